@@ -1,0 +1,1 @@
+"""Vision Transformers and their kin for Keras 3, with sharpness-aware training."""

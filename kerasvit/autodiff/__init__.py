@@ -1,0 +1,1 @@
+"""The doors to the backends: the only files that import one."""

@@ -1,0 +1,1 @@
+"""What is published and how to get it; a model folder, read and written."""

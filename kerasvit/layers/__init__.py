@@ -1,0 +1,1 @@
+"""One layer a file, written in `keras.ops` only."""

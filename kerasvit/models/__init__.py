@@ -1,0 +1,1 @@
+"""One architecture a file: a builder, its sizes, and one row a variant."""

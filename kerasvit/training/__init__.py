@@ -1,0 +1,1 @@
+"""Training for any `keras.Model`: sharpness-aware minimisation and schedules."""
