@@ -1,0 +1,128 @@
+"""A file of weights, and what it says of how it was made."""
+
+from pathlib import Path
+
+from .reader import CheckpointError, Reader, read_json
+from .sources import timm, transformers, variable_paths, vision_transformer
+
+SOURCES = {
+    "timm": timm,
+    "vision_transformer": vision_transformer,
+    "transformers": transformers,
+    "kerasvit": variable_paths,
+}
+
+
+class Checkpoint:
+    """Tensors by the names of the code base they come from.
+
+    Args:
+        path: A `.npz` or `.safetensors` file, or a folder with `model.safetensors`. A
+            `config.json` beside a `.safetensors` file belongs to it.
+
+    Attributes:
+        origin: The code base, a key of `SOURCES`.
+        shapes: {name: shape}, without what is left out on purpose.
+        record: What `save_pretrained` wrote of the model, or {}.
+        config: The whole `config.json`, or {}.
+
+    Raises:
+        CheckpointError: The file cannot be read, or its names are of no known code base.
+    """
+
+    def __init__(self, path):
+        path = Path(path).expanduser()
+        if path.is_dir():
+            path = _weights_in(path)
+        self.path = path
+        self._reader = Reader(path)
+        self.config = {}
+        if path.suffix == ".safetensors":
+            self.config = read_json(path.parent / "config.json")
+        self.record = self.config.get("kerasvit") or {}
+        self.origin = self._recognise()
+        self._source = source = SOURCES[self.origin]
+        own = {source.own_name(name): name for name in self._reader.shapes}
+        self._names = {
+            name: full for name, full in own.items() if not source.dropped(name, own)
+        }
+        self.shapes = {
+            name: self._reader.shapes[full] for name, full in self._names.items()
+        }
+
+    def _recognise(self):
+        for origin, source in SOURCES.items():
+            if source.recognises({source.own_name(n) for n in self._reader.shapes}):
+                return origin
+        some = ", ".join(list(self._reader.shapes)[:5])
+        raise CheckpointError(
+            f"{self.path} has names of no known code base: {some}, … Known are timm, "
+            "google-research/vision_transformer and big_vision, transformers, and "
+            "folders of save_pretrained, of the architectures in this package."
+        )
+
+    def __getitem__(self, name):
+        return self._reader[self._names[name]]
+
+    @property
+    def made_by(self):
+        """The code base whose conventions the weights have; None: our own."""
+        return self.record.get("origin") if self.record else self.origin
+
+    @property
+    def kernel(self):
+        """The resampling kernel of the code base the weights come from."""
+        return SOURCES[self.made_by or "kerasvit"].KERNEL
+
+    @property
+    def sizes(self):
+        """The architecture's numbers that the tensors tell."""
+        return self._ask(self._source.sizes, self.shapes, self.config)
+
+    @property
+    def builder_changes(self):
+        """What the weights were made with, as arguments of the builder."""
+        if self.record:
+            return dict(self.record["kwargs"])
+        return self._ask(self._source.builder_changes, self.shapes, self.config)
+
+    @property
+    def image_size(self):
+        """(height, width) in pixels that the weights were made for, or None."""
+        if self.record:
+            return tuple(self.record["kwargs"]["image_size"])
+        return self._source.image_size(self.config)
+
+    @property
+    def position_rows(self):
+        """Rows of the position table, or None."""
+        return self._source.position_rows(self.shapes)
+
+    @property
+    def label_names(self):
+        """Names of the classes, or None."""
+        return self._source.label_names(self.config)
+
+    def key_map(self, kwargs):
+        """The `KeyMap` to a model built with `kwargs`."""
+        return self._source.key_map(kwargs, self.shapes)
+
+    def _ask(self, question, *given):
+        try:
+            return question(*given)
+        except (KeyError, IndexError, ValueError, TypeError, StopIteration) as error:
+            raise CheckpointError(
+                f"{self.path} has names of {self.origin}, but is not a whole model of "
+                f"it: {type(error).__name__} {error} on reading its numbers. Take the "
+                "complete file."
+            ) from error
+
+
+def _weights_in(folder):
+    path = folder / "model.safetensors"
+    if not path.is_file():
+        raise CheckpointError(
+            f"{folder} has no model.safetensors. Give a folder that save_pretrained "
+            "wrote, or a .safetensors or .npz file."
+        )
+    return path

@@ -1,0 +1,109 @@
+"""Names of a checkpoint ↔ paths of a model's variables, as data."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Transform:
+    """A change of layout, both ways: one array of the file ↔ arrays of the model."""
+
+    read: Callable
+    write: Callable
+
+
+def _one(read, write):
+    return Transform(lambda a: [read(a)], lambda arrays: write(*arrays))
+
+
+# Torch: a dense layer is (out, in), a convolution (out, in, height, width).
+SAME = _one(lambda a: a, lambda a: a)
+TRANSPOSE = _one(np.transpose, np.transpose)
+CONVOLUTION = _one(
+    lambda a: a.transpose(2, 3, 1, 0), lambda a: a.transpose(3, 2, 0, 1)
+)
+
+
+def stacked(count):
+    """Dense kernels or biases that torch keeps in one tensor, output after output."""
+    return Transform(
+        lambda a: [part.T for part in np.split(a, count)],
+        lambda arrays: np.concatenate([a.T for a in arrays]),
+    )
+
+
+def split_heads(num_heads, axis):
+    """Flax: this axis of a kernel or bias is two, (heads, D / heads)."""
+
+    def read(a):
+        joined = a.shape[axis] * a.shape[axis + 1]
+        return a.reshape(*a.shape[:axis], joined, *a.shape[axis + 2 :])
+
+    def write(a):
+        size = a.shape[axis] // num_heads
+        return a.reshape(*a.shape[:axis], num_heads, size, *a.shape[axis + 1 :])
+
+    return _one(read, write)
+
+
+def _pattern(text):
+    text = re.escape(text).replace(r"\{i\}", r"(?P<i>\d+)")
+    return re.compile(text.replace(r"\{path\}", r"(?P<path>.+)"))
+
+
+def _match(pattern, text):
+    """What stands for the braces, or None."""
+    found = pattern.fullmatch(text)
+    return found and found.groupdict()
+
+
+class KeyMap:
+    """A list of rules that a reader can check against a checkpoint with a finger.
+
+    Args:
+        *rules: (name in the file, variable path or tuple of them), and a `Transform`
+            where the layouts differ. `{i}` stands for a number and `{path}` for any
+            text, the same in the name and the paths.
+    """
+
+    def __init__(self, *rules):
+        self._rules = []
+        for name, paths, *transform in rules:
+            paths = (paths,) if isinstance(paths, str) else paths
+            patterns = [_pattern(path) for path in paths]
+            self._rules.append(
+                (name, _pattern(name), paths, patterns, *(transform or [SAME]))
+            )
+
+    def find(self, name):
+        """(variable paths, transform) of a name in the file, or None."""
+        for _, pattern, paths, _, transform in self._rules:
+            if (found := _match(pattern, name)) is not None:
+                return [path.format(**found) for path in paths], transform
+        return None
+
+    def name(self, path):
+        """What the file calls the variable at a path, or None."""
+        for name, _, _, patterns, _ in self._rules:
+            for pattern in patterns:
+                if (found := _match(pattern, path)) is not None:
+                    return name.format(**found)
+        return None
+
+    def write(self, arrays):
+        """{name in the file: array} of all {variable path: array}.
+
+        Raises:
+            ValueError: No rule knows one of the paths.
+        """
+        names = {path: self.name(path) for path in arrays}
+        if unknown := [path for path, name in names.items() if name is None]:
+            raise ValueError(f"The key map has no rule for {unknown}.")
+        tensors = {}
+        for name in dict.fromkeys(names.values()):
+            paths, transform = self.find(name)
+            tensors[name] = transform.write([arrays[path] for path in paths])
+        return tensors

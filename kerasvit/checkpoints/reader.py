@@ -1,0 +1,146 @@
+"""A file of tensors, read by name."""
+
+import json
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+REFUSED = {
+    ".bin": "a pickle", ".pth": "a pickle", ".pt": "a pickle", ".pkl": "a pickle",
+    ".ckpt": "a pickle", ".keras": "a Keras archive", ".h5": "a Keras archive",
+    ".msgpack": "a Flax archive",
+}  # fmt: skip
+
+
+class CheckpointError(ValueError):
+    """A checkpoint that cannot be read, or does not fit the model."""
+
+
+class Reader:
+    """The tensors of a `.npz` or `.safetensors` file.
+
+    Opening reads names and shapes only; nothing is ever unpickled.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        shapes: {name: shape}, in the file's order.
+
+    Raises:
+        CheckpointError: The file is missing, broken, or of a kind that is not read.
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+        _check_readable(self.path)
+        opened = _open_npz if self.path.suffix == ".npz" else _open_safetensors
+        try:
+            self._get, self.shapes = opened(self.path)
+        except CheckpointError:
+            raise
+        except Exception as error:
+            # Both libraries answer damage with many kinds of exception.
+            raise _damaged(self.path, error) from error
+
+    def __getitem__(self, name):
+        try:
+            array = self._get(name)
+        except Exception as error:
+            raise _damaged(self.path, error, name) from error
+        if array.dtype.name in ("bfloat16", "float16"):
+            array = array.astype("float32")
+        if array.dtype.kind != "f":
+            raise CheckpointError(
+                f"{self.path} holds {array.dtype} in {name!r}; weights are floating "
+                "point. This is not a file of model weights."
+            )
+        if not np.isfinite(array).all():
+            raise CheckpointError(
+                f"{self.path} holds NaN or infinite values in {name!r}. The training "
+                "that made it diverged, or the file is damaged: take an earlier one, or "
+                "download it again."
+            )
+        return array
+
+
+def read_json(path):
+    """The object in a JSON file, or {} where there is no file.
+
+    Raises:
+        CheckpointError: The file is not a JSON object.
+    """
+    path = Path(path)
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} must hold a JSON object.")
+    return content
+
+
+def _check_readable(path):
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise CheckpointError(f"{path} {what}. Give a .safetensors or .npz file.")
+    if path.suffix in REFUSED:
+        raise CheckpointError(
+            f"{path} is {REFUSED[path.suffix]}, which is not read: loading it could run "
+            "code. Give the .safetensors or .npz file of the same weights."
+        )
+    if path.suffix not in (".npz", ".safetensors"):
+        raise CheckpointError(
+            f"{path} must end in .safetensors or .npz. Received: {path.suffix!r}."
+        )
+    start = path.open("rb").read(512).lstrip().lower()
+    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
+        raise CheckpointError(
+            f"{path} is a web page, not a file of tensors: the download saved an error "
+            "or a login page. Open it in an editor to see which, then download again."
+        )
+    if start.startswith(b"version https://git-lfs"):
+        raise CheckpointError(
+            f"{path} is a Git LFS pointer, not the file itself. Run `git lfs pull`."
+        )
+
+
+def _damaged(path, error, name=None):
+    where = f" at {name!r}" if name else ""
+    return CheckpointError(
+        f"{path} ({path.stat().st_size:,} bytes) cannot be read{where}: {error} "
+        "It is cut short or damaged; download or copy it again."
+    )
+
+
+def _open_npz(path):
+    with zipfile.ZipFile(path) as archive:
+        shapes = {}
+        for entry in archive.namelist():
+            with archive.open(entry) as member:
+                version = np.lib.format.read_magic(member)
+                read = getattr(
+                    np.lib.format, f"read_array_header_{version[0]}_0"
+                )
+                shape, _, dtype = read(member)
+            if dtype.hasobject:
+                raise CheckpointError(
+                    f"{path} holds a pickled Python object in {entry!r}, which is not "
+                    "read: loading it could run code. Save it again with plain arrays."
+                )
+            shapes[entry.removesuffix(".npy")] = shape
+    arrays = np.load(path, allow_pickle=False)
+    return arrays.__getitem__, shapes
+
+
+def _open_safetensors(path):
+    from safetensors import safe_open
+
+    tensors = safe_open(path, framework="np")
+    shapes = {
+        name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()
+    }
+    return tensors.get_tensor, shapes

@@ -1,0 +1,51 @@
+"""Our own: the variables' paths, for models that timm cannot express."""
+
+from ..key_map import KeyMap
+
+KERNEL = "bicubic_antialias"
+
+
+def recognises(names) -> bool:
+    """Whether the names are variable paths of ours."""
+    return any(name.endswith("_norm/gamma") for name in names)
+
+
+def own_name(name):
+    """The name as it is."""
+    return name
+
+
+def dropped(name, names):
+    """Why a tensor of the file is left out on purpose, or None."""
+    return None
+
+
+def sizes(shapes, config):
+    """The folder's `config.json` says it all."""
+    return {}
+
+
+def builder_changes(shapes, config):
+    """The folder's `config.json` says it all."""
+    return {}
+
+
+def position_rows(shapes):
+    """(name of the position table, its rows), or None."""
+    shape = shapes.get("position_embedding/table")
+    return shape and ("position_embedding/table", shape[1])
+
+
+def image_size(config):
+    """The folder's `config.json` says it in its own block."""
+    return None
+
+
+def label_names(config):
+    """Names of the classes, or None."""
+    return config.get("label_names")
+
+
+def key_map(kwargs, shapes=None) -> KeyMap:
+    """Every name is its own path."""
+    return KeyMap(("{path}", "{path}"))

@@ -1,0 +1,134 @@
+"""A model folder: config.json, model.safetensors and README.md."""
+
+import json
+import os
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from kerasvit.checkpoints import SOURCES, Checkpoint, CheckpointError, KeyMap
+
+FORMAT = 1
+
+
+def find_weights(weights, name) -> Checkpoint:
+    """What stands behind the argument `weights` of a variant.
+
+    Args:
+        weights: Path of a file or of a folder.
+        name: Of the variant, for the message.
+
+    Raises:
+        CheckpointError: There is no such path, or it cannot be read.
+    """
+    text = os.fspath(weights) if isinstance(weights, (str, os.PathLike)) else None
+    if not text:
+        raise CheckpointError(
+            "`weights` must be a path, or None for fresh weights. Received: "
+            f"{weights!r}."
+        )
+    path = Path(text).expanduser()
+    if not path.exists() and not path.suffix and "/" not in text:
+        raise CheckpointError(
+            f"{name} has no weights {text!r}. Published by name: none yet. Give the "
+            "path of a .safetensors or .npz file, or of a folder of save_pretrained."
+        )
+    if text.startswith("hf://"):
+        raise CheckpointError(
+            f"`weights` cannot be an address yet. Received: {text!r}. Download the "
+            "repository's model.safetensors and config.json and give their folder."
+        )
+    checkpoint = Checkpoint(path)
+    written = checkpoint.record.get("format_version", FORMAT)
+    if written > FORMAT:
+        raise CheckpointError(
+            f"{path} was written by a newer kerasvit (format {written}; this one reads "
+            f"up to {FORMAT}). Upgrade: pip install -U kerasvit."
+        )
+    return checkpoint
+
+
+def write_folder(model, folder) -> Path:
+    """Writes a model as a folder that timm reads too, where it can express the model.
+
+    A README.md that is there already is kept; the other two files are replaced, each
+    in one step.
+
+    Args:
+        model: `keras.Model` with a `record`.
+        folder: Made where it does not exist.
+
+    Raises:
+        ValueError: The model has no record.
+    """
+    record = model.record
+    timm = SOURCES["timm"].config(record)
+    if timm is None:
+        origin, key_map = "kerasvit", KeyMap(("{path}", "{path}"))
+    else:
+        origin, key_map = "timm", SOURCES["timm"].key_map(record["kwargs"])
+    config = {
+        **(timm or {}),
+        "num_classes": record["kwargs"]["num_classes"],
+        "label_names": record["label_names"],
+        "kerasvit": {
+            **record,
+            "format_version": FORMAT,
+            "weights_format": origin,
+            "kerasvit_version": version("kerasvit"),
+            "keras_version": version("keras"),
+        },
+    }
+    tensors = key_map.write({v.path: np.array(v.value) for v in model.weights})
+    folder = Path(folder).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / "model.safetensors", _serialise(tensors))
+    _replace(folder / "config.json", json.dumps(config, indent=2).encode())
+    if not (folder / "README.md").exists():
+        _replace(folder / "README.md", _card(record, origin, folder.name).encode())
+    return folder
+
+
+def _serialise(tensors):
+    from safetensors.numpy import save
+
+    # A transposed view would be written in the order of its memory.
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    return save(tensors, metadata={"format": "pt"})
+
+
+def _replace(path, content):
+    # Beside the target, so that the last step is a rename on one file system.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        unfinished.write_bytes(content)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _card(record, origin, name):
+    kwargs = record["kwargs"]
+    height, width = kwargs["image_size"]
+    timm = (
+        "timm reads this folder too, with the same logits."
+        if origin == "timm"
+        else "The tensors carry kerasvit's variable paths; timm cannot express the model."
+    )
+    return f"""---
+library_name: kerasvit
+pipeline_tag: image-classification
+tags: [keras, {"timm" if origin == "timm" else "image-classification"}]
+---
+# {name}
+
+{record["variant"] or record["builder"]} for {kwargs["num_classes"]} classes, images of
+{height} × {width} pixels.
+
+    import kerasvit
+    model = kerasvit.from_pretrained("path/of/this/folder")
+    kerasvit.classify(model, "photo.jpg")
+
+{timm}
+"""

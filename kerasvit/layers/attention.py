@@ -1,0 +1,110 @@
+"""Multi-head attention."""
+
+import keras
+from keras import ops
+
+
+def attend(query, key, value):
+    """Softmax of the scaled products, times the values; (B, N, H, d) each."""
+    if keras.backend.backend() == "torch":
+        return ops.dot_product_attention(query, key, value)
+    query = ops.transpose(query, (0, 2, 1, 3)) * query.shape[-1] ** -0.5
+    scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))  # (B, H, N, M)
+    # bfloat16 keeps 8 bits: too few for a sum over hundreds of weights.
+    at_least = keras.backend.result_type(scores.dtype, "float32")
+    weights = ops.cast(ops.softmax(ops.cast(scores, at_least)), scores.dtype)
+    x = ops.matmul(weights, ops.transpose(value, (0, 2, 1, 3)))
+    return ops.transpose(x, (0, 2, 1, 3))
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class Attention(keras.layers.Layer):
+    """Lets each token gather from all others, in several heads.
+
+    softmax(q kᵀ / √d) v with d = D / num_heads, then a dense layer over the joined
+    heads. Query, key and value have a kernel each, heads side by side, (D, D).
+
+    Shape: (batch, N, D) → same; with a context (batch, M, D), it is what the N tokens
+    look at instead of themselves.
+
+    Args:
+        num_heads: H, a divisor of D.
+        use_bias: Whether query, key and value have a bias. The output always has one.
+        dropout: Rate after the output layer, in [0, 1). The attention weights are not
+            dropped, as in the configurations of vit_jax.
+
+    Raises:
+        ValueError: D is not a multiple of `num_heads`.
+
+    Reference: Dosovitskiy et al. 2021, arXiv 2010.11929, appendix A.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.use_bias = use_bias
+        self.dropout = dropout
+
+    def build(self, input_shape):
+        """Creates the four projections."""
+        width = input_shape[-1]
+        if width % self.num_heads:
+            raise ValueError(
+                "The width of the tokens must be a multiple of `num_heads`. Received: "
+                f"width={width}, num_heads={self.num_heads}."
+            )
+
+        def dense(name, use_bias):
+            layer = keras.layers.Dense(
+                width, use_bias=use_bias, name=name, dtype=self.dtype_policy
+            )
+            layer.build((None, width))
+            return layer
+
+        self.query = dense("query", self.use_bias)
+        self.key = dense("key", self.use_bias)
+        self.value = dense("value", self.use_bias)
+        self.output_dense = dense("output", True)
+        self.drop = keras.layers.Dropout(
+            self.dropout, name="drop", dtype=self.dtype_policy
+        )
+
+    def call(self, x, context=None, training=None):
+        shape = ops.shape(x)
+        rows, seen = self._rows(x), self._rows(x if context is None else context)
+        length = x.shape[1] if context is None else context.shape[1]
+        x = attend(
+            self._split(self.query(rows), x.shape[1]),
+            self._split(self.key(seen), length),
+            self._split(self.value(seen), length),
+        )
+        x = self.output_dense(ops.reshape(x, (-1, shape[-1])))
+        return ops.reshape(self.drop(x, training=training), shape)
+
+    def _rows(self, x):
+        # One row a token; see MLP.
+        return ops.reshape(x, (-1, x.shape[-1]))
+
+    def _split(self, x, length):
+        head = x.shape[-1] // self.num_heads
+        return ops.reshape(x, (-1, length, self.num_heads, head))
+
+    def compute_output_shape(self, input_shape, context_shape=None):
+        """Same as the input."""
+        return input_shape
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {
+            "num_heads": self.num_heads,
+            "use_bias": self.use_bias,
+            "dropout": self.dropout,
+        }
+        return {**super().get_config(), **config}

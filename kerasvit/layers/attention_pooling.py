@@ -1,0 +1,74 @@
+"""Tokens to one vector, by attention."""
+
+import keras
+from keras import ops
+
+from .attention import Attention
+from .mlp import MLP
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class AttentionPooling(keras.layers.Layer):
+    """Lets one learned token look at all others, then passes it through an MLP.
+
+    Shape: (batch, N, D) → (batch, D).
+
+    Args:
+        num_heads: Heads of the attention.
+        mlp_dim: Hidden size of the MLP.
+        activation: Of the MLP, "gelu" or "gelu_tanh".
+        epsilon: Of the normalisation in front of the MLP.
+
+    Reference: Zhai et al. 2022, arXiv 2106.04560; `MAPHead` in big_vision/models/vit.py
+    and `AttentionPoolLatent` in timm, which are the same.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        mlp_dim: int,
+        activation: str = "gelu",
+        epsilon: float = 1e-6,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.mlp_dim = mlp_dim
+        self.activation = activation
+        self.epsilon = epsilon
+
+    def build(self, input_shape):
+        """Creates the probe and builds the parts."""
+        width = input_shape[-1]
+        self.probe = self.add_weight(
+            name="probe", shape=(1, 1, width), initializer="glorot_uniform"
+        )
+        policy = {"dtype": self.dtype_policy}
+        self.attention = Attention(self.num_heads, name="attention", **policy)
+        self.mlp_norm = keras.layers.LayerNormalization(
+            epsilon=self.epsilon, name="mlp_norm", **policy
+        )
+        self.mlp = MLP(self.mlp_dim, activation=self.activation, name="mlp", **policy)
+        for layer in (self.attention, self.mlp_norm, self.mlp):
+            layer.build((None, 1, width))
+
+    def call(self, x):
+        probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))
+        x = self.attention(ops.cast(probe, x.dtype), x)  # (B, 1, D)
+        x = x + self.mlp(self.mlp_norm(x))
+        return x[:, 0]
+
+    def compute_output_shape(self, input_shape):
+        """(batch, N, D) → (batch, D)."""
+        return input_shape[0], input_shape[-1]
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {
+            "num_heads": self.num_heads,
+            "mlp_dim": self.mlp_dim,
+            "activation": self.activation,
+            "epsilon": self.epsilon,
+        }
+        return {**super().get_config(), **config}

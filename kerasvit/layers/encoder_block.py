@@ -1,0 +1,80 @@
+"""The block that a Vision Transformer repeats."""
+
+import keras
+
+from .stochastic_depth import StochasticDepth
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class EncoderBlock(keras.layers.Layer):
+    """Attention, then an MLP, each on normalised tokens and added to them.
+
+    Shape: (batch, N, D) → same.
+
+    Args:
+        attention: Layer that mixes the tokens, such as `Attention`. Name it
+            "attention": the variables' paths are the checkpoint format.
+        mlp: Layer that works on each token alone, such as `MLP`, named "mlp".
+        epsilon: Added to the variance in both normalisations.
+        stochastic_depth: Probability of dropping each branch in training, in [0, 1).
+
+    Reference: Dosovitskiy et al. 2021, arXiv 2010.11929, equations 2 and 3;
+    `Encoder1DBlock` in google-research/vision_transformer vit_jax/models_vit.py.
+    """
+
+    def __init__(
+        self,
+        attention: keras.layers.Layer,
+        mlp: keras.layers.Layer,
+        *,
+        epsilon: float = 1e-6,
+        stochastic_depth: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.attention = attention
+        self.mlp = mlp
+        self.epsilon = epsilon
+        self.stochastic_depth = stochastic_depth
+
+    def build(self, input_shape):
+        """Builds the parts."""
+        same = {"epsilon": self.epsilon, "dtype": self.dtype_policy}
+        self.attention_norm = keras.layers.LayerNormalization(
+            name="attention_norm", **same
+        )
+        self.mlp_norm = keras.layers.LayerNormalization(name="mlp_norm", **same)
+        self.drop = StochasticDepth(
+            self.stochastic_depth, name="drop", dtype=self.dtype_policy
+        )
+        for layer in (self.attention_norm, self.attention, self.mlp_norm, self.mlp):
+            layer.build(input_shape)
+
+    def call(self, x, training=None):
+        branch = self.attention(self.attention_norm(x), training=training)
+        x = x + self.drop(branch, training=training)  # (B, N, D)
+        branch = self.mlp(self.mlp_norm(x), training=training)
+        return x + self.drop(branch, training=training)
+
+    def compute_output_shape(self, input_shape):
+        """Same as the input."""
+        return input_shape
+
+    def get_config(self):
+        """The constructor's arguments; the two layers as their own configurations."""
+        config = {
+            "attention": keras.saving.serialize_keras_object(self.attention),
+            "mlp": keras.saving.serialize_keras_object(self.mlp),
+            "epsilon": self.epsilon,
+            "stochastic_depth": self.stochastic_depth,
+        }
+        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config):
+        """The block again, its two layers first."""
+        layers = {
+            name: keras.saving.deserialize_keras_object(config[name])
+            for name in ("attention", "mlp")
+        }
+        return cls(**{**config, **layers})

@@ -1,0 +1,44 @@
+"""The encoder block with learned scales on its branches."""
+
+import keras
+
+from .encoder_block import EncoderBlock
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class LayerScaleBlock(EncoderBlock):
+    """An encoder block whose branches are scaled, channel by channel, when added.
+
+    Shape: (batch, N, D) → same.
+
+    Args:
+        attention, mlp: As `EncoderBlock`.
+        init_value: Where the scales start; 1e-5 in DINOv2, 1e-6 in DeiT III.
+        epsilon, stochastic_depth: As `EncoderBlock`.
+
+    Reference: Touvron et al. 2021 (CaiT), arXiv 2103.17239, equation 4; `LayerScale` in
+    timm/models/vision_transformer.py.
+    """
+
+    def __init__(self, attention, mlp, *, init_value: float = 1e-5, **kwargs):
+        super().__init__(attention, mlp, **kwargs)
+        self.init_value = init_value
+
+    def build(self, input_shape):
+        """Builds the block and creates the scales."""
+        super().build(input_shape)
+        start = keras.initializers.Constant(self.init_value)
+        self.attention_scale, self.mlp_scale = (
+            self.add_weight(name=name, shape=(input_shape[-1],), initializer=start)
+            for name in ("attention_scale", "mlp_scale")
+        )
+
+    def call(self, x, training=None):
+        branch = self.attention(self.attention_norm(x), training=training)
+        x = x + self.drop(branch * self.attention_scale, training=training)
+        branch = self.mlp(self.mlp_norm(x), training=training)
+        return x + self.drop(branch * self.mlp_scale, training=training)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "init_value": self.init_value}

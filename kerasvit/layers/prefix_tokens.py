@@ -1,0 +1,50 @@
+"""Learned tokens in front of the patches'."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class PrefixTokens(keras.layers.Layer):
+    """Puts learned tokens, the same for every image, in front of the sequence.
+
+    One is the class token of ViT; several are the register tokens of
+    Darcet et al. 2024.
+
+    Shape: (batch, N, D) → (batch, count + N, D).
+
+    Args:
+        count: How many tokens, at least 1.
+        stddev: Standard deviation of their initial values; 0 starts them at zero, as
+            google-research/vision_transformer does for the class token.
+
+    Reference: Dosovitskiy et al. 2021, arXiv 2010.11929, equation 1; registers:
+    arXiv 2309.16588.
+    """
+
+    def __init__(self, count: int = 1, *, stddev: float = 0.0, **kwargs):
+        super().__init__(**kwargs)
+        self.count = count
+        self.stddev = stddev
+
+    def build(self, input_shape):
+        """Creates the tokens."""
+        self.tokens = self.add_weight(
+            name="tokens",
+            shape=(1, self.count, input_shape[-1]),
+            initializer=keras.initializers.RandomNormal(stddev=self.stddev),
+        )
+
+    def call(self, x):
+        batch = ops.shape(x)[0]
+        tokens = ops.broadcast_to(self.tokens, (batch, self.count, x.shape[-1]))
+        return ops.concatenate([ops.cast(tokens, x.dtype), x], axis=1)
+
+    def compute_output_shape(self, input_shape):
+        """(batch, N, D) → (batch, count + N, D)."""
+        batch, length, width = input_shape
+        return batch, None if length is None else length + self.count, width
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "count": self.count, "stddev": self.stddev}

@@ -1,0 +1,150 @@
+"""Bringing a grid of vectors, or an image, to another size: one matrix a side."""
+
+import operator
+
+import numpy as np
+
+
+def _triangle(x):
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def _cubic(x, a):
+    """Keys' cubic convolution kernel, zero from |x| = 2 on."""
+    x = np.abs(x)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = a * (((x - 5) * x + 8) * x - 4)
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+
+def _taps(position, source, weight, reach):
+    """Rows that weigh the cells around `position`; beyond the edge the edge repeats.
+
+    `reach` is how many cells to either side `weight` may touch.
+    """
+    first = np.floor(position).astype(int)
+    rows = np.arange(len(position))
+    matrix = np.zeros((len(position), source))
+    for offset in range(1 - reach, reach + 1):
+        cell = first + offset
+        np.add.at(matrix, (rows, np.clip(cell, 0, source - 1)), weight(position - cell))
+    return matrix
+
+
+def _corner_linear(source, target):
+    step = (source - 1) / (target - 1) if target > 1 else 0
+    position = np.minimum(np.arange(target) * step, source - 1)
+    return _taps(position, source, _triangle, 1)
+
+
+def _half_pixel(source, target):
+    """Where the centres of `target` cells fall among the indices of `source` cells."""
+    return (np.arange(target) + 0.5) * source / target - 0.5
+
+
+def _plain(source, target, weight, reach):
+    return _taps(_half_pixel(source, target), source, weight, reach)
+
+
+def _antialias(source, target, weight):
+    # Shrinking stretches the kernel over all the cells that it replaces; what hangs
+    # over the edge is left out and the rest brought back to a sum of one.
+    stretch = max(source / target, 1)
+    distance = _half_pixel(source, target)[:, None] - np.arange(source)
+    matrix = weight(distance / stretch)
+    return matrix / matrix.sum(axis=1, keepdims=True)
+
+
+# Cubic coefficients: torch takes -0.5 where it antialiases (Pillow's), -0.75 elsewhere
+# (aten/src/ATen/native/UpSample.h and cpu/UpSampleKernel.cpp).
+KERNELS = {
+    "corner_linear": _corner_linear,
+    "bicubic_antialias": lambda s, t: _antialias(s, t, lambda x: _cubic(x, -0.5)),
+    "bicubic": lambda s, t: _plain(s, t, lambda x: _cubic(x, -0.75), 2),
+    "bilinear_antialias": lambda s, t: _antialias(s, t, _triangle),
+    "bilinear": lambda s, t: _plain(s, t, _triangle, 1),
+}
+
+
+def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
+    """The (target, source) matrix that brings `source` cells in a row to `target`.
+
+    Each row sums to one; equal sizes give the identity.
+
+    Args:
+        source: Number of cells that there are, at least 1.
+        target: Number of cells wanted, at least 1.
+        kernel: One of `KERNELS`:
+            "corner_linear": the outer cells stay, straight lines between. Google's
+                ViT (vit_jax/checkpoint.py `interpolate_posembed`, which calls
+                scipy.ndimage.zoom of order 1) and big_vision (models/vit.py). For a
+                few sizes, 32 → 16 say, scipy rounds past the last cell and answers
+                zeros there; here it is that cell.
+            "bicubic_antialias": timm (layers/pos_embed.py `resample_abs_pos_embed`).
+            "bicubic": without antialiasing; transformers
+                (models/vit/modeling_vit.py `interpolate_pos_encoding`).
+            "bilinear_antialias": the same functions of timm and torch, bilinear.
+            "bilinear": half-pixel centres, no antialiasing, the edge repeated;
+                tf.image.resize as Google's ViT uses it (vit_jax/input_pipeline.py).
+
+    Returns:
+        Float64 array.
+
+    Raises:
+        ValueError: A size is not a positive whole number, or the kernel is unknown.
+    """
+    if kernel not in KERNELS:
+        raise ValueError(
+            f"`kernel` must be one of {', '.join(map(repr, KERNELS))}. "
+            f"Received: kernel={kernel!r}."
+        )
+    source, target = _cells(source, "source"), _cells(target, "target")
+    if source == target:
+        return np.eye(source)
+    return KERNELS[kernel](source, target)
+
+
+def _cells(number, name):
+    try:
+        cells = operator.index(number)
+    except TypeError:
+        cells = 0
+    if cells < 1:
+        raise ValueError(
+            f"`{name}` must be a number of cells, a whole number of at least 1. "
+            f"Received: {name}={number!r}."
+        )
+    return cells
+
+
+def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndarray:
+    """Brings a grid of vectors to `size` (height, width), each side by its own matrix.
+
+    Shape: (H, W, ...) → (h, w, ...), the same dtype; computed in float64.
+
+    Args:
+        grid: Array of floats.
+        size: (h, w), in cells.
+        kernel: One of `KERNELS`; see `resampling_matrix`.
+
+    Raises:
+        ValueError: The grid has no two sides or holds no floats, a size is not
+            positive, or the kernel is unknown.
+    """
+    if grid.ndim < 2 or grid.dtype.kind in "biu":
+        raise ValueError(
+            "`grid` must be an array of floats of shape (height, width, ...). "
+            f"Received: shape {grid.shape}, dtype {grid.dtype}."
+        )
+    height, width = size
+    out = _contract(grid, resampling_matrix(grid.shape[0], height, kernel))
+    out = out.swapaxes(0, 1)
+    out = _contract(out, resampling_matrix(grid.shape[1], width, kernel))
+    return np.ascontiguousarray(out.swapaxes(0, 1)).astype(grid.dtype)
+
+
+def _contract(array, matrix):
+    # Only the rows that count are made float64: a photo shrunk without antialiasing
+    # uses a few of its thousands.
+    used = matrix.any(axis=0)
+    return np.tensordot(matrix[:, used], array[used].astype("float64"), axes=1)

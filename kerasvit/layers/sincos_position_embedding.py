@@ -1,0 +1,60 @@
+"""Where a token stands, told by fixed sines and cosines."""
+
+import keras
+import numpy as np
+
+
+def sincos_table(grid, width):
+    """The fixed table of big_vision: (H·W, width), float64.
+
+    Frequencies fall geometrically from 1 to 1/10000 over width/4 steps; each row is
+    sin x, cos x, sin y, cos y, as `posemb_sincos_2d` in big_vision/models/vit.py.
+    """
+    y, x = np.mgrid[: grid[0], : grid[1]].reshape(2, -1, 1)
+    steps = width // 4
+    frequency = 10_000.0 ** -(np.arange(steps) / max(steps - 1, 1))
+    x, y = x * frequency, y * frequency
+    return np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class SinCosPositionEmbedding(keras.layers.Layer):
+    """Adds a fixed vector of sines and cosines to each token, by its row and column.
+
+    Has no variables, so it fits any grid and nothing of it is loaded or resampled.
+
+    Shape: (batch, H·W, D) → same.
+
+    Args:
+        grid: (H, W), patches down and across.
+
+    Raises:
+        ValueError: D is not a multiple of 4.
+
+    Reference: Beyer et al. 2022, arXiv 2205.01580; big_vision/models/vit.py.
+    """
+
+    def __init__(self, grid: tuple[int, int], **kwargs):
+        super().__init__(**kwargs)
+        self.grid = tuple(grid)
+
+    def build(self, input_shape):
+        """Computes the table."""
+        width = input_shape[-1]
+        if width % 4:
+            raise ValueError(
+                "A sin-cos position table needs a `width` that is a multiple of 4. "
+                f"Received: width={width}."
+            )
+        self._table = sincos_table(self.grid, width)[None]  # (1, H·W, D)
+
+    def call(self, x):
+        return x + keras.ops.convert_to_tensor(self._table, dtype=x.dtype)
+
+    def compute_output_shape(self, input_shape):
+        """Same as the input."""
+        return input_shape
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "grid": self.grid}

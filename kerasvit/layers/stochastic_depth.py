@@ -1,0 +1,54 @@
+"""Drops a residual branch at random."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class StochasticDepth(keras.layers.Layer):
+    """Drops a residual branch, per sample, during training.
+
+    A kept branch is divided by the chance of being kept, so that its mean is that of
+    inference (timm's DropPath; big_vision's Mixer does not divide).
+
+    Shape: (batch, ...) → same.
+
+    Args:
+        rate: Probability of dropping the branch, in [0, 1).
+        seed: Int or None, for the masks.
+
+    Raises:
+        ValueError: `rate` is out of range.
+
+    Reference: Huang et al. 2016, arXiv 1603.09382; timm/layers/drop.py.
+    """
+
+    def __init__(self, rate: float, *, seed: int | None = None, **kwargs):
+        super().__init__(**kwargs)
+        if not 0 <= rate < 1:
+            raise ValueError(
+                "`rate` must be a probability in [0, 1), the share of samples whose "
+                f"branch is dropped. Received: rate={rate}."
+            )
+        self.rate = rate
+        self.seed = seed
+        if rate > 0:
+            self.seed_generator = keras.random.SeedGenerator(seed)
+
+    def call(self, x, training=None):
+        if not training or self.rate == 0:
+            return x
+        shape = (ops.shape(x)[0],) + (1,) * (len(x.shape) - 1)
+        keep = 1 - self.rate
+        # Drawn in float32: bfloat16 has too few values between 0 and 1 for the rate.
+        draw = keras.random.uniform(shape, dtype="float32", seed=self.seed_generator)
+        mask = ops.cast(draw < keep, x.dtype)
+        return x * mask / keep
+
+    def compute_output_shape(self, input_shape):
+        """Same as the input."""
+        return input_shape
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

@@ -1,0 +1,137 @@
+"""A builder's model with the weights of a checkpoint: what the file says, obeyed."""
+
+import logging
+from contextlib import contextmanager
+
+from kerasvit.checkpoints import CheckpointError, assign, read_json
+from kerasvit.hub.repository import find_weights
+from kerasvit.layers.position_embedding import table_grid
+from kerasvit.preprocessing import Preprocessing
+
+log = logging.getLogger("kerasvit")
+
+
+class Loading:
+    """What a file and a caller together say of the model to build.
+
+    Args:
+        weights: Path of a file or folder.
+        variant: `Variant` that is asked for.
+        explicit: The builder's arguments that the caller gave; they win.
+        source_grid: (height, width) in patches of the file's position table, or None.
+
+    Attributes:
+        kwargs: All arguments of the builder.
+        source_size: (height, width) in pixels that the weights were made for.
+
+    Raises:
+        CheckpointError: The file cannot be read, or says something impossible.
+    """
+
+    def __init__(self, weights, variant, explicit, source_grid=None):
+        self.variant = variant
+        self.checkpoint = find_weights(weights, variant.name)
+        self.made = {**variant.defaults, **self.checkpoint.builder_changes}
+        variant.check_names(self.made, f"{self.checkpoint.path}, of a newer kerasvit: ")
+        self.kwargs = {**self.made, **variant.numbers, **explicit}
+        self.explicit_grid = source_grid
+        with self._blaming_the_variant():
+            self.source_size = self._source_size()
+        if "image_size" not in explicit:
+            self.kwargs["image_size"] = self.source_size
+
+    def preprocessing(self):
+        """The evaluation transform of the weights, at the model's image size."""
+        config, folder = self.checkpoint.config, self.checkpoint.path.parent
+        image_size, origin = self.kwargs["image_size"], self.checkpoint.origin
+        if self.checkpoint.record:
+            transform = self.checkpoint.record["preprocessing"]
+            transform = Preprocessing.from_config(transform)
+        elif config.get("pretrained_cfg"):
+            transform = Preprocessing.from_timm(config["pretrained_cfg"])
+        elif said := config and read_json(folder / "preprocessor_config.json"):
+            transform = Preprocessing.from_transformers(said)
+        else:
+            transform = Preprocessing.of_origin(origin, image_size)
+            log.warning(
+                "%s says nothing of its preprocessing; taken is what %s uses: %s.",
+                self.checkpoint.path,
+                origin,
+                transform,
+            )
+        return transform.with_size(image_size)
+
+    def record(self):
+        """What `ImageModel.record` keeps of the weights."""
+        return {"origin": self.checkpoint.made_by, "label_names": self._label_names()}
+
+    def fill(self, model, kernel=None):
+        """Gives the model the weights; all of them, or a `CheckpointError`."""
+        with self._blaming_the_variant():
+            assign(
+                model,
+                self.checkpoint,
+                self.checkpoint.key_map(self.kwargs),
+                without=self._left_out(),
+                source_grid=self.explicit_grid or self._grid(self.source_size),
+                kernel=kernel or self.checkpoint.kernel,
+            )
+
+    def _source_size(self):
+        said = None if self.explicit_grid else self.checkpoint.image_size
+        table = self.checkpoint.position_rows
+        if said or not table:
+            return said or self.kwargs["image_size"]
+        name, rows = table
+        if self.kwargs["positions"] == "tokens":
+            rows -= self.kwargs["class_token"] + self.kwargs["register_tokens"]
+        grid = table_grid(
+            rows,
+            own_grid=self._grid(self.kwargs["image_size"]),
+            source_grid=self.explicit_grid,
+            name=f"{name} of {self.checkpoint.path}",
+        )
+        return tuple(side * self.kwargs["patch_size"] for side in grid)
+
+    def _grid(self, image_size):
+        """(height, width) in patches."""
+        height, width = (
+            (image_size, image_size) if isinstance(image_size, int) else image_size
+        )
+        patch_size = self.kwargs["patch_size"]
+        return height // patch_size, width // patch_size
+
+    def _left_out(self):
+        """Layers whose tensors the caller does not want; said in the log."""
+        layers, path = [], self.checkpoint.path
+        had, wanted = self.made["num_classes"], self.kwargs["num_classes"]
+        if wanted != had:
+            layers.append("head")
+            new = f"a fresh head of zeros for {wanted} classes" if wanted else "no head"
+            log.warning("%s: %s, in place of that for %s.", path, new, had)
+        if self.made["representation_size"] and not self.kwargs["representation_size"]:
+            layers.append("pre_logits")
+            log.warning("%s: its pre-logits are left out.", path)
+        return layers
+
+    def _label_names(self):
+        count = self.kwargs["num_classes"]
+        if count != self.made["num_classes"]:
+            return None
+        names = self.checkpoint.label_names
+        if names is None and count == 1000 and not self.checkpoint.record:
+            return "imagenet1k"
+        return names
+
+    @contextmanager
+    def _blaming_the_variant(self):
+        """Says first what is wrong if the file is of another variant."""
+        mismatch = self.variant.mismatch({**self.made, **self.checkpoint.sizes})
+        try:
+            yield
+        except ValueError as error:
+            if mismatch:
+                raise CheckpointError(
+                    f"{self.checkpoint.path} {mismatch}\n{error}"
+                ) from error
+            raise

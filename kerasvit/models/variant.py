@@ -1,0 +1,133 @@
+"""One row of a paper's table: a name, a builder, and its numbers."""
+
+import inspect
+import sys
+
+from kerasvit.preprocessing import Preprocessing
+
+from .loading import Loading
+
+
+class Variant:
+    """A model of the zoo: calling it builds the model, then loads `weights`.
+
+    Args:
+        name: As it is exported; None for a model that is no row of the zoo.
+        builder: Function of keyword arguments that returns an `ImageModel`.
+        **numbers: The builder's arguments that make this variant.
+    """
+
+    def __init__(self, name, builder, **numbers):
+        self.name = name
+        self.builder = builder
+        self.numbers = numbers
+        self.__doc__ = f"{self!r}; all arguments: help(kerasvit.{builder.__name__})."
+
+    def __repr__(self):
+        numbers = ", ".join(f"{key}={value}" for key, value in self.numbers.items())
+        return f"{self.name or self.builder.__name__}({numbers})"
+
+    def __call__(
+        self,
+        weights=None,
+        *,
+        num_classes: int | None = None,
+        image_size: int | tuple[int, int] | None = None,
+        include_preprocessing: bool = False,
+        source_grid: tuple[int, int] | None = None,
+        kernel: str | None = None,
+        **changes,
+    ):
+        """Builds the model.
+
+        Args:
+            weights: None for fresh ones, a `.npz` or `.safetensors` file, or a folder
+                that `save_pretrained` wrote.
+            num_classes: Size of the head. None: as the weights have it, else 1000.
+                Another number than theirs makes a fresh head; 0 leaves it off.
+            image_size: Height and width in pixels, an int for a square. None: what the
+                weights were made for. At another size the position table is resampled.
+            include_preprocessing: Puts the normalisation into the model, which then
+                takes pixels from 0 to 255.
+            source_grid: (height, width) in patches that the file's position table was
+                made for, where a bare file leaves it open.
+            kernel: How to resample the position table, one of
+                `kerasvit.layers.resampling.KERNELS`; None: as the weights' origin does.
+            **changes: Other arguments of the builder; they win over what the weights
+                say.
+
+        Returns:
+            `ImageModel`, (batch, H, W, 3) → (batch, num_classes) logits.
+
+        Raises:
+            ValueError: An argument is wrong, or the weights do not fit
+                (`CheckpointError`).
+        """
+        sizes = {"num_classes": num_classes, "image_size": image_size}
+        sizes = {key: value for key, value in sizes.items() if value is not None}
+        explicit = {**sizes, **changes}
+        self.check_names(explicit)
+        if weights is None:
+            kwargs = {**self.defaults, **self.numbers, **explicit}
+            loading, transform = None, Preprocessing(kwargs["image_size"])
+        else:
+            loading = Loading(weights, self, explicit, source_grid)
+            kwargs, transform = loading.kwargs, loading.preprocessing()
+        if include_preprocessing:
+            mean_std = {"mean": list(transform.mean), "std": list(transform.std)}
+            kwargs = {**kwargs, "normalization": mean_std}
+        model = self.builder(**kwargs)
+        model.record = {
+            **model.record,
+            "variant": self.name,
+            "origin": None,
+            "preprocessing": transform.to_config(),
+            "label_names": None,
+        }
+        if loading:
+            model.record.update(loading.record())
+            loading.fill(model, kernel)
+        return model
+
+    def preprocessing(self, weights=None) -> Preprocessing:
+        """The evaluation transform that weights expect, without building the model.
+
+        Args:
+            weights: As for a call.
+
+        Raises:
+            ValueError: The weights cannot be read (`CheckpointError`).
+        """
+        if weights is None:
+            return Preprocessing({**self.defaults, **self.numbers}["image_size"])
+        return Loading(weights, self, {}).preprocessing()
+
+    @property
+    def defaults(self):
+        """The builder's arguments that have a default."""
+        parameters = inspect.signature(self.builder).parameters.values()
+        return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+    def check_names(self, changes, before=""):
+        """Raises a `ValueError` for arguments that the builder does not have."""
+        known = set(inspect.signature(self.builder).parameters)
+        if unknown := sorted(set(changes) - known):
+            raise ValueError(
+                f"{before}{self.name} has no argument {', '.join(unknown)}. It takes "
+                f"those of a call and the builder's: {', '.join(sorted(known))}."
+            )
+
+    def mismatch(self, said):
+        """In words, where a file says other numbers than this row; None where not."""
+        wrong = [key for key, n in self.numbers.items() if said.get(key, n) != n]
+        if not wrong:
+            return None
+        fitting = [
+            row.name
+            for row in vars(sys.modules[self.builder.__module__]).values()
+            if isinstance(row, Variant)
+            and all(said.get(key) == n or key == "num_heads" for key, n in row.numbers.items())
+        ]
+        numbers = ", ".join(f"{key} {said[key]}, not {self.numbers[key]}" for key in wrong)
+        build = f" Build {' or '.join(fitting)} with it." if fitting else ""
+        return f"does not hold weights of {self!r}: {numbers}.{build}"

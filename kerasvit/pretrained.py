@@ -1,0 +1,135 @@
+"""Models from folders and into folders, and at another resolution."""
+
+import keras
+
+from . import models
+from .checkpoints import SOURCES, KeyMap, assign
+from .hub.repository import find_weights, write_folder
+from .models import Variant
+from .preprocessing import Preprocessing
+
+
+def save_pretrained(model, folder):
+    """Writes config.json, model.safetensors and README.md into a folder.
+
+    The tensors have timm's names and layout where timm can express the model, so that
+    timm reads the folder too; else the variables' paths. The folder loads with
+    `from_pretrained(folder)` or `ViTB16(folder)`, on any backend.
+
+    Args:
+        model: `ImageModel`. Of a trainer, give `trainer.model`.
+        folder: Made where it does not exist. A README.md that is there is kept.
+
+    Returns:
+        The folder, a `pathlib.Path`.
+
+    Raises:
+        ValueError: The model has no record.
+    """
+    record_of(model)
+    return write_folder(model, folder)
+
+
+def from_pretrained(folder, **changes):
+    """A model from a folder that `save_pretrained` wrote.
+
+    Args:
+        folder: Its path.
+        **changes: As for a variant: `num_classes`, `image_size`, `kernel`, and any
+            argument of the builder.
+
+    Raises:
+        ValueError: The folder was not written by `save_pretrained`, or is damaged
+            (`CheckpointError`); or a change is wrong.
+    """
+    record = find_weights(folder, "kerasvit").record
+    if not record:
+        raise ValueError(
+            f"{folder} does not say which architecture it holds. Name it: "
+            f'kerasvit.ViTB16("{folder}"), or another variant.'
+        )
+    return _variant(record)(folder, **changes)
+
+
+def resize(model, image_size, kernel=None):
+    """The same model for images of another size, its position table resampled.
+
+    Args:
+        model: `ImageModel`; it is left as it is.
+        image_size: Height and width in pixels, multiples of the patch size; an int for
+            a square.
+        kernel: How to resample, one of `kerasvit.layers.resampling.KERNELS`; None: as
+            the code base the weights come from does (Google: corner-aligned linear,
+            timm: antialiased bicubic).
+
+    Returns:
+        A new `ImageModel` with its own variables, not compiled; fine-tune it for best
+        accuracy.
+
+    Raises:
+        ValueError: The model has no record, or the size does not fit.
+    """
+    record = record_of(model)
+    kwargs = {**record["kwargs"], "image_size": image_size}
+    policy = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(model.get_layer("embedding").dtype_policy)
+    try:
+        resized = _variant(record)(**kwargs)
+    finally:
+        keras.config.set_dtype_policy(policy)
+    assign(
+        resized,
+        _Live(model),
+        KeyMap(("{path}", "{path}")),
+        source_grid=_grid(model),
+        kernel=kernel or SOURCES[record["origin"] or "kerasvit"].KERNEL,
+    )
+    transform = Preprocessing.from_config(record["preprocessing"])
+    transform = transform.with_size(resized.record["kwargs"]["image_size"])
+    resized.record = {
+        **record,
+        "kwargs": resized.record["kwargs"],
+        "preprocessing": transform.to_config(),
+    }
+    for layer, old in zip(resized.layers, model.layers, strict=True):
+        layer.trainable = old.trainable
+    return resized
+
+
+class _Live:
+    """A model's variables, read like a checkpoint."""
+
+    path = "the model"
+
+    def __init__(self, model):
+        self._variables = {v.path: v for v in model.weights}
+        self.shapes = {path: tuple(v.shape) for path, v in self._variables.items()}
+
+    def __getitem__(self, path):
+        return keras.ops.convert_to_numpy(self._variables[path])
+
+
+def _grid(model):
+    """The grid of the layer that can resample, or None."""
+    grids = [layer.grid for layer in model.layers if hasattr(layer, "resample")]
+    return grids[0] if grids else None
+
+
+def _variant(record):
+    return Variant(record["variant"], getattr(models, record["builder"]))
+
+
+def record_of(model):
+    """A model's record.
+
+    Raises:
+        ValueError: It has none.
+    """
+    record = getattr(model, "record", None)
+    if not isinstance(record, dict):
+        raise ValueError(
+            f"The model must be one that kerasvit built. Received: {model!r}, without a "
+            "record: a model of another origin, or one through "
+            "keras.models.clone_model, which drops it. Of a trainer give trainer.model."
+        )
+    return record

@@ -1,0 +1,33 @@
+"""Walks the cases of a directory with a `manifest.json`."""
+
+import json
+from pathlib import Path
+
+from . import images, position_tables, vit
+
+KINDS = {
+    **dict.fromkeys(vit.NUMBERS, vit.check),
+    "posemb": position_tables.check,
+    "preprocess": images.check,
+}
+
+
+def read_manifest(root):
+    """{name: case}.
+
+    Raises:
+        ValueError: The directory has no manifest.
+    """
+    path = Path(root) / "manifest.json"
+    if not path.is_file():
+        raise ValueError(f"{root} must hold a manifest.json that describes its cases.")
+    return json.loads(path.read_text())["cases"]
+
+
+def check_case(root, name, case):
+    """Yields (name, outcome): a `Result`, or a sentence for a kind not built yet."""
+    check = KINDS.get(case["kind"])
+    if check is None:
+        yield name, f"kind {case['kind']} is not built yet"
+        return
+    yield from check(Path(root), name, case)
