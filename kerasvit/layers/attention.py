@@ -96,7 +96,7 @@ class Attention(keras.layers.Layer):
         head = x.shape[-1] // self.num_heads
         return ops.reshape(x, (-1, length, self.num_heads, head))
 
-    def compute_output_shape(self, input_shape, context_shape=None):
+    def compute_output_shape(self, input_shape):
         """Same as the input."""
         return input_shape
 

@@ -63,8 +63,8 @@ class EncoderBlock(keras.layers.Layer):
     def get_config(self):
         """The constructor's arguments; the two layers as their own configurations."""
         config = {
-            "attention": keras.saving.serialize_keras_object(self.attention),
-            "mlp": keras.saving.serialize_keras_object(self.mlp),
+            "attention": _unbuilt(self.attention),
+            "mlp": _unbuilt(self.mlp),
             "epsilon": self.epsilon,
             "stochastic_depth": self.stochastic_depth,
         }
@@ -78,3 +78,11 @@ class EncoderBlock(keras.layers.Layer):
             for name in ("attention", "mlp")
         }
         return cls(**{**config, **layers})
+
+
+def _unbuilt(layer):
+    # Without the shape it was built for: a part that comes back built has variables
+    # whose paths lack the block's name.
+    config = keras.saving.serialize_keras_object(layer)
+    config.pop("build_config", None)
+    return config

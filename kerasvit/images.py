@@ -1,0 +1,140 @@
+"""One RGB image from whatever a user has: a file, a PIL image, an array."""
+
+import math
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps
+
+_KINDS = "a path, a PIL image, or an array (H, W, 3) of values 0 to 255"
+
+
+def read_image(image: Any) -> Image.Image:
+    """Reads a file, a PIL image or an array as an RGB image of 8 bits.
+
+    Grey, palette, CMYK and transparent images become RGB (transparency is dropped, as
+    timm does); a photo is turned as its camera was held (EXIF).
+
+    Args:
+        image: Path, PIL image, or array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of
+            values 0 to 255, whole or not.
+
+    Raises:
+        ValueError: It is none of these, missing, damaged, or of another value range.
+    """
+    if isinstance(image, (str, PathLike)):
+        return _from_file(image)
+    if isinstance(image, Image.Image):
+        return _to_rgb(image, "The PIL image")
+    if hasattr(image, "__array__"):
+        return _to_rgb(Image.fromarray(_to_bytes(np.asarray(image))), "The array")
+    raise ValueError(f"An image must be {_KINDS}. Received: {type(image).__name__}.")
+
+
+def input_problem(
+    batch: np.ndarray, mean: tuple, std: tuple, *, built_in: bool = False
+) -> str | None:
+    """Says what is wrong with the values of a model's input, or None.
+
+    Normalised values lie between -mean / std and (1 - mean) / std: -1 to 1 for 0.5,
+    within 2.7 of zero for ImageNet's. Augmentation may overshoot a few times; eight
+    times that is only reached by values that were never brought down from 255.
+
+    Args:
+        batch: Array of any shape.
+        mean: Of the three colours, in images of values 0 to 1 (a `Preprocessing`'s).
+        std: Deviation of the same.
+        built_in: Whether the model normalises by itself, and so takes 0 to 255.
+    """
+    batch = np.asarray(batch)
+    low, high = (float(batch.min()), float(batch.max())) if batch.size else (0.0, 0.0)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return "The images hold values that are not finite (NaN or infinity)."
+    ends = [
+        abs((end - m) / s) for m, s in zip(mean, std, strict=True) for end in (0, 1)
+    ]
+    limit = 8 * max(ends)
+    came = f"These lie between {low:.4g} and {high:.4g}"
+    whole = batch.dtype.kind in "iu"
+    if built_in and not whole and high <= limit and (low < 0 or 0 < high <= 1):
+        return (
+            "The model has the normalisation built in and takes values 0 to 255. "
+            f"{came}, which looks normalised already: leave that step out "
+            "(`normalize=False` in a `Preprocessing`)."
+        )
+    if not built_in and (max(-low, high) > limit or (whole and limit < 255)):
+        return (
+            "The model takes normalised values, (image / 255 - mean) / std with mean "
+            f"{mean} and std {std}. {came}, which looks like 0 to 255: prepare them "
+            "with the model's `Preprocessing`, or build the model with "
+            "`include_preprocessing=True`."
+        )
+    return None
+
+
+def _from_file(path):
+    if str(path).startswith(("http://", "https://")):
+        raise ValueError(f"{path} is a web address: download it, then pass its path.")
+    file = Path(path).expanduser()
+    if file.is_dir():
+        raise ValueError(
+            f"{path} is a folder, not an image: pass its files, for example "
+            f"sorted(pathlib.Path({str(path)!r}).glob('*.jpg'))."
+        )
+    if not file.exists():
+        raise ValueError(
+            f"There is no file {path} (looked in {Path.cwd()}): check the path."
+        )
+    # Pillow's decoders raise a dozen kinds of error on damaged files.
+    try:
+        with Image.open(file) as image:
+            image.load()
+            return _to_rgb(image, str(path))
+    except Exception as error:
+        raise ValueError(
+            f"{path} cannot be read as an image ({error}): replace it, convert it to "
+            "JPEG or PNG, or leave it out."
+        ) from error
+
+
+def _to_rgb(image, name):
+    if image.mode.startswith(("I", "F")):
+        raise ValueError(
+            f"{name} has more than 8 bits a pixel (Pillow's mode {image.mode!r}): "
+            "bring its values to 0 to 255 and pass them as a uint8 array."
+        )
+    if min(image.size) < 1:
+        raise ValueError(f"{name} is empty: it has {image.size} pixels.")
+    image = ImageOps.exif_transpose(image)
+    # By way of RGBA, or Pillow warns of a transparent palette. Same colours.
+    return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
+
+
+def _to_bytes(array):
+    """Checks an array of pixels and rounds it to uint8."""
+    shape = (
+        array.shape[:-1] if array.ndim == 3 and array.shape[-1] == 1 else array.shape
+    )
+    if len(shape) not in (2, 3) or shape[2:] not in ((), (3,), (4,)) or 0 in shape:
+        raise ValueError(
+            "An image array must be (height, width) or (height, width, channels), with "
+            f"1, 3 or 4 channels that come last. Received: shape {array.shape}."
+        )
+    array = array.reshape(shape)
+    if array.dtype == "uint8":
+        return array
+    problem = None
+    if array.dtype.kind not in "iuf":
+        problem = f"dtype {array.dtype}"
+    elif not (array.min() >= 0 and array.max() <= 255):  # also where there is a NaN
+        problem = f"values between {array.min():.4g} and {array.max():.4g}"
+    elif array.dtype.kind == "f" and 0 < array.max() <= 1:
+        problem = "floats between 0 and 1, which need to be multiplied by 255"
+    if problem:
+        raise ValueError(
+            "An image array must be uint8, or hold values from 0 to 255. Received: "
+            f"{problem}."
+        )
+    return np.round(array).astype("uint8")

@@ -1,0 +1,207 @@
+"""What a model sees in an image: names and probabilities."""
+
+import functools
+import importlib.resources
+import numbers
+from collections.abc import Iterable
+from os import PathLike
+from typing import Any
+
+import keras
+import numpy as np
+from PIL import Image
+
+from .images import input_problem
+from .preprocessing import Preprocessing
+
+_BATCH_SIZE = 32
+_NO_TRANSFORM = (
+    "The model's record does not say how images are prepared: set "
+    "model.record['preprocessing'] = kerasvit.Preprocessing(size, ...).to_config(), or "
+    "pass arrays of floats that are prepared."
+)
+
+
+def classify(
+    model: keras.Model, images: Any, top: int = 5
+) -> list[tuple[str, float]] | list[list[tuple[str, float]]]:
+    """Names what is in one or several images, most probable first.
+
+    Images are prepared with the transform that the model's weights were evaluated
+    with, which travels in `model.record`. All are read before the model runs.
+
+    Args:
+        model: A classifier of kerasvit's: (batch, H, W, 3) → (batch, classes) logits.
+        images: One image: a path, a PIL image or an array (height, width, channels);
+            or several: a list of these, or an array (batch, height, width, channels).
+            Arrays of floats count as prepared already, and must have the model's size.
+        top: How many names to answer, at least 1; no more than there are classes.
+
+    Returns:
+        For one image a list of (name, probability), for several a list of such lists.
+
+    Raises:
+        ValueError: The model has no record or no classes, an image cannot be read
+            (says which), or prepared values are in a range the model does not take.
+    """
+    if not isinstance(top, numbers.Integral) or top < 1:
+        raise ValueError(f"`top` must be a whole number, 1 or more. Received: {top!r}.")
+    record = _record(model)
+    names = _names(record, model.outputs[0].shape[-1])
+    images, single = _listed(images)
+    batch = np.stack(_prepared(images, record, model.inputs[0].shape[1:3]))
+    logits = model.predict(batch, batch_size=_BATCH_SIZE, verbose=0)
+    # Softmax in float32: a model under mixed precision answers in 16 bits.
+    logits = keras.ops.convert_to_numpy(logits).astype("float32")
+    if not np.isfinite(logits).all():
+        i = int(np.flatnonzero(~np.isfinite(logits).all(axis=1))[0])
+        raise ValueError(
+            f"The model's answer to image {i} is not finite: its weights are damaged, "
+            "or float16 overflows (use float32 or mixed_bfloat16)."
+        )
+    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+    chances = odds / odds.sum(axis=1, keepdims=True)
+    answers = [_best(row, names, top) for row in chances]
+    return answers[0] if single else answers
+
+
+@functools.cache
+def imagenet_names() -> tuple[str, ...]:
+    """The names of the 1000 ImageNet classes, in the order of the logits.
+
+    Source: `imagenet1k.txt`, made from timm's lists (Apache-2.0), which hold WordNet's
+    words. Two classes have the name "crane", the bird (134) and the machine (517).
+    """
+    file = importlib.resources.files(__package__) / "imagenet1k.txt"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return tuple(line for line in lines if not line.startswith("#"))
+
+
+def _best(chances, names, top):
+    # A stable sort: equal chances keep the order of the classes on every backend.
+    order = np.argsort(-chances, kind="stable")[:top]
+    return [(names[i], float(chances[i])) for i in order]
+
+
+def _record(model):
+    """The model's record, once it is sure to be a classifier."""
+    record = getattr(model, "record", None)
+    if not isinstance(record, dict):
+        raise ValueError(
+            "`model` has no record of how its images are prepared. Received: "
+            f"{type(model).__name__}. Pass a model of kerasvit's, such as "
+            "kerasvit.ViTB16(weights=...) or what from_pretrained and load_model give; "
+            "of a trainer its trainer.model. keras.models.clone_model drops the "
+            "record: copy it with `clone.record = model.record`."
+        )
+    shape = model.outputs[0].shape
+    if len(model.outputs) > 1 or len(shape) != 2:
+        raise ValueError(
+            "`model` must answer logits of shape (batch, classes). Its outputs have "
+            f"shapes {[output.shape for output in model.outputs]}."
+        )
+    if _kwargs(record).get("num_classes") == 0:
+        raise ValueError(
+            "`model` has no classes: it was built with num_classes=0 and answers "
+            f"{shape[-1]} features. Build it with its head to classify; for features "
+            "call model.predict."
+        )
+    return record
+
+
+def _kwargs(record):
+    return record.get("kwargs") or {}
+
+
+def _names(record, classes):
+    labels = record.get("label_names")
+    if labels is None:
+        labels = "imagenet1k" if classes == 1000 else None
+    if labels is None:
+        return [f"class {i}" for i in range(classes)]
+    if labels == "imagenet1k":
+        labels = imagenet_names()
+    if not isinstance(labels, (list, tuple)):
+        raise ValueError(
+            "The record's `label_names` must be a list of names, 'imagenet1k' or None. "
+            f"Received: {labels!r}."
+        )
+    if len(labels) != classes:
+        raise ValueError(
+            f"The model has {classes} classes and its record {len(labels)} label "
+            "names: set model.record['label_names'] to the right ones, or to None."
+        )
+    return [str(name) for name in labels]
+
+
+def _listed(images):
+    """(list of single images, whether only one was given)."""
+    if isinstance(images, (str, bytes, PathLike, Image.Image)):
+        return [images], True
+    if _is_array(images):
+        images = keras.ops.convert_to_numpy(images)
+        if images.dtype.kind in "OSU":  # names of files, or images of several sizes
+            images = images.ravel().tolist()
+        elif images.ndim != 4:
+            return [images], True
+    elif not isinstance(images, Iterable) or hasattr(images, "read"):
+        return [images], True  # refused as an image, with its type
+    images = list(images)
+    if not images:
+        raise ValueError("`images` is empty: there is nothing to classify.")
+    return images, False
+
+
+def _prepared(images, record, size):
+    """Each image as the model takes it; an error tells which one is at fault."""
+    config = record.get("preprocessing")
+    built_in = _kwargs(record).get("normalization") is not None
+    transform = Preprocessing.from_config(config) if config is not None else None
+    if transform and None not in size:
+        transform = transform.with_size(size)
+    images = [keras.ops.convert_to_numpy(x) if _is_array(x) else x for x in images]
+    floats = [isinstance(x, np.ndarray) and x.dtype.kind not in "iub" for x in images]
+    if len(set(floats)) > 1:
+        raise ValueError(
+            f"Image {floats.index(True)} is an array of floats, which counts as "
+            f"prepared, and image {floats.index(False)} is not: pass them apart, or "
+            "all as uint8 and files."
+        )
+    prepared = []
+    for i, image in enumerate(images):
+        try:
+            if floats[i]:
+                prepared.append(_checked(image, transform, built_in, size))
+            elif transform is not None:
+                prepared.append(transform(image, normalize=not built_in))
+            else:
+                raise ValueError(_NO_TRANSFORM)
+        except ValueError as error:
+            if len(images) == 1:
+                raise
+            raise ValueError(f"Image {i} of {len(images)}: {error}") from error
+    if len({image.shape for image in prepared}) > 1:
+        raise ValueError("Prepared images of several sizes cannot run together.")
+    return prepared
+
+
+def _is_array(image):
+    return hasattr(image, "__array__") and not isinstance(image, Image.Image)
+
+
+def _checked(image, transform, built_in, size):
+    """An array of floats, sure to be of the size and range that the model takes."""
+    wrong = [
+        s for s, have in zip(size, image.shape, strict=False) if s not in (None, have)
+    ]
+    if image.ndim != 3 or image.shape[-1] != 3 or wrong:
+        raise ValueError(
+            "An array of floats counts as prepared for the model and must have shape "
+            f"({size[0]}, {size[1]}, 3). Received: {image.shape}. Pass values 0 to 255 "
+            "as uint8 to have them resized and normalised."
+        )
+    if transform is not None:
+        problem = input_problem(image, transform.mean, transform.std, built_in=built_in)
+        if problem:
+            raise ValueError(f"{problem} Or pass uint8, and it is done for you.")
+    return image.astype("float32")

@@ -1,0 +1,79 @@
+"""What every layer owes its users, in one call."""
+
+import keras
+import numpy as np
+
+
+def check_layer(layer, *, input_shape, output_shape, parameters):
+    """Shape, parameter count, configuration, saving, mixed precision, gradients."""
+    x = np.random.default_rng(0).normal(size=input_shape).astype("float32")
+    y = layer(x)
+    assert tuple(y.shape) == output_shape
+    assert tuple(layer.compute_output_shape(input_shape)) == output_shape
+    assert sum(int(np.prod(w.shape)) for w in layer.weights) == parameters
+    _check_config(layer, x, y)
+    _check_saving(layer, x, y)
+    _check_mixed_precision(layer, x, y)
+    _check_gradients(layer, x)
+
+
+def _check_config(layer, x, y):
+    again = type(layer).from_config(layer.get_config())
+    again.build(x.shape)
+    assert again.get_config() == layer.get_config()
+    assert [w.path.split("/")[1:] for w in again.weights] == [
+        w.path.split("/")[1:] for w in layer.weights
+    ]
+    again.set_weights(layer.get_weights())
+    np.testing.assert_allclose(to_numpy(again(x)), to_numpy(y), rtol=1e-5, atol=1e-6)
+
+
+def _check_saving(layer, x, y):
+    import tempfile
+    from pathlib import Path
+
+    image = keras.Input(x.shape[1:])
+    model = keras.Model(image, layer(image))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.keras"
+        model.save(path)
+        again = keras.saving.load_model(path)
+    np.testing.assert_allclose(to_numpy(again(x)), to_numpy(y), rtol=1e-5, atol=1e-6)
+
+
+def _check_mixed_precision(layer, x, y):
+    config = layer.get_config()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        half = type(layer).from_config({**config, "dtype": "mixed_bfloat16"})
+        half.build(x.shape)
+        half.set_weights(layer.get_weights())
+        result = half(x)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert keras.backend.standardize_dtype(result.dtype) == "bfloat16"
+    assert all(w.dtype == "float32" for w in half.weights)
+    scale = np.abs(to_numpy(y)).max()
+    assert np.abs(to_numpy(result) - to_numpy(y)).max() < 0.05 * scale
+
+
+def _check_gradients(layer, x):
+    """One plain training step moves every trainable weight."""
+    if not layer.trainable_weights:
+        return
+    image = keras.Input(x.shape[1:])
+    model = keras.Model(image, layer(image))
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    before = [w.copy() for w in layer.get_weights()]
+    target = np.random.default_rng(1).normal(size=model(x).shape)
+    model.fit(x, target, verbose=0)
+    for weight, old in zip(layer.weights, before, strict=True):
+        moved = np.abs(to_numpy(weight) - old).max()
+        assert np.isfinite(moved), weight.path
+        # Softmax does not see a constant added to all keys: no gradient, by design.
+        assert moved > 0 or weight.path.endswith("key/bias"), weight.path
+
+
+def to_numpy(tensor):
+    """The tensor's values, float32, whatever the backend."""
+    return keras.ops.convert_to_numpy(keras.ops.cast(tensor, "float32"))

@@ -1,0 +1,46 @@
+import math
+
+import numpy as np
+import pytest
+
+from kerasvit.layers import MLP
+from tests.contract import check_layer, to_numpy
+
+
+def test_contract():
+    parameters = 4 * 8 + 8 + 8 * 4 + 4
+    check_layer(
+        MLP(8), input_shape=(2, 5, 4), output_shape=(2, 5, 4), parameters=parameters
+    )
+
+
+def exact(x):
+    return x * 0.5 * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def tanh(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+@pytest.mark.parametrize("activation, gelu", [("gelu", exact), ("gelu_tanh", tanh)])
+def test_is_two_dense_layers_with_gelu_between(activation, gelu):
+    layer = MLP(8, activation=activation)
+    x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
+    layer.build(x.shape)
+    layer.set_weights([np.random.default_rng(1).normal(size=w.shape) for w in layer.weights])
+    k0, b0, k1, b1 = (w.astype("float64") for w in layer.get_weights())
+    expected = gelu(x.astype("float64") @ k0 + b0) @ k1 + b1
+    np.testing.assert_allclose(to_numpy(layer(x)), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_dropout_is_for_training_only():
+    layer = MLP(8, dropout=0.5)
+    x = np.ones((2, 5, 4), "float32")
+    still = to_numpy(layer(x, training=False))
+    np.testing.assert_array_equal(still, to_numpy(layer(x)))
+    assert np.abs(to_numpy(layer(x, training=True)) - still).max() > 0
+
+
+def test_unknown_activation_says_what_there_is():
+    with pytest.raises(ValueError, match="gelu_tanh.*relu"):
+        MLP(8, activation="relu")
