@@ -116,7 +116,13 @@ def _grid(model):
 
 
 def _variant(record):
-    return Variant(record["variant"], getattr(models, record["builder"]))
+    builder = models.BUILDERS.get(record["builder"])
+    if builder is None:
+        raise ValueError(
+            f"This version has no builder {record['builder']!r}. It has "
+            f"{', '.join(models.BUILDERS)}. Upgrade: pip install -U kerasvit."
+        )
+    return Variant(record.get("variant"), builder)
 
 
 def record_of(model):
@@ -128,8 +134,8 @@ def record_of(model):
     record = getattr(model, "record", None)
     if not isinstance(record, dict):
         raise ValueError(
-            f"The model must be one that kerasvit built. Received: {model!r}, without a "
-            "record: a model of another origin, or one through "
-            "keras.models.clone_model, which drops it. Of a trainer give trainer.model."
+            f"The model must be one that kerasvit built. Received: {model!r}, without "
+            "a record. keras.models.clone_model drops it; of a trainer give "
+            "trainer.model; other models have none."
         )
     return record

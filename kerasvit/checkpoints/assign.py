@@ -48,7 +48,9 @@ def assign(model, checkpoint, key_map, *, without=(), source_grid=None, kernel=N
                 array = owner.resample(array, source_grid=source_grid, kernel=kernel)
             wanted = tuple(variables[path].shape)
             if array is None or array.shape != wanted:
-                misshaped.append(f"{name} {tuple(shape)}: the model's {path} is {wanted}")
+                misshaped.append(
+                    f"{name} {tuple(shape)}: the model's {path} is {wanted}"
+                )
             values[path] = array
     missing = [
         f"{key_map.name(path) or path} for {path} {tuple(variables[path].shape)}"

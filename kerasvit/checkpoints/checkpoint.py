@@ -27,7 +27,7 @@ class Checkpoint:
         config: The whole `config.json`, or {}.
 
     Raises:
-        CheckpointError: The file cannot be read, or its names are of no known code base.
+        CheckpointError: The file cannot be read, or has names of no known code base.
     """
 
     def __init__(self, path):
@@ -40,6 +40,7 @@ class Checkpoint:
         if path.suffix == ".safetensors":
             self.config = read_json(path.parent / "config.json")
         self.record = self.config.get("kerasvit") or {}
+        self._check_record()
         self.origin = self._recognise()
         self._source = source = SOURCES[self.origin]
         own = {source.own_name(name): name for name in self._reader.shapes}
@@ -49,6 +50,16 @@ class Checkpoint:
         self.shapes = {
             name: self._reader.shapes[full] for name, full in self._names.items()
         }
+
+    def _check_record(self):
+        kinds = {"builder": str, "kwargs": dict, "preprocessing": dict}
+        for key, kind in kinds.items() if self.record else ():
+            if not isinstance(self.record.get(key), kind):
+                raise CheckpointError(
+                    f"{self.path.parent / 'config.json'} must have a {kind.__name__} "
+                    f"`kerasvit.{key}`. Received: {self.record.get(key)!r}. The file "
+                    "is damaged; save the model again."
+                )
 
     def _recognise(self):
         for origin, source in SOURCES.items():

@@ -22,9 +22,7 @@ def _one(read, write):
 # Torch: a dense layer is (out, in), a convolution (out, in, height, width).
 SAME = _one(lambda a: a, lambda a: a)
 TRANSPOSE = _one(np.transpose, np.transpose)
-CONVOLUTION = _one(
-    lambda a: a.transpose(2, 3, 1, 0), lambda a: a.transpose(3, 2, 0, 1)
-)
+CONVOLUTION = _one(lambda a: a.transpose(2, 3, 1, 0), lambda a: a.transpose(3, 2, 0, 1))
 
 
 def stacked(count):

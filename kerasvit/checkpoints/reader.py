@@ -58,9 +58,9 @@ class Reader:
             )
         if not np.isfinite(array).all():
             raise CheckpointError(
-                f"{self.path} holds NaN or infinite values in {name!r}. The training "
-                "that made it diverged, or the file is damaged: take an earlier one, or "
-                "download it again."
+                f"{self.path} holds NaN or infinite values in {name!r}. Its training "
+                "diverged, or the file is damaged: take an earlier one, or download it "
+                "again."
             )
         return array
 
@@ -89,8 +89,8 @@ def _check_readable(path):
         raise CheckpointError(f"{path} {what}. Give a .safetensors or .npz file.")
     if path.suffix in REFUSED:
         raise CheckpointError(
-            f"{path} is {REFUSED[path.suffix]}, which is not read: loading it could run "
-            "code. Give the .safetensors or .npz file of the same weights."
+            f"{path} is {REFUSED[path.suffix]}, which is not read: loading it could "
+            "run code. Give the .safetensors or .npz file of the same weights."
         )
     if path.suffix not in (".npz", ".safetensors"):
         raise CheckpointError(
@@ -122,9 +122,7 @@ def _open_npz(path):
         for entry in archive.namelist():
             with archive.open(entry) as member:
                 version = np.lib.format.read_magic(member)
-                read = getattr(
-                    np.lib.format, f"read_array_header_{version[0]}_0"
-                )
+                read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
                 shape, _, dtype = read(member)
             if dtype.hasobject:
                 raise CheckpointError(

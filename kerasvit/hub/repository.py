@@ -114,7 +114,7 @@ def _card(record, origin, name):
     timm = (
         "timm reads this folder too, with the same logits."
         if origin == "timm"
-        else "The tensors carry kerasvit's variable paths; timm cannot express the model."
+        else "The tensors carry kerasvit's variable paths: timm has no such model."
     )
     return f"""---
 library_name: kerasvit

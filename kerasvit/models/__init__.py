@@ -2,6 +2,7 @@
 
 from .image_model import ImageModel as ImageModel
 from .variant import Variant as Variant
+from .vit import VisionTransformer as VisionTransformer
 from .vit import ViTB8 as ViTB8
 from .vit import ViTB16 as ViTB16
 from .vit import ViTB32 as ViTB32
@@ -13,7 +14,8 @@ from .vit import ViTS14 as ViTS14
 from .vit import ViTS16 as ViTS16
 from .vit import ViTS32 as ViTS32
 from .vit import ViTTi16 as ViTTi16
-from .vit import VisionTransformer as VisionTransformer
+
+BUILDERS = {"VisionTransformer": VisionTransformer}  # by the name in a record
 
 
 def list_models(pattern: str = "*") -> list[str]:

@@ -11,8 +11,8 @@ class ImageModel(keras.Model):
         record: Plain JSON, kept by `.keras` files and model folders: `builder` and
             `kwargs`, which make the same architecture again; `variant`, the row it came
             from, or None; `origin`, the code base of its weights, or None;
-            `preprocessing`, the evaluation transform they expect; `label_names`, a list,
-            "imagenet1k" or None. `keras.models.clone_model` drops it.
+            `preprocessing`, the evaluation transform they expect; `label_names`, a
+            list, "imagenet1k" or None. `keras.models.clone_model` drops it.
     """
 
     # Keras takes a subclass for a functional model only with this signature.

@@ -67,7 +67,7 @@ class Loading:
 
     def fill(self, model, kernel=None):
         """Gives the model the weights; all of them, or a `CheckpointError`."""
-        with self._blaming_the_variant():
+        with self._blaming_the_variant() as mismatch:
             assign(
                 model,
                 self.checkpoint,
@@ -76,6 +76,9 @@ class Loading:
                 source_grid=self.explicit_grid or self._grid(self.source_size),
                 kernel=kernel or self.checkpoint.kernel,
             )
+            if mismatch:
+                # All shapes agree, and yet it is another model: its heads differ.
+                raise CheckpointError("Every tensor fits, but not what it means.")
 
     def _source_size(self):
         said = None if self.explicit_grid else self.checkpoint.image_size
@@ -128,10 +131,9 @@ class Loading:
         """Says first what is wrong if the file is of another variant."""
         mismatch = self.variant.mismatch({**self.made, **self.checkpoint.sizes})
         try:
-            yield
+            yield mismatch
         except ValueError as error:
             if mismatch:
-                raise CheckpointError(
-                    f"{self.checkpoint.path} {mismatch}\n{error}"
-                ) from error
+                mismatch = f"{self.checkpoint.path} {mismatch}"
+                raise CheckpointError(f"{mismatch}\n{error}") from error
             raise

@@ -126,8 +126,10 @@ class Variant:
             row.name
             for row in vars(sys.modules[self.builder.__module__]).values()
             if isinstance(row, Variant)
-            and all(said.get(key) == n or key == "num_heads" for key, n in row.numbers.items())
+            and all(said.get(key, n) == n for key, n in row.numbers.items())
         ]
-        numbers = ", ".join(f"{key} {said[key]}, not {self.numbers[key]}" for key in wrong)
+        numbers = ", ".join(
+            f"{key} {said[key]}, not {self.numbers[key]}" for key in wrong
+        )
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
         return f"does not hold weights of {self!r}: {numbers}.{build}"

@@ -1,8 +1,9 @@
 """Vision Transformer.
 
 Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", arXiv 2010.11929. Numerics
-follow google-research/vision_transformer vit_jax/models_vit.py, big_vision/models/vit.py
-and timm/models/vision_transformer.py, by the arguments in which they differ.
+follow google-research/vision_transformer vit_jax/models_vit.py, big_vision
+models/vit.py and timm/models/vision_transformer.py, by the arguments in which they
+differ.
 """
 
 import keras
@@ -66,7 +67,7 @@ def VisionTransformer(
         class_token: Whether there is one; None: only where `pool` is "token".
         register_tokens: How many learned tokens stand between the class token and the
             patches (arXiv 2309.16588).
-        positions: "tokens": a learned row for every token, class and registers included.
+        positions: "tokens": a learned row for every token, class and registers too.
             "patches": for the patches only, added before other tokens join. "sincos2d":
             fixed sines and cosines for the patches (arXiv 2205.01580).
         representation_size: Size of a dense layer with tanh before the head, the
@@ -91,8 +92,9 @@ def VisionTransformer(
         class_token = pool == "token"
     if isinstance(image_size, int):
         image_size = (image_size, image_size)
-    kwargs.update(class_token=class_token, image_size=list(image_size))
+    kwargs.update(class_token=class_token, image_size=image_size)
     _check(kwargs)
+    kwargs["image_size"] = list(image_size)  # as JSON gives it back
     prefix = class_token + register_tokens
 
     image = keras.Input((*image_size, 3), name="image")
@@ -156,31 +158,48 @@ def VisionTransformer(
 
 
 def _check(kwargs):
-    height, width = kwargs["image_size"]
-    p = kwargs["patch_size"]
-    if height % p or width % p or min(height, width) < p:
-        near = " × ".join(str(max(p, round(side / p) * p)) for side in (height, width))
-        raise ValueError(
-            f"`image_size` must be a multiple of the patch size, {p}. Received: "
-            f"{height} × {width}. The nearest that fits is {near}."
-        )
-    if kwargs["pool"] not in POOLS:
-        raise ValueError(f"`pool` must be one of {POOLS}. Received: {kwargs['pool']!r}.")
-    if kwargs["positions"] not in POSITIONS:
-        raise ValueError(
-            f"`positions` must be one of {POSITIONS}. Received: "
-            f"{kwargs['positions']!r}."
-        )
+    for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
+        _check_integer(key, kwargs[key], 1)
+    for key in ("num_classes", "register_tokens"):
+        _check_integer(key, kwargs[key], 0)
+    for key in ("dropout", "stochastic_depth"):
+        if not 0 <= kwargs[key] < 1:
+            raise ValueError(
+                f"`{key}` must be a probability in [0, 1). Received: {kwargs[key]}."
+            )
+    for key, known in (("pool", POOLS), ("positions", POSITIONS)):
+        if kwargs[key] not in known:
+            raise ValueError(
+                f"`{key}` must be one of {known}. Received: {kwargs[key]!r}."
+            )
     if kwargs["pool"] == "token" and not kwargs["class_token"]:
         raise ValueError(
             '`pool="token"` needs a class token. Received: class_token=False. Choose '
             '`pool="average"` or leave `class_token` out.'
         )
-    for key in ("num_classes", "register_tokens"):
-        if not isinstance(kwargs[key], int) or kwargs[key] < 0:
-            raise ValueError(
-                f"`{key}` must be an integer, at least 0. Received: {kwargs[key]!r}."
-            )
+    _check_image_size(kwargs["image_size"], kwargs["patch_size"])
+
+
+def _check_integer(key, value, least):
+    if not isinstance(value, int) or value < least:
+        raise ValueError(
+            f"`{key}` must be an integer, at least {least}. Received: {value!r}."
+        )
+
+
+def _check_image_size(image_size, p):
+    sides = tuple(image_size) if isinstance(image_size, (tuple, list)) else ()
+    if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
+        raise ValueError(
+            "`image_size` must be an integer or (height, width), in pixels. Received: "
+            f"{image_size!r}."
+        )
+    if any(side % p or side < p for side in sides):
+        near = " × ".join(str(max(p, round(side / p) * p)) for side in sides)
+        raise ValueError(
+            f"`image_size` must be a multiple of the patch size, {p}. Received: "
+            f"{sides[0]} × {sides[1]}. The nearest that fits is {near}."
+        )
 
 
 def _normalization(mean, std):

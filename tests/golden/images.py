@@ -21,7 +21,9 @@ def check(root, name, case):
 
 
 def _ours(image, key):
-    origin, size, crop = re.match(r"(vit_jax|timm)_(\d+)(?:_crop([\dp]+))?", key).groups()
+    origin, size, crop = re.match(
+        r"(vit_jax|timm)_(\d+)(?:_crop([\dp]+))?", key
+    ).groups()
     if origin == "vit_jax":
         return Preprocessing.of_origin("vision_transformer", int(size))(image)
     crop = float(crop.replace("p", "."))

@@ -16,7 +16,9 @@ class Result:
     def wrong(self):
         """The first quantity beyond the tolerance, or None."""
         # Written so that NaN is beyond it.
-        wrong = [key for key, error in self.errors.items() if not error <= self.tolerance]
+        wrong = [
+            key for key, error in self.errors.items() if not error <= self.tolerance
+        ]
         return wrong[0] if wrong else None
 
     def __str__(self):
@@ -28,7 +30,7 @@ class Result:
 
 
 def error(found, recorded):
-    """Largest difference over the largest recorded value; infinite for another shape."""
+    """Largest difference over the largest recorded value; inf for another shape."""
     found, recorded = np.asarray(found), np.asarray(recorded)
     if found.shape != recorded.shape or not np.isfinite(found).all():
         return float("inf")

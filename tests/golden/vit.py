@@ -1,4 +1,4 @@
-"""Activations of a Vision Transformer, by the names that its original code gave them."""
+"""Activations of a Vision Transformer, by the names its original code gave them."""
 
 import re
 
@@ -21,7 +21,10 @@ def check(root, name, case):
     images = np.load(files["input"])
     found = activations(model, images, recorded)
     ordered = sorted(recorded, key=_order)
-    yield name, Result(errors(found, recorded, ordered), TOLERANCE[keras.config.floatx()])
+    yield (
+        name,
+        Result(errors(found, recorded, ordered), TOLERANCE[keras.config.floatx()]),
+    )
 
 
 def recorded_values(path):

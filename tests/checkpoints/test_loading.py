@@ -1,0 +1,394 @@
+"""Files of three code bases into models: everything, or one complete error."""
+
+import json
+import logging
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import kerasvit
+from kerasvit import CheckpointError
+from kerasvit.layers.resampling import resample_grid
+from tests.contract import to_numpy
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "models"
+GOOGLE = GOLDEN / "vit_token" / "checkpoint.npz"
+TIMM = GOLDEN / "timm_vit" / "model.safetensors"
+HF = GOLDEN / "hf_vit" / "model.safetensors"
+TOKEN = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 32}
+WIDE = {"patch_size": 4, "width": 24, "depth": 2, "num_heads": 3, "mlp_dim": 96}
+HF_SIZES = {**WIDE, "mlp_dim": 40}
+
+
+def variant(numbers):
+    return kerasvit.Variant("Small", kerasvit.VisionTransformer, **numbers)
+
+
+def google(path=GOOGLE, **changes):
+    return variant(TOKEN)(path, **changes)
+
+
+def timm(path=TIMM, **changes):
+    return variant(WIDE)(path, **changes)
+
+
+def expected(case):
+    with np.load(GOLDEN / case / "expected.npz") as arrays:
+        return np.load(GOLDEN / case / "input.npy"), arrays["logits_f64"]
+
+
+def npz_with(tmp_path, change):
+    with np.load(GOOGLE) as arrays:
+        tensors = dict(arrays)
+    change(tensors)
+    path = tmp_path / "changed.npz"
+    np.savez(path, **tensors)
+    return path
+
+
+def safetensors_with(tmp_path, change, source=TIMM):
+    tensors = load_file(source)
+    change(tensors)
+    save_file(tensors, tmp_path / "model.safetensors")
+    return tmp_path / "model.safetensors"
+
+
+# What the file says is obeyed.
+
+
+def test_google_file_says_how_it_was_made():
+    record = google().record
+    kwargs = record["kwargs"]
+    assert record["origin"] == "vision_transformer"
+    assert kwargs["image_size"] == [16, 16]
+    assert kwargs["num_classes"] == 10
+    assert (kwargs["activation"], kwargs["epsilon"]) == ("gelu_tanh", 1e-6)
+    assert record["preprocessing"]["mode"] == "squash"
+    assert not record["preprocessing"]["antialias"]
+
+
+def test_timm_file_says_how_it_was_made():
+    record = timm().record
+    assert record["origin"] == "timm"
+    assert record["kwargs"]["num_classes"] == 7
+    assert record["kwargs"]["activation"] == "gelu"
+    assert record["preprocessing"]["crop"] == 0.9
+
+
+def test_transformers_file_and_its_config():
+    model = variant(HF_SIZES)(HF)
+    assert model.record["origin"] == "transformers"
+    assert model.record["kwargs"]["epsilon"] == 1e-12
+    assert model.record["kwargs"]["image_size"] == [16, 16]
+
+
+def test_transformers_labels_and_preprocessor(tmp_path):
+    shutil.copy(HF, tmp_path)
+    config = json.loads((HF.parent / "config.json").read_text())
+    config["id2label"] = {str(i): f"name {i}" for i in range(6)}
+    config["hidden_act"] = "gelu_new"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    said = {"size": {"height": 16, "width": 16}, "image_mean": [0.4] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
+    record = variant(HF_SIZES)(tmp_path).record
+    assert record["label_names"] == [f"name {i}" for i in range(6)]
+    assert record["kwargs"]["activation"] == "gelu_tanh"
+    assert record["preprocessing"]["mean"] == [0.4] * 3
+
+
+def test_timm_config_is_obeyed(tmp_path):
+    shutil.copy(TIMM, tmp_path)
+    config = {
+        "architecture": "vit_tiny_patch16_224",
+        "label_names": list("abcdefg"),
+        "model_args": {"act_layer": "gelu_tanh", "img_size": 16},
+        "pretrained_cfg": {
+            "input_size": [3, 16, 16],
+            "crop_pct": 1.0,
+            "mean": [0.1] * 3,
+        },
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    record = timm(tmp_path).record
+    assert record["label_names"] == list("abcdefg")
+    assert record["kwargs"]["activation"] == "gelu_tanh"
+    assert record["preprocessing"]["mean"] == [0.1] * 3
+
+
+@pytest.mark.parametrize("prefix", ["opt/target/", "params/", "opt/target/params/"])
+def test_prefixes_and_optimiser_state(tmp_path, prefix):
+    def change(tensors):
+        renamed = {prefix + name: array for name, array in tensors.items()}
+        tensors.clear()
+        tensors.update(renamed)
+        if prefix.startswith("opt"):
+            tensors["opt/state/param_states/cls/grad_ema"] = np.zeros((1, 1, 16))
+            tensors["opt/state/step"] = np.array(3)
+
+    images, logits = expected("vit_token")
+    found = to_numpy(google(npz_with(tmp_path, change))(images))
+    np.testing.assert_allclose(found, logits, atol=1e-4)
+
+
+def test_both_spellings_of_a_block(tmp_path):
+    names = {
+        "MultiHeadDotProductAttention_1": "MultiHeadDotProductAttention_0",
+        "LayerNorm_2": "LayerNorm_1",
+        "MlpBlock_3": "MlpBlock_0",
+    }
+
+    def change(tensors):
+        for name in list(tensors):
+            for old, new in names.items():
+                if old in name:
+                    tensors[name.replace(old, new)] = tensors.pop(name)
+
+    images, logits = expected("vit_token")
+    found = to_numpy(google(npz_with(tmp_path, change))(images))
+    np.testing.assert_allclose(found, logits, atol=1e-4)
+
+
+def test_an_explicit_argument_wins():
+    model = google(activation="gelu", epsilon=1e-5)
+    assert model.record["kwargs"]["activation"] == "gelu"
+    images, logits = expected("vit_token")
+    assert np.abs(to_numpy(model(images)) - logits).max() > 1e-4
+
+
+def test_transformers_pooler_is_pre_logits(tmp_path):
+    def change(tensors):
+        for name in list(tensors):
+            array = tensors.pop(name)
+            if not name.startswith("classifier"):
+                tensors[name.removeprefix("vit.")] = array
+        tensors["pooler.dense.weight"] = np.ones((24, 24), "float32")
+        tensors["pooler.dense.bias"] = np.ones(24, "float32")
+
+    model = variant(HF_SIZES)(safetensors_with(tmp_path, change, HF))
+    assert model.record["kwargs"]["representation_size"] == 24
+    assert model.record["kwargs"]["num_classes"] == 0
+    assert model.output_shape == (None, 24)
+
+
+# The head.
+
+
+def test_another_number_of_classes_is_a_fresh_head_and_one_log_line(caplog):
+    with caplog.at_level(logging.WARNING):
+        model = google(num_classes=3)
+    assert model.output_shape == (None, 3)
+    assert not np.any(to_numpy(model.get_layer("head").kernel))
+    said = [line for line in caplog.messages if "head" in line]
+    assert len(said) == 1 and "3 classes" in said[0] and "10" in said[0]
+    assert np.any(to_numpy(model.get_layer("encoder_norm").gamma) != 1)
+
+
+def test_the_same_number_keeps_the_head(caplog):
+    model = google(num_classes=10)
+    assert np.any(to_numpy(model.get_layer("head").kernel))
+    assert not [line for line in caplog.messages if "head" in line]
+
+
+def test_no_classes_leave_the_head_off():
+    assert google(num_classes=0).output_shape == (None, 16)
+
+
+def test_file_without_a_head(tmp_path):
+    def change(tensors):
+        del tensors["head/kernel"], tensors["head/bias"]
+
+    path = npz_with(tmp_path, change)
+    assert google(path).output_shape == (None, 16)
+    assert google(path, num_classes=4).output_shape == (None, 4)
+
+
+def test_pre_logits_can_be_left_out():
+    numbers = {**TOKEN, "width": 24, "num_heads": 3, "mlp_dim": 40}
+    path = GOLDEN / "vit_token_rep" / "checkpoint.npz"
+    whole = variant(numbers)(path)
+    assert whole.record["kwargs"]["representation_size"] == 12
+    model = variant(numbers)(path, representation_size=0, num_classes=4)
+    assert model.get_layer("head").input.shape == (None, 24)
+
+
+# Resolution.
+
+
+@pytest.mark.parametrize(
+    "kernel, call, path",
+    [
+        ("corner_linear", google, "Transformer/posembed_input/pos_embedding"),
+        ("bicubic_antialias", timm, "pos_embed"),
+    ],
+)
+@pytest.mark.parametrize("size", [24, (8, 20)])
+def test_another_size_resamples_with_the_kernel_of_the_origin(kernel, call, path, size):
+    model = call(image_size=size)
+    file = dict(np.load(GOOGLE)) if call is google else load_file(TIMM)
+    table = file[path][0]
+    grid = (
+        (size // 4, size // 4)
+        if isinstance(size, int)
+        else (size[0] // 4, size[1] // 4)
+    )
+    cells = resample_grid(table[1:].reshape(4, 4, -1), grid, kernel)
+    found = to_numpy(model.get_layer("position_embedding").table)[0]
+    np.testing.assert_array_equal(found[0], table[0])
+    np.testing.assert_allclose(found[1:], cells.reshape(-1, table.shape[1]), atol=1e-6)
+    assert model.record["preprocessing"]["size"] == [grid[0] * 4, grid[1] * 4]
+
+
+def test_the_caller_may_name_the_kernel():
+    default, named = google(image_size=24), google(image_size=24, kernel="bilinear")
+    tables = [
+        to_numpy(m.get_layer("position_embedding").table) for m in (default, named)
+    ]
+    assert np.abs(tables[0] - tables[1]).max() > 1e-3
+    with pytest.raises(ValueError, match="bicubic_antialias.*nearest"):
+        google(image_size=24, kernel="nearest")
+
+
+def test_a_square_table_gives_the_image_size():
+    assert google().input_shape == (None, 16, 16, 3)
+
+
+RECT = GOLDEN / "vit_token_rect" / "checkpoint.npz"
+RECT_SIZES = {**TOKEN, "width": 12, "num_heads": 3, "mlp_dim": 20}
+
+
+def test_a_table_that_is_no_square_asks_for_its_grid():
+    with pytest.raises(ValueError, match=r"source_grid=\(height, width\)"):
+        variant(RECT_SIZES)(RECT)
+
+
+def test_the_grid_that_is_asked_for():
+    model = variant(RECT_SIZES)(RECT, source_grid=(4, 6))
+    assert model.input_shape == (None, 16, 24, 3)
+    images, logits = expected("vit_token_rect")
+    np.testing.assert_allclose(to_numpy(model(images)), logits, atol=1e-4)
+
+
+def test_a_grid_that_is_no_square_to_another_size():
+    model = variant(RECT_SIZES)(RECT, source_grid=(4, 6), image_size=(24, 8))
+    with np.load(RECT) as arrays:
+        table = arrays["Transformer/posembed_input/pos_embedding"][0]
+    cells = resample_grid(table[1:].reshape(4, 6, -1), (6, 2), "corner_linear")
+    found = to_numpy(model.get_layer("position_embedding").table)[0, 1:]
+    np.testing.assert_allclose(found, cells.reshape(12, -1), atol=1e-6)
+
+
+def test_the_models_own_grid_when_the_counts_agree():
+    model = variant(RECT_SIZES)(RECT, image_size=(16, 24))
+    images, logits = expected("vit_token_rect")
+    np.testing.assert_allclose(to_numpy(model(images)), logits, atol=1e-4)
+
+
+def test_a_wrong_grid():
+    with pytest.raises(ValueError, match="24. Received: 5 × 5"):
+        variant(RECT_SIZES)(RECT, source_grid=(5, 5))
+
+
+# One complete error, and nothing half-loaded.
+
+
+def test_missing_unexpected_and_misshaped_are_listed_together(tmp_path):
+    def change(tensors):
+        del tensors["cls"]
+        tensors["cls"] = np.zeros((1, 1, 17), "float32")
+        del tensors["Transformer/encoder_norm/bias"]
+        tensors["surprise"] = np.zeros(3, "float32")
+
+    with pytest.raises(CheckpointError) as caught:
+        google(npz_with(tmp_path, change))
+    text = str(caught.value)
+    assert "missing in the file (1)" in text and "Transformer/encoder_norm/bias" in text
+    assert "unexpected" in text and "surprise (3,)" in text
+    assert "mis-shaped (1)" in text and "cls (1, 1, 17)" in text
+    assert "nothing was loaded" in text
+
+
+@pytest.mark.parametrize("shape", [(71, 24), (72,), (72, 24, 1), (0,)])
+def test_a_tensor_that_cannot_be_taken_apart_is_misshaped(tmp_path, shape):
+    def change(tensors):
+        tensors["blocks.1.attn.qkv.weight"] = np.zeros(shape, "float32")
+
+    with pytest.raises(CheckpointError, match="mis-shaped") as caught:
+        timm(safetensors_with(tmp_path, change))
+    assert "blocks.1.attn.qkv.weight" in str(caught.value)
+
+
+def test_wrong_architecture_names_what_fits(tmp_path):
+    with pytest.raises(CheckpointError) as caught:
+        kerasvit.ViTTi16(TIMM)
+    text = str(caught.value)
+    assert "width 24, not 192" in text and "patch_size 4, not 16" in text
+    assert "mis-shaped" in text and "missing" in text
+
+
+def test_the_variant_that_fits_is_named(tmp_path):
+    model = kerasvit.ViTS32(depth=12, image_size=32, num_classes=2)
+    kerasvit.save_pretrained(model, tmp_path)
+    with pytest.raises(CheckpointError, match="Build ViTS32 with it"):
+        kerasvit.ViTB16(tmp_path)
+
+
+def test_wrong_number_of_heads_is_noticed():
+    with pytest.raises(CheckpointError, match="num_heads 2, not 4"):
+        variant({**TOKEN, "num_heads": 4})(GOOGLE)
+
+
+def test_names_of_no_code_base(tmp_path):
+    path = tmp_path / "model.safetensors"
+    save_file({"conv1.weight": np.zeros(3, "float32")}, path)
+    with pytest.raises(CheckpointError, match="conv1.weight.*timm"):
+        timm(path)
+
+
+def test_part_of_a_model(tmp_path):
+    def change(tensors):
+        for name in list(tensors):
+            if "mlp" in name:
+                del tensors[name]
+
+    with pytest.raises(CheckpointError, match="not a whole model"):
+        timm(safetensors_with(tmp_path, change))
+
+
+def test_a_file_of_nan(tmp_path):
+    def change(tensors):
+        tensors["cls_token"] = np.full((1, 1, 24), np.nan, "float32")
+
+    with pytest.raises(CheckpointError, match="cls_token.*NaN|NaN.*cls_token"):
+        timm(safetensors_with(tmp_path, change))
+
+
+@pytest.mark.parametrize("weights", ["sam", "imagenet-21k", "same"])
+def test_unknown_tag(weights):
+    with pytest.raises(CheckpointError, match=f"ViTB16 has no weights '{weights}'"):
+        kerasvit.ViTB16(weights)
+
+
+@pytest.mark.parametrize("weights", [3, b"x", ["a.npz"], ""])
+def test_weights_of_another_kind(weights):
+    with pytest.raises(CheckpointError, match="must be a path"):
+        kerasvit.ViTB16(weights)
+
+
+def test_unknown_argument():
+    with pytest.raises(ValueError, match="no argument hidden_size.*width"):
+        kerasvit.ViTB16(hidden_size=3)
+
+
+def test_folder_without_weights(tmp_path):
+    with pytest.raises(CheckpointError, match="no model.safetensors"):
+        kerasvit.ViTB16(tmp_path)
+
+
+def test_config_that_is_no_json(tmp_path):
+    shutil.copy(TIMM, tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match="not JSON"):
+        timm(tmp_path)

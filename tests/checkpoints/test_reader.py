@@ -1,0 +1,132 @@
+import pickle
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from kerasvit.checkpoints import CheckpointError
+from kerasvit.checkpoints.reader import Reader
+
+ARRAY = np.arange(6, dtype="float32").reshape(2, 3)
+
+
+@pytest.fixture
+def npz(tmp_path):
+    path = tmp_path / "weights.npz"
+    np.savez(path, **{"a/kernel": ARRAY})
+    return path
+
+
+@pytest.fixture
+def safetensors(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_file({"a/kernel": ARRAY}, path)
+    return path
+
+
+@pytest.fixture(params=["npz", "safetensors"])
+def weights(request):
+    return request.getfixturevalue(request.param)
+
+
+def test_names_shapes_and_values(weights):
+    reader = Reader(weights)
+    assert reader.shapes == {"a/kernel": (2, 3)}
+    np.testing.assert_array_equal(reader["a/kernel"], ARRAY)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_comes_as_float32(dtype, tmp_path):
+    import ml_dtypes
+
+    path = tmp_path / "half.safetensors"
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float16
+    save_file({"a": ARRAY.astype(kind)}, path)
+    assert Reader(path)["a"].dtype == np.float32
+    np.testing.assert_array_equal(Reader(path)["a"], ARRAY)
+
+
+def refused(path, *words):
+    with pytest.raises(CheckpointError) as caught:
+        reader = Reader(path)
+        for name in reader.shapes:
+            reader[name]
+    assert str(path) in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_missing_file(tmp_path):
+    refused(tmp_path / "no.npz", "does not exist")
+
+
+def test_folder(tmp_path):
+    refused(tmp_path, "is a folder")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 10, 60, -30, -1])
+def test_truncated_file(weights, keep):
+    weights.write_bytes(weights.read_bytes()[:keep])
+    refused(weights, "cut short")
+
+
+def test_flipped_bytes_in_an_npz_are_noticed(npz):
+    content = bytearray(npz.read_bytes())
+    at = content.find(ARRAY.tobytes())
+    content[at : at + 8] = b"\xff" * 8
+    npz.write_bytes(content)
+    refused(npz, "a/kernel", "damaged")
+
+
+@pytest.mark.parametrize("page", ["<!DOCTYPE html><html>", "\n <html>", "<?xml ?>"])
+def test_web_page_in_place_of_the_file(weights, page):
+    weights.write_text(page)
+    refused(weights, "web page", "download again")
+
+
+def test_git_lfs_pointer(weights):
+    weights.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\n")
+    refused(weights, "git lfs pull")
+
+
+class Trap:
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('the pickle ran')",))
+
+
+def test_pickled_array_in_an_npz_is_not_run(tmp_path):
+    path = tmp_path / "trap.npz"
+    np.savez(path, a=np.array([Trap()], dtype=object))
+    refused(path, "pickled", "'a.npy'")
+
+
+def test_pickle_named_npz_is_not_run(tmp_path):
+    path = tmp_path / "trap.npz"
+    path.write_bytes(pickle.dumps(Trap()))
+    refused(path, "damaged")
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".pth", ".pt", ".h5", ".keras"])
+def test_kinds_that_could_run_code_are_refused(suffix, tmp_path):
+    path = tmp_path / f"weights{suffix}"
+    path.write_bytes(b"x")
+    refused(path, "not read", ".safetensors")
+
+
+def test_unknown_kind(tmp_path):
+    path = tmp_path / "weights.txt"
+    path.write_bytes(b"x")
+    refused(path, "must end in", "'.txt'")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_nan_and_infinity(tmp_path, value):
+    path = tmp_path / "weights.npz"
+    np.savez(path, a=ARRAY, b=np.full(3, value, "float32"))
+    refused(path, "'b'", "NaN")
+
+
+def test_integers_are_no_weights(tmp_path):
+    path = tmp_path / "weights.npz"
+    np.savez(path, a=np.arange(3))
+    refused(path, "int64")

@@ -1,0 +1,64 @@
+"""Every recorded activation, block by block, on the current backend."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+from .result import Result
+from .runner import check_case, read_manifest
+
+ROOT = Path(__file__).parent
+CASES = read_manifest(ROOT)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name):
+    for label, outcome in check_case(ROOT, name, CASES[name]):
+        assert isinstance(outcome, Result), f"{label}: {outcome}"
+        assert outcome.wrong is None, f"{label}: {outcome}"
+
+
+def run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "tests.golden", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        cwd=ROOT.parents[1],
+    )
+
+
+def test_in_float64_nothing_hides_in_rounding():
+    """A wrong epsilon is 1e-4 off here; Keras computes in float64 on TensorFlow only."""
+    if keras.backend.backend() != "tensorflow":
+        return
+    result = run(str(ROOT), "--float64")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.rstrip().endswith(" passed, 0 failed, 0 skipped")
+
+
+def test_command_names_the_first_wrong_block_and_what_is_not_built(tmp_path):
+    import json
+    import shutil
+
+    import numpy as np
+
+    case = "vit_token"
+    shutil.copytree(ROOT / "models" / case, tmp_path / "models" / case)
+    expected = tmp_path / CASES[case]["files"]["expected"]
+    with np.load(expected) as arrays:
+        changed = dict(arrays)
+    for quantity in ("block1_f64", "logits_f64"):
+        changed[quantity] = changed[quantity] + 0.01
+    np.savez(expected, **changed)
+    manifest = {"cases": {case: CASES[case], "new": {"kind": "unheard_of"}}}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    result = run(str(tmp_path))
+    assert result.returncode == 1
+    assert "first wrong: block1" in result.stdout
+    assert "kind unheard_of is not built yet" in result.stdout
+    assert result.stdout.rstrip().endswith("0 passed, 1 failed, 1 skipped")

@@ -1,0 +1,156 @@
+import json
+import os
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import kerasvit
+from kerasvit import CheckpointError
+from kerasvit.hub import repository
+from tests.contract import to_numpy
+
+SMALL = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
+Small = kerasvit.Variant("Small", kerasvit.VisionTransformer, **SMALL)
+TIMM_CAN = [
+    {},
+    {"pool": "average"},
+    {"pool": "average_then_norm"},
+    {"pool": "attention"},
+    {"register_tokens": 2, "positions": "patches", "layer_scale": 0.1},
+    {"register_tokens": 2},
+    {"positions": "patches"},
+    {"num_classes": 0},
+    {"qkv_bias": False, "activation": "gelu_tanh"},
+    {"image_size": (8, 12)},
+]
+TIMM_CANNOT = [
+    {"representation_size": 5},
+    {"epsilon": 1e-5},
+    {"positions": "sincos2d", "pool": "average"},
+]
+
+
+def small(**changes):
+    model = Small(**{"image_size": 8, "num_classes": 3, **changes})
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(size=w.shape, scale=0.3) for w in model.weights])
+    return model
+
+
+def same_logits(one, other):
+    shape = (2, *one.input_shape[1:])
+    x = np.random.default_rng(1).normal(size=shape).astype("float32")
+    np.testing.assert_allclose(to_numpy(one(x)), to_numpy(other(x)), atol=1e-6)
+
+
+@pytest.mark.parametrize("changes", TIMM_CAN + TIMM_CANNOT, ids=str)
+def test_folder_gives_the_same_model(changes, tmp_path):
+    model = small(**changes)
+    model.record["label_names"] = ["a", "b", "c"]
+    kerasvit.save_pretrained(model, tmp_path)
+    again = kerasvit.from_pretrained(tmp_path)
+    same_logits(model, again)
+    assert again.record == model.record
+    same_logits(model, Small(tmp_path))
+
+
+@pytest.mark.parametrize("changes", TIMM_CAN, ids=str)
+def test_timm_names_where_timm_has_such_a_model(changes, tmp_path):
+    kerasvit.save_pretrained(small(**changes), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["kerasvit"]["weights_format"] == "timm"
+    assert config["architecture"] == "vit_base_patch16_224"
+    assert "blocks.1.attn.qkv.weight" in load_file(tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("changes", TIMM_CANNOT, ids=str)
+def test_variable_paths_where_timm_has_none(changes, tmp_path):
+    kerasvit.save_pretrained(small(**changes), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["kerasvit"]["weights_format"] == "kerasvit"
+    assert "architecture" not in config
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert "encoder_block_1/attention/query/kernel" in tensors
+    assert "timm has no such model" in (tmp_path / "README.md").read_text()
+
+
+def test_a_folder_loads_with_other_classes_and_another_size(tmp_path):
+    kerasvit.save_pretrained(small(), tmp_path)
+    model = kerasvit.from_pretrained(tmp_path, num_classes=7, image_size=(8, 16))
+    assert model.input_shape == (None, 8, 16, 3)
+    assert model.output_shape == (None, 7)
+    assert model.record["label_names"] is None
+    assert model.record["preprocessing"]["size"] == [8, 16]
+
+
+def test_readme_of_the_user_is_kept(tmp_path):
+    (tmp_path / "README.md").write_text("mine")
+    kerasvit.save_pretrained(small(), tmp_path)
+    assert (tmp_path / "README.md").read_text() == "mine"
+
+
+def test_saving_again_replaces_the_weights(tmp_path):
+    kerasvit.save_pretrained(small(), tmp_path)
+    other = small(num_classes=4)
+    kerasvit.save_pretrained(other, tmp_path)
+    same_logits(other, kerasvit.from_pretrained(tmp_path))
+    assert sorted(os.listdir(tmp_path)) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
+
+
+def test_a_failed_write_leaves_the_old_folder(tmp_path, monkeypatch):
+    old = small()
+    kerasvit.save_pretrained(old, tmp_path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(repository.os, "replace", full)
+    with pytest.raises(OSError, match="No space"):
+        kerasvit.save_pretrained(small(num_classes=4), tmp_path)
+    monkeypatch.undo()
+    same_logits(old, kerasvit.from_pretrained(tmp_path))
+    assert len(os.listdir(tmp_path)) == 3
+
+
+def test_newer_format_asks_for_an_upgrade(tmp_path):
+    kerasvit.save_pretrained(small(), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["kerasvit"]["format_version"] = 99
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="newer kerasvit.*pip install"):
+        kerasvit.from_pretrained(tmp_path)
+
+
+def test_damaged_record_is_named(tmp_path):
+    kerasvit.save_pretrained(small(), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["kerasvit"]["kwargs"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="kwargs"):
+        kerasvit.from_pretrained(tmp_path)
+
+
+def test_a_bare_file_does_not_say_its_architecture(tmp_path):
+    kerasvit.save_pretrained(small(), tmp_path)
+    os.remove(tmp_path / "config.json")
+    with pytest.raises(ValueError, match="which architecture.*ViTB16"):
+        kerasvit.from_pretrained(tmp_path)
+    same_logits(small(), Small(tmp_path, image_size=8))
+
+
+def test_hub_addresses_say_what_to_do_meanwhile():
+    with pytest.raises(CheckpointError, match="hf://user/repo.*Download"):
+        kerasvit.ViTB16("hf://user/repo")
+
+
+def test_a_model_without_a_record_cannot_be_saved(tmp_path):
+    import keras
+
+    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="record"):
+        kerasvit.save_pretrained(plain, tmp_path)

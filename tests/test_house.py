@@ -1,0 +1,143 @@
+"""Who may see whom: the rules of the package, as code."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "kerasvit"
+BACKENDS = {"jax", "jaxlib", "tensorflow", "torch"}
+# Room → rooms of the package it may import from. `""` is a file at the top.
+MAY_SEE = {
+    "layers": {"layers"},
+    "models": {"models", "layers", "preprocessing"},
+    "checkpoints": {"checkpoints"},
+    "hub": {"hub", "checkpoints"},
+    "training": {"training", "autodiff"},
+    "inspection": {"inspection", "autodiff"},
+    "autodiff": {"autodiff"},
+    "images": {"layers"},
+    "preprocessing": {"layers", "images"},
+    "prediction": {"preprocessing", "images"},
+    "pretrained": {"models", "hub", "checkpoints", "preprocessing"},
+}
+EXCEPTIONS = {
+    # The one file of `models` that opens the door to weights.
+    "models/loading.py": {"hub", "checkpoints"},
+}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def room(path):
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return parts[0]
+
+
+def imports(path):
+    """Absolute dotted names that a file imports, relative ones resolved."""
+    package = ["kerasvit", *path.relative_to(PACKAGE).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parent = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*parent, *([node.module] if node.module else [])])
+            if module == "kerasvit":
+                yield from (f"kerasvit.{alias.name}" for alias in node.names)
+            else:
+                yield module
+
+
+def files(*rooms):
+    return [path for path in FILES if room(path) in rooms]
+
+
+def named(path):
+    return str(path.relative_to(PACKAGE))
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_a_room_sees_only_the_rooms_below_it(path):
+    if path == PACKAGE / "__init__.py":
+        return
+    allowed = MAY_SEE[room(path)] | EXCEPTIONS.get(named(path), set())
+    for name in imports(path):
+        first, *rest = name.split(".")
+        assert first not in ("weights", "recipes", "tests"), name
+        if first == "kerasvit":
+            assert rest and rest[0] in allowed, f"{named(path)} imports {name}"
+
+
+@pytest.mark.parametrize("path", files("layers"), ids=named)
+def test_layers_are_written_in_keras_and_numpy_only(path):
+    allowed = {"keras", "numpy", "kerasvit", *sys.stdlib_module_names}
+    assert {name.split(".")[0] for name in imports(path)} <= allowed
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_backends_are_imported_behind_the_doors_only(path):
+    inside = room(path) == "autodiff"
+    for name in imports(path):
+        private = name == "keras.src" or name.startswith("keras.src.")
+        assert inside or not (private or name.split(".")[0] in BACKENDS), name
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_nothing_is_unpickled(path):
+    modules = {name.split(".")[0] for name in imports(path)}
+    assert not modules & {"pickle", "dill", "cloudpickle", "joblib", "shelve"}
+    assert "allow_pickle=True" not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_names_say_what_is_inside(path):
+    assert path.stem not in {"utils", "common", "helpers", "misc", "factory", "base"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_no_print_and_no_assert(path):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        assert not isinstance(node, ast.Assert), node.lineno
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            assert node.func.id != "print", node.lineno
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_a_file_has_at_most_300_lines(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_import_is_quiet_and_brings_in_keras_and_its_backend_only():
+    backend = keras.backend.backend()
+    code = (
+        "import os, sys, keras\n"
+        "before, environment = set(sys.modules), dict(os.environ)\n"
+        "import kerasvit\n"
+        "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
+        "assert dict(os.environ) == environment\n"
+        "known = {'kerasvit', 'PIL', *sys.stdlib_module_names}\n"
+        "assert new <= known, new - known\n"
+        f"others = {{'tensorflow', 'torch'}} - {{{backend!r}}}\n"
+        "assert not others & set(sys.modules), others & set(sys.modules)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-W", "error:::kerasvit", "-c", code],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+
+
+def test_every_public_name_is_imported_by_its_own_line():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            assert [alias.asname for alias in node.names] == [node.names[0].name]

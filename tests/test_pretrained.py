@@ -1,0 +1,94 @@
+import keras
+import numpy as np
+import pytest
+
+import kerasvit
+from kerasvit.layers.resampling import resample_grid
+from tests.contract import to_numpy
+
+SMALL = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
+Small = kerasvit.Variant("Small", kerasvit.VisionTransformer, **SMALL)
+
+
+def small(**changes):
+    model = Small(**{"image_size": (8, 16), "num_classes": 3, **changes})
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(size=w.shape, scale=0.3) for w in model.weights])
+    return model
+
+
+def table(model):
+    return to_numpy(model.get_layer("position_embedding").table)[0]
+
+
+def test_resize_gives_the_model_at_another_size():
+    model = small()
+    resized = kerasvit.resize(model, (16, 12))
+    assert resized.input_shape == (None, 16, 12, 3)
+    assert resized.record["kwargs"]["image_size"] == [16, 12]
+    assert resized.record["preprocessing"]["size"] == [16, 12]
+    for old, new in zip(model.weights, resized.weights, strict=True):
+        if old.path != "position_embedding/table":
+            np.testing.assert_array_equal(to_numpy(old), to_numpy(new))
+    cells = table(model)[1:].reshape(2, 4, -1)
+    cells = resample_grid(cells, (4, 3), "bicubic_antialias").reshape(12, -1)
+    np.testing.assert_allclose(table(resized)[1:], cells, atol=1e-6)
+    np.testing.assert_array_equal(table(resized)[0], table(model)[0])
+
+
+def test_resize_knows_the_grid_even_where_counts_agree():
+    # 2 × 4 and 4 × 2 have the same count: not the same table.
+    model = small()
+    resized = kerasvit.resize(model, (16, 8))
+    assert np.abs(table(resized) - table(model)).max() > 0.01
+
+
+def test_resize_leaves_the_old_model_as_it_is():
+    model = small()
+    before = table(model)
+    kerasvit.resize(model, 16)
+    assert model.input_shape == (None, 8, 16, 3)
+    np.testing.assert_array_equal(table(model), before)
+
+
+def test_resize_to_the_same_size_gives_the_same_logits():
+    model = small()
+    x = np.random.default_rng(1).normal(size=(2, 8, 16, 3)).astype("float32")
+    again = kerasvit.resize(model, (8, 16))
+    np.testing.assert_array_equal(to_numpy(model(x)), to_numpy(again(x)))
+
+
+def test_resize_takes_a_kernel():
+    one, other = (
+        kerasvit.resize(small(), 16, k) for k in ("bilinear", "corner_linear")
+    )
+    assert np.abs(table(one) - table(other)).max() > 1e-3
+    with pytest.raises(ValueError, match="nearest"):
+        kerasvit.resize(small(), 16, "nearest")
+
+
+def test_resize_keeps_what_is_frozen_and_the_dtype_policy():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = small()
+    keras.config.set_dtype_policy("float32")
+    model.get_layer("encoder_block_0").trainable = False
+    resized = kerasvit.resize(model, 16)
+    assert not resized.get_layer("encoder_block_0").trainable
+    assert resized.get_layer("encoder_block_1").compute_dtype == "bfloat16"
+    assert keras.config.dtype_policy().name == "float32"
+
+
+def test_resize_of_fixed_positions():
+    model = small(positions="sincos2d", pool="average")
+    assert kerasvit.resize(model, 16).input_shape == (None, 16, 16, 3)
+
+
+def test_resize_refuses_a_remainder():
+    with pytest.raises(ValueError, match="10 × 10"):
+        kerasvit.resize(small(), 10)
+
+
+def test_resize_of_a_model_without_a_record():
+    clone = keras.models.clone_model(small())
+    with pytest.raises(ValueError, match="clone_model"):
+        kerasvit.resize(clone, 16)
