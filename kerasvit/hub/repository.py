@@ -5,6 +5,7 @@ import os
 from importlib.metadata import version
 from pathlib import Path
 
+import keras
 import numpy as np
 
 from kerasvit.checkpoints import SOURCES, Checkpoint, CheckpointError, KeyMap
@@ -80,7 +81,8 @@ def write_folder(model, folder) -> Path:
             "keras_version": version("keras"),
         },
     }
-    tensors = key_map.write({v.path: np.array(v.value) for v in model.weights})
+    arrays = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
+    tensors = key_map.write(arrays)
     folder = Path(folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / "model.safetensors", _serialise(tensors))

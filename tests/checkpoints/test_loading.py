@@ -242,10 +242,8 @@ def test_another_size_resamples_with_the_kernel_of_the_origin(kernel, call, path
 
 
 def test_the_caller_may_name_the_kernel():
-    default, named = google(image_size=24), google(image_size=24, kernel="bilinear")
-    tables = [
-        to_numpy(m.get_layer("position_embedding").table) for m in (default, named)
-    ]
+    models = google(image_size=24), google(image_size=24, kernel="bilinear")
+    tables = [to_numpy(m.get_layer("position_embedding").table) for m in models]
     assert np.abs(tables[0] - tables[1]).max() > 1e-3
     with pytest.raises(ValueError, match="bicubic_antialias.*nearest"):
         google(image_size=24, kernel="nearest")

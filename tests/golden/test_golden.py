@@ -33,7 +33,7 @@ def run(*arguments, **environment):
 
 
 def test_in_float64_nothing_hides_in_rounding():
-    """A wrong epsilon is 1e-4 off here; Keras computes in float64 on TensorFlow only."""
+    """A wrong epsilon is 1e-4 off; Keras computes in float64 on TensorFlow only."""
     if keras.backend.backend() != "tensorflow":
         return
     result = run(str(ROOT), "--float64")

@@ -135,6 +135,15 @@ def test_damaged_record_is_named(tmp_path):
         kerasvit.from_pretrained(tmp_path)
 
 
+def test_unknown_builder_is_named(tmp_path):
+    kerasvit.save_pretrained(small(), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["kerasvit"]["builder"] = "list_models"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="no builder 'list_models'"):
+        kerasvit.from_pretrained(tmp_path)
+
+
 def test_a_bare_file_does_not_say_its_architecture(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     os.remove(tmp_path / "config.json")

@@ -102,7 +102,9 @@ def test_sincos_is_big_visions_formula():
         y, x = divmod(i, 3)
         angles = [(x, 1), (x, 1e-4), (y, 1), (y, 1e-4)]
         sx, sy = angles[:2], angles[2:]
-        expected = [f(a * w) for part in (sx, sy) for f in (np.sin, np.cos) for a, w in part]
+        expected = [
+            f(a * w) for part in (sx, sy) for f in (np.sin, np.cos) for a, w in part
+        ]
         np.testing.assert_allclose(table[i], expected, atol=1e-6)
 
 

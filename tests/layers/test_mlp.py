@@ -27,7 +27,9 @@ def test_is_two_dense_layers_with_gelu_between(activation, gelu):
     layer = MLP(8, activation=activation)
     x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("float32")
     layer.build(x.shape)
-    layer.set_weights([np.random.default_rng(1).normal(size=w.shape) for w in layer.weights])
+    layer.set_weights(
+        [np.random.default_rng(1).normal(size=w.shape) for w in layer.weights]
+    )
     k0, b0, k1, b1 = (w.astype("float64") for w in layer.get_weights())
     expected = gelu(x.astype("float64") @ k0 + b0) @ k1 + b1
     np.testing.assert_allclose(to_numpy(layer(x)), expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,65 @@
+"""python -m tests: the suite on every installed backend, one process each.
+
+Further arguments go to pytest: `python -m tests -k vit`. Ends in one line,
+`N passed, N failed`, over all backends.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+def run(backend, arguments):
+    """Counts {"passed", "failed", "skipped"} of the suite on a backend."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}"]
+        environment = {
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+        code = subprocess.run(
+            [*command, *arguments], env=environment, cwd=ROOT
+        ).returncode
+        if not report.is_file():
+            return {"passed": 0, "failed": 1, "skipped": 0}
+        suite = ElementTree.parse(report).getroot().find("testsuite")
+    total, skipped = (int(suite.get(key)) for key in ("tests", "skipped"))
+    failed = int(suite.get("failures")) + int(suite.get("errors"))
+    if code and not failed:
+        failed = 1  # a crash, an interrupt or nothing collected
+    return {"passed": total - failed - skipped, "failed": failed, "skipped": skipped}
+
+
+def main():
+    """Runs all installed backends; the number of failures decides the exit code."""
+    backends = [name for name in BACKENDS if importlib.util.find_spec(name)]
+    if not backends:
+        sys.exit("No backend is installed: pip install -e '.[jax]', or another.")
+    sums = dict.fromkeys(("passed", "failed", "skipped"), 0)
+    lines = []
+    for backend in backends:
+        print(f"\n== {backend} ==", flush=True)
+        start = time.monotonic()
+        counts = run(backend, sys.argv[1:])
+        minutes = (time.monotonic() - start) / 60
+        said = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
+        lines.append(f"{backend}: {said} in {minutes:.1f} minutes")
+        sums = {key: sums[key] + counts[key] for key in sums}
+    print("\n" + "\n".join(lines))
+    skipped = f", {sums['skipped']} skipped" if sums["skipped"] else ""
+    print(f"{sums['passed']} passed, {sums['failed']} failed{skipped}")
+    return 1 if sums["failed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""What is saved on one backend loads on the others, with the same logits."""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import kerasvit
+from tests.contract import to_numpy
+
+OTHERS = [
+    name
+    for name in ("jax", "tensorflow", "torch")
+    if importlib.util.find_spec(name) and name != keras.backend.backend()
+]
+KWARGS = {
+    "patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24,
+    "image_size": (8, 12), "num_classes": 3, "register_tokens": 2, "dropout": 0.1,
+    "layer_scale": 0.1, "stochastic_depth": 0.1, "representation_size": 5,
+}  # fmt: skip
+LOAD = """
+import sys, keras, numpy as np, kerasvit
+folder = sys.argv[1]
+x = np.load(folder + "/x.npy")
+whole = keras.saving.load_model(folder + "/model.keras")
+filled = kerasvit.VisionTransformer(**whole.record["kwargs"])
+filled.load_weights(folder + "/model.weights.h5")
+named = kerasvit.from_pretrained(folder)
+trainer = keras.saving.load_model(folder + "/trainer.keras")
+logits = [m.predict(x, verbose=0) for m in (whole, filled, named, trainer)]
+np.save(folder + "/logits.npy", logits)
+"""
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_saved_here_loads_there(other, tmp_path):
+    model = kerasvit.Variant(None, kerasvit.VisionTransformer)(**KWARGS)
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(size=w.shape, scale=0.3) for w in model.weights])
+    x = rng.normal(size=(2, 8, 12, 3)).astype("float32")
+    np.save(tmp_path / "x.npy", x)
+    model.save(tmp_path / "model.keras")
+    model.save_weights(tmp_path / "model.weights.h5")
+    kerasvit.save_pretrained(model, tmp_path)
+    trainer = kerasvit.SAM(model, rho=0.1)
+    trainer.compile("adam", "mse")
+    trainer.save(tmp_path / "trainer.keras")
+    subprocess.run(
+        [sys.executable, "-c", LOAD, str(tmp_path)],
+        env={**os.environ, "KERAS_BACKEND": other, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        cwd=Path(__file__).parents[1],
+        check=True,
+        capture_output=True,
+    )
+    for logits in np.load(tmp_path / "logits.npy"):
+        np.testing.assert_allclose(logits, to_numpy(model(x)), atol=1e-5)
