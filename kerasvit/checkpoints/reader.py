@@ -130,8 +130,12 @@ def _open_npz(path):
                     "read: loading it could run code. Save it again with plain arrays."
                 )
             shapes[entry.removesuffix(".npy")] = shape
-    arrays = np.load(path, allow_pickle=False)
-    return arrays.__getitem__, shapes
+
+    def get(name):
+        with np.load(path, allow_pickle=False) as arrays:
+            return arrays[name]
+
+    return get, shapes
 
 
 def _open_safetensors(path):
