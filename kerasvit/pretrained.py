@@ -26,8 +26,8 @@ def save_pretrained(model, folder):
     Raises:
         ValueError: The model has no record.
     """
-    record_of(model)
-    return write_folder(model, folder)
+    transform = Preprocessing.from_config(record_of(model)["preprocessing"])
+    return write_folder(model, folder, transform.to_timm())
 
 
 def from_pretrained(folder, **changes):

@@ -4,6 +4,7 @@ import json
 import zipfile
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 REFUSED = {
@@ -49,6 +50,10 @@ class Reader:
             array = self._get(name)
         except Exception as error:
             raise _damaged(self.path, error, name) from error
+        if array.dtype == np.dtype("V2"):
+            # NumPy files have no name for bfloat16 (vit_jax/checkpoint.py, too, takes
+            # two nameless bytes for it).
+            array = array.view(ml_dtypes.bfloat16)
         if array.dtype.name in ("bfloat16", "float16"):
             array = array.astype("float32")
         if array.dtype.kind != "f":

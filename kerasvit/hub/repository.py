@@ -50,7 +50,7 @@ def find_weights(weights, name) -> Checkpoint:
     return checkpoint
 
 
-def write_folder(model, folder) -> Path:
+def write_folder(model, folder, pretrained_cfg) -> Path:
     """Writes a model as a folder that timm reads too, where it can express the model.
 
     A README.md that is there already is kept; the other two files are replaced, each
@@ -59,9 +59,7 @@ def write_folder(model, folder) -> Path:
     Args:
         model: `keras.Model` with a `record`.
         folder: Made where it does not exist.
-
-    Raises:
-        ValueError: The model has no record.
+        pretrained_cfg: The model's preprocessing as timm's configuration has it.
     """
     record = model.record
     timm = SOURCES["timm"].config(record)
@@ -70,7 +68,6 @@ def write_folder(model, folder) -> Path:
     else:
         origin, key_map = "timm", SOURCES["timm"].key_map(record["kwargs"])
     config = {
-        **(timm or {}),
         "num_classes": record["kwargs"]["num_classes"],
         "label_names": record["label_names"],
         "kerasvit": {
@@ -81,6 +78,8 @@ def write_folder(model, folder) -> Path:
             "keras_version": version("keras"),
         },
     }
+    if timm is not None:
+        config = {**timm, "pretrained_cfg": pretrained_cfg, **config}
     arrays = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
     tensors = key_map.write(arrays)
     folder = Path(folder).expanduser()

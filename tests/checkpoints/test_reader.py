@@ -46,6 +46,14 @@ def test_half_precision_comes_as_float32(dtype, tmp_path):
     np.testing.assert_array_equal(Reader(path)["a"], ARRAY)
 
 
+def test_nameless_bfloat16_of_an_npz(tmp_path):
+    import ml_dtypes
+
+    path = tmp_path / "half.npz"
+    np.savez(path, a=ARRAY.astype(ml_dtypes.bfloat16))
+    np.testing.assert_array_equal(Reader(path)["a"], ARRAY)
+
+
 def refused(path, *words):
     with pytest.raises(CheckpointError) as caught:
         reader = Reader(path)
