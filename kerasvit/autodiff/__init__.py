@@ -1,1 +1,16 @@
 """The doors to the backends: the only files that import one."""
+
+import keras
+
+if keras.backend.backend() == "jax":
+    from .jax import TrainStep as TrainStep
+elif keras.backend.backend() == "tensorflow":
+    from .tensorflow import TrainStep as TrainStep
+elif keras.backend.backend() == "torch":
+    from .torch import TrainStep as TrainStep
+else:
+    raise ImportError(
+        "kerasvit needs Keras on TensorFlow, JAX or PyTorch. Received: the backend "
+        f"{keras.backend.backend()!r}. Set KERAS_BACKEND to tensorflow, jax or torch "
+        "before Keras is imported."
+    )

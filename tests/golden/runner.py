@@ -3,12 +3,13 @@
 import json
 from pathlib import Path
 
-from . import images, position_tables, vit
+from . import images, position_tables, trajectories, vit
 
 KINDS = {
     **dict.fromkeys(vit.NUMBERS, vit.check),
     "posemb": position_tables.check,
     "preprocess": images.check,
+    "sam_trajectories": trajectories.check,
 }
 
 

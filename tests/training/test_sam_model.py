@@ -88,7 +88,6 @@ def test_trains_the_model_in_place(build):
     after = trainer.predict(x, verbose=0)
     assert not np.allclose(before, after)
     assert_equal([model.predict(x, verbose=0)], [after], 1e-6)
-    assert_equal([trainer.predict_on_batch(x)], [after], 1e-6)
 
 
 @pytest.mark.parametrize("build", MODELS)
@@ -179,7 +178,7 @@ def test_eager_and_compiled_steps_agree(options):
     for choice in (reference, options):
         x, y = data(16)
         trainer = compiled(functional(), 0.1, **choice)
-        trainer.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+        trainer.fit(x, y, batch_size=8, shuffle=False, verbose=0)
         results.append(values(trainer))
     assert_equal(*results, 2e-6)
 

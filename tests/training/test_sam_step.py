@@ -213,7 +213,6 @@ def random_model(kind):
     noise = {
         "dropout": lambda: layers.Dropout(0.5),
         "seeded dropout": lambda: layers.Dropout(0.5, seed=7),
-        "noise": lambda: layers.GaussianNoise(0.5),
         "stochastic depth": lambda: StochasticDepth(0.5),
     }[kind]
     return keras.Sequential(
@@ -244,7 +243,7 @@ def run(wrap, kind, steps=3, **options):
     return [ops.convert_to_numpy(v) for v in model.variables], losses
 
 
-KINDS = ["dropout", "seeded dropout", "noise", "stochastic depth"]
+KINDS = ["dropout", "seeded dropout", "stochastic depth"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -380,9 +379,9 @@ def test_ascend_takes_one_float32_norm_and_keeps_dtypes():
     assert top[2] is tensors[2]
     step = [ops.convert_to_numpy(t) - v for t, v in zip(top[:2], w[:2], strict=True)]
     np.testing.assert_allclose(np.sqrt(sum(np.sum(s**2) for s in step)), 2, rtol=1e-6)
-    # 1e30 squared is no float16, 70000 ones no bfloat16 sum.
-    ones = ops.ones((70000,), "bfloat16")
-    moved = ascend([ops.zeros((70000,), "bfloat16")], [ones], 1.0)[0]
-    assert keras.backend.standardize_dtype(moved.dtype) == "bfloat16"
-    np.testing.assert_allclose(float(moved[0]), 70000**-0.5, rtol=0.005)
+    # In float16 itself the 70000 squares would add up to infinity.
+    ones = ops.ones((70000,), "float16")
+    moved = ascend([ops.zeros((70000,), "float16")], [ones], 1.0)[0]
+    assert keras.backend.standardize_dtype(moved.dtype) == "float16"
+    np.testing.assert_allclose(float(moved[0]), 70000**-0.5, rtol=1e-3)
     assert ascend([], [], 1.0) == []

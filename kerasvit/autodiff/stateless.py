@@ -1,0 +1,71 @@
+"""What the three train steps share: a training pass that writes to no variable."""
+
+import contextlib
+
+import keras
+from keras.src.backend.common import global_state
+
+# What `compile` leaves in a Keras trainer for its loss and its metrics.
+_COMPILED = ("compiled", "_compile_loss", "_compile_metrics", "_loss_tracker")
+
+
+@contextlib.contextmanager
+def lend_compiled(trainer, model):
+    """Lets `model` compute the loss and the metrics that `trainer` was compiled with.
+
+    So a model's own `compute_loss`, `compute_metrics` and `metrics` count, with `super`
+    in them, while the model's own compilation stays as it was.
+    """
+    # Through `__dict__`, because Keras would keep a metric that it sees assigned.
+    own = {name: vars(model)[name] for name in _COMPILED}
+    vars(model).update({name: vars(trainer)[name] for name in _COMPILED})
+    try:
+        yield model
+    finally:
+        vars(model).update(own)
+
+
+@contextlib.contextmanager
+def training_pass(trainer, mapping, x, y, sample_weight, training=True):
+    """The outputs and the loss at other values of the variables.
+
+    Take gradients before it closes: a rematerialised layer runs again for them.
+
+    Args:
+        trainer: The compiled `keras.Model`.
+        mapping: Pairs of a variable and the value to compute with; a variable that is
+            not named has its own.
+        x: Inputs of one batch, as `fit` hands them to a train step; `y` and
+            `sample_weight` likewise.
+        y: Targets, or None.
+        sample_weight: Weights of the samples, or None.
+        training: Whether layers behave as in training.
+
+    Yields:
+        Outputs, loss and the `keras.StatelessScope` that holds what the pass would have
+        written: moving statistics, seeds, metrics.
+    """
+    # One scope around call and loss: what `add_loss` recorded lives as long as it.
+    with keras.StatelessScope(mapping, collect_losses=True) as scope:
+        y_pred = trainer(x, training=training)
+        loss = trainer._compute_loss(x, y, y_pred, sample_weight, training=training)
+        yield y_pred, loss, scope
+
+
+def write_updates(trainer, scope):
+    """Writes what a training pass left in its scope to the model's state."""
+    state = [*trainer.non_trainable_variables, *trainer.metrics_variables]
+    # Random layers without a seed of their own draw from Keras's, which no model owns.
+    generator = global_state.get_global_attribute("global_seed_generator")
+    if generator is not None:
+        state.append(generator.state)
+    for variable in state:
+        value = scope.get_current_value(variable)
+        if value is not None:
+            variable.assign(value)
+
+
+def batch_size(x):
+    """The number of samples in a batch of inputs."""
+    first = next(value for value in keras.tree.flatten(x) if value is not None)
+    return keras.ops.shape(first)[0]

@@ -1,0 +1,203 @@
+"""Sharpness-aware minimisation around any Keras model."""
+
+import math
+import numbers
+
+import keras
+from keras import ops
+
+from ..autodiff import TrainStep
+from ..autodiff.stateless import lend_compiled
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class SAM(TrainStep, keras.Model):
+    """Trains a model towards flat minima: weights whose neighbours are good too.
+
+    Plain training lowers the loss L(w). Sharpness-aware minimisation lowers the worst
+    loss within a distance rho of w, for which one step up the gradient is enough:
+
+        g  = ∇L(w)                      first pass, as in plain training
+        w' = w + rho · g / ‖g‖₂         one norm over all trainable weights together
+        g' = ∇L(w')                     second pass: same batch, same dropout masks
+        w  ← optimizer(w, g')           clipping, decay and momentum see g' alone
+
+    So a step costs two forward and two backward passes, and about one more copy of the
+    weights in memory. The model's weights are written by the optimizer only. State is
+    kept as in the authors' code (google-research/sam,
+    sam_jax/training_utils/flax_training.py): moving statistics are those of the first
+    pass, and random seeds advance once a step. One deliberate difference: the loss and
+    metrics reported are those of the first pass too, at w and not at w'.
+
+        trainer = kerasvit.SAM(model, rho=0.05)
+        trainer.compile("sgd", loss)
+        trainer.fit(x, y)               # and `model` holds the trained weights
+
+    Shape: inputs and outputs are the model's.
+
+    Args:
+        model: Built `keras.Model`, compiled or not. Its own `compute_loss`,
+            `compute_metrics` and `metrics` are used; its variables are shared.
+        rho: Radius of the neighbourhood, a distance between all weights as one vector;
+            ≥ 0. The paper's grid is 0.01 to 0.5, with 0.05 as default. 0 is plain
+            training, in one pass. May be assigned between steps.
+        name: Name of the trainer.
+
+    Raises:
+        ValueError: `model` is not a built `keras.Model`, or is itself a `SAM`, or has
+            its own train, test or predict step, or wraps torch modules; `rho` is
+            negative or no finite number.
+
+    Reference: Foret et al. 2021, arXiv 2010.01412, equations 2 and 3, algorithm 1.
+    """
+
+    def __init__(self, model: keras.Model, rho: float = 0.05, *, name: str = "sam"):
+        _check_model(model)
+        # The model's policy decides on loss scaling in `compile`. Casting inputs is
+        # left to the model.
+        super().__init__(name=name, dtype=model.dtype_policy, autocast=False)
+        self.model = model
+        self.rho = rho
+        self.built = True
+
+    @property
+    def rho(self):
+        """Radius of the neighbourhood."""
+        return self._rho
+
+    @rho.setter
+    def rho(self, rho):
+        number = isinstance(rho, numbers.Real) and not isinstance(rho, bool)
+        if not number or not math.isfinite(rho) or rho < 0:
+            raise ValueError(
+                "`rho` must be a finite number ≥ 0, the radius within which the loss "
+                "is to be flat; 0.05 is the paper's default and 0 trains without SAM. "
+                f"Received: rho={rho!r}."
+            )
+        self._rho = float(rho)
+        if getattr(self, "train_function", None) is not None:
+            # The compiled step has the old number in it.
+            self.make_train_function(force=True)
+
+    def step_gradients(self, loss_and_gradients, weights):
+        """The gradients that the optimizer gets: those at the top of a step uphill."""
+        _, gradients = loss_and_gradients(weights)
+        if self.rho == 0:
+            return gradients
+        _, gradients = loss_and_gradients(ascend(weights, gradients, self.rho))
+        return gradients
+
+    def call(self, inputs, training=None):
+        return self.model(inputs, training=training)
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The model's own."""
+        with lend_compiled(self, self.model) as model:
+            return model._compute_loss(x, y, y_pred, sample_weight, training=training)
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """The model's own."""
+        with lend_compiled(self, self.model) as model:
+            return model.compute_metrics(x, y, y_pred, sample_weight)
+
+    @property
+    def metrics(self):
+        """The metrics given to `compile`, and the model's own."""
+        with lend_compiled(self, self.model) as model:
+            return model.metrics
+
+    @property
+    def output_names(self):
+        """The names by which `compile` and targets may address several outputs."""
+        return self.model.output_names
+
+    def summary(self, line_length=None, positions=None, print_fn=None, **options):
+        """Prints a line on SAM and the table of the model's layers."""
+        (print_fn or print)(f"{type(self).__name__}, rho={self.rho}, around:")
+        self.model.summary(line_length, positions, print_fn, **options)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        model = keras.saving.serialize_keras_object(self.model)
+        return {"model": model, "rho": self.rho, "name": self.name}
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """The trainer around a new model, from what `get_config` returned."""
+        model = keras.saving.deserialize_keras_object(
+            config["model"], custom_objects=custom_objects
+        )
+        return cls(**{**config, "model": model})
+
+
+def ascend(weights, gradients, rho):
+    """The weights after a step of length `rho` up the gradient.
+
+    Args:
+        weights: Tensors.
+        gradients: As many tensors, or None where the loss does not depend on one.
+        rho: Length of the step, one norm over all tensors together; ≥ 0.
+
+    Returns:
+        New tensors, each of its weight's dtype. A gradient of zero moves nothing.
+    """
+    squares = [
+        ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients if g is not None
+    ]
+    if not squares:
+        return list(weights)
+    # 1e-12 as in davda54/sam and big_vision; the authors' code has nothing here, and
+    # a zero gradient gives NaN.
+    scale = rho / (ops.sqrt(ops.sum(ops.stack(squares))) + 1e-12)
+    return [
+        w if g is None else w + ops.cast(scale * ops.cast(g, "float32"), w.dtype)
+        for w, g in zip(weights, gradients, strict=True)
+    ]
+
+
+def _check_model(model):
+    received = f"Received: model={model!r}."
+    if not isinstance(model, keras.Model):
+        raise ValueError(
+            "`model` must be a keras.Model: functional, Sequential or a subclass. "
+            + received
+        )
+    if isinstance(model, SAM):
+        raise ValueError(
+            "`model` is a SAM already, and two passes around two passes are no method. "
+            "Pass the plain model, `trainer.model`. " + received
+        )
+    # `build` of a subclass without a `build` of its own sets `built` and no more.
+    empty = not model.variables and not all(part.built for part in model.layers)
+    if not model.built or empty:
+        raise ValueError(
+            "`model` has no variables yet. Call it once on a batch, "
+            "or `model.build(input_shape)`, first. " + received
+        )
+    torch_modules = [
+        part.name
+        for part in model._flatten_layers()
+        if isinstance(part, keras.layers.TorchModuleWrapper)
+    ]
+    if torch_modules:
+        raise ValueError(
+            f"`model` wraps torch modules, {torch_modules}, which keep to their own "
+            "parameters, so that no second pass can be made elsewhere. Write these "
+            "layers in Keras. " + received
+        )
+    steps = ("train_step", "test_step", "predict_step")
+    own = [
+        step
+        for step in steps
+        if getattr(getattr(model, step), "__func__", None)
+        is not getattr(keras.Model, step)
+    ]
+    if own:
+        raise ValueError(
+            f"`model` has its own {', '.join(own)}, which SAM would replace. Move what "
+            "is special into `compute_loss`, or wrap "
+            "`keras.Model(model.inputs, model.outputs)` for Keras's own step on the "
+            "same variables. " + received
+        )
