@@ -4,6 +4,8 @@
     trainer = kerasvit.SAM(model, rho=0.1)
     trainer.compile(...)
     trainer.fit(...)
+
+Everything a user needs is a name in this file.
 """
 
 from .checkpoints import CheckpointError as CheckpointError

@@ -116,8 +116,6 @@ def _kwargs(record):
 def _names(record, classes):
     labels = record.get("label_names")
     if labels is None:
-        labels = "imagenet1k" if classes == 1000 else None
-    if labels is None:
         return [f"class {i}" for i in range(classes)]
     if labels == "imagenet1k":
         labels = imagenet_names()
