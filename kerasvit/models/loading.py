@@ -98,9 +98,8 @@ class Loading:
 
     def _grid(self, image_size):
         """(height, width) in patches."""
-        height, width = (
-            (image_size, image_size) if isinstance(image_size, int) else image_size
-        )
+        square = not isinstance(image_size, (tuple, list))
+        height, width = (image_size, image_size) if square else image_size
         patch_size = self.kwargs["patch_size"]
         return height // patch_size, width // patch_size
 

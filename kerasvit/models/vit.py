@@ -6,6 +6,8 @@ models/vit.py and timm/models/vision_transformer.py, by the arguments in which t
 differ.
 """
 
+import operator
+
 import keras
 
 from kerasvit.layers import (
@@ -23,6 +25,7 @@ from kerasvit.layers import (
 from .image_model import ImageModel
 from .variant import Variant
 
+NUMBERS = ("patch_size", "width", "depth", "num_heads", "mlp_dim")
 POSITIONS = ("tokens", "patches", "sincos2d")
 POOLS = ("token", "average", "average_then_norm", "attention")
 
@@ -87,14 +90,12 @@ def VisionTransformer(
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    kwargs = {key: value for key, value in locals().items() if key != "name"}
-    if class_token is None:
-        class_token = pool == "token"
-    if isinstance(image_size, int):
-        image_size = (image_size, image_size)
-    kwargs.update(class_token=class_token, image_size=image_size)
-    _check(kwargs)
-    kwargs["image_size"] = list(image_size)  # as JSON gives it back
+    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    patch_size, width, depth, num_heads, mlp_dim = (kwargs[key] for key in NUMBERS)
+    image_size, num_classes = kwargs["image_size"], kwargs["num_classes"]
+    class_token, representation_size = (
+        kwargs[key] for key in ("class_token", "representation_size")
+    )
     prefix = class_token + register_tokens
 
     image = keras.Input((*image_size, 3), name="image")
@@ -157,11 +158,16 @@ def VisionTransformer(
     return ImageModel(image, x, name=name, record=record)
 
 
-def _check(kwargs):
-    for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
-        _check_integer(key, kwargs[key], 1)
+def _checked(kwargs):
+    """The builder's arguments, as plain JSON would give them back."""
+    checked = dict(kwargs)
+    for key in NUMBERS:
+        checked[key] = _integer(key, kwargs[key], 1)
     for key in ("num_classes", "register_tokens"):
-        _check_integer(key, kwargs[key], 0)
+        checked[key] = _integer(key, kwargs[key], 0)
+    if kwargs["representation_size"] is not None:
+        size = _integer("representation_size", kwargs["representation_size"], 0)
+        checked["representation_size"] = size or None
     for key in ("dropout", "stochastic_depth"):
         if not 0 <= kwargs[key] < 1:
             raise ValueError(
@@ -172,34 +178,44 @@ def _check(kwargs):
             raise ValueError(
                 f"`{key}` must be one of {known}. Received: {kwargs[key]!r}."
             )
-    if kwargs["pool"] == "token" and not kwargs["class_token"]:
+    if kwargs["class_token"] is None:
+        checked["class_token"] = kwargs["pool"] == "token"
+    elif kwargs["pool"] == "token" and not kwargs["class_token"]:
         raise ValueError(
             '`pool="token"` needs a class token. Received: class_token=False. Choose '
             '`pool="average"` or leave `class_token` out.'
         )
-    _check_image_size(kwargs["image_size"], kwargs["patch_size"])
+    checked["image_size"] = _sides(kwargs["image_size"], checked["patch_size"])
+    return checked
 
 
-def _check_integer(key, value, least):
-    if not isinstance(value, int) or value < least:
+def _integer(key, value, least):
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
         raise ValueError(
             f"`{key}` must be an integer, at least {least}. Received: {value!r}."
         )
+    return number
 
 
-def _check_image_size(image_size, p):
-    sides = tuple(image_size) if isinstance(image_size, (tuple, list)) else ()
-    if len(sides) != 2 or not all(isinstance(side, int) for side in sides):
+def _sides(image_size, p):
+    sides = image_size if isinstance(image_size, (tuple, list)) else [image_size] * 2
+    if len(sides) != 2:
         raise ValueError(
             "`image_size` must be an integer or (height, width), in pixels. Received: "
             f"{image_size!r}."
         )
-    if any(side % p or side < p for side in sides):
+    sides = [_integer("image_size", side, 1) for side in sides]
+    if any(side % p for side in sides):
         near = " × ".join(str(max(p, round(side / p) * p)) for side in sides)
         raise ValueError(
             f"`image_size` must be a multiple of the patch size, {p}. Received: "
             f"{sides[0]} × {sides[1]}. The nearest that fits is {near}."
         )
+    return sides
 
 
 def _normalization(mean, std):

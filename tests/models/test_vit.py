@@ -110,6 +110,12 @@ def test_average_leaves_class_and_register_tokens_out():
     np.testing.assert_allclose(to_numpy(features(x)), expected, atol=1e-5)
 
 
+def test_numbers_of_numpy_are_numbers():
+    model = small(image_size=np.int64(8), num_classes=np.int32(5))
+    assert model.record["kwargs"]["image_size"] == [8, 8]
+    assert type(model.record["kwargs"]["num_classes"]) is int
+
+
 def test_stochastic_depth_grows_from_the_first_block_to_the_last():
     model = small(depth=3, stochastic_depth=0.2)
     rates = [model.get_layer(f"encoder_block_{i}").stochastic_depth for i in range(3)]
@@ -137,7 +143,9 @@ def test_built_in_normalisation_takes_pixels():
         ({"image_size": (8, 2)}, "8 × 2. The nearest that fits is 8 × 4"),
         ({"image_size": "8"}, "`image_size`"),
         ({"image_size": (8, 8, 3)}, "`image_size`"),
-        ({"image_size": 8.0}, "`image_size`"),
+        ({"image_size": 8.0}, "`image_size`.*8.0"),
+        ({"image_size": True}, "`image_size`.*True"),
+        ({"image_size": -8}, "`image_size`.*-8"),
         ({"pool": "max"}, "average_then_norm.*'max'"),
         ({"positions": "rotary"}, "sincos2d.*'rotary'"),
         ({"class_token": False}, "needs a class token"),
