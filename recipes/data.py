@@ -1,0 +1,313 @@
+"""Images with labels for the recipes: found, split and checked.
+
+    dataset = data.digits()                    scikit-learn's digits, no download
+    dataset = data.folder("photos/")           a folder of class folders
+    dataset = data.tfds("oxford_iiit_pet")     a name of tensorflow-datasets
+
+`batches.py` makes batches of them.
+"""
+
+import dataclasses
+import difflib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from batches import Indexed, Streamed
+from rich.progress import track
+
+from kerasvit.images import read_image
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+SPLITS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "val", "valid"),
+    "test": ("test", "testing"),
+}
+SHARES = {"validation": 0.1, "test": 0.2}  # of every class, where no split is given
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Three sets of images and the names of their classes.
+
+    Attributes:
+        train, validation, test: `Indexed` or `Streamed`.
+        label_names: One a class, in the order of the labels.
+        test_name: What the test images are called where they come from; "validation"
+            where there are no others, and then they are the same.
+    """
+
+    train: object
+    validation: object
+    test: object
+    label_names: list[str]
+    test_name: str = "test"
+
+    @property
+    def counts(self):
+        """How many images are in each."""
+        parts = ("train", "validation", "test")
+        return {part: len(getattr(self, part)) for part in parts}
+
+
+def digits() -> Dataset:
+    """1,797 handwritten digits of 8 × 8 pixels, carried by scikit-learn."""
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    images = np.round(raw.images * (255 / 16)).astype("uint8")
+    parts = split(raw.target)
+    sets = {name: Indexed(images[i], raw.target[i]) for name, i in parts.items()}
+    return Dataset(**sets, label_names=[str(name) for name in raw.target_names])
+
+
+def folder(path: str | os.PathLike) -> Dataset:
+    """A folder of class folders of images, every one of which is read once to check it.
+
+    Either `path/class/image.jpg`, and then a tenth of every class is kept for
+    validation and a fifth for the test, the same whenever it is called; or
+    `path/train/class/image.jpg` with the same in `validation` (`val`, `valid`), `test`
+    or both. Of these, what is missing: validation is split from train; the test is the
+    validation.
+
+    Raises:
+        ValueError: There is no such folder, or too little in it, or a damaged file.
+    """
+    root = Path(path).expanduser()
+    if not root.is_dir():
+        raise ValueError(
+            f"`data`: there is no folder {path} (looked in {Path.cwd()}). Give one "
+            "that holds a folder of images for every class."
+        )
+    where = _given_splits(root) or {"all": root}
+    found = {part: _classes(place) for part, place in where.items()}
+    first = next(iter(found))
+    names = list(found[first])
+    if len(names) < 2:
+        raise ValueError(
+            f"{where[first]} holds one class only, {names[0]!r}. To learn to tell "
+            "apart, it needs a folder for each of two or more."
+        )
+    for part, classes in found.items():
+        if wrong := set(names) ^ set(classes):
+            raise ValueError(
+                f"{where[part]} and {where[first]} must hold the same class folders. "
+                f"In one alone: {', '.join(sorted(wrong))}."
+            )
+    classes = [files for classes in found.values() for files in classes.values()]
+    check_images([path for files in classes for path in files])
+    sets = {part: _indexed(classes) for part, classes in found.items()}
+    if "validation" not in sets:
+        shares = {name: share for name, share in SHARES.items() if name not in sets}
+        sets |= _parts(sets.pop(first), shares, names)
+    test_name = "test" if "test" in sets else where["validation"].name
+    sets.setdefault("test", sets["validation"])
+    return Dataset(**sets, label_names=names, test_name=test_name)
+
+
+def tfds(name) -> Dataset:
+    """A data set of tensorflow-datasets, downloaded and prepared where it is not yet.
+
+    Tested is its "test" split, or "validation" where that has no labels. Without a
+    third split, the last 2 % of "train" validate, as in vit_jax.
+
+    Args:
+        name: As `tfds.load` takes it, `name/config:version`; or a builder.
+
+    Raises:
+        ValueError: It is unknown, cannot be downloaded, or is no image classification.
+    """
+    import tensorflow_datasets
+
+    builder = name
+    if isinstance(name, str):
+        known = tensorflow_datasets.list_builders(with_community_datasets=False)
+        stem = name.split("/")[0].split(":")[0]
+        check_name("dataset", stem, ["digits", *known])
+        try:
+            builder = tensorflow_datasets.builder(name)
+            builder.download_and_prepare()
+        # Servers, disks and checksums fail in as many ways as there are data sets.
+        except Exception as error:
+            raise ValueError(
+                f"`dataset`: {name} could not be downloaded and prepared. Prepare it "
+                "on a machine with internet and copy its folder of "
+                "~/tensorflow_datasets; or give a folder of images with --data. "
+                f"{type(error).__name__}: {error!s:.300}"
+            ) from error
+    info = builder.info
+    features = tensorflow_datasets.features
+    image, label = info.supervised_keys or ("image", "label")
+    if not (
+        {image, label} <= set(info.features)
+        and isinstance(info.features[image], features.Image)
+        and isinstance(info.features[label], features.ClassLabel)
+    ):
+        raise ValueError(
+            f"`dataset`: {info.name} is no image classification. It holds: "
+            f"{', '.join(info.features)}."
+        )
+    # As stored, so that a large buffer can be shuffled.
+    decoders = {image: tensorflow_datasets.decode.SkipDecoding()}
+    if isinstance(name, str):  # pets' masks are not read; ImageFolder cannot do it
+        wanted = {image: True, label: True}
+        decoders = tensorflow_datasets.decode.PartialDecoding(wanted, decoders=decoders)
+
+    def images(which):
+        encoded = builder.as_dataset(split=which, decoders=decoders)
+        encoded = encoded.map(lambda example: (example[image], example[label]))
+        return Streamed(encoded, info.features[image].decode_example)
+
+    parts = _tfds_parts(builder, label)
+    sets = {part: images(which) for part, which in parts.items()}
+    for part, images_of in sets.items():
+        if not len(images_of):
+            raise ValueError(f"`dataset`: {parts[part]} of {info.name} is empty.")
+    names = list(info.features[label].names)
+    return Dataset(**sets, label_names=names, test_name=parts["test"])
+
+
+def split(labels, shares=SHARES, names=None, seed=0) -> dict[str, np.ndarray]:
+    """Indices of a random split in which every class has the same shares.
+
+    Args:
+        labels: Number of the class of each example.
+        shares: Name → share of every class, at least one example of each.
+        names: Of the classes, for messages.
+        seed: Apart from that of the training, so that all trainings share one test.
+
+    Returns:
+        Name → indices, with the rest as "train".
+    """
+    labels = np.asarray(labels)
+    parts = {name: [] for name in ["train", *shares]}
+    for label in np.unique(labels):
+        places = np.flatnonzero(labels == label)
+        if len(places) <= len(shares):
+            name = names[label] if names else label
+            raise ValueError(
+                f"A class needs {len(shares) + 1} images or more to be split into "
+                f"{', '.join(parts)}. Class {name} has {len(places)}."
+            )
+        places = np.random.default_rng([seed, label]).permutation(places)
+        counts = [max(1, round(share * len(places))) for share in shares.values()]
+        *taken, rest = np.split(places, np.cumsum(counts))
+        for name, some in zip(parts, [rest, *taken], strict=True):
+            parts[name].append(some)
+    return {name: np.sort(np.concatenate(places)) for name, places in parts.items()}
+
+
+def check_images(paths: list[Path]) -> None:
+    """Reads every file in full, in threads.
+
+    Raises:
+        ValueError: Some are damaged or no images; names them.
+    """
+
+    def problem(path):
+        try:
+            read_image(path)
+        except ValueError as error:
+            return str(error)
+
+    with ThreadPoolExecutor() as threads:
+        results = threads.map(problem, paths)
+        label = f"Checking {len(paths):,} images"
+        found = [p for p in track(results, label, total=len(paths)) if p]
+    if found:
+        more = f"\n… and {len(found) - 10} more." if len(found) > 10 else ""
+        raise ValueError("\n".join(found[:10]) + more)
+
+
+def check_name(argument: str, name: str, known) -> None:
+    """Raises a `ValueError` with close matches where `name` is not among the known."""
+    if name not in known:
+        # Without case, by hand: vitb16 is close to ViTB16.
+        lower = {other.lower(): other for other in known}
+        near = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)
+        near = [lower[match] for match in near] or list(known)[:20]
+        raise ValueError(
+            f"`{argument}`: there is no {name!r}. Close: {', '.join(near)}."
+        )
+
+
+def _folders(root):
+    children = (c for c in root.iterdir() if c.is_dir() and c.name[0] not in "._")
+    return sorted(children, key=lambda child: child.name)
+
+
+def _given_splits(root):
+    """Part → its folder, "train" first; nothing where the folder is not split."""
+    given = {}
+    for part, spellings in SPLITS.items():
+        folders = [f for f in _folders(root) if f.name.lower() in spellings]
+        folders = [f for f in folders if _folders(f)]
+        if len(folders) > 1:
+            raise ValueError(
+                f"{folders[0]} and {folders[1]} both say they are for {part}. Keep one."
+            )
+        if folders:
+            given[part] = folders[0]
+    if given and "train" not in given:
+        raise ValueError(
+            f"{root} holds {', '.join(f.name for f in given.values())} but no train."
+        )
+    return given
+
+
+def _classes(root):
+    """Name of each class folder → its images."""
+    found = {}
+    for child in _folders(root):
+        files = (p for p in child.rglob("*") if p.suffix.lower() in SUFFIXES)
+        found[child.name] = sorted(p for p in files if p.name[0] != ".")
+    if not any(found.values()):
+        raise ValueError(
+            f"{root} holds no folders of images. Expected: {root}/CLASS/IMAGE.jpg, or "
+            "train/, validation/ and test/ that hold the same."
+        )
+    if empty := [name for name, files in found.items() if not files]:
+        raise ValueError(
+            f"{root}: no images in {', '.join(empty)}. Remove it, or put some there; "
+            f"they end in {', '.join(sorted(SUFFIXES))}."
+        )
+    return found
+
+
+def _indexed(classes):
+    items = [path for files in classes.values() for path in files]
+    counts = [len(files) for files in classes.values()]
+    return Indexed(items, np.repeat(np.arange(len(counts)), counts))
+
+
+def _parts(images, shares, names):
+    parts = split(images.labels, shares, names)
+    return {
+        name: Indexed([images.items[i] for i in places], images.labels[places])
+        for name, places in parts.items()
+    }
+
+
+def _tfds_parts(builder, label):
+    """Part → split of tensorflow-datasets."""
+    # Nothing is known of the splits under tfds.testing.mock_data.
+    names = list(builder.info.splits) or ["train", "test"]
+    if "train" not in names:
+        raise ValueError(
+            f"`dataset`: {builder.info.name} has no split 'train' but "
+            f"{', '.join(names)}."
+        )
+    held_out = [name for name in ("test", "validation") if name in names]
+    if held_out[:1] == ["test"]:
+        first = next(iter(builder.as_dataset(split="test").take(1)))
+        if int(first[label]) < 0:  # ImageNet's has no labels
+            held_out.remove("test")
+    if not held_out:
+        chosen = "train[:80%]", "train[80%:90%]", "train[90%:]"
+    elif len(held_out) == 2:
+        chosen = "train", "validation", "test"
+    else:
+        chosen = "train[:98%]", "train[98%:]", held_out[0]
+    return dict(zip(("train", "validation", "test"), chosen, strict=True))

@@ -1,0 +1,126 @@
+"""A training's folder: whose it is, where the training stands, its curves."""
+
+import json
+import os
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+
+
+def claim_folder(folder: str | os.PathLike, settings: dict) -> Path:
+    """Makes a folder for a training, or finds the one it was begun in.
+
+    Args:
+        folder: Its path.
+        settings: All that decides on the result, as plain JSON.
+
+    Raises:
+        ValueError: It holds a training with other settings, or other files.
+    """
+    folder = Path(folder).expanduser()
+    file = folder / "config.json"
+    if not file.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise ValueError(
+                f"`out`: {folder} holds other files. Give an empty or a new folder."
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(file, settings)
+        return folder
+    before, now = json.loads(file.read_text()), json.loads(json.dumps(settings))
+    differing = [
+        f"  {key}: {before.get(key)} there, {now.get(key)} now"
+        for key in {**before, **now}
+        if before.get(key) != now.get(key)
+    ]
+    if differing:
+        raise ValueError(
+            f"{folder} holds a training with other settings. Take another folder with "
+            "--out, or delete this one. They differ in\n" + "\n".join(differing)
+        )
+    return folder
+
+
+class Progress(keras.callbacks.Callback):
+    """Saves a training after every round, so that it can go on from there.
+
+    keras.callbacks.BackupAndRestore leaves out the history and the seeds of dropout,
+    and writes two files in place: killed between them, it resumes at the wrong epoch.
+    """
+
+    def __init__(self, folder, seed):
+        super().__init__()
+        self.folder, self.seed, self.history = folder, seed, []
+        self.folder.mkdir(exist_ok=True)
+
+    def restore(self, trainer):
+        """How many rounds are done, after giving the trainer their state."""
+        states = sorted(self.folder.glob("round_*.weights.h5"))
+        if not states:
+            return 0
+        self.history = json.loads(self._history_of(states[-1]).read_text())
+        trainer.optimizer.build(trainer.trainable_variables)
+        trainer.load_weights(states[-1])
+        return len(self.history)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        # Dropout as in a training that was never stopped: drawn from the round.
+        keras.utils.set_random_seed(self.seed + epoch)  # torch's global state
+        random = np.random.default_rng([self.seed, epoch])
+        for variable in self.model.non_trainable_variables:
+            if variable.path.endswith("seed_generator_state"):
+                variable.assign(random.integers(2**31, size=2))
+        self.began = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        seconds = time.perf_counter() - self.began
+        logs = {name: float(value) for name, value in logs.items()}
+        self.history.append({**logs, "seconds": round(seconds, 2)})
+        state = self.folder / f"round_{epoch + 1:04d}.weights.h5"
+        write_json(self._history_of(state), self.history)
+        unfinished = self.folder / "unfinished.weights.h5"
+        self.model.save_weights(unfinished, overwrite=True)
+        os.replace(unfinished, state)  # whole or not at all
+        for old in self.folder.glob("round_*"):
+            if old not in (state, self._history_of(state)):
+                old.unlink()
+
+    def _history_of(self, state):
+        return state.with_name(state.name.replace(".weights.h5", ".json"))
+
+
+def write_json(path: Path, content) -> None:
+    """Writes a file, whole or not at all."""
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_text(json.dumps(content, indent=1))
+    os.replace(unfinished, path)
+
+
+def draw_curves(result: dict, path: Path) -> None:
+    """A picture of loss and accuracy over the trainings."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    colors = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
+    for axis, quantity in zip(axes, ("loss", "accuracy"), strict=True):
+        for name, training in result["results"].items():
+            rounds = training["history"]
+            steps = [(i + 1) * result["round_steps"] for i in range(len(rounds))]
+            for key, line, part in (("", ":", "training"), ("val_", "-", "validation")):
+                values = [logs[key + quantity] for logs in rounds]
+                label = f"{part}, {name}"
+                axis.plot(steps, values, line, color=colors[name], label=label)
+        axis.set(xlabel="step", ylabel=quantity)
+        axis.grid(alpha=0.3)
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[0].set_yscale("log")
+    axes[1].legend(frameon=False, loc="lower right")
+    unfinished = path.with_name(f".{path.name}")
+    figure.savefig(unfinished, dpi=120, format="png")
+    pyplot.close(figure)
+    os.replace(unfinished, path)

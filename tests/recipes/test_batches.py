@@ -1,0 +1,83 @@
+import batches
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from kerasvit import Preprocessing
+
+RANDOM = np.random.default_rng(0)
+PIXELS = RANDOM.integers(256, size=(10, 16, 16, 3), dtype="uint8")
+INDEXED = batches.Indexed(PIXELS, np.arange(10))
+STREAMED = batches.Streamed(
+    tf.data.Dataset.from_tensor_slices((PIXELS, np.arange(10))), lambda image: image
+)
+TRANSFORM = Preprocessing((8, 12))
+
+
+def training(images, count, **options):
+    options = {"batch_size": 4, "seed": 0, **options}
+    stream = batches.training_batches(images, TRANSFORM, **options)
+    return list(stream.take(count).as_numpy_iterator())
+
+
+@pytest.mark.parametrize("images", [INDEXED, STREAMED], ids=["indexed", "streamed"])
+@pytest.mark.parametrize("augmentation", batches.AUGMENTATIONS)
+def test_batches_depend_on_their_number_alone(images, augmentation):
+    options = {"augmentation": batches.AUGMENTATIONS[augmentation]}
+    whole = training(images, 5, **options)
+    rest = training(images, 2, start=3, **options)
+    for (x, y), (x_again, y_again) in zip(whole[3:], rest, strict=True):
+        assert np.array_equal(x, x_again) and np.array_equal(y, y_again)
+
+
+def test_an_epoch_holds_every_image_once():
+    labels = np.concatenate([y for _, y in training(INDEXED, 5)])
+    assert sorted(labels[:10]) == sorted(labels[10:]) == list(range(10))
+
+
+def test_epochs_differ_in_order():
+    labels = np.concatenate([y for _, y in training(INDEXED, 5)])
+    assert list(labels[:10]) != list(labels[10:])
+
+
+def test_seeds_differ():
+    assert not np.array_equal(
+        training(INDEXED, 1)[0][1], training(INDEXED, 1, seed=1)[0][1]
+    )
+
+
+def test_images_of_a_batch_are_augmented_apart():
+    same = batches.Indexed(np.repeat(PIXELS[:1], 4, axis=0), np.arange(4))
+    for name in ("shift", "photo"):
+        [(x, _)] = training(same, 1, augmentation=batches.AUGMENTATIONS[name])
+        assert not np.array_equal(x[0], x[1])
+
+
+def test_without_augmentation_training_sees_what_evaluation_sees():
+    [(x, y)] = training(INDEXED, 1)
+    expected = np.stack([TRANSFORM(PIXELS[i]) for i in y])
+    np.testing.assert_allclose(x, expected, atol=1e-6)
+
+
+def test_evaluation_is_the_transform_of_the_weights():
+    stream = batches.evaluation_batches(INDEXED, TRANSFORM, batch_size=4)
+    x = np.concatenate([x for x, _ in stream.as_numpy_iterator()])
+    assert np.array_equal(x, np.stack([TRANSFORM(pixels) for pixels in PIXELS]))
+
+
+def test_model_with_normalisation_gets_pixels():
+    [(x, _)] = training(INDEXED, 1, normalize=False)
+    assert x.max() > 100
+
+
+def test_grey_arrays_become_rgb():
+    grey = batches.Indexed(PIXELS[..., 0], np.arange(10))
+    [(x, _)] = training(grey, 1)
+    assert x.shape == (4, 8, 12, 3)
+
+
+def test_layers_keep_their_precision_under_a_mixed_policy():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    [(x, _)] = training(INDEXED, 1, augmentation=batches.AUGMENTATIONS["shift"])
+    assert x.dtype == "float32"

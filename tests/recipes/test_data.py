@@ -1,0 +1,176 @@
+import data
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_datasets
+
+
+def test_digits_are_split_without_overlap():
+    digits = data.digits()
+    assert sum(digits.counts.values()) == 1797
+    assert digits.counts["test"] == pytest.approx(0.2 * 1797, abs=5)
+
+
+def test_every_class_has_the_same_share_of_every_part():
+    parts = data.split(np.repeat([0, 1], [10, 100]))
+    assert [len(places) for places in parts.values()] == [77, 11, 22]
+    assert np.sum(parts["test"] < 10) == 2
+
+
+def test_split_is_the_same_every_time():
+    labels = np.arange(90) % 9
+    first, second = data.split(labels), data.split(labels)
+    assert all(np.array_equal(first[part], second[part]) for part in first)
+
+
+def test_split_holds_every_example_once():
+    parts = data.split(np.arange(90) % 9)
+    assert sorted(np.concatenate(list(parts.values()))) == list(range(90))
+
+
+def test_folder_without_splits_is_split(images):
+    images("cat", 10)
+    dataset = data.folder(images("dog", 10))
+    assert dataset.label_names == ["cat", "dog"]
+    assert dataset.counts == {"train": 14, "validation": 2, "test": 4}
+
+
+@pytest.mark.parametrize("validation", ["val", "valid", "validation"])
+def test_given_splits_are_kept(images, validation):
+    for split, count in (("train", 4), (validation, 2), ("test", 3)):
+        for name in ("cat", "dog"):
+            root = images(f"{split}/{name}", count)
+    dataset = data.folder(root)
+    assert dataset.counts == {"train": 8, "validation": 4, "test": 6}
+
+
+def test_without_test_images_the_validation_is_the_test(images):
+    for split in ("train", "val"):
+        for name in ("cat", "dog"):
+            root = images(f"{split}/{name}", 4)
+    dataset = data.folder(root)
+    assert dataset.counts == {"train": 8, "validation": 8, "test": 8}
+    assert dataset.test_name == "val"
+
+
+def test_without_validation_images_some_of_train_are(images):
+    for split in ("train", "test"):
+        for name in ("cat", "dog"):
+            root = images(f"{split}/{name}", 10)
+    assert data.folder(root).counts == {"train": 18, "validation": 2, "test": 20}
+
+
+def test_train_alone_is_split(images):
+    for name in ("cat", "dog"):
+        root = images(f"train/{name}", 10)
+    assert data.folder(root).counts == {"train": 14, "validation": 2, "test": 4}
+
+
+def test_other_files_and_hidden_ones_are_left_out(images):
+    images("cat", 10)
+    root = images("dog", 10)
+    (root / "dog" / "notes.txt").write_text("a dog")
+    (root / "dog" / "._0.jpg").write_text("macOS")
+    (root / ".cache").mkdir()
+    assert sum(data.folder(root).counts.values()) == 20
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(ValueError, match="no folder .*nowhere"):
+        data.folder(tmp_path / "nowhere")
+
+
+def test_folder_without_images(tmp_path):
+    with pytest.raises(ValueError, match="no folders of images. Expected"):
+        data.folder(tmp_path)
+
+
+def test_one_class_only(images):
+    with pytest.raises(ValueError, match="one class only, 'cat'"):
+        data.folder(images("cat", 4))
+
+
+def test_class_folder_without_images(images):
+    root = images("cat", 4)
+    (root / "dog").mkdir()
+    with pytest.raises(ValueError, match="no images in dog"):
+        data.folder(root)
+
+
+def test_class_missing_in_a_split(images):
+    images("train/cat", 2)
+    images("train/dog", 2)
+    with pytest.raises(ValueError, match="same class folders. In one alone: dog"):
+        data.folder(images("val/cat", 2))
+
+
+def test_split_without_train(images):
+    with pytest.raises(ValueError, match="holds val but no train"):
+        data.folder(images("val/cat", 2))
+
+
+def test_too_few_images_to_split(images):
+    images("cat", 10)
+    with pytest.raises(ValueError, match="needs 3 images or more.* dog has 2"):
+        data.folder(images("dog", 2))
+
+
+@pytest.mark.parametrize("content", ["truncated", "text", "empty"])
+def test_damaged_file_is_named(images, content):
+    images("cat", 10)
+    root = images("dog", 10)
+    file = root / "dog" / "3.jpg"
+    half = file.read_bytes()[: file.stat().st_size // 2]
+    file.write_bytes({"truncated": half, "text": b"no image", "empty": b""}[content])
+    with pytest.raises(ValueError, match=r"dog/3\.jpg cannot be read as an image"):
+        data.folder(root)
+
+
+def test_unknown_data_set_names_close_ones():
+    with pytest.raises(ValueError, match="there is no 'oxford_pet'.*oxford_iiit_pet"):
+        data.tfds("oxford_pet")
+
+
+def test_failed_download(monkeypatch):
+    def fail(self, **options):
+        raise ConnectionError("no route to host")
+
+    monkeypatch.setattr(
+        tensorflow_datasets.core.DatasetBuilder, "download_and_prepare", fail
+    )
+    with pytest.raises(ValueError, match="cifar10 could not be.*no route to host"):
+        data.tfds("cifar10")
+
+
+def test_data_set_that_is_no_classification():
+    with tensorflow_datasets.testing.mock_data(num_examples=4):
+        with pytest.raises(ValueError, match="no image classification"):
+            data.tfds("ag_news_subset")
+
+
+@pytest.mark.parametrize("name", ["oxford_iiit_pet", "mnist"])
+def test_tensorflow_datasets(name):
+    with tensorflow_datasets.testing.mock_data(num_examples=6):
+        dataset = data.tfds(name)
+        image, label = next(iter(dataset.train.once()))
+    assert dataset.counts == {"train": 6, "validation": 6, "test": 6}
+    assert image.dtype == "uint8" and label.dtype == "int32"
+    assert len(dataset.label_names) == {"oxford_iiit_pet": 37, "mnist": 10}[name]
+
+
+def test_builder_of_a_folder(images):
+    for split, count in (("train", 5), ("validation", 2), ("test", 3)):
+        for name in ("cat", "dog"):
+            root = images(f"{split}/{name}", count)
+    dataset = data.tfds(tensorflow_datasets.folder_dataset.ImageFolder(root))
+    assert dataset.label_names == ["cat", "dog"]
+    assert dataset.counts == {"train": 10, "validation": 4, "test": 6}
+
+
+def test_streamed_epochs_hold_every_image_once():
+    encoded = tf.data.Dataset.range(5).map(lambda i: (i, i))
+    stream = data.Streamed(encoded, lambda i: i).endless(seed=0)
+    places = [int(i) for i, _ in stream.take(15)]
+    epochs = [places[:5], places[5:10], places[10:]]
+    assert all(sorted(epoch) == list(range(5)) for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) > 1
