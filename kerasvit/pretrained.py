@@ -3,9 +3,11 @@
 import keras
 
 from . import models
-from .checkpoints import SOURCES, KeyMap, assign
+from .checkpoints import SOURCES, assign
 from .hub.repository import find_weights, write_folder
+from .layers.position_embedding import check_resampling
 from .models import Variant
+from .models.image_model import sides
 from .preprocessing import Preprocessing
 
 
@@ -26,7 +28,15 @@ def save_pretrained(model, folder):
     Raises:
         ValueError: The model has no record.
     """
-    transform = Preprocessing.from_config(record_of(model)["preprocessing"])
+    record = _record_of(model)
+    names, classes = record["label_names"], record["kwargs"]["num_classes"]
+    listed = isinstance(names, (list, tuple)) and len(names) == classes
+    if not listed and names not in (None, "imagenet1k"):
+        raise ValueError(
+            f"The record's `label_names` must name {classes} classes, or be None. "
+            f"Received: {names!r:.200}."
+        )
+    transform = Preprocessing.from_config(record["preprocessing"])
     return write_folder(model, folder, transform.to_timm())
 
 
@@ -69,8 +79,9 @@ def resize(model, image_size, kernel=None):
     Raises:
         ValueError: The model has no record, or the size does not fit.
     """
-    record = record_of(model)
-    kwargs = {**record["kwargs"], "image_size": image_size}
+    record = _record_of(model)
+    check_resampling(kernel, None)
+    kwargs = {**record["kwargs"], "image_size": sides(image_size), "name": model.name}
     policy = keras.config.dtype_policy()
     keras.config.set_dtype_policy(model.get_layer("embedding").dtype_policy)
     try:
@@ -80,7 +91,7 @@ def resize(model, image_size, kernel=None):
     assign(
         resized,
         _Live(model),
-        KeyMap(("{path}", "{path}")),
+        SOURCES["kerasvit"].key_map(kwargs),
         source_grid=_grid(model),
         kernel=kernel or SOURCES[record["origin"] or "kerasvit"].KERNEL,
     )
@@ -93,6 +104,10 @@ def resize(model, image_size, kernel=None):
     }
     for layer, old in zip(resized.layers, model.layers, strict=True):
         layer.trainable = old.trainable
+    for variable, old in zip(resized.weights, model.weights, strict=True):
+        variable.trainable = old.trainable  # of layers inside layers
+    if not model.trainable:
+        resized.trainable = False
     return resized
 
 
@@ -125,7 +140,7 @@ def _variant(record):
     return Variant(record.get("variant"), builder)
 
 
-def record_of(model):
+def _record_of(model):
     """A model's record.
 
     Raises:

@@ -21,10 +21,10 @@ MAY_SEE = {
     "training": {"training", "autodiff"},
     "inspection": {"inspection", "autodiff"},
     "autodiff": {"autodiff"},
-    "images": {"layers"},
+    "images": set(),
     "preprocessing": {"layers", "images"},
     "prediction": {"preprocessing", "images"},
-    "pretrained": {"models", "hub", "checkpoints", "preprocessing"},
+    "pretrained": {"models", "layers", "hub", "checkpoints", "preprocessing"},
 }
 EXCEPTIONS = {
     # The one file of `models` that opens the door to weights.
@@ -71,6 +71,16 @@ def test_a_room_sees_only_the_rooms_below_it(path):
         assert first not in ("weights", "recipes", "tests"), name
         if first == "kerasvit":
             assert rest and rest[0] in allowed, f"{named(path)} imports {name}"
+
+
+@pytest.mark.parametrize("path", files("models"), ids=named)
+def test_an_architecture_sees_no_other_but_in_a_composition(path):
+    if path.stem in ("__init__", "hybrid", "deit"):
+        return
+    shared = {"image_model", "variant", "loading"}
+    for name in imports(path):
+        if name.startswith("kerasvit.models."):
+            assert name.split(".")[2] in shared, name
 
 
 @pytest.mark.parametrize("path", files("layers"), ids=named)

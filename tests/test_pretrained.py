@@ -78,6 +78,34 @@ def test_resize_keeps_what_is_frozen_and_the_dtype_policy():
     assert keras.config.dtype_policy().name == "float32"
 
 
+def test_resize_keeps_what_is_frozen_inside_a_block():
+    model = small()
+    model.get_layer("encoder_block_0").attention.trainable = False
+    resized = kerasvit.resize(model, 16)
+    assert [w.path for w in resized.trainable_weights] == [
+        w.path for w in model.trainable_weights
+    ]
+    model.trainable = False
+    assert not kerasvit.resize(model, 16).trainable_weights
+
+
+def test_resize_keeps_the_name_and_takes_the_bare_builders_model():
+    kwargs = {**SMALL, "image_size": 8, "num_classes": 3, "name": "mine"}
+    resized = kerasvit.resize(kerasvit.VisionTransformer(**kwargs), 16)
+    assert resized.name == "mine"
+
+
+@pytest.mark.parametrize("size", [None, 0, "16", 16.0, (8, 8, 8)])
+def test_resize_names_the_argument(size):
+    with pytest.raises(ValueError, match="`image_size`"):
+        kerasvit.resize(small(), size)
+
+
+def test_resize_checks_the_kernel_even_where_it_needs_none():
+    with pytest.raises(ValueError, match="`kernel`.*bicubik"):
+        kerasvit.resize(small(), (8, 16), "bicubik")
+
+
 def test_resize_of_fixed_positions():
     model = small(positions="sincos2d", pool="average")
     assert kerasvit.resize(model, 16).input_shape == (None, 16, 16, 3)

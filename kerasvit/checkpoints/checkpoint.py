@@ -1,5 +1,6 @@
 """A file of weights, and what it says of how it was made."""
 
+import operator
 from pathlib import Path
 
 from .reader import CheckpointError, Reader, read_json
@@ -40,7 +41,8 @@ class Checkpoint:
         if path.suffix == ".safetensors":
             self.config = read_json(path.parent / "config.json")
         self.record = self.config.get("kerasvit") or {}
-        self._check_record()
+        if self.record:
+            self._check_record()
         self.origin = self._recognise()
         self._source = source = SOURCES[self.origin]
         own = {source.own_name(name): name for name in self._reader.shapes}
@@ -52,18 +54,27 @@ class Checkpoint:
         }
 
     def _check_record(self):
-        kinds = {"builder": str, "kwargs": dict, "preprocessing": dict}
-        for key, kind in kinds.items() if self.record else ():
-            if not isinstance(self.record.get(key), kind):
-                raise CheckpointError(
-                    f"{self.path.parent / 'config.json'} must have a {kind.__name__} "
-                    f"`kerasvit.{key}`. Received: {self.record.get(key)!r}. The file "
-                    "is damaged; save the model again."
-                )
+        record = self.record if isinstance(self.record, dict) else {}
+        kinds = {
+            "builder": str, "kwargs": dict, "preprocessing": dict, "format_version": int
+        }  # fmt: skip
+        wrong = [k for k, kind in kinds.items() if not isinstance(record.get(k), kind)]
+        if record.get("origin") not in (None, *SOURCES):
+            wrong.append("origin")
+        if wrong:
+            raise CheckpointError(
+                f"{self.path.parent / 'config.json'} is damaged: its part `kerasvit` "
+                f"has no right {', '.join(wrong)}. Save the model again."
+            )
 
     def _recognise(self):
         for origin, source in SOURCES.items():
             if source.recognises({source.own_name(n) for n in self._reader.shapes}):
+                if origin == "kerasvit" and not self.record:
+                    raise CheckpointError(
+                        f"{self.path} was written by kerasvit and needs the "
+                        "config.json that was beside it. Copy the whole folder."
+                    )
                 return origin
         some = ", ".join(list(self._reader.shapes)[:5])
         raise CheckpointError(
@@ -100,19 +111,27 @@ class Checkpoint:
     @property
     def image_size(self):
         """(height, width) in pixels that the weights were made for, or None."""
-        if self.record:
-            return tuple(self.record["kwargs"]["image_size"])
-        return self._source.image_size(self.config)
+
+        def pair():
+            if not self.record:
+                size = self._source.image_size(self.config)
+            else:
+                size = self.record["kwargs"]["image_size"]
+            return size and tuple(operator.index(side) for side in size)
+
+        return self._ask(pair)
 
     @property
     def position_rows(self):
         """Rows of the position table, or None."""
-        return self._source.position_rows(self.shapes)
+        return self._ask(self._source.position_rows, self.shapes)
 
     @property
     def label_names(self):
         """Names of the classes, or None."""
-        return self._source.label_names(self.config)
+        if self.record:
+            return self.config.get("label_names")
+        return self._ask(self._source.label_names, self.config)
 
     def key_map(self, kwargs):
         """The `KeyMap` to a model built with `kwargs`."""
@@ -121,11 +140,13 @@ class Checkpoint:
     def _ask(self, question, *given):
         try:
             return question(*given)
-        except (KeyError, IndexError, ValueError, TypeError, StopIteration) as error:
+        except CheckpointError:
+            raise
+        except (LookupError, AttributeError, ValueError, TypeError) as error:
             raise CheckpointError(
                 f"{self.path} has names of {self.origin}, but is not a whole model of "
-                f"it: {type(error).__name__} {error} on reading its numbers. Take the "
-                "complete file."
+                f"it, or its config.json is damaged: {type(error).__name__} {error}. "
+                "Take the complete files."
             ) from error
 
 

@@ -47,6 +47,19 @@ def split_heads(num_heads, axis):
     return _one(read, write)
 
 
+def torch_dense(name, path):
+    """Rules of a dense layer as torch names it."""
+    return (
+        (f"{name}.weight", f"{path}/kernel", TRANSPOSE),
+        (f"{name}.bias", f"{path}/bias"),
+    )
+
+
+def torch_norm(name, path):
+    """Rules of a normalisation as torch names it."""
+    return (f"{name}.weight", f"{path}/gamma"), (f"{name}.bias", f"{path}/beta")
+
+
 def _pattern(text):
     text = re.escape(text).replace(r"\{i\}", r"(?P<i>\d+)")
     return re.compile(text.replace(r"\{path\}", r"(?P<path>.+)"))

@@ -54,13 +54,13 @@ class Reader:
             # NumPy files have no name for bfloat16 (vit_jax/checkpoint.py, too, takes
             # two nameless bytes for it).
             array = array.view(ml_dtypes.bfloat16)
-        if array.dtype.name in ("bfloat16", "float16"):
-            array = array.astype("float32")
-        if array.dtype.kind != "f":
+        if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
             raise CheckpointError(
                 f"{self.path} holds {array.dtype} in {name!r}; weights are floating "
                 "point. This is not a file of model weights."
             )
+        with np.errstate(over="ignore"):  # an overflow is found by the next line
+            array = array.astype("float32")
         if not np.isfinite(array).all():
             raise CheckpointError(
                 f"{self.path} holds NaN or infinite values in {name!r}. Its training "
@@ -101,13 +101,25 @@ def _check_readable(path):
         raise CheckpointError(
             f"{path} must end in .safetensors or .npz. Received: {path.suffix!r}."
         )
-    start = path.open("rb").read(512).lstrip().lower()
-    if start.startswith((b"<!doctype", b"<html", b"<?xml")):
+    with path.open("rb") as file:
+        start = file.read(512)
+    if not start.startswith(b"PK") and start[8:9] != b"{":  # neither kind: what then?
+        _check_start(path, start)
+
+
+def _check_start(path, start):
+    if start.startswith(b"\x80"):
+        raise CheckpointError(
+            f"{path} is a pickle, whatever its name, which is not read: loading it "
+            "could run code. Give the .safetensors or .npz file of the same weights."
+        )
+    text = start.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if text.startswith(b"<"):
         raise CheckpointError(
             f"{path} is a web page, not a file of tensors: the download saved an error "
             "or a login page. Open it in an editor to see which, then download again."
         )
-    if start.startswith(b"version https://git-lfs"):
+    if text.startswith(b"version https://git-lfs"):
         raise CheckpointError(
             f"{path} is a Git LFS pointer, not the file itself. Run `git lfs pull`."
         )
@@ -116,8 +128,8 @@ def _check_readable(path):
 def _damaged(path, error, name=None):
     where = f" at {name!r}" if name else ""
     return CheckpointError(
-        f"{path} ({path.stat().st_size:,} bytes) cannot be read{where}: {error} "
-        "It is cut short or damaged; download or copy it again."
+        f"{path} ({path.stat().st_size:,} bytes) cannot be read{where}: {error}. "
+        "It is cut short, damaged or of another kind; download or copy it again."
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from kerasvit.checkpoints import SOURCES, Checkpoint, CheckpointError, KeyMap
+from kerasvit.checkpoints import SOURCES, Checkpoint, CheckpointError
 
 FORMAT = 1
 
@@ -29,16 +29,16 @@ def find_weights(weights, name) -> Checkpoint:
             "`weights` must be a path, or None for fresh weights. Received: "
             f"{weights!r}."
         )
+    if "://" in text:
+        raise CheckpointError(
+            f"`weights` cannot be an address yet. Received: {text!r}. Download the "
+            "file, and the config.json beside it if there is one, and give its path."
+        )
     path = Path(text).expanduser()
     if not path.exists() and not path.suffix and "/" not in text:
         raise CheckpointError(
             f"{name} has no weights {text!r}. Published by name: none yet. Give the "
             "path of a .safetensors or .npz file, or of a folder of save_pretrained."
-        )
-    if text.startswith("hf://"):
-        raise CheckpointError(
-            f"`weights` cannot be an address yet. Received: {text!r}. Download the "
-            "repository's model.safetensors and config.json and give their folder."
         )
     checkpoint = Checkpoint(path)
     written = checkpoint.record.get("format_version", FORMAT)
@@ -63,10 +63,8 @@ def write_folder(model, folder, pretrained_cfg) -> Path:
     """
     record = model.record
     timm = SOURCES["timm"].config(record)
-    if timm is None:
-        origin, key_map = "kerasvit", KeyMap(("{path}", "{path}"))
-    else:
-        origin, key_map = "timm", SOURCES["timm"].key_map(record["kwargs"])
+    origin = "kerasvit" if timm is None else "timm"
+    key_map = SOURCES[origin].key_map(record["kwargs"])
     config = {
         "num_classes": record["kwargs"]["num_classes"],
         "label_names": record["label_names"],
@@ -83,6 +81,8 @@ def write_folder(model, folder, pretrained_cfg) -> Path:
     arrays = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
     tensors = key_map.write(arrays)
     folder = Path(folder).expanduser()
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"`folder` must be a folder. Received: the file {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
     _replace(folder / "model.safetensors", _serialise(tensors))
     _replace(folder / "config.json", json.dumps(config, indent=2).encode())
@@ -112,8 +112,9 @@ def _replace(path, content):
 def _card(record, origin, name):
     kwargs = record["kwargs"]
     height, width = kwargs["image_size"]
+    normalised = " for images normalised outside" if kwargs["normalization"] else ""
     timm = (
-        "timm reads this folder too, with the same logits."
+        f"timm reads this folder too, with the same logits{normalised}."
         if origin == "timm"
         else "The tensors carry kerasvit's variable paths: timm has no such model."
     )

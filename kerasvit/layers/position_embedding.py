@@ -3,7 +3,25 @@
 import keras
 import numpy as np
 
-from .resampling import resample_grid
+from .resampling import KERNELS, resample_grid
+
+
+def check_resampling(kernel, source_grid):
+    """Raises a `ValueError` where the caller's kernel or grid cannot be; None may."""
+    if kernel is not None and kernel not in tuple(KERNELS):
+        raise ValueError(
+            f"`kernel` must be one of {', '.join(KERNELS)}. Received: {kernel!r}."
+        )
+    if source_grid is None:
+        return
+    pair = isinstance(source_grid, (tuple, list)) and len(source_grid) == 2
+    if not pair or not all(
+        isinstance(side, (int, np.integer)) and side > 0 for side in source_grid
+    ):
+        raise ValueError(
+            "`source_grid` must be (height, width), in patches. Received: "
+            f"{source_grid!r}."
+        )
 
 
 def table_grid(rows, *, own_grid, source_grid=None, name="position table"):

@@ -1,12 +1,15 @@
 """A builder's model with the weights of a checkpoint: what the file says, obeyed."""
 
 import logging
+import math
 from contextlib import contextmanager
 
 from kerasvit.checkpoints import CheckpointError, assign, read_json
 from kerasvit.hub.repository import find_weights
 from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
+
+from .image_model import sides
 
 log = logging.getLogger("kerasvit")
 
@@ -30,20 +33,26 @@ class Loading:
 
     def __init__(self, weights, variant, explicit, source_grid=None):
         self.variant = variant
-        self.checkpoint = find_weights(weights, variant.name)
+        self.explicit = explicit
+        self.explicit_grid = source_grid
+        self.checkpoint = find_weights(weights, variant.label)
         self.made = {**variant.defaults, **self.checkpoint.builder_changes}
         variant.check_names(self.made, f"{self.checkpoint.path}, of a newer kerasvit: ")
         self.kwargs = {**self.made, **variant.numbers, **explicit}
-        self.explicit_grid = source_grid
+        if missing := sorted(variant.required - set(self.kwargs)):
+            raise CheckpointError(
+                f"{self.checkpoint.path} does not say {', '.join(missing)}. Build the "
+                "variant that it is of: kerasvit.ViTB16(weights=...), or another."
+            )
         with self._blaming_the_variant():
             self.source_size = self._source_size()
         if "image_size" not in explicit:
             self.kwargs["image_size"] = self.source_size
 
     def preprocessing(self):
-        """The evaluation transform of the weights, at the model's image size."""
+        """The evaluation transform of the weights, at the size they were made for."""
         config, folder = self.checkpoint.config, self.checkpoint.path.parent
-        image_size, origin = self.kwargs["image_size"], self.checkpoint.origin
+        image_size, origin = self.source_size, self.checkpoint.origin
         if self.checkpoint.record:
             transform = self.checkpoint.record["preprocessing"]
             transform = Preprocessing.from_config(transform)
@@ -59,7 +68,7 @@ class Loading:
                 origin,
                 transform,
             )
-        return transform.with_size(image_size)
+        return transform
 
     def record(self):
         """What `ImageModel.record` keeps of the weights."""
@@ -81,13 +90,22 @@ class Loading:
                 raise CheckpointError("Every tensor fits, but not what it means.")
 
     def _source_size(self):
-        said = None if self.explicit_grid else self.checkpoint.image_size
+        said = self.checkpoint.image_size
         table = self.checkpoint.position_rows
-        if said or not table:
+        if not table:
             return said or self.kwargs["image_size"]
         name, rows = table
         if self.kwargs["positions"] == "tokens":
             rows -= self.kwargs["class_token"] + self.kwargs["register_tokens"]
+        if said and not self.explicit_grid:
+            if math.prod(self._grid(said)) != rows:
+                raise CheckpointError(
+                    f"{self.checkpoint.path}: its configuration is for images of "
+                    f"{said[0]} × {said[1]}, but {name} has {rows} rows for patches "
+                    f"if `positions` is {self.kwargs['positions']!r}. Give "
+                    "`positions`, or `source_grid=(height, width)`."
+                )
+            return said
         grid = table_grid(
             rows,
             own_grid=self._grid(self.kwargs["image_size"]),
@@ -98,10 +116,8 @@ class Loading:
 
     def _grid(self, image_size):
         """(height, width) in patches."""
-        square = not isinstance(image_size, (tuple, list))
-        height, width = (image_size, image_size) if square else image_size
         patch_size = self.kwargs["patch_size"]
-        return height // patch_size, width // patch_size
+        return tuple(side // patch_size for side in sides(image_size))
 
     def _left_out(self):
         """Layers whose tensors the caller does not want; said in the log."""
@@ -110,7 +126,8 @@ class Loading:
         if wanted != had:
             layers.append("head")
             new = f"a fresh head of zeros for {wanted} classes" if wanted else "no head"
-            log.warning("%s: %s, in place of that for %s.", path, new, had)
+            old = f"that for {had}" if had else "none"
+            log.warning("%s: %s, in place of %s.", path, new, old)
         if self.made["representation_size"] and not self.kwargs["representation_size"]:
             layers.append("pre_logits")
             log.warning("%s: its pre-logits are left out.", path)
@@ -123,12 +140,19 @@ class Loading:
         names = self.checkpoint.label_names
         if names is None and count == 1000 and not self.checkpoint.record:
             return "imagenet1k"
+        listed = isinstance(names, list) and len(names) == count
+        if not listed and names not in (None, "imagenet1k"):
+            raise CheckpointError(
+                f"{self.checkpoint.path}: its configuration must name {count} classes. "
+                f"Received: {names!r:.200}. Correct `label_names` or `id2label` there."
+            )
         return names
 
     @contextmanager
     def _blaming_the_variant(self):
         """Says first what is wrong if the file is of another variant."""
-        mismatch = self.variant.mismatch({**self.made, **self.checkpoint.sizes})
+        said = {**self.made, **self.checkpoint.sizes}
+        mismatch = self.variant.mismatch(said, self.explicit)
         try:
             yield mismatch
         except ValueError as error:

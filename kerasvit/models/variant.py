@@ -3,8 +3,10 @@
 import inspect
 import sys
 
+from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
+from .image_model import sides
 from .loading import Loading
 
 
@@ -25,7 +27,7 @@ class Variant:
 
     def __repr__(self):
         numbers = ", ".join(f"{key}={value}" for key, value in self.numbers.items())
-        return f"{self.name or self.builder.__name__}({numbers})"
+        return f"{self.label}({numbers})"
 
     def __call__(
         self,
@@ -63,27 +65,27 @@ class Variant:
             ValueError: An argument is wrong, or the weights do not fit
                 (`CheckpointError`).
         """
-        sizes = {"num_classes": num_classes, "image_size": image_size}
-        sizes = {key: value for key, value in sizes.items() if value is not None}
-        explicit = {**sizes, **changes}
-        self.check_names(explicit)
+        changes = dict(changes)
+        if num_classes is not None:
+            changes["num_classes"] = num_classes
+        if image_size is not None:
+            changes["image_size"] = sides(image_size)
+        self.check_names(changes)
+        check_resampling(kernel, source_grid)
+        loading = None
         if weights is None:
-            kwargs = {**self.defaults, **self.numbers, **explicit}
-            loading, transform = None, Preprocessing(kwargs["image_size"])
+            kwargs = {**self.defaults, **self.numbers, **changes}
+            transform = Preprocessing(1)
         else:
-            loading = Loading(weights, self, explicit, source_grid)
+            loading = Loading(weights, self, changes, source_grid)
             kwargs, transform = loading.kwargs, loading.preprocessing()
         if include_preprocessing:
             mean_std = {"mean": list(transform.mean), "std": list(transform.std)}
             kwargs = {**kwargs, "normalization": mean_std}
         model = self.builder(**kwargs)
-        model.record = {
-            **model.record,
-            "variant": self.name,
-            "origin": None,
-            "preprocessing": transform.to_config(),
-            "label_names": None,
-        }
+        transform = transform.with_size(model.record["kwargs"]["image_size"])
+        model.record["variant"] = self.name
+        model.record["preprocessing"] = transform.to_config()
         if loading:
             model.record.update(loading.record())
             loading.fill(model, kernel)
@@ -100,7 +102,13 @@ class Variant:
         """
         if weights is None:
             return Preprocessing({**self.defaults, **self.numbers}["image_size"])
-        return Loading(weights, self, {}).preprocessing()
+        loading = Loading(weights, self, {})
+        return loading.preprocessing().with_size(loading.source_size)
+
+    @property
+    def label(self):
+        """What messages call it."""
+        return self.name or self.builder.__name__
 
     @property
     def defaults(self):
@@ -108,18 +116,26 @@ class Variant:
         parameters = inspect.signature(self.builder).parameters.values()
         return {p.name: p.default for p in parameters if p.default is not p.empty}
 
+    @property
+    def required(self):
+        """The builder's arguments that have none."""
+        return set(inspect.signature(self.builder).parameters) - set(self.defaults)
+
     def check_names(self, changes, before=""):
         """Raises a `ValueError` for arguments that the builder does not have."""
         known = set(inspect.signature(self.builder).parameters)
         if unknown := sorted(set(changes) - known):
             raise ValueError(
-                f"{before}{self.name} has no argument {', '.join(unknown)}. It takes "
+                f"{before}{self.label} has no argument {', '.join(unknown)}. It takes "
                 f"those of a call and the builder's: {', '.join(sorted(known))}."
             )
 
-    def mismatch(self, said):
+    def mismatch(self, said, changes):
         """In words, where a file says other numbers than this row; None where not."""
-        wrong = [key for key, n in self.numbers.items() if said.get(key, n) != n]
+        wanted = {**self.numbers, **changes}
+        wrong = [
+            key for key in self.numbers if said.get(key) not in (None, wanted[key])
+        ]
         if not wrong:
             return None
         fitting = [
@@ -128,8 +144,6 @@ class Variant:
             if isinstance(row, Variant)
             and all(said.get(key, n) == n for key, n in row.numbers.items())
         ]
-        numbers = ", ".join(
-            f"{key} {said[key]}, not {self.numbers[key]}" for key in wrong
-        )
+        numbers = ", ".join(f"{key} {said[key]}, not {wanted[key]}" for key in wrong)
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
         return f"does not hold weights of {self!r}: {numbers}.{build}"

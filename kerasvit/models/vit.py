@@ -6,7 +6,9 @@ models/vit.py and timm/models/vision_transformer.py, by the arguments in which t
 differ.
 """
 
-import operator
+import math
+import numbers
+from types import SimpleNamespace
 
 import keras
 
@@ -21,13 +23,18 @@ from kerasvit.layers import (
     PrefixTokens,
     SinCosPositionEmbedding,
 )
+from kerasvit.preprocessing import Preprocessing
 
-from .image_model import ImageModel
+from .image_model import ImageModel, integer, new_record, sides
 from .variant import Variant
 
-NUMBERS = ("patch_size", "width", "depth", "num_heads", "mlp_dim")
-POSITIONS = ("tokens", "patches", "sincos2d")
-POOLS = ("token", "average", "average_then_norm", "attention")
+CHOICES = {
+    "pool": ("token", "average", "average_then_norm", "attention"),
+    "positions": ("tokens", "patches", "sincos2d"),
+    "activation": ("gelu", "gelu_tanh"),
+    "class_token": (True, False, None),
+    "qkv_bias": (True, False),
+}
 
 
 def VisionTransformer(
@@ -66,7 +73,7 @@ def VisionTransformer(
         pool: How tokens become one vector. "token": the class token after the last
             normalisation. "average": normalise, then average the patches (Google).
             "average_then_norm": the other order (timm). "attention": big_vision's MAP
-            head.
+            head, over the patches.
         class_token: Whether there is one; None: only where `pool` is "token".
         register_tokens: How many learned tokens stand between the class token and the
             patches (arXiv 2309.16588).
@@ -91,93 +98,93 @@ def VisionTransformer(
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
     kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
-    patch_size, width, depth, num_heads, mlp_dim = (kwargs[key] for key in NUMBERS)
-    image_size, num_classes = kwargs["image_size"], kwargs["num_classes"]
-    class_token, representation_size = (
-        kwargs[key] for key in ("class_token", "representation_size")
-    )
-    prefix = class_token + register_tokens
-
-    image = keras.Input((*image_size, 3), name="image")
-    x = image
-    if normalization:
-        x = _normalization(**normalization)(x)
-    x = PatchEmbedding(patch_size, width=width, name="embedding")(x)  # (B, N, D)
-    grid = (image_size[0] // patch_size, image_size[1] // patch_size)
-    if positions == "patches":
+    s = SimpleNamespace(**kwargs)
+    image = keras.Input((*s.image_size, 3), name="image")
+    x = _normalization(**s.normalization)(image) if s.normalization else image
+    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
+    grid = tuple(side // s.patch_size for side in s.image_size)
+    prefix = s.class_token + s.register_tokens
+    if s.positions == "patches":
         x = PositionEmbedding(grid, name="position_embedding")(x)
-    if positions == "sincos2d":
+    if s.positions == "sincos2d":
         x = SinCosPositionEmbedding(grid, name="position_embedding")(x)
-    if register_tokens:
-        x = PrefixTokens(register_tokens, stddev=1e-6, name="register_tokens")(x)
-    if class_token:
+    if s.register_tokens:
+        x = PrefixTokens(s.register_tokens, stddev=1e-6, name="register_tokens")(x)
+    if s.class_token:
         x = PrefixTokens(name="class_token")(x)  # (B, prefix + N, D)
-    if positions == "tokens":
+    if s.positions == "tokens":
         x = PositionEmbedding(grid, prefix=prefix, name="position_embedding")(x)
-    x = keras.layers.Dropout(dropout, name="dropout")(x)
-
-    for i in range(depth):
-        block = {
-            "attention": Attention(
-                num_heads, use_bias=qkv_bias, dropout=dropout, name="attention"
-            ),
-            "mlp": MLP(mlp_dim, activation=activation, dropout=dropout, name="mlp"),
-            "epsilon": epsilon,
-            "stochastic_depth": stochastic_depth * i / max(depth - 1, 1),
-            "name": f"encoder_block_{i}",
-        }
-        if layer_scale is None:
-            x = EncoderBlock(**block)(x)
-        else:
-            x = LayerScaleBlock(init_value=layer_scale, **block)(x)
-
-    norm = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm")
-    if pool == "average_then_norm":
-        x = norm(_average(x, prefix))
-    else:
-        x = norm(x)
-        if pool == "token":
-            x = x[:, 0]
-        elif pool == "average":
-            x = _average(x, prefix)
-        else:
-            x = AttentionPooling(
-                num_heads,
-                mlp_dim=mlp_dim,
-                activation=activation,
-                epsilon=epsilon,
-                name="pool",
-            )(x)  # (B, D)
-    if representation_size:
+    x = keras.layers.Dropout(s.dropout, name="dropout")(x)
+    for i in range(s.depth):
+        x = _block(i, s)(x)
+    x = _pooled(x, prefix, s)  # (B, D)
+    if s.representation_size:
         x = keras.layers.Dense(
-            representation_size, activation="tanh", name="pre_logits"
+            s.representation_size, activation="tanh", name="pre_logits"
         )(x)
-    if num_classes:
-        x = _head(num_classes)(x)
-    record = {"builder": "VisionTransformer", "kwargs": kwargs}
+    if s.num_classes:
+        x = _head(s.num_classes)(x)
+    record = new_record("VisionTransformer", kwargs)
     return ImageModel(image, x, name=name, record=record)
 
 
+def _block(i, s):
+    parts = {
+        "attention": Attention(
+            s.num_heads, use_bias=s.qkv_bias, dropout=s.dropout, name="attention"
+        ),
+        "mlp": MLP(s.mlp_dim, activation=s.activation, dropout=s.dropout, name="mlp"),
+        "epsilon": s.epsilon,
+        "stochastic_depth": s.stochastic_depth * i / max(s.depth - 1, 1),
+        "name": f"encoder_block_{i}",
+    }
+    if s.layer_scale is None:
+        return EncoderBlock(**parts)
+    return LayerScaleBlock(init_value=s.layer_scale, **parts)
+
+
+def _pooled(x, prefix, s):
+    norm = keras.layers.LayerNormalization(epsilon=s.epsilon, name="encoder_norm")
+    if s.pool == "token":
+        return norm(x)[:, 0]
+    if s.pool == "average":
+        return keras.ops.mean(_patches(norm(x), prefix), axis=1)
+    if s.pool == "average_then_norm":
+        return norm(keras.ops.mean(_patches(x, prefix), axis=1))
+    return AttentionPooling(
+        s.num_heads,
+        mlp_dim=s.mlp_dim,
+        activation=s.activation,
+        epsilon=s.epsilon,
+        name="pool",
+    )(_patches(norm(x), prefix))
+
+
+def _patches(tokens, prefix):
+    return tokens[:, prefix:] if prefix else tokens
+
+
 def _checked(kwargs):
-    """The builder's arguments, as plain JSON would give them back."""
+    """The builder's arguments, as plain JSON gives them back."""
     checked = dict(kwargs)
-    for key in NUMBERS:
-        checked[key] = _integer(key, kwargs[key], 1)
+    for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
+        checked[key] = integer(key, kwargs[key], 1)
     for key in ("num_classes", "register_tokens"):
-        checked[key] = _integer(key, kwargs[key], 0)
-    if kwargs["representation_size"] is not None:
-        size = _integer("representation_size", kwargs["representation_size"], 0)
-        checked["representation_size"] = size or None
+        checked[key] = integer(key, kwargs[key], 0)
+    size = kwargs["representation_size"]
+    if size is not None:
+        checked["representation_size"] = integer("representation_size", size, 0) or None
     for key in ("dropout", "stochastic_depth"):
-        if not 0 <= kwargs[key] < 1:
-            raise ValueError(
-                f"`{key}` must be a probability in [0, 1). Received: {kwargs[key]}."
-            )
-    for key, known in (("pool", POOLS), ("positions", POSITIONS)):
-        if kwargs[key] not in known:
+        checked[key] = _number(key, kwargs[key], "a probability in [0, 1)", 0, 1)
+    checked["epsilon"] = _number("epsilon", kwargs["epsilon"], "from 0 to 1", 0, 1)
+    if kwargs["layer_scale"] is not None:
+        checked["layer_scale"] = _number("layer_scale", kwargs["layer_scale"], "finite")
+    for key, known in CHOICES.items():
+        if not any(kwargs[key] is value or kwargs[key] == value for value in known):
             raise ValueError(
                 f"`{key}` must be one of {known}. Received: {kwargs[key]!r}."
             )
+    checked["qkv_bias"] = bool(kwargs["qkv_bias"])
     if kwargs["class_token"] is None:
         checked["class_token"] = kwargs["pool"] == "token"
     elif kwargs["pool"] == "token" and not kwargs["class_token"]:
@@ -185,37 +192,41 @@ def _checked(kwargs):
             '`pool="token"` needs a class token. Received: class_token=False. Choose '
             '`pool="average"` or leave `class_token` out.'
         )
-    checked["image_size"] = _sides(kwargs["image_size"], checked["patch_size"])
+    checked["class_token"] = bool(checked["class_token"])
+    checked["image_size"] = _whole_patches(
+        sides(kwargs["image_size"]), checked["patch_size"]
+    )
+    if kwargs["normalization"] is not None:
+        # Validates both; the size is of no account here.
+        checked["normalization"] = _mean_and_std(kwargs["normalization"])
     return checked
 
 
-def _integer(key, value, least):
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if isinstance(value, bool) or number < least:
-        raise ValueError(
-            f"`{key}` must be an integer, at least {least}. Received: {value!r}."
-        )
-    return number
+def _number(key, value, expected, low=-math.inf, high=math.inf):
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not low <= value < high or not math.isfinite(value):
+        raise ValueError(f"`{key}` must be a number, {expected}. Received: {value!r}.")
+    return float(value)
 
 
-def _sides(image_size, p):
-    sides = image_size if isinstance(image_size, (tuple, list)) else [image_size] * 2
-    if len(sides) != 2:
+def _mean_and_std(normalization):
+    if not isinstance(normalization, dict) or set(normalization) != {"mean", "std"}:
         raise ValueError(
-            "`image_size` must be an integer or (height, width), in pixels. Received: "
-            f"{image_size!r}."
+            '`normalization` must be {"mean": ..., "std": ...}, of pixels in 0…1, or '
+            f"None. Received: {normalization!r}."
         )
-    sides = [_integer("image_size", side, 1) for side in sides]
-    if any(side % p for side in sides):
-        near = " × ".join(str(max(p, round(side / p) * p)) for side in sides)
+    config = Preprocessing(1, **normalization).to_config()
+    return {key: config[key] for key in ("mean", "std")}
+
+
+def _whole_patches(image_size, p):
+    if any(side % p for side in image_size):
+        near = " × ".join(str(max(p, round(side / p) * p)) for side in image_size)
         raise ValueError(
             f"`image_size` must be a multiple of the patch size, {p}. Received: "
-            f"{sides[0]} × {sides[1]}. The nearest that fits is {near}."
+            f"{image_size[0]} × {image_size[1]}. The nearest that fits is {near}."
         )
-    return sides
+    return image_size
 
 
 def _normalization(mean, std):
@@ -226,10 +237,6 @@ def _normalization(mean, std):
         dtype=keras.config.dtype_policy().variable_dtype,
         name="normalization",
     )
-
-
-def _average(tokens, prefix):
-    return keras.ops.mean(tokens[:, prefix:] if prefix else tokens, axis=1)
 
 
 def _head(num_classes):

@@ -338,6 +338,132 @@ def test_wrong_number_of_heads_is_noticed():
         variant({**TOKEN, "num_heads": 4})(GOOGLE)
 
 
+def test_an_explicit_number_wins_over_the_variants():
+    model = variant({**TOKEN, "num_heads": 4})(GOOGLE, num_heads=2)
+    images, logits = expected("vit_token")
+    np.testing.assert_allclose(to_numpy(model(images)), logits, atol=1e-4)
+
+
+def timm_config(tmp_path, change=lambda tensors: None, **config):
+    safetensors_with(tmp_path, change)
+    config = {"architecture": "vit_tiny_patch16_224", **config}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+def test_heads_of_a_timm_config_are_noticed(tmp_path):
+    with pytest.raises(CheckpointError, match="num_heads 4, not 3"):
+        timm(timm_config(tmp_path, model_args={"num_heads": 4}))
+
+
+@pytest.mark.parametrize("pooling", ["max", "avgmax", "", 3])
+def test_poolings_of_timm_that_are_not_built(tmp_path, pooling):
+    with pytest.raises(CheckpointError, match="pooling"):
+        timm(timm_config(tmp_path, global_pool=pooling))
+
+
+def test_token_pooling_with_its_norm_behind(tmp_path):
+    # timm's fc_norm=True: the token is taken first; the same, as it is one token.
+    def rename(tensors):
+        for part in ("weight", "bias"):
+            tensors[f"fc_norm.{part}"] = tensors.pop(f"norm.{part}")
+
+    model = timm(timm_config(tmp_path, rename, global_pool="token"))
+    images, logits = expected("timm_vit")
+    np.testing.assert_allclose(to_numpy(model(images)), logits, atol=1e-4)
+
+
+def test_average_of_a_model_with_a_class_token(tmp_path):
+    model = timm(timm_config(tmp_path, global_pool="avg"))
+    assert model.record["kwargs"]["pool"] == "average"
+    assert model.record["kwargs"]["class_token"]
+
+
+def test_registers_of_a_timm_config_have_rows_unless_it_says_no(tmp_path):
+    def add(tensors):
+        tensors["reg_token"] = np.zeros((1, 2, 24), "float32")
+        table = tensors["pos_embed"]
+        tensors["pos_embed"] = np.concatenate([table[:, :1], table[:, :1], table], 1)
+
+    args = {"reg_tokens": 2, "img_size": 16}
+    model = timm(timm_config(tmp_path, add, model_args=args))
+    assert model.record["kwargs"]["positions"] == "tokens"
+    args["no_embed_class"] = True
+    with pytest.raises(CheckpointError, match="19 rows.*`positions`"):
+        timm(timm_config(tmp_path, add, model_args=args))
+
+
+def test_names_of_the_classes_may_be_a_dict(tmp_path):
+    names = {str(i): f"name {i}" for i in range(7)}
+    model = timm(timm_config(tmp_path, label_names=names))
+    assert model.record["label_names"] == [f"name {i}" for i in range(7)]
+
+
+@pytest.mark.parametrize("names", [["a"], "abcdefg", {"x": "y"}])
+def test_names_that_are_not_as_many_as_the_classes(tmp_path, names):
+    with pytest.raises(CheckpointError):
+        timm(timm_config(tmp_path, label_names=names))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_args": [1]},
+        {"model_args": {"img_size": 16.0}},
+        {"pretrained_cfg": {"input_size": None}},
+        {"pretrained_cfg": {"input_size": 3}},
+        {"pretrained_cfg": [1]},
+        {"model_args": {"img_size": 20}},
+        {"model_args": {"act_layer": "relu"}},
+    ],
+    ids=str,
+)
+def test_odd_timm_config_is_an_error_of_ours_or_harmless(tmp_path, config):
+    try:
+        timm(timm_config(tmp_path, **config))
+    except ValueError:
+        pass
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"hidden_act": "relu"},
+        {"hidden_act": "quick_gelu"},
+        {"pooler_act": "relu"},
+        {"id2label": [1]},
+        {"layer_norm_eps": "x"},
+        {"image_size": 16.0},
+        {"num_attention_heads": 4},
+    ],
+    ids=str,
+)
+def test_odd_transformers_config_is_an_error_of_ours(tmp_path, change):
+    shutil.copy(HF, tmp_path)
+    config = json.loads((HF.parent / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, **change}))
+    with pytest.raises(ValueError):
+        variant(HF_SIZES)(tmp_path)
+
+
+@pytest.mark.parametrize("grid", [4, "ab", (4.0, 6.0), (4, 6, 1), (-4, -6)])
+def test_grid_of_another_kind(grid):
+    with pytest.raises(ValueError, match="`source_grid`"):
+        variant(RECT_SIZES)(RECT, source_grid=grid)
+
+
+def test_misspelled_kernel_is_noticed_even_where_none_is_needed():
+    with pytest.raises(ValueError, match="`kernel`.*bicubik"):
+        google(kernel="bicubik")
+
+
+@pytest.mark.parametrize("size", [0, -4, "16", 16.0, (16, 16, 3)])
+@pytest.mark.parametrize("weights", [None, GOOGLE])
+def test_a_wrong_image_size_is_called_by_its_name(size, weights):
+    with pytest.raises(ValueError, match="`image_size`"):
+        variant(TOKEN)(weights, image_size=size)
+
+
 def test_names_of_no_code_base(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file({"conv1.weight": np.zeros(3, "float32")}, path)

@@ -111,7 +111,27 @@ def test_pickled_array_in_an_npz_is_not_run(tmp_path):
 def test_pickle_named_npz_is_not_run(tmp_path):
     path = tmp_path / "trap.npz"
     path.write_bytes(pickle.dumps(Trap()))
-    refused(path, "damaged")
+    refused(path, "is a pickle, whatever its name")
+
+
+@pytest.mark.parametrize("names", range(1, 60))
+def test_no_length_of_header_is_taken_for_a_page_or_a_pickle(tmp_path, names):
+    path = tmp_path / "weights.safetensors"
+    save_file({f"a{'b' * i}": ARRAY for i in range(names)}, path)
+    assert len(Reader(path).shapes) == names
+
+
+@pytest.mark.parametrize("dtype", [">f4", "float64", "longdouble"])
+def test_every_float_comes_as_float32(tmp_path, dtype):
+    path = tmp_path / "weights.npz"
+    np.savez(path, a=ARRAY.astype(dtype))
+    assert Reader(path)["a"].dtype == np.dtype("float32")
+
+
+def test_what_float32_cannot_hold_is_infinite(tmp_path):
+    path = tmp_path / "weights.npz"
+    np.savez(path, a=np.full(3, 1e300))
+    refused(path, "'a'", "infinite")
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".pth", ".pt", ".h5", ".keras"])

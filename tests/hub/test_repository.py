@@ -17,6 +17,7 @@ TIMM_CAN = [
     {"pool": "average"},
     {"pool": "average_then_norm"},
     {"pool": "attention"},
+    {"pool": "attention", "class_token": True, "register_tokens": 2},
     {"register_tokens": 2, "positions": "patches", "layer_scale": 0.1},
     {"register_tokens": 2},
     {"positions": "patches"},
@@ -47,7 +48,9 @@ def same_logits(one, other):
 @pytest.mark.parametrize("changes", TIMM_CAN + TIMM_CANNOT, ids=str)
 def test_folder_gives_the_same_model(changes, tmp_path):
     model = small(**changes)
-    model.record["label_names"] = ["a", "b", "c"]
+    model.record["label_names"] = ["a", "b", "c"][
+        : model.record["kwargs"]["num_classes"]
+    ]
     kerasvit.save_pretrained(model, tmp_path)
     again = kerasvit.from_pretrained(tmp_path)
     same_logits(model, again)
@@ -155,6 +158,58 @@ def test_a_bare_file_does_not_say_its_architecture(tmp_path):
 def test_hub_addresses_say_what_to_do_meanwhile():
     with pytest.raises(CheckpointError, match="hf://user/repo.*Download"):
         kerasvit.ViTB16("hf://user/repo")
+
+
+def test_a_folder_with_too_few_names_is_not_written(tmp_path):
+    model = small()
+    model.record["label_names"] = ["a"]
+    with pytest.raises(ValueError, match="must name 3 classes.*'a'"):
+        kerasvit.save_pretrained(model, tmp_path)
+
+
+def test_a_file_in_place_of_the_folder(tmp_path):
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ValueError, match="must be a folder"):
+        kerasvit.save_pretrained(small(), tmp_path / "file")
+
+
+def test_a_model_of_the_bare_builder_is_saved_too(tmp_path):
+    model = kerasvit.VisionTransformer(**SMALL, image_size=8, num_classes=3)
+    kerasvit.save_pretrained(model, tmp_path)
+    same_logits(model, kerasvit.from_pretrained(tmp_path))
+
+
+def test_variable_paths_need_their_config(tmp_path):
+    kerasvit.save_pretrained(small(representation_size=5), tmp_path)
+    os.remove(tmp_path / "config.json")
+    with pytest.raises(CheckpointError, match="needs the config.json"):
+        Small(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"kerasvit": [1]},
+        {"kerasvit": "x"},
+        {"kerasvit": {"format_version": "2"}},
+        {"kerasvit": {"origin": "xx"}},
+        {"kerasvit": {"kwargs": {}}},
+        {"kerasvit": {"kwargs": {"image_size": 16}}},
+        {"kerasvit": {"preprocessing": {}}},
+        {"label_names": ["one"]},
+        {"label_names": {"0": "a"}},
+    ],
+    ids=str,
+)
+def test_damaged_config_is_an_error_of_ours(tmp_path, damage):
+    kerasvit.save_pretrained(small(), tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for key, value in damage.items():
+        whole = isinstance(value, dict) and isinstance(config[key], dict)
+        config[key] = {**config[key], **value} if whole else value
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError):
+        kerasvit.from_pretrained(tmp_path)
 
 
 def test_a_model_without_a_record_cannot_be_saved(tmp_path):

@@ -1,3 +1,5 @@
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -111,7 +113,13 @@ def test_average_leaves_class_and_register_tokens_out():
 
 
 def test_numbers_of_numpy_are_numbers():
-    model = small(image_size=np.int64(8), num_classes=np.int32(5))
+    model = small(
+        image_size=np.array([8, 8]),
+        num_classes=np.int32(5),
+        epsilon=np.float32(1e-6),
+        qkv_bias=np.True_,
+    )
+    json.dumps(model.record)
     assert model.record["kwargs"]["image_size"] == [8, 8]
     assert type(model.record["kwargs"]["num_classes"]) is int
 
@@ -155,6 +163,16 @@ def test_built_in_normalisation_takes_pixels():
         ({"activation": "relu"}, "`activation`.*relu"),
         ({"stochastic_depth": 1.0}, "`stochastic_depth`"),
         ({"dropout": 1.5}, "1.5"),
+        ({"dropout": "a"}, "`dropout`.*'a'"),
+        ({"class_token": "yes"}, "`class_token`"),
+        ({"qkv_bias": "no"}, "`qkv_bias`"),
+        ({"activation": ["gelu"]}, "`activation`"),
+        ({"epsilon": -1}, "`epsilon`"),
+        ({"epsilon": None}, "`epsilon`"),
+        ({"layer_scale": "x"}, "`layer_scale`"),
+        ({"layer_scale": True}, "`layer_scale`"),
+        ({"normalization": True}, "`normalization`"),
+        ({"normalization": {"mean": [0.5] * 3, "std": [0.0] * 3}}, "`std`"),
         ({"depth": 0}, "`depth`"),
         ({"width": 18, "positions": "sincos2d"}, "multiple of 4"),
     ],

@@ -3,7 +3,8 @@
 Names and layouts as timm/models/vision_transformer.py writes them.
 """
 
-from ..key_map import CONVOLUTION, TRANSPOSE, KeyMap, stacked
+from ..key_map import CONVOLUTION, KeyMap, stacked, torch_dense, torch_norm
+from ..reader import CheckpointError
 
 KERNEL = "bicubic_antialias"  # timm/layers/pos_embed.py, resample_abs_pos_embed
 
@@ -26,12 +27,16 @@ def dropped(name, names):
 def sizes(shapes, config):
     """What the file says of the architecture's numbers."""
     width, _, patch, _ = shapes["patch_embed.proj.weight"]
-    return {
+    numbers = {
         "patch_size": patch,
         "width": width,
         "depth": _count(shapes, "blocks.{}.norm1.weight"),
         "mlp_dim": shapes["blocks.0.mlp.fc1.weight"][0],
     }
+    args = config.get("model_args") or {}
+    if "num_heads" in args:
+        numbers["num_heads"] = args["num_heads"]
+    return numbers
 
 
 def builder_changes(shapes, config):
@@ -39,20 +44,16 @@ def builder_changes(shapes, config):
     args = config.get("model_args") or {}
     class_token = "cls_token" in shapes
     registers = shapes.get("reg_token", (1, 0))[1]
-    if "attn_pool.latent" in shapes:
-        pool = "attention"
-    elif "fc_norm.weight" in shapes:
-        pool = "average_then_norm"
-    else:
-        token = class_token and config.get("global_pool", "token") == "token"
-        pool = "token" if token else "average"
-    # timm's published models with registers have rows for the patches only; nothing
-    # in the tensors tells, so the configuration is asked first.
-    no_embed_class = args.get("no_embed_class", registers > 0)
+    # Nothing in the tensors tells whether class and register tokens have rows in the
+    # position table. In timm's published models they have none where there are
+    # registers, and in DeiT III.
+    name = config.get("architecture") or ""
+    unsaid = registers > 0 if not config else "reg" in name or "deit3" in name
+    no_embed_class = args.get("no_embed_class", unsaid)
     scale = shapes.get("blocks.0.ls1.gamma")
     return {
         "num_classes": shapes.get("head.weight", (0,))[0],
-        "pool": pool,
+        "pool": _pool(shapes, config),
         "class_token": class_token,
         "register_tokens": registers,
         "positions": "patches" if no_embed_class else "tokens",
@@ -62,6 +63,26 @@ def builder_changes(shapes, config):
         "activation": args.get("act_layer", "gelu"),
         "epsilon": 1e-6,
     }
+
+
+def _pool(shapes, config):
+    args = config.get("model_args") or {}
+    said = args.get("global_pool", config.get("global_pool"))
+    if said is None:
+        said = "token" if "cls_token" in shapes else "avg"
+        if "attn_pool.latent" in shapes:
+            said = "map"
+        elif "fc_norm.weight" in shapes:
+            said = "avg"
+    if said not in ("token", "avg", "map") or args.get("pool_include_prefix"):
+        raise CheckpointError(
+            f"The configuration asks for the pooling {said!r} of timm, with "
+            f"pool_include_prefix={args.get('pool_include_prefix', False)}. Built here "
+            "are token, avg and map, over the patches."
+        )
+    if said == "avg" and "fc_norm.weight" in shapes:
+        return "average_then_norm"
+    return {"token": "token", "avg": "average", "map": "attention"}[said]
 
 
 def position_rows(shapes):
@@ -82,22 +103,28 @@ def image_size(config):
 
 def label_names(config):
     """Names of the classes, or None."""
-    return config.get("label_names")
+    names = config.get("label_names")
+    if isinstance(names, dict):
+        names = [names[key] for key in sorted(names, key=int)]
+    return names
 
 
 def key_map(kwargs, shapes=None) -> KeyMap:
     """The map for a model built with `kwargs`."""
     block, ours = "blocks.{i}.", "encoder_block_{i}/"
     qkv = ("query", "key", "value")
-    # average_then_norm has the same LayerNormalization, behind the pooling.
-    norm = "fc_norm" if kwargs["pool"] == "average_then_norm" else "norm"
+    # The same LayerNormalization behind the pooling has another name.
+    behind = kwargs["pool"] == "average_then_norm"
+    if shapes:
+        behind = "norm.weight" not in shapes
+    norm = "fc_norm" if behind else "norm"
     return KeyMap(
         ("cls_token", "class_token/tokens"),
         ("reg_token", "register_tokens/tokens"),
         ("pos_embed", "position_embedding/table"),
         ("patch_embed.proj.weight", "embedding/kernel", CONVOLUTION),
         ("patch_embed.proj.bias", "embedding/bias"),
-        *_norm(block + "norm1", ours + "attention_norm"),
+        *torch_norm(block + "norm1", ours + "attention_norm"),
         (
             block + "attn.qkv.weight",
             tuple(f"{ours}attention/{name}/kernel" for name in qkv),
@@ -108,15 +135,15 @@ def key_map(kwargs, shapes=None) -> KeyMap:
             tuple(f"{ours}attention/{name}/bias" for name in qkv),
             stacked(3),
         ),
-        *_dense(block + "attn.proj", ours + "attention/output"),
+        *torch_dense(block + "attn.proj", ours + "attention/output"),
         (block + "ls1.gamma", ours + "attention_scale"),
-        *_norm(block + "norm2", ours + "mlp_norm"),
-        *_dense(block + "mlp.fc1", ours + "mlp/dense_0"),
-        *_dense(block + "mlp.fc2", ours + "mlp/dense_1"),
+        *torch_norm(block + "norm2", ours + "mlp_norm"),
+        *torch_dense(block + "mlp.fc1", ours + "mlp/dense_0"),
+        *torch_dense(block + "mlp.fc2", ours + "mlp/dense_1"),
         (block + "ls2.gamma", ours + "mlp_scale"),
-        *_norm(norm, "encoder_norm"),
+        *torch_norm(norm, "encoder_norm"),
         ("attn_pool.latent", "pool/probe"),
-        *_dense("attn_pool.q", "pool/attention/query"),
+        *torch_dense("attn_pool.q", "pool/attention/query"),
         (
             "attn_pool.kv.weight",
             ("pool/attention/key/kernel", "pool/attention/value/kernel"),
@@ -127,23 +154,12 @@ def key_map(kwargs, shapes=None) -> KeyMap:
             ("pool/attention/key/bias", "pool/attention/value/bias"),
             stacked(2),
         ),
-        *_dense("attn_pool.proj", "pool/attention/output"),
-        *_norm("attn_pool.norm", "pool/mlp_norm"),
-        *_dense("attn_pool.mlp.fc1", "pool/mlp/dense_0"),
-        *_dense("attn_pool.mlp.fc2", "pool/mlp/dense_1"),
-        *_dense("head", "head"),
+        *torch_dense("attn_pool.proj", "pool/attention/output"),
+        *torch_norm("attn_pool.norm", "pool/mlp_norm"),
+        *torch_dense("attn_pool.mlp.fc1", "pool/mlp/dense_0"),
+        *torch_dense("attn_pool.mlp.fc2", "pool/mlp/dense_1"),
+        *torch_dense("head", "head"),
     )
-
-
-def _dense(name, path):
-    return (
-        (f"{name}.weight", f"{path}/kernel", TRANSPOSE),
-        (f"{name}.bias", f"{path}/bias"),
-    )
-
-
-def _norm(name, path):
-    return (f"{name}.weight", f"{path}/gamma"), (f"{name}.bias", f"{path}/beta")
 
 
 def _count(shapes, pattern):

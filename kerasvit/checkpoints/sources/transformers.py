@@ -4,11 +4,17 @@ Names as `ViTForImageClassification` and `ViTModel` write them, the latter witho
 leading "vit."; transformers/models/vit/modeling_vit.py.
 """
 
-from ..key_map import CONVOLUTION, TRANSPOSE, KeyMap
+from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
+from ..reader import CheckpointError
 
 KERNEL = "bicubic"  # interpolate_pos_encoding, without antialias
 
-_TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
+_ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+}
 
 
 def recognises(names) -> bool:
@@ -46,7 +52,13 @@ def sizes(shapes, config):
 
 def builder_changes(shapes, config):
     """What the weights were made with, from the keys and `config.json`."""
-    tanh = config.get("hidden_act") in _TANH
+    activation = config.get("hidden_act", "gelu")
+    pooler = config.get("pooler_act", "tanh")
+    if activation not in _ACTIVATIONS or pooler != "tanh":
+        raise CheckpointError(
+            f"config.json asks for hidden_act {activation!r}, pooler_act {pooler!r}. "
+            f"Built here are {', '.join(_ACTIVATIONS)}, and tanh."
+        )
     return {
         "num_classes": shapes.get("classifier.weight", (0,))[0],
         "pool": "token",
@@ -61,7 +73,7 @@ def builder_changes(shapes, config):
         ),
         "qkv_bias": "encoder.layer.0.attention.attention.query.bias" in shapes,
         "layer_scale": None,
-        "activation": "gelu_tanh" if tanh else "gelu",
+        "activation": _ACTIVATIONS[activation],
         "epsilon": config.get("layer_norm_eps", 1e-12),
     }
 
@@ -96,26 +108,15 @@ def key_map(kwargs, shapes=None) -> KeyMap:
         ("embeddings.position_embeddings", "position_embedding/table"),
         (patches + ".weight", "embedding/kernel", CONVOLUTION),
         (patches + ".bias", "embedding/bias"),
-        *_norm(block + "layernorm_before", ours + "attention_norm"),
-        *_dense(attention + "query", ours + "attention/query"),
-        *_dense(attention + "key", ours + "attention/key"),
-        *_dense(attention + "value", ours + "attention/value"),
-        *_dense(block + "attention.output.dense", ours + "attention/output"),
-        *_norm(block + "layernorm_after", ours + "mlp_norm"),
-        *_dense(block + "intermediate.dense", ours + "mlp/dense_0"),
-        *_dense(block + "output.dense", ours + "mlp/dense_1"),
-        *_norm("layernorm", "encoder_norm"),
-        *_dense("pooler.dense", "pre_logits"),
-        *_dense("classifier", "head"),
+        *torch_norm(block + "layernorm_before", ours + "attention_norm"),
+        *torch_dense(attention + "query", ours + "attention/query"),
+        *torch_dense(attention + "key", ours + "attention/key"),
+        *torch_dense(attention + "value", ours + "attention/value"),
+        *torch_dense(block + "attention.output.dense", ours + "attention/output"),
+        *torch_norm(block + "layernorm_after", ours + "mlp_norm"),
+        *torch_dense(block + "intermediate.dense", ours + "mlp/dense_0"),
+        *torch_dense(block + "output.dense", ours + "mlp/dense_1"),
+        *torch_norm("layernorm", "encoder_norm"),
+        *torch_dense("pooler.dense", "pre_logits"),
+        *torch_dense("classifier", "head"),
     )
-
-
-def _dense(name, path):
-    return (
-        (f"{name}.weight", f"{path}/kernel", TRANSPOSE),
-        (f"{name}.bias", f"{path}/bias"),
-    )
-
-
-def _norm(name, path):
-    return (f"{name}.weight", f"{path}/gamma"), (f"{name}.bias", f"{path}/beta")
