@@ -64,13 +64,12 @@ def digits() -> Dataset:
 
 
 def folder(path: str | os.PathLike) -> Dataset:
-    """A folder of class folders of images, every one of which is read once to check it.
+    """A folder of class folders of images, each of which is read once to check it.
 
-    Either `path/class/image.jpg`, and then a tenth of every class is kept for
-    validation and a fifth for the test, the same whenever it is called; or
-    `path/train/class/image.jpg` with the same in `validation` (`val`, `valid`), `test`
-    or both. Of these, what is missing: validation is split from train; the test is the
-    validation.
+    Either `path/class/image.jpg`: a tenth of every class is kept for validation and a
+    fifth for the test, always the same. Or `path/train/class/image.jpg`, and the same
+    in `validation` (`val`, `valid`), `test` or both: without the former, a tenth of
+    train is; without the latter, the validation images are the test.
 
     Raises:
         ValueError: There is no such folder, or too little in it, or a damaged file.
@@ -129,25 +128,20 @@ def tfds(name) -> Dataset:
         try:
             builder = tensorflow_datasets.builder(name)
             builder.download_and_prepare()
-        # Servers, disks and checksums fail in as many ways as there are data sets.
-        except Exception as error:
+        except Exception as error:  # of servers, disks, checksums: there are many
             raise ValueError(
-                f"`dataset`: {name} could not be downloaded and prepared. Prepare it "
-                "on a machine with internet and copy its folder of "
-                "~/tensorflow_datasets; or give a folder of images with --data. "
-                f"{type(error).__name__}: {error!s:.300}"
+                f"`dataset`: {name} could not be downloaded and prepared. Do it with "
+                "internet and copy its folder of ~/tensorflow_datasets; or give images "
+                f"with --data. {type(error).__name__}: {error!s:.300}"
             ) from error
     info = builder.info
     features = tensorflow_datasets.features
     image, label = info.supervised_keys or ("image", "label")
-    if not (
-        {image, label} <= set(info.features)
-        and isinstance(info.features[image], features.Image)
-        and isinstance(info.features[label], features.ClassLabel)
-    ):
+    kinds = {name: type(feature) for name, feature in info.features.items()}
+    if (kinds.get(image), kinds.get(label)) != (features.Image, features.ClassLabel):
         raise ValueError(
             f"`dataset`: {info.name} is no image classification. It holds: "
-            f"{', '.join(info.features)}."
+            f"{', '.join(kinds)}."
         )
     # As stored, so that a large buffer can be shuffled.
     decoders = {image: tensorflow_datasets.decode.SkipDecoding()}
@@ -161,12 +155,14 @@ def tfds(name) -> Dataset:
         return Streamed(encoded, info.features[image].decode_example)
 
     parts = _tfds_parts(builder, label)
-    sets = {part: images(which) for part, which in parts.items()}
-    for part, images_of in sets.items():
-        if not len(images_of):
-            raise ValueError(f"`dataset`: {parts[part]} of {info.name} is empty.")
-    names = list(info.features[label].names)
-    return Dataset(**sets, label_names=names, test_name=parts["test"])
+    dataset = Dataset(
+        **{part: images(which) for part, which in parts.items()},
+        label_names=list(info.features[label].names),
+        test_name=parts["test"],
+    )
+    if not all(dataset.counts.values()):
+        raise ValueError(f"`dataset`: too few images, {dataset.counts} in {parts}.")
+    return dataset
 
 
 def split(labels, shares=SHARES, names=None, seed=0) -> dict[str, np.ndarray]:
@@ -182,7 +178,7 @@ def split(labels, shares=SHARES, names=None, seed=0) -> dict[str, np.ndarray]:
         Name → indices, with the rest as "train".
     """
     labels = np.asarray(labels)
-    parts = {name: [] for name in ["train", *shares]}
+    parts = {name: [] for name in ("train", *shares)}
     for label in np.unique(labels):
         places = np.flatnonzero(labels == label)
         if len(places) <= len(shares):
@@ -217,8 +213,7 @@ def check_images(paths: list[Path]) -> None:
         label = f"Checking {len(paths):,} images"
         found = [p for p in track(results, label, total=len(paths)) if p]
     if found:
-        more = f"\n… and {len(found) - 10} more." if len(found) > 10 else ""
-        raise ValueError("\n".join(found[:10]) + more)
+        raise ValueError("\n".join([f"{len(found)} damaged:", *found[:10]]))
 
 
 def check_name(argument: str, name: str, known) -> None:
@@ -228,9 +223,8 @@ def check_name(argument: str, name: str, known) -> None:
         lower = {other.lower(): other for other in known}
         near = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)
         near = [lower[match] for match in near] or list(known)[:20]
-        raise ValueError(
-            f"`{argument}`: there is no {name!r}. Close: {', '.join(near)}."
-        )
+        near = ", ".join(near)
+        raise ValueError(f"`{argument}`: there is no {name!r}. Close: {near}.")
 
 
 def _folders(root):
@@ -239,21 +233,18 @@ def _folders(root):
 
 
 def _given_splits(root):
-    """Part → its folder, "train" first; nothing where the folder is not split."""
+    """Part → its folder, train first; none where the folder is not split."""
     given = {}
     for part, spellings in SPLITS.items():
-        folders = [f for f in _folders(root) if f.name.lower() in spellings]
-        folders = [f for f in folders if _folders(f)]
+        named = [f for f in _folders(root) if f.name.lower() in spellings]
+        folders = [f for f in named if _folders(f)]
         if len(folders) > 1:
-            raise ValueError(
-                f"{folders[0]} and {folders[1]} both say they are for {part}. Keep one."
-            )
+            raise ValueError(f"{folders[0]} and {folders[1]}: keep one for {part}.")
         if folders:
             given[part] = folders[0]
     if given and "train" not in given:
-        raise ValueError(
-            f"{root} holds {', '.join(f.name for f in given.values())} but no train."
-        )
+        names = ", ".join(f.name for f in given.values())
+        raise ValueError(f"{root} holds {names} but no train.")
     return given
 
 
@@ -265,13 +256,13 @@ def _classes(root):
         found[child.name] = sorted(p for p in files if p.name[0] != ".")
     if not any(found.values()):
         raise ValueError(
-            f"{root} holds no folders of images. Expected: {root}/CLASS/IMAGE.jpg, or "
-            "train/, validation/ and test/ that hold the same."
+            f"{root} holds no folders of images. Expected: CLASS/IMAGE.jpg in it, or "
+            "train, validation and test that hold the same."
         )
     if empty := [name for name, files in found.items() if not files]:
         raise ValueError(
-            f"{root}: no images in {', '.join(empty)}. Remove it, or put some there; "
-            f"they end in {', '.join(sorted(SUFFIXES))}."
+            f"{root}: no images in {', '.join(empty)}. Remove it, or add some that end "
+            f"in {', '.join(sorted(SUFFIXES))}."
         )
     return found
 
@@ -283,11 +274,9 @@ def _indexed(classes):
 
 
 def _parts(images, shares, names):
-    parts = split(images.labels, shares, names)
-    return {
-        name: Indexed([images.items[i] for i in places], images.labels[places])
-        for name, places in parts.items()
-    }
+    parts = split(images.labels, shares, names).items()
+    items = {name: [images.items[i] for i in places] for name, places in parts}
+    return {name: Indexed(items[name], images.labels[p]) for name, p in parts}
 
 
 def _tfds_parts(builder, label):
@@ -295,10 +284,8 @@ def _tfds_parts(builder, label):
     # Nothing is known of the splits under tfds.testing.mock_data.
     names = list(builder.info.splits) or ["train", "test"]
     if "train" not in names:
-        raise ValueError(
-            f"`dataset`: {builder.info.name} has no split 'train' but "
-            f"{', '.join(names)}."
-        )
+        came = ", ".join(names)
+        raise ValueError(f"`dataset`: {builder.info.name} has no 'train' but {came}.")
     held_out = [name for name in ("test", "validation") if name in names]
     if held_out[:1] == ["test"]:
         first = next(iter(builder.as_dataset(split="test").take(1)))

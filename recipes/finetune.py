@@ -5,7 +5,9 @@
     python recipes/finetune.py pets --weights vit.npz --rho 0.1     # Oxford-IIIT Pet
     python recipes/finetune.py --help
 
-TODO results
+On 2 busy CPU cores, 2026-11-21, the first took 1.2 minutes on JAX, 1.5 on TensorFlow,
+2.2 on PyTorch. Test accuracy on JAX, three seeds: 97.2 % (96.9 to 97.8) without SAM,
+96.8 % (96.1 to 98.3) with; of 359 images, so a point is noise. More: recipes/README.md.
 """
 
 # ruff: noqa: E402
@@ -15,6 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's notes on the 
 
 import dataclasses
 import difflib
+import functools
 import json
 import math
 import shutil
@@ -26,14 +29,10 @@ import data
 import keras
 import tyro
 from batches import AUGMENTATIONS, evaluation_batches, training_batches
-from progress import Progress, claim_folder, draw_curves, write_json
-from rich.console import Console
-from rich.table import Table
+from progress import Progress, claim_folder, console, draw_curves, report, write_json
 
 import kerasvit
 from kerasvit.images import input_problem
-
-console = Console()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,11 +43,11 @@ class Config:
     weights: str | None = None  # file or folder to start from; None: fresh weights
     dataset: str = "digits"  # "digits", or a name of tensorflow-datasets
     data: str | None = None  # folder of class folders of images, in place of `dataset`
-    image_size: tuple[int, ...] | None = None  # pixels: one side, or height and width
+    image_size: tuple[int] | tuple[int, int] | None = None  # pixels, height first
     augment: Literal["none", "shift", "photo"] = "shift"  # AUGMENTATIONS in batches.py
     batch_size: int = 64  # images a step
     learning_rate: float = 0.2  # the highest, after the warm-up; then a cosine to 0
-    warmup_steps: int = 50  # over which the learning rate rises from 0
+    warmup_steps: int = 50  # rising from 0, at most a fifth of the training
     steps: int = 480  # of the optimizer, warm-up included
     epochs: int | None = None  # passes through the training images, in place of `steps`
     rho: float = 0.05  # radius of SAM, ≥ 0; 0 trains without
@@ -59,7 +58,7 @@ class Config:
     out: str | None = None  # folder of the results; None: runs/NAME-BACKEND
 
 
-SMALL = kerasvit.Variant(  # 0.14 million weights
+SMALL = kerasvit.Variant(  # 114,000 weights
     "small",
     kerasvit.VisionTransformer,
     patch_size=8,
@@ -70,28 +69,32 @@ SMALL = kerasvit.Variant(  # 0.14 million weights
     pool="average",
 )
 
-PAPER = Config(  # fine-tuning in Dosovitskiy et al. 2021; vit_jax/configs/common.py
+paper = functools.partial(  # Dosovitskiy et al. 2021; vit_jax/configs/common.py
+    Config,
     model="ViTB16",
     image_size=(384,),
     augment="photo",
     batch_size=512,
-    learning_rate=0.03,
-    warmup_steps=500,
+    rho=0.0,
     compare=False,
 )
-PRESETS = {
+PRESETS = {  # those of the paper have no SAM, and need weights: of ImageNet-21k there
     "digits": Config(),
-    "cifar10": dataclasses.replace(
-        PAPER, dataset="cifar10", learning_rate=0.01, steps=10_000
+    "cifar10": paper(
+        dataset="cifar10", learning_rate=0.01, warmup_steps=500, steps=10_000
     ),
-    "cifar100": dataclasses.replace(PAPER, dataset="cifar100", steps=10_000),
-    "pets": dataclasses.replace(
-        PAPER, dataset="oxford_iiit_pet", warmup_steps=100, steps=500
+    "cifar100": paper(
+        dataset="cifar100", learning_rate=0.03, warmup_steps=500, steps=10_000
     ),
-    "flowers": dataclasses.replace(
-        PAPER, dataset="oxford_flowers102", warmup_steps=100, steps=500
+    "pets": paper(
+        dataset="oxford_iiit_pet", learning_rate=0.03, warmup_steps=100, steps=500
     ),
-    "imagenet": dataclasses.replace(PAPER, dataset="imagenet2012", steps=20_000),
+    "flowers": paper(
+        dataset="oxford_flowers102", learning_rate=0.03, warmup_steps=100, steps=500
+    ),
+    "imagenet": paper(
+        dataset="imagenet2012", learning_rate=0.03, warmup_steps=500, steps=20_000
+    ),
 }
 
 
@@ -102,12 +105,13 @@ def finetune(config: Config) -> dict:
         BadInput: Something is wrong; found before any training time is spent.
     """
     model, dataset, folder = prepare(config)
-    if (folder / "result.json").exists():
+    if (finished := folder / "result.json").exists():
         console.print(f"{folder} is finished. To train afresh, delete it.")
-        return json.loads((folder / "result.json").read_text())
+        return json.loads(finished.read_text())
 
     transform = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
-    options = {"batch_size": config.batch_size, "normalize": not built_in(model)}
+    built_in = bool(model.record["kwargs"].get("normalization"))
+    options = {"batch_size": config.batch_size, "normalize": not built_in}
     validation = evaluation_batches(dataset.validation, transform, **options)
     test = evaluation_batches(dataset.test, transform, **options)
     rounds, round_steps = plan(config, len(dataset.train))
@@ -150,6 +154,7 @@ def finetune(config: Config) -> dict:
                 initial_epoch=done,
                 epochs=rounds,
                 steps_per_epoch=round_steps,
+                shuffle=False,  # that is done
                 validation_data=validation,
                 callbacks=[progress],
             )
@@ -187,7 +192,7 @@ def prepare(config):
         check_first_batch(config, model, dataset)
         name = Path(config.data or config.dataset).resolve().name
         folder = config.out or f"runs/{name}-{keras.backend.backend()}"
-        return model, dataset, claim_folder(folder, settings_of(config, dataset))
+        return model, dataset, claim_folder(folder, config, dataset)
     except ValueError as error:
         raise BadInput(str(error)) from error
 
@@ -198,7 +203,7 @@ class BadInput(ValueError):
 
 def check(config):
     """Raises a `ValueError` for a number out of its range."""
-    limits = {  # name: (lowest, highest, whole)
+    limits = {
         "batch_size": (1, math.inf),
         "learning_rate": (1e-12, math.inf),
         "warmup_steps": (0, math.inf),
@@ -215,11 +220,6 @@ def check(config):
             raise ValueError(
                 f"`{name}` must be at least {low}{most}. Received: {value}."
             )
-    if config.image_size is not None and len(config.image_size) not in (1, 2):
-        raise ValueError(
-            "`image_size` must be one side, or height and width, in pixels. Received: "
-            f"{' '.join(map(str, config.image_size))}."
-        )
 
 
 def build(config, label_names):
@@ -238,31 +238,22 @@ def build(config, label_names):
         dropout=config.dropout,
     )
     model.record["label_names"] = label_names
-    if not config.weights:  # no transform to be true to: show it the whole image
+    if not config.weights:
+        console.print(f"{config.model}: fresh weights, as --weights gives no others.")
+        # There is no transform to be true to: show it the image to its edges.
         model.record["preprocessing"]["crop"] = 1.0
     return model
-
-
-def built_in(model):
-    """Whether the model normalises images by itself."""
-    return model.record["kwargs"].get("normalization") is not None
 
 
 def check_first_batch(config, model, dataset):
     """Raises a `ValueError` if the values of images are not what the model takes."""
     transform = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
-    batches = training_batches(
-        dataset.train,
-        transform,
-        batch_size=min(config.batch_size, 8),
-        seed=config.seed,
-        augmentation=AUGMENTATIONS[config.augment],
-        normalize=not built_in(model),
-    )
-    images, _ = next(iter(batches))
-    if problem := input_problem(
-        images, transform.mean, transform.std, built_in=built_in(model)
-    ):
+    built_in = bool(model.record["kwargs"].get("normalization"))
+    options = {"seed": config.seed, "augmentation": AUGMENTATIONS[config.augment]}
+    options |= {"batch_size": 8, "normalize": not built_in}
+    images, _ = next(iter(training_batches(dataset.train, transform, **options)))
+    problem = input_problem(images, transform.mean, transform.std, built_in=built_in)
+    if problem:
         raise ValueError(problem)
 
 
@@ -275,46 +266,6 @@ def plan(config, count):
     # An epoch each; but not hundreds, as for flowers, whose epoch is two steps.
     rounds = min(50, max(1, round(steps / steps_per_epoch)))
     return rounds, math.ceil(steps / rounds)
-
-
-def settings_of(config, dataset):
-    """What a training must agree on with one in the same folder, to be the same."""
-    where = {
-        key: value and str(Path(value).resolve())
-        for key, value in (("data", config.data), ("weights", config.weights))
-    }
-    return {
-        **{k: v for k, v in dataclasses.asdict(config).items() if k != "out"},
-        **where,
-        "backend": keras.backend.backend(),
-        "label_names": dataset.label_names,
-        "images": dataset.counts,
-    }
-
-
-def report(result):
-    """Prints what came of it, and where it lies."""
-    images = result["images"]
-    table = Table(title=f"{images['test']:,} images of {result['test']}")
-    for column in ("", "accuracy", "loss", "training"):
-        table.add_column(column, justify="right")
-    for name, training in result["results"].items():
-        seconds = sum(logs["seconds"] for logs in training["history"])
-        row = (
-            f"{training['accuracy']:.2%}",
-            f"{training['loss']:.4f}",
-            f"{seconds:.0f} s",
-        )
-        table.add_row(name, *row)
-    console.print(table)
-    folder = result["folder"]
-    console.print(
-        f"Curves: {folder}/curves.png. The model, to use as\n"
-        f'    model = kerasvit.from_pretrained("{folder}/model")\n'
-        '    kerasvit.classify(model, "image.png")',
-        soft_wrap=True,
-        highlight=False,
-    )
 
 
 def parse(arguments: list[str]) -> Config:
@@ -337,8 +288,7 @@ def parse(arguments: list[str]) -> Config:
 def main(arguments):
     """From the command line."""
     try:
-        config = parse(arguments)
-        result = finetune(config)
+        result = finetune(parse(arguments))
     except BadInput as error:
         sys.exit(f"Error: {error}")
     except KeyboardInterrupt:

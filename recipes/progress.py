@@ -1,5 +1,6 @@
-"""A training's folder: whose it is, where the training stands, its curves."""
+"""A training's folder: whose it is, where the training stands, what came of it."""
 
+import dataclasses
 import json
 import os
 import time
@@ -7,18 +8,31 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+console = Console()
 
 
-def claim_folder(folder: str | os.PathLike, settings: dict) -> Path:
+def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
     """Makes a folder for a training, or finds the one it was begun in.
 
     Args:
         folder: Its path.
-        settings: All that decides on the result, as plain JSON.
+        config: Dataclass of all settings; `out` is left out.
+        dataset: `data.Dataset`.
 
     Raises:
         ValueError: It holds a training with other settings, or other files.
     """
+    settings = dataclasses.asdict(config)
+    del settings["out"]
+    for name in ("data", "weights"):  # wherever the command is typed
+        if settings[name]:
+            settings[name] = str(Path(settings[name]).resolve())
+    settings["backend"] = keras.backend.backend()
+    settings["label_names"] = dataset.label_names
+    settings["images"] = dataset.counts
     folder = Path(folder).expanduser()
     file = folder / "config.json"
     if not file.exists():
@@ -66,13 +80,18 @@ class Progress(keras.callbacks.Callback):
         return len(self.history)
 
     def on_epoch_begin(self, epoch, logs=None):
-        # Dropout as in a training that was never stopped: drawn from the round.
-        keras.utils.set_random_seed(self.seed + epoch)  # torch's global state
-        random = np.random.default_rng([self.seed, epoch])
+        self.epoch, self.began = epoch, time.perf_counter()
+
+    def on_train_batch_begin(self, batch, logs=None):
+        if batch:
+            return
+        # Dropout as in a training that was never stopped: drawn from the round. Not
+        # earlier: to begin with the data draws from torch's global state.
+        keras.utils.set_random_seed(self.seed + self.epoch)
+        random = np.random.default_rng([self.seed, self.epoch])
         for variable in self.model.non_trainable_variables:
             if variable.path.endswith("seed_generator_state"):
                 variable.assign(random.integers(2**31, size=2))
-        self.began = time.perf_counter()
 
     def on_epoch_end(self, epoch, logs=None):
         seconds = time.perf_counter() - self.began
@@ -124,3 +143,28 @@ def draw_curves(result: dict, path: Path) -> None:
     figure.savefig(unfinished, dpi=120, format="png")
     pyplot.close(figure)
     os.replace(unfinished, path)
+
+
+def report(result: dict) -> None:
+    """Prints what came of it, and where it lies."""
+    images = result["images"]
+    table = Table(title=f"{images['test']:,} images of {result['test']}")
+    for column in ("", "accuracy", "loss", "training"):
+        table.add_column(column, justify="right")
+    for name, training in result["results"].items():
+        seconds = sum(logs["seconds"] for logs in training["history"])
+        row = (
+            f"{training['accuracy']:.2%}",
+            f"{training['loss']:.4f}",
+            f"{seconds:.0f} s",
+        )
+        table.add_row(name, *row)
+    console.print(table)
+    folder = result["folder"]
+    console.print(
+        f"Curves: {folder}/curves.png. The model, to use as\n"
+        f'    model = kerasvit.from_pretrained("{folder}/model")\n'
+        '    kerasvit.classify(model, "image.png")',
+        soft_wrap=True,
+        highlight=False,
+    )
