@@ -97,21 +97,20 @@ class Loading:
         name, rows = table
         if self.kwargs["positions"] == "tokens":
             rows -= self.kwargs["class_token"] + self.kwargs["register_tokens"]
-        if said and not self.explicit_grid:
-            if math.prod(self._grid(said)) != rows:
-                raise CheckpointError(
-                    f"{self.checkpoint.path}: its configuration is for images of "
-                    f"{said[0]} × {said[1]}, but {name} has {rows} rows for patches "
-                    f"if `positions` is {self.kwargs['positions']!r}. Give "
-                    "`positions`, or `source_grid=(height, width)`."
-                )
+        if said and not self.explicit_grid and math.prod(self._grid(said)) == rows:
             return said
-        grid = table_grid(
-            rows,
-            own_grid=self._grid(self.kwargs["image_size"]),
-            source_grid=self.explicit_grid,
-            name=f"{name} of {self.checkpoint.path}",
-        )
+        try:
+            grid = table_grid(
+                rows,
+                own_grid=self._grid(self.kwargs["image_size"]),
+                source_grid=self.explicit_grid,
+                name=f"{name} of {self.checkpoint.path}",
+            )
+        except ValueError as error:
+            raise CheckpointError(
+                f"{error} Counted with positions={self.kwargs['positions']!r}: give "
+                "another `positions` if class and register tokens have rows, or none."
+            ) from error
         return tuple(side * self.kwargs["patch_size"] for side in grid)
 
     def _grid(self, image_size):

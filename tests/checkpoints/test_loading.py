@@ -389,8 +389,14 @@ def test_registers_of_a_timm_config_have_rows_unless_it_says_no(tmp_path):
     model = timm(timm_config(tmp_path, add, model_args=args))
     assert model.record["kwargs"]["positions"] == "tokens"
     args["no_embed_class"] = True
-    with pytest.raises(CheckpointError, match="19 rows.*`positions`"):
+    with pytest.raises(CheckpointError, match="19 patch rows.*`positions`"):
         timm(timm_config(tmp_path, add, model_args=args))
+
+
+def test_the_table_wins_over_an_input_size_that_cannot_be(tmp_path):
+    # timm writes the architecture's default there, whatever the model was built with.
+    cfg = {"input_size": [3, 224, 224]}
+    assert timm(timm_config(tmp_path, pretrained_cfg=cfg)).input_shape[1:3] == (16, 16)
 
 
 def test_names_of_the_classes_may_be_a_dict(tmp_path):
