@@ -130,7 +130,7 @@ class Checkpoint:
     def label_names(self):
         """Names of the classes, or None."""
         if self.record:
-            return self.config.get("label_names")
+            return self.record.get("label_names") or self.config.get("label_names")
         return self._ask(self._source.label_names, self.config)
 
     def key_map(self, kwargs):

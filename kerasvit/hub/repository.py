@@ -65,11 +65,14 @@ def write_folder(model, folder, pretrained_cfg) -> Path:
     timm = SOURCES["timm"].config(record)
     origin = "kerasvit" if timm is None else "timm"
     key_map = SOURCES[origin].key_map(record["kwargs"])
+    names = record["label_names"]
+    listed = None if names == "imagenet1k" else names  # timm takes a list alone
     config = {
         "num_classes": record["kwargs"]["num_classes"],
-        "label_names": record["label_names"],
+        "label_names": listed,
         "kerasvit": {
             **record,
+            "label_names": None if listed else names,
             "format_version": FORMAT,
             "weights_format": origin,
             "kerasvit_version": version("kerasvit"),

@@ -160,6 +160,15 @@ def test_hub_addresses_say_what_to_do_meanwhile():
         kerasvit.ViTB16("hf://user/repo")
 
 
+def test_imagenets_names_stay_a_word(tmp_path):
+    model = small(num_classes=1000)
+    model.record["label_names"] = "imagenet1k"
+    kerasvit.save_pretrained(model, tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["label_names"] is None
+    again = kerasvit.from_pretrained(tmp_path)
+    assert again.record["label_names"] == "imagenet1k"
+
+
 def test_a_folder_with_too_few_names_is_not_written(tmp_path):
     model = small()
     model.record["label_names"] = ["a"]
