@@ -21,11 +21,11 @@ MODES = ("center", "squash", "border")
 _MAX_SIDE = 16384
 
 _HALF = (0.5, 0.5, 0.5)
-_GOOGLE = dict(crop=1.0, mode="squash", kernel="bilinear", antialias=False)
 ORIGINS = {  # checkpoints/sources/: what a bare file of theirs was evaluated with
     "timm": dict(crop=0.9, mode="center", kernel="bicubic"),  # models/…py `_cfg`
-    "vision_transformer": _GOOGLE,  # vit_jax/input_pipeline.py
-    "big_transfer": _GOOGLE,  # input_pipeline_tf2_or_jax.py
+    "vision_transformer": dict(  # vit_jax/input_pipeline.py
+        crop=1.0, mode="squash", kernel="bilinear", antialias=False
+    ),
     "transformers": dict(crop=1.0, mode="squash", kernel="bilinear"),
 }
 

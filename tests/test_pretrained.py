@@ -21,6 +21,29 @@ def table(model):
     return to_numpy(model.get_layer("position_embedding").table)[0]
 
 
+def test_built_in_normalisation_through_folder_resize_and_classify(tmp_path):
+    plain = small()
+    kerasvit.save_pretrained(plain, tmp_path / "plain")
+    model = Small(tmp_path / "plain", include_preprocessing=True)
+    kerasvit.save_pretrained(model, tmp_path / "built_in")
+    again = kerasvit.from_pretrained(tmp_path / "built_in")
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 16, 3)).astype("uint8")
+    for built_in in (model, again, kerasvit.resize(again, (8, 16))):
+        (name, chance), *_ = kerasvit.classify(built_in, pixels)
+        (expected, probability), *_ = kerasvit.classify(plain, pixels)
+        assert name == expected
+        assert abs(chance - probability) < 1e-5
+
+
+def test_models_are_listed_whatever_the_case():
+    assert kerasvit.list_models("vits*") == ["ViTS8", "ViTS14", "ViTS16", "ViTS32"]
+
+
+def test_a_misspelled_model_names_the_near_ones():
+    with pytest.raises(AttributeError, match="no 'VitB16'.*ViTB16"):
+        kerasvit.VitB16  # noqa: B018
+
+
 def test_resize_gives_the_model_at_another_size():
     model = small()
     resized = kerasvit.resize(model, (16, 12))
