@@ -11,6 +11,7 @@ from PIL import Image
 
 from .images import read_image
 from .layers.resampling import resample_grid
+from .origins import IMAGENET, ORIGINS
 
 # The filters that every Pillow has, by its numbers, which transformers' files use.
 KERNELS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
@@ -21,13 +22,6 @@ MODES = ("center", "squash", "border")
 _MAX_SIDE = 16384
 
 _HALF = (0.5, 0.5, 0.5)
-ORIGINS = {  # checkpoints/sources/: what a bare file of theirs was evaluated with
-    "timm": dict(crop=0.9, mode="center", kernel="bicubic"),  # models/…py `_cfg`
-    "vision_transformer": dict(  # vit_jax/input_pipeline.py
-        crop=1.0, mode="squash", kernel="bilinear", antialias=False
-    ),
-    "transformers": dict(crop=1.0, mode="squash", kernel="bilinear"),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,9 +156,16 @@ class Preprocessing:
         return cls(**config)
 
     @classmethod
-    def of_origin(cls, origin: str, size: int | tuple[int, int]) -> "Preprocessing":
-        """What one of `ORIGINS` evaluates with, when a bare file says nothing else."""
-        return cls(size, **ORIGINS[_one_of("origin", origin, tuple(ORIGINS))])
+    def of_origin(cls, origin, size, **fields) -> "Preprocessing":
+        """What one of `ORIGINS` evaluates with, when a bare file says nothing else.
+
+        Args:
+            origin: A key of `ORIGINS`.
+            size: (height, width), or one number for a square.
+            **fields: Those that differ from the origin's.
+        """
+        made = ORIGINS[_one_of("origin", origin, tuple(ORIGINS))]
+        return cls(size, **{**made, **fields})
 
     @classmethod
     def from_timm(cls, config: dict) -> "Preprocessing":
@@ -184,8 +185,8 @@ class Preprocessing:
             crop=config.get("crop_pct") or 0.875,
             mode=config.get("crop_mode") or "center",
             kernel=config.get("interpolation") or "bicubic",
-            mean=config.get("mean") or (0.485, 0.456, 0.406),
-            std=config.get("std") or (0.229, 0.224, 0.225),
+            mean=config.get("mean") or IMAGENET["mean"],
+            std=config.get("std") or IMAGENET["std"],
         )
 
     def to_timm(self) -> dict:

@@ -3,11 +3,11 @@
 import keras
 
 from . import models
-from .checkpoints import SOURCES, assign
+from .checkpoints import ORIGINS, assign, resampling_kernel
 from .hub.repository import find_weights, write_folder
 from .layers.position_embedding import check_resampling
 from .models import Variant
-from .models.image_model import sides
+from .models.arguments import sides
 from .preprocessing import Preprocessing
 
 
@@ -83,7 +83,8 @@ def resize(model, image_size, kernel=None):
     check_resampling(kernel, None)
     kwargs = {**record["kwargs"], "image_size": sides(image_size), "name": model.name}
     policy = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(model.get_layer("embedding").dtype_policy)
+    first = next(layer for layer in model.layers if layer.weights)
+    keras.config.set_dtype_policy(first.dtype_policy)
     try:
         resized = _variant(record)(**kwargs)
     finally:
@@ -91,9 +92,9 @@ def resize(model, image_size, kernel=None):
     assign(
         resized,
         _Live(model),
-        SOURCES["kerasvit"].key_map(kwargs),
+        ORIGINS["kerasvit"].key_map(kwargs),
         source_grid=_grid(model),
-        kernel=kernel or SOURCES[record["origin"] or "kerasvit"].KERNEL,
+        kernel=kernel or resampling_kernel(record["origin"]),
     )
     transform = Preprocessing.from_config(record["preprocessing"])
     transform = transform.with_size(resized.record["kwargs"]["image_size"])
@@ -126,7 +127,7 @@ class _Live:
 
 def _grid(model):
     """The grid of the layer that can resample, or None."""
-    grids = [layer.grid for layer in model.layers if hasattr(layer, "resample")]
+    grids = [layer.grid for layer in model.layers if hasattr(layer, "grid")]
     return grids[0] if grids else None
 
 

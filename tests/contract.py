@@ -77,3 +77,21 @@ def _check_gradients(layer, x):
 def to_numpy(tensor):
     """The tensor's values, float32, whatever the backend."""
     return keras.ops.convert_to_numpy(keras.ops.cast(tensor, "float32"))
+
+
+def check_key_map(key_map, model):
+    """Every variable has a name in the file, and comes back from it to the bit.
+
+    Returns:
+        {name: tensor}, random values as the file would hold them.
+    """
+    rng = np.random.default_rng(0)
+    arrays = {w.path: rng.normal(size=w.shape).astype("float32") for w in model.weights}
+    tensors, again = key_map.write(arrays), {}
+    for name, tensor in tensors.items():
+        paths, transform = key_map.find(name)
+        again.update(zip(paths, transform.read(tensor), strict=True))
+    assert again.keys() == arrays.keys()
+    for path, array in arrays.items():
+        np.testing.assert_array_equal(again[path], array)
+    return tensors

@@ -15,14 +15,15 @@ BACKENDS = {"jax", "jaxlib", "tensorflow", "torch"}
 # Room → rooms of the package it may import from. `""` is a file at the top.
 MAY_SEE = {
     "layers": {"layers"},
-    "models": {"models", "layers", "preprocessing"},
+    "models": {"models", "layers", "preprocessing", "origins"},
     "checkpoints": {"checkpoints"},
     "hub": {"hub", "checkpoints"},
     "training": {"training", "autodiff"},
     "inspection": {"inspection", "autodiff"},
     "autodiff": {"autodiff"},
     "images": set(),
-    "preprocessing": {"layers", "images"},
+    "origins": set(),
+    "preprocessing": {"layers", "images", "origins"},
     "prediction": {"preprocessing", "images"},
     "pretrained": {"models", "layers", "hub", "checkpoints", "preprocessing"},
 }
@@ -77,7 +78,7 @@ def test_a_room_sees_only_the_rooms_below_it(path):
 def test_an_architecture_sees_no_other_but_in_a_composition(path):
     if path.stem in ("__init__", "hybrid", "deit"):
         return
-    shared = {"image_model", "variant", "loading"}
+    shared = {"arguments", "ends", "image_model", "loading", "variant"}
     for name in imports(path):
         if name.startswith("kerasvit.models."):
             assert name.split(".")[2] in shared, name

@@ -1,8 +1,11 @@
 """From a file of tensors to the variables of any `keras.Model`, and back."""
 
 from .assign import assign as assign
+from .checkpoint import ORIGINS as ORIGINS
 from .checkpoint import SOURCES as SOURCES
 from .checkpoint import Checkpoint as Checkpoint
+from .checkpoint import format_of as format_of
+from .checkpoint import resampling_kernel as resampling_kernel
 from .key_map import KeyMap as KeyMap
 from .reader import CheckpointError as CheckpointError
 from .reader import read_json as read_json

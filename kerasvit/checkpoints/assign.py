@@ -27,7 +27,12 @@ def assign(model, checkpoint, key_map, *, without=(), source_grid=None, kernel=N
         if not variable.path.startswith(tuple(f"{name}/" for name in without))
     }
     values, unexpected, misshaped = {}, [], []
-    owners = {v.path: layer for layer in model.layers for v in layer.weights}
+    owners = {
+        variable.path: layer
+        for layer in model.layers
+        if hasattr(layer, "resample")
+        for variable in layer.weights
+    }
     for name, shape in checkpoint.shapes.items():
         paths, transform = key_map.find(name) or ([], None)
         if paths and all(path.split("/")[0] in without for path in paths):
@@ -43,9 +48,10 @@ def assign(model, checkpoint, key_map, *, without=(), source_grid=None, kernel=N
             # A layout that the transform cannot take apart has another rank or size.
             arrays = [None] * len(paths)
         for path, array in zip(paths, arrays, strict=True):
-            owner = owners.get(path)
-            if hasattr(owner, "resample") and array is not None:
-                array = owner.resample(array, source_grid=source_grid, kernel=kernel)
+            if path in owners and array is not None:
+                array = owners[path].resample(
+                    array, path=path, source_grid=source_grid, kernel=kernel
+                )
             wanted = tuple(variables[path].shape)
             if array is None or array.shape != wanted:
                 misshaped.append(

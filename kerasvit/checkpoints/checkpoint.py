@@ -4,14 +4,40 @@ import operator
 from pathlib import Path
 
 from .reader import CheckpointError, Reader, read_json
-from .sources import timm, transformers, variable_paths, vision_transformer
+from .sources import google_vit, timm_vit, transformers, variable_paths
 
-SOURCES = {
-    "timm": timm,
-    "vision_transformer": vision_transformer,
-    "transformers": transformers,
-    "kerasvit": variable_paths,
-}
+# Who wrote the names: a code base and one of its architectures. The first that knows a
+# file's names reads it.
+SOURCES = (
+    timm_vit,
+    google_vit,
+    transformers,
+    variable_paths,
+)
+ORIGINS = {source.ORIGIN: source for source in SOURCES}
+
+
+def resampling_kernel(origin):
+    """How a code base, or None for our own, resamples position tables."""
+    return ORIGINS[origin or variable_paths.ORIGIN].KERNEL
+
+
+def format_of(record):
+    """In whose names a model is saved.
+
+    Args:
+        record: Of the model, with `builder` and `kwargs`.
+
+    Returns:
+        (source, timm's `config.json` for the model); our own variable paths and None
+        where timm has no such model.
+    """
+    for source in SOURCES:
+        if source.ORIGIN == "timm" and record["builder"] in source.BUILDERS:
+            config = source.config(record)
+            if config is not None:
+                return source, config
+    return variable_paths, None
 
 
 class Checkpoint:
@@ -22,7 +48,7 @@ class Checkpoint:
             `config.json` beside a `.safetensors` file belongs to it.
 
     Attributes:
-        origin: The code base, a key of `SOURCES`.
+        origin: The code base, a key of `ORIGINS`.
         shapes: {name: shape}, without what is left out on purpose.
         record: What `save_pretrained` wrote of the model, or {}.
         config: The whole `config.json`, or {}.
@@ -43,8 +69,8 @@ class Checkpoint:
         self.record = self.config.get("kerasvit") or {}
         if self.record:
             self._check_record()
-        self.origin = self._recognise()
-        self._source = source = SOURCES[self.origin]
+        self._source = source = self._recognise()
+        self.origin = source.ORIGIN
         own = {source.own_name(name): name for name in self._reader.shapes}
         self._names = {
             name: full for name, full in own.items() if not source.dropped(name, own)
@@ -59,7 +85,7 @@ class Checkpoint:
             "builder": str, "kwargs": dict, "preprocessing": dict, "format_version": int
         }  # fmt: skip
         wrong = [k for k, kind in kinds.items() if not isinstance(record.get(k), kind)]
-        if record.get("origin") not in (None, *SOURCES):
+        if record.get("origin") not in (None, *ORIGINS):
             wrong.append("origin")
         if wrong:
             raise CheckpointError(
@@ -68,19 +94,20 @@ class Checkpoint:
             )
 
     def _recognise(self):
-        for origin, source in SOURCES.items():
+        for source in SOURCES:
             if source.recognises({source.own_name(n) for n in self._reader.shapes}):
-                if origin == "kerasvit" and not self.record:
+                if source is variable_paths and not self.record:
                     raise CheckpointError(
                         f"{self.path} was written by kerasvit and needs the "
                         "config.json that was beside it. Copy the whole folder."
                     )
-                return origin
+                return source
         some = ", ".join(list(self._reader.shapes)[:5])
         raise CheckpointError(
             f"{self.path} has names of no known code base: {some}, … Known are timm, "
-            "google-research/vision_transformer and big_vision, transformers, and "
-            "folders of save_pretrained, of the architectures in this package."
+            "google-research/vision_transformer and big_vision, big_transfer, "
+            "how-do-vits-work, transformers, and folders of save_pretrained, of the "
+            "architectures in this package."
         )
 
     def __getitem__(self, name):
@@ -94,7 +121,12 @@ class Checkpoint:
     @property
     def kernel(self):
         """The resampling kernel of the code base the weights come from."""
-        return SOURCES[self.made_by or "kerasvit"].KERNEL
+        return resampling_kernel(self.made_by)
+
+    @property
+    def builders(self):
+        """Names of the builders whose models the tensors are."""
+        return (self.record["builder"],) if self.record else self._source.BUILDERS
 
     @property
     def sizes(self):
@@ -121,10 +153,17 @@ class Checkpoint:
 
         return self._ask(pair)
 
-    @property
-    def position_rows(self):
-        """Rows of the position table, or None."""
-        return self._ask(self._source.position_rows, self.shapes)
+    def cells(self, kwargs):
+        """What the tensors tell of the image size that they were made for.
+
+        Args:
+            kwargs: Of the builder.
+
+        Returns:
+            (name of a tensor, cells of the grid that it covers, pixels a cell), or
+            None where no tensor depends on the image size.
+        """
+        return self._ask(self._source.cells, self.shapes, kwargs)
 
     @property
     def label_names(self):

@@ -24,6 +24,20 @@ SAME = _one(lambda a: a, lambda a: a)
 TRANSPOSE = _one(np.transpose, np.transpose)
 CONVOLUTION = _one(lambda a: a.transpose(2, 3, 1, 0), lambda a: a.transpose(3, 2, 0, 1))
 
+# A 1 × 1 convolution that is a dense layer here: torch (out, in, 1, 1), flax
+# (1, 1, in, out).
+TORCH_POINTWISE = _one(lambda a: a[:, :, 0, 0].T, lambda a: a.T[:, :, None, None])
+FLAX_POINTWISE = _one(lambda a: a[0, 0], lambda a: a[None, None])
+
+
+def reshaped(shape):
+    """A tensor that the file keeps in another shape of as many values; -1 for one side.
+
+    Args:
+        shape: What is written; what is read becomes flat.
+    """
+    return _one(lambda a: a.reshape(-1), lambda a: a.reshape(shape))
+
 
 def stacked(count):
     """Dense kernels or biases that torch keeps in one tensor, output after output."""
@@ -61,7 +75,7 @@ def torch_norm(name, path):
 
 
 def _pattern(text):
-    text = re.escape(text).replace(r"\{i\}", r"(?P<i>\d+)")
+    text = re.sub(r"\\{([ijk])\\}", r"(?P<\1>\\d+)", re.escape(text))
     return re.compile(text.replace(r"\{path\}", r"(?P<path>.+)"))
 
 
@@ -76,8 +90,8 @@ class KeyMap:
 
     Args:
         *rules: (name in the file, variable path or tuple of them), and a `Transform`
-            where the layouts differ. `{i}` stands for a number and `{path}` for any
-            text, the same in the name and the paths.
+            where the layouts differ. `{i}`, `{j}` and `{k}` stand for numbers and
+            `{path}` for any text, the same in the name and the paths.
     """
 
     def __init__(self, *rules):

@@ -8,7 +8,7 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from kerasvit.checkpoints import SOURCES, Checkpoint, CheckpointError
+from kerasvit.checkpoints import Checkpoint, CheckpointError, format_of
 
 FORMAT = 1
 
@@ -62,9 +62,8 @@ def write_folder(model, folder, pretrained_cfg) -> Path:
         pretrained_cfg: The model's preprocessing as timm's configuration has it.
     """
     record = model.record
-    timm = SOURCES["timm"].config(record)
-    origin = "kerasvit" if timm is None else "timm"
-    key_map = SOURCES[origin].key_map(record["kwargs"])
+    source, timm = format_of(record)
+    origin, key_map = source.ORIGIN, source.key_map(record["kwargs"])
     names = record["label_names"]
     listed = None if names == "imagenet1k" else names  # timm takes a list alone
     config = {

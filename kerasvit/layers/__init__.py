@@ -2,6 +2,7 @@
 
 from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling
+from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
 from .mlp import MLP as MLP

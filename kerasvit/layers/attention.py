@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from .dense import Dense
+
 
 def attend(query, key, value):
     """Softmax of the scaled products, times the values; (B, N, H, d) each."""
@@ -62,9 +64,7 @@ class Attention(keras.layers.Layer):
             )
 
         def dense(name, use_bias):
-            layer = keras.layers.Dense(
-                width, use_bias=use_bias, name=name, dtype=self.dtype_policy
-            )
+            layer = Dense(width, use_bias=use_bias, name=name, dtype=self.dtype_policy)
             layer.build((None, width))
             return layer
 

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from .dense import Dense
+
 ACTIVATIONS = {
     "gelu": lambda x: keras.activations.gelu(x, approximate=False),
     "gelu_tanh": lambda x: keras.activations.gelu(x, approximate=True),
@@ -51,8 +53,8 @@ class MLP(keras.layers.Layer):
         width = input_shape[-1]
         bias = keras.initializers.RandomNormal(stddev=1e-6)  # as vit_jax
         same = {"bias_initializer": bias, "dtype": self.dtype_policy}
-        self.dense_0 = keras.layers.Dense(self.mlp_dim, name="dense_0", **same)
-        self.dense_1 = keras.layers.Dense(width, name="dense_1", **same)
+        self.dense_0 = Dense(self.mlp_dim, name="dense_0", **same)
+        self.dense_1 = Dense(width, name="dense_1", **same)
         self.drop = keras.layers.Dropout(
             self.dropout, name="drop", dtype=self.dtype_policy
         )

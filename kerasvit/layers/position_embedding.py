@@ -88,11 +88,14 @@ class PositionEmbedding(keras.layers.Layer):
         """Same as the input."""
         return input_shape
 
-    def resample(self, table, *, source_grid=None, kernel="bicubic_antialias"):
+    def resample(
+        self, table, *, path=None, source_grid=None, kernel="bicubic_antialias"
+    ):
         """A table made for another grid, brought to this layer's.
 
         Args:
             table: (1, prefix + h·w, D) array. Its prefix rows are kept as they are.
+            path: Of the variable; this layer has one only.
             source_grid: (h, w) it was made for; None: this layer's own if the counts
                 agree, else square.
             kernel: One of `kerasvit.layers.resampling.KERNELS`.

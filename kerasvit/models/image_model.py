@@ -1,7 +1,5 @@
 """What a builder returns."""
 
-import operator
-
 import keras
 
 from kerasvit.preprocessing import Preprocessing
@@ -50,38 +48,3 @@ def new_record(builder: str, kwargs: dict) -> dict:
         "preprocessing": Preprocessing(kwargs["image_size"]).to_config(),
         "label_names": None,
     }
-
-
-def integer(name, value, least: int) -> int:
-    """An argument that must be an integer, NumPy's included.
-
-    Raises:
-        ValueError: It is none, or below `least`.
-    """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if isinstance(value, bool) or number < least:
-        raise ValueError(
-            f"`{name}` must be an integer, at least {least}. Received: {value!r}."
-        )
-    return number
-
-
-def sides(image_size) -> list[int]:
-    """[height, width] of an argument that is one side or both.
-
-    Raises:
-        ValueError: It is neither.
-    """
-    try:
-        values = list(image_size)
-    except TypeError:
-        values = [image_size] * 2
-    if len(values) != 2 or isinstance(image_size, str):
-        raise ValueError(
-            "`image_size` must be an integer or (height, width), in pixels. Received: "
-            f"{image_size!r}."
-        )
-    return [integer("image_size", value, 1) for value in values]

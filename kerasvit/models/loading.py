@@ -9,9 +9,11 @@ from kerasvit.hub.repository import find_weights
 from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
 
-from .image_model import sides
+from .arguments import sides
 
 log = logging.getLogger("kerasvit")
+
+HEADS = ["head", "head_distillation"]  # layers that depend on the number of classes
 
 
 class Loading:
@@ -36,6 +38,7 @@ class Loading:
         self.explicit = explicit
         self.explicit_grid = source_grid
         self.checkpoint = find_weights(weights, variant.label)
+        self._check_architecture()
         self.made = {**variant.defaults, **self.checkpoint.builder_changes}
         variant.check_names(self.made, f"{self.checkpoint.path}, of a newer kerasvit: ")
         self.kwargs = {**self.made, **variant.numbers, **explicit}
@@ -61,7 +64,8 @@ class Loading:
         elif said := config and read_json(folder / "preprocessor_config.json"):
             transform = Preprocessing.from_transformers(said)
         else:
-            transform = Preprocessing.of_origin(origin, image_size)
+            fields = self.variant.evaluation if origin == "timm" else {}
+            transform = Preprocessing.of_origin(origin, image_size, **fields)
             log.warning(
                 "%s says nothing of its preprocessing; taken is what %s uses: %s.",
                 self.checkpoint.path,
@@ -82,52 +86,71 @@ class Loading:
                 self.checkpoint,
                 self.checkpoint.key_map(self.kwargs),
                 without=self._left_out(),
-                source_grid=self.explicit_grid or self._grid(self.source_size),
+                source_grid=self.explicit_grid or self._source_grid(model),
                 kernel=kernel or self.checkpoint.kernel,
             )
             if mismatch:
                 # All shapes agree, and yet it is another model: its heads differ.
                 raise CheckpointError("Every tensor fits, but not what it means.")
 
+    def _check_architecture(self):
+        builders, wanted = self.checkpoint.builders, self.variant.builder.__name__
+        if wanted in builders:
+            return
+        path, label = self.checkpoint.path, self.variant.label
+        raise CheckpointError(
+            f"{path} holds a {' or a '.join(builders)}, in the names of "
+            f"{self.checkpoint.origin}, not the {wanted} that {label} is. Build the "
+            "variant that it is of: kerasvit.list_models() names all, and "
+            "kerasvit.from_pretrained opens what save_pretrained wrote."
+        )
+
     def _source_size(self):
         said = self.checkpoint.image_size
-        table = self.checkpoint.position_rows
+        table = self.checkpoint.cells(self.kwargs)
         if not table:
-            return said or self.kwargs["image_size"]
-        name, rows = table
-        if self.kwargs["positions"] == "tokens":
-            rows -= self.kwargs["class_token"] + self.kwargs["register_tokens"]
-        if said and not self.explicit_grid and math.prod(self._grid(said)) == rows:
+            return said or tuple(sides(self.kwargs["image_size"]))
+        name, cells, stride = table
+        if said and not self.explicit_grid and math.prod(_grid(said, stride)) == cells:
             return said
         try:
             grid = table_grid(
-                rows,
-                own_grid=self._grid(self.kwargs["image_size"]),
+                cells,
+                own_grid=_grid(self.kwargs["image_size"], stride),
                 source_grid=self.explicit_grid,
                 name=f"{name} of {self.checkpoint.path}",
             )
         except ValueError as error:
-            raise CheckpointError(
-                f"{error} Counted with positions={self.kwargs['positions']!r}: give "
-                "another `positions` if class and register tokens have rows, or none."
-            ) from error
-        return tuple(side * self.kwargs["patch_size"] for side in grid)
+            positions = self.kwargs.get("positions")
+            hint = positions and (
+                f" Counted with positions={positions!r}: give another `positions` if "
+                "class and register tokens have rows, or none."
+            )
+            raise CheckpointError(f"{error}{hint or ''}") from error
+        return tuple(side * stride for side in grid)
 
-    def _grid(self, image_size):
-        """(height, width) in patches."""
-        patch_size = self.kwargs["patch_size"]
-        return tuple(side // patch_size for side in sides(image_size))
+    def _source_grid(self, model):
+        """(height, width) of the grid that the weights' position table covers."""
+        grids = [layer.grid for layer in model.layers if hasattr(layer, "grid")]
+        if not grids:
+            return None
+        made, built = self.source_size, model.record["kwargs"]["image_size"]
+        return tuple(
+            cells * then // now
+            for cells, then, now in zip(grids[0], made, built, strict=True)
+        )
 
     def _left_out(self):
         """Layers whose tensors the caller does not want; said in the log."""
         layers, path = [], self.checkpoint.path
         had, wanted = self.made["num_classes"], self.kwargs["num_classes"]
         if wanted != had:
-            layers.append("head")
+            layers += HEADS
             new = f"a fresh head of zeros for {wanted} classes" if wanted else "no head"
             old = f"that for {had}" if had else "none"
             log.warning("%s: %s, in place of %s.", path, new, old)
-        if self.made["representation_size"] and not self.kwargs["representation_size"]:
+        pre_logits = (d.get("representation_size") for d in (self.made, self.kwargs))
+        if next(pre_logits) and not next(pre_logits):
             layers.append("pre_logits")
             log.warning("%s: its pre-logits are left out.", path)
         return layers
@@ -159,3 +182,8 @@ class Loading:
                 mismatch = f"{self.checkpoint.path} {mismatch}"
                 raise CheckpointError(f"{mismatch}\n{error}") from error
             raise
+
+
+def _grid(image_size, stride):
+    """(height, width) in cells."""
+    return tuple(side // stride for side in sides(image_size))

@@ -6,7 +6,7 @@ import sys
 from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
-from .image_model import sides
+from .arguments import sides
 from .loading import Loading
 
 
@@ -16,18 +16,46 @@ class Variant:
     Args:
         name: As it is exported; None for a model that is no row of the zoo.
         builder: Function of keyword arguments that returns an `ImageModel`.
-        **numbers: The builder's arguments that make this variant.
+        parameters: How many trainable ones it has with all its defaults.
+        multiply_adds: In units of 10⁹, of an image at the default size.
+        evaluation: Fields of `Preprocessing` in which fresh weights, and timm's files
+            that say nothing of it, differ from timm's ViTs.
+        **numbers: The builder's arguments that make this variant. Those that have a
+            default in the builder only take its place: a checkpoint may say otherwise.
     """
 
-    def __init__(self, name, builder, **numbers):
+    def __init__(
+        self,
+        name,
+        builder,
+        *,
+        parameters: int | None = None,
+        multiply_adds: float | None = None,
+        evaluation: dict | None = None,
+        **numbers,
+    ):
         self.name = name
         self.builder = builder
-        self.numbers = numbers
+        self.parameters = parameters
+        self.multiply_adds = multiply_adds
+        self.evaluation = evaluation or {}
+        signature = inspect.signature(builder).parameters.values()
+        made = {p.name: p.default for p in signature if p.default is not p.empty}
+        self.numbers = {k: v for k, v in numbers.items() if k not in made}
+        self.defaults = {**made, **{k: v for k, v in numbers.items() if k in made}}
+        self._shown = numbers
         self.__doc__ = f"{self!r}; all arguments: help(kerasvit.{builder.__name__})."
 
     def __repr__(self):
-        numbers = ", ".join(f"{key}={value}" for key, value in self.numbers.items())
-        return f"{self.label}({numbers})"
+        numbers = ", ".join(f"{key}={value}" for key, value in self._shown.items())
+        said = f"{self.label}({numbers})"
+        if self.parameters is None:
+            return said
+        height, width = sides(self.defaults["image_size"])
+        return (
+            f"{said}: {self.parameters:,} parameters, {self.multiply_adds:g} G "
+            f"multiply-adds at {height} × {width}"
+        )
 
     def __call__(
         self,
@@ -75,7 +103,7 @@ class Variant:
         loading = None
         if weights is None:
             kwargs = {**self.defaults, **self.numbers, **changes}
-            transform = Preprocessing(1)
+            transform = Preprocessing(1, **self.evaluation)
         else:
             loading = Loading(weights, self, changes, source_grid)
             kwargs, transform = loading.kwargs, loading.preprocessing()
@@ -101,7 +129,7 @@ class Variant:
             ValueError: The weights cannot be read (`CheckpointError`).
         """
         if weights is None:
-            return Preprocessing({**self.defaults, **self.numbers}["image_size"])
+            return Preprocessing(self.defaults["image_size"], **self.evaluation)
         loading = Loading(weights, self, {})
         return loading.preprocessing().with_size(loading.source_size)
 
@@ -109,12 +137,6 @@ class Variant:
     def label(self):
         """What messages call it."""
         return self.name or self.builder.__name__
-
-    @property
-    def defaults(self):
-        """The builder's arguments that have a default."""
-        parameters = inspect.signature(self.builder).parameters.values()
-        return {p.name: p.default for p in parameters if p.default is not p.empty}
 
     @property
     def required(self):

@@ -6,8 +6,6 @@ models/vit.py and timm/models/vision_transformer.py, by the arguments in which t
 differ.
 """
 
-import math
-import numbers
 from types import SimpleNamespace
 
 import keras
@@ -23,9 +21,17 @@ from kerasvit.layers import (
     PrefixTokens,
     SinCosPositionEmbedding,
 )
-from kerasvit.preprocessing import Preprocessing
 
-from .image_model import ImageModel, integer, new_record, sides
+from .arguments import (
+    integer,
+    mean_and_std,
+    multiple_of,
+    number,
+    one_of,
+    probability,
+)
+from .ends import head, image_input
+from .image_model import ImageModel, new_record
 from .variant import Variant
 
 CHOICES = {
@@ -99,8 +105,7 @@ def VisionTransformer(
     """
     kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
     s = SimpleNamespace(**kwargs)
-    image = keras.Input((*s.image_size, 3), name="image")
-    x = _normalization(**s.normalization)(image) if s.normalization else image
+    image, x = image_input(s.image_size, s.normalization)
     x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
     grid = tuple(side // s.patch_size for side in s.image_size)
     prefix = s.class_token + s.register_tokens
@@ -122,8 +127,7 @@ def VisionTransformer(
         x = keras.layers.Dense(
             s.representation_size, activation="tanh", name="pre_logits"
         )(x)
-    if s.num_classes:
-        x = _head(s.num_classes)(x)
+    x = head(s.num_classes)(x)
     record = new_record("VisionTransformer", kwargs)
     return ImageModel(image, x, name=name, record=record)
 
@@ -175,15 +179,12 @@ def _checked(kwargs):
     if size is not None:
         checked["representation_size"] = integer("representation_size", size, 0) or None
     for key in ("dropout", "stochastic_depth"):
-        checked[key] = _number(key, kwargs[key], "a probability in [0, 1)", 0, 1)
-    checked["epsilon"] = _number("epsilon", kwargs["epsilon"], "from 0 to 1", 0, 1)
+        checked[key] = probability(key, kwargs[key])
+    checked["epsilon"] = number("epsilon", kwargs["epsilon"], "from 0 to 1", 0, 1)
     if kwargs["layer_scale"] is not None:
-        checked["layer_scale"] = _number("layer_scale", kwargs["layer_scale"], "finite")
+        checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"], "finite")
     for key, known in CHOICES.items():
-        if not any(kwargs[key] is value or kwargs[key] == value for value in known):
-            raise ValueError(
-                f"`{key}` must be one of {known}. Received: {kwargs[key]!r}."
-            )
+        one_of(key, kwargs[key], known)
     checked["qkv_bias"] = bool(kwargs["qkv_bias"])
     if kwargs["class_token"] is None:
         checked["class_token"] = kwargs["pool"] == "token"
@@ -193,60 +194,11 @@ def _checked(kwargs):
             '`pool="average"` or leave `class_token` out.'
         )
     checked["class_token"] = bool(checked["class_token"])
-    checked["image_size"] = _whole_patches(
-        sides(kwargs["image_size"]), checked["patch_size"]
+    checked["image_size"] = multiple_of(
+        kwargs["image_size"], checked["patch_size"], "the patch size"
     )
-    if kwargs["normalization"] is not None:
-        # Validates both; the size is of no account here.
-        checked["normalization"] = _mean_and_std(kwargs["normalization"])
+    checked["normalization"] = mean_and_std(kwargs["normalization"])
     return checked
-
-
-def _number(key, value, expected, low=-math.inf, high=math.inf):
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not low <= value < high or not math.isfinite(value):
-        raise ValueError(f"`{key}` must be a number, {expected}. Received: {value!r}.")
-    return float(value)
-
-
-def _mean_and_std(normalization):
-    if not isinstance(normalization, dict) or set(normalization) != {"mean", "std"}:
-        raise ValueError(
-            '`normalization` must be {"mean": ..., "std": ...}, of pixels in 0…1, or '
-            f"None. Received: {normalization!r}."
-        )
-    config = Preprocessing(1, **normalization).to_config()
-    return {key: config[key] for key in ("mean", "std")}
-
-
-def _whole_patches(image_size, p):
-    if any(side % p for side in image_size):
-        near = " × ".join(str(max(p, round(side / p) * p)) for side in image_size)
-        raise ValueError(
-            f"`image_size` must be a multiple of the patch size, {p}. Received: "
-            f"{image_size[0]} × {image_size[1]}. The nearest that fits is {near}."
-        )
-    return image_size
-
-
-def _normalization(mean, std):
-    # In the variables' dtype: bfloat16 would round the pixels before they are centred.
-    return keras.layers.Rescaling(
-        [1 / (255 * s) for s in std],
-        [-m / s for m, s in zip(mean, std, strict=True)],
-        dtype=keras.config.dtype_policy().variable_dtype,
-        name="normalization",
-    )
-
-
-def _head(num_classes):
-    # Zero at the start, as in vit_jax; full precision, for the loss.
-    return keras.layers.Dense(
-        num_classes,
-        kernel_initializer="zeros",
-        dtype=keras.config.dtype_policy().variable_dtype,
-        name="head",
-    )
 
 
 # Table 1 of the paper; Ti and S from Steiner et al. 2022, arXiv 2106.10270.
@@ -258,14 +210,91 @@ SIZES = {
     "H": {"width": 1280, "depth": 32, "num_heads": 16, "mlp_dim": 5120},
 }
 
-ViTTi16 = Variant("ViTTi16", VisionTransformer, patch_size=16, **SIZES["Ti"])
-ViTS32 = Variant("ViTS32", VisionTransformer, patch_size=32, **SIZES["S"])
-ViTS16 = Variant("ViTS16", VisionTransformer, patch_size=16, **SIZES["S"])
-ViTS14 = Variant("ViTS14", VisionTransformer, patch_size=14, **SIZES["S"])
-ViTS8 = Variant("ViTS8", VisionTransformer, patch_size=8, **SIZES["S"])
-ViTB32 = Variant("ViTB32", VisionTransformer, patch_size=32, **SIZES["B"])
-ViTB16 = Variant("ViTB16", VisionTransformer, patch_size=16, **SIZES["B"])
-ViTB8 = Variant("ViTB8", VisionTransformer, patch_size=8, **SIZES["B"])
-ViTL32 = Variant("ViTL32", VisionTransformer, patch_size=32, **SIZES["L"])
-ViTL16 = Variant("ViTL16", VisionTransformer, patch_size=16, **SIZES["L"])
-ViTH14 = Variant("ViTH14", VisionTransformer, patch_size=14, **SIZES["H"])
+ViTTi16 = Variant(
+    "ViTTi16",
+    VisionTransformer,
+    parameters=5_717_416,
+    multiply_adds=1.25,
+    patch_size=16,
+    **SIZES["Ti"],
+)
+ViTS32 = Variant(
+    "ViTS32",
+    VisionTransformer,
+    parameters=22_878_952,
+    multiply_adds=1.14,
+    patch_size=32,
+    **SIZES["S"],
+)
+ViTS16 = Variant(
+    "ViTS16",
+    VisionTransformer,
+    parameters=22_050_664,
+    multiply_adds=4.60,
+    patch_size=16,
+    **SIZES["S"],
+)
+ViTS14 = Variant(
+    "ViTS14",
+    VisionTransformer,
+    parameters=22_004_584,
+    multiply_adds=6.12,
+    patch_size=14,
+    **SIZES["S"],
+)
+ViTS8 = Variant(
+    "ViTS8",
+    VisionTransformer,
+    parameters=22_055_272,
+    multiply_adds=22.41,
+    patch_size=8,
+    **SIZES["S"],
+)
+ViTB32 = Variant(
+    "ViTB32",
+    VisionTransformer,
+    parameters=88_224_232,
+    multiply_adds=4.41,
+    patch_size=32,
+    **SIZES["B"],
+)
+ViTB16 = Variant(
+    "ViTB16",
+    VisionTransformer,
+    parameters=86_567_656,
+    multiply_adds=17.56,
+    patch_size=16,
+    **SIZES["B"],
+)
+ViTB8 = Variant(
+    "ViTB8",
+    VisionTransformer,
+    parameters=86_576_872,
+    multiply_adds=78.15,
+    patch_size=8,
+    **SIZES["B"],
+)
+ViTL32 = Variant(
+    "ViTL32",
+    VisionTransformer,
+    parameters=306_535_400,
+    multiply_adds=15.38,
+    patch_size=32,
+    **SIZES["L"],
+)
+ViTL16 = Variant(
+    "ViTL16",
+    VisionTransformer,
+    parameters=304_326_632,
+    multiply_adds=61.55,
+    patch_size=16,
+    **SIZES["L"],
+)
+ViTH14 = Variant(
+    "ViTH14",
+    VisionTransformer,
+    parameters=632_045_800,
+    multiply_adds=167.3,
+    patch_size=14,
+    **SIZES["H"],
+)

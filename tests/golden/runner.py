@@ -5,8 +5,11 @@ from pathlib import Path
 
 from . import images, position_tables, trajectories, vit
 
+FAMILIES = {
+    **vit.FAMILIES,
+}
 KINDS = {
-    **dict.fromkeys(vit.NUMBERS, vit.check),
+    **{kind: family.check for kind, family in FAMILIES.items()},
     "posemb": position_tables.check,
     "preprocess": images.check,
     "sam_trajectories": trajectories.check,

@@ -1,1 +1,8 @@
-"""One key map a file, named after the code base the checkpoint comes from."""
+"""One way of naming tensors a file: a code base and one of its architectures.
+
+Each module has `ORIGIN`, the code base; `BUILDERS`, whose models these names are of;
+`KERNEL`, how the code base resamples position tables; and the functions `recognises`,
+`own_name`, `dropped`, `sizes`, `builder_changes`, `cells`, `image_size`, `label_names`
+and `key_map`; those of timm also have `config`. Files named after a code base alone,
+`timm` and `google`, hold what its modules share.
+"""

@@ -1,17 +1,7 @@
-"""timm's state dicts: the default source, and the layout of what users push.
+"""What all of timm's state dicts share, and the `config.json` beside them."""
 
-Names and layouts as timm/models/vision_transformer.py writes them.
-"""
-
-from ..key_map import CONVOLUTION, KeyMap, stacked, torch_dense, torch_norm
-from ..reader import CheckpointError
-
+ORIGIN = "timm"
 KERNEL = "bicubic_antialias"  # timm/layers/pos_embed.py, resample_abs_pos_embed
-
-
-def recognises(names) -> bool:
-    """Whether the names are timm's."""
-    return "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
 
 
 def own_name(name):
@@ -24,76 +14,14 @@ def dropped(name, names):
     return None
 
 
-def sizes(shapes, config):
-    """What the file says of the architecture's numbers."""
-    width, _, patch, _ = shapes["patch_embed.proj.weight"]
-    numbers = {
-        "patch_size": patch,
-        "width": width,
-        "depth": _count(shapes, "blocks.{}.norm1.weight"),
-        "mlp_dim": shapes["blocks.0.mlp.fc1.weight"][0],
-    }
-    args = config.get("model_args") or {}
-    if "num_heads" in args:
-        numbers["num_heads"] = args["num_heads"]
-    return numbers
-
-
-def builder_changes(shapes, config):
-    """What the weights were made with, from the keys and timm's `config.json`."""
-    args = config.get("model_args") or {}
-    class_token = "cls_token" in shapes
-    registers = shapes.get("reg_token", (1, 0))[1]
-    # Nothing in the tensors tells whether class and register tokens have rows in the
-    # position table. In timm's published models they have none where there are
-    # registers, and in DeiT III.
-    name = config.get("architecture") or ""
-    unsaid = registers > 0 if not config else "reg" in name or "deit3" in name
-    no_embed_class = args.get("no_embed_class", unsaid)
-    scale = shapes.get("blocks.0.ls1.gamma")
-    return {
-        "num_classes": shapes.get("head.weight", (0,))[0],
-        "pool": _pool(shapes, config),
-        "class_token": class_token,
-        "register_tokens": registers,
-        "positions": "patches" if no_embed_class else "tokens",
-        "representation_size": None,
-        "qkv_bias": "blocks.0.attn.qkv.bias" in shapes,
-        "layer_scale": None if scale is None else args.get("init_values", 1e-5),
-        "activation": args.get("act_layer", "gelu"),
-        "epsilon": 1e-6,
-    }
-
-
-def _pool(shapes, config):
-    args = config.get("model_args") or {}
-    said = args.get("global_pool", config.get("global_pool"))
-    if said is None:
-        said = "token" if "cls_token" in shapes else "avg"
-        if "attn_pool.latent" in shapes:
-            said = "map"
-        elif "fc_norm.weight" in shapes:
-            said = "avg"
-    if said not in ("token", "avg", "map") or args.get("pool_include_prefix"):
-        raise CheckpointError(
-            f"The configuration asks for the pooling {said!r} of timm, with "
-            f"pool_include_prefix={args.get('pool_include_prefix', False)}. Built here "
-            "are token, avg and map, over the patches."
-        )
-    if said == "avg" and "fc_norm.weight" in shapes:
-        return "average_then_norm"
-    return {"token": "token", "avg": "average", "map": "attention"}[said]
-
-
-def position_rows(shapes):
-    """(name of the position table, its rows), or None."""
-    shape = shapes.get("pos_embed")
-    return shape and ("pos_embed", shape[1])
+def model_args(config):
+    """The arguments of timm's model that the configuration names."""
+    return config.get("model_args") or {}
 
 
 def image_size(config):
     """(height, width) that the configuration names, or None."""
-    size = (config.get("model_args") or {}).get("img_size")
+    size = model_args(config).get("img_size")
     if size is None:
         size = (config.get("pretrained_cfg") or {}).get("input_size", (None,))[1:]
     if isinstance(size, int):
@@ -109,101 +37,6 @@ def label_names(config):
     return names
 
 
-def key_map(kwargs, shapes=None) -> KeyMap:
-    """The map for a model built with `kwargs`."""
-    block, ours = "blocks.{i}.", "encoder_block_{i}/"
-    qkv = ("query", "key", "value")
-    # The same LayerNormalization behind the pooling has another name.
-    behind = kwargs["pool"] == "average_then_norm"
-    if shapes:
-        behind = "norm.weight" not in shapes
-    norm = "fc_norm" if behind else "norm"
-    return KeyMap(
-        ("cls_token", "class_token/tokens"),
-        ("reg_token", "register_tokens/tokens"),
-        ("pos_embed", "position_embedding/table"),
-        ("patch_embed.proj.weight", "embedding/kernel", CONVOLUTION),
-        ("patch_embed.proj.bias", "embedding/bias"),
-        *torch_norm(block + "norm1", ours + "attention_norm"),
-        (
-            block + "attn.qkv.weight",
-            tuple(f"{ours}attention/{name}/kernel" for name in qkv),
-            stacked(3),
-        ),
-        (
-            block + "attn.qkv.bias",
-            tuple(f"{ours}attention/{name}/bias" for name in qkv),
-            stacked(3),
-        ),
-        *torch_dense(block + "attn.proj", ours + "attention/output"),
-        (block + "ls1.gamma", ours + "attention_scale"),
-        *torch_norm(block + "norm2", ours + "mlp_norm"),
-        *torch_dense(block + "mlp.fc1", ours + "mlp/dense_0"),
-        *torch_dense(block + "mlp.fc2", ours + "mlp/dense_1"),
-        (block + "ls2.gamma", ours + "mlp_scale"),
-        *torch_norm(norm, "encoder_norm"),
-        ("attn_pool.latent", "pool/probe"),
-        *torch_dense("attn_pool.q", "pool/attention/query"),
-        (
-            "attn_pool.kv.weight",
-            ("pool/attention/key/kernel", "pool/attention/value/kernel"),
-            stacked(2),
-        ),
-        (
-            "attn_pool.kv.bias",
-            ("pool/attention/key/bias", "pool/attention/value/bias"),
-            stacked(2),
-        ),
-        *torch_dense("attn_pool.proj", "pool/attention/output"),
-        *torch_norm("attn_pool.norm", "pool/mlp_norm"),
-        *torch_dense("attn_pool.mlp.fc1", "pool/mlp/dense_0"),
-        *torch_dense("attn_pool.mlp.fc2", "pool/mlp/dense_1"),
-        *torch_dense("head", "head"),
-    )
-
-
-def _count(shapes, pattern):
+def count(shapes, pattern):
+    """How many names there are with 0, 1, … in the braces of a pattern."""
     return next(i for i in range(len(shapes) + 1) if pattern.format(i) not in shapes)
-
-
-def config(record):
-    """timm's `config.json` for one of our models, or None where timm has no such model.
-
-    timm's ViT has LayerNorm 1e-6, learned positions and no pre-logits; both sides
-    compute the GELU that `act_layer` names.
-    """
-    kwargs = record["kwargs"]
-    ratio = kwargs["mlp_dim"] / kwargs["width"]
-    if (
-        record["builder"] != "VisionTransformer"
-        or kwargs["epsilon"] != 1e-6
-        or kwargs["representation_size"]
-        or kwargs["positions"] == "sincos2d"
-        or int(kwargs["width"] * ratio) != kwargs["mlp_dim"]
-    ):
-        return None
-    pool = kwargs["pool"]
-    global_pool = {"token": "token", "attention": "map"}.get(pool, "avg")
-    return {
-        # Any of timm's plain ViTs: `model_args` gives all its numbers.
-        "architecture": "vit_base_patch16_224",
-        "num_classes": kwargs["num_classes"],
-        "num_features": kwargs["width"],
-        "global_pool": global_pool,
-        "model_args": {
-            "img_size": list(kwargs["image_size"]),
-            "patch_size": kwargs["patch_size"],
-            "embed_dim": kwargs["width"],
-            "depth": kwargs["depth"],
-            "num_heads": kwargs["num_heads"],
-            "mlp_ratio": ratio,
-            "global_pool": global_pool,
-            "fc_norm": pool == "average_then_norm",
-            "class_token": kwargs["class_token"],
-            "reg_tokens": kwargs["register_tokens"],
-            "no_embed_class": kwargs["positions"] == "patches",
-            "qkv_bias": kwargs["qkv_bias"],
-            "init_values": kwargs["layer_scale"],
-            "act_layer": kwargs["activation"],
-        },
-    }

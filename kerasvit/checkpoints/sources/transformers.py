@@ -7,6 +7,8 @@ leading "vit."; transformers/models/vit/modeling_vit.py.
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
 
+ORIGIN = "transformers"
+BUILDERS = ("VisionTransformer",)
 KERNEL = "bicubic"  # interpolate_pos_encoding, without antialias
 
 _ACTIVATIONS = {
@@ -78,10 +80,12 @@ def builder_changes(shapes, config):
     }
 
 
-def position_rows(shapes):
-    """(name of the position table, its rows), or None."""
-    shape = shapes.get("embeddings.position_embeddings")
-    return shape and ("embeddings.position_embeddings", shape[1])
+def cells(shapes, kwargs):
+    """(name of the position table, patches it covers, pixels a patch), or None."""
+    name = "embeddings.position_embeddings"
+    if name not in shapes:
+        return None
+    return name, shapes[name][1] - 1, kwargs["patch_size"]
 
 
 def image_size(config):

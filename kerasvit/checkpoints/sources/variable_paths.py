@@ -2,6 +2,8 @@
 
 from ..key_map import KeyMap
 
+ORIGIN = "kerasvit"
+BUILDERS = ()  # any: the configuration says which
 KERNEL = "bicubic_antialias"
 
 
@@ -30,10 +32,9 @@ def builder_changes(shapes, config):
     return {}
 
 
-def position_rows(shapes):
-    """(name of the position table, its rows), or None."""
-    shape = shapes.get("position_embedding/table")
-    return shape and ("position_embedding/table", shape[1])
+def cells(shapes, kwargs):
+    """The folder's `config.json` says it all."""
+    return None
 
 
 def image_size(config):

@@ -6,8 +6,15 @@ top, without a row for the class token.
 """
 
 from ..key_map import KeyMap, split_heads
+from .google import KERNEL as KERNEL
+from .google import ORIGIN as ORIGIN
+from .google import count, dense, norm
+from .google import dropped as dropped
+from .google import image_size as image_size
+from .google import label_names as label_names
+from .google import own_name as own_name
 
-KERNEL = "corner_linear"  # vit_jax/checkpoint.py, interpolate_posembed
+BUILDERS = ("VisionTransformer",)
 
 _TABLE_ALL = "Transformer/posembed_input/pos_embedding"  # class token's row included
 _TABLE_PATCHES = "pos_embedding"
@@ -20,28 +27,13 @@ def recognises(names) -> bool:
     )
 
 
-def own_name(name):
-    """The name without the tree it was saved in."""
-    # A training state keeps the weights beside the optimiser's moments.
-    return name.removeprefix("opt/target/").removeprefix("params/")
-
-
-def dropped(name, names):
-    """Why a tensor of the file is left out on purpose, or None."""
-    if name.startswith(("opt/state/", "opt/", "extra/")) or name in ("step", "epoch"):
-        return "state of the optimiser"
-    return None
-
-
 def sizes(shapes, config):
     """What the file says of the architecture's numbers."""
     patch, _, _, width = shapes["embedding/kernel"]
-    block = "Transformer/encoderblock_{}/LayerNorm_0/scale"
-    depth = next(i for i in range(len(shapes) + 1) if block.format(i) not in shapes)
     return {
         "patch_size": patch,
         "width": width,
-        "depth": depth,
+        "depth": count(shapes, "Transformer/encoderblock_{}/LayerNorm_0/scale"),
         "num_heads": shapes[f"{_block(shapes)[0]}/query/kernel".format(i=0)][1],
         "mlp_dim": shapes[f"{_block(shapes)[2]}/Dense_0/kernel".format(i=0)][1],
     }
@@ -73,21 +65,13 @@ def builder_changes(shapes, config):
     }
 
 
-def position_rows(shapes):
-    """(name of the position table, its rows), or None."""
+def cells(shapes, kwargs):
+    """(name of the position table, patches it covers, pixels a patch), or None."""
     for name in (_TABLE_ALL, _TABLE_PATCHES):
         if name in shapes:
-            return name, shapes[name][1]
-    return None
-
-
-def image_size(config):
-    """An `.npz` says nothing of it."""
-    return None
-
-
-def label_names(config):
-    """An `.npz` says nothing of them."""
+            # Named so, and only so, it has a row for the class token.
+            others = kwargs["class_token"] if name == _TABLE_ALL else 0
+            return name, shapes[name][1] - others, kwargs["patch_size"]
     return None
 
 
@@ -112,32 +96,21 @@ def key_map(kwargs, shapes=None) -> KeyMap:
     return KeyMap(
         ("cls", "class_token/tokens"),
         (table, "position_embedding/table"),
-        *_dense("embedding", "embedding"),
-        *_norm(block + "LayerNorm_0", ours + "attention_norm"),
+        *dense("embedding", "embedding"),
+        *norm(block + "LayerNorm_0", ours + "attention_norm"),
         *_attention(attention, ours + "attention", heads),
-        *_norm(second_norm, ours + "mlp_norm"),
-        *_dense(mlp + "/Dense_0", ours + "mlp/dense_0"),
-        *_dense(mlp + "/Dense_1", ours + "mlp/dense_1"),
-        *_norm("Transformer/encoder_norm", "encoder_norm"),
+        *norm(second_norm, ours + "mlp_norm"),
+        *dense(mlp + "/Dense_0", ours + "mlp/dense_0"),
+        *dense(mlp + "/Dense_1", ours + "mlp/dense_1"),
+        *norm("Transformer/encoder_norm", "encoder_norm"),
         (pool + "probe", "pool/probe"),
         *_attention(pool + "MultiHeadDotProductAttention_0", "pool/attention", heads),
-        *_norm(pool + "LayerNorm_0", "pool/mlp_norm"),
-        *_dense(pool + "MlpBlock_0/Dense_0", "pool/mlp/dense_0"),
-        *_dense(pool + "MlpBlock_0/Dense_1", "pool/mlp/dense_1"),
-        *_dense("pre_logits", "pre_logits"),
-        *_dense("head", "head"),
+        *norm(pool + "LayerNorm_0", "pool/mlp_norm"),
+        *dense(pool + "MlpBlock_0/Dense_0", "pool/mlp/dense_0"),
+        *dense(pool + "MlpBlock_0/Dense_1", "pool/mlp/dense_1"),
+        *dense("pre_logits", "pre_logits"),
+        *dense("head", "head"),
     )
-
-
-def _dense(name, path):
-    return (
-        (f"{name}/kernel", f"{path}/kernel"),
-        (f"{name}/bias", f"{path}/bias"),
-    )
-
-
-def _norm(name, path):
-    return (f"{name}/scale", f"{path}/gamma"), (f"{name}/bias", f"{path}/beta")
 
 
 def _attention(name, path, heads):

@@ -1,0 +1,45 @@
+"""What Google's `.npz` files share: the names of Flax, in vit_jax and big_vision."""
+
+ORIGIN = "vision_transformer"
+KERNEL = "corner_linear"  # vit_jax/checkpoint.py, interpolate_posembed
+
+
+def own_name(name):
+    """The name without the tree it was saved in."""
+    # A training state keeps the weights beside the optimiser's moments.
+    return name.removeprefix("opt/target/").removeprefix("params/")
+
+
+def dropped(name, names):
+    """Why a tensor of the file is left out on purpose, or None."""
+    if name.startswith(("opt/state/", "opt/", "extra/")) or name in ("step", "epoch"):
+        return "state of the optimiser"
+    return None
+
+
+def image_size(config):
+    """An `.npz` says nothing of it."""
+    return None
+
+
+def label_names(config):
+    """An `.npz` says nothing of them."""
+    return None
+
+
+def dense(name, path):
+    """Rules of a dense layer or convolution."""
+    return (
+        (f"{name}/kernel", f"{path}/kernel"),
+        (f"{name}/bias", f"{path}/bias"),
+    )
+
+
+def norm(name, path):
+    """Rules of a normalisation."""
+    return (f"{name}/scale", f"{path}/gamma"), (f"{name}/bias", f"{path}/beta")
+
+
+def count(shapes, pattern):
+    """How many names there are with 0, 1, … in the braces of a pattern."""
+    return next(i for i in range(len(shapes) + 1) if pattern.format(i) not in shapes)

@@ -1,0 +1,32 @@
+"""A dense layer of rows, its bias added inside the product where that is faster."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class Dense(keras.layers.Dense):
+    """`keras.layers.Dense`, the same variables and values, for one row a token.
+
+    PyTorch starts the product from the bias; Keras adds it in a second pass over the
+    result. LoRA, quantised kernels, other ranks and other backends are left to Keras.
+
+    Shape: (rows, D) → (rows, units).
+
+    Args: those of `keras.layers.Dense`.
+    """
+
+    def call(self, x, training=None):
+        plain = self.use_bias and not self.lora_enabled and len(x.shape) == 2
+        if (
+            keras.backend.backend() != "torch"
+            or not plain
+            or self.activation is not keras.activations.linear
+        ):
+            return super().call(x, training=training)
+        bias, kernel = (ops.convert_to_tensor(w) for w in (self.bias, self.kernel))
+        return bias.addmm(x, kernel)
+
+    def quantize(self, mode=None, type_check=True, **kwargs):
+        """As `keras.layers.Dense`, which refuses subclasses unless told otherwise."""
+        return super().quantize(mode, type_check=False, **kwargs)

@@ -1,0 +1,125 @@
+"""Checks that the arguments of builders share."""
+
+import math
+import numbers
+import operator
+
+from kerasvit.preprocessing import Preprocessing
+
+
+def integer(name, value, least: int) -> int:
+    """An argument that must be an integer, NumPy's included.
+
+    Raises:
+        ValueError: It is none, or below `least`.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least:
+        raise ValueError(
+            f"`{name}` must be an integer, at least {least}. Received: {value!r}."
+        )
+    return number
+
+
+def integers(name, value, count: int | None, least: int) -> list[int]:
+    """An argument that must be a list of `count` integers, of any number for None.
+
+    Raises:
+        ValueError: It is none, or one of them is below `least`.
+    """
+    listed = isinstance(value, (list, tuple))
+    if not listed or not value or (count is not None and len(value) != count):
+        many = "integers" if count is None else f"{count} integers"
+        raise ValueError(f"`{name}` must be a list of {many}. Received: {value!r}.")
+    return [integer(name, number, least) for number in value]
+
+
+def number(name, value, expected, low=-math.inf, high=math.inf) -> float:
+    """An argument that must be a finite number in [low, high); `expected` says so.
+
+    Raises:
+        ValueError: It is not.
+    """
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not real or not low <= value < high or not math.isfinite(value):
+        raise ValueError(f"`{name}` must be a number, {expected}. Received: {value!r}.")
+    return float(value)
+
+
+def probability(name, value) -> float:
+    """An argument that must be in [0, 1).
+
+    Raises:
+        ValueError: It is not.
+    """
+    return number(name, value, "a probability in [0, 1)", 0, 1)
+
+
+def one_of(name, value, known):
+    """An argument that must be one of `known`, which hold True, False and None apart.
+
+    Raises:
+        ValueError: It is none of them.
+    """
+    if not any(value is choice or value == choice for choice in known):
+        raise ValueError(f"`{name}` must be one of {known}. Received: {value!r}.")
+    return value
+
+
+def sides(image_size) -> list[int]:
+    """[height, width] of an argument that is one side or both.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    try:
+        values = list(image_size)
+    except TypeError:
+        values = [image_size] * 2
+    if len(values) != 2 or isinstance(image_size, str):
+        raise ValueError(
+            "`image_size` must be an integer or (height, width), in pixels. Received: "
+            f"{image_size!r}."
+        )
+    return [integer("image_size", value, 1) for value in values]
+
+
+def multiple_of(image_size, stride: int, what: str) -> list[int]:
+    """[height, width] of an image that must be a whole number of strides.
+
+    Args:
+        what: The stride's name, such as "the patch size".
+
+    Raises:
+        ValueError: It is not; says which size near it is.
+    """
+    checked = sides(image_size)
+    if any(side % stride for side in checked):
+        near = [max(stride, round(side / stride) * stride) for side in checked]
+        raise ValueError(
+            f"`image_size` must be a multiple of {what}, {stride}. Received: "
+            f"{checked[0]} × {checked[1]}. The nearest that fits is {near[0]} × "
+            f"{near[1]}."
+        )
+    return checked
+
+
+def mean_and_std(normalization):
+    """The argument `normalization`: None, or {"mean": [3], "std": [3]} as plain JSON.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    if normalization is None:
+        return None
+    if not isinstance(normalization, dict) or set(normalization) != {"mean", "std"}:
+        raise ValueError(
+            '`normalization` must be {"mean": ..., "std": ...}, of pixels in 0…1, or '
+            f"None. Received: {normalization!r}."
+        )
+    # Validates both; the size is of no account here.
+    config = Preprocessing(1, **normalization).to_config()
+    return {key: config[key] for key in ("mean", "std")}

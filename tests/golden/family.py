@@ -1,0 +1,91 @@
+"""Activations of a family's cases, by the names that its original code gave them."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import keras
+import numpy as np
+
+from kerasvit.models import Variant
+
+from .result import Result, errors
+
+
+@dataclass(frozen=True)
+class Family:
+    """How the cases of one architecture are built and looked into.
+
+    Args:
+        builder: Of the models.
+        numbers: A case's config → (the builder's numbers, arguments of the call). All
+            else is read from the checkpoint.
+        tap: (model, quantity) → the tensor of the model that it is.
+        layout: (model, quantity, array) → the array as the original has it.
+        tolerance: Largest error over the largest recorded value, in float32.
+    """
+
+    builder: Callable
+    numbers: Callable
+    tap: Callable
+    layout: Callable = lambda model, quantity, array: array
+    tolerance: float = 1e-5
+
+    def build(self, case, checkpoint):
+        """The model of a case."""
+        numbers, changes = self.numbers(case["config"])
+        return Variant(None, self.builder, **numbers)(checkpoint, **changes)
+
+    def check(self, root, name, case):
+        """Yields the case's name and its `Result`: every recorded activation."""
+        files = {key: root / path for key, path in case["files"].items()}
+        model = self.build(case, files["checkpoint"])
+        recorded = recorded_values(files["expected"])
+        images = np.load(files["input"])
+        found = self.activations(model, images, recorded)
+        ordered = sorted(recorded, key=_order)
+        # In float64 nothing hides in rounding.
+        tolerance = {"float32": self.tolerance, "float64": 1e-6}
+        result = errors(found, recorded, ordered)
+        yield name, Result(result, tolerance[keras.config.floatx()])
+
+    def activations(self, model, images, quantities):
+        """{quantity: array} in the original's layout."""
+        taps = {quantity: self.tap(model, quantity) for quantity in quantities}
+        outputs = keras.Model(model.inputs, list(taps.values())).predict(
+            images, verbose=0
+        )
+        return {
+            quantity: self.layout(model, quantity, output)
+            for quantity, output in zip(taps, outputs, strict=True)
+        }
+
+
+def recorded_values(path):
+    """{quantity: array}: computed in float64, or that rounded where it was large."""
+    with np.load(path) as arrays:
+        names = {name.rpartition("_")[0] for name in arrays}
+        kept = {name: f"{name}_f64" for name in sorted(names)}
+        return {
+            name: arrays[full if full in arrays else f"{name}_ref32"]
+            for name, full in kept.items()
+        }
+
+
+def _order(quantity):
+    """In the order of computation, so that the first wrong one names the culprit."""
+    ends = {
+        "encoded": 1, "features": 1, "pre_logits_2d": 1, "prelogits": 2,
+        "logits_cls": 3, "logits_dist": 3, "logits": 4,
+    }  # fmt: skip
+    starts = {"stem": 0, "root": 0, "resnet": 1, "patch": 2, "embed": 2, "after": 3}
+    early = [n for start, n in starts.items() if start in quantity]
+    inside = re.search(r"block|hidden|layer|stage", quantity) and not early
+    place = 0 if inside else early[0] - len(starts) if early else -1
+    numbers = [int(digits) for digits in re.findall(r"\d+", quantity)]
+    return ends.get(quantity, place), numbers, quantity
+
+
+def pair(size):
+    """(height, width) of a side or both."""
+    return (size, size) if isinstance(size, int) else tuple(size)

@@ -1,0 +1,68 @@
+"""Parameters and multiply-adds of a variant, counted on the model itself."""
+
+import math
+from unittest import mock
+
+import keras
+
+import kerasvit
+
+
+def built(name, **changes):
+    """The variant with zeros for weights, which take no time to make."""
+    original = keras.layers.Layer.add_weight
+
+    def add_weight(self, *args, **kwargs):
+        return original(self, *args, **{**kwargs, "initializer": "zeros"})
+
+    with mock.patch.object(keras.layers.Layer, "add_weight", add_weight):
+        return getattr(kerasvit, name)(**changes)
+
+
+def parameters(model):
+    """How many are trainable."""
+    return sum(math.prod(w.shape) for w in model.trainable_weights)
+
+
+def count(name, measure=parameters, **changes):
+    """What `measure` says of the variant, built from blocks that are all alike."""
+    depth = getattr(kerasvit, name).numbers.get("depth")
+    if depth is None:
+        return measure(built(name, **changes))
+    # One block and another tell the size of all: none of the large is allocated.
+    one, two = (measure(built(name, depth=d, **changes)) for d in (1, 2))
+    return one + (depth - 1) * (two - one)
+
+
+def multiply_adds(model):
+    """Of one image through the model: matrix products and convolutions, by JAX."""
+    import jax
+
+    state = [
+        [v.value for v in variables]
+        for variables in (model.trainable_variables, model.non_trainable_variables)
+    ]
+
+    def forward(images):
+        return model.stateless_call(*state, images, training=False)[0]
+
+    image = jax.ShapeDtypeStruct((1, *model.input_shape[1:]), "float32")
+    return _products(jax.make_jaxpr(forward)(image).jaxpr)
+
+
+def _products(jaxpr):
+    total = 0
+    for equation in jaxpr.eqns:
+        shapes = [v.aval.shape for v in equation.invars]
+        made = math.prod(equation.outvars[0].aval.shape)
+        if equation.primitive.name == "dot_general":
+            (contracted, _), _ = equation.params["dimension_numbers"]
+            total += made * math.prod(shapes[0][axis] for axis in contracted)
+        elif equation.primitive.name == "conv_general_dilated":
+            out = equation.params["dimension_numbers"].rhs_spec[0]
+            total += made * math.prod(shapes[1]) // shapes[1][out]
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                total += _products(inner)
+    return total
