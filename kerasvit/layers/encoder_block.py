@@ -2,6 +2,7 @@
 
 import keras
 
+from .parts import unbuilt
 from .stochastic_depth import StochasticDepth
 
 
@@ -63,8 +64,8 @@ class EncoderBlock(keras.layers.Layer):
     def get_config(self):
         """The constructor's arguments; the two layers as their own configurations."""
         config = {
-            "attention": _unbuilt(self.attention),
-            "mlp": _unbuilt(self.mlp),
+            "attention": unbuilt(self.attention),
+            "mlp": unbuilt(self.mlp),
             "epsilon": self.epsilon,
             "stochastic_depth": self.stochastic_depth,
         }
@@ -78,11 +79,3 @@ class EncoderBlock(keras.layers.Layer):
             for name in ("attention", "mlp")
         }
         return cls(**{**config, **layers})
-
-
-def _unbuilt(layer):
-    # Without the shape it was built for: a part that comes back built has variables
-    # whose paths lack the block's name.
-    config = keras.saving.serialize_keras_object(layer)
-    config.pop("build_config", None)
-    return config

@@ -1,0 +1,20 @@
+"""Layers that are given to a layer, in its configuration."""
+
+import keras
+
+
+def unbuilt(layer):
+    """A part's configuration without the shape it was built for; None for None.
+
+    A part that comes back built has variables whose paths lack the whole's name.
+    """
+    if layer is None:
+        return None
+    config = keras.saving.serialize_keras_object(layer)
+    config.pop("build_config", None)
+    return config
+
+
+def rebuilt(config):
+    """The part again, or None for None."""
+    return config and keras.saving.deserialize_keras_object(config)

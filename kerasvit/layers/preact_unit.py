@@ -1,0 +1,93 @@
+"""The residual unit of a pre-activation ResNet."""
+
+import keras
+from keras import ops
+
+from .parts import rebuilt, unbuilt
+from .stochastic_depth import StochasticDepth
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class PreactUnit(keras.layers.Layer):
+    """Normalisation, ReLU and convolution, two or three times, beside a shortcut.
+
+    The shortcut is the input as it came; where the unit changes size or channels, a
+    projection of the input **after** the first normalisation and ReLU.
+
+    Shape: (batch, H, W, C) → (batch, H', W', C'), by the convolutions.
+
+    Args:
+        norms: Normalisation layers, named "norm_0", "norm_1", …; the variables' paths
+            are the checkpoint format.
+        convs: As many convolutions, named "conv_0", "conv_1", …
+        projection: Convolution of the shortcut, named "projection"; None leaves the
+            shortcut as it is.
+        stochastic_depth: Probability of dropping the branch in training, in [0, 1).
+
+    Reference: He et al. 2016, arXiv 1603.05027, figure 4e; `PreActBottleneck` in
+    google-research/big_transfer bit_pytorch/models.py.
+    """
+
+    def __init__(
+        self,
+        norms: list[keras.layers.Layer],
+        convs: list[keras.layers.Layer],
+        *,
+        projection: keras.layers.Layer | None = None,
+        stochastic_depth: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.norms = norms
+        self.convs = convs
+        self.projection = projection
+        self.stochastic_depth = stochastic_depth
+
+    def build(self, input_shape):
+        """Builds the parts."""
+        self.drop = StochasticDepth(
+            self.stochastic_depth, name="drop", dtype=self.dtype_policy
+        )
+        if self.projection is not None:
+            self.projection.build(input_shape)
+        shape = input_shape
+        for norm, conv in zip(self.norms, self.convs, strict=True):
+            norm.build(shape)
+            conv.build(shape)
+            shape = conv.compute_output_shape(shape)
+
+    def call(self, x, training=None):
+        shortcut = x
+        for i, (norm, conv) in enumerate(zip(self.norms, self.convs, strict=True)):
+            x = ops.relu(norm(x))
+            if i == 0 and self.projection is not None:
+                shortcut = self.projection(x)
+            x = conv(x)
+        branch = self.drop(x, training=training)
+        return ops.cast(shortcut, branch.dtype) + branch  # parts may compute wider
+
+    def compute_output_shape(self, input_shape):
+        """The last convolution's."""
+        for conv in self.convs:
+            input_shape = conv.compute_output_shape(input_shape)
+        return input_shape
+
+    def get_config(self):
+        """The constructor's arguments; the layers as their own configurations."""
+        config = {
+            "norms": [unbuilt(layer) for layer in self.norms],
+            "convs": [unbuilt(layer) for layer in self.convs],
+            "projection": unbuilt(self.projection),
+            "stochastic_depth": self.stochastic_depth,
+        }
+        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config):
+        """The unit again, its layers first."""
+        layers = {
+            name: [rebuilt(part) for part in config[name]]
+            for name in ("norms", "convs")
+        }
+        projection = rebuilt(config["projection"])
+        return cls(**{**config, **layers, "projection": projection})
