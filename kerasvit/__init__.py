@@ -29,7 +29,10 @@ from .preprocessing import Preprocessing as Preprocessing
 from .pretrained import from_pretrained as from_pretrained
 from .pretrained import resize as resize
 from .pretrained import save_pretrained as save_pretrained
+from .training import ASAM as ASAM
+from .training import GSAM as GSAM
 from .training import SAM as SAM
+from .training import SAMON as SAMON
 from .training import warmup_cosine as warmup_cosine
 
 __version__ = "0.1.0"
