@@ -9,6 +9,18 @@ Everything a user needs is a name in this file.
 """
 
 from .checkpoints import CheckpointError as CheckpointError
+from .models import DeiT3B16 as DeiT3B16
+from .models import DeiT3H14 as DeiT3H14
+from .models import DeiT3L16 as DeiT3L16
+from .models import DeiT3M16 as DeiT3M16
+from .models import DeiT3S16 as DeiT3S16
+from .models import DeiTB16 as DeiTB16
+from .models import DeiTB16Distilled as DeiTB16Distilled
+from .models import DeiTS16 as DeiTS16
+from .models import DeiTS16Distilled as DeiTS16Distilled
+from .models import DeiTTi16 as DeiTTi16
+from .models import DeiTTi16Distilled as DeiTTi16Distilled
+from .models import DistilledVisionTransformer as DistilledVisionTransformer
 from .models import ImageModel as ImageModel
 from .models import Variant as Variant
 from .models import VisionTransformer as VisionTransformer
@@ -23,6 +35,7 @@ from .models import ViTS14 as ViTS14
 from .models import ViTS16 as ViTS16
 from .models import ViTS32 as ViTS32
 from .models import ViTTi16 as ViTTi16
+from .models import distillation_heads as distillation_heads
 from .models import list_models as list_models
 from .prediction import classify as classify
 from .preprocessing import Preprocessing as Preprocessing

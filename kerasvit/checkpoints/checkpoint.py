@@ -4,14 +4,23 @@ import operator
 from pathlib import Path
 
 from .reader import CheckpointError, Reader, read_json
-from .sources import google_vit, timm_vit, transformers, variable_paths
+from .sources import (
+    google_vit,
+    timm_deit,
+    timm_vit,
+    transformers,
+    transformers_deit,
+    variable_paths,
+)
 
 # Who wrote the names: a code base and one of its architectures. The first that knows a
 # file's names reads it.
 SOURCES = (
     timm_vit,
+    timm_deit,
     google_vit,
     transformers,
+    transformers_deit,
     variable_paths,
 )
 ORIGINS = {source.ORIGIN: source for source in SOURCES}

@@ -1,5 +1,18 @@
 """One architecture a file: a builder, its sizes, and one row a variant."""
 
+from .deit import DeiT3B16 as DeiT3B16
+from .deit import DeiT3H14 as DeiT3H14
+from .deit import DeiT3L16 as DeiT3L16
+from .deit import DeiT3M16 as DeiT3M16
+from .deit import DeiT3S16 as DeiT3S16
+from .deit import DeiTB16 as DeiTB16
+from .deit import DeiTB16Distilled as DeiTB16Distilled
+from .deit import DeiTS16 as DeiTS16
+from .deit import DeiTS16Distilled as DeiTS16Distilled
+from .deit import DeiTTi16 as DeiTTi16
+from .deit import DeiTTi16Distilled as DeiTTi16Distilled
+from .deit import DistilledVisionTransformer as DistilledVisionTransformer
+from .deit import distillation_heads as distillation_heads
 from .image_model import ImageModel as ImageModel
 from .variant import Variant as Variant
 from .vit import VisionTransformer as VisionTransformer
@@ -15,7 +28,10 @@ from .vit import ViTS16 as ViTS16
 from .vit import ViTS32 as ViTS32
 from .vit import ViTTi16 as ViTTi16
 
-BUILDERS = {"VisionTransformer": VisionTransformer}  # by the name in a record
+BUILDERS = {  # by the name in a record
+    "VisionTransformer": VisionTransformer,
+    "DistilledVisionTransformer": DistilledVisionTransformer,
+}
 
 
 def list_models(pattern: str = "*") -> list[str]:
