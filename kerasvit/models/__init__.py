@@ -1,5 +1,13 @@
 """One architecture a file: a builder, its sizes, and one row a variant."""
 
+from .hybrid import HybridVisionTransformer as HybridVisionTransformer
+from .hybrid import R26ViTB32 as R26ViTB32
+from .hybrid import R26ViTS32 as R26ViTS32
+from .hybrid import R50ViTB16 as R50ViTB16
+from .hybrid import R50ViTB32 as R50ViTB32
+from .hybrid import R50ViTL16 as R50ViTL16
+from .hybrid import R50ViTL32 as R50ViTL32
+from .hybrid import RViTTi16 as RViTTi16
 from .image_model import ImageModel as ImageModel
 from .variant import Variant as Variant
 from .vit import VisionTransformer as VisionTransformer
@@ -15,7 +23,10 @@ from .vit import ViTS16 as ViTS16
 from .vit import ViTS32 as ViTS32
 from .vit import ViTTi16 as ViTTi16
 
-BUILDERS = {"VisionTransformer": VisionTransformer}  # by the name in a record
+BUILDERS = {  # by the name in a record
+    "VisionTransformer": VisionTransformer,
+    "HybridVisionTransformer": HybridVisionTransformer,
+}
 
 
 def list_models(pattern: str = "*") -> list[str]:

@@ -22,14 +22,7 @@ from kerasvit.layers import (
     SinCosPositionEmbedding,
 )
 
-from .arguments import (
-    integer,
-    mean_and_std,
-    multiple_of,
-    number,
-    one_of,
-    probability,
-)
+from .arguments import integer, mean_and_std, multiple_of, number, one_of, probability
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
@@ -103,7 +96,7 @@ def VisionTransformer(
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs = check_arguments({k: v for k, v in locals().items() if k != "name"})
     s = SimpleNamespace(**kwargs)
     image, x = image_input(s.image_size, s.normalization)
     x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
@@ -119,9 +112,7 @@ def VisionTransformer(
         x = PrefixTokens(name="class_token")(x)  # (B, prefix + N, D)
     if s.positions == "tokens":
         x = PositionEmbedding(grid, prefix=prefix, name="position_embedding")(x)
-    x = keras.layers.Dropout(s.dropout, name="dropout")(x)
-    for i in range(s.depth):
-        x = _block(i, s)(x)
+    x = encoder(x, s)
     x = _pooled(x, prefix, s)  # (B, D)
     if s.representation_size:
         x = keras.layers.Dense(
@@ -132,43 +123,48 @@ def VisionTransformer(
     return ImageModel(image, x, name=name, record=record)
 
 
-def _block(i, s):
-    parts = {
-        "attention": Attention(
-            s.num_heads, use_bias=s.qkv_bias, dropout=s.dropout, name="attention"
-        ),
-        "mlp": MLP(s.mlp_dim, activation=s.activation, dropout=s.dropout, name="mlp"),
-        "epsilon": s.epsilon,
-        "stochastic_depth": s.stochastic_depth * i / max(s.depth - 1, 1),
-        "name": f"encoder_block_{i}",
-    }
-    if s.layer_scale is None:
-        return EncoderBlock(**parts)
-    return LayerScaleBlock(init_value=s.layer_scale, **parts)
+def encoder(x, s):
+    """Dropout, then the blocks, by the builder's arguments `s`: (B, N, D) → same."""
+    x = keras.layers.Dropout(s.dropout, name="dropout")(x)
+    for i in range(s.depth):
+        parts = {
+            "attention": Attention(
+                s.num_heads, use_bias=s.qkv_bias, dropout=s.dropout, name="attention"
+            ),
+            "mlp": MLP(
+                s.mlp_dim, activation=s.activation, dropout=s.dropout, name="mlp"
+            ),
+            "epsilon": s.epsilon,
+            "stochastic_depth": s.stochastic_depth * i / max(s.depth - 1, 1),
+            "name": f"encoder_block_{i}",
+        }
+        if s.layer_scale is None:
+            x = EncoderBlock(**parts)(x)
+        else:
+            x = LayerScaleBlock(init_value=s.layer_scale, **parts)(x)
+    return x
 
 
 def _pooled(x, prefix, s):
     norm = keras.layers.LayerNormalization(epsilon=s.epsilon, name="encoder_norm")
+    behind = s.pool == "average_then_norm"
+    x = x if behind else norm(x)
     if s.pool == "token":
-        return norm(x)[:, 0]
-    if s.pool == "average":
-        return keras.ops.mean(_patches(norm(x), prefix), axis=1)
-    if s.pool == "average_then_norm":
-        return norm(keras.ops.mean(_patches(x, prefix), axis=1))
-    return AttentionPooling(
-        s.num_heads,
-        mlp_dim=s.mlp_dim,
-        activation=s.activation,
-        epsilon=s.epsilon,
-        name="pool",
-    )(_patches(norm(x), prefix))
+        return x[:, 0]
+    x = x[:, prefix:] if prefix else x
+    if s.pool == "attention":
+        return AttentionPooling(
+            s.num_heads,
+            mlp_dim=s.mlp_dim,
+            activation=s.activation,
+            epsilon=s.epsilon,
+            name="pool",
+        )(x)
+    x = keras.ops.mean(x, axis=1)
+    return norm(x) if behind else x
 
 
-def _patches(tokens, prefix):
-    return tokens[:, prefix:] if prefix else tokens
-
-
-def _checked(kwargs):
+def check_arguments(kwargs):
     """The builder's arguments, as plain JSON gives them back."""
     checked = dict(kwargs)
     for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):

@@ -17,8 +17,12 @@ BUILDERS = ("VisionTransformer",)
 
 
 def recognises(names) -> bool:
-    """Whether the names are timm's."""
-    return "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
+    """Whether the names are timm's, without DeiT's second token and hybrids' ResNet."""
+    transformer = (
+        "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
+    )
+    others = any(name.startswith("patch_embed.backbone.") for name in names)
+    return transformer and "dist_token" not in names and not others
 
 
 def sizes(shapes, config):
@@ -96,16 +100,38 @@ def cells(shapes, kwargs):
 
 def key_map(kwargs, shapes=None) -> KeyMap:
     """The map for a model built with `kwargs`."""
-    block, ours = "blocks.{i}.", "encoder_block_{i}/"
-    qkv = ("query", "key", "value")
     # The same LayerNormalization behind the pooling has another name.
     behind = kwargs["pool"] == "average_then_norm"
     if shapes:
         behind = "norm.weight" not in shapes
-    norm = "fc_norm" if behind else "norm"
     return KeyMap(
-        ("cls_token", "class_token/tokens"),
+        *transformer("fc_norm" if behind else "norm"),
         ("reg_token", "register_tokens/tokens"),
+        ("attn_pool.latent", "pool/probe"),
+        *torch_dense("attn_pool.q", "pool/attention/query"),
+        (
+            "attn_pool.kv.weight",
+            ("pool/attention/key/kernel", "pool/attention/value/kernel"),
+            stacked(2),
+        ),
+        (
+            "attn_pool.kv.bias",
+            ("pool/attention/key/bias", "pool/attention/value/bias"),
+            stacked(2),
+        ),
+        *torch_dense("attn_pool.proj", "pool/attention/output"),
+        *torch_norm("attn_pool.norm", "pool/mlp_norm"),
+        *torch_dense("attn_pool.mlp.fc1", "pool/mlp/dense_0"),
+        *torch_dense("attn_pool.mlp.fc2", "pool/mlp/dense_1"),
+    )
+
+
+def transformer(norm="norm"):
+    """Rules of patches, class token, blocks, the last normalisation and the head."""
+    block, ours = "blocks.{i}.", "encoder_block_{i}/"
+    qkv = ("query", "key", "value")
+    return (
+        ("cls_token", "class_token/tokens"),
         ("pos_embed", "position_embedding/table"),
         ("patch_embed.proj.weight", "embedding/kernel", CONVOLUTION),
         ("patch_embed.proj.bias", "embedding/bias"),
@@ -127,22 +153,6 @@ def key_map(kwargs, shapes=None) -> KeyMap:
         *torch_dense(block + "mlp.fc2", ours + "mlp/dense_1"),
         (block + "ls2.gamma", ours + "mlp_scale"),
         *torch_norm(norm, "encoder_norm"),
-        ("attn_pool.latent", "pool/probe"),
-        *torch_dense("attn_pool.q", "pool/attention/query"),
-        (
-            "attn_pool.kv.weight",
-            ("pool/attention/key/kernel", "pool/attention/value/kernel"),
-            stacked(2),
-        ),
-        (
-            "attn_pool.kv.bias",
-            ("pool/attention/key/bias", "pool/attention/value/bias"),
-            stacked(2),
-        ),
-        *torch_dense("attn_pool.proj", "pool/attention/output"),
-        *torch_norm("attn_pool.norm", "pool/mlp_norm"),
-        *torch_dense("attn_pool.mlp.fc1", "pool/mlp/dense_0"),
-        *torch_dense("attn_pool.mlp.fc2", "pool/mlp/dense_1"),
         *torch_dense("head", "head"),
     )
 
@@ -154,13 +164,11 @@ def config(record):
     compute the GELU that `act_layer` names.
     """
     kwargs = record["kwargs"]
-    ratio = kwargs["mlp_dim"] / kwargs["width"]
+    said = transformer_config(kwargs)
     if (
-        record["builder"] != "VisionTransformer"
-        or kwargs["epsilon"] != 1e-6
+        said is None
         or kwargs["representation_size"]
         or kwargs["positions"] == "sincos2d"
-        or int(kwargs["width"] * ratio) != kwargs["mlp_dim"]
     ):
         return None
     pool = kwargs["pool"]
@@ -168,9 +176,27 @@ def config(record):
     return {
         # Any of timm's plain ViTs: `model_args` gives all its numbers.
         "architecture": "vit_base_patch16_224",
+        **said,
+        "global_pool": global_pool,
+        "model_args": {
+            **said["model_args"],
+            "global_pool": global_pool,
+            "fc_norm": pool == "average_then_norm",
+            "class_token": kwargs["class_token"],
+            "reg_tokens": kwargs["register_tokens"],
+            "no_embed_class": kwargs["positions"] == "patches",
+        },
+    }
+
+
+def transformer_config(kwargs):
+    """What the configurations of all of timm's ViTs say, or None where none has it."""
+    ratio = kwargs["mlp_dim"] / kwargs["width"]
+    if kwargs["epsilon"] != 1e-6 or int(kwargs["width"] * ratio) != kwargs["mlp_dim"]:
+        return None
+    return {
         "num_classes": kwargs["num_classes"],
         "num_features": kwargs["width"],
-        "global_pool": global_pool,
         "model_args": {
             "img_size": list(kwargs["image_size"]),
             "patch_size": kwargs["patch_size"],
@@ -178,11 +204,6 @@ def config(record):
             "depth": kwargs["depth"],
             "num_heads": kwargs["num_heads"],
             "mlp_ratio": ratio,
-            "global_pool": global_pool,
-            "fc_norm": pool == "average_then_norm",
-            "class_token": kwargs["class_token"],
-            "reg_tokens": kwargs["register_tokens"],
-            "no_embed_class": kwargs["positions"] == "patches",
             "qkv_bias": kwargs["qkv_bias"],
             "init_values": kwargs["layer_scale"],
             "act_layer": kwargs["activation"],
