@@ -21,7 +21,15 @@ from .models import DeiTS16Distilled as DeiTS16Distilled
 from .models import DeiTTi16 as DeiTTi16
 from .models import DeiTTi16Distilled as DeiTTi16Distilled
 from .models import DistilledVisionTransformer as DistilledVisionTransformer
+from .models import HybridVisionTransformer as HybridVisionTransformer
 from .models import ImageModel as ImageModel
+from .models import R26ViTB32 as R26ViTB32
+from .models import R26ViTS32 as R26ViTS32
+from .models import R50ViTB16 as R50ViTB16
+from .models import R50ViTB32 as R50ViTB32
+from .models import R50ViTL16 as R50ViTL16
+from .models import R50ViTL32 as R50ViTL32
+from .models import RViTTi16 as RViTTi16
 from .models import Variant as Variant
 from .models import VisionTransformer as VisionTransformer
 from .models import ViTB8 as ViTB8

@@ -5,8 +5,10 @@ from pathlib import Path
 
 from .reader import CheckpointError, Reader, read_json
 from .sources import (
+    google_hybrid,
     google_vit,
     timm_deit,
+    timm_hybrid,
     timm_vit,
     transformers,
     transformers_deit,
@@ -18,7 +20,9 @@ from .sources import (
 SOURCES = (
     timm_vit,
     timm_deit,
+    timm_hybrid,
     google_vit,
+    google_hybrid,
     transformers,
     transformers_deit,
     variable_paths,

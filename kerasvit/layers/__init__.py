@@ -4,10 +4,12 @@ from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling
 from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
+from .group_normalization import GroupNormalization as GroupNormalization
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
 from .mlp import MLP as MLP
 from .patch_embedding import PatchEmbedding as PatchEmbedding
 from .position_embedding import PositionEmbedding as PositionEmbedding
+from .postact_unit import PostactUnit as PostactUnit
 from .preact_unit import PreactUnit as PreactUnit
 from .prefix_tokens import PrefixTokens as PrefixTokens
 from .sincos_position_embedding import (

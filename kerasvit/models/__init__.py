@@ -13,6 +13,14 @@ from .deit import DeiTTi16 as DeiTTi16
 from .deit import DeiTTi16Distilled as DeiTTi16Distilled
 from .deit import DistilledVisionTransformer as DistilledVisionTransformer
 from .deit import distillation_heads as distillation_heads
+from .hybrid import HybridVisionTransformer as HybridVisionTransformer
+from .hybrid import R26ViTB32 as R26ViTB32
+from .hybrid import R26ViTS32 as R26ViTS32
+from .hybrid import R50ViTB16 as R50ViTB16
+from .hybrid import R50ViTB32 as R50ViTB32
+from .hybrid import R50ViTL16 as R50ViTL16
+from .hybrid import R50ViTL32 as R50ViTL32
+from .hybrid import RViTTi16 as RViTTi16
 from .image_model import ImageModel as ImageModel
 from .variant import Variant as Variant
 from .vit import VisionTransformer as VisionTransformer
@@ -31,6 +39,7 @@ from .vit import ViTTi16 as ViTTi16
 BUILDERS = {  # by the name in a record
     "VisionTransformer": VisionTransformer,
     "DistilledVisionTransformer": DistilledVisionTransformer,
+    "HybridVisionTransformer": HybridVisionTransformer,
 }
 
 

@@ -134,7 +134,10 @@ class Loading:
         grids = [layer.grid for layer in model.layers if hasattr(layer, "grid")]
         if not grids:
             return None
-        made, built = self.source_size, model.record["kwargs"]["image_size"]
+        table = self.checkpoint.cells(self.kwargs)
+        stride = table[2] if table else 1
+        sizes = (self.source_size, model.record["kwargs"]["image_size"])
+        made, built = (_grid(size, stride) for size in sizes)
         return tuple(
             cells * then // now
             for cells, then, now in zip(grids[0], made, built, strict=True)
@@ -185,5 +188,5 @@ class Loading:
 
 
 def _grid(image_size, stride):
-    """(height, width) in cells."""
-    return tuple(side // stride for side in sides(image_size))
+    """(height, width) in cells; a ResNet's last may be only in part in the image."""
+    return tuple(-(-side // stride) for side in sides(image_size))

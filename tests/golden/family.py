@@ -20,7 +20,8 @@ class Family:
         builder: Of the models.
         numbers: A case's config → (the builder's numbers, arguments of the call). All
             else is read from the checkpoint.
-        tap: (model, quantity) → the tensor of the model that it is.
+        tap: (model, quantity) → the tensor of the model that it is, or its values
+            where they do not depend on the image.
         layout: (model, quantity, array) → the array as the original has it.
         tolerance: Largest error over the largest recorded value, in float32.
     """
@@ -52,13 +53,12 @@ class Family:
     def activations(self, model, images, quantities):
         """{quantity: array} in the original's layout."""
         taps = {quantity: self.tap(model, quantity) for quantity in quantities}
-        outputs = keras.Model(model.inputs, list(taps.values())).predict(
+        inside = [q for q in taps if keras.backend.is_keras_tensor(taps[q])]
+        outputs = keras.Model(model.inputs, [taps[q] for q in inside]).predict(
             images, verbose=0
         )
-        return {
-            quantity: self.layout(model, quantity, output)
-            for quantity, output in zip(taps, outputs, strict=True)
-        }
+        found = {**taps, **dict(zip(inside, outputs, strict=True))}
+        return {q: self.layout(model, q, array) for q, array in found.items()}
 
 
 def recorded_values(path):

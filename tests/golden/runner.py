@@ -8,6 +8,11 @@ from . import deit, images, position_tables, trajectories, vit
 FAMILIES = {
     **vit.FAMILIES,
     **deit.FAMILIES,
+from . import hybrid, images, position_tables, trajectories, vit
+
+FAMILIES = {
+    **vit.FAMILIES,
+    **hybrid.FAMILIES,
 }
 KINDS = {
     **{kind: family.check for kind, family in FAMILIES.items()},

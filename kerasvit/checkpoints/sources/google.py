@@ -40,6 +40,7 @@ def norm(name, path):
     return (f"{name}/scale", f"{path}/gamma"), (f"{name}/bias", f"{path}/beta")
 
 
-def count(shapes, pattern):
-    """How many names there are with 0, 1, … in the braces of a pattern."""
-    return next(i for i in range(len(shapes) + 1) if pattern.format(i) not in shapes)
+def count(shapes, pattern, start=0):
+    """How many names there are with `start`, the next, … in the braces of a pattern."""
+    numbers = range(start, len(shapes) + start + 1)
+    return next(i for i in numbers if pattern.format(i) not in shapes) - start

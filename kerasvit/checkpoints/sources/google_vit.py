@@ -21,7 +21,12 @@ _TABLE_PATCHES = "pos_embedding"
 
 
 def recognises(names) -> bool:
-    """Whether the names are Google's."""
+    """Whether the names are Google's, of a model without a ResNet."""
+    return "conv_root/kernel" not in names and holds_transformer(names)
+
+
+def holds_transformer(names):
+    """Whether there is Google's embedding and encoder among the names."""
     return "embedding/kernel" in names and any(
         name.startswith("Transformer/encoderblock_") for name in names
     )
@@ -87,13 +92,17 @@ def _block(shapes):
 
 def key_map(kwargs, shapes=None) -> KeyMap:
     """The map for a model built with `kwargs`, in the spelling of `shapes`."""
-    shapes = shapes or {}
+    return KeyMap(*rules(kwargs, shapes or {}))
+
+
+def rules(kwargs, shapes):
+    """Those of the embedding and all behind it."""
     attention, second_norm, mlp = _block(shapes)
     heads, ours = kwargs["num_heads"], "encoder_block_{i}/"
     block = "Transformer/encoderblock_{i}/"
     pool = "MAPHead_0/"
     table = _TABLE_ALL if kwargs["positions"] == "tokens" else _TABLE_PATCHES
-    return KeyMap(
+    return (
         ("cls", "class_token/tokens"),
         (table, "position_embedding/table"),
         *dense("embedding", "embedding"),

@@ -17,11 +17,12 @@ BUILDERS = ("VisionTransformer",)
 
 
 def recognises(names) -> bool:
-    """Whether the names are timm's."""
+    """Whether the names are timm's, without DeiT's second token and hybrids' ResNet."""
     transformer = (
         "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
     )
-    return transformer and "dist_token" not in names
+    others = any(name.startswith("patch_embed.backbone.") for name in names)
+    return transformer and "dist_token" not in names and not others
 
 
 def sizes(shapes, config):

@@ -1,0 +1,129 @@
+"""timm's hybrids of a ResNet with group normalisation and a Vision Transformer.
+
+Names and layouts as timm/models/vision_transformer_hybrid.py and resnetv2.py write
+them; not those of timm's other backbones.
+"""
+
+from ..key_map import CONVOLUTION, KeyMap, torch_norm
+from ..reader import CheckpointError
+from . import timm_vit
+from .google_hybrid import stride
+from .timm import KERNEL as KERNEL
+from .timm import ORIGIN as ORIGIN
+from .timm import count
+from .timm import dropped as dropped
+from .timm import image_size as image_size
+from .timm import label_names as label_names
+from .timm import own_name as own_name
+
+BUILDERS = ("HybridVisionTransformer",)
+
+_BACKBONE = "patch_embed.backbone."
+_SOFT = ("num_classes", "pool", "representation_size", "activation", "epsilon")
+
+# Which of timm's models has a ResNet of these stages: the only numbers that
+# `model_args` cannot give.
+_ARCHITECTURES = {
+    (): "vit_tiny_r_s16_p8_224",
+    (2, 2, 2, 2): "vit_small_r26_s32_224",
+    (3, 4, 9): "vit_base_r50_s16_224",
+    (3, 4, 6, 3): "vit_large_r50_s32_224",
+}
+
+
+def recognises(names) -> bool:
+    """Whether the names are timm's, of a Transformer behind such a ResNet."""
+    roots = (_BACKBONE + "stem.norm.weight", _BACKBONE + "norm.weight")
+    return "blocks.0.norm1.weight" in names and any(root in names for root in roots)
+
+
+def sizes(shapes, config):
+    """What the file says of the architecture's numbers."""
+    stages = _BACKBONE + "stages.{}.blocks.0.conv1.weight"
+    units = [
+        count(shapes, f"{_BACKBONE}stages.{i}.blocks.{{}}.conv1.weight")
+        for i in range(count(shapes, stages))
+    ]
+    return {"resnet_depths": units, **timm_vit.sizes(shapes, config)}
+
+
+def builder_changes(shapes, config):
+    """What the weights were made with, from the keys and timm's `config.json`."""
+    changes = timm_vit.builder_changes(shapes, config)
+    built = ("token", True) if changes["pool"] == "token" else ("average", False)
+    if (changes["pool"], changes["class_token"]) != built:
+        raise CheckpointError(
+            f"The file pools by {changes['pool']!r}, class token "
+            f"{changes['class_token']}. Built of hybrids are the class token, and the "
+            "average of the normalised patches without one."
+        )
+    stem = _stem(not sizes(shapes, config)["resnet_depths"])
+    return {
+        **{key: changes[key] for key in _SOFT},
+        "width_factor": shapes[stem + "conv.weight"][0] / 64,
+        "group_epsilon": 1e-5,  # layers/norm_act.py, GroupNormAct
+        "kernel_epsilon": 1e-8,  # StdConv2dSame, as _resnetv2 has it
+        "add_to_deviation": False,
+    }
+
+
+def cells(shapes, kwargs):
+    """(name of the position table, cells it covers, pixels a cell)."""
+    rows = shapes["pos_embed"][1] - (kwargs["pool"] == "token")
+    return "pos_embed", rows, kwargs["patch_size"] * stride(kwargs)
+
+
+def key_map(kwargs, shapes=None) -> KeyMap:
+    """The map for a model built with `kwargs`."""
+    stem = _stem(not kwargs["resnet_depths"])
+    unit, ours = _BACKBONE + "stages.{i}.blocks.{j}.", "stage_{i}_unit_{j}/"
+    resnet = [
+        (stem + "conv.weight", "root_conv/kernel", CONVOLUTION),
+        *torch_norm(stem + "norm", "root_norm"),
+        (unit + "downsample.conv.weight", ours + "projection/kernel", CONVOLUTION),
+        *torch_norm(unit + "downsample.norm", ours + "projection_norm"),
+    ]
+    for k in range(3):
+        conv = f"{unit}conv{k + 1}.weight"
+        resnet.append((conv, f"{ours}conv_{k}/kernel", CONVOLUTION))
+        resnet += torch_norm(f"{unit}norm{k + 1}", f"{ours}norm_{k}")
+    return KeyMap(*resnet, *timm_vit.transformer("norm"))
+
+
+def _stem(alone):
+    return _BACKBONE if alone else _BACKBONE + "stem."
+
+
+def config(record):
+    """timm's `config.json` for one of our models, or None where timm has no such model.
+
+    timm's ResNets have the width of the paper's, four choices of stages, and epsilons
+    1e-5 and 1e-8, the latter added to the variance.
+    """
+    kwargs = record["kwargs"]
+    said = timm_vit.transformer_config(
+        {**kwargs, "qkv_bias": True, "layer_scale": None}
+    )
+    name = _ARCHITECTURES.get(tuple(kwargs["resnet_depths"]))
+    numerics = (
+        kwargs["group_epsilon"],
+        kwargs["kernel_epsilon"],
+        kwargs["add_to_deviation"],
+        kwargs["width_factor"],
+    )
+    if (
+        said is None
+        or name is None
+        or numerics != (1e-5, 1e-8, False, 1)
+        or kwargs["representation_size"]
+    ):
+        return None
+    token = kwargs["pool"] == "token"
+    pool = "token" if token else "avg"
+    pooling = {"global_pool": pool, "class_token": token, "fc_norm": False}
+    return {
+        "architecture": name,
+        **said,
+        "global_pool": pool,
+        "model_args": {**said["model_args"], **pooling},
+    }

@@ -1,0 +1,93 @@
+"""The residual unit of the first ResNet, activated after the sum."""
+
+import keras
+from keras import ops
+
+from .parts import rebuilt, unbuilt
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class PostactUnit(keras.layers.Layer):
+    """Convolution and normalisation, two or three times, beside a shortcut.
+
+    A ReLU follows each normalisation, the last only after the shortcut is added. The
+    shortcut is the input; where the unit changes size or channels, a projection of it
+    with a normalisation of its own.
+
+    Shape: (batch, H, W, C) → (batch, H', W', C'), by the convolutions.
+
+    Args:
+        convs: Convolutions, named "conv_0", "conv_1", …; the variables' paths are the
+            checkpoint format.
+        norms: As many normalisation layers, named "norm_0", "norm_1", …
+        projection: Convolution of the shortcut, named "projection"; None leaves the
+            shortcut as it is.
+        projection_norm: Its normalisation, named "projection_norm".
+
+    Reference: He et al. 2016, arXiv 1512.03385, figure 5; `ResidualUnit` in
+    google-research/vision_transformer vit_jax/models_resnet.py.
+    """
+
+    def __init__(
+        self,
+        convs: list[keras.layers.Layer],
+        norms: list[keras.layers.Layer],
+        *,
+        projection: keras.layers.Layer | None = None,
+        projection_norm: keras.layers.Layer | None = None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.convs = convs
+        self.norms = norms
+        self.projection = projection
+        self.projection_norm = projection_norm
+
+    def build(self, input_shape):
+        """Builds the parts."""
+        shape = input_shape
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            conv.build(shape)
+            shape = conv.compute_output_shape(shape)
+            norm.build(shape)
+        if self.projection is not None:
+            self.projection.build(input_shape)
+            self.projection_norm.build(shape)
+
+    def call(self, x):
+        shortcut = x
+        if self.projection is not None:
+            shortcut = self.projection_norm(self.projection(x))
+        for conv, norm in zip(self.convs, self.norms, strict=True):
+            if conv is not self.convs[0]:
+                x = ops.relu(x)
+            x = norm(conv(x))
+        dtype = self.compute_dtype  # parts may compute wider
+        return ops.relu(ops.cast(shortcut, dtype) + ops.cast(x, dtype))
+
+    def compute_output_shape(self, input_shape):
+        """The last convolution's."""
+        for conv in self.convs:
+            input_shape = conv.compute_output_shape(input_shape)
+        return input_shape
+
+    def get_config(self):
+        """The constructor's arguments; the layers as their own configurations."""
+        config = {
+            "convs": [unbuilt(layer) for layer in self.convs],
+            "norms": [unbuilt(layer) for layer in self.norms],
+            "projection": unbuilt(self.projection),
+            "projection_norm": unbuilt(self.projection_norm),
+        }
+        return {**super().get_config(), **config}
+
+    @classmethod
+    def from_config(cls, config):
+        """The unit again, its layers first."""
+        layers = {
+            name: [rebuilt(part) for part in config[name]]
+            for name in ("convs", "norms")
+        }
+        for name in ("projection", "projection_norm"):
+            layers[name] = rebuilt(config[name])
+        return cls(**{**config, **layers})

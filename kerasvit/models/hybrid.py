@@ -1,0 +1,277 @@
+"""Hybrids: a Vision Transformer on the map of a ResNet.
+
+Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", arXiv 2010.11929, section 3.1;
+the smaller ones from Steiner et al. 2022, arXiv 2106.10270. Numerics follow
+google-research/vision_transformer vit_jax/{models_vit,models_resnet}.py and
+timm/models/vision_transformer_hybrid.py, by the arguments in which they differ.
+"""
+
+from types import SimpleNamespace
+
+import keras
+
+from kerasvit.layers import (
+    GroupNormalization,
+    PatchEmbedding,
+    PositionEmbedding,
+    PostactUnit,
+    PrefixTokens,
+    StandardizedConv,
+)
+
+from .arguments import integers, number, one_of, sides
+from .ends import head, image_input
+from .image_model import ImageModel, new_record
+from .variant import Variant
+from .vit import SIZES, check_arguments, encoder
+
+GROUPS = 32  # of channels, in every normalisation of the ResNet
+
+# What a Vision Transformer leaves open and these decide.
+FIXED = {
+    "class_token": None,
+    "register_tokens": 0,
+    "positions": "tokens",
+    "qkv_bias": True,
+    "layer_scale": None,
+}
+
+
+def HybridVisionTransformer(
+    *,
+    resnet_depths: list[int],
+    patch_size: int,
+    width: int,
+    depth: int,
+    num_heads: int,
+    mlp_dim: int,
+    width_factor: float = 1,
+    image_size: int | tuple[int, int] = 224,
+    num_classes: int = 1000,
+    pool: str = "token",
+    representation_size: int | None = None,
+    activation: str = "gelu",
+    epsilon: float = 1e-6,
+    group_epsilon: float = 1e-5,
+    kernel_epsilon: float = 1e-8,
+    add_to_deviation: bool = False,
+    dropout: float = 0.0,
+    stochastic_depth: float = 0.0,
+    normalization: dict | None = None,
+    name: str = "hybrid",
+) -> ImageModel:
+    """Builds a hybrid: (batch, H, W, 3) → (batch, num_classes) logits.
+
+    Args:
+        resnet_depths: Units of each stage of the ResNet; none leaves its stem alone.
+            Its stride is 4, twice as much with every stage after the first.
+        patch_size: P, edge of a patch in cells of the ResNet's map.
+        width: D, size of a token.
+        depth: L, number of encoder blocks.
+        num_heads: Attention heads, a divisor of D.
+        mlp_dim: Hidden size of the blocks' MLPs.
+        width_factor: The ResNet's channels over those of a ResNet-50, a multiple of ½.
+        image_size: Height and width in pixels; an int for a square. The map, which has
+            one cell for each stride or part of one, must be whole patches.
+        num_classes: Size of the head; 0 leaves it off: the model returns the features.
+        pool: How tokens become one vector. "token": the class token after the last
+            normalisation. "average": that of the patches, without a class token.
+        representation_size: Size of a dense layer with tanh before the head, the
+            paper's pre-logits; None leaves it out.
+        activation: "gelu", exact, or "gelu_tanh".
+        epsilon: Of every LayerNormalization.
+        group_epsilon: Of the ResNet's normalisations; 1e-5 in timm, 1e-6 in vit_jax.
+        kernel_epsilon: Of the standardised convolutions; 1e-8 in timm, 1e-5 in vit_jax.
+        add_to_deviation: Adds that to a kernel's deviation, as vit_jax, and not to its
+            variance, as timm.
+        dropout: Rate after the position embedding and in every block, in [0, 1).
+        stochastic_depth: Chance of dropping a branch of the last block; it grows
+            linearly from 0 at the first, in [0, 1).
+        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
+            normalisation into the model, which then takes 0…255.
+        name: Of the model.
+
+    Raises:
+        ValueError: An argument is out of range, or the map is not whole patches.
+    """
+    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    s = SimpleNamespace(**{**FIXED, **kwargs})
+    image, x = image_input(s.image_size, s.normalization)
+    x = _resnet(x, s)  # (B, H / stride, W / stride, C), rounded up
+    grid = tuple(side // s.patch_size for side in x.shape[1:3])
+    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
+    prefix = int(s.pool == "token")
+    if prefix:
+        x = PrefixTokens(name="class_token")(x)
+    x = PositionEmbedding(grid, prefix=prefix, name="position_embedding")(x)
+    x = encoder(x, s)
+    x = keras.layers.LayerNormalization(epsilon=s.epsilon, name="encoder_norm")(x)
+    x = x[:, 0] if prefix else keras.ops.mean(x, axis=1)  # (B, D)
+    if s.representation_size:
+        x = keras.layers.Dense(
+            s.representation_size, activation="tanh", name="pre_logits"
+        )(x)
+    x = head(s.num_classes)(x)
+    record = new_record("HybridVisionTransformer", kwargs)
+    return ImageModel(image, x, name=name, record=record)
+
+
+def _resnet(x, s):
+    """The image to the map of the last stage."""
+    channels = int(64 * s.width_factor)
+    x = _conv(channels, 7, s, strides=2, name="root_conv")(x)
+    x = _norm(s, name="root_norm")(x)
+    x = keras.layers.ReLU(name="root_relu")(x)
+    x = keras.layers.MaxPooling2D(3, 2, padding="same", name="root_pool")(x)
+    for i, units in enumerate(s.resnet_depths):
+        for j in range(units):
+            strides = 2 if i and not j else 1
+            name = f"stage_{i}_unit_{j}"
+            x = _unit(channels * 2**i, strides, s, project=not j, name=name)(x)
+    return x
+
+
+def _unit(channels, strides, s, *, project, name):
+    wide = 4 * channels
+    shortcut = {}
+    if project:
+        shortcut = {
+            "projection": _conv(wide, 1, s, strides=strides, name="projection"),
+            "projection_norm": _norm(s, name="projection_norm"),
+        }
+    convs = [
+        _conv(channels, 1, s, name="conv_0"),
+        _conv(channels, 3, s, strides=strides, name="conv_1"),
+        _conv(wide, 1, s, name="conv_2"),
+    ]
+    # The last starts at zero, and each unit as its shortcut, as in vit_jax.
+    start = ("ones", "ones", "zeros")
+    norms = [_norm(s, start[i], name=f"norm_{i}") for i in range(3)]
+    return PostactUnit(convs, norms, **shortcut, name=name)
+
+
+def _conv(filters, size, s, *, strides=1, name):
+    return StandardizedConv(
+        filters,
+        size,
+        strides=strides,
+        padding="same",
+        epsilon=s.kernel_epsilon,
+        add_to_deviation=s.add_to_deviation,
+        name=name,
+    )
+
+
+def _norm(s, start="ones", *, name):
+    return GroupNormalization(
+        GROUPS, epsilon=s.group_epsilon, gamma_initializer=start, name=name
+    )
+
+
+def _checked(kwargs):
+    """The builder's arguments, as plain JSON gives them back."""
+    one_of("pool", kwargs["pool"], ("token", "average"))
+    one_of("add_to_deviation", kwargs["add_to_deviation"], (True, False))
+    # The Transformer's image is the ResNet's map, of which one patch is the least.
+    shared = {**kwargs, **FIXED, "image_size": kwargs["patch_size"]}
+    shared = check_arguments(shared)
+    checked = {key: shared[key] for key in kwargs}
+    checked["add_to_deviation"] = bool(kwargs["add_to_deviation"])
+    depths = kwargs["resnet_depths"]
+    stem = isinstance(depths, (list, tuple)) and not depths
+    checked["resnet_depths"] = (
+        [] if stem else integers("resnet_depths", depths, None, 1)
+    )
+    for key in ("group_epsilon", "kernel_epsilon"):
+        checked[key] = number(key, kwargs[key], "from 0 to 1", 0, 1)
+    factor = number("width_factor", kwargs["width_factor"], "at least 0.5", 0.5)
+    if 64 * factor % GROUPS:
+        raise ValueError(
+            "`width_factor` must be a multiple of 0.5: the channels are normalised in "
+            f"{GROUPS} groups. Received: {factor!r}."
+        )
+    checked["width_factor"] = factor
+    checked["image_size"] = _fitting(kwargs["image_size"], checked)
+    return checked
+
+
+def _fitting(image_size, checked):
+    """[height, width] of an image whose map, its edge filled up, is whole patches."""
+    size, patch = sides(image_size), checked["patch_size"]
+    stride = 4 * 2 ** max(len(checked["resnet_depths"]) - 1, 0)
+    if any(-(-side // stride) % patch for side in size):
+        whole = stride * patch
+        near = [max(whole, round(side / whole) * whole) for side in size]
+        raise ValueError(
+            f"`image_size` must be a multiple of {whole}, the ResNet's stride "
+            f"{stride} times the patch size {patch}, or up to {stride - 1} pixels "
+            f"less. Received: {size[0]} × {size[1]}. The nearest that fits is "
+            f"{near[0]} × {near[1]}."
+        )
+    return size
+
+
+# Stages, patch sizes and sizes: vit_jax/configs/models.py; R50+B/32 and R50+L/16 are of
+# the scaling study in the first paper. The patch of R+Ti/16 covers 32 pixels, whatever
+# its name says: with its pooling the stem has a stride of 4.
+R26 = {"resnet_depths": [2, 2, 2, 2], "patch_size": 1}
+R50 = {"resnet_depths": [3, 4, 6, 3], "patch_size": 1}
+R50_LONG = {"resnet_depths": [3, 4, 9], "patch_size": 1}  # the fourth stage's moved up
+
+RViTTi16 = Variant(
+    "RViTTi16",
+    HybridVisionTransformer,
+    parameters=6_337_704,
+    multiply_adds=0.43,
+    resnet_depths=[],
+    patch_size=8,
+    **SIZES["Ti"],
+)
+R26ViTS32 = Variant(
+    "R26ViTS32",
+    HybridVisionTransformer,
+    parameters=36_431_912,
+    multiply_adds=3.46,
+    **R26,
+    **SIZES["S"],
+)
+R26ViTB32 = Variant(
+    "R26ViTB32",
+    HybridVisionTransformer,
+    parameters=101_383_976,
+    multiply_adds=6.71,
+    **R26,
+    **SIZES["B"],
+)
+R50ViTB32 = Variant(
+    "R50ViTB32",
+    HybridVisionTransformer,
+    parameters=110_945_832,
+    multiply_adds=8.46,
+    **R50,
+    **SIZES["B"],
+)
+R50ViTB16 = Variant(
+    "R50ViTB16",
+    HybridVisionTransformer,
+    parameters=98_659_112,
+    multiply_adds=21.54,
+    **R50_LONG,
+    **SIZES["B"],
+)
+R50ViTL32 = Variant(
+    "R50ViTL32",
+    HybridVisionTransformer,
+    parameters=328_994_856,
+    multiply_adds=19.41,
+    **R50,
+    **SIZES["L"],
+)
+R50ViTL16 = Variant(
+    "R50ViTL16",
+    HybridVisionTransformer,
+    parameters=316_483_624,
+    multiply_adds=65.54,
+    **R50_LONG,
+    **SIZES["L"],
+)
