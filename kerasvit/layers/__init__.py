@@ -5,6 +5,7 @@ from .attention_pooling import AttentionPooling as AttentionPooling
 from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
+from .mixer_block import MixerBlock as MixerBlock
 from .mlp import MLP as MLP
 from .patch_embedding import PatchEmbedding as PatchEmbedding
 from .position_embedding import PositionEmbedding as PositionEmbedding

@@ -1,6 +1,16 @@
 """One architecture a file: a builder, its sizes, and one row a variant."""
 
 from .image_model import ImageModel as ImageModel
+from .mixer import MixerB8 as MixerB8
+from .mixer import MixerB16 as MixerB16
+from .mixer import MixerB32 as MixerB32
+from .mixer import MixerH14 as MixerH14
+from .mixer import MixerL16 as MixerL16
+from .mixer import MixerL32 as MixerL32
+from .mixer import MixerS8 as MixerS8
+from .mixer import MixerS16 as MixerS16
+from .mixer import MixerS32 as MixerS32
+from .mixer import MLPMixer as MLPMixer
 from .variant import Variant as Variant
 from .vit import VisionTransformer as VisionTransformer
 from .vit import ViTB8 as ViTB8
@@ -15,7 +25,10 @@ from .vit import ViTS16 as ViTS16
 from .vit import ViTS32 as ViTS32
 from .vit import ViTTi16 as ViTTi16
 
-BUILDERS = {"VisionTransformer": VisionTransformer}  # by the name in a record
+BUILDERS = {  # by the name in a record
+    "MLPMixer": MLPMixer,
+    "VisionTransformer": VisionTransformer,
+}
 
 
 def list_models(pattern: str = "*") -> list[str]:
