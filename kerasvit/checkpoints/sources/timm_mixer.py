@@ -17,6 +17,14 @@ BUILDERS = ("MLPMixer",)
 
 _TOKENS = "blocks.0.mlp_tokens.fc1.weight"
 _CHANNELS = "blocks.0.mlp_channels.fc1.weight"
+_NAMES = {  # (patch size, depth, width), which timm takes from the name alone
+    (32, 8, 512): "mixer_s32_224",
+    (16, 8, 512): "mixer_s16_224",
+    (32, 12, 768): "mixer_b32_224",
+    (16, 12, 768): "mixer_b16_224",
+    (32, 24, 1024): "mixer_l32_224",
+    (16, 24, 1024): "mixer_l16_224",
+}
 
 
 def recognises(names) -> bool:
@@ -82,23 +90,21 @@ def key_map(kwargs, shapes=None) -> KeyMap:
 def config(record):
     """timm's `config.json` for one of our models, or None where timm has no such model.
 
-    timm's Mixer has the exact GELU, no other by name, and LayerNorm 1e-6.
+    timm's Mixer has the exact GELU, no other by name, and LayerNorm 1e-6. A name fixes
+    patch size, depth and width; of the rest, `model_args` gives all numbers.
     """
     kwargs = record["kwargs"]
-    if kwargs["activation"] != "gelu" or kwargs["epsilon"] != 1e-6:
-        return None
     width = kwargs["width"]
+    name = _NAMES.get((kwargs["patch_size"], kwargs["depth"], width))
+    if name is None or kwargs["activation"] != "gelu" or kwargs["epsilon"] != 1e-6:
+        return None
     return {
-        # Any of timm's Mixers: `model_args` gives all its numbers.
-        "architecture": "mixer_b16_224",
+        "architecture": name,
         "num_classes": kwargs["num_classes"],
         "num_features": width,
         "global_pool": "avg",
         "model_args": {
             "img_size": list(kwargs["image_size"]),
-            "patch_size": kwargs["patch_size"],
-            "embed_dim": width,
-            "num_blocks": kwargs["depth"],
             "mlp_ratio": [
                 _ratio(kwargs["tokens_mlp_dim"], width),
                 _ratio(kwargs["channels_mlp_dim"], width),
