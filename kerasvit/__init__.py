@@ -30,6 +30,16 @@ from .models import R50ViTB32 as R50ViTB32
 from .models import R50ViTL16 as R50ViTL16
 from .models import R50ViTL32 as R50ViTL32
 from .models import RViTTi16 as RViTTi16
+from .models import MixerB8 as MixerB8
+from .models import MixerB16 as MixerB16
+from .models import MixerB32 as MixerB32
+from .models import MixerH14 as MixerH14
+from .models import MixerL16 as MixerL16
+from .models import MixerL32 as MixerL32
+from .models import MixerS8 as MixerS8
+from .models import MixerS16 as MixerS16
+from .models import MixerS32 as MixerS32
+from .models import MLPMixer as MLPMixer
 from .models import Variant as Variant
 from .models import VisionTransformer as VisionTransformer
 from .models import ViTB8 as ViTB8

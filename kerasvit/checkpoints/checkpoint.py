@@ -6,9 +6,11 @@ from pathlib import Path
 from .reader import CheckpointError, Reader, read_json
 from .sources import (
     google_hybrid,
+    google_mixer,
     google_vit,
     timm_deit,
     timm_hybrid,
+    timm_mixer,
     timm_vit,
     transformers,
     transformers_deit,
@@ -21,8 +23,10 @@ SOURCES = (
     timm_vit,
     timm_deit,
     timm_hybrid,
+    timm_mixer,
     google_vit,
     google_hybrid,
+    google_mixer,
     transformers,
     transformers_deit,
     variable_paths,

@@ -6,6 +6,7 @@ from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .group_normalization import GroupNormalization as GroupNormalization
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
+from .mixer_block import MixerBlock as MixerBlock
 from .mlp import MLP as MLP
 from .patch_embedding import PatchEmbedding as PatchEmbedding
 from .position_embedding import PositionEmbedding as PositionEmbedding

@@ -104,6 +104,27 @@ def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
     return KERNELS[kernel](source, target)
 
 
+def spreading_matrix(source: int, target: int, kernel: str) -> np.ndarray:
+    """The (target, source) matrix that shares out weights of a sum over cells.
+
+    Each column sums to one: where cells are divided, their parts share the weight, as
+    smooth as the kernel; where cells are merged, their weights add up. A weighted sum
+    over the cells so answers a constant as before, and a smooth signal nearly so. Equal
+    sizes give the identity.
+
+    Args: those of `resampling_matrix`, to whose values a factor of `source / target`
+        leads, but at the edges and where cells are merged.
+
+    Returns:
+        Float64 array.
+    """
+    if target < source:
+        # Of the way back, which has no need to skip cells, whatever the kernel.
+        return resampling_matrix(target, source, kernel).T
+    matrix = resampling_matrix(source, target, kernel)
+    return matrix / matrix.sum(axis=0)
+
+
 def _cells(number, name):
     try:
         cells = operator.index(number)
@@ -131,15 +152,28 @@ def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.nd
         ValueError: The grid has no two sides or holds no floats, a size is not
             positive, or the kernel is unknown.
     """
+    return _each_side(grid, size, kernel, resampling_matrix)
+
+
+def spread_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndarray:
+    """Shares a grid of weights of a sum out to the cells of another, side by side.
+
+    As `resample_grid`, with `spreading_matrix` in place of `resampling_matrix`: the sum
+    over all cells stays.
+    """
+    return _each_side(grid, size, kernel, spreading_matrix)
+
+
+def _each_side(grid, size, kernel, matrix):
     if grid.ndim < 2 or grid.dtype.kind in "biu":
         raise ValueError(
             "`grid` must be an array of floats of shape (height, width, ...). "
             f"Received: shape {grid.shape}, dtype {grid.dtype}."
         )
     height, width = size
-    out = _contract(grid, resampling_matrix(grid.shape[0], height, kernel))
+    out = _contract(grid, matrix(grid.shape[0], height, kernel))
     out = out.swapaxes(0, 1)
-    out = _contract(out, resampling_matrix(grid.shape[1], width, kernel))
+    out = _contract(out, matrix(grid.shape[1], width, kernel))
     return np.ascontiguousarray(out.swapaxes(0, 1)).astype(grid.dtype)
 
 

@@ -22,6 +22,16 @@ from .hybrid import R50ViTL16 as R50ViTL16
 from .hybrid import R50ViTL32 as R50ViTL32
 from .hybrid import RViTTi16 as RViTTi16
 from .image_model import ImageModel as ImageModel
+from .mixer import MixerB8 as MixerB8
+from .mixer import MixerB16 as MixerB16
+from .mixer import MixerB32 as MixerB32
+from .mixer import MixerH14 as MixerH14
+from .mixer import MixerL16 as MixerL16
+from .mixer import MixerL32 as MixerL32
+from .mixer import MixerS8 as MixerS8
+from .mixer import MixerS16 as MixerS16
+from .mixer import MixerS32 as MixerS32
+from .mixer import MLPMixer as MLPMixer
 from .variant import Variant as Variant
 from .vit import VisionTransformer as VisionTransformer
 from .vit import ViTB8 as ViTB8
@@ -40,6 +50,8 @@ BUILDERS = {  # by the name in a record
     "VisionTransformer": VisionTransformer,
     "DistilledVisionTransformer": DistilledVisionTransformer,
     "HybridVisionTransformer": HybridVisionTransformer,
+    "MLPMixer": MLPMixer,
+    "VisionTransformer": VisionTransformer,
 }
 
 

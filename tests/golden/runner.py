@@ -13,6 +13,11 @@ from . import hybrid, images, position_tables, trajectories, vit
 FAMILIES = {
     **vit.FAMILIES,
     **hybrid.FAMILIES,
+from . import images, mixer, position_tables, trajectories, vit
+
+FAMILIES = {
+    **vit.FAMILIES,
+    **mixer.FAMILIES,
 }
 KINDS = {
     **{kind: family.check for kind, family in FAMILIES.items()},
