@@ -10,6 +10,11 @@ Everything a user needs is a name in this file.
 
 from .checkpoints import CheckpointError as CheckpointError
 from .models import ImageModel as ImageModel
+from .models import SwinB as SwinB
+from .models import SwinL as SwinL
+from .models import SwinS as SwinS
+from .models import SwinT as SwinT
+from .models import SwinTransformer as SwinTransformer
 from .models import Variant as Variant
 from .models import VisionTransformer as VisionTransformer
 from .models import ViTB8 as ViTB8

@@ -4,12 +4,13 @@ import operator
 from pathlib import Path
 
 from .reader import CheckpointError, Reader, read_json
-from .sources import google_vit, timm_vit, transformers, variable_paths
+from .sources import google_vit, timm_swin, timm_vit, transformers, variable_paths
 
 # Who wrote the names: a code base and one of its architectures. The first that knows a
 # file's names reads it.
 SOURCES = (
     timm_vit,
+    timm_swin,
     google_vit,
     transformers,
     variable_paths,
@@ -17,9 +18,11 @@ SOURCES = (
 ORIGINS = {source.ORIGIN: source for source in SOURCES}
 
 
-def resampling_kernel(origin):
-    """How a code base, or None for our own, resamples position tables."""
-    return ORIGINS[origin or variable_paths.ORIGIN].KERNEL
+def resampling_kernel(origin, builder):
+    """How a code base, or None for our own, resamples tables of a builder's models."""
+    fitting = [source for source in SOURCES if builder in source.BUILDERS]
+    named = [source for source in fitting if source.ORIGIN == origin]
+    return (named or fitting or [variable_paths])[0].KERNEL
 
 
 def format_of(record):
@@ -121,7 +124,7 @@ class Checkpoint:
     @property
     def kernel(self):
         """The resampling kernel of the code base the weights come from."""
-        return resampling_kernel(self.made_by)
+        return resampling_kernel(self.made_by, self.builders[0])
 
     @property
     def builders(self):

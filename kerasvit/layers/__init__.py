@@ -7,6 +7,7 @@ from .encoder_block import EncoderBlock as EncoderBlock
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
 from .mlp import MLP as MLP
 from .patch_embedding import PatchEmbedding as PatchEmbedding
+from .patch_merging import PatchMerging as PatchMerging
 from .position_embedding import PositionEmbedding as PositionEmbedding
 from .preact_unit import PreactUnit as PreactUnit
 from .prefix_tokens import PrefixTokens as PrefixTokens
@@ -15,3 +16,5 @@ from .sincos_position_embedding import (
 )
 from .standardized_conv import StandardizedConv as StandardizedConv
 from .stochastic_depth import StochasticDepth as StochasticDepth
+from .swin_block import SwinBlock as SwinBlock
+from .window_attention import WindowAttention as WindowAttention

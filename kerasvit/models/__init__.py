@@ -1,6 +1,11 @@
 """One architecture a file: a builder, its sizes, and one row a variant."""
 
 from .image_model import ImageModel as ImageModel
+from .swin import SwinB as SwinB
+from .swin import SwinL as SwinL
+from .swin import SwinS as SwinS
+from .swin import SwinT as SwinT
+from .swin import SwinTransformer as SwinTransformer
 from .variant import Variant as Variant
 from .vit import VisionTransformer as VisionTransformer
 from .vit import ViTB8 as ViTB8
@@ -15,7 +20,10 @@ from .vit import ViTS16 as ViTS16
 from .vit import ViTS32 as ViTS32
 from .vit import ViTTi16 as ViTTi16
 
-BUILDERS = {"VisionTransformer": VisionTransformer}  # by the name in a record
+BUILDERS = {  # by the name in a record
+    "SwinTransformer": SwinTransformer,
+    "VisionTransformer": VisionTransformer,
+}
 
 
 def list_models(pattern: str = "*") -> list[str]:

@@ -3,9 +3,10 @@
 import json
 from pathlib import Path
 
-from . import images, position_tables, trajectories, vit
+from . import images, position_tables, swin, trajectories, vit
 
 FAMILIES = {
+    **swin.FAMILIES,
     **vit.FAMILIES,
 }
 KINDS = {
