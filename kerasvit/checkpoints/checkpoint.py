@@ -11,6 +11,7 @@ from .sources import (
     timm_deit,
     timm_hybrid,
     timm_mixer,
+    timm_swin,
     timm_vit,
     transformers,
     transformers_deit,
@@ -24,6 +25,7 @@ SOURCES = (
     timm_deit,
     timm_hybrid,
     timm_mixer,
+    timm_swin,
     google_vit,
     google_hybrid,
     google_mixer,
@@ -34,9 +36,11 @@ SOURCES = (
 ORIGINS = {source.ORIGIN: source for source in SOURCES}
 
 
-def resampling_kernel(origin):
-    """How a code base, or None for our own, resamples position tables."""
-    return ORIGINS[origin or variable_paths.ORIGIN].KERNEL
+def resampling_kernel(origin, builder):
+    """How a code base, or None for our own, resamples tables of a builder's models."""
+    fitting = [source for source in SOURCES if builder in source.BUILDERS]
+    named = [source for source in fitting if source.ORIGIN == origin]
+    return (named or fitting or [variable_paths])[0].KERNEL
 
 
 def format_of(record):
@@ -138,7 +142,7 @@ class Checkpoint:
     @property
     def kernel(self):
         """The resampling kernel of the code base the weights come from."""
-        return resampling_kernel(self.made_by)
+        return resampling_kernel(self.made_by, self.builders[0])
 
     @property
     def builders(self):

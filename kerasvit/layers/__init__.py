@@ -9,6 +9,7 @@ from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
 from .mixer_block import MixerBlock as MixerBlock
 from .mlp import MLP as MLP
 from .patch_embedding import PatchEmbedding as PatchEmbedding
+from .patch_merging import PatchMerging as PatchMerging
 from .position_embedding import PositionEmbedding as PositionEmbedding
 from .postact_unit import PostactUnit as PostactUnit
 from .preact_unit import PreactUnit as PreactUnit
@@ -18,3 +19,5 @@ from .sincos_position_embedding import (
 )
 from .standardized_conv import StandardizedConv as StandardizedConv
 from .stochastic_depth import StochasticDepth as StochasticDepth
+from .swin_block import SwinBlock as SwinBlock
+from .window_attention import WindowAttention as WindowAttention

@@ -55,6 +55,22 @@ def _antialias(source, target, weight):
     return matrix / matrix.sum(axis=1, keepdims=True)
 
 
+def _geometric_linear(source, target):
+    # Source cells stand closer towards the centre: 1, q, q² … apart, with the q for
+    # which the outermost meets the target's; shrinking keeps steps near one.
+    low, high, reach = 1.01, 1.5, (target - 1) // 2
+    while high - low > 1e-6:
+        q = (low + high) / 2
+        if (q ** ((source - 1) // 2) - 1) / (q - 1) > reach:
+            high = q
+        else:
+            low = q
+    steps = np.arange(source) - (source - 1) / 2
+    position = np.sign(steps) * (q ** np.abs(steps) - 1) / (q - 1)
+    wanted = np.arange(target) - (target - 1) / 2
+    return np.stack([np.interp(wanted, position, cell) for cell in np.eye(source)], 1)
+
+
 # Cubic coefficients: torch takes -0.5 where it antialiases (Pillow's), -0.75 elsewhere
 # (aten/src/ATen/native/UpSample.h and cpu/UpSampleKernel.cpp).
 KERNELS = {
@@ -63,13 +79,14 @@ KERNELS = {
     "bicubic": lambda s, t: _plain(s, t, lambda x: _cubic(x, -0.75), 2),
     "bilinear_antialias": lambda s, t: _antialias(s, t, _triangle),
     "bilinear": lambda s, t: _plain(s, t, _triangle, 1),
+    "geometric_linear": _geometric_linear,
 }
 
 
 def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
     """The (target, source) matrix that brings `source` cells in a row to `target`.
 
-    Each row sums to one; equal sizes give the identity.
+    Each row sums to one; equal sizes give the identity, but for "geometric_linear".
 
     Args:
         source: Number of cells that there are, at least 1.
@@ -86,6 +103,11 @@ def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
             "bilinear_antialias": the same functions of timm and torch, bilinear.
             "bilinear": half-pixel centres, no antialiasing, the edge repeated;
                 tf.image.resize as Google's ViT uses it (vit_jax/input_pipeline.py).
+            "geometric_linear": for tables of relative positions, whose centre means
+                "here" in both: cells in geometric distances from it, straight lines
+                between; timm (layers/pos_embed_rel.py `resize_rel_pos_bias_table`,
+                after BEiT). As there, a side that keeps its size is moved a little,
+                since its distances grow too.
 
     Returns:
         Float64 array.
@@ -99,8 +121,6 @@ def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
             f"Received: kernel={kernel!r}."
         )
     source, target = _cells(source, "source"), _cells(target, "target")
-    if source == target:
-        return np.eye(source)
     return KERNELS[kernel](source, target)
 
 
@@ -141,6 +161,8 @@ def _cells(number, name):
 def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndarray:
     """Brings a grid of vectors to `size` (height, width), each side by its own matrix.
 
+    A grid that has the size already is not touched.
+
     Shape: (H, W, ...) → (h, w, ...), the same dtype; computed in float64.
 
     Args:
@@ -171,6 +193,8 @@ def _each_side(grid, size, kernel, matrix):
             f"Received: shape {grid.shape}, dtype {grid.dtype}."
         )
     height, width = size
+    if grid.shape[:2] == (height, width):
+        return grid
     out = _contract(grid, matrix(grid.shape[0], height, kernel))
     out = out.swapaxes(0, 1)
     out = _contract(out, matrix(grid.shape[1], width, kernel))

@@ -32,6 +32,11 @@ from .mixer import MixerS8 as MixerS8
 from .mixer import MixerS16 as MixerS16
 from .mixer import MixerS32 as MixerS32
 from .mixer import MLPMixer as MLPMixer
+from .swin import SwinB as SwinB
+from .swin import SwinL as SwinL
+from .swin import SwinS as SwinS
+from .swin import SwinT as SwinT
+from .swin import SwinTransformer as SwinTransformer
 from .variant import Variant as Variant
 from .vit import VisionTransformer as VisionTransformer
 from .vit import ViTB8 as ViTB8
@@ -51,7 +56,7 @@ BUILDERS = {  # by the name in a record
     "DistilledVisionTransformer": DistilledVisionTransformer,
     "HybridVisionTransformer": HybridVisionTransformer,
     "MLPMixer": MLPMixer,
-    "VisionTransformer": VisionTransformer,
+    "SwinTransformer": SwinTransformer,
 }
 
 

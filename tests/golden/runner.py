@@ -3,21 +3,23 @@
 import json
 from pathlib import Path
 
-from . import deit, images, position_tables, trajectories, vit
+from . import (
+    deit,
+    hybrid,
+    images,
+    mixer,
+    position_tables,
+    swin,
+    trajectories,
+    vit,
+)
 
 FAMILIES = {
-    **vit.FAMILIES,
     **deit.FAMILIES,
-from . import hybrid, images, position_tables, trajectories, vit
-
-FAMILIES = {
-    **vit.FAMILIES,
     **hybrid.FAMILIES,
-from . import images, mixer, position_tables, trajectories, vit
-
-FAMILIES = {
-    **vit.FAMILIES,
     **mixer.FAMILIES,
+    **swin.FAMILIES,
+    **vit.FAMILIES,
 }
 KINDS = {
     **{kind: family.check for kind, family in FAMILIES.items()},
