@@ -4,7 +4,14 @@ import operator
 from pathlib import Path
 
 from .reader import CheckpointError, Reader, read_json
-from .sources import google_vit, timm_vit, transformers, variable_paths
+from .sources import (
+    google_vit,
+    how_do_vits_work_alternet,
+    how_do_vits_work_preact,
+    timm_vit,
+    transformers,
+    variable_paths,
+)
 
 # Who wrote the names: a code base and one of its architectures. The first that knows a
 # file's names reads it.
@@ -12,6 +19,8 @@ SOURCES = (
     timm_vit,
     google_vit,
     transformers,
+    how_do_vits_work_alternet,
+    how_do_vits_work_preact,
     variable_paths,
 )
 ORIGINS = {source.ORIGIN: source for source in SOURCES}

@@ -2,9 +2,13 @@
 
 from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling
+from .attention_unit import AttentionUnit as AttentionUnit
+from .conv import Conv as Conv
 from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
+from .local_attention import LocalAttention as LocalAttention
+from .max_pool import MaxPool as MaxPool
 from .mlp import MLP as MLP
 from .patch_embedding import PatchEmbedding as PatchEmbedding
 from .position_embedding import PositionEmbedding as PositionEmbedding

@@ -64,7 +64,8 @@ class Loading:
         elif said := config and read_json(folder / "preprocessor_config.json"):
             transform = Preprocessing.from_transformers(said)
         else:
-            fields = self.variant.evaluation if origin == "timm" else {}
+            own = origin in ("timm", "how_do_vits_work")
+            fields = self.variant.evaluation if own else {}
             transform = Preprocessing.of_origin(origin, image_size, **fields)
             log.warning(
                 "%s says nothing of its preprocessing; taken is what %s uses: %s.",

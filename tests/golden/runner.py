@@ -3,13 +3,15 @@
 import json
 from pathlib import Path
 
-from . import images, position_tables, trajectories, vit
+from . import alternet, alternet_tables, images, position_tables, trajectories, vit
 
 FAMILIES = {
+    **alternet.FAMILIES,
     **vit.FAMILIES,
 }
 KINDS = {
     **{kind: family.check for kind, family in FAMILIES.items()},
+    "alternet_param_counts": alternet_tables.check,
     "posemb": position_tables.check,
     "preprocess": images.check,
     "sam_trajectories": trajectories.check,
