@@ -9,6 +9,18 @@ Everything a user needs is a name in this file.
 """
 
 from .checkpoints import CheckpointError as CheckpointError
+from .models import AlterNet as AlterNet
+from .models import AlterNet18 as AlterNet18
+from .models import AlterNet18CIFAR as AlterNet18CIFAR
+from .models import AlterNet34 as AlterNet34
+from .models import AlterNet34CIFAR as AlterNet34CIFAR
+from .models import AlterNet50 as AlterNet50
+from .models import AlterNet50CIFAR as AlterNet50CIFAR
+from .models import AlterNet50CIFAR100 as AlterNet50CIFAR100
+from .models import AlterNet101 as AlterNet101
+from .models import AlterNet101CIFAR as AlterNet101CIFAR
+from .models import AlterNet152 as AlterNet152
+from .models import AlterNet152CIFAR as AlterNet152CIFAR
 from .models import DeiT3B16 as DeiT3B16
 from .models import DeiT3H14 as DeiT3H14
 from .models import DeiT3L16 as DeiT3L16
@@ -33,6 +45,17 @@ from .models import MixerS8 as MixerS8
 from .models import MixerS16 as MixerS16
 from .models import MixerS32 as MixerS32
 from .models import MLPMixer as MLPMixer
+from .models import PreActResNet as PreActResNet
+from .models import PreActResNet18 as PreActResNet18
+from .models import PreActResNet18CIFAR as PreActResNet18CIFAR
+from .models import PreActResNet34 as PreActResNet34
+from .models import PreActResNet34CIFAR as PreActResNet34CIFAR
+from .models import PreActResNet50 as PreActResNet50
+from .models import PreActResNet50CIFAR as PreActResNet50CIFAR
+from .models import PreActResNet101 as PreActResNet101
+from .models import PreActResNet101CIFAR as PreActResNet101CIFAR
+from .models import PreActResNet152 as PreActResNet152
+from .models import PreActResNet152CIFAR as PreActResNet152CIFAR
 from .models import R26ViTB32 as R26ViTB32
 from .models import R26ViTS32 as R26ViTS32
 from .models import R50ViTB16 as R50ViTB16

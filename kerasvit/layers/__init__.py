@@ -2,10 +2,14 @@
 
 from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling
+from .attention_unit import AttentionUnit as AttentionUnit
+from .conv import Conv as Conv
 from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .group_normalization import GroupNormalization as GroupNormalization
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
+from .local_attention import LocalAttention as LocalAttention
+from .max_pool import MaxPool as MaxPool
 from .mixer_block import MixerBlock as MixerBlock
 from .mlp import MLP as MLP
 from .patch_embedding import PatchEmbedding as PatchEmbedding

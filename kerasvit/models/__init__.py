@@ -1,5 +1,28 @@
 """One architecture a file: a builder, its sizes, and one row a variant."""
 
+from .alternet import AlterNet as AlterNet
+from .alternet import AlterNet18 as AlterNet18
+from .alternet import AlterNet18CIFAR as AlterNet18CIFAR
+from .alternet import AlterNet34 as AlterNet34
+from .alternet import AlterNet34CIFAR as AlterNet34CIFAR
+from .alternet import AlterNet50 as AlterNet50
+from .alternet import AlterNet50CIFAR as AlterNet50CIFAR
+from .alternet import AlterNet50CIFAR100 as AlterNet50CIFAR100
+from .alternet import AlterNet101 as AlterNet101
+from .alternet import AlterNet101CIFAR as AlterNet101CIFAR
+from .alternet import AlterNet152 as AlterNet152
+from .alternet import AlterNet152CIFAR as AlterNet152CIFAR
+from .alternet import PreActResNet as PreActResNet
+from .alternet import PreActResNet18 as PreActResNet18
+from .alternet import PreActResNet18CIFAR as PreActResNet18CIFAR
+from .alternet import PreActResNet34 as PreActResNet34
+from .alternet import PreActResNet34CIFAR as PreActResNet34CIFAR
+from .alternet import PreActResNet50 as PreActResNet50
+from .alternet import PreActResNet50CIFAR as PreActResNet50CIFAR
+from .alternet import PreActResNet101 as PreActResNet101
+from .alternet import PreActResNet101CIFAR as PreActResNet101CIFAR
+from .alternet import PreActResNet152 as PreActResNet152
+from .alternet import PreActResNet152CIFAR as PreActResNet152CIFAR
 from .deit import DeiT3B16 as DeiT3B16
 from .deit import DeiT3H14 as DeiT3H14
 from .deit import DeiT3L16 as DeiT3L16
@@ -57,6 +80,8 @@ BUILDERS = {  # by the name in a record
     "HybridVisionTransformer": HybridVisionTransformer,
     "MLPMixer": MLPMixer,
     "SwinTransformer": SwinTransformer,
+    "AlterNet": AlterNet,
+    "PreActResNet": PreActResNet,
 }
 
 

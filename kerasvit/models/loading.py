@@ -64,7 +64,9 @@ class Loading:
         elif said := config and read_json(folder / "preprocessor_config.json"):
             transform = Preprocessing.from_transformers(said)
         else:
-            fields = self.variant.evaluation if origin == "timm" else {}
+            # The rows say what timm and the authors of AlterNet evaluate them with.
+            own = origin in ("timm", "how_do_vits_work")
+            fields = self.variant.evaluation if own else {}
             if origin == "timm" and min(image_size) >= 384:
                 fields = {**fields, "crop": 1.0}  # as all of timm's of that size
             transform = Preprocessing.of_origin(origin, image_size, **fields)

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 from . import (
+    alternet,
+    alternet_tables,
     deit,
     hybrid,
     images,
@@ -15,6 +17,7 @@ from . import (
 )
 
 FAMILIES = {
+    **alternet.FAMILIES,
     **deit.FAMILIES,
     **hybrid.FAMILIES,
     **mixer.FAMILIES,
@@ -23,6 +26,7 @@ FAMILIES = {
 }
 KINDS = {
     **{kind: family.check for kind, family in FAMILIES.items()},
+    "alternet_param_counts": alternet_tables.check,
     "posemb": position_tables.check,
     "preprocess": images.check,
     "sam_trajectories": trajectories.check,
