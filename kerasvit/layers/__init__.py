@@ -6,8 +6,10 @@ from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
 from .mlp import MLP as MLP
+from .neighborhood_attention import NeighborhoodAttention as NeighborhoodAttention
 from .patch_embedding import PatchEmbedding as PatchEmbedding
 from .position_embedding import PositionEmbedding as PositionEmbedding
+from .post_norm_block import PostNormBlock as PostNormBlock
 from .preact_unit import PreactUnit as PreactUnit
 from .prefix_tokens import PrefixTokens as PrefixTokens
 from .sincos_position_embedding import (

@@ -14,8 +14,17 @@ from .vit import ViTS14 as ViTS14
 from .vit import ViTS16 as ViTS16
 from .vit import ViTS32 as ViTS32
 from .vit import ViTTi16 as ViTTi16
+from .vit_ablation import VisionTransformerAblation as VisionTransformerAblation
+from .vit_ablation import ViTTi4CIFAR as ViTTi4CIFAR
+from .vit_ablation import ViTTi4CIFARAverage as ViTTi4CIFARAverage
+from .vit_ablation import ViTTi4CIFARLocal3 as ViTTi4CIFARLocal3
+from .vit_ablation import ViTTi4CIFARLocal5 as ViTTi4CIFARLocal5
+from .vit_ablation import ViTTi4CIFARPostNorm as ViTTi4CIFARPostNorm
 
-BUILDERS = {"VisionTransformer": VisionTransformer}  # by the name in a record
+BUILDERS = {  # by the name in a record
+    "VisionTransformer": VisionTransformer,
+    "VisionTransformerAblation": VisionTransformerAblation,
+}
 
 
 def list_models(pattern: str = "*") -> list[str]:
