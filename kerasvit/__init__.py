@@ -70,6 +70,7 @@ from .models import SwinT as SwinT
 from .models import SwinTransformer as SwinTransformer
 from .models import Variant as Variant
 from .models import VisionTransformer as VisionTransformer
+from .models import VisionTransformerAblation as VisionTransformerAblation
 from .models import ViTB8 as ViTB8
 from .models import ViTB16 as ViTB16
 from .models import ViTB32 as ViTB32
@@ -80,6 +81,11 @@ from .models import ViTS8 as ViTS8
 from .models import ViTS14 as ViTS14
 from .models import ViTS16 as ViTS16
 from .models import ViTS32 as ViTS32
+from .models import ViTTi4CIFAR as ViTTi4CIFAR
+from .models import ViTTi4CIFARAverage as ViTTi4CIFARAverage
+from .models import ViTTi4CIFARLocal3 as ViTTi4CIFARLocal3
+from .models import ViTTi4CIFARLocal5 as ViTTi4CIFARLocal5
+from .models import ViTTi4CIFARPostNorm as ViTTi4CIFARPostNorm
 from .models import ViTTi16 as ViTTi16
 from .models import distillation_heads as distillation_heads
 from .models import list_models as list_models

@@ -12,10 +12,12 @@ from .local_attention import LocalAttention as LocalAttention
 from .max_pool import MaxPool as MaxPool
 from .mixer_block import MixerBlock as MixerBlock
 from .mlp import MLP as MLP
+from .neighborhood_attention import NeighborhoodAttention as NeighborhoodAttention
 from .patch_embedding import PatchEmbedding as PatchEmbedding
 from .patch_merging import PatchMerging as PatchMerging
 from .position_embedding import PositionEmbedding as PositionEmbedding
 from .postact_unit import PostactUnit as PostactUnit
+from .post_norm_block import PostNormBlock as PostNormBlock
 from .preact_unit import PreactUnit as PreactUnit
 from .prefix_tokens import PrefixTokens as PrefixTokens
 from .sincos_position_embedding import (

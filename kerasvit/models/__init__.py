@@ -73,6 +73,12 @@ from .vit import ViTS14 as ViTS14
 from .vit import ViTS16 as ViTS16
 from .vit import ViTS32 as ViTS32
 from .vit import ViTTi16 as ViTTi16
+from .vit_ablation import VisionTransformerAblation as VisionTransformerAblation
+from .vit_ablation import ViTTi4CIFAR as ViTTi4CIFAR
+from .vit_ablation import ViTTi4CIFARAverage as ViTTi4CIFARAverage
+from .vit_ablation import ViTTi4CIFARLocal3 as ViTTi4CIFARLocal3
+from .vit_ablation import ViTTi4CIFARLocal5 as ViTTi4CIFARLocal5
+from .vit_ablation import ViTTi4CIFARPostNorm as ViTTi4CIFARPostNorm
 
 BUILDERS = {  # by the name in a record
     "VisionTransformer": VisionTransformer,
@@ -82,6 +88,7 @@ BUILDERS = {  # by the name in a record
     "SwinTransformer": SwinTransformer,
     "AlterNet": AlterNet,
     "PreActResNet": PreActResNet,
+    "VisionTransformerAblation": VisionTransformerAblation,
 }
 
 

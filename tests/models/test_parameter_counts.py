@@ -27,6 +27,19 @@ COUNTS = {
     "ViTL32": (306_535_400, 15.38),
     "ViTL16": (304_326_632, 61.55),
     "ViTH14": (632_045_800, 167.3),
+    # No paper prints these. With D = 192, M = 768, L = 12, N = 64 patches of 4·4·3 = 48
+    # numbers and 100 classes, the parameters are 48·D + D + D + (N + 1)·D for the
+    # embedding, its bias, class token and positions; a block's 3·D² + D² + D for
+    # attention, 2·D·M + M + D for the MLP, 4·D for its norms; 2·D for the last norm and
+    # 100·D + 100 for the head. Without the class token, 2·D less; post-norm has
+    # no last norm. The first is also what the reference's `vit.tiny` counts.
+    # Multiply-adds, of T = N + 1 tokens (T = N for the average): N·48·D + 100·D and a
+    # block's 4·T·D² + 2·T²·D + 2·T·D·M. A window masks products, it saves none.
+    "ViTTi4CIFAR": (5_373_220, 0.365),
+    "ViTTi4CIFARLocal3": (5_373_220, 0.365),
+    "ViTTi4CIFARLocal5": (5_373_220, 0.365),
+    "ViTTi4CIFARAverage": (5_372_836, 0.359),
+    "ViTTi4CIFARPostNorm": (5_372_836, 0.365),
 }
 
 
