@@ -16,8 +16,8 @@ from .neighborhood_attention import NeighborhoodAttention as NeighborhoodAttenti
 from .patch_embedding import PatchEmbedding as PatchEmbedding
 from .patch_merging import PatchMerging as PatchMerging
 from .position_embedding import PositionEmbedding as PositionEmbedding
-from .postact_unit import PostactUnit as PostactUnit
 from .post_norm_block import PostNormBlock as PostNormBlock
+from .postact_unit import PostactUnit as PostactUnit
 from .preact_unit import PreactUnit as PreactUnit
 from .prefix_tokens import PrefixTokens as PrefixTokens
 from .sincos_position_embedding import (
