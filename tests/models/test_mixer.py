@@ -230,10 +230,8 @@ def test_a_kernel_may_be_named():
 @pytest.mark.parametrize("name", IN_TIMM)
 def test_names_and_shapes_are_timms(name):
     model = built(name, depth=2)
-    kwargs = {
-        **model.record["kwargs"],
-        "depth": getattr(kerasvit, name).numbers["depth"],
-    }
+    depth = getattr(kerasvit, name).numbers["depth"]
+    kwargs = {**model.record["kwargs"], "depth": depth}
     keys = json.loads((TIMM_KEYS / f"{name}.json").read_text())
     expected = {key: tuple(shape) for key, shape in keys["rest"].items()}
     for i in range(2):
