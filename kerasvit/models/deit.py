@@ -18,6 +18,8 @@ from .image_model import ImageModel, new_record
 from .variant import Variant
 from .vit import SIZES, VisionTransformer, check_arguments, encoder
 
+HEADS = ("head", "head_distillation")  # of the class and of the distillation token
+
 
 def DistilledVisionTransformer(
     *,
@@ -85,14 +87,12 @@ def DistilledVisionTransformer(
     return ImageModel(image, x, name=name, record=record)
 
 
-HEADS = ("head", "head_distillation")  # of the class and of the distillation token
-
-
 def distillation_heads(model: ImageModel) -> keras.Model:
     """A distilled model with its two heads apart, to be trained by a teacher.
 
     Hard distillation: one head learns the labels, the other what a teacher says of the
-    same images, for half of the loss each. With `heads = distillation_heads(model)`:
+    same images, for half of the loss each. With `heads = distillation_heads(model)` and
+    `crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)`:
 
         losses = {"head": crossentropy, "head_distillation": crossentropy}
         heads.compile("adamw", losses, loss_weights=dict.fromkeys(losses, 0.5))

@@ -215,7 +215,9 @@ def test_deit_and_deit_3_are_vits():
     for row in rows:
         assert row.builder is kerasvit.VisionTransformer
         assert row.preprocessing().mean == (0.485, 0.456, 0.406)
-    model = kerasvit.DeiT3S16(depth=1, image_size=32, num_classes=2)
-    assert model.get_layer("position_embedding").table.shape == (1, 4, 384)
+    model = kerasvit.DeiT3S16(
+        depth=1, width=12, mlp_dim=8, image_size=32, num_classes=2
+    )
+    assert model.get_layer("position_embedding").table.shape == (1, 4, 12)
     scale = to_numpy(model.get_layer("encoder_block_0").attention_scale)
     np.testing.assert_array_equal(scale, np.float32(1e-6))

@@ -18,10 +18,9 @@ BUILDERS = ("VisionTransformer",)
 
 def recognises(names) -> bool:
     """Whether the names are timm's."""
-    transformer = (
-        "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
-    )
-    return transformer and "dist_token" not in names
+    if "dist_token" in names:
+        return False
+    return "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
 
 
 def sizes(shapes, config):
