@@ -18,6 +18,8 @@ from .image_model import ImageModel, new_record
 from .variant import Variant
 from .vit import SIZES, VisionTransformer, check_arguments, encoder
 
+HEADS = ("head", "head_distillation")  # of the class and of the distillation token
+
 
 def DistilledVisionTransformer(
     *,
@@ -85,22 +87,18 @@ def DistilledVisionTransformer(
     return ImageModel(image, x, name=name, record=record)
 
 
-HEADS = ("head", "head_distillation")  # of the class and of the distillation token
-
-
 def distillation_heads(model: ImageModel) -> keras.Model:
     """A distilled model with its two heads apart, to be trained by a teacher.
 
-    Hard distillation: one head learns the labels, the other what the teacher says, with
-    half of the loss each. Train it as any Keras model, within `kerasvit.SAM` too:
+    Hard distillation: one head learns the labels, the other what a teacher says of the
+    same images, for half of the loss each. With `heads = distillation_heads(model)` and
+    `crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)`:
 
-        said = {"head": labels, "head_distillation": teacher.predict(x).argmax(-1)}
-        heads.compile("adamw", crossentropy, loss_weights=dict.fromkeys(said, 0.5))
-        heads.fit(x, said)          # and `model`, the mean of both, is trained
+        losses = {"head": crossentropy, "head_distillation": crossentropy}
+        heads.compile("adamw", losses, loss_weights=dict.fromkeys(losses, 0.5))
+        heads.fit(x, {"head": y, "head_distillation": teacher.predict(x).argmax(-1)})
 
-    with `heads = distillation_heads(model)` and `crossentropy` such as
-    `{name: keras.losses.SparseCategoricalCrossentropy(from_logits=True)}` for both
-    names.
+    and `model`, the mean of both, is trained. `kerasvit.SAM(heads)` trains it likewise.
 
     Args:
         model: Built by `DistilledVisionTransformer`, with `num_classes` above 0.
@@ -179,7 +177,7 @@ DeiTS16Distilled = Variant(
     "DeiTS16Distilled",
     DistilledVisionTransformer,
     parameters=22_436_432,
-    multiply_adds=4.63,
+    multiply_adds=4.62,
     evaluation=IMAGENET,
     patch_size=16,
     **SIZES["S"],
@@ -188,7 +186,7 @@ DeiTB16Distilled = Variant(
     "DeiTB16Distilled",
     DistilledVisionTransformer,
     parameters=87_338_192,
-    multiply_adds=17.65,
+    multiply_adds=17.66,
     evaluation=IMAGENET,
     patch_size=16,
     **SIZES["B"],
@@ -211,7 +209,7 @@ DeiT3M16 = Variant(
     "DeiT3M16",
     VisionTransformer,
     parameters=38_849_512,
-    multiply_adds=8.00,
+    multiply_adds=7.99,
     evaluation=IMAGENET,
     patch_size=16,
     width=512,
