@@ -2,6 +2,8 @@
 
 from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling
+from .convolution_as_attention import kernel_of_patches as kernel_of_patches
+from .convolution_as_attention import set_convolution as set_convolution
 from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
@@ -12,6 +14,8 @@ from .position_embedding import PositionEmbedding as PositionEmbedding
 from .post_norm_block import PostNormBlock as PostNormBlock
 from .preact_unit import PreactUnit as PreactUnit
 from .prefix_tokens import PrefixTokens as PrefixTokens
+from .quadratic_attention import QuadraticAttention as QuadraticAttention
+from .relative_attention import RelativeAttention as RelativeAttention
 from .sincos_position_embedding import (
     SinCosPositionEmbedding as SinCosPositionEmbedding,
 )
