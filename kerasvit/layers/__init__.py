@@ -4,6 +4,8 @@ from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling
 from .attention_unit import AttentionUnit as AttentionUnit
 from .conv import Conv as Conv
+from .convolution_as_attention import kernel_of_patches as kernel_of_patches
+from .convolution_as_attention import set_convolution as set_convolution
 from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .group_normalization import GroupNormalization as GroupNormalization
@@ -20,6 +22,8 @@ from .post_norm_block import PostNormBlock as PostNormBlock
 from .postact_unit import PostactUnit as PostactUnit
 from .preact_unit import PreactUnit as PreactUnit
 from .prefix_tokens import PrefixTokens as PrefixTokens
+from .quadratic_attention import QuadraticAttention as QuadraticAttention
+from .relative_attention import RelativeAttention as RelativeAttention
 from .sincos_position_embedding import (
     SinCosPositionEmbedding as SinCosPositionEmbedding,
 )
