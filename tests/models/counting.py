@@ -26,12 +26,23 @@ def parameters(model):
 
 def count(name, measure=parameters, **changes):
     """What `measure` says of the variant, built from blocks that are all alike."""
-    depth = getattr(kerasvit, name).numbers.get("depth")
-    if depth is None:
+    numbers = getattr(kerasvit, name).numbers
+    if "depths" in numbers:
+        return _count_of_stages(name, numbers["depths"], measure, changes)
+    if "depth" not in numbers:
         return measure(built(name, **changes))
     # One block and another tell the size of all: none of the large is allocated.
     one, two = (measure(built(name, depth=d, **changes)) for d in (1, 2))
-    return one + (depth - 1) * (two - one)
+    return one + (numbers["depth"] - 1) * (two - one)
+
+
+def _count_of_stages(name, depths, measure, changes):
+    one = total = measure(built(name, depths=[1] * len(depths), **changes))
+    for stage, depth in enumerate(depths):
+        more = [1 + (i == stage) for i in range(len(depths))]
+        two = measure(built(name, depths=more, **changes))
+        total += (depth - 1) * (two - one)
+    return total
 
 
 def multiply_adds(model):

@@ -16,6 +16,10 @@ import kerasvit
 from .counting import count, multiply_adds
 
 COUNTS = {
+    "SwinT": (28_288_354, 4.5),
+    "SwinS": (49_606_258, 8.7),
+    "SwinB": (87_768_224, 15.4),
+    "SwinL": (196_532_476, 34.5),
     "ViTTi16": (5_717_416, 1.25),
     "ViTS32": (22_878_952, 1.14),
     "ViTS16": (22_050_664, 4.60),
