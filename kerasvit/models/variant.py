@@ -110,7 +110,7 @@ class Variant:
         if include_preprocessing:
             mean_std = {"mean": list(transform.mean), "std": list(transform.std)}
             kwargs = {**kwargs, "normalization": mean_std}
-        model = self.builder(**kwargs)
+        model = loading.build(kwargs) if loading else self.builder(**kwargs)
         transform = transform.with_size(model.record["kwargs"]["image_size"])
         model.record["variant"] = self.name
         model.record["preprocessing"] = transform.to_config()
@@ -164,6 +164,7 @@ class Variant:
             row.name
             for row in vars(sys.modules[self.builder.__module__]).values()
             if isinstance(row, Variant)
+            and row.builder is self.builder
             and all(said.get(key, n) == n for key, n in row.numbers.items())
         ]
         numbers = ", ".join(f"{key} {said[key]}, not {wanted[key]}" for key in wrong)
