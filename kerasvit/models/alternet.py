@@ -86,19 +86,12 @@ def PreActResNet(
 ) -> ImageModel:
     """Builds a pre-activation ResNet: (batch, H, W, 3) → (batch, num_classes) logits.
 
-    An AlterNet without attention.
+    An AlterNet without attention: what the arguments say is said there.
 
     Args:
-        depths: Units of each stage; every stage but the first halves the map.
-        bottleneck: As for `AlterNet`, like all that follow.
-        stem: "imagenet" or "cifar".
+        depths, bottleneck, stem, widths, stem_width: The architecture.
         image_size: Height and width in pixels, of any number; an int for a square.
-        num_classes: Size of the head; 0 leaves it off: the model returns the features.
-        widths: Channels inside the units of each stage.
-        stem_width: Channels of the stem.
-        stochastic_depth: Chance of dropping the branch of the last unit.
-        normalization: Mean and deviation, for a model that normalises itself.
-        name: Of the model.
+        num_classes, stochastic_depth, normalization, name: As for `AlterNet`.
 
     Raises:
         ValueError: An argument is out of range.
@@ -134,8 +127,7 @@ def _network(s):
 
 def _attends(j, depth, attention_depth):
     """Whether unit j of a stage attends: every second of the last 2 m."""
-    behind = j - (depth - 2 * attention_depth)
-    return behind >= 0 and behind % 2 == 1
+    return j >= depth - 2 * attention_depth and (depth - j) % 2 == 1
 
 
 def _conv_unit(i, j, channels, rate, s):
@@ -239,9 +231,9 @@ def _check_windows(image_size, stride, checked):
             )
 
 
-# Units a stage: He et al. 2015, arXiv 1512.03385, table 1. An AlterNet has one more in
-# the last where that is odd; how many attend is in models/alternet.py of the authors.
-PREACT = {
+# Units a stage: He et al. 2015, arXiv 1512.03385, table 1. Of most AlterNets the last
+# stage has four; how many of them attend is in models/alternet.py of the authors.
+TWIN = {
     "18": {"depths": [2, 2, 2, 2], "bottleneck": False},
     "34": {"depths": [3, 4, 6, 3], "bottleneck": False},
     "50": {"depths": [3, 4, 6, 3], "bottleneck": True},
@@ -250,21 +242,15 @@ PREACT = {
 }
 ALTER = {
     size: {**row, "depths": [*row["depths"][:3], 4], "attention_depths": [0, 1, 3, 2]}
-    for size, row in PREACT.items()
+    for size, row in TWIN.items()
 }
-ALTER["18"] = {**PREACT["18"], "attention_depths": [0, 1, 1, 1]}
+ALTER["18"] = {**TWIN["18"], "attention_depths": [0, 1, 1, 1]}
 
 # Evaluation as in ops/datasets.py there.
-LARGE = {
-    "stem": "imagenet",
-    "evaluation": {"crop": 0.875, "kernel": "bilinear", **IMAGENET},
-}
-CIFAR = {
-    "stem": "cifar",
-    "image_size": 32,
-    "num_classes": 100,
-    "evaluation": {"crop": 1.0, "kernel": "bilinear", **CIFAR100},
-}
+EVALUATION = {"crop": 0.875, "kernel": "bilinear"}
+LARGE = {"stem": "imagenet", "evaluation": {**EVALUATION, **IMAGENET}}
+SMALL = {"stem": "cifar", "evaluation": {**EVALUATION, **CIFAR100, "crop": 1.0}}
+CIFAR = {**SMALL, "image_size": 32, "num_classes": 100}
 
 
 def _row(name, size, data, parameters, multiply_adds):
@@ -295,17 +281,17 @@ AlterNet50CIFAR100 = _row(
     1.51,
 )
 
-PreActResNet18 = _row("PreActResNet18", PREACT["18"], LARGE, 11_687_720, 1.81)
-PreActResNet34 = _row("PreActResNet34", PREACT["34"], LARGE, 21_795_880, 3.66)
-PreActResNet50 = _row("PreActResNet50", PREACT["50"], LARGE, 25_549_352, 4.09)
-PreActResNet101 = _row("PreActResNet101", PREACT["101"], LARGE, 44_541_480, 7.80)
-PreActResNet152 = _row("PreActResNet152", PREACT["152"], LARGE, 60_185_128, 11.51)
-PreActResNet18CIFAR = _row("PreActResNet18CIFAR", PREACT["18"], CIFAR, 11_218_340, 0.56)
-PreActResNet34CIFAR = _row("PreActResNet34CIFAR", PREACT["34"], CIFAR, 21_326_500, 1.16)
-PreActResNet50CIFAR = _row("PreActResNet50CIFAR", PREACT["50"], CIFAR, 23_697_572, 1.30)
+PreActResNet18 = _row("PreActResNet18", TWIN["18"], LARGE, 11_687_720, 1.81)
+PreActResNet34 = _row("PreActResNet34", TWIN["34"], LARGE, 21_795_880, 3.66)
+PreActResNet50 = _row("PreActResNet50", TWIN["50"], LARGE, 25_549_352, 4.09)
+PreActResNet101 = _row("PreActResNet101", TWIN["101"], LARGE, 44_541_480, 7.80)
+PreActResNet152 = _row("PreActResNet152", TWIN["152"], LARGE, 60_185_128, 11.51)
+PreActResNet18CIFAR = _row("PreActResNet18CIFAR", TWIN["18"], CIFAR, 11_218_340, 0.56)
+PreActResNet34CIFAR = _row("PreActResNet34CIFAR", TWIN["34"], CIFAR, 21_326_500, 1.16)
+PreActResNet50CIFAR = _row("PreActResNet50CIFAR", TWIN["50"], CIFAR, 23_697_572, 1.30)
 PreActResNet101CIFAR = _row(
-    "PreActResNet101CIFAR", PREACT["101"], CIFAR, 42_689_700, 2.51
+    "PreActResNet101CIFAR", TWIN["101"], CIFAR, 42_689_700, 2.51
 )
 PreActResNet152CIFAR = _row(
-    "PreActResNet152CIFAR", PREACT["152"], CIFAR, 58_333_348, 3.72
+    "PreActResNet152CIFAR", TWIN["152"], CIFAR, 58_333_348, 3.72
 )

@@ -82,6 +82,11 @@ class Loading:
         """What `ImageModel.record` keeps of the weights."""
         return {"origin": self.checkpoint.made_by, "label_names": self._label_names()}
 
+    def build(self, kwargs):
+        """The builder's model, still with fresh weights."""
+        with self._blaming_the_variant():
+            return self.variant.builder(**kwargs)
+
     def fill(self, model, kernel=None):
         """Gives the model the weights; all of them, or a `CheckpointError`."""
         with self._blaming_the_variant() as mismatch:

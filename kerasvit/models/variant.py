@@ -110,7 +110,7 @@ class Variant:
         if include_preprocessing:
             mean_std = {"mean": list(transform.mean), "std": list(transform.std)}
             kwargs = {**kwargs, "normalization": mean_std}
-        model = self.builder(**kwargs)
+        model = loading.build(kwargs) if loading else self.builder(**kwargs)
         transform = transform.with_size(model.record["kwargs"]["image_size"])
         model.record["variant"] = self.name
         model.record["preprocessing"] = transform.to_config()
