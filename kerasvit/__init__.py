@@ -9,6 +9,17 @@ Everything a user needs is a name in this file.
 """
 
 from .checkpoints import CheckpointError as CheckpointError
+from .models import BigTransfer as BigTransfer
+from .models import BiTR50x1 as BiTR50x1
+from .models import BiTR50x2 as BiTR50x2
+from .models import BiTR50x3 as BiTR50x3
+from .models import BiTR101x1 as BiTR101x1
+from .models import BiTR101x2 as BiTR101x2
+from .models import BiTR101x3 as BiTR101x3
+from .models import BiTR152x1 as BiTR152x1
+from .models import BiTR152x2 as BiTR152x2
+from .models import BiTR152x4 as BiTR152x4
+from .models import BiTR200x3 as BiTR200x3
 from .models import ImageModel as ImageModel
 from .models import Variant as Variant
 from .models import VisionTransformer as VisionTransformer

@@ -4,13 +4,22 @@ import operator
 from pathlib import Path
 
 from .reader import CheckpointError, Reader, read_json
-from .sources import google_vit, timm_vit, transformers, variable_paths
+from .sources import (
+    big_transfer,
+    google_vit,
+    timm_bit,
+    timm_vit,
+    transformers,
+    variable_paths,
+)
 
 # Who wrote the names: a code base and one of its architectures. The first that knows a
 # file's names reads it.
 SOURCES = (
     timm_vit,
+    timm_bit,
     google_vit,
+    big_transfer,
     transformers,
     variable_paths,
 )

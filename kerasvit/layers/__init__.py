@@ -4,6 +4,7 @@ from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling
 from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
+from .group_norm import GroupNorm as GroupNorm
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
 from .mlp import MLP as MLP
 from .patch_embedding import PatchEmbedding as PatchEmbedding

@@ -1,5 +1,16 @@
 """One architecture a file: a builder, its sizes, and one row a variant."""
 
+from .bit import BigTransfer as BigTransfer
+from .bit import BiTR50x1 as BiTR50x1
+from .bit import BiTR50x2 as BiTR50x2
+from .bit import BiTR50x3 as BiTR50x3
+from .bit import BiTR101x1 as BiTR101x1
+from .bit import BiTR101x2 as BiTR101x2
+from .bit import BiTR101x3 as BiTR101x3
+from .bit import BiTR152x1 as BiTR152x1
+from .bit import BiTR152x2 as BiTR152x2
+from .bit import BiTR152x4 as BiTR152x4
+from .bit import BiTR200x3 as BiTR200x3
 from .image_model import ImageModel as ImageModel
 from .variant import Variant as Variant
 from .vit import VisionTransformer as VisionTransformer
@@ -15,7 +26,10 @@ from .vit import ViTS16 as ViTS16
 from .vit import ViTS32 as ViTS32
 from .vit import ViTTi16 as ViTTi16
 
-BUILDERS = {"VisionTransformer": VisionTransformer}  # by the name in a record
+BUILDERS = {  # by the name in a record
+    "BigTransfer": BigTransfer,
+    "VisionTransformer": VisionTransformer,
+}
 
 
 def list_models(pattern: str = "*") -> list[str]:

@@ -3,10 +3,11 @@
 import json
 from pathlib import Path
 
-from . import images, position_tables, trajectories, vit
+from . import bit, images, position_tables, trajectories, vit
 
 FAMILIES = {
     **vit.FAMILIES,
+    **bit.FAMILIES,
 }
 KINDS = {
     **{kind: family.check for kind, family in FAMILIES.items()},
