@@ -19,6 +19,12 @@ def built(name, **changes):
         return getattr(kerasvit, name)(**changes)
 
 
+def outlined(name, **changes):
+    """The variant with shapes for weights: even the largest takes no memory."""
+    with keras.StatelessScope(initialize_variables=False):
+        return getattr(kerasvit, name)(**changes)
+
+
 def parameters(model):
     """How many are trainable."""
     return sum(math.prod(w.shape) for w in model.trainable_weights)
@@ -26,7 +32,10 @@ def parameters(model):
 
 def count(name, measure=parameters, **changes):
     """What `measure` says of the variant, built from blocks that are all alike."""
-    depth = getattr(kerasvit, name).numbers.get("depth")
+    numbers = getattr(kerasvit, name).numbers
+    if "depths" in numbers:  # blocks that are not all alike
+        return measure(outlined(name, **changes))
+    depth = numbers.get("depth")
     if depth is None:
         return measure(built(name, **changes))
     # One block and another tell the size of all: none of the large is allocated.
@@ -39,15 +48,15 @@ def multiply_adds(model):
     import jax
 
     state = [
-        [v.value for v in variables]
+        [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in variables]
         for variables in (model.trainable_variables, model.non_trainable_variables)
     ]
 
-    def forward(images):
+    def forward(state, images):
         return model.stateless_call(*state, images, training=False)[0]
 
     image = jax.ShapeDtypeStruct((1, *model.input_shape[1:]), "float32")
-    return _products(jax.make_jaxpr(forward)(image).jaxpr)
+    return _products(jax.make_jaxpr(forward)(state, image).jaxpr)
 
 
 def _products(jaxpr):
