@@ -21,6 +21,17 @@ from .models import AlterNet101 as AlterNet101
 from .models import AlterNet101CIFAR as AlterNet101CIFAR
 from .models import AlterNet152 as AlterNet152
 from .models import AlterNet152CIFAR as AlterNet152CIFAR
+from .models import BigTransfer as BigTransfer
+from .models import BiTR50x1 as BiTR50x1
+from .models import BiTR50x2 as BiTR50x2
+from .models import BiTR50x3 as BiTR50x3
+from .models import BiTR101x1 as BiTR101x1
+from .models import BiTR101x2 as BiTR101x2
+from .models import BiTR101x3 as BiTR101x3
+from .models import BiTR152x1 as BiTR152x1
+from .models import BiTR152x2 as BiTR152x2
+from .models import BiTR152x4 as BiTR152x4
+from .models import BiTR200x3 as BiTR200x3
 from .models import DeiT3B16 as DeiT3B16
 from .models import DeiT3H14 as DeiT3H14
 from .models import DeiT3L16 as DeiT3L16

@@ -5,11 +5,13 @@ from pathlib import Path
 
 from .reader import CheckpointError, Reader, read_json
 from .sources import (
+    big_transfer,
     google_hybrid,
     google_mixer,
     google_vit,
     how_do_vits_work_alternet,
     how_do_vits_work_preact,
+    timm_bit,
     timm_deit,
     timm_hybrid,
     timm_mixer,
@@ -27,10 +29,12 @@ SOURCES = (
     timm_deit,
     timm_hybrid,
     timm_mixer,
+    timm_bit,
     timm_swin,
     google_vit,
     google_hybrid,
     google_mixer,
+    big_transfer,
     how_do_vits_work_alternet,
     how_do_vits_work_preact,
     transformers,

@@ -23,6 +23,17 @@ from .alternet import PreActResNet101 as PreActResNet101
 from .alternet import PreActResNet101CIFAR as PreActResNet101CIFAR
 from .alternet import PreActResNet152 as PreActResNet152
 from .alternet import PreActResNet152CIFAR as PreActResNet152CIFAR
+from .bit import BigTransfer as BigTransfer
+from .bit import BiTR50x1 as BiTR50x1
+from .bit import BiTR50x2 as BiTR50x2
+from .bit import BiTR50x3 as BiTR50x3
+from .bit import BiTR101x1 as BiTR101x1
+from .bit import BiTR101x2 as BiTR101x2
+from .bit import BiTR101x3 as BiTR101x3
+from .bit import BiTR152x1 as BiTR152x1
+from .bit import BiTR152x2 as BiTR152x2
+from .bit import BiTR152x4 as BiTR152x4
+from .bit import BiTR200x3 as BiTR200x3
 from .deit import DeiT3B16 as DeiT3B16
 from .deit import DeiT3H14 as DeiT3H14
 from .deit import DeiT3L16 as DeiT3L16
@@ -89,6 +100,7 @@ BUILDERS = {  # by the name in a record
     "AlterNet": AlterNet,
     "PreActResNet": PreActResNet,
     "VisionTransformerAblation": VisionTransformerAblation,
+    "BigTransfer": BigTransfer,
 }
 
 

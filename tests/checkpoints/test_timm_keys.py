@@ -8,7 +8,7 @@ import pytest
 
 import kerasvit
 from kerasvit.checkpoints import format_of
-from tests.models.counting import built
+from tests.models.counting import outlined
 
 FOLDER = Path(__file__).parents[1] / "golden" / "timm_keys"
 BUILDERS = (kerasvit.VisionTransformer, kerasvit.DistilledVisionTransformer)
@@ -19,7 +19,7 @@ ROWS = [n for n in kerasvit.list_models() if getattr(kerasvit, n).builder in BUI
 def test_every_tensor_of_a_variant(name):
     expected = json.loads((FOLDER / f"{name}.json").read_text())
     assert getattr(kerasvit, name).numbers["depth"] == expected["depth"]
-    model = built(name, depth=1)  # the blocks are all alike
+    model = outlined(name, depth=1)  # the blocks are all alike
     source, _ = format_of(model.record)
     assert source.ORIGIN == "timm"
     arrays = {w.path: np.zeros(w.shape, "float32") for w in model.weights}

@@ -4,7 +4,7 @@ import json
 import math
 import re
 
-from tests.models.counting import built
+from tests.models.counting import outlined
 
 from .result import Result
 
@@ -13,7 +13,7 @@ def check(root, name, case):
     """Yields each size's name and its `Result`: every layer and every count."""
     counts = json.loads((root / case["files"]["param_counts"]).read_text())
     for size, expected in counts.items():
-        model = built(f"AlterNet{size.removeprefix('alternet_')}")
+        model = outlined(f"AlterNet{size.removeprefix('alternet_')}")
         title, *table = (root / case["files"][size]).read_text().splitlines()
         errors = compared(model, table)
         assert f"{size}, image {model.input_shape[1]}, 1000 classes" in title

@@ -6,6 +6,7 @@ from pathlib import Path
 from . import (
     alternet,
     alternet_tables,
+    bit,
     deit,
     hybrid,
     images,
@@ -18,6 +19,7 @@ from . import (
 
 FAMILIES = {
     **alternet.FAMILIES,
+    **bit.FAMILIES,
     **deit.FAMILIES,
     **hybrid.FAMILIES,
     **mixer.FAMILIES,

@@ -10,7 +10,7 @@ import kerasvit
 from kerasvit.checkpoints.sources import google_mixer, timm_mixer
 from tests.contract import check_key_map, to_numpy
 
-from .counting import built
+from .counting import outlined
 
 SMALL = {
     "patch_size": 4,
@@ -229,7 +229,7 @@ def test_a_kernel_may_be_named():
 
 @pytest.mark.parametrize("name", IN_TIMM)
 def test_names_and_shapes_are_timms(name):
-    model = built(name, depth=2)
+    model = outlined(name, depth=2)
     depth = getattr(kerasvit, name).numbers["depth"]
     kwargs = {**model.record["kwargs"], "depth": depth}
     keys = json.loads((TIMM_KEYS / f"{name}.json").read_text())

@@ -11,7 +11,7 @@ from kerasvit.checkpoints.sources import timm_swin
 from kerasvit.layers.resampling import resample_grid
 from tests.contract import check_key_map, to_numpy
 
-from .counting import built
+from .counting import outlined
 
 TIMM_KEYS = Path(__file__).parents[1] / "golden" / "timm_keys"
 NUMBERS = {"width": 8, "depths": [2, 2], "num_heads": [1, 2]}
@@ -302,7 +302,7 @@ def test_names_and_shapes_are_those_of_timm(name):
     """Recorded: {name, j for a block of the stage: [shape, how many}."""
     recorded = json.loads((TIMM_KEYS / f"{name}.json").read_text())
     depths = getattr(kerasvit, name).numbers["depths"]
-    model = built(name, depths=[1] * 4)
+    model = outlined(name, depths=[1] * 4)
     key_map = timm_swin.key_map(model.record["kwargs"])
     tensors = key_map.write({w.path: np.zeros(w.shape, "int8") for w in model.weights})
     found = {}
