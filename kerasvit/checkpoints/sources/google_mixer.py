@@ -4,9 +4,8 @@ Flax names, as vit_jax/models_mixer.py and big_vision/models/mlp_mixer.py write 
 as they were before Flax's linen: `load` of the latter file reads both.
 """
 
+import math
 import re
-
-import numpy as np
 
 from ..key_map import KeyMap, Transform
 from .google import KERNEL as KERNEL
@@ -19,8 +18,6 @@ from .google import own_name as own_name
 
 BUILDERS = ("MLPMixer",)
 
-_BLOCK = "MixerBlock_{i}/"
-_OLD_BLOCK = "Mixer/encoderblock_{i}/"
 _PARTS = ("token_mixing", "channel_mixing")
 
 
@@ -54,10 +51,9 @@ def builder_changes(shapes, config):
 
 def cells(shapes, kwargs):
     """(name of a kernel across tokens, patches it covers, pixels a patch)."""
-    kernel, _ = _names(shapes)["token_mixing"][0]
-    name = kernel.format(i=0)
-    tokens = np.prod(shapes[name], dtype=int) // _hidden(shapes, "token_mixing")
-    return name, int(tokens), kwargs["patch_size"]
+    name = _first_layer(shapes, "token_mixing", "kernel")
+    tokens = math.prod(shapes[name]) // _hidden(shapes, "token_mixing")
+    return name, tokens, kwargs["patch_size"]
 
 
 def key_map(kwargs, shapes=None) -> KeyMap:
@@ -81,30 +77,22 @@ def _old(shapes):
 
 
 def _names(shapes):
-    """What the file calls the parts; an MLP's are ((kernel, bias), (kernel, bias))."""
-    if not _old(shapes):
-        mixing = _BLOCK + "{part}/Dense_{n}/{what}"
-        norms = (_BLOCK + "LayerNorm_0", _BLOCK + "LayerNorm_1")
-        ends = {"stem": "stem", "norm": "pre_head_layer_norm"}
-        parts = {part: part for part in _PARTS}
-        numbers = (0, 1)
-    else:
-        mixing = _OLD_BLOCK + "{part}/{what}{n}"
-        norms = [_OLD_BLOCK + name for name in _numbered(shapes, "LayerNorm")]
-        ends = {"stem": "embedding", "norm": "Mixer/encoder_norm"}
+    """What the file calls the parts; {what} in an MLP's layers is kernel or bias."""
+    if _old(shapes):
+        block, layers = "Mixer/encoderblock_{i}/", ("{what}1", "{what}2")
+        stem, norm = "embedding", "Mixer/encoder_norm"
+        norms = _numbered(shapes, "LayerNorm")
         parts = {part: _numbered(shapes, f"{part}_phase")[0] for part in _PARTS}
-        numbers = (1, 2)
+    else:
+        block, layers = "MixerBlock_{i}/", ("Dense_0/{what}", "Dense_1/{what}")
+        stem, norm = "stem", "pre_head_layer_norm"
+        norms = ("LayerNorm_0", "LayerNorm_1")
+        parts = {part: part for part in _PARTS}
     mlps = {
-        part: tuple(
-            tuple(
-                mixing.format(i="{i}", part=name, n=n, what=what)
-                for what in ("kernel", "bias")
-            )
-            for n in numbers
-        )
+        part: [f"{block}{name}/{layer}" for layer in layers]
         for part, name in parts.items()
     }
-    return {**ends, "norms": norms, **mlps}
+    return {"stem": stem, "norm": norm, "norms": [block + n for n in norms], **mlps}
 
 
 def _numbered(shapes, kind):
@@ -114,17 +102,20 @@ def _numbered(shapes, kind):
     return [f"{kind}_{n}" for n in sorted(found)]
 
 
+def _first_layer(shapes, part, what):
+    """The name, in the first block, of a tensor of an MLP's first layer."""
+    return _names(shapes)[part][0].format(i=0, what=what)
+
+
 def _hidden(shapes, part):
-    _, bias = _names(shapes)[part][0]
-    return int(np.prod(shapes[bias.format(i=0)]))
+    return math.prod(shapes[_first_layer(shapes, part, "bias")])
 
 
-def _mixing(names, path, shapes):
-    for n, pair in enumerate(names):
-        for name, what in zip(pair, ("kernel", "bias"), strict=True):
-            shape = shapes.get(name.format(i=0), ())
-            rank = {"kernel": 2, "bias": 1}[what]
-            rule = (name, f"{path}/dense_{n}/{what}")
+def _mixing(layers, path, shapes):
+    for n, layer in enumerate(layers):
+        for what, rank in (("kernel", 2), ("bias", 1)):
+            shape = shapes.get(layer.format(i=0, what=what), ())
+            rule = layer.replace("{what}", what), f"{path}/dense_{n}/{what}"
             yield (*rule, _squeezed(shape, rank)) if len(shape) > rank else rule
 
 
