@@ -1,4 +1,4 @@
-"""Fine-tune a ViT with SAM, on digits, a folder of images, or a published data set.
+"""Fine-tune any model with SAM, on digits, a folder of images, or a published data set.
 
     python recipes/finetune.py                      # scikit-learn's digits: no download
     python recipes/finetune.py --data photos/ --model ViTB16 --weights vit.npz
@@ -37,7 +37,7 @@ from kerasvit.images import input_problem
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Fine-tunes a ViT with SAM. A preset's name may stand before the options."""
+    """Fine-tunes a model with SAM. A preset's name may stand before the options."""
 
     model: str = "small"  # "small", for 32 px, or one of kerasvit.list_models()
     weights: str | None = None  # file or folder to start from; None: fresh weights
@@ -228,14 +228,14 @@ def build(config, label_names):
     keras.utils.set_random_seed(config.seed)
     data.check_name("model", config.model, ["small", *kerasvit.list_models()])
     variant = SMALL if config.model == "small" else getattr(kerasvit, config.model)
-    image_size = config.image_size
-    if config.model == "small" and not (image_size or config.weights):
-        image_size = (32,)
+    fresh = config.model == "small" and not config.weights
+    size = config.image_size or ((32,) if fresh else None)
+    has_dropout = config.dropout or "dropout" in variant.defaults
     model = variant(
         config.weights,
         num_classes=len(label_names),
-        image_size=image_size and (image_size[0], image_size[-1]),
-        dropout=config.dropout,
+        image_size=size and (size[0], size[-1]),
+        **({"dropout": config.dropout} if has_dropout else {}),
     )
     model.record["label_names"] = label_names
     if not config.weights:
