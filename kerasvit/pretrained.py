@@ -94,7 +94,7 @@ def resize(model, image_size, kernel=None):
         _Live(model),
         ORIGINS["kerasvit"].key_map(kwargs),
         source_grid=_grid(model),
-        kernel=kernel or resampling_kernel(record["origin"]),
+        kernel=kernel or resampling_kernel(record["origin"], record["builder"]),
     )
     transform = Preprocessing.from_config(record["preprocessing"])
     transform = transform.with_size(resized.record["kwargs"]["image_size"])

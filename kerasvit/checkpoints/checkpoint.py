@@ -16,19 +16,26 @@ from .sources import (
 # Who wrote the names: a code base and one of its architectures. The first that knows a
 # file's names reads it.
 SOURCES = (
-    timm_vit,
-    google_vit,
     timm_mixer,
     google_mixer,
+    timm_vit,
+    google_vit,
     transformers,
     variable_paths,
 )
 ORIGINS = {source.ORIGIN: source for source in SOURCES}
 
 
-def resampling_kernel(origin):
-    """How a code base, or None for our own, resamples position tables."""
-    return ORIGINS[origin or variable_paths.ORIGIN].KERNEL
+def resampling_kernel(origin, builder):
+    """How a code base, or None for our own, resamples what covers a grid in a model.
+
+    Args:
+        builder: Name of the model's builder: architectures may differ.
+    """
+    for source in SOURCES:
+        if source.ORIGIN == origin and builder in source.BUILDERS:
+            return source.KERNEL
+    return variable_paths.KERNEL
 
 
 def format_of(record):
@@ -130,7 +137,7 @@ class Checkpoint:
     @property
     def kernel(self):
         """The resampling kernel of the code base the weights come from."""
-        return resampling_kernel(self.made_by)
+        return resampling_kernel(self.made_by, self.builders[0])
 
     @property
     def builders(self):
