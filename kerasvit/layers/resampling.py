@@ -132,8 +132,9 @@ def spreading_matrix(source: int, target: int, kernel: str) -> np.ndarray:
     over the cells so answers a constant as before, and a smooth signal nearly so. Equal
     sizes give the identity.
 
-    Args: those of `resampling_matrix`, to whose values a factor of `source / target`
-        leads, but at the edges and where cells are merged.
+    Inside a growing grid it is `resampling_matrix` times source / target.
+
+    Args: those of `resampling_matrix`.
 
     Returns:
         Float64 array.

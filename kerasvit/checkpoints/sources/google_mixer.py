@@ -8,7 +8,6 @@ import math
 import re
 
 from ..key_map import KeyMap, Transform
-from .google import KERNEL as KERNEL
 from .google import ORIGIN as ORIGIN
 from .google import count, dense, norm
 from .google import dropped as dropped
@@ -17,6 +16,7 @@ from .google import label_names as label_names
 from .google import own_name as own_name
 
 BUILDERS = ("MLPMixer",)
+KERNEL = "bicubic_antialias"  # Google's code has none; measured: `models.MLPMixer`
 
 _PARTS = ("token_mixing", "channel_mixing")
 
