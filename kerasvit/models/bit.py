@@ -59,9 +59,10 @@ def BigTransfer(
     # Zeros that take part in the maximum: there is no ReLU before it. Padding by the
     # pooling itself, as in big_vision, takes no part, and is another function.
     x = keras.layers.ZeroPadding2D(1, data_format="channels_last", name="root_pad")(x)
-    x = keras.layers.MaxPooling2D(3, 2, data_format="channels_last", name="root_pool")(
-        x
-    )  # (B, H/4, W/4, C)
+    pool = keras.layers.MaxPooling2D(
+        3, 2, data_format="channels_last", name="root_pool"
+    )
+    x = pool(x)  # (B, H/4, W/4, C)
     for i, (depth, width) in enumerate(zip(s.depths, _widths(s), strict=True)):
         for j in range(depth):
             x = _unit(i, j, width, s)(x)
@@ -69,8 +70,7 @@ def BigTransfer(
     x = keras.layers.ReLU(name="final_relu")(x)
     x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool")(x)
     x = head(s.num_classes)(x)
-    record = new_record("BigTransfer", kwargs)
-    return ImageModel(image, x, name=name, record=record)
+    return ImageModel(image, x, name=name, record=new_record("BigTransfer", kwargs))
 
 
 def _conv(filters, size, name, s, **changes):
@@ -129,14 +129,14 @@ def _checked_widths(value, depths):
     return widths
 
 
-# Section 3.1 of the paper; 200 is of its appendix. timm evaluates most of its BiTs so.
+# `get_block_desc` in google-research/big_vision big_vision/models/bit.py.
 DEPTHS = {
     50: [3, 4, 6, 3],
     101: [3, 4, 23, 3],
     152: [3, 8, 36, 3],
     200: [3, 24, 36, 3],
 }
-EVALUATION = {"crop": 0.875, "kernel": "bilinear"}
+EVALUATION = {"crop": 0.875, "kernel": "bilinear"}  # timm/models/resnetv2.py, `_cfg`
 
 BiTR50x1 = Variant(
     "BiTR50x1",

@@ -155,6 +155,8 @@ class Variant:
     def mismatch(self, said, changes):
         """In words, where a file says other numbers than this row; None where not."""
         wanted = {**self.numbers, **changes}
+        # A file says lists.
+        wanted = {k: list(n) if isinstance(n, tuple) else n for k, n in wanted.items()}
         wrong = [
             key for key in self.numbers if said.get(key) not in (None, wanted[key])
         ]

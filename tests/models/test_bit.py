@@ -291,6 +291,11 @@ def test_the_variant_that_fits_is_named():
     assert "Build BiTR50x1 with it" in message
 
 
+def test_depths_may_be_a_tuple():
+    row = kerasvit.Variant(None, kerasvit.BigTransfer, depths=(2,), width_factor=1)
+    assert row(GOOGLE).record["kwargs"]["depths"] == [2]
+
+
 def test_a_file_of_other_depths_says_so():
     row = kerasvit.Variant("Deep", kerasvit.BigTransfer, depths=[3], width_factor=1)
     with pytest.raises(kerasvit.CheckpointError, match=r"depths \[2\], not \[3\]"):
