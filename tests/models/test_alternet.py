@@ -223,7 +223,9 @@ def test_trains_inside_sam(builder, jit_compile):
     trainer.fit(images(4), np.arange(4), batch_size=4, verbose=0)
     for weight, old in zip(model.weights, before):
         assert np.isfinite(to_numpy(weight)).all(), weight.path
-        assert np.abs(to_numpy(weight) - old).max() > 0, weight.path
+        # What it adds to a channel, the normalisation behind the stage takes away.
+        moved = np.abs(to_numpy(weight) - old).max() > 0
+        assert moved or weight.path.endswith("attention/output/bias"), weight.path
 
 
 @pytest.mark.parametrize(
