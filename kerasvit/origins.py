@@ -2,6 +2,8 @@
 
 # Fields of `kerasvit.Preprocessing`. Mean and deviation of ImageNet's colours, in 0…1.
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+# Of CIFAR-100's; ops/datasets.py of how-do-vits-work.
+CIFAR100 = {"mean": (0.5071, 0.4867, 0.4408), "std": (0.2675, 0.2565, 0.2761)}
 
 ORIGINS = {  # by `ORIGIN` in checkpoints/sources/
     "timm": {"crop": 0.9, "mode": "center", "kernel": "bicubic"},  # models/…py `_cfg`

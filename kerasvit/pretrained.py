@@ -93,8 +93,8 @@ def resize(model, image_size, kernel=None):
         resized,
         _Live(model),
         ORIGINS["kerasvit"].key_map(kwargs),
-        source_grid=_grid(model),
-        kernel=kernel or resampling_kernel(record["origin"]),
+        source_grids=_grids(model),
+        kernel=kernel or resampling_kernel(record["origin"], record["builder"]),
     )
     transform = Preprocessing.from_config(record["preprocessing"])
     transform = transform.with_size(resized.record["kwargs"]["image_size"])
@@ -125,10 +125,9 @@ class _Live:
         return keras.ops.convert_to_numpy(self._variables[path])
 
 
-def _grid(model):
-    """The grid of the layer that can resample, or None."""
-    grids = [layer.grid for layer in model.layers if hasattr(layer, "grid")]
-    return grids[0] if grids else None
+def _grids(model):
+    """{layer: (height, width)} of those that can resample."""
+    return {layer.name: layer.grid for layer in model.layers if hasattr(layer, "grid")}
 
 
 def _variant(record):

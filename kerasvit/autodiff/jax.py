@@ -73,7 +73,9 @@ class TrainStep:
                 first.append(kept)
             return kept[0], gradients
 
-        gradients = self.step_gradients(loss_and_gradients, weights)
+        mapping = list(zip(self.optimizer.variables, optimizer_variables, strict=True))
+        with keras.StatelessScope(mapping):  # for who asks for the learning rate
+            gradients = self.step_gradients(loss_and_gradients, weights)
         loss, y_pred, after, metrics = first[0]
         weights, optimizer_variables = self.optimizer.stateless_apply(
             optimizer_variables, gradients, weights

@@ -3,7 +3,7 @@
 from .reader import CheckpointError
 
 
-def assign(model, checkpoint, key_map, *, without=(), source_grid=None, kernel=None):
+def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=None):
     """Gives a model the weights of a checkpoint.
 
     Everything is read and compared before the first variable is written.
@@ -14,8 +14,8 @@ def assign(model, checkpoint, key_map, *, without=(), source_grid=None, kernel=N
         key_map: `KeyMap` from its names to the model's variable paths.
         without: Layers, by name, that keep their fresh values and whose tensors, if the
             file has some, are left out.
-        source_grid: (h, w) in patches that a position table was made for, or None.
-        kernel: Resampling kernel for a position table of another grid.
+        source_grids: {layer: (h, w)}: the grids that its tables were made for; or None.
+        kernel: Resampling kernel for a table of another grid.
 
     Raises:
         CheckpointError: Something is missing, unexpected or of another shape; the
@@ -49,8 +49,10 @@ def assign(model, checkpoint, key_map, *, without=(), source_grid=None, kernel=N
             arrays = [None] * len(paths)
         for path, array in zip(paths, arrays, strict=True):
             if path in owners and array is not None:
-                array = owners[path].resample(
-                    array, path=path, source_grid=source_grid, kernel=kernel
+                owner = owners[path]
+                grid = (source_grids or {}).get(owner.name)
+                array = owner.resample(
+                    array, path=path, source_grid=grid, kernel=kernel
                 )
             wanted = tuple(variables[path].shape)
             if array is None or array.shape != wanted:

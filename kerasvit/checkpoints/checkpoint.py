@@ -5,11 +5,20 @@ from pathlib import Path
 
 from .reader import CheckpointError, Reader, read_json
 from .sources import (
+    big_transfer,
     google_hybrid,
+    google_mixer,
     google_vit,
+    how_do_vits_work_alternet,
+    how_do_vits_work_preact,
+    timm_bit,
+    timm_deit,
     timm_hybrid,
+    timm_mixer,
+    timm_swin,
     timm_vit,
     transformers,
+    transformers_deit,
     variable_paths,
 )
 
@@ -17,18 +26,29 @@ from .sources import (
 # file's names reads it.
 SOURCES = (
     timm_vit,
+    timm_deit,
     timm_hybrid,
+    timm_mixer,
+    timm_bit,
+    timm_swin,
     google_vit,
     google_hybrid,
+    google_mixer,
+    big_transfer,
+    how_do_vits_work_alternet,
+    how_do_vits_work_preact,
     transformers,
+    transformers_deit,
     variable_paths,
 )
 ORIGINS = {source.ORIGIN: source for source in SOURCES}
 
 
-def resampling_kernel(origin):
-    """How a code base, or None for our own, resamples position tables."""
-    return ORIGINS[origin or variable_paths.ORIGIN].KERNEL
+def resampling_kernel(origin, builder):
+    """How a code base, or None for our own, resamples tables of a builder's models."""
+    fitting = [source for source in SOURCES if builder in source.BUILDERS]
+    named = [source for source in fitting if source.ORIGIN == origin]
+    return (named or fitting or [variable_paths])[0].KERNEL
 
 
 def format_of(record):
@@ -130,7 +150,7 @@ class Checkpoint:
     @property
     def kernel(self):
         """The resampling kernel of the code base the weights come from."""
-        return resampling_kernel(self.made_by)
+        return resampling_kernel(self.made_by, self.builders[0])
 
     @property
     def builders(self):

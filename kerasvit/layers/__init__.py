@@ -2,18 +2,33 @@
 
 from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling
+from .attention_unit import AttentionUnit as AttentionUnit
+from .conv import Conv as Conv
+from .convolution_as_attention import kernel_of_patches as kernel_of_patches
+from .convolution_as_attention import set_convolution as set_convolution
 from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
+from .group_norm import GroupNorm as GroupNorm
 from .group_normalization import GroupNormalization as GroupNormalization
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
+from .local_attention import LocalAttention as LocalAttention
+from .max_pool import MaxPool as MaxPool
+from .mixer_block import MixerBlock as MixerBlock
 from .mlp import MLP as MLP
+from .neighborhood_attention import NeighborhoodAttention as NeighborhoodAttention
 from .patch_embedding import PatchEmbedding as PatchEmbedding
+from .patch_merging import PatchMerging as PatchMerging
 from .position_embedding import PositionEmbedding as PositionEmbedding
+from .post_norm_block import PostNormBlock as PostNormBlock
 from .postact_unit import PostactUnit as PostactUnit
 from .preact_unit import PreactUnit as PreactUnit
 from .prefix_tokens import PrefixTokens as PrefixTokens
+from .quadratic_attention import QuadraticAttention as QuadraticAttention
+from .relative_attention import RelativeAttention as RelativeAttention
 from .sincos_position_embedding import (
     SinCosPositionEmbedding as SinCosPositionEmbedding,
 )
 from .standardized_conv import StandardizedConv as StandardizedConv
 from .stochastic_depth import StochasticDepth as StochasticDepth
+from .swin_block import SwinBlock as SwinBlock
+from .window_attention import WindowAttention as WindowAttention

@@ -6,15 +6,21 @@ from keras import ops
 from .dense import Dense
 
 
-def attend(query, key, value):
-    """Softmax of the scaled products, times the values; (B, N, H, d) each."""
+def attend(query, key, value, mask=None):
+    """Softmax of the scaled products, times the values; (B, N, H, d) each.
+
+    `mask`, of booleans that broadcast to (B, H, N, M), tells where a query may look.
+    """
     if keras.backend.backend() == "torch":
-        return ops.dot_product_attention(query, key, value)
+        return ops.dot_product_attention(query, key, value, mask=mask)
     query = ops.transpose(query, (0, 2, 1, 3)) * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))  # (B, H, N, M)
     # bfloat16 keeps 8 bits: too few for a sum over hundreds of weights.
     at_least = keras.backend.result_type(scores.dtype, "float32")
-    weights = ops.cast(ops.softmax(ops.cast(scores, at_least)), scores.dtype)
+    exact = ops.cast(scores, at_least)
+    if mask is not None:
+        exact = ops.where(mask, exact, -1e9)  # its exponential is 0
+    weights = ops.cast(ops.softmax(exact), scores.dtype)
     x = ops.matmul(weights, ops.transpose(value, (0, 2, 1, 3)))
     return ops.transpose(x, (0, 2, 1, 3))
 
@@ -80,13 +86,17 @@ class Attention(keras.layers.Layer):
         shape = ops.shape(x)
         rows, seen = self._rows(x), self._rows(x if context is None else context)
         length = x.shape[1] if context is None else context.shape[1]
-        x = attend(
+        x = self.attend(
             self._split(self.query(rows), x.shape[1]),
             self._split(self.key(seen), length),
             self._split(self.value(seen), length),
         )
         x = self.output_dense(ops.reshape(x, (-1, shape[-1])))
         return ops.reshape(self.drop(x, training=training), shape)
+
+    def attend(self, query, key, value):
+        """What the heads gather, (B, N, H, d) each; kinds of attention differ here."""
+        return attend(query, key, value)
 
     def _rows(self, x):
         # One row a token; see MLP.

@@ -55,6 +55,22 @@ def _antialias(source, target, weight):
     return matrix / matrix.sum(axis=1, keepdims=True)
 
 
+def _geometric_linear(source, target):
+    # Source cells stand closer towards the centre: 1, q, q² … apart, with the q for
+    # which the outermost meets the target's; shrinking keeps steps near one.
+    low, high, reach = 1.01, 1.5, (target - 1) // 2
+    while high - low > 1e-6:
+        q = (low + high) / 2
+        if (q ** ((source - 1) // 2) - 1) / (q - 1) > reach:
+            high = q
+        else:
+            low = q
+    steps = np.arange(source) - (source - 1) / 2
+    position = np.sign(steps) * (q ** np.abs(steps) - 1) / (q - 1)
+    wanted = np.arange(target) - (target - 1) / 2
+    return np.stack([np.interp(wanted, position, cell) for cell in np.eye(source)], 1)
+
+
 # Cubic coefficients: torch takes -0.5 where it antialiases (Pillow's), -0.75 elsewhere
 # (aten/src/ATen/native/UpSample.h and cpu/UpSampleKernel.cpp).
 KERNELS = {
@@ -63,13 +79,14 @@ KERNELS = {
     "bicubic": lambda s, t: _plain(s, t, lambda x: _cubic(x, -0.75), 2),
     "bilinear_antialias": lambda s, t: _antialias(s, t, _triangle),
     "bilinear": lambda s, t: _plain(s, t, _triangle, 1),
+    "geometric_linear": _geometric_linear,
 }
 
 
 def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
     """The (target, source) matrix that brings `source` cells in a row to `target`.
 
-    Each row sums to one; equal sizes give the identity.
+    Each row sums to one; equal sizes give the identity, but for "geometric_linear".
 
     Args:
         source: Number of cells that there are, at least 1.
@@ -86,6 +103,11 @@ def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
             "bilinear_antialias": the same functions of timm and torch, bilinear.
             "bilinear": half-pixel centres, no antialiasing, the edge repeated;
                 tf.image.resize as Google's ViT uses it (vit_jax/input_pipeline.py).
+            "geometric_linear": for tables of relative positions, whose centre means
+                "here" in both: cells in geometric distances from it, straight lines
+                between; timm (layers/pos_embed_rel.py `resize_rel_pos_bias_table`,
+                after BEiT). As there, a side that keeps its size is moved a little,
+                since its distances grow too.
 
     Returns:
         Float64 array.
@@ -99,9 +121,28 @@ def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
             f"Received: kernel={kernel!r}."
         )
     source, target = _cells(source, "source"), _cells(target, "target")
-    if source == target:
-        return np.eye(source)
     return KERNELS[kernel](source, target)
+
+
+def spreading_matrix(source: int, target: int, kernel: str) -> np.ndarray:
+    """The (target, source) matrix that shares out weights of a sum over cells.
+
+    Each column sums to one: where cells are divided, their parts share the weight, as
+    smooth as the kernel; where cells are merged, their weights add up. A weighted sum
+    over the cells so answers a constant as before, and a smooth signal nearly so. Equal
+    sizes give the identity.
+
+    Args: those of `resampling_matrix`, to whose values a factor of `source / target`
+        leads, but at the edges and where cells are merged.
+
+    Returns:
+        Float64 array.
+    """
+    if target < source:
+        # Of the way back, which has no need to skip cells, whatever the kernel.
+        return resampling_matrix(target, source, kernel).T
+    matrix = resampling_matrix(source, target, kernel)
+    return matrix / matrix.sum(axis=0)
 
 
 def _cells(number, name):
@@ -120,6 +161,8 @@ def _cells(number, name):
 def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndarray:
     """Brings a grid of vectors to `size` (height, width), each side by its own matrix.
 
+    A grid that has the size already is not touched.
+
     Shape: (H, W, ...) → (h, w, ...), the same dtype; computed in float64.
 
     Args:
@@ -131,15 +174,30 @@ def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.nd
         ValueError: The grid has no two sides or holds no floats, a size is not
             positive, or the kernel is unknown.
     """
+    return _each_side(grid, size, kernel, resampling_matrix)
+
+
+def spread_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndarray:
+    """Shares a grid of weights of a sum out to the cells of another, side by side.
+
+    As `resample_grid`, with `spreading_matrix` in place of `resampling_matrix`: the sum
+    over all cells stays.
+    """
+    return _each_side(grid, size, kernel, spreading_matrix)
+
+
+def _each_side(grid, size, kernel, matrix):
     if grid.ndim < 2 or grid.dtype.kind in "biu":
         raise ValueError(
             "`grid` must be an array of floats of shape (height, width, ...). "
             f"Received: shape {grid.shape}, dtype {grid.dtype}."
         )
     height, width = size
-    out = _contract(grid, resampling_matrix(grid.shape[0], height, kernel))
+    if grid.shape[:2] == (height, width):
+        return grid
+    out = _contract(grid, matrix(grid.shape[0], height, kernel))
     out = out.swapaxes(0, 1)
-    out = _contract(out, resampling_matrix(grid.shape[1], width, kernel))
+    out = _contract(out, matrix(grid.shape[1], width, kernel))
     return np.ascontiguousarray(out.swapaxes(0, 1)).astype(grid.dtype)
 
 

@@ -1,5 +1,52 @@
 """One architecture a file: a builder, its sizes, and one row a variant."""
 
+from .alternet import AlterNet as AlterNet
+from .alternet import AlterNet18 as AlterNet18
+from .alternet import AlterNet18CIFAR as AlterNet18CIFAR
+from .alternet import AlterNet34 as AlterNet34
+from .alternet import AlterNet34CIFAR as AlterNet34CIFAR
+from .alternet import AlterNet50 as AlterNet50
+from .alternet import AlterNet50CIFAR as AlterNet50CIFAR
+from .alternet import AlterNet50CIFAR100 as AlterNet50CIFAR100
+from .alternet import AlterNet101 as AlterNet101
+from .alternet import AlterNet101CIFAR as AlterNet101CIFAR
+from .alternet import AlterNet152 as AlterNet152
+from .alternet import AlterNet152CIFAR as AlterNet152CIFAR
+from .alternet import PreActResNet as PreActResNet
+from .alternet import PreActResNet18 as PreActResNet18
+from .alternet import PreActResNet18CIFAR as PreActResNet18CIFAR
+from .alternet import PreActResNet34 as PreActResNet34
+from .alternet import PreActResNet34CIFAR as PreActResNet34CIFAR
+from .alternet import PreActResNet50 as PreActResNet50
+from .alternet import PreActResNet50CIFAR as PreActResNet50CIFAR
+from .alternet import PreActResNet101 as PreActResNet101
+from .alternet import PreActResNet101CIFAR as PreActResNet101CIFAR
+from .alternet import PreActResNet152 as PreActResNet152
+from .alternet import PreActResNet152CIFAR as PreActResNet152CIFAR
+from .bit import BigTransfer as BigTransfer
+from .bit import BiTR50x1 as BiTR50x1
+from .bit import BiTR50x2 as BiTR50x2
+from .bit import BiTR50x3 as BiTR50x3
+from .bit import BiTR101x1 as BiTR101x1
+from .bit import BiTR101x2 as BiTR101x2
+from .bit import BiTR101x3 as BiTR101x3
+from .bit import BiTR152x1 as BiTR152x1
+from .bit import BiTR152x2 as BiTR152x2
+from .bit import BiTR152x4 as BiTR152x4
+from .bit import BiTR200x3 as BiTR200x3
+from .deit import DeiT3B16 as DeiT3B16
+from .deit import DeiT3H14 as DeiT3H14
+from .deit import DeiT3L16 as DeiT3L16
+from .deit import DeiT3M16 as DeiT3M16
+from .deit import DeiT3S16 as DeiT3S16
+from .deit import DeiTB16 as DeiTB16
+from .deit import DeiTB16Distilled as DeiTB16Distilled
+from .deit import DeiTS16 as DeiTS16
+from .deit import DeiTS16Distilled as DeiTS16Distilled
+from .deit import DeiTTi16 as DeiTTi16
+from .deit import DeiTTi16Distilled as DeiTTi16Distilled
+from .deit import DistilledVisionTransformer as DistilledVisionTransformer
+from .deit import distillation_heads as distillation_heads
 from .hybrid import HybridVisionTransformer as HybridVisionTransformer
 from .hybrid import R26ViTB32 as R26ViTB32
 from .hybrid import R26ViTS32 as R26ViTS32
@@ -9,6 +56,21 @@ from .hybrid import R50ViTL16 as R50ViTL16
 from .hybrid import R50ViTL32 as R50ViTL32
 from .hybrid import RViTTi16 as RViTTi16
 from .image_model import ImageModel as ImageModel
+from .mixer import MixerB8 as MixerB8
+from .mixer import MixerB16 as MixerB16
+from .mixer import MixerB32 as MixerB32
+from .mixer import MixerH14 as MixerH14
+from .mixer import MixerL16 as MixerL16
+from .mixer import MixerL32 as MixerL32
+from .mixer import MixerS8 as MixerS8
+from .mixer import MixerS16 as MixerS16
+from .mixer import MixerS32 as MixerS32
+from .mixer import MLPMixer as MLPMixer
+from .swin import SwinB as SwinB
+from .swin import SwinL as SwinL
+from .swin import SwinS as SwinS
+from .swin import SwinT as SwinT
+from .swin import SwinTransformer as SwinTransformer
 from .variant import Variant as Variant
 from .vit import VisionTransformer as VisionTransformer
 from .vit import ViTB8 as ViTB8
@@ -22,10 +84,23 @@ from .vit import ViTS14 as ViTS14
 from .vit import ViTS16 as ViTS16
 from .vit import ViTS32 as ViTS32
 from .vit import ViTTi16 as ViTTi16
+from .vit_ablation import VisionTransformerAblation as VisionTransformerAblation
+from .vit_ablation import ViTTi4CIFAR as ViTTi4CIFAR
+from .vit_ablation import ViTTi4CIFARAverage as ViTTi4CIFARAverage
+from .vit_ablation import ViTTi4CIFARLocal3 as ViTTi4CIFARLocal3
+from .vit_ablation import ViTTi4CIFARLocal5 as ViTTi4CIFARLocal5
+from .vit_ablation import ViTTi4CIFARPostNorm as ViTTi4CIFARPostNorm
 
 BUILDERS = {  # by the name in a record
     "VisionTransformer": VisionTransformer,
+    "DistilledVisionTransformer": DistilledVisionTransformer,
     "HybridVisionTransformer": HybridVisionTransformer,
+    "MLPMixer": MLPMixer,
+    "SwinTransformer": SwinTransformer,
+    "AlterNet": AlterNet,
+    "PreActResNet": PreActResNet,
+    "VisionTransformerAblation": VisionTransformerAblation,
+    "BigTransfer": BigTransfer,
 }
 
 

@@ -64,7 +64,11 @@ class Loading:
         elif said := config and read_json(folder / "preprocessor_config.json"):
             transform = Preprocessing.from_transformers(said)
         else:
-            fields = self.variant.evaluation if origin == "timm" else {}
+            # The rows say what timm and the authors of AlterNet evaluate them with.
+            own = origin in ("timm", "how_do_vits_work")
+            fields = self.variant.evaluation if own else {}
+            if origin == "timm" and min(image_size) >= 384:
+                fields = {**fields, "crop": 1.0}  # as all of timm's of that size
             transform = Preprocessing.of_origin(origin, image_size, **fields)
             log.warning(
                 "%s says nothing of its preprocessing; taken is what %s uses: %s.",
@@ -78,6 +82,11 @@ class Loading:
         """What `ImageModel.record` keeps of the weights."""
         return {"origin": self.checkpoint.made_by, "label_names": self._label_names()}
 
+    def build(self, kwargs):
+        """The builder's model, still with fresh weights."""
+        with self._blaming_the_variant():
+            return self.variant.builder(**kwargs)
+
     def fill(self, model, kernel=None):
         """Gives the model the weights; all of them, or a `CheckpointError`."""
         with self._blaming_the_variant() as mismatch:
@@ -86,7 +95,7 @@ class Loading:
                 self.checkpoint,
                 self.checkpoint.key_map(self.kwargs),
                 without=self._left_out(),
-                source_grid=self.explicit_grid or self._source_grid(model),
+                source_grids=self._source_grids(model),
                 kernel=kernel or self.checkpoint.kernel,
             )
             if mismatch:
@@ -109,7 +118,7 @@ class Loading:
         said = self.checkpoint.image_size
         table = self.checkpoint.cells(self.kwargs)
         if not table:
-            return said or tuple(sides(self.kwargs["image_size"]))
+            return said or tuple(sides(self.made["image_size"]))
         name, cells, stride = table
         if said and not self.explicit_grid and math.prod(_grid(said, stride)) == cells:
             return said
@@ -129,19 +138,21 @@ class Loading:
             raise CheckpointError(f"{error}{hint or ''}") from error
         return tuple(side * stride for side in grid)
 
-    def _source_grid(self, model):
-        """(height, width) of the grid that the weights' position table covers."""
-        grids = [layer.grid for layer in model.layers if hasattr(layer, "grid")]
-        if not grids:
-            return None
+    def _source_grids(self, model):
+        """{layer: (height, width)}: the grids that the weights' tables cover."""
         table = self.checkpoint.cells(self.kwargs)
         stride = table[2] if table else 1
         sizes = (self.source_size, model.record["kwargs"]["image_size"])
         made, built = (_grid(size, stride) for size in sizes)
-        return tuple(
-            cells * then // now
-            for cells, then, now in zip(grids[0], made, built, strict=True)
-        )
+        return {
+            layer.name: self.explicit_grid
+            or tuple(
+                cells * then // now
+                for cells, then, now in zip(layer.grid, made, built, strict=True)
+            )
+            for layer in model.layers
+            if hasattr(layer, "grid")
+        }
 
     def _left_out(self):
         """Layers whose tensors the caller does not want; said in the log."""

@@ -110,7 +110,7 @@ class Variant:
         if include_preprocessing:
             mean_std = {"mean": list(transform.mean), "std": list(transform.std)}
             kwargs = {**kwargs, "normalization": mean_std}
-        model = self.builder(**kwargs)
+        model = loading.build(kwargs) if loading else self.builder(**kwargs)
         transform = transform.with_size(model.record["kwargs"]["image_size"])
         model.record["variant"] = self.name
         model.record["preprocessing"] = transform.to_config()
@@ -162,10 +162,18 @@ class Variant:
             return None
         fitting = [
             row.name
-            for row in vars(sys.modules[self.builder.__module__]).values()
+            for row in vars(sys.modules[__package__]).values()
             if isinstance(row, Variant)
-            and all(said.get(key, n) == n for key, n in row.numbers.items())
+            and row.builder is self.builder
+            and row._fits(said)
         ]
         numbers = ", ".join(f"{key} {said[key]}, not {wanted[key]}" for key in wrong)
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
         return f"does not hold weights of {self!r}: {numbers}.{build}"
+
+    def _fits(self, said):
+        """Whether a file may be of this row: its numbers, and parts such as scales."""
+        parts = self._shown.keys() - self.numbers.keys()
+        return all(said.get(key, n) == n for key, n in self.numbers.items()) and all(
+            said.get(key) is not None for key in parts
+        )

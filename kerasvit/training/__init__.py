@@ -1,4 +1,7 @@
 """Training for any `keras.Model`: sharpness-aware minimisation and schedules."""
 
+from .asam import ASAM as ASAM
+from .gsam import GSAM as GSAM
 from .sam import SAM as SAM
+from .sam_on import SAMON as SAMON
 from .schedules import warmup_cosine as warmup_cosine

@@ -4,10 +4,10 @@ import math
 import numbers
 
 import keras
-from keras import ops
 
 from ..autodiff import TrainStep
 from ..autodiff.stateless import lend_compiled
+from .vectors import add, norm
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -67,14 +67,12 @@ class SAM(TrainStep, keras.Model):
 
     @rho.setter
     def rho(self, rho):
-        number = isinstance(rho, numbers.Real) and not isinstance(rho, bool)
-        if not number or not math.isfinite(rho) or rho < 0:
-            raise ValueError(
-                "`rho` must be a finite number ≥ 0, the radius within which the loss "
-                "is to be flat; 0.05 is the paper's default and 0 trains without SAM. "
-                f"Received: rho={rho!r}."
-            )
-        self._rho = float(rho)
+        self._rho = finite(
+            "rho",
+            rho,
+            "≥ 0, the radius within which the loss is to be flat; 0.05 is the paper's "
+            "default and 0 trains without SAM",
+        )
         if getattr(self, "train_function", None) is not None:
             # The compiled step has the old number in it.
             self.make_train_function(force=True)
@@ -84,8 +82,12 @@ class SAM(TrainStep, keras.Model):
         _, gradients = loss_and_gradients(weights)
         if self.rho == 0:
             return gradients
-        _, gradients = loss_and_gradients(ascend(weights, gradients, self.rho))
+        _, gradients = loss_and_gradients(self.perturbed(weights, gradients))
         return gradients
+
+    def perturbed(self, weights, gradients):
+        """Where the second pass computes its gradients."""
+        return ascend(weights, gradients, self.rho)
 
     def call(self, inputs, training=None):
         return self.model(inputs, training=training)
@@ -143,18 +145,23 @@ def ascend(weights, gradients, rho):
     Returns:
         New tensors, each of its weight's dtype. A gradient of zero moves nothing.
     """
-    squares = [
-        ops.sum(ops.square(ops.cast(g, "float32"))) for g in gradients if g is not None
-    ]
-    if not squares:
-        return list(weights)
     # 1e-12 as in davda54/sam and big_vision; the authors' code has nothing here, and
     # a zero gradient gives NaN.
-    scale = rho / (ops.sqrt(ops.sum(ops.stack(squares))) + 1e-12)
-    return [
-        w if g is None else w + ops.cast(scale * ops.cast(g, "float32"), w.dtype)
-        for w, g in zip(weights, gradients, strict=True)
-    ]
+    return add(weights, gradients, rho / (norm(gradients) + 1e-12))
+
+
+def finite(name, value, expected) -> float:
+    """An argument that must be a finite number ≥ 0; `expected` says what it is.
+
+    Raises:
+        ValueError: It is not.
+    """
+    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value < 0:
+        raise ValueError(
+            f"`{name}` must be a finite number {expected}. Received: {name}={value!r}."
+        )
+    return float(value)
 
 
 def _check_model(model):

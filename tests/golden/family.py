@@ -32,17 +32,18 @@ class Family:
     layout: Callable = lambda model, quantity, array: array
     tolerance: float = 1e-5
 
-    def build(self, case, checkpoint):
-        """The model of a case."""
+    def build(self, case, checkpoint, image_size):
+        """The model of a case, for images of its size where its config says none."""
         numbers, changes = self.numbers(case["config"])
+        changes = {"image_size": image_size, **changes}
         return Variant(None, self.builder, **numbers)(checkpoint, **changes)
 
     def check(self, root, name, case):
         """Yields the case's name and its `Result`: every recorded activation."""
         files = {key: root / path for key, path in case["files"].items()}
-        model = self.build(case, files["checkpoint"])
-        recorded = recorded_values(files["expected"])
         images = np.load(files["input"])
+        model = self.build(case, files["checkpoint"], images.shape[1:3])
+        recorded = recorded_values(files["expected"])
         found = self.activations(model, images, recorded)
         ordered = sorted(recorded, key=_order)
         # In float64 nothing hides in rounding.
@@ -75,8 +76,9 @@ def recorded_values(path):
 def _order(quantity):
     """In the order of computation, so that the first wrong one names the culprit."""
     ends = {
-        "encoded": 1, "features": 1, "pre_logits_2d": 1, "prelogits": 2,
+        "encoded": 1, "features": 1, "pre_logits_2d": 1, "hook/norm": 1, "prelogits": 2,
         "logits_cls": 3, "logits_dist": 3, "logits": 4,
+        "logits_bigvision_neginf_pool": 5,
     }  # fmt: skip
     starts = {"stem": 0, "root": 0, "resnet": 1, "patch": 2, "embed": 2, "after": 3}
     early = [n for start, n in starts.items() if start in quantity]

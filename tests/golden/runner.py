@@ -3,14 +3,32 @@
 import json
 from pathlib import Path
 
-from . import hybrid, images, position_tables, trajectories, vit
+from . import (
+    alternet,
+    alternet_tables,
+    bit,
+    deit,
+    hybrid,
+    images,
+    mixer,
+    position_tables,
+    swin,
+    trajectories,
+    vit,
+)
 
 FAMILIES = {
-    **vit.FAMILIES,
+    **alternet.FAMILIES,
+    **bit.FAMILIES,
+    **deit.FAMILIES,
     **hybrid.FAMILIES,
+    **mixer.FAMILIES,
+    **swin.FAMILIES,
+    **vit.FAMILIES,
 }
 KINDS = {
     **{kind: family.check for kind, family in FAMILIES.items()},
+    "alternet_param_counts": alternet_tables.check,
     "posemb": position_tables.check,
     "preprocess": images.check,
     "sam_trajectories": trajectories.check,

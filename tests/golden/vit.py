@@ -19,7 +19,7 @@ def _flax(config):
     }, {"image_size": pair(config["image_size"])}
 
 
-def _timm(config):
+def timm_numbers(config):
     numbers = {
         "patch_size": config["patch_size"],
         "width": config["embed_dim"],
@@ -89,7 +89,7 @@ FAMILIES = {
     for kind, numbers in {
         "vit_jax_npz": _flax,
         "big_vision_npz": _flax,
-        "timm_vit": _timm,
+        "timm_vit": timm_numbers,
         "hf_vit": _transformers,
     }.items()
 }

@@ -3,7 +3,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kerasvit.layers.resampling import KERNELS, resample_grid, resampling_matrix
+from kerasvit.layers.resampling import (
+    KERNELS,
+    resample_grid,
+    resampling_matrix,
+    spread_grid,
+    spreading_matrix,
+)
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "posemb"
 CASES = sorted(path.stem for path in GOLDEN.glob("*.npz"))
@@ -122,3 +128,36 @@ def test_size_must_be_positive_and_whole(target):
 def test_grid_must_have_two_sides_and_hold_floats(grid):
     with pytest.raises(ValueError, match="`grid` must be an array of floats"):
         resample_grid(grid, (2, 2), "bilinear")
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("source", [1, 2, 3, 7, 14])
+@pytest.mark.parametrize("target", [1, 2, 4, 8, 14, 28])
+def test_spreading_keeps_the_sum(source, target, kernel):
+    matrix = spreading_matrix(source, target, kernel)
+    assert matrix.shape == (target, source)
+    np.testing.assert_allclose(matrix.sum(axis=0), 1, atol=1e-14)
+    assert np.abs(matrix).max() <= 1.2
+
+
+def test_spreading_shares_where_cells_are_divided():
+    matrix = spreading_matrix(8, 16, "bilinear")
+    expected = resampling_matrix(8, 16, "bilinear") / 2
+    np.testing.assert_allclose(matrix, expected, atol=1e-14)
+
+
+def test_spreading_adds_up_where_cells_are_merged():
+    ones = np.ones((4, 6, 1))
+    spread = spread_grid(ones, (2, 3), "bilinear")
+    np.testing.assert_allclose(spread, 4, atol=1e-14)
+
+
+def test_spreading_has_each_side_by_its_own():
+    grid = np.random.default_rng(0).normal(size=(4, 6, 2)).astype("float32")
+    spread = spread_grid(grid, (7, 3), "bicubic_antialias")
+    down, across = (
+        spreading_matrix(s, t, "bicubic_antialias") for s, t in ((4, 7), (6, 3))
+    )
+    expected = np.einsum("ah,bw,hwc->abc", down, across, grid)
+    assert spread.dtype == np.float32
+    np.testing.assert_allclose(spread, expected, atol=1e-6)

@@ -17,6 +17,10 @@ import kerasvit
 from .counting import count, multiply_adds
 
 COUNTS = {
+    "SwinT": (28_288_354, 4.5),
+    "SwinS": (49_606_258, 8.7),
+    "SwinB": (87_768_224, 15.4),
+    "SwinL": (196_532_476, 34.5),
     "ViTTi16": (5_717_416, 1.25),
     "ViTS32": (22_878_952, 1.14),
     "ViTS16": (22_050_664, 4.60),
@@ -35,6 +39,70 @@ COUNTS = {
     "R50ViTB16": (98_659_112, 21.54),
     "R50ViTL32": (328_994_856, 19.41),
     "R50ViTL16": (316_483_624, 65.54),
+    # No paper prints these. With D = 192, M = 768, L = 12, N = 64 patches of 4·4·3 = 48
+    # numbers and 100 classes, the parameters are 48·D + D + D + (N + 1)·D for the
+    # embedding, its bias, class token and positions; a block's 3·D² + D² + D for
+    # attention, 2·D·M + M + D for the MLP, 4·D for its norms; 2·D for the last norm and
+    # 100·D + 100 for the head. Without the class token, 2·D less; post-norm has
+    # no last norm. The first is also what the reference's `vit.tiny` counts.
+    # Multiply-adds, of T = N + 1 tokens (T = N for the average): N·48·D + 100·D and a
+    # block's 4·T·D² + 2·T²·D + 2·T·D·M. A window masks products, it saves none.
+    "ViTTi4CIFAR": (5_373_220, 0.365),
+    "ViTTi4CIFARLocal3": (5_373_220, 0.365),
+    "ViTTi4CIFARLocal5": (5_373_220, 0.365),
+    "ViTTi4CIFARAverage": (5_372_836, 0.359),
+    "ViTTi4CIFARPostNorm": (5_372_836, 0.365),
+    "MixerS32": (19_104_624, 1.00),
+    "MixerS16": (18_528_264, 3.78),
+    "MixerS8": (20_646_504, 14.88),
+    "MixerB32": (60_293_428, 3.24),
+    "MixerB16": (59_880_472, 12.60),
+    "MixerB8": (64_864_168, 50.06),
+    "MixerL32": (206_939_264, 11.25),
+    "MixerL16": (208_196_168, 44.55),
+    "MixerH14": (432_350_952, 120.99),
+    "DeiTTi16": (5_717_416, 1.25),
+    "DeiTS16": (22_050_664, 4.60),
+    "DeiTB16": (86_567_656, 17.56),
+    "DeiTTi16Distilled": (5_910_800, 1.26),
+    "DeiTS16Distilled": (22_436_432, 4.62),
+    "DeiTB16Distilled": (87_338_192, 17.66),
+    "DeiT3S16": (22_059_496, 4.60),
+    "DeiT3M16": (38_849_512, 7.99),
+    "DeiT3B16": (86_585_320, 17.56),
+    "DeiT3L16": (304_374_760, 61.55),
+    "DeiT3H14": (632_126_440, 167.3),
+    "AlterNet18": (9_968_803, 1.67),
+    "AlterNet34": (22_833_054, 3.60),
+    "AlterNet50": (35_915_038, 5.01),
+    "AlterNet101": (54_907_166, 8.72),
+    "AlterNet152": (70_550_814, 12.44),
+    "AlterNet18CIFAR": (9_499_063, 0.50),
+    "AlterNet34CIFAR": (22_362_954, 1.12),
+    "AlterNet50CIFAR": (34_062_538, 1.58),
+    "AlterNet101CIFAR": (53_054_666, 2.79),
+    "AlterNet152CIFAR": (68_698_314, 4.00),
+    "AlterNet50CIFAR100": (33_012_840, 1.51),
+    "PreActResNet18": (11_687_720, 1.81),
+    "PreActResNet34": (21_795_880, 3.66),
+    "PreActResNet50": (25_549_352, 4.09),
+    "PreActResNet101": (44_541_480, 7.80),
+    "PreActResNet152": (60_185_128, 11.51),
+    "PreActResNet18CIFAR": (11_218_340, 0.56),
+    "PreActResNet34CIFAR": (21_326_500, 1.16),
+    "PreActResNet50CIFAR": (23_697_572, 1.30),
+    "PreActResNet101CIFAR": (42_689_700, 2.51),
+    "PreActResNet152CIFAR": (58_333_348, 3.72),
+    "BiTR50x1": (25_549_352, 4.09),
+    "BiTR50x2": (97_988_712, 16.12),
+    "BiTR50x3": (217_319_080, 36.08),
+    "BiTR101x1": (44_541_480, 7.80),
+    "BiTR101x2": (173_852_776, 30.97),
+    "BiTR101x3": (387_934_888, 69.49),
+    "BiTR152x1": (60_185_128, 11.51),
+    "BiTR152x2": (236_335_208, 45.81),
+    "BiTR152x4": (936_533_224, 182.78),
+    "BiTR200x3": (568_633_000, 134.35),
 }
 
 

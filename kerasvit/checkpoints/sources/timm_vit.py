@@ -18,11 +18,10 @@ BUILDERS = ("VisionTransformer",)
 
 def recognises(names) -> bool:
     """Whether the names are timm's, without DeiT's second token and hybrids' ResNet."""
-    transformer = (
-        "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
-    )
-    others = any(name.startswith("patch_embed.backbone.") for name in names)
-    return transformer and "dist_token" not in names and not others
+    others = ("dist_token", "patch_embed.backbone.")
+    if any(name.startswith(others) for name in names):
+        return False
+    return "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
 
 
 def sizes(shapes, config):

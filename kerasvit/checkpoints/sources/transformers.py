@@ -21,7 +21,8 @@ _ACTIVATIONS = {
 
 def recognises(names) -> bool:
     """Whether the names are transformers'."""
-    return "embeddings.patch_embeddings.projection.weight" in names
+    patches = "embeddings.patch_embeddings.projection.weight" in names
+    return patches and "embeddings.distillation_token" not in names
 
 
 def own_name(name):
@@ -104,10 +105,19 @@ def label_names(config):
 
 def key_map(kwargs, shapes=None) -> KeyMap:
     """The map for a model built with `kwargs`."""
+    return KeyMap(
+        *encoder(),
+        *torch_dense("pooler.dense", "pre_logits"),
+        *torch_dense("classifier", "head"),
+    )
+
+
+def encoder():
+    """Rules of patches, class token, blocks and the last normalisation."""
     block, ours = "encoder.layer.{i}.", "encoder_block_{i}/"
     patches = "embeddings.patch_embeddings.projection"
     attention = block + "attention.attention."
-    return KeyMap(
+    return (
         ("embeddings.cls_token", "class_token/tokens"),
         ("embeddings.position_embeddings", "position_embedding/table"),
         (patches + ".weight", "embedding/kernel", CONVOLUTION),
@@ -121,6 +131,4 @@ def key_map(kwargs, shapes=None) -> KeyMap:
         *torch_dense(block + "intermediate.dense", ours + "mlp/dense_0"),
         *torch_dense(block + "output.dense", ours + "mlp/dense_1"),
         *torch_norm("layernorm", "encoder_norm"),
-        *torch_dense("pooler.dense", "pre_logits"),
-        *torch_dense("classifier", "head"),
     )

@@ -1,0 +1,129 @@
+"""timm's BiTs: names and layouts as timm/models/resnetv2.py writes them."""
+
+from ..key_map import CONVOLUTION, TORCH_POINTWISE, KeyMap, torch_norm
+from ..reader import CheckpointError
+from .big_transfer import unless_standard
+from .timm import KERNEL as KERNEL
+from .timm import ORIGIN as ORIGIN
+from .timm import count, model_args
+from .timm import dropped as dropped
+from .timm import image_size as image_size
+from .timm import label_names as label_names
+from .timm import own_name as own_name
+
+BUILDERS = ("BigTransfer",)
+
+_UNIT = "stages.{i}.blocks.{j}."
+# timm's BiTs: units a stage, and what multiplies all channels.
+_ARCHITECTURES = {
+    "resnetv2_50x1_bit": ([3, 4, 6, 3], 1),
+    "resnetv2_50x3_bit": ([3, 4, 6, 3], 3),
+    "resnetv2_101x1_bit": ([3, 4, 23, 3], 1),
+    "resnetv2_101x3_bit": ([3, 4, 23, 3], 3),
+    "resnetv2_152x2_bit": ([3, 8, 36, 3], 2),
+    "resnetv2_152x4_bit": ([3, 8, 36, 3], 4),
+}
+_KNOWN_ARGUMENTS = {
+    "layers", "channels", "width_factor", "stem_chs", "num_classes", "in_chans",
+    "img_size", "drop_rate", "drop_path_rate", "zero_init_last", "global_pool",
+}  # fmt: skip
+
+
+def recognises(names) -> bool:
+    """Whether the names are timm's, of a bottleneck ResNet v2 without BatchNorm."""
+    unit = _UNIT.format(i=0, j=0)
+    needed = {"stem.conv.weight", "norm.weight", unit + "downsample.conv.weight"}
+    needed |= {unit + "norm1.weight", unit + "conv3.weight"}
+    return needed <= names and "norm.running_mean" not in names
+
+
+def sizes(shapes, config):
+    """What the file says of the architecture's numbers."""
+    root = shapes["stem.conv.weight"][0]
+    return {"depths": _depths(shapes), "width_factor": root / 64}
+
+
+def builder_changes(shapes, config):
+    """What the weights were made with, from the keys and timm's `config.json`."""
+    args, name = model_args(config), config.get("architecture") or "_bit"
+    pool = args.get("global_pool", config.get("global_pool") or "avg")
+    other = sorted(set(args) - _KNOWN_ARGUMENTS)
+    if pool != "avg" or other or not name.endswith("_bit"):
+        raise CheckpointError(
+            f"The configuration asks for timm's {name} with the pooling {pool!r} and "
+            f"the arguments {other}. Built here are timm's BiTs, resnetv2_…_bit, with "
+            "avg."
+        )
+    kernels = (
+        _UNIT.format(i=i, j=0) + "conv3.weight" for i in range(len(_depths(shapes)))
+    )
+    widths = [shapes[kernel][0] for kernel in kernels]
+    return {
+        "num_classes": shapes.get("head.fc.weight", (0,))[0],
+        "stage_widths": unless_standard(widths, shapes["stem.conv.weight"][0]),
+        "conv_epsilon": 1e-8,  # _create_resnetv2_bit
+        "epsilon": 1e-5,  # GroupNormAct's default
+    }
+
+
+def cells(shapes, kwargs):
+    """No tensor depends on the image size."""
+    return None
+
+
+def _depths(shapes):
+    stages = count(shapes, "stages.{}.blocks.0.norm1.weight")
+    unit = "stages.{}.blocks.{{}}.norm1.weight"
+    return [count(shapes, unit.format(i)) for i in range(stages)]
+
+
+def key_map(kwargs, shapes=None) -> KeyMap:
+    """The map for a model built with `kwargs`."""
+    ours = "stage_{i}_unit_{j}/"
+    rules = [
+        (_UNIT + "downsample.conv.weight", ours + "projection/kernel", CONVOLUTION)
+    ]
+    for k in range(3):
+        conv = (f"{_UNIT}conv{k + 1}.weight", f"{ours}conv_{k}/kernel", CONVOLUTION)
+        rules += [*torch_norm(f"{_UNIT}norm{k + 1}", f"{ours}norm_{k}"), conv]
+    return KeyMap(
+        ("stem.conv.weight", "root_conv/kernel", CONVOLUTION),
+        *rules,
+        *torch_norm("norm", "final_norm"),
+        ("head.fc.weight", "head/kernel", TORCH_POINTWISE),
+        ("head.fc.bias", "head/bias"),
+    )
+
+
+def config(record):
+    """timm's `config.json` for one of our models, or None where timm has no such model.
+
+    timm fixes the depths by the architecture's name, and the two epsilons; channels are
+    free, and where fewer of them are given there are fewer stages.
+    """
+    kwargs = record["kwargs"]
+    depths, factor = kwargs["depths"], kwargs["width_factor"]
+    fitting = {
+        name: multiple
+        for name, (layers, multiple) in _ARCHITECTURES.items()
+        if layers[: len(depths)] == depths
+    }
+    numerics = (kwargs["conv_epsilon"], kwargs["epsilon"])
+    if record["builder"] not in BUILDERS or numerics != (1e-8, 1e-5) or not fitting:
+        return None
+    widths = kwargs["stage_widths"]
+    standard = widths is None and len(depths) == 4
+    widths = widths or [int(256 * factor) * 2**i for i in range(len(depths))]
+    # By its own name where it has one.
+    name = min(fitting, key=lambda name: fitting[name] != factor)
+    args = {}
+    if not standard or fitting[name] != factor:
+        args["stem_chs"] = int(64 * factor) // fitting[name]
+        args["channels"] = [width // fitting[name] for width in widths]
+    return {
+        "architecture": name,
+        "num_classes": kwargs["num_classes"],
+        "num_features": widths[-1],
+        "global_pool": "avg",
+        "model_args": args,
+    }

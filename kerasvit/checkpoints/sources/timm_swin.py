@@ -1,0 +1,179 @@
+"""timm's Swin Transformers, and the names of Microsoft's original files.
+
+Names and layouts as timm/models/swin_transformer.py writes them; its
+`checkpoint_filter_fn` says where microsoft/Swin-Transformer differs.
+"""
+
+from ..key_map import CONVOLUTION, TRANSPOSE, KeyMap, stacked, torch_dense, torch_norm
+from ..reader import CheckpointError
+from .timm import ORIGIN as ORIGIN
+from .timm import count, model_args
+from .timm import image_size as image_size
+from .timm import label_names as label_names
+from .timm import own_name as own_name
+
+BUILDERS = ("SwinTransformer",)
+KERNEL = "geometric_linear"  # timm/layers/pos_embed_rel.py, resize_rel_pos_bias_table
+
+_TABLE = "layers.{}.blocks.0.attn.relative_position_bias_table"
+# What timm's model may be told and this one has no form of: argument → what it must be.
+_ONLY = {"global_pool": "avg", "head_dim": None, "always_partition": False}
+
+
+def recognises(names) -> bool:
+    """Whether the names are timm's or Microsoft's."""
+    return "patch_embed.proj.weight" in names and _TABLE.format(0) in names
+
+
+def dropped(name, names):
+    """Why a tensor of the file is left out on purpose, or None."""
+    if name.endswith((".relative_position_index", ".attn_mask")):
+        return "computed from the window size; older files hold it too"
+    return None
+
+
+def sizes(shapes, config):
+    """What the file says of the architecture's numbers."""
+    stages = count(shapes, _TABLE)
+    return {
+        "width": shapes["patch_embed.proj.weight"][0],
+        "depths": [
+            count(shapes, f"layers.{i}.blocks.{{}}.norm1.weight") for i in range(stages)
+        ],
+        "num_heads": [shapes[_TABLE.format(i)][1] for i in range(stages)],
+    }
+
+
+def builder_changes(shapes, config):
+    """What the weights were made with, from the keys and timm's `config.json`."""
+    args = model_args(config)
+    for key, expected in _ONLY.items():
+        if args.get(key, expected) != expected:
+            raise CheckpointError(
+                f"config.json asks for {key}={args[key]!r} of timm's Swin. Built here "
+                f"is {key}={expected!r} only."
+            )
+    hidden, channels = shapes[f"layers.{_last(shapes)}.blocks.0.mlp.fc1.weight"]
+    head = next((n for n in ("head.fc.weight", "head.weight") if n in shapes), None)
+    return {
+        "patch_size": shapes["patch_embed.proj.weight"][-1],
+        **_windows(shapes, args),
+        "num_classes": shapes[head][0] if head else 0,
+        # From the last stage, where rounding down to whole units matters least.
+        "mlp_ratio": hidden / channels,
+        "qkv_bias": "layers.0.blocks.0.attn.qkv.bias" in shapes,
+        "epsilon": 1e-5,
+    }
+
+
+def _last(shapes):
+    return count(shapes, _TABLE) - 1
+
+
+def _windows(shapes, args):
+    """The window size, and the image size that it was chosen for.
+
+    A table of (2M - 1)² rows tells M. In all published models the last map is one
+    window: 7 at 224 pixels, 12 at 384.
+    """
+    sides = [
+        (shapes[_TABLE.format(i)][0] ** 0.5 + 1) / 2 for i in range(_last(shapes) + 1)
+    ]
+    said = args.get("window_size")
+    if isinstance(said, (list, tuple)):
+        said = said[0] if len(set(map(str, said))) == 1 else tuple(said)
+    if not isinstance(said, (int, type(None))) or max(sides) > sides[0]:
+        raise CheckpointError(
+            "The windows are no squares of one size for all stages: config.json says "
+            f"{said}, the tables of the stages {sides}. Built here is one size."
+        )
+    changes = {}
+    if said or sides[0].is_integer():
+        changes["window_size"] = said or int(sides[0])
+    if sides[-1].is_integer():
+        pixels = shapes["patch_embed.proj.weight"][-1] * 2 ** _last(shapes)
+        changes["image_size"] = [int(sides[-1]) * pixels] * 2
+    return changes
+
+
+def cells(shapes, kwargs):
+    """The window alone shapes the tensors: `builder_changes` has all they tell."""
+    return None
+
+
+def key_map(kwargs, shapes=None) -> KeyMap:
+    """The map for a model built with `kwargs`."""
+    block, ours = "layers.{i}.blocks.{j}.", "stage_{i}_block_{j}/"
+    qkv = ("query", "key", "value")
+    # Microsoft's stages end with the merging, timm's begin with it.
+    behind = "layers.0.downsample.norm.weight" in (shapes or ())
+    merging = [
+        rule
+        for i in range(1, len(kwargs["depths"]))
+        for rule in _merging(f"layers.{i - behind}.downsample", f"stage_{i}_merging")
+    ]
+    return KeyMap(
+        ("patch_embed.proj.weight", "embedding/kernel", CONVOLUTION),
+        ("patch_embed.proj.bias", "embedding/bias"),
+        *torch_norm("patch_embed.norm", "embedding_norm"),
+        *merging,
+        *torch_norm(block + "norm1", ours + "attention_norm"),
+        (
+            block + "attn.relative_position_bias_table",
+            ours + "attention/position_bias",
+        ),
+        (
+            block + "attn.qkv.weight",
+            tuple(f"{ours}attention/{name}/kernel" for name in qkv),
+            stacked(3),
+        ),
+        (
+            block + "attn.qkv.bias",
+            tuple(f"{ours}attention/{name}/bias" for name in qkv),
+            stacked(3),
+        ),
+        *torch_dense(block + "attn.proj", ours + "attention/output"),
+        *torch_norm(block + "norm2", ours + "mlp_norm"),
+        *torch_dense(block + "mlp.fc1", ours + "mlp/dense_0"),
+        *torch_dense(block + "mlp.fc2", ours + "mlp/dense_1"),
+        *torch_norm("norm", "encoder_norm"),
+        *torch_dense("head" if "head.weight" in (shapes or ()) else "head.fc", "head"),
+    )
+
+
+def _merging(name, path):
+    return (
+        *torch_norm(f"{name}.norm", f"{path}/norm"),
+        (f"{name}.reduction.weight", f"{path}/reduction/kernel", TRANSPOSE),
+    )
+
+
+def config(record):
+    """timm's `config.json` for one of our models, or None where timm has no such model.
+
+    timm's Swin has LayerNorm 1e-5, the exact GELU, and rounds the MLPs' sizes down.
+    """
+    kwargs = record["kwargs"]
+    channels = [kwargs["width"] * 2**i for i in range(len(kwargs["depths"]))]
+    ratio = kwargs["mlp_ratio"]
+    if kwargs["epsilon"] != 1e-5 or any(
+        int(c * ratio) != int(c * ratio + 1e-6) for c in channels
+    ):
+        return None
+    return {
+        # Any of timm's Swins: `model_args` gives all its numbers.
+        "architecture": "swin_tiny_patch4_window7_224",
+        "num_classes": kwargs["num_classes"],
+        "num_features": channels[-1],
+        "global_pool": "avg",
+        "model_args": {
+            "img_size": list(kwargs["image_size"]),
+            "patch_size": kwargs["patch_size"],
+            "window_size": kwargs["window_size"],
+            "embed_dim": kwargs["width"],
+            "depths": kwargs["depths"],
+            "num_heads": kwargs["num_heads"],
+            "mlp_ratio": ratio,
+            "qkv_bias": kwargs["qkv_bias"],
+        },
+    }

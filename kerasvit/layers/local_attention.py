@@ -1,0 +1,142 @@
+"""Multi-head attention inside the windows of a feature map."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from .conv import TORCH_UNIFORM
+from .dense import Dense
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class LocalAttention(keras.layers.Layer):
+    """Lets each pixel gather from those of its window, in several heads.
+
+    softmax(q kᵀ / √d + b) v, then a dense layer over the joined heads. The windows
+    cover the map side by side and are never shifted. b depends on how far the key
+    lies from the query, down and across; all heads share one table of it. The heads'
+    size does not depend on the number of channels.
+
+    Shape: (batch, H, W, C) → (batch, H, W, width).
+
+    Args:
+        width: Channels of the result.
+        num_heads: Attention heads.
+        window_size: Edge of a window in pixels, a divisor of H and W.
+        head_width: d, size of a head.
+
+    Raises:
+        ValueError: The windows do not cover the map.
+
+    Reference: Park and Kim 2022, arXiv 2202.06709; `LocalAttention` in
+    xxxnell/how-do-vits-work models/alternet.py.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        *,
+        num_heads: int,
+        window_size: int,
+        head_width: int = 64,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.width = width
+        self.num_heads = num_heads
+        self.window_size = window_size
+        self.head_width = head_width
+
+    def build(self, input_shape):
+        """Creates the projections and the table, after checking the windows."""
+        _, height, width, channels = input_shape
+        edge = self.window_size
+        if None in (height, width) or height % edge or width % edge:
+            raise ValueError(
+                f"The feature map must be a whole number of windows of {edge} × {edge} "
+                f"pixels. Received: {height} × {width}. Choose multiples of {edge}."
+            )
+        inner = self.num_heads * self.head_width
+        self.query = self._dense("query", channels, inner)
+        self.key = self._dense("key", channels, inner)
+        self.value = self._dense("value", channels, inner)
+        bound = inner**-0.5
+        self.output_dense = self._dense(
+            "output",
+            inner,
+            self.width,
+            use_bias=True,
+            bias_initializer=keras.initializers.RandomUniform(-bound, bound),
+        )
+        self.position_bias = self.add_weight(
+            name="position_bias",
+            shape=(2 * edge - 1, 2 * edge - 1),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+        )
+
+    def _dense(self, name, channels, units, use_bias=False, **kwargs):
+        kernel = keras.initializers.VarianceScaling(**TORCH_UNIFORM)
+        layer = Dense(
+            units,
+            use_bias=use_bias,
+            kernel_initializer=kernel,
+            name=name,
+            dtype=self.dtype_policy,
+            **kwargs,
+        )
+        layer.build((None, channels))
+        return layer
+
+    def call(self, x):
+        _, height, width, channels = x.shape
+        edge = self.window_size
+        down, across = height // edge, width // edge
+        x = ops.reshape(x, (-1, down, edge, across, edge, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        x = ops.reshape(x, (-1, channels))  # one row a pixel, window after window
+        x = self._attend(self.query(x), self.key(x), self.value(x))
+        x = self.output_dense(x)
+        x = ops.reshape(x, (-1, down, across, edge, edge, self.width))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        return ops.reshape(x, (-1, height, width, self.width))
+
+    def _attend(self, query, key, value):
+        def split(x, axes):
+            shape = (-1, self.window_size**2, self.num_heads, self.head_width)
+            return ops.transpose(ops.reshape(x, shape), axes)
+
+        query = split(query * self.head_width**-0.5, (0, 2, 1, 3))
+        scores = ops.matmul(query, split(key, (0, 2, 3, 1)))  # (windows, heads, N, N)
+        # bfloat16 keeps 8 bits: too few for a sum over the weights of a window.
+        at_least = keras.backend.result_type(scores.dtype, "float32")
+        scores = ops.cast(scores, at_least) + ops.cast(self._bias(), at_least)
+        weights = ops.cast(ops.softmax(scores), value.dtype)
+        x = ops.matmul(weights, split(value, (0, 2, 1, 3)))
+        x = ops.transpose(x, (0, 2, 1, 3))
+        return ops.reshape(x, (-1, self.num_heads * self.head_width))
+
+    def _bias(self):
+        """The table's values for every (query, key) of a window."""
+        table = ops.reshape(self.position_bias, (-1,))
+        return ops.take(table, relative_positions(self.window_size), axis=0)
+
+    def compute_output_shape(self, input_shape):
+        """(batch, H, W, C) → (batch, H, W, width)."""
+        return *input_shape[:-1], self.width
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {
+            "width": self.width,
+            "num_heads": self.num_heads,
+            "window_size": self.window_size,
+            "head_width": self.head_width,
+        }
+        return {**super().get_config(), **config}
+
+
+def relative_positions(edge):
+    """Where in the flat table the key's place less the query's is, (edge², edge²)."""
+    place = np.stack(np.divmod(np.arange(edge * edge), edge), axis=-1)  # (down, across)
+    down, across = np.moveaxis(place[None] - place[:, None] + edge - 1, -1, 0)
+    return (down * (2 * edge - 1) + across).astype("int32")

@@ -1,0 +1,41 @@
+"""Max-pooling that pads as PyTorch does."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class MaxPool(keras.layers.Layer):
+    """The largest value around every second pixel, of those inside the image.
+
+    A window of k × k, in the middle of every pixel at an even place, down and across.
+    Keras's "same" puts the windows of an even size one pixel further.
+
+    Shape: (batch, H, W, C) → (batch, ⌈H / 2⌉, ⌈W / 2⌉, C).
+
+    Args:
+        pool_size: k, edge of the window in pixels; odd.
+
+    Reference: torch.nn.MaxPool2d with `stride=2` and `padding=kernel_size // 2`.
+    """
+
+    def __init__(self, pool_size: int = 3, **kwargs):
+        super().__init__(**kwargs)
+        self.pool_size = pool_size
+
+    def call(self, x):
+        border = (self.pool_size // 2,) * 2
+        lowest = float("-inf")  # not zero: the values may all be negative
+        x = ops.pad(x, ((0, 0), border, border, (0, 0)), constant_values=lowest)
+        return ops.max_pool(
+            x, self.pool_size, strides=2, padding="valid", data_format="channels_last"
+        )
+
+    def compute_output_shape(self, input_shape):
+        """(batch, H, W, C) → (batch, ⌈H / 2⌉, ⌈W / 2⌉, C)."""
+        batch, *sides, channels = input_shape
+        return batch, *(side and -(-side // 2) for side in sides), channels
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "pool_size": self.pool_size}

@@ -1,0 +1,143 @@
+"""The block that an MLP-Mixer repeats."""
+
+import keras
+from keras import ops
+
+from .mlp import MLP
+from .position_embedding import table_grid
+from .resampling import resample_grid, spread_grid
+from .stochastic_depth import StochasticDepth
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class MixerBlock(keras.layers.Layer):
+    """An MLP across tokens, then one across channels, both residual and pre-norm.
+
+    The first sees a channel's values at all places, (batch, D, H·W), and has weights
+    for each place: they belong to one grid, and `resample` brings them to another.
+
+    Shape: (batch, H·W, D) → same.
+
+    Args:
+        grid: (H, W), tokens down and across.
+        tokens_mlp_dim: Hidden size of the MLP across tokens.
+        channels_mlp_dim: Hidden size of the MLP across channels.
+        activation: "gelu", exact, or "gelu_tanh"; see `MLP`.
+        epsilon: Added to the variance in both normalisations.
+        stochastic_depth: Probability of dropping each branch in training, in [0, 1). A
+            kept branch is divided by the chance of being kept; big_vision's Mixer does
+            not divide.
+
+    Raises:
+        ValueError: The tokens do not fill the grid, or an argument is out of range.
+
+    Reference: Tolstikhin et al. 2021, arXiv 2105.01601, equation 1; `MixerBlock` in
+    google-research/vision_transformer vit_jax/models_mixer.py.
+    """
+
+    def __init__(
+        self,
+        grid: tuple[int, int],
+        *,
+        tokens_mlp_dim: int,
+        channels_mlp_dim: int,
+        activation: str = "gelu",
+        epsilon: float = 1e-6,
+        stochastic_depth: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.grid = tuple(grid)
+        self.tokens_mlp_dim = tokens_mlp_dim
+        self.channels_mlp_dim = channels_mlp_dim
+        self.activation = activation
+        self.epsilon = epsilon
+        self.stochastic_depth = stochastic_depth
+
+    def build(self, input_shape):
+        """Builds the parts, after checking that the tokens fill the grid."""
+        batch, tokens, width = input_shape
+        height, across = self.grid
+        if tokens != height * across:
+            raise ValueError(
+                f"The tokens must fill the `grid` of {height} × {across}, "
+                f"{height * across}. Received: {tokens}."
+            )
+        same = {"dtype": self.dtype_policy}
+        norm = {"epsilon": self.epsilon, **same}
+        mlp = {"activation": self.activation, **same}
+        layer_norm = keras.layers.LayerNormalization
+        self.token_norm = layer_norm(name="token_norm", **norm)
+        self.token_mixing = MLP(self.tokens_mlp_dim, name="token_mixing", **mlp)
+        self.channel_norm = layer_norm(name="channel_norm", **norm)
+        self.channel_mixing = MLP(self.channels_mlp_dim, name="channel_mixing", **mlp)
+        self.drop = StochasticDepth(self.stochastic_depth, name="drop", **same)
+        self.token_mixing.build((batch, width, tokens))
+        for layer in (self.token_norm, self.channel_norm, self.channel_mixing):
+            layer.build(input_shape)
+
+    def call(self, x, training=None):
+        branch = ops.swapaxes(self.token_norm(x), 1, 2)  # (B, D, N)
+        branch = ops.swapaxes(self.token_mixing(branch, training=training), 1, 2)
+        x = x + self.drop(branch, training=training)  # (B, N, D)
+        branch = self.channel_mixing(self.channel_norm(x), training=training)
+        return x + self.drop(branch, training=training)
+
+    def compute_output_shape(self, input_shape):
+        """Same as the input."""
+        return input_shape
+
+    def resample(self, array, *, path, source_grid=None, kernel="bicubic_antialias"):
+        """A variable made for another grid, brought to this layer's.
+
+        What goes out to each token, the last kernel and bias of the token mixing, is
+        resampled as a position table is. The first kernel is summed over the tokens:
+        its weights are shared out, so that the hidden values of a smooth image stay
+        what they were.
+
+        Args:
+            array: The variable's value for the other grid.
+            path: Of the variable; those that do not depend on the grid stay.
+            source_grid: (h, w) it was made for; None: this layer's own if the counts
+                agree, else square.
+            kernel: One of `kerasvit.layers.resampling.KERNELS`.
+
+        Returns:
+            Array of the same dtype.
+
+        Raises:
+            ValueError: The tokens do not fill the source grid.
+        """
+        ways = {
+            "token_mixing/dense_0/kernel": (spread_grid, 0),
+            "token_mixing/dense_1/kernel": (resample_grid, 1),
+            "token_mixing/dense_1/bias": (resample_grid, 0),
+        }
+        name = "/".join(path.split("/")[-3:])
+        if name not in ways:
+            return array
+        bring, axis = ways[name]
+        source = table_grid(
+            array.shape[axis],
+            own_grid=self.grid,
+            source_grid=source_grid,
+            name=f"token mixing's {name.rpartition('/')[2]}",
+        )
+        if source == self.grid:
+            return array
+        cells = array.T if axis else array  # (h·w, ...)
+        cells = bring(cells.reshape(*source, *cells.shape[1:]), self.grid, kernel)
+        cells = cells.reshape(-1, *cells.shape[2:])
+        return cells.T if axis else cells
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {
+            "grid": self.grid,
+            "tokens_mlp_dim": self.tokens_mlp_dim,
+            "channels_mlp_dim": self.channels_mlp_dim,
+            "activation": self.activation,
+            "epsilon": self.epsilon,
+            "stochastic_depth": self.stochastic_depth,
+        }
+        return {**super().get_config(), **config}

@@ -1,0 +1,86 @@
+"""Multi-head attention to the patches around."""
+
+import keras
+import numpy as np
+
+from .attention import Attention, attend
+
+
+def neighborhood(grid, window, prefix=0):
+    """Which token may look at which: (prefix + H·W, prefix + H·W) booleans.
+
+    A patch sees those at most window // 2 rows and columns away, itself included, and
+    the prefix tokens; these see all and are seen by all.
+    """
+    cells = np.stack(np.mgrid[: grid[0], : grid[1]], axis=-1).reshape(-1, 2)
+    distance = np.abs(cells[:, None] - cells[None]).max(axis=-1)  # (H·W, H·W)
+    return np.pad(distance <= window // 2, (prefix, 0), constant_values=True)
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class NeighborhoodAttention(Attention):
+    """Lets each patch gather from a k × k window around it, in several heads.
+
+    The window is centred on the patch and cut off at the border of the grid, where it
+    has fewer patches. Class and register tokens see all and are seen by all. The
+    variables are those of `Attention`, so that weights fit both; all products are
+    computed and those outside of the window masked, so it is as slow, too.
+
+    Shape: (batch, prefix + H·W, D) → same.
+
+    Args:
+        num_heads: A divisor of D.
+        grid: (H, W), patches down and across.
+        window: k, odd, in patches.
+        prefix: How many tokens stand before the patches.
+        use_bias, dropout: As `Attention`.
+
+    Raises:
+        ValueError: `window` is not odd, or the tokens are not those of the grid.
+
+    Reference: "convolutional" attention of Yang et al. 2019, arXiv 1904.03107, as
+    Park & Kim 2022, arXiv 2202.06709, put it into a ViT. Their repository
+    (xxxnell/how-do-vits-work at 9571ff1) does not contain this layer; what happens at
+    the border and with the class token is decided here. Hassani et al. 2023,
+    arXiv 2204.07143, move the window inwards at the border instead.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        grid: tuple[int, int],
+        window: int,
+        prefix: int = 0,
+        **kwargs,
+    ):
+        super().__init__(num_heads, **kwargs)
+        if window < 1 or window % 2 == 0:
+            raise ValueError(
+                "`window` must be an odd number of patches, so that it has a centre. "
+                f"Received: window={window}."
+            )
+        self.grid = tuple(grid)
+        self.window = window
+        self.prefix = prefix
+
+    def build(self, input_shape):
+        """Creates the projections and the mask."""
+        height, width = self.grid
+        if input_shape[1] != self.prefix + height * width:
+            raise ValueError(
+                f"The tokens must be {self.prefix} and then a grid of {height} × "
+                f"{width} patches: {self.prefix + height * width}. Received: "
+                f"{input_shape[1]}."
+            )
+        super().build(input_shape)
+        self._mask = neighborhood(self.grid, self.window, self.prefix)[None, None]
+
+    def attend(self, query, key, value):
+        """What the heads gather inside of the window."""
+        return attend(query, key, value, self._mask)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {"grid": self.grid, "window": self.window, "prefix": self.prefix}
+        return {**super().get_config(), **config}

@@ -1,0 +1,63 @@
+"""Half the resolution, twice the channels."""
+
+import keras
+from keras import ops
+
+from .dense import Dense
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class PatchMerging(keras.layers.Layer):
+    """Joins each 2 × 2 places of a map to one: concatenated, normalised, projected.
+
+    The four stand in the order top left, bottom left, top right, bottom right.
+
+    Shape: (batch, H, W, D) → (batch, H/2, W/2, 2D).
+
+    Args:
+        epsilon: Added to the variance in the normalisation.
+
+    Raises:
+        ValueError: H or W is odd.
+
+    Reference: Liu et al. 2021 (Swin), arXiv 2103.14030, section 3.1; `PatchMerging` in
+    timm/models/swin_transformer.py.
+    """
+
+    def __init__(self, *, epsilon: float = 1e-5, **kwargs):
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+
+    def build(self, input_shape):
+        """Creates the normalisation and the projection."""
+        *_, height, width, channels = input_shape
+        if height % 2 or width % 2:
+            raise ValueError(
+                "The sides of the map must be even, to be halved. Received: "
+                f"{height} × {width}."
+            )
+        self.norm = keras.layers.LayerNormalization(
+            epsilon=self.epsilon, name="norm", dtype=self.dtype_policy
+        )
+        self.reduction = Dense(
+            2 * channels, use_bias=False, name="reduction", dtype=self.dtype_policy
+        )
+        self.norm.build((None, 4 * channels))
+        self.reduction.build((None, 4 * channels))
+
+    def call(self, x):
+        _, height, width, channels = x.shape
+        x = ops.reshape(x, (-1, height // 2, 2, width // 2, 2, channels))
+        x = ops.transpose(x, (0, 1, 3, 4, 2, 5))  # (B, H/2, W/2, right, down, D)
+        x = ops.reshape(x, (-1, 4 * channels))
+        x = self.reduction(self.norm(x))
+        return ops.reshape(x, (-1, height // 2, width // 2, 2 * channels))
+
+    def compute_output_shape(self, input_shape):
+        """(batch, H, W, D) → (batch, H/2, W/2, 2D)."""
+        batch, height, width, channels = input_shape
+        return batch, height // 2, width // 2, 2 * channels
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return {**super().get_config(), "epsilon": self.epsilon}

@@ -1,0 +1,27 @@
+"""The encoder block of the first Transformer."""
+
+import keras
+
+from .encoder_block import EncoderBlock
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class PostNormBlock(EncoderBlock):
+    """Attention, then an MLP, each added to the tokens, whose sum is normalised.
+
+    x ← LN(x + attention(x)), x ← LN(x + MLP(x)). The variables are those of
+    `EncoderBlock`; as the block ends in a normalisation, none belongs behind the last.
+
+    Shape: (batch, N, D) → same.
+
+    Args: those of `EncoderBlock`.
+
+    Reference: Vaswani et al. 2017, arXiv 1706.03762, section 3.1; compared with
+    normalising first by Xiong et al. 2020, arXiv 2002.04745.
+    """
+
+    def call(self, x, training=None):
+        branch = self.attention(x, training=training)
+        x = self.attention_norm(x + self.drop(branch, training=training))  # (B, N, D)
+        branch = self.mlp(x, training=training)
+        return self.mlp_norm(x + self.drop(branch, training=training))

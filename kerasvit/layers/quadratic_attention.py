@@ -1,0 +1,53 @@
+"""Multi-head attention that falls off around a learned shift."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from .relative_attention import RelativeAttention
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class QuadraticAttention(RelativeAttention):
+    """Relative attention whose scores are −α_h ‖(j − i) − Δ_h‖²: a bell around a shift.
+
+    Δ_h, `center`, in cells down and across, and α_h, `alpha`, are learned in place of a
+    table, three numbers a head whatever the size of the map. The larger α, the nearer
+    the head is to looking at one cell alone.
+
+    Shape: (batch, H, W, C) → (batch, H, W, filters).
+
+    Args: those of `RelativeAttention`.
+
+    Reference: Cordonnier et al. 2020, arXiv 1911.03584, equation 9, whose scores
+    v · r_δ = −α (‖δ‖² − 2 Δ · δ) differ by α ‖Δ‖², which softmax does not see. Starts
+    as epfml/attention-cnn does: Δ of deviation 2, α = 1/2.
+    """
+
+    def build_positions(self, shifts):
+        """Creates the centres and widths."""
+        self._shifts = shifts
+        # In full precision: bfloat16 has no odd numbers above 256.
+        self.center = self.add_weight(
+            name="center",
+            shape=(self.num_heads, 2),
+            initializer=keras.initializers.RandomNormal(stddev=2.0),
+            autocast=False,
+        )
+        self.alpha = self.add_weight(
+            name="alpha",
+            shape=(self.num_heads,),
+            initializer=keras.initializers.Constant(0.5),
+            autocast=False,
+        )
+
+    def position_scores(self):
+        """The scores of each cell and each of the padded map, (heads, N, M)."""
+        shifts = ops.convert_to_tensor(self._shifts, dtype=self.center.dtype)
+        away = shifts - self.center[:, None, None]  # (heads, N, M, 2)
+        return -self.alpha[:, None, None] * ops.sum(ops.square(away), axis=-1)
+
+    def look_at(self, shifts, sharpness):
+        """Centres head h on `shifts[h]`; its neighbours score `sharpness` lower."""
+        self.center.assign(np.array(shifts))
+        self.alpha.assign(np.full(self.num_heads, sharpness))

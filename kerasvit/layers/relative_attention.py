@@ -1,0 +1,150 @@
+"""Multi-head attention by relative position."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from .dense import Dense
+
+
+def shifts(grid, padding):
+    """From each cell of a map to each of the padded map: (N, M, 2), down and across."""
+    cells, padded = (
+        np.stack(np.mgrid[tuple(slice(-p, side + p) for side in grid)], axis=-1)
+        for p in (0, padding)
+    )
+    return padded.reshape(1, -1, 2) - cells.reshape(-1, 1, 2)
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class RelativeAttention(keras.layers.Layer):
+    """Lets each cell of a map gather from all others, by where they lie from it.
+
+    As it looks from cell i, head h gives cell j the weight
+    softmax_j(q_i · k_j / √key_dim + b_h[j − i]); `table` holds b_h for every shift that
+    the map allows. Zeros stand around the map, `padding` wide, so that a head may look
+    out of it and find nothing; softmax has to look somewhere.
+
+    `set_convolution` makes it a convolution.
+
+    Shape: (batch, H, W, C) → (batch, H, W, filters).
+
+    Args:
+        num_heads: How many.
+        head_dim: Size of a head's value.
+        filters: Channels of the result.
+        padding: Rows and columns of zeros on each side.
+        key_dim: Size of a head's query and key; 0 leaves the content out: q = k = 0.
+
+    Raises:
+        ValueError: The height or width of the map is not known.
+
+    Reference: Cordonnier et al. 2020, arXiv 1911.03584, section 2.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        head_dim: int,
+        filters: int,
+        padding: int = 0,
+        key_dim: int = 0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.head_dim = head_dim
+        self.filters = filters
+        self.padding = padding
+        self.key_dim = key_dim
+
+    def build(self, input_shape):
+        """Creates the positions and the projections."""
+        _, height, width, channels = input_shape
+        if None in (height, width):
+            raise ValueError(
+                "The height and width of the map must be known. Received: "
+                f"{height} × {width}."
+            )
+        self.build_positions(shifts((height, width), self.padding))
+
+        def dense(name, inputs, units, use_bias=False):
+            layer = Dense(units, use_bias=use_bias, name=name, dtype=self.dtype_policy)
+            layer.build((None, inputs))
+            return layer
+
+        values = self.num_heads * self.head_dim
+        self.value = dense("value", channels, values)
+        self.output_dense = dense("output", values, self.filters, use_bias=True)
+        if self.key_dim:
+            keys = self.num_heads * self.key_dim
+            self.query = dense("query", channels, keys)
+            self.key = dense("key", channels, keys)
+
+    def build_positions(self, shifts):
+        """Creates the table, and finds the place of each shift, (N, M, 2), in it."""
+        reach = shifts.max(axis=(0, 1))  # the longest, down and across
+        sides = 2 * reach + 1
+        self.table = self.add_weight(
+            name="table",
+            shape=(self.num_heads, *sides.tolist()),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            autocast=False,  # the scores are summed and compared in full precision
+        )
+        self._places = (shifts + reach) @ [sides[1], 1]  # (N, M)
+
+    def position_scores(self):
+        """b_h[j − i] for each cell and each of the padded map, (heads, N, M)."""
+        table = ops.reshape(self.table, (self.num_heads, -1))
+        return ops.take(table, self._places, axis=1)
+
+    def look_at(self, shifts, sharpness):
+        """Makes head h score the cell `shifts[h]` away highest, by `sharpness`.
+
+        Args:
+            shifts: (heads, 2) integers, down and across.
+            sharpness: How far its score is above all others.
+        """
+        table = np.zeros(self.table.shape)
+        middle = np.array(table.shape[1:]) // 2
+        rows, columns = np.transpose(np.array(shifts) + middle)
+        table[np.arange(self.num_heads), rows, columns] = sharpness
+        self.table.assign(table)
+
+    def call(self, x):
+        _, height, width, _ = x.shape
+        border = (self.padding, self.padding)
+        seen = ops.pad(x, ((0, 0), border, border, (0, 0)))
+        scores = self.position_scores()[None]  # (1, heads, N, M)
+        if self.key_dim:
+            query = self._heads(self.query, x)
+            key = ops.transpose(self._heads(self.key, seen), (0, 1, 3, 2))
+            content = ops.matmul(query * self.key_dim**-0.5, key)
+            scores = scores + ops.cast(content, scores.dtype)
+        weights = ops.cast(ops.softmax(scores), x.dtype)
+        x = ops.matmul(weights, self._heads(self.value, seen))  # (B, heads, N, d)
+        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, self.value.units))
+        return ops.reshape(self.output_dense(x), (-1, height, width, self.filters))
+
+    def _heads(self, dense, x):
+        _, height, width, channels = x.shape
+        x = dense(ops.reshape(x, (-1, channels)))  # one row a cell; see MLP
+        size = dense.units // self.num_heads
+        x = ops.reshape(x, (-1, height * width, self.num_heads, size))
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def compute_output_shape(self, input_shape):
+        """(batch, H, W, C) → (batch, H, W, filters)."""
+        return *input_shape[:-1], self.filters
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {
+            "num_heads": self.num_heads,
+            "head_dim": self.head_dim,
+            "filters": self.filters,
+            "padding": self.padding,
+            "key_dim": self.key_dim,
+        }
+        return {**super().get_config(), **config}

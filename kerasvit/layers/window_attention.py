@@ -1,0 +1,228 @@
+"""Attention inside the windows of a map, with a bias for relative positions."""
+
+import keras
+import numpy as np
+from keras import ops
+
+from .dense import Dense
+from .resampling import resample_grid
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class WindowAttention(keras.layers.Layer):
+    """Lets each place of a map gather from those in its window, in several heads.
+
+    softmax(q kᵀ / √d + b) v in every window of M × M places, d = D / num_heads; b is
+    learned for each head and each of the (2M - 1)² offsets between two places. Windows
+    of a shifted layer lie M / 2 lower and further right, across the borders of the
+    others; the map is rolled for that, and a place sees none that came from the
+    opposite edge. Along a side that is no longer than M, the window is that side and
+    nothing is shifted.
+
+    Shape: (batch, H, W, D) → same.
+
+    Args:
+        num_heads: A divisor of D.
+        window_size: M; H and W must be multiples of it, or not longer.
+        shifted: Whether the windows are.
+        use_bias: Whether query, key and value have a bias. The output always has one.
+        dropout: Rate after the output layer, in [0, 1).
+
+    Raises:
+        ValueError: D is not a multiple of `num_heads`, or windows do not fill the map.
+
+    Reference: Liu et al. 2021 (Swin), arXiv 2103.14030, section 3.2; `WindowAttention`
+    and `SwinTransformerBlock._attn` in timm/models/swin_transformer.py, which pads the
+    maps that windows do not fill.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        window_size: int,
+        shifted: bool = False,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.num_heads = num_heads
+        self.window_size = window_size
+        self.shifted = shifted
+        self.use_bias = use_bias
+        self.dropout = dropout
+
+    def build(self, input_shape):
+        """Creates the four projections and the table of biases."""
+        *_, height, width, channels = input_shape
+        self.grid = (height, width)
+        self.window = window_in(self.grid, self.window_size)
+        if channels % self.num_heads or any(np.mod(self.grid, self.window)):
+            raise ValueError(
+                "The channels must be a multiple of `num_heads`, and each side of the "
+                "map one of `window_size`, or not longer. Received: "
+                f"{height} × {width} × {channels}, num_heads={self.num_heads}, "
+                f"window_size={self.window_size}."
+            )
+        self.shift = tuple(
+            self.window_size // 2 if self.shifted and side > window else 0
+            for side, window in zip(self.grid, self.window, strict=True)
+        )
+        self._offsets = _offsets(self.window)
+        self._regions = _regions(self.grid, self.window, self.shift)
+        self._build_weights(channels)
+
+    def _build_weights(self, channels):
+        def dense(name, use_bias):
+            layer = Dense(
+                channels, use_bias=use_bias, name=name, dtype=self.dtype_policy
+            )
+            layer.build((None, channels))
+            return layer
+
+        self.query = dense("query", self.use_bias)
+        self.key = dense("key", self.use_bias)
+        self.value = dense("value", self.use_bias)
+        self.output_dense = dense("output", True)
+        self.drop = keras.layers.Dropout(
+            self.dropout, name="drop", dtype=self.dtype_policy
+        )
+        self.position_bias = self.add_weight(
+            name="position_bias",
+            shape=(_count(self.window), self.num_heads),
+            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+            autocast=False,  # it is added to scores that are float32 at least
+        )
+
+    def call(self, x, training=None):
+        (height, width), (h, w), channels = self.grid, self.window, x.shape[-1]
+        shifted = any(self.shift)
+        if shifted:
+            x = ops.roll(x, [-side for side in self.shift], axis=[1, 2])
+        x = ops.reshape(x, (-1, height // h, h, width // w, w, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, h, w, D)
+        x = ops.reshape(x, (-1, channels))  # one row a place; see MLP
+        x = self._attend(self.query(x), self.key(x), self.value(x))
+        x = self.drop(self.output_dense(x), training=training)
+        x = ops.reshape(x, (-1, height // h, width // w, h, w, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, h, columns, w, D)
+        x = ops.reshape(x, (-1, height, width, channels))
+        return ops.roll(x, self.shift, axis=[1, 2]) if shifted else x
+
+    def _attend(self, query, key, value):
+        """Rows to rows: (B·windows·N, D), N = h·w."""
+        windows, places = self._regions.shape
+        width = query.shape[-1]
+        shape = (-1, windows, places, self.num_heads, width // self.num_heads)
+        query, key, value = (ops.reshape(x, shape) for x in (query, key, value))
+        query = ops.transpose(query, (0, 1, 3, 2, 4)) * shape[-1] ** -0.5
+        scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 4, 2)))
+        # bfloat16 keeps 8 bits; see `attend`.
+        at_least = keras.backend.result_type(scores.dtype, "float32")
+        scores = ops.cast(scores, at_least) + self._bias()  # (B, windows, heads, N, N)
+        weights = ops.cast(ops.softmax(scores), query.dtype)
+        x = ops.matmul(weights, ops.transpose(value, (0, 1, 3, 2, 4)))
+        return ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4)), (-1, width))
+
+    def _bias(self):
+        """(heads, N, N); (windows, heads, N, N) where some must not be seen."""
+        windows, places = self._regions.shape
+        # Heads first: TensorFlow's gradient of rows taken from a variable is sparse.
+        bias = ops.take(ops.transpose(self.position_bias), self._offsets, axis=1)
+        bias = ops.reshape(bias, (self.num_heads, places, places))
+        if windows == 1 or not self._regions.any():
+            return bias
+        # Made here: all windows' masks are a large constant, the regions are not.
+        regions = ops.convert_to_tensor(self._regions)
+        apart = ops.not_equal(regions[:, :, None], regions[:, None, :])
+        return bias + ops.cast(apart, bias.dtype)[:, None] * -100.0  # timm's number
+
+    def compute_output_shape(self, input_shape):
+        """Same as the input."""
+        return input_shape
+
+    def resample(
+        self, table, *, path=None, source_grid=None, kernel="geometric_linear"
+    ):
+        """A table of biases made for another window, brought to this layer's.
+
+        Args:
+            table: ((2h - 1) · (2w - 1), heads) array.
+            path: Of the variable; unused: only this one depends on the window.
+            source_grid: (H, W) of the map it was made for, of which a window that is
+                no square is a part; None: this layer's window if the counts agree,
+                else a square one.
+            kernel: One of `kerasvit.layers.resampling.KERNELS`.
+
+        Returns:
+            Array of this layer's shape, of the same dtype.
+
+        Raises:
+            ValueError: The rows are those of no such window.
+        """
+        source = _source_window(len(table), source_grid, self.window)
+        size = [2 * side - 1 for side in self.window]
+        grid = table.reshape(*(2 * side - 1 for side in source), -1)
+        return resample_grid(grid, size, kernel).reshape(-1, table.shape[-1])
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {
+            "num_heads": self.num_heads,
+            "window_size": self.window_size,
+            "shifted": self.shifted,
+            "use_bias": self.use_bias,
+            "dropout": self.dropout,
+        }
+        return {**super().get_config(), **config}
+
+
+def window_in(grid, window_size):
+    """(h, w) of the windows of a map: `window_size`, or a side that is not longer."""
+    return tuple(min(side, window_size) for side in grid)
+
+
+def _count(window):
+    """How many offsets there are between two places of a window."""
+    return (2 * window[0] - 1) * (2 * window[1] - 1)
+
+
+def _offsets(window):
+    """(N · N,) rows of the table, from the place that looks to the one looked at."""
+    places = np.indices(window).reshape(2, -1)
+    down, right = places[:, :, None] - places[:, None, :]
+    rows = (down + window[0] - 1) * (2 * window[1] - 1) + right + window[1] - 1
+    return rows.reshape(-1).astype("int32")
+
+
+def _regions(grid, window, shift):
+    """(windows, N) numbers of what lay together before a map of this size was rolled.
+
+    Along a shifted side the last window holds two parts, the second from the other
+    end; no other window does.
+    """
+    down, right = (
+        np.arange(side) >= side - moved for side, moved in zip(grid, shift, strict=True)
+    )
+    regions = (2 * down[:, None] + right).astype("int32")
+    (height, width), (h, w) = grid, window
+    regions = regions.reshape(height // h, h, width // w, w)
+    return regions.swapaxes(1, 2).reshape(-1, h * w)
+
+
+def _source_window(rows, grid, own):
+    """(h, w) of the window whose table has `rows`."""
+    candidates = [own]
+    if grid is not None:
+        sizes = range(1, max(grid) + 1)
+        candidates = [window_in(grid, size) for size in sizes] + candidates
+    side = (round(rows**0.5) + 1) // 2
+    for window in [*candidates, (side, side)]:
+        if _count(window) == rows:
+            return tuple(window)
+    raise ValueError(
+        f"The table of position biases has {rows} rows: those of no window in a map of "
+        f"{grid}, not of this layer's {own[0]} × {own[1]}, nor of a square. Build the "
+        "model for the `image_size` and `window_size` that the weights were made with."
+    )

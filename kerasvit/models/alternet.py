@@ -1,0 +1,297 @@
+"""AlterNet, and the pre-activation ResNet it grows from.
+
+Park and Kim 2022, "How Do Vision Transformers Work?", arXiv 2202.06709, which puts
+attention in place of every second convolutional unit at the end of a stage; He et al.
+2016, arXiv 1603.05027. Numerics follow xxxnell/how-do-vits-work models/alternet.py and
+models/preresnet.py. Fresh weights are drawn as PyTorch draws them; the head is zero.
+"""
+
+from types import SimpleNamespace
+
+import keras
+
+from kerasvit.layers import AttentionUnit, Conv, LocalAttention, MaxPool, PreactUnit
+from kerasvit.origins import CIFAR100, IMAGENET
+
+from .arguments import integer, integers, mean_and_std, one_of, probability, sides
+from .ends import head, image_input
+from .image_model import ImageModel, new_record
+from .variant import Variant
+
+STEMS = {"imagenet": 4, "cifar": 1}  # by how much it divides the sides of the image
+
+
+def AlterNet(
+    *,
+    depths: list[int],
+    attention_depths: list[int],
+    bottleneck: bool,
+    stem: str,
+    image_size: int | tuple[int, int] = 224,
+    num_classes: int = 1000,
+    widths: list[int] = (64, 128, 256, 512),
+    stem_width: int = 64,
+    num_heads: list[int] = (3, 6, 12, 24),
+    head_width: int = 64,
+    window_size: int = 7,
+    stochastic_depth: float = 0.0,
+    normalization: dict | None = None,
+    name: str = "alternet",
+) -> ImageModel:
+    """Builds an AlterNet: (batch, H, W, 3) → (batch, num_classes) logits.
+
+    Args:
+        depths: Units of each stage; every stage but the first halves the map.
+        attention_depths: How many of them attend, m of n: n - 2 m convolutional ones
+            come first, then the two kinds take turns.
+        bottleneck: Whether a unit's 3 × 3 convolution works on a quarter of the
+            channels; else it has two of them on all.
+        stem: "imagenet": 7 × 7 with stride 2, then max-pooling. "cifar": 3 × 3.
+        image_size: Height and width in pixels, an int for a square. The windows must
+            cover the map of every stage with attention.
+        num_classes: Size of the head; 0 leaves it off: the model returns the features.
+        widths: Channels inside the units of each stage; a bottleneck ends with four
+            times as many.
+        stem_width: Channels of the stem.
+        num_heads: Attention heads in each stage.
+        head_width: Size of a head.
+        window_size: Edge of an attention window, in pixels of the map.
+        stochastic_depth: Chance of dropping the branch of the last unit; it grows
+            linearly from 0 at the first, in [0, 1).
+        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
+            normalisation into the model, which then takes 0…255.
+        name: Of the model.
+
+    Raises:
+        ValueError: An argument is out of range, or the windows do not cover a map.
+    """
+    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs.update(_checked_attention(kwargs))
+    image, x = _network(SimpleNamespace(**kwargs))
+    return ImageModel(image, x, name=name, record=new_record("AlterNet", kwargs))
+
+
+def PreActResNet(
+    *,
+    depths: list[int],
+    bottleneck: bool,
+    stem: str,
+    image_size: int | tuple[int, int] = 224,
+    num_classes: int = 1000,
+    widths: list[int] = (64, 128, 256, 512),
+    stem_width: int = 64,
+    stochastic_depth: float = 0.0,
+    normalization: dict | None = None,
+    name: str = "preact_resnet",
+) -> ImageModel:
+    """Builds a pre-activation ResNet: (batch, H, W, 3) → (batch, num_classes) logits.
+
+    An AlterNet without attention: what the arguments say is said there.
+
+    Args:
+        depths, bottleneck, stem, widths, stem_width: The architecture.
+        image_size: Height and width in pixels, of any number; an int for a square.
+        num_classes, stochastic_depth, normalization, name: As for `AlterNet`.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    none = {"attention_depths": [0] * len(kwargs["depths"])}
+    image, x = _network(SimpleNamespace(**kwargs, **none))
+    return ImageModel(image, x, name=name, record=new_record("PreActResNet", kwargs))
+
+
+def _network(s):
+    """(input, logits) of all stages between stem and head."""
+    image, x = image_input(s.image_size, s.normalization)
+    if s.stem == "imagenet":
+        x = Conv(s.stem_width, 7, strides=2, name="stem")(x)
+        x = MaxPool(name="stem_pool")(x)  # nothing between: the units begin with both
+    else:
+        x = Conv(s.stem_width, 3, name="stem")(x)
+    last = max(sum(s.depths) - 1, 1)
+    for i, depth in enumerate(s.depths):
+        for j in range(depth):
+            rate = s.stochastic_depth * (sum(s.depths[:i]) + j) / last
+            unit = (
+                _attention_unit
+                if _attends(j, depth, s.attention_depths[i])
+                else _conv_unit
+            )
+            x = unit(i, j, x.shape[-1], rate, s)(x)  # (B, H, W, C)
+    x = keras.layers.ReLU(name="final_relu")(_norm("final_norm")(x))
+    x = keras.layers.GlobalAveragePooling2D(name="pool")(x)  # (B, C)
+    return image, head(s.num_classes)(x)
+
+
+def _attends(j, depth, attention_depth):
+    """Whether unit j of a stage attends: every second of the last 2 m."""
+    return j >= depth - 2 * attention_depth and (depth - j) % 2 == 1
+
+
+def _conv_unit(i, j, channels, rate, s):
+    width, strides = s.widths[i], 2 if i > 0 and j == 0 else 1
+    if s.bottleneck:
+        out = 4 * width
+        convs = [(width, 1, 1), (width, 3, strides), (out, 1, 1)]
+    else:
+        out = width
+        convs = [(width, 3, strides), (out, 3, 1)]
+    projection = None
+    if strides > 1 or channels != out:
+        projection = Conv(out, 1, strides=strides, name="projection")
+    return PreactUnit(
+        [_norm(f"norm_{k}") for k in range(len(convs))],
+        [
+            Conv(filters, size, strides=step, name=f"conv_{k}")
+            for k, (filters, size, step) in enumerate(convs)
+        ],
+        projection=projection,
+        stochastic_depth=rate,
+        name=f"stage_{i}_unit_{j}",
+    )
+
+
+def _attention_unit(i, j, channels, rate, s):
+    attention = LocalAttention(
+        channels,
+        num_heads=s.num_heads[i],
+        window_size=s.window_size,
+        head_width=s.head_width,
+        name="attention",
+    )
+    return AttentionUnit(
+        _norm("conv_norm"),
+        Conv(s.widths[i], 1, name="conv"),
+        _norm("attention_norm"),
+        attention,
+        stochastic_depth=rate,
+        name=f"stage_{i}_unit_{j}",
+    )
+
+
+def _norm(name):
+    # As torch.nn.BatchNorm2d, whose momentum of 0.1 is the share of the new value.
+    return keras.layers.BatchNormalization(epsilon=1e-5, momentum=0.9, name=name)
+
+
+def _checked(kwargs):
+    """The arguments of both builders, as plain JSON gives them back."""
+    checked = dict(kwargs)
+    checked["depths"] = integers("depths", kwargs["depths"], None, 1)
+    stages = len(checked["depths"])
+    checked["widths"] = integers("widths", kwargs["widths"], stages, 1)
+    checked["bottleneck"] = bool(
+        one_of("bottleneck", kwargs["bottleneck"], (True, False))
+    )
+    one_of("stem", kwargs["stem"], tuple(STEMS))
+    checked["stem_width"] = integer("stem_width", kwargs["stem_width"], 1)
+    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
+    checked["stochastic_depth"] = probability(
+        "stochastic_depth", kwargs["stochastic_depth"]
+    )
+    checked["image_size"] = sides(kwargs["image_size"])
+    checked["normalization"] = mean_and_std(kwargs["normalization"])
+    return checked
+
+
+def _checked_attention(kwargs):
+    """The arguments that only an AlterNet has."""
+    depths, checked = kwargs["depths"], {}
+    for key, least in (("attention_depths", 0), ("num_heads", 1)):
+        checked[key] = integers(key, kwargs[key], len(depths), least)
+    for key in ("head_width", "window_size"):
+        checked[key] = integer(key, kwargs[key], 1)
+    attending = checked["attention_depths"]
+    if any(2 * m > n for m, n in zip(attending, depths, strict=True)):
+        raise ValueError(
+            "`attention_depths` must be at most half of `depths` in each stage: a unit "
+            "that attends stands behind a convolutional one. Received: "
+            f"attention_depths={attending}, depths={depths}."
+        )
+    _check_windows(kwargs["image_size"], STEMS[kwargs["stem"]], checked)
+    return checked
+
+
+def _check_windows(image_size, stride, checked):
+    """Raises a `ValueError` where windows do not cover a map; says what fits."""
+    window, attention = checked["window_size"], checked["attention_depths"]
+    strides = [stride * 2**i for i, m in enumerate(attention) if m]
+    for stride in strides:
+        grid = [-(-side // stride) for side in image_size]  # padded where it is odd
+        if any(side % window for side in grid):
+            step = strides[-1] * window
+            near = [max(step, round(side / step) * step) for side in image_size]
+            raise ValueError(
+                f"Windows of {window} × {window} do not cover a map of {grid[0]} × "
+                f"{grid[1]}, which `image_size` {image_size[0]} × {image_size[1]} "
+                f"leads to. Multiples of {step} fit; the nearest is {near[0]} × "
+                f"{near[1]}. Or choose another `window_size`."
+            )
+
+
+# Units a stage: He et al. 2015, arXiv 1512.03385, table 1. Of most AlterNets the last
+# stage has four; how many of them attend is in models/alternet.py of the authors.
+TWIN = {
+    "18": {"depths": [2, 2, 2, 2], "bottleneck": False},
+    "34": {"depths": [3, 4, 6, 3], "bottleneck": False},
+    "50": {"depths": [3, 4, 6, 3], "bottleneck": True},
+    "101": {"depths": [3, 4, 23, 3], "bottleneck": True},
+    "152": {"depths": [3, 8, 36, 3], "bottleneck": True},
+}
+ALTER = {
+    size: {**row, "depths": [*row["depths"][:3], 4], "attention_depths": [0, 1, 3, 2]}
+    for size, row in TWIN.items()
+}
+ALTER["18"] = {**TWIN["18"], "attention_depths": [0, 1, 1, 1]}
+
+# Evaluation as in ops/datasets.py there.
+EVALUATION = {"crop": 0.875, "kernel": "bilinear"}
+LARGE = {"stem": "imagenet", "evaluation": {**EVALUATION, **IMAGENET}}
+SMALL = {"stem": "cifar", "evaluation": {**EVALUATION, **CIFAR100, "crop": 1.0}}
+CIFAR = {**SMALL, "image_size": 32, "num_classes": 100}
+
+
+def _row(name, size, data, parameters, multiply_adds):
+    counts = {"parameters": parameters, "multiply_adds": multiply_adds}
+    if "attention_depths" not in size:
+        return Variant(name, PreActResNet, **counts, **data, **size)
+    window = 4 if data is CIFAR else 7  # 7 covers no map of 32 pixels
+    return Variant(name, AlterNet, **counts, **data, window_size=window, **size)
+
+
+AlterNet18 = _row("AlterNet18", ALTER["18"], LARGE, 9_968_803, 1.67)
+AlterNet34 = _row("AlterNet34", ALTER["34"], LARGE, 22_833_054, 3.60)
+AlterNet50 = _row("AlterNet50", ALTER["50"], LARGE, 35_915_038, 5.01)
+AlterNet101 = _row("AlterNet101", ALTER["101"], LARGE, 54_907_166, 8.72)
+AlterNet152 = _row("AlterNet152", ALTER["152"], LARGE, 70_550_814, 12.44)
+AlterNet18CIFAR = _row("AlterNet18CIFAR", ALTER["18"], CIFAR, 9_499_063, 0.50)
+AlterNet34CIFAR = _row("AlterNet34CIFAR", ALTER["34"], CIFAR, 22_362_954, 1.12)
+AlterNet50CIFAR = _row("AlterNet50CIFAR", ALTER["50"], CIFAR, 34_062_538, 1.58)
+AlterNet101CIFAR = _row("AlterNet101CIFAR", ALTER["101"], CIFAR, 53_054_666, 2.79)
+AlterNet152CIFAR = _row("AlterNet152CIFAR", ALTER["152"], CIFAR, 68_698_314, 4.00)
+# What the author gives for CIFAR-100, with less attention than the ImageNet model:
+# github.com/xxxnell/how-do-vits-work, issues 1 and 38.
+AlterNet50CIFAR100 = _row(
+    "AlterNet50CIFAR100",
+    {**ALTER["50"], "attention_depths": [0, 1, 1, 2], "stochastic_depth": 0.1},
+    CIFAR,
+    33_012_840,
+    1.51,
+)
+
+PreActResNet18 = _row("PreActResNet18", TWIN["18"], LARGE, 11_687_720, 1.81)
+PreActResNet34 = _row("PreActResNet34", TWIN["34"], LARGE, 21_795_880, 3.66)
+PreActResNet50 = _row("PreActResNet50", TWIN["50"], LARGE, 25_549_352, 4.09)
+PreActResNet101 = _row("PreActResNet101", TWIN["101"], LARGE, 44_541_480, 7.80)
+PreActResNet152 = _row("PreActResNet152", TWIN["152"], LARGE, 60_185_128, 11.51)
+PreActResNet18CIFAR = _row("PreActResNet18CIFAR", TWIN["18"], CIFAR, 11_218_340, 0.56)
+PreActResNet34CIFAR = _row("PreActResNet34CIFAR", TWIN["34"], CIFAR, 21_326_500, 1.16)
+PreActResNet50CIFAR = _row("PreActResNet50CIFAR", TWIN["50"], CIFAR, 23_697_572, 1.30)
+PreActResNet101CIFAR = _row(
+    "PreActResNet101CIFAR", TWIN["101"], CIFAR, 42_689_700, 2.51
+)
+PreActResNet152CIFAR = _row(
+    "PreActResNet152CIFAR", TWIN["152"], CIFAR, 58_333_348, 3.72
+)

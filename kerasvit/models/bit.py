@@ -1,0 +1,230 @@
+"""BiT: a pre-activation ResNet for transfer, without batch normalisation.
+
+Kolesnikov et al. 2020, "Big Transfer (BiT): General Visual Representation Learning",
+arXiv 1912.11370. Numerics follow google-research/big_transfer bit_pytorch/models.py and
+timm/models/resnetv2.py, which differ in the epsilon of the standardised convolutions.
+"""
+
+from types import SimpleNamespace
+
+import keras
+
+from kerasvit.layers import GroupNorm, PreactUnit, StandardizedConv
+
+from .arguments import integer, integers, mean_and_std, number, sides
+from .ends import head, image_input
+from .image_model import ImageModel, new_record
+from .variant import Variant
+
+GROUPS = 32  # of every group normalisation
+
+
+def BigTransfer(
+    *,
+    depths: list[int],
+    width_factor: float,
+    image_size: int | tuple[int, int] = 224,
+    num_classes: int = 1000,
+    stage_widths: list[int] | None = None,
+    conv_epsilon: float = 1e-10,
+    epsilon: float = 1e-5,
+    normalization: dict | None = None,
+    name: str = "bit",
+) -> ImageModel:
+    """Builds a BiT ResNet: (batch, H, W, 3) → (batch, num_classes) logits.
+
+    Args:
+        depths: Units of each stage; all stages but the first halve height and width.
+        width_factor: Multiplies the paper's channels, 64 in the root; a multiple of
+            0.5, for 32 groups.
+        image_size: Height and width in pixels, any; an int for a square.
+        num_classes: Size of the head; 0 leaves it off: the model returns the features.
+        stage_widths: Channels that each stage puts out, multiples of 128, four times
+            those of its 3 × 3 convolutions. None: 256 times `width_factor`, doubled
+            from stage to stage.
+        conv_epsilon: Of the standardised convolutions: 1e-10 in big_transfer, 1e-8 in
+            timm.
+        epsilon: Of every group normalisation.
+        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
+            normalisation into the model, which then takes 0…255.
+        name: Of the model.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    s = SimpleNamespace(**kwargs)
+    image, x = image_input(s.image_size, s.normalization)
+    x = _conv(int(64 * s.width_factor), 7, "root_conv", s, strides=2, padding=3)(x)
+    # Zeros that take part in the maximum: there is no ReLU before it. Padding by the
+    # pooling itself, as in big_vision, takes no part, and is another function.
+    x = keras.layers.ZeroPadding2D(1, data_format="channels_last", name="root_pad")(x)
+    x = keras.layers.MaxPooling2D(3, 2, data_format="channels_last", name="root_pool")(
+        x
+    )  # (B, H/4, W/4, C)
+    for i, (depth, width) in enumerate(zip(s.depths, _widths(s), strict=True)):
+        for j in range(depth):
+            x = _unit(i, j, width, s)(x)
+    x = GroupNorm(GROUPS, epsilon=s.epsilon, name="final_norm")(x)
+    x = keras.layers.ReLU(name="final_relu")(x)
+    x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool")(x)
+    x = head(s.num_classes)(x)
+    record = new_record("BigTransfer", kwargs)
+    return ImageModel(image, x, name=name, record=record)
+
+
+def _conv(filters, size, name, s, **changes):
+    return StandardizedConv(filters, size, epsilon=s.conv_epsilon, name=name, **changes)
+
+
+def _unit(i, j, width, s):
+    strides = 2 if i and not j else 1
+    norms = [GroupNorm(GROUPS, epsilon=s.epsilon, name=f"norm_{k}") for k in range(3)]
+    convs = [
+        _conv(width // 4, 1, "conv_0", s),
+        _conv(width // 4, 3, "conv_1", s, strides=strides, padding=1),
+        _conv(width, 1, "conv_2", s),
+    ]
+    projection = None if j else _conv(width, 1, "projection", s, strides=strides)
+    name = f"stage_{i}_unit_{j}"
+    return PreactUnit(norms, convs, projection=projection, name=name)
+
+
+def _widths(s):
+    first = int(256 * s.width_factor)
+    return s.stage_widths or [first * 2**i for i in range(len(s.depths))]
+
+
+def _checked(kwargs):
+    """The builder's arguments, as plain JSON gives them back."""
+    checked = dict(kwargs)
+    checked["depths"] = integers("depths", kwargs["depths"], None, 1)
+    half = "a positive multiple of 0.5"
+    factor = number("width_factor", kwargs["width_factor"], half, 0.5)
+    if factor % 0.5:
+        raise ValueError(
+            f"`width_factor` must be {half}, so that {GROUPS} groups divide the "
+            f"channels. Received: {factor}."
+        )
+    checked["width_factor"] = int(factor) if factor.is_integer() else factor
+    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
+    checked["image_size"] = sides(kwargs["image_size"])
+    if kwargs["stage_widths"] is not None:
+        checked["stage_widths"] = _checked_widths(
+            kwargs["stage_widths"], checked["depths"]
+        )
+    for key in ("conv_epsilon", "epsilon"):
+        checked[key] = number(key, kwargs[key], "from 0 to 1", 0, 1)
+    checked["normalization"] = mean_and_std(kwargs["normalization"])
+    return checked
+
+
+def _checked_widths(value, depths):
+    widths = integers("stage_widths", value, len(depths), 4 * GROUPS)
+    if any(width % (4 * GROUPS) for width in widths):
+        raise ValueError(
+            f"`stage_widths` must be multiples of {4 * GROUPS}, for {GROUPS} groups of "
+            f"a quarter of them. Received: {value!r}."
+        )
+    return widths
+
+
+# Section 3.1 of the paper; 200 is of its appendix. timm evaluates most of its BiTs so.
+DEPTHS = {
+    50: [3, 4, 6, 3],
+    101: [3, 4, 23, 3],
+    152: [3, 8, 36, 3],
+    200: [3, 24, 36, 3],
+}
+EVALUATION = {"crop": 0.875, "kernel": "bilinear"}
+
+BiTR50x1 = Variant(
+    "BiTR50x1",
+    BigTransfer,
+    parameters=25_549_352,
+    multiply_adds=4.09,
+    evaluation=EVALUATION,
+    depths=DEPTHS[50],
+    width_factor=1,
+)
+BiTR50x2 = Variant(
+    "BiTR50x2",
+    BigTransfer,
+    parameters=97_988_712,
+    multiply_adds=16.12,
+    evaluation=EVALUATION,
+    depths=DEPTHS[50],
+    width_factor=2,
+)
+BiTR50x3 = Variant(
+    "BiTR50x3",
+    BigTransfer,
+    parameters=217_319_080,
+    multiply_adds=36.08,
+    evaluation=EVALUATION,
+    depths=DEPTHS[50],
+    width_factor=3,
+)
+BiTR101x1 = Variant(
+    "BiTR101x1",
+    BigTransfer,
+    parameters=44_541_480,
+    multiply_adds=7.80,
+    evaluation=EVALUATION,
+    depths=DEPTHS[101],
+    width_factor=1,
+)
+BiTR101x2 = Variant(
+    "BiTR101x2",
+    BigTransfer,
+    parameters=173_852_776,
+    multiply_adds=30.97,
+    evaluation=EVALUATION,
+    depths=DEPTHS[101],
+    width_factor=2,
+)
+BiTR101x3 = Variant(
+    "BiTR101x3",
+    BigTransfer,
+    parameters=387_934_888,
+    multiply_adds=69.49,
+    evaluation=EVALUATION,
+    depths=DEPTHS[101],
+    width_factor=3,
+)
+BiTR152x1 = Variant(
+    "BiTR152x1",
+    BigTransfer,
+    parameters=60_185_128,
+    multiply_adds=11.51,
+    evaluation=EVALUATION,
+    depths=DEPTHS[152],
+    width_factor=1,
+)
+BiTR152x2 = Variant(
+    "BiTR152x2",
+    BigTransfer,
+    parameters=236_335_208,
+    multiply_adds=45.81,
+    evaluation=EVALUATION,
+    depths=DEPTHS[152],
+    width_factor=2,
+)
+BiTR152x4 = Variant(
+    "BiTR152x4",
+    BigTransfer,
+    parameters=936_533_224,
+    multiply_adds=182.78,
+    evaluation=EVALUATION,
+    depths=DEPTHS[152],
+    width_factor=4,
+)
+BiTR200x3 = Variant(
+    "BiTR200x3",
+    BigTransfer,
+    parameters=568_633_000,
+    multiply_adds=134.35,
+    evaluation=EVALUATION,
+    depths=DEPTHS[200],
+    width_factor=3,
+)

@@ -1,0 +1,250 @@
+"""DeiT, its distilled twins, and DeiT III.
+
+Touvron et al. 2021, "Training data-efficient image transformers & distillation through
+attention", arXiv 2012.12877; Touvron et al. 2022, "DeiT III: Revenge of the ViT", arXiv
+2204.07118. Numerics follow timm/models/deit.py. DeiT and DeiT III are Vision
+Transformers; the distilled twins have one more token and one more head.
+"""
+
+from types import SimpleNamespace
+
+import keras
+
+from kerasvit.layers import PatchEmbedding, PositionEmbedding, PrefixTokens
+from kerasvit.origins import IMAGENET
+
+from .ends import head, image_input
+from .image_model import ImageModel, new_record
+from .variant import Variant
+from .vit import SIZES, VisionTransformer, check_arguments, encoder
+
+HEADS = ("head", "head_distillation")  # of the class and of the distillation token
+
+
+def DistilledVisionTransformer(
+    *,
+    patch_size: int,
+    width: int,
+    depth: int,
+    num_heads: int,
+    mlp_dim: int,
+    image_size: int | tuple[int, int] = 224,
+    num_classes: int = 1000,
+    qkv_bias: bool = True,
+    layer_scale: float | None = None,
+    activation: str = "gelu",
+    epsilon: float = 1e-6,
+    dropout: float = 0.0,
+    stochastic_depth: float = 0.0,
+    normalization: dict | None = None,
+    name: str = "deit_distilled",
+) -> ImageModel:
+    """Builds a ViT with a distillation token: (batch, H, W, 3) → logits.
+
+    The class token and the distillation token each have a head; the logits are the mean
+    of both. `distillation_heads` gives the two apart, for training.
+
+    Args:
+        patch_size: P, edge of a patch in pixels.
+        width: D, size of a token.
+        depth: L, number of encoder blocks.
+        num_heads: Attention heads, a divisor of D.
+        mlp_dim: Hidden size of the blocks' MLPs.
+        image_size: Height and width in pixels, multiples of P; an int for a square.
+        num_classes: Size of both heads; 0 leaves them off: the model returns the mean
+            of the two tokens.
+        qkv_bias: Whether query, key and value have a bias.
+        layer_scale: First value of learned scales on the branches (arXiv 2103.17239);
+            None leaves them out.
+        activation: "gelu", exact, or "gelu_tanh".
+        epsilon: Of every LayerNormalization.
+        dropout: Rate after the position embedding and in every block, in [0, 1).
+        stochastic_depth: Chance of dropping a branch of the last block; it grows
+            linearly from 0 at the first, in [0, 1).
+        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
+            normalisation into the model, which then takes 0…255.
+        name: Of the model.
+
+    Raises:
+        ValueError: An argument is out of range, or `image_size` is not a multiple of P.
+    """
+    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    s = SimpleNamespace(**kwargs)
+    image, x = image_input(s.image_size, s.normalization)
+    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
+    grid = tuple(side // s.patch_size for side in s.image_size)
+    x = PrefixTokens(stddev=0.02, name="distillation_token")(x)
+    x = PrefixTokens(name="class_token")(x)  # (B, 2 + N, D)
+    x = PositionEmbedding(grid, prefix=2, name="position_embedding")(x)
+    x = encoder(x, s)
+    x = keras.layers.LayerNormalization(epsilon=s.epsilon, name="encoder_norm")(x)
+    logits = [head(s.num_classes, own)(x[:, i]) for i, own in enumerate(HEADS)]
+    # In the heads' full precision.
+    x = keras.layers.Average(
+        dtype=keras.config.dtype_policy().variable_dtype, name="average"
+    )(logits)
+    record = new_record("DistilledVisionTransformer", kwargs)
+    return ImageModel(image, x, name=name, record=record)
+
+
+def distillation_heads(model: ImageModel) -> keras.Model:
+    """A distilled model with its two heads apart, to be trained by a teacher.
+
+    Hard distillation: one head learns the labels, the other what a teacher says of the
+    same images, for half of the loss each. With `heads = distillation_heads(model)` and
+    `crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)`:
+
+        losses = {"head": crossentropy, "head_distillation": crossentropy}
+        heads.compile("adamw", losses, loss_weights=dict.fromkeys(losses, 0.5))
+        heads.fit(x, {"head": y, "head_distillation": teacher.predict(x).argmax(-1)})
+
+    and `model`, the mean of both, is trained. `kerasvit.SAM(heads)` trains it likewise.
+
+    Args:
+        model: Built by `DistilledVisionTransformer`, with `num_classes` above 0.
+
+    Returns:
+        `keras.Model` over the same variables, (batch, H, W, 3) → {"head": logits of the
+        class token's head, "head_distillation": those of the distillation token's}.
+
+    Raises:
+        ValueError: The model has no two heads.
+
+    Reference: arXiv 2012.12877, equation 3.
+    """
+    named = {layer.name: layer for layer in getattr(model, "layers", ())}
+    if not all(name in named for name in HEADS):
+        raise ValueError(
+            "`model` must be of DistilledVisionTransformer, such as "
+            "kerasvit.DeiTS16Distilled(), with `num_classes` above 0. Received: "
+            f"{model!r}."
+        )
+    outputs = {name: named[name].output for name in HEADS}
+    return keras.Model(model.input, outputs, name=f"{model.name}_heads")
+
+
+def _checked(kwargs):
+    """The builder's arguments, as plain JSON gives them back."""
+    # What a ViT may have otherwise: two tokens with a row each in front of the patches.
+    fixed = {
+        "pool": "token",
+        "class_token": True,
+        "register_tokens": 1,
+        "positions": "tokens",
+        "representation_size": None,
+    }
+    checked = check_arguments({**kwargs, **fixed})
+    return {key: checked[key] for key in kwargs}
+
+
+DeiTTi16 = Variant(
+    "DeiTTi16",
+    VisionTransformer,
+    parameters=5_717_416,
+    multiply_adds=1.25,
+    evaluation=IMAGENET,
+    patch_size=16,
+    **SIZES["Ti"],
+)
+DeiTS16 = Variant(
+    "DeiTS16",
+    VisionTransformer,
+    parameters=22_050_664,
+    multiply_adds=4.60,
+    evaluation=IMAGENET,
+    patch_size=16,
+    **SIZES["S"],
+)
+DeiTB16 = Variant(
+    "DeiTB16",
+    VisionTransformer,
+    parameters=86_567_656,
+    multiply_adds=17.56,
+    evaluation=IMAGENET,
+    patch_size=16,
+    **SIZES["B"],
+)
+DeiTTi16Distilled = Variant(
+    "DeiTTi16Distilled",
+    DistilledVisionTransformer,
+    parameters=5_910_800,
+    multiply_adds=1.26,
+    evaluation=IMAGENET,
+    patch_size=16,
+    **SIZES["Ti"],
+)
+DeiTS16Distilled = Variant(
+    "DeiTS16Distilled",
+    DistilledVisionTransformer,
+    parameters=22_436_432,
+    multiply_adds=4.62,
+    evaluation=IMAGENET,
+    patch_size=16,
+    **SIZES["S"],
+)
+DeiTB16Distilled = Variant(
+    "DeiTB16Distilled",
+    DistilledVisionTransformer,
+    parameters=87_338_192,
+    multiply_adds=17.66,
+    evaluation=IMAGENET,
+    patch_size=16,
+    **SIZES["B"],
+)
+
+# Position rows for the patches only, and LayerScale.
+DEIT3 = {"positions": "patches", "layer_scale": 1e-6}
+
+DeiT3S16 = Variant(
+    "DeiT3S16",
+    VisionTransformer,
+    parameters=22_059_496,
+    multiply_adds=4.60,
+    evaluation=IMAGENET,
+    patch_size=16,
+    **SIZES["S"],
+    **DEIT3,
+)
+DeiT3M16 = Variant(
+    "DeiT3M16",
+    VisionTransformer,
+    parameters=38_849_512,
+    multiply_adds=7.99,
+    evaluation=IMAGENET,
+    patch_size=16,
+    width=512,
+    depth=12,
+    num_heads=8,
+    mlp_dim=2048,
+    **DEIT3,
+)
+DeiT3B16 = Variant(
+    "DeiT3B16",
+    VisionTransformer,
+    parameters=86_585_320,
+    multiply_adds=17.56,
+    evaluation=IMAGENET,
+    patch_size=16,
+    **SIZES["B"],
+    **DEIT3,
+)
+DeiT3L16 = Variant(
+    "DeiT3L16",
+    VisionTransformer,
+    parameters=304_374_760,
+    multiply_adds=61.55,
+    evaluation=IMAGENET,
+    patch_size=16,
+    **SIZES["L"],
+    **DEIT3,
+)
+DeiT3H14 = Variant(
+    "DeiT3H14",
+    VisionTransformer,
+    parameters=632_126_440,
+    multiply_adds=167.3,
+    evaluation=IMAGENET,
+    patch_size=14,
+    **SIZES["H"],
+    **DEIT3,
+)

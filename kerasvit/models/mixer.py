@@ -1,0 +1,195 @@
+"""MLP-Mixer.
+
+Tolstikhin et al. 2021, "MLP-Mixer: An all-MLP Architecture for Vision", arXiv
+2105.01601. Numerics follow google-research/vision_transformer vit_jax/models_mixer.py,
+big_vision models/mlp_mixer.py and timm/models/mlp_mixer.py, which differ in their GELU.
+"""
+
+from types import SimpleNamespace
+
+import keras
+
+from kerasvit.layers import MixerBlock, PatchEmbedding
+
+from .arguments import (
+    integer,
+    mean_and_std,
+    multiple_of,
+    number,
+    one_of,
+    probability,
+)
+from .ends import head, image_input
+from .image_model import ImageModel, new_record
+from .variant import Variant
+
+
+def MLPMixer(
+    *,
+    patch_size: int,
+    width: int,
+    depth: int,
+    tokens_mlp_dim: int,
+    channels_mlp_dim: int,
+    image_size: int | tuple[int, int] = 224,
+    num_classes: int = 1000,
+    activation: str = "gelu",
+    epsilon: float = 1e-6,
+    stochastic_depth: float = 0.0,
+    normalization: dict | None = None,
+    name: str = "mixer",
+) -> ImageModel:
+    """Builds an MLP-Mixer: (batch, H, W, 3) → (batch, num_classes) logits.
+
+    The MLPs across tokens have weights for each place of one grid of patches. At
+    another image size than their own, weights are resampled as a position table is,
+    and the sums over tokens kept: see `MixerBlock.resample`.
+    RESAMPLING
+
+    Args:
+        patch_size: P, edge of a patch in pixels.
+        width: C, size of a token.
+        depth: How many blocks.
+        tokens_mlp_dim: D_S, hidden size of the MLPs across tokens; at every image size.
+        channels_mlp_dim: D_C, hidden size of the MLPs across channels.
+        image_size: Height and width in pixels, multiples of P; an int for a square.
+        num_classes: Size of the head; 0 leaves it off: the model returns the features.
+        activation: "gelu", exact, or "gelu_tanh".
+        epsilon: Of every LayerNormalization.
+        stochastic_depth: Chance of dropping a branch of the last block; it grows
+            linearly from 0 at the first, in [0, 1).
+        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
+            normalisation into the model, which then takes 0…255.
+        name: Of the model.
+
+    Raises:
+        ValueError: An argument is out of range, or `image_size` is not a multiple of P.
+    """
+    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    s = SimpleNamespace(**kwargs)
+    image, x = image_input(s.image_size, s.normalization)
+    x = PatchEmbedding(s.patch_size, width=s.width, name="stem")(x)  # (B, N, C)
+    for i in range(s.depth):
+        x = MixerBlock(
+            [side // s.patch_size for side in s.image_size],
+            tokens_mlp_dim=s.tokens_mlp_dim,
+            channels_mlp_dim=s.channels_mlp_dim,
+            activation=s.activation,
+            epsilon=s.epsilon,
+            stochastic_depth=s.stochastic_depth * i / max(s.depth - 1, 1),
+            name=f"mixer_block_{i}",
+        )(x)
+    x = keras.layers.LayerNormalization(epsilon=s.epsilon, name="pre_head_norm")(x)
+    x = keras.ops.mean(x, axis=1)  # (B, C)
+    x = head(s.num_classes)(x)
+    return ImageModel(image, x, name=name, record=new_record("MLPMixer", kwargs))
+
+
+def _checked(kwargs):
+    """The builder's arguments, as plain JSON gives them back."""
+    checked = dict(kwargs)
+    for key in ("patch_size", "width", "depth", "tokens_mlp_dim", "channels_mlp_dim"):
+        checked[key] = integer(key, kwargs[key], 1)
+    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
+    one_of("activation", kwargs["activation"], ("gelu", "gelu_tanh"))
+    checked["epsilon"] = number("epsilon", kwargs["epsilon"], "from 0 to 1", 0, 1)
+    checked["stochastic_depth"] = probability(
+        "stochastic_depth", kwargs["stochastic_depth"]
+    )
+    checked["image_size"] = multiple_of(
+        kwargs["image_size"], checked["patch_size"], "the patch size"
+    )
+    checked["normalization"] = mean_and_std(kwargs["normalization"])
+    return checked
+
+
+# Table 1 of the paper.
+SIZES = {
+    "S": {"width": 512, "depth": 8, "tokens_mlp_dim": 256, "channels_mlp_dim": 2048},
+    "B": {"width": 768, "depth": 12, "tokens_mlp_dim": 384, "channels_mlp_dim": 3072},
+    "L": {"width": 1024, "depth": 24, "tokens_mlp_dim": 512, "channels_mlp_dim": 4096},
+    "H": {"width": 1280, "depth": 32, "tokens_mlp_dim": 640, "channels_mlp_dim": 5120},
+}
+EVALUATION = {"crop": 0.875}  # timm/models/mlp_mixer.py `_cfg`
+
+MixerS32 = Variant(
+    "MixerS32",
+    MLPMixer,
+    parameters=19_104_624,
+    multiply_adds=1.00,
+    evaluation=EVALUATION,
+    patch_size=32,
+    **SIZES["S"],
+)
+MixerS16 = Variant(
+    "MixerS16",
+    MLPMixer,
+    parameters=18_528_264,
+    multiply_adds=3.78,
+    evaluation=EVALUATION,
+    patch_size=16,
+    **SIZES["S"],
+)
+MixerS8 = Variant(
+    "MixerS8",
+    MLPMixer,
+    parameters=20_646_504,
+    multiply_adds=14.88,
+    evaluation=EVALUATION,
+    patch_size=8,
+    **SIZES["S"],
+)
+MixerB32 = Variant(
+    "MixerB32",
+    MLPMixer,
+    parameters=60_293_428,
+    multiply_adds=3.24,
+    evaluation=EVALUATION,
+    patch_size=32,
+    **SIZES["B"],
+)
+MixerB16 = Variant(
+    "MixerB16",
+    MLPMixer,
+    parameters=59_880_472,
+    multiply_adds=12.60,
+    evaluation=EVALUATION,
+    patch_size=16,
+    **SIZES["B"],
+)
+MixerB8 = Variant(
+    "MixerB8",
+    MLPMixer,
+    parameters=64_864_168,
+    multiply_adds=50.06,
+    evaluation=EVALUATION,
+    patch_size=8,
+    **SIZES["B"],
+)
+MixerL32 = Variant(
+    "MixerL32",
+    MLPMixer,
+    parameters=206_939_264,
+    multiply_adds=11.25,
+    evaluation=EVALUATION,
+    patch_size=32,
+    **SIZES["L"],
+)
+MixerL16 = Variant(
+    "MixerL16",
+    MLPMixer,
+    parameters=208_196_168,
+    multiply_adds=44.55,
+    evaluation=EVALUATION,
+    patch_size=16,
+    **SIZES["L"],
+)
+MixerH14 = Variant(
+    "MixerH14",
+    MLPMixer,
+    parameters=432_350_952,
+    multiply_adds=120.99,
+    evaluation=EVALUATION,
+    patch_size=14,
+    **SIZES["H"],
+)

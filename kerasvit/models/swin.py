@@ -1,0 +1,220 @@
+"""Swin Transformer.
+
+Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifted
+Windows", arXiv 2103.14030. Numerics follow timm/models/swin_transformer.py.
+"""
+
+from types import SimpleNamespace
+
+import keras
+
+from kerasvit.layers import (
+    MLP,
+    PatchEmbedding,
+    PatchMerging,
+    SwinBlock,
+    WindowAttention,
+)
+from kerasvit.origins import IMAGENET
+
+from .arguments import integer, integers, mean_and_std, number, one_of, probability
+from .arguments import sides as both_sides
+from .ends import head, image_input
+from .image_model import ImageModel, new_record
+from .variant import Variant
+
+
+def SwinTransformer(
+    *,
+    width: int,
+    depths: list[int],
+    num_heads: list[int],
+    patch_size: int = 4,
+    window_size: int = 7,
+    image_size: int | tuple[int, int] = 224,
+    num_classes: int = 1000,
+    mlp_ratio: float = 4.0,
+    qkv_bias: bool = True,
+    epsilon: float = 1e-5,
+    dropout: float = 0.0,
+    stochastic_depth: float = 0.0,
+    normalization: dict | None = None,
+    name: str = "swin",
+) -> ImageModel:
+    """Builds a Swin Transformer: (batch, H, W, 3) → (batch, num_classes) logits.
+
+    Args:
+        width: C, channels of the first stage; each stage has twice those before it.
+        depths: Number of blocks of each stage.
+        num_heads: Attention heads of each stage, divisors of its channels.
+        patch_size: P, edge of a patch in pixels.
+        window_size: M, edge of a window of attention, in places of the stage's map.
+            Along a side that is no longer than M the window is that side.
+        image_size: Height and width in pixels; an int for a square. At every stage,
+            each side of the map must be a multiple of M or no longer than it, and even
+            where a stage follows. (timm pads what does not fit.)
+        num_classes: Size of the head; 0 leaves it off: the model returns the features.
+        mlp_ratio: Hidden size of the blocks' MLPs, in channels of their stage.
+        qkv_bias: Whether query, key and value have a bias.
+        epsilon: Of every LayerNormalization.
+        dropout: Rate after the embedding and in every block, in [0, 1).
+        stochastic_depth: Chance of dropping a branch of the last block; it grows
+            linearly from 0 at the first, in [0, 1).
+        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
+            normalisation into the model, which then takes 0…255.
+        name: Of the model.
+
+    Raises:
+        ValueError: An argument is out of range, or patches, windows and merged patches
+            do not fill the image; says which size does.
+    """
+    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    s = SimpleNamespace(**kwargs)
+    image, x = image_input(s.image_size, s.normalization)
+    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)
+    grid = [side // s.patch_size for side in s.image_size]
+    x = keras.layers.Reshape((*grid, s.width), name="map")(x)  # (B, H/P, W/P, C)
+    x = _norm("embedding_norm", s)(x)
+    x = keras.layers.Dropout(s.dropout, name="dropout")(x)
+    for stage, depth in enumerate(s.depths):
+        if stage:
+            x = PatchMerging(epsilon=s.epsilon, name=f"stage_{stage}_merging")(x)
+        for block in range(depth):
+            x = _block(stage, block, s)(x)
+    x = _norm("encoder_norm", s)(x)
+    x = keras.ops.mean(x, axis=(1, 2))
+    x = head(s.num_classes)(x)
+    record = new_record("SwinTransformer", kwargs)
+    return ImageModel(image, x, name=name, record=record)
+
+
+def _norm(name, s):
+    return keras.layers.LayerNormalization(epsilon=s.epsilon, name=name)
+
+
+def _block(stage, block, s):
+    before = sum(s.depths[:stage]) + block
+    return SwinBlock(
+        WindowAttention(
+            s.num_heads[stage],
+            window_size=s.window_size,
+            shifted=block % 2 == 1,
+            use_bias=s.qkv_bias,
+            dropout=s.dropout,
+            name="attention",
+        ),
+        MLP(_mlp_dim(s.width * 2**stage, s.mlp_ratio), dropout=s.dropout, name="mlp"),
+        epsilon=s.epsilon,
+        stochastic_depth=s.stochastic_depth * before / max(sum(s.depths) - 1, 1),
+        name=f"stage_{stage}_block_{block}",
+    )
+
+
+def _mlp_dim(channels, ratio):
+    # Downwards, as timm; a ratio that was itself a quotient may miss by a rounding.
+    return int(channels * ratio + 1e-6)
+
+
+def _checked(kwargs):
+    """The builder's arguments, as plain JSON gives them back."""
+    checked = dict(kwargs)
+    for key in ("width", "patch_size", "window_size"):
+        checked[key] = integer(key, kwargs[key], 1)
+    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
+    checked["depths"] = integers("depths", kwargs["depths"], None, 1)
+    stages = len(checked["depths"])
+    checked["num_heads"] = integers("num_heads", kwargs["num_heads"], stages, 1)
+    for stage, heads in enumerate(checked["num_heads"]):
+        if checked["width"] * 2**stage % heads:
+            raise ValueError(
+                f"`num_heads` must divide the stages' channels, `width` "
+                f"{checked['width']} doubled {stages - 1} times. Received: "
+                f"{kwargs['num_heads']!r}."
+            )
+    for key in ("dropout", "stochastic_depth"):
+        checked[key] = probability(key, kwargs[key])
+    checked["epsilon"] = number("epsilon", kwargs["epsilon"], "from 0 to 1", 0, 1)
+    ratio = number("mlp_ratio", kwargs["mlp_ratio"], "above 0", 0)
+    if not _mlp_dim(checked["width"], ratio):
+        raise ValueError(
+            "`mlp_ratio` must leave the MLPs a hidden size. Received: "
+            f"{kwargs['mlp_ratio']!r}, for {checked['width']} channels."
+        )
+    checked["mlp_ratio"] = ratio
+    checked["qkv_bias"] = bool(one_of("qkv_bias", kwargs["qkv_bias"], (True, False)))
+    checked["image_size"] = _image_size(kwargs["image_size"], checked)
+    checked["normalization"] = mean_and_std(kwargs["normalization"])
+    return checked
+
+
+def _image_size(image_size, kwargs):
+    checked = both_sides(image_size)
+    window, stages = kwargs["window_size"], len(kwargs["depths"])
+    last = kwargs["patch_size"] * 2 ** (stages - 1)  # pixels a place of the last map
+    if all(_fits(side / last, window, stages) for side in checked):
+        return checked
+    # Beyond one window in the last map, only whole windows there fit everywhere.
+    small = [n for n in range(1, window) if _fits(n, window, stages)]
+    near = [
+        min(
+            [*small, *range(window, side // last + 2 * window, window)],
+            key=lambda n, side=side: abs(n * last - side),
+        )
+        for side in checked
+    ]
+    also = f", or {', '.join(str(n * last) for n in small)}" if small else ""
+    raise ValueError(
+        f"`image_size` must be, for windows of {window} × {window} in {stages} stages, "
+        f"a multiple of {last * window}{also}. Received: {checked[0]} × {checked[1]}. "
+        f"The nearest that fits is {near[0] * last} × {near[1] * last}; or choose "
+        "another `window_size`."
+    )
+
+
+def _fits(places, window, stages):
+    """Whether windows fill all maps along a side of so many places in the last one."""
+    maps = [places * 2**i for i in range(stages)]
+    return places == int(places) and all(m <= window or m % window == 0 for m in maps)
+
+
+# Section 3.3 of the paper, and Table 1, whose multiply-adds are those of the products
+# alone. It has none for L at 224; for B at 384 it prints 47.0 where they are 47.08.
+SIZES = {
+    "T": {"width": 96, "depths": [2, 2, 6, 2], "num_heads": [3, 6, 12, 24]},
+    "S": {"width": 96, "depths": [2, 2, 18, 2], "num_heads": [3, 6, 12, 24]},
+    "B": {"width": 128, "depths": [2, 2, 18, 2], "num_heads": [4, 8, 16, 32]},
+    "L": {"width": 192, "depths": [2, 2, 18, 2], "num_heads": [6, 12, 24, 48]},
+}
+
+SwinT = Variant(
+    "SwinT",
+    SwinTransformer,
+    parameters=28_288_354,
+    multiply_adds=4.5,
+    evaluation=IMAGENET,
+    **SIZES["T"],
+)
+SwinS = Variant(
+    "SwinS",
+    SwinTransformer,
+    parameters=49_606_258,
+    multiply_adds=8.7,
+    evaluation=IMAGENET,
+    **SIZES["S"],
+)
+SwinB = Variant(
+    "SwinB",
+    SwinTransformer,
+    parameters=87_768_224,
+    multiply_adds=15.4,
+    evaluation=IMAGENET,
+    **SIZES["B"],
+)
+SwinL = Variant(
+    "SwinL",
+    SwinTransformer,
+    parameters=196_532_476,
+    multiply_adds=34.5,
+    evaluation=IMAGENET,
+    **SIZES["L"],
+)

@@ -1,0 +1,205 @@
+"""Vision Transformers that differ in one thing each, to tell what it is good for.
+
+Park & Kim 2022, "How Do Vision Transformers Work?", arXiv 2202.06709: attention to all
+patches or to a window, a class token or the average, and, from Xiong et al. 2020,
+arXiv 2002.04745, normalisation before or behind. Numerics follow models/vit.py and
+models/attentions.py of xxxnell/how-do-vits-work at 9571ff1: no bias in query, key and
+value, an epsilon of 1e-5, exact GELU.
+"""
+
+from types import SimpleNamespace
+
+import keras
+
+from kerasvit.layers import (
+    MLP,
+    Attention,
+    EncoderBlock,
+    NeighborhoodAttention,
+    PatchEmbedding,
+    PositionEmbedding,
+    PostNormBlock,
+    PrefixTokens,
+)
+
+from .arguments import integer, mean_and_std, multiple_of, one_of, probability
+from .ends import head, image_input
+from .image_model import ImageModel, new_record
+from .variant import Variant
+
+EPSILON = 1e-5  # PyTorch's
+BLOCKS = {"pre": EncoderBlock, "post": PostNormBlock}
+
+
+def VisionTransformerAblation(
+    *,
+    patch_size: int,
+    width: int,
+    depth: int,
+    num_heads: int,
+    mlp_dim: int,
+    window: int | None,
+    pool: str,
+    norm: str,
+    image_size: int | tuple[int, int] = 224,
+    num_classes: int = 1000,
+    stochastic_depth: float = 0.0,
+    normalization: dict | None = None,
+    name: str = "vit_ablation",
+) -> ImageModel:
+    """Builds a ViT to compare: (batch, H, W, 3) → (batch, num_classes) logits.
+
+    With `window=None` and `norm="pre"` it is `VisionTransformer(qkv_bias=False,
+    epsilon=1e-5)`, with the same variables.
+
+    Args:
+        patch_size: P, edge of a patch in pixels.
+        width: D, size of a token.
+        depth: L, number of encoder blocks.
+        num_heads: Attention heads, a divisor of D.
+        mlp_dim: Hidden size of the blocks' MLPs.
+        window: k, odd: each patch sees those in a k × k window around it and the class
+            token, which sees all (`NeighborhoodAttention`). None: all see all.
+        pool: "token": the class token. "average": no class token, the mean of the
+            normalised patches.
+        norm: "pre": each block normalises what its branches see, and one more
+            normalisation follows the last block. "post": each block normalises the
+            sums, and none follows.
+        image_size: Height and width in pixels, multiples of P; an int for a square.
+        num_classes: Size of the head; 0 leaves it off: the model returns the features.
+        stochastic_depth: Chance of dropping a branch of the last block; it grows
+            linearly from 0 at the first, in [0, 1).
+        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
+            normalisation into the model, which then takes 0…255.
+        name: Of the model.
+
+    Raises:
+        ValueError: An argument is out of range, or `image_size` is not a multiple of P.
+    """
+    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    s = SimpleNamespace(**kwargs)
+    image, x = image_input(s.image_size, s.normalization)
+    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
+    grid = tuple(side // s.patch_size for side in s.image_size)
+    prefix = int(s.pool == "token")
+    if prefix:
+        x = PrefixTokens(name="class_token")(x)  # (B, 1 + N, D)
+    x = PositionEmbedding(grid, prefix=prefix, name="position_embedding")(x)
+    for i in range(s.depth):
+        x = BLOCKS[s.norm](
+            _attention(grid, prefix, s),
+            MLP(s.mlp_dim, name="mlp"),
+            epsilon=EPSILON,
+            stochastic_depth=s.stochastic_depth * i / max(s.depth - 1, 1),
+            name=f"encoder_block_{i}",
+        )(x)
+    if s.norm == "pre":
+        x = keras.layers.LayerNormalization(epsilon=EPSILON, name="encoder_norm")(x)
+    x = x[:, 0] if prefix else keras.ops.mean(x, axis=1)  # (B, D)
+    x = head(s.num_classes)(x)
+    record = new_record("VisionTransformerAblation", kwargs)
+    return ImageModel(image, x, name=name, record=record)
+
+
+def _attention(grid, prefix, s):
+    same = {"use_bias": False, "name": "attention"}
+    if s.window is None:
+        return Attention(s.num_heads, **same)
+    return NeighborhoodAttention(
+        s.num_heads, grid=grid, window=s.window, prefix=prefix, **same
+    )
+
+
+def _checked(kwargs):
+    """The builder's arguments, as plain JSON gives them back."""
+    checked = dict(kwargs)
+    for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
+        checked[key] = integer(key, kwargs[key], 1)
+    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
+    if kwargs["window"] is not None:
+        checked["window"] = integer("window", kwargs["window"], 1)
+        if checked["window"] % 2 == 0:
+            raise ValueError(
+                "`window` must be an odd number of patches, or None for all of them. "
+                f"Received: {checked['window']}."
+            )
+    one_of("pool", kwargs["pool"], ("token", "average"))
+    one_of("norm", kwargs["norm"], tuple(BLOCKS))
+    checked["stochastic_depth"] = probability(
+        "stochastic_depth", kwargs["stochastic_depth"]
+    )
+    checked["image_size"] = multiple_of(
+        kwargs["image_size"], checked["patch_size"], "the patch size"
+    )
+    checked["normalization"] = mean_and_std(kwargs["normalization"])
+    return checked
+
+
+# The repository's `vit.tiny` with 8 × 8 patches of CIFAR-100, which the study of
+# windows needs for its largest, 8 × 8, to be all. Its other experiments have a
+# `patch_size` of 2. The evaluation is of configs/cifar100_vit.yaml.
+CIFAR100 = {
+    "patch_size": 4,
+    "width": 192,
+    "depth": 12,
+    "num_heads": 3,
+    "mlp_dim": 768,
+    "image_size": 32,
+    "num_classes": 100,
+    "evaluation": {
+        "crop": 1.0,
+        "mean": (0.5071, 0.4867, 0.4408),
+        "std": (0.2675, 0.2565, 0.2761),
+    },
+}
+
+ViTTi4CIFAR = Variant(
+    "ViTTi4CIFAR",
+    VisionTransformerAblation,
+    parameters=5_373_220,
+    multiply_adds=0.365,
+    window=None,
+    pool="token",
+    norm="pre",
+    **CIFAR100,
+)
+ViTTi4CIFARLocal3 = Variant(
+    "ViTTi4CIFARLocal3",
+    VisionTransformerAblation,
+    parameters=5_373_220,
+    multiply_adds=0.365,
+    window=3,
+    pool="token",
+    norm="pre",
+    **CIFAR100,
+)
+ViTTi4CIFARLocal5 = Variant(
+    "ViTTi4CIFARLocal5",
+    VisionTransformerAblation,
+    parameters=5_373_220,
+    multiply_adds=0.365,
+    window=5,
+    pool="token",
+    norm="pre",
+    **CIFAR100,
+)
+ViTTi4CIFARAverage = Variant(
+    "ViTTi4CIFARAverage",
+    VisionTransformerAblation,
+    parameters=5_372_836,
+    multiply_adds=0.359,
+    window=None,
+    pool="average",
+    norm="pre",
+    **CIFAR100,
+)
+ViTTi4CIFARPostNorm = Variant(
+    "ViTTi4CIFARPostNorm",
+    VisionTransformerAblation,
+    parameters=5_372_836,
+    multiply_adds=0.365,
+    window=None,
+    pool="token",
+    norm="post",
+    **CIFAR100,
+)

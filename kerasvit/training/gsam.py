@@ -1,0 +1,118 @@
+"""Surrogate-gap guided sharpness-aware minimisation."""
+
+import keras
+
+from .sam import SAM, ascend, finite
+from .vectors import add, dot, multiply, norm
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class GSAM(SAM):
+    """SAM that also closes the gap between the loss here and the worst loss near here.
+
+    The perturbed loss L(w') may be low in a sharp minimum; the gap L(w') − L(w) is
+    what tells the sharpness. The part of ∇L(w) that is orthogonal to ∇L(w') moves L(w)
+    and not L(w'), so going against it narrows the gap:
+
+        rho_t = rho_min + (rho_max − rho_min) · (lr − lr_min) / (lr_max − lr_min)
+        g  = ∇L(w),   w' = w + rho_t · g / ‖g‖₂,   g' = ∇L(w')
+        u  = g' / ‖g'‖₂
+        w  ← optimizer(w, g' − alpha · (g − ⟨g, u⟩ u))
+
+    Two passes a step, as SAM. The radius follows the optimizer's learning rate, a
+    schedule's or one that a callback sets; below `lr_min`, as in warm-up, it goes on
+    below `rho_min`, but not below 0.
+
+    Args:
+        model: As for `SAM`.
+        rho_max: Radius at `lr_max`, ≥ 0; also at every rate if both rates are equal.
+        rho_min: Radius at `lr_min`, from 0 to `rho_max`.
+        alpha: Weight of the gap, ≥ 0; 0 is SAM.
+        lr_max: The optimizer's largest learning rate, > 0.
+        lr_min: Its smallest after warm-up, ≥ 0.
+        adaptive: Perturbs by rho_t · |w| g / ‖g‖₂; not ASAM's normaliser.
+        minimize_perturbed: False swaps the two gradients' parts: the step is
+            g + alpha · (g' − ⟨g', u⟩ u) with u = g / ‖g‖₂.
+        name: Name of the trainer.
+
+    Raises:
+        ValueError: As for `SAM`; a number is out of its range.
+
+    Reference: Zhuang et al. 2022, arXiv 2203.08065, algorithm 1; defaults and rho_t of
+    big_vision configs/proj/gsam/vit_i1k_gsam_no_aug.py and trainers/proj/gsam/gsam.py.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        rho_max: float = 0.6,
+        rho_min: float = 0.1,
+        alpha: float = 0.6,
+        *,
+        lr_max: float,
+        lr_min: float,
+        adaptive: bool = False,
+        minimize_perturbed: bool = True,
+        name: str = "gsam",
+    ):
+        super().__init__(model, rho_max, name=name)
+        self.rho_min = finite("rho_min", rho_min, "≥ 0, the radius at `lr_min`")
+        self.alpha = finite("alpha", alpha, "≥ 0, the weight of the gap")
+        self.lr_max = finite("lr_max", lr_max, "≥ 0, the largest learning rate")
+        self.lr_min = finite("lr_min", lr_min, "≥ 0, the smallest learning rate")
+        if self.rho_min > self.rho or self.lr_min > self.lr_max:
+            raise ValueError(
+                "`rho_min` must not be above `rho_max`, nor `lr_min` above `lr_max`. "
+                f"Received: rho_min={rho_min}, rho_max={rho_max}, lr_min={lr_min}, "
+                f"lr_max={lr_max}."
+            )
+        self.adaptive = bool(adaptive)
+        self.minimize_perturbed = bool(minimize_perturbed)
+
+    def step_gradients(self, loss_and_gradients, weights):
+        """The gradients that the optimizer gets."""
+        _, here = loss_and_gradients(weights)
+        _, above = loss_and_gradients(self.perturbed(weights, here))
+        if not self.minimize_perturbed:
+            return add(here, _orthogonal(above, here), self.alpha)
+        return add(above, _orthogonal(here, above), -self.alpha)
+
+    def perturbed(self, weights, gradients):
+        """The weights after the ascent."""
+        if not self.adaptive:
+            return ascend(weights, gradients, self.current_rho())
+        factor = self.current_rho() / (norm(gradients) + 1e-12)
+        sizes = [keras.ops.abs(w) for w in weights]
+        return add(weights, multiply(gradients, sizes), factor)
+
+    def current_rho(self):
+        """The radius at the optimizer's learning rate, a scalar tensor or a number."""
+        if self.lr_max == self.lr_min:
+            return self.rho
+        rate = keras.ops.cast(self.optimizer.learning_rate, "float32")
+        share = (rate - self.lr_min) / (self.lr_max - self.lr_min)
+        rho = self.rho_min + (self.rho - self.rho_min) * share
+        return keras.ops.maximum(rho, 0.0)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = super().get_config()
+        return {
+            "model": config["model"],
+            "name": config["name"],
+            "rho_max": config["rho"],
+            "rho_min": self.rho_min,
+            "alpha": self.alpha,
+            "lr_max": self.lr_max,
+            "lr_min": self.lr_min,
+            "adaptive": self.adaptive,
+            "minimize_perturbed": self.minimize_perturbed,
+        }
+
+
+def _orthogonal(vector, direction):
+    """The part of `vector` at right angles to `direction`."""
+    length = norm(direction) + 1e-12
+    # Divided twice: the square of a small length is 0 in float32.
+    share = dot(vector, direction) / length / length
+    return add(vector, direction, -share)

@@ -1,0 +1,66 @@
+"""Sharpness-aware minimisation on normalisation layers only."""
+
+import keras
+
+from .sam import SAM, ascend
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class SAMON(SAM):
+    """SAM that perturbs the scales and offsets of normalisation layers alone.
+
+    They are less than a thousandth of a network's weights, and perturbing them is often
+    as good as perturbing all:
+
+        g  = ∇L(w), all but the normalisations' entries set to 0
+        w' = w + rho · g / ‖g‖₂
+        g' = ∇L(w')
+        w  ← optimizer(w, g')           all weights are trained
+
+    Two passes a step, as SAM.
+
+    Args:
+        model: As for `SAM`, with at least one layer of batch, layer, group or RMS
+            normalisation.
+        rho: Radius, ≥ 0; larger than SAM's, as fewer weights share it: the authors
+            train ViT with Lion at rho 1 for SAM and 10 for SAM-ON (mueller-mp/SAM-ON,
+            issue 2).
+        name: Name of the trainer.
+
+    Raises:
+        ValueError: As for `SAM`; the model has no normalisation layer with weights.
+
+    Reference: Mueller et al. 2023, arXiv 2306.04226.
+    """
+
+    def __init__(self, model: keras.Model, rho: float = 0.5, *, name: str = "sam_on"):
+        super().__init__(model, rho, name=name)
+        self._normalising = {
+            id(variable)
+            for layer in model._flatten_layers()
+            if isinstance(layer, NORMALISATIONS)
+            for variable in layer.trainable_variables
+        }
+        if not self._normalising:
+            raise ValueError(
+                "`model` must have a normalisation layer with trainable weights. "
+                f"Received: {model!r}. SAM perturbs the weights of any model."
+            )
+
+    def perturbed(self, weights, gradients):
+        """The weights after the ascent."""
+        kept = [
+            gradient if id(variable) in self._normalising else None
+            for gradient, variable in zip(
+                gradients, self.trainable_variables, strict=True
+            )
+        ]
+        return ascend(weights, kept, self.rho)
+
+
+NORMALISATIONS = (
+    keras.layers.BatchNormalization,
+    keras.layers.LayerNormalization,
+    keras.layers.GroupNormalization,
+    keras.layers.RMSNormalization,
+)

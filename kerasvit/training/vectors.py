@@ -1,0 +1,40 @@
+"""All weights of a model, or their gradients, as one vector: a list of tensors.
+
+An entry may be None: the loss does not depend on that weight, or it is left out. Sums
+over all entries are float32, whatever the entries are.
+"""
+
+from keras import ops
+
+
+def dot(first, second):
+    """The scalar product; 0 where no entry is left."""
+    products = [
+        ops.sum(ops.cast(a, "float32") * ops.cast(b, "float32"))
+        for a, b in zip(first, second, strict=True)
+        if a is not None and b is not None
+    ]
+    return ops.sum(ops.stack(products)) if products else ops.zeros(())
+
+
+def norm(vector):
+    """The Euclidean length."""
+    return ops.sqrt(dot(vector, vector))
+
+
+def add(weights, vector, factor):
+    """`weights` + `factor` · `vector`, each entry of its weight's dtype."""
+    return [
+        w
+        if w is None or v is None
+        else w + ops.cast(factor * ops.cast(v, "float32"), w.dtype)
+        for w, v in zip(weights, vector, strict=True)
+    ]
+
+
+def multiply(vector, factors):
+    """Entry by entry, element by element; a factor None leaves its entry as it is."""
+    return [
+        v if v is None or f is None else v * f
+        for v, f in zip(vector, factors, strict=True)
+    ]

@@ -1,0 +1,47 @@
+"""An AlterNet by the names of the torch modules of its original code."""
+
+import re
+
+import numpy as np
+
+from kerasvit.models import AlterNet
+
+from .family import Family, pair
+
+
+def _numbers(config):
+    return {
+        "depths": config["num_blocks"],
+        "attention_depths": config["num_attn_blocks"],
+        "bottleneck": config["block"] == "bottleneck",
+        "stem": "imagenet" if config["stem_pool"] else "cifar",
+    }, {
+        "image_size": pair(config["image_size"]),
+        # What a state dict cannot tell: it has their product.
+        "num_heads": config["heads"],
+        "head_width": config["dim_head"],
+    }
+
+
+def _tap(model, quantity):
+    if quantity == "logits":
+        return model.output
+    if quantity == "prelogits":
+        return model.get_layer("head").input
+    found = re.fullmatch(r"(?:hook/)?layer(\d+)(?:\.(\d+))?", quantity)
+    if found is None:
+        raise ValueError(f"{quantity} is a quantity that this check does not know.")
+    stage, unit = int(found[1]) - 1, found[2]
+    if stage < 0:
+        pooled = model.record["kwargs"]["stem"] == "imagenet"
+        return model.get_layer("stem_pool" if pooled else "stem").output
+    if unit is None:
+        unit = model.record["kwargs"]["depths"][stage] - 1
+    return model.get_layer(f"stage_{stage}_unit_{unit}").output
+
+
+def _layout(model, quantity, array):
+    return np.moveaxis(array, -1, 1) if array.ndim == 4 else array  # NCHW there
+
+
+FAMILIES = {"alternet": Family(AlterNet, _numbers, _tap, _layout, tolerance=1e-4)}

@@ -1,0 +1,81 @@
+"""A BiT by the names its original code gave its activations."""
+
+import re
+
+import keras
+import numpy as np
+
+from kerasvit.models import BigTransfer
+
+from .family import Family, pair
+
+TOLERANCE = 5e-5  # division by the deviation of nearly constant kernels
+
+
+def _big_transfer(config):
+    numbers = {"depths": config["num_units"], "width_factor": config["width_factor"]}
+    return numbers, {"image_size": pair(config["image_size"])}
+
+
+def _timm(config):
+    factor = config["width_factor"]
+    numbers = {
+        "depths": config["layers"],
+        "width_factor": config.get("stem_chs", 64) * factor / 64,
+    }
+    return numbers, {}
+
+
+def _layout(model, quantity, array):
+    torch = quantity.startswith("hook/") or quantity == "features"
+    return array.transpose(0, 3, 1, 2) if torch else array
+
+
+def _tap(model, quantity):
+    if quantity == "logits":
+        return model.output
+    if quantity == "prelogits":
+        return model.get_layer("pool").output
+    if quantity == "logits_bigvision_neginf_pool":
+        return _logits_of_padding_that_is_left_out(model)
+    if quantity in LAYERS:
+        return model.get_layer(LAYERS[quantity]).output
+    if of_google := re.fullmatch(r"block(\d+)_unit(\d+)", quantity):
+        stage, unit = (int(number) - 1 for number in of_google.groups())
+        return model.get_layer(f"stage_{stage}_unit_{unit}").output
+    of_timm = re.fullmatch(r"hook/stages\.(\d+)(?:\.blocks\.(\d+))?", quantity)
+    if of_timm is None:
+        raise ValueError(f"{quantity} is a quantity that this check does not know.")
+    stage, unit = of_timm.groups()
+    unit = unit or model.record["kwargs"]["depths"][int(stage)] - 1
+    return model.get_layer(f"stage_{stage}_unit_{unit}").output
+
+
+def _logits_of_padding_that_is_left_out(model):
+    """What big_vision computes: its pooling ignores what it pads."""
+    x = model.get_layer("root_conv").output
+    border = ((0, 0), (1, 1), (1, 1), (0, 0))
+    x = keras.ops.pad(x, border, constant_values=-np.inf)
+    x = model.get_layer("root_pool")(x)
+    rest = model.layers[model.layers.index(model.get_layer("root_pool")) + 1 :]
+    for layer in rest:
+        x = layer(x)
+    return x
+
+
+LAYERS = {
+    "stem": "root_pool",
+    "hook/stem": "root_pool",
+    "pre_logits_2d": "final_relu",
+    "hook/norm": "final_relu",
+    "features": "final_relu",
+}
+
+
+FAMILIES = {
+    kind: Family(BigTransfer, numbers, _tap, _layout, TOLERANCE)
+    for kind, numbers in {
+        "bit_npz": _big_transfer,
+        "timm_resnetv2_bit": _timm,
+    }.items()
+}

@@ -1,0 +1,66 @@
+"""An MLP-Mixer by the names its original code gave its activations."""
+
+import re
+
+import numpy as np
+
+from kerasvit.models import MLPMixer
+
+from .family import Family, pair
+
+
+def _flax(config):
+    return {
+        "patch_size": config["patch_size"][0],
+        "width": config["hidden_dim"],
+        "depth": config["num_blocks"],
+        "tokens_mlp_dim": config["tokens_mlp_dim"],
+        "channels_mlp_dim": config["channels_mlp_dim"],
+    }, {"image_size": pair(config["image_size"])}
+
+
+def _timm(config):
+    width = config["embed_dim"]
+    tokens, channels = config.get("mlp_ratio", (0.5, 4.0))
+    return {
+        "patch_size": config["patch_size"],
+        "width": width,
+        "depth": config["num_blocks"],
+        "tokens_mlp_dim": int(tokens * width),
+        "channels_mlp_dim": int(channels * width),
+    }, {"image_size": pair(config["img_size"])}
+
+
+def _layout(model, quantity, array):
+    if quantity != "stem":
+        return array
+    height, width = model.record["kwargs"]["image_size"]  # NHWC there, tokens here
+    patch = model.record["kwargs"]["patch_size"]
+    return np.reshape(array, (len(array), height // patch, width // patch, -1))
+
+
+def _tap(model, quantity):
+    if quantity == "logits":
+        return model.output
+    if quantity == "prelogits":
+        return model.get_layer("head").input
+    if quantity in LAYERS:
+        return model.get_layer(LAYERS[quantity]).output
+    number = re.fullmatch(r"(?:block|hook/blocks\.)(\d+)", quantity)
+    if number is None:
+        raise ValueError(f"{quantity} is a quantity that this check does not know.")
+    return model.get_layer(f"mixer_block_{number[1]}").output
+
+
+LAYERS = {
+    "stem": "stem",
+    "hook/stem": "stem",
+    "encoded": "pre_head_norm",
+    "features": "pre_head_norm",
+}
+
+
+FAMILIES = {
+    kind: Family(MLPMixer, numbers, _tap, _layout)
+    for kind, numbers in {"vit_jax_mixer_npz": _flax, "timm_mixer": _timm}.items()
+}

@@ -1,0 +1,46 @@
+"""A Swin Transformer by the names its original code gave its activations."""
+
+import re
+
+from kerasvit.models import SwinTransformer
+
+from .family import Family, pair
+
+
+def _timm(config):
+    numbers = {
+        "width": config["embed_dim"],
+        "depths": list(config["depths"]),
+        "num_heads": list(config["num_heads"]),
+    }
+    changes = {"image_size": pair(config["img_size"])}
+    # What a case says of its form, though its tensors tell most of it too.
+    for key in ("patch_size", "window_size", "mlp_ratio", "qkv_bias"):
+        if key in config:
+            changes[key] = config[key]
+    return numbers, changes
+
+
+def _tap(model, quantity):
+    if quantity == "logits":
+        return model.output
+    if quantity == "prelogits":
+        return model.get_layer("head").input
+    if quantity == "features":
+        return model.get_layer("encoder_norm").output
+    if quantity == "hook/patch_embed":
+        return model.get_layer("embedding_norm").output
+    found = re.fullmatch(
+        r"hook/layers\.(\d+)(?:\.blocks\.(\d+)|(\.downsample))?", quantity
+    )
+    if found is None:
+        raise ValueError(f"{quantity} is a quantity that this check does not know.")
+    stage, block, merging = found.groups()
+    if merging:
+        return model.get_layer(f"stage_{stage}_merging").output
+    if block is None:  # a stage ends with its last block
+        block = model.record["kwargs"]["depths"][int(stage)] - 1
+    return model.get_layer(f"stage_{stage}_block_{block}").output
+
+
+FAMILIES = {"timm_swin": Family(SwinTransformer, _timm, _tap)}

@@ -1,0 +1,65 @@
+"""Writes this folder's files of ViT, DeiT and DeiT III: needs timm.
+
+    python -m tests.golden.timm_keys.write
+
+One line a tensor of timm's `state_dict()` with 1000 classes: its name, `{i}` in it for
+the number of a block, and its shape.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import timm
+import torch
+
+import kerasvit
+
+FOLDER = Path(__file__).parent
+# timm's own model where it has one by that name; else one of its models with arguments.
+NAMES = {
+    "ViTTi16": "vit_tiny_patch16_224",
+    "ViTS32": "vit_small_patch32_224",
+    "ViTS16": "vit_small_patch16_224",
+    "ViTS14": ("vit_small_patch16_224", {"patch_size": 14}),
+    "ViTS8": "vit_small_patch8_224",
+    "ViTB32": "vit_base_patch32_224",
+    "ViTB16": "vit_base_patch16_224",
+    "ViTB8": "vit_base_patch8_224",
+    "ViTL32": "vit_large_patch32_224",
+    "ViTL16": "vit_large_patch16_224",
+    "ViTH14": "vit_huge_patch14_224",
+    "DeiTTi16": "deit_tiny_patch16_224",
+    "DeiTS16": "deit_small_patch16_224",
+    "DeiTB16": "deit_base_patch16_224",
+    "DeiTTi16Distilled": "deit_tiny_distilled_patch16_224",
+    "DeiTS16Distilled": "deit_small_distilled_patch16_224",
+    "DeiTB16Distilled": "deit_base_distilled_patch16_224",
+    "DeiT3S16": "deit3_small_patch16_224",
+    "DeiT3M16": "deit3_medium_patch16_224",
+    "DeiT3B16": "deit3_base_patch16_224",
+    "DeiT3L16": "deit3_large_patch16_224",
+    "DeiT3H14": "deit3_huge_patch14_224",
+}
+
+
+def main():
+    for row, name in NAMES.items():
+        name, args = (name, {}) if isinstance(name, str) else name
+        with torch.device("meta"):
+            state = timm.create_model(name, num_classes=1000, **args).state_dict()
+        tensors = {
+            re.sub(r"^blocks\.\d+\.", "blocks.{i}.", key): list(tensor.shape)
+            for key, tensor in state.items()
+        }
+        numbers = [re.match(r"blocks\.(\d+)\.", key) for key in state]
+        depth = 1 + max(int(found[1]) for found in numbers if found)
+        assert depth == getattr(kerasvit, row).numbers["depth"]
+        lines = [f"{key}: {' '.join(map(str, s))}" for key, s in tensors.items()]
+        said = {"timm": name, "model_args": args, "depth": depth, "tensors": lines}
+        path = FOLDER / f"{row}.json"
+        path.write_text(json.dumps(said, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+import numpy as np
+import pytest
+
+from kerasvit.layers import Conv, MaxPool
+from tests.contract import check_layer, to_numpy
+
+
+def windows(x, edge, strides, fill):
+    """(B, H', W', edge, edge, C): what a layer sees around every place."""
+    border = edge // 2
+    x = np.pad(x, ((0, 0), *[(border, border)] * 2, (0, 0)), constant_values=fill)
+    seen = np.lib.stride_tricks.sliding_window_view(x, (edge, edge), axis=(1, 2))
+    return np.moveaxis(seen[:, ::strides, ::strides], 3, -1)
+
+
+@pytest.mark.parametrize("size, strides, side", [(1, 1, 5), (3, 2, 3), (7, 2, 3)])
+def test_contract(size, strides, side):
+    check_layer(
+        Conv(6, size, strides=strides),
+        input_shape=(2, 5, 5, 4),
+        output_shape=(2, side, side, 6),
+        parameters=size * size * 4 * 6,
+    )
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+@pytest.mark.parametrize("strides", [1, 2])
+@pytest.mark.parametrize("shape", [(2, 8, 6, 3), (1, 7, 8, 3)])
+def test_pads_alike_on_all_sides(size, strides, shape):
+    x = np.random.default_rng(0).normal(size=shape).astype("float32")
+    layer = Conv(4, size, strides=strides)
+    found = to_numpy(layer(x))
+    seen = windows(x, size, strides, 0)
+    expected = np.einsum("bhwcij,ijcf->bhwf", np.moveaxis(seen, 5, 3), layer.kernel)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_starts_uniform_within_one_over_the_root_of_the_inputs():
+    layer = Conv(64, 3)
+    layer.build((None, 8, 8, 64))
+    kernel, bound = to_numpy(layer.kernel), (9 * 64) ** -0.5
+    assert 0.99 * bound < np.abs(kernel).max() <= bound
+    np.testing.assert_allclose(kernel.var(), bound**2 / 3, rtol=0.02)
+
+
+def test_an_even_kernel_has_no_middle():
+    with pytest.raises(ValueError, match="kernel_size=2"):
+        Conv(4, 2)
+
+
+def test_max_pool_contract():
+    check_layer(
+        MaxPool(), input_shape=(2, 6, 5, 3), output_shape=(2, 3, 3, 3), parameters=0
+    )
+
+
+@pytest.mark.parametrize("shape", [(2, 8, 6, 3), (1, 7, 5, 3)])
+def test_max_pool_does_not_see_its_border(shape):
+    x = -1 - np.random.default_rng(0).uniform(size=shape).astype("float32")
+    expected = windows(x, 3, 2, -np.inf).max(axis=(3, 4))
+    np.testing.assert_array_equal(to_numpy(MaxPool()(x)), expected)
