@@ -1,12 +1,12 @@
 import keras
 import numpy as np
 
-from kerasvit.layers import GroupNormalization, PostactUnit, StandardizedConv
+from kerasvit.layers import GroupNorm, PostactUnit, StandardizedConv
 from tests.contract import check_layer, to_numpy
 
 
 def norm(name):
-    return GroupNormalization(2, epsilon=1e-5, name=name)
+    return GroupNorm(2, epsilon=1e-5, name=name)
 
 
 def conv(filters, size, name, **changes):
