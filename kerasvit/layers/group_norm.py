@@ -16,6 +16,7 @@ class GroupNorm(keras.layers.Layer):
     Args:
         groups: How many, a divisor of C.
         epsilon: Added to the variance: 1e-5 in big_transfer and timm, 1e-6 in vit_jax.
+        gamma_initializer: Of the scale; "zeros" silences a residual branch at first.
 
     Raises:
         ValueError: C is not a multiple of `groups`.
@@ -23,10 +24,18 @@ class GroupNorm(keras.layers.Layer):
     Reference: Wu and He 2018, arXiv 1803.08494.
     """
 
-    def __init__(self, groups: int = 32, *, epsilon: float = 1e-5, **kwargs):
+    def __init__(
+        self,
+        groups: int = 32,
+        *,
+        epsilon: float = 1e-5,
+        gamma_initializer: str = "ones",
+        **kwargs,
+    ):
         super().__init__(**kwargs)
         self.groups = groups
         self.epsilon = epsilon
+        self.gamma_initializer = gamma_initializer
 
     def build(self, input_shape):
         """Creates scale and shift."""
@@ -38,7 +47,8 @@ class GroupNorm(keras.layers.Layer):
             )
         # bfloat16 would round them before the statistics, in float32, are scaled.
         same = {"shape": (channels,), "autocast": False}
-        self.gamma = self.add_weight(name="gamma", initializer="ones", **same)
+        start = self.gamma_initializer
+        self.gamma = self.add_weight(name="gamma", initializer=start, **same)
         self.beta = self.add_weight(name="beta", initializer="zeros", **same)
 
     def call(self, x):
@@ -69,5 +79,9 @@ class GroupNorm(keras.layers.Layer):
 
     def get_config(self):
         """The constructor's arguments."""
-        config = {"groups": self.groups, "epsilon": self.epsilon}
+        config = {
+            "groups": self.groups,
+            "epsilon": self.epsilon,
+            "gamma_initializer": self.gamma_initializer,
+        }
         return {**super().get_config(), **config}

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import keras
 
 from kerasvit.layers import (
-    GroupNormalization,
+    GroupNorm,
     PatchEmbedding,
     PositionEmbedding,
     PostactUnit,
@@ -163,7 +163,7 @@ def _conv(filters, size, s, *, strides=1, name):
 
 
 def _norm(s, start="ones", *, name):
-    return GroupNormalization(
+    return GroupNorm(
         GROUPS, epsilon=s.group_epsilon, gamma_initializer=start, name=name
     )
 

@@ -55,6 +55,13 @@ def test_has_the_variables_of_keras():
     assert [w.name for w in layer.weights] == [w.name for w in other.weights]
 
 
+def test_scale_may_start_at_zero():
+    layer = GroupNorm(2, gamma_initializer="zeros")
+    assert not np.any(to_numpy(layer(np.ones((1, 2, 2, 4), "float32"))))
+    again = GroupNorm.from_config(layer.get_config())
+    assert again.gamma_initializer == "zeros"
+
+
 def test_statistics_of_bfloat16_are_taken_in_float32():
     layer = filled(4, 2)
     half = GroupNorm(2, dtype="mixed_bfloat16")

@@ -1,9 +1,10 @@
 """Exact counts, and none forgotten.
 
 Parameters with 1000 classes at 224 pixels, where a variant has no other: those of ViT
-are in google-research/vision_transformer vit_jax/models_test.py; S/8, S/14 and the
-variations follow from the same arithmetic. Multiply-adds, in 10⁹, as papers and timm
-print them, with the two products of attention.
+and of the hybrids are in google-research/vision_transformer vit_jax/models_test.py;
+S/8, S/14, R50+B/32, R50+L/16 and the variations follow from the same arithmetic.
+Multiply-adds, in 10⁹, as papers and timm print them, with the two products of
+attention; hybrids' by hand, in test_hybrid.py.
 """
 
 import math
@@ -31,6 +32,13 @@ COUNTS = {
     "ViTL32": (306_535_400, 15.38),
     "ViTL16": (304_326_632, 61.55),
     "ViTH14": (632_045_800, 167.3),
+    "RViTTi16": (6_337_704, 0.43),
+    "R26ViTS32": (36_431_912, 3.46),
+    "R26ViTB32": (101_383_976, 6.71),
+    "R50ViTB32": (110_945_832, 8.46),
+    "R50ViTB16": (98_659_112, 21.54),
+    "R50ViTL32": (328_994_856, 19.41),
+    "R50ViTL16": (316_483_624, 65.54),
     # No paper prints these. With D = 192, M = 768, L = 12, N = 64 patches of 4·4·3 = 48
     # numbers and 100 classes, the parameters are 48·D + D + D + (N + 1)·D for the
     # embedding, its bias, class token and positions; a block's 3·D² + D² + D for

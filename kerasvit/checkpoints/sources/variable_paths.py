@@ -1,6 +1,7 @@
 """Our own: the variables' paths, for models that timm cannot express."""
 
 from ..key_map import KeyMap
+from .google_hybrid import stride
 
 ORIGIN = "kerasvit"
 BUILDERS = ()  # any: the configuration says which
@@ -33,8 +34,16 @@ def builder_changes(shapes, config):
 
 
 def cells(shapes, kwargs):
-    """The folder's `config.json` says it all."""
-    return None
+    """(name of the position table, cells it covers, pixels a cell), or None.
+
+    The folder's `config.json` says it all, but for hybrids: the last of their cells may
+    be only in part in the image.
+    """
+    if "resnet_depths" not in kwargs:
+        return None
+    name = "position_embedding/table"
+    rows = shapes[name][1] - (kwargs["pool"] == "token")
+    return name, rows, kwargs["patch_size"] * stride(kwargs)
 
 
 def image_size(config):
