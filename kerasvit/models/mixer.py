@@ -46,9 +46,10 @@ def MLPMixer(
     and the sums over tokens kept: see `MixerBlock.resample`. That is a start for
     fine-tuning, not a substitute: a Mixer of 3 blocks, trained for 24 epochs on 1,649
     photos of hands (ten signs, 48 × 48 pixels, patches of 6; one seed), had 83.5 % of
-    413 others right; resampled to 60, 72 and 96 pixels 60 %, 60 % and 53 %, and after 3
-    epochs of fine-tuning at 72 pixels 79 %, where fresh weights reached 13 %. The
-    kernel "corner_linear" had 44 %, 40 % and 24 % in place of "bicubic_antialias".
+    413 others right; resampled to 36, 60, 72 and 96 pixels 39 %, 60 %, 60 % and 53 %,
+    and after 3 epochs of fine-tuning at 72 pixels 79 %, where fresh weights reached
+    13 %. The kernel "corner_linear" had 42 %, 44 %, 40 % and 24 % in place of
+    "bicubic_antialias".
 
     Args:
         patch_size: P, edge of a patch in pixels.
