@@ -3,7 +3,7 @@
 import keras
 
 from . import models
-from .checkpoints import ORIGINS, assign, resampling_kernel
+from .checkpoints import assign, resampling_kernel, variable_paths
 from .hub.repository import find_weights, write_folder
 from .layers.position_embedding import check_resampling
 from .models import Variant
@@ -92,7 +92,7 @@ def resize(model, image_size, kernel=None):
     assign(
         resized,
         _Live(model),
-        ORIGINS["kerasvit"].key_map(kwargs),
+        variable_paths.key_map(kwargs),
         source_grids=_grids(model),
         kernel=kernel or resampling_kernel(record["origin"], record["builder"]),
     )

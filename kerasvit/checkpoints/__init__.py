@@ -1,7 +1,6 @@
 """From a file of tensors to the variables of any `keras.Model`, and back."""
 
 from .assign import assign as assign
-from .checkpoint import ORIGINS as ORIGINS
 from .checkpoint import SOURCES as SOURCES
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import format_of as format_of
@@ -9,3 +8,4 @@ from .checkpoint import resampling_kernel as resampling_kernel
 from .key_map import KeyMap as KeyMap
 from .reader import CheckpointError as CheckpointError
 from .reader import read_json as read_json
+from .sources import variable_paths as variable_paths

@@ -41,7 +41,7 @@ SOURCES = (
     transformers_deit,
     variable_paths,
 )
-ORIGINS = {source.ORIGIN: source for source in SOURCES}
+ORIGINS = {source.ORIGIN for source in SOURCES}
 
 
 def resampling_kernel(origin, builder):
@@ -77,7 +77,7 @@ class Checkpoint:
             `config.json` beside a `.safetensors` file belongs to it.
 
     Attributes:
-        origin: The code base, a key of `ORIGINS`.
+        origin: The code base, one of `ORIGINS`.
         shapes: {name: shape}, without what is left out on purpose.
         record: What `save_pretrained` wrote of the model, or {}.
         config: The whole `config.json`, or {}.

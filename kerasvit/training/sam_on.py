@@ -4,6 +4,8 @@ import keras
 
 from .sam import SAM, ascend
 
+SCALES = ("gamma", "beta", "scale")  # as Keras calls what a normalisation learns
+
 
 @keras.saving.register_keras_serializable("kerasvit")
 class SAMON(SAM):
@@ -20,8 +22,8 @@ class SAMON(SAM):
     Two passes a step, as SAM.
 
     Args:
-        model: As for `SAM`, with at least one layer of batch, layer, group or RMS
-            normalisation.
+        model: As for `SAM`, with at least one normalisation: a layer with "norm" in the
+            name of its class and a gamma, beta or scale.
         rho: Radius, ≥ 0; larger than SAM's, as fewer weights share it: the authors
             train ViT with Lion at rho 1 for SAM and 10 for SAM-ON (mueller-mp/SAM-ON,
             issue 2).
@@ -38,8 +40,9 @@ class SAMON(SAM):
         self._normalising = {
             id(variable)
             for layer in model._flatten_layers()
-            if isinstance(layer, NORMALISATIONS)
+            if "norm" in type(layer).__name__.lower()
             for variable in layer.trainable_variables
+            if variable.name in SCALES
         }
         if not self._normalising:
             raise ValueError(
@@ -56,11 +59,3 @@ class SAMON(SAM):
             )
         ]
         return ascend(weights, kept, self.rho)
-
-
-NORMALISATIONS = (
-    keras.layers.BatchNormalization,
-    keras.layers.LayerNormalization,
-    keras.layers.GroupNormalization,
-    keras.layers.RMSNormalization,
-)

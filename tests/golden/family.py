@@ -32,7 +32,7 @@ class Family:
     layout: Callable = lambda model, quantity, array: array
     tolerance: float = 1e-5
 
-    def build(self, case, checkpoint, image_size):
+    def build(self, case, checkpoint, image_size=None):
         """The model of a case, for images of its size where its config says none."""
         numbers, changes = self.numbers(case["config"])
         changes = {"image_size": image_size, **changes}

@@ -3,6 +3,7 @@
 import math
 
 import keras
+from keras.src.backend.common import global_state
 
 import kerasvit
 
@@ -10,7 +11,10 @@ import kerasvit
 def outlined(name, **changes):
     """The variant with shapes for weights: even the largest takes no memory."""
     with keras.StatelessScope(initialize_variables=False):
-        return getattr(kerasvit, name)(**changes)
+        model = getattr(kerasvit, name)(**changes)
+    # Keras keeps a list of them, and would give all their values in the next scope.
+    global_state.set_global_attribute("uninitialized_variables", [])
+    return model
 
 
 def parameters(model):

@@ -8,7 +8,6 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import kerasvit
-from kerasvit.checkpoints import ORIGINS
 from kerasvit.checkpoints.sources import (
     google_hybrid,
     google_vit,
@@ -346,7 +345,7 @@ def test_a_bare_file_opens_at_another_resolution(depths, cell, tmp_path):
     numbers = {**TRANSFORMER, "resnet_depths": depths}
     variant = kerasvit.Variant(None, kerasvit.HybridVisionTransformer, **numbers)
     again = variant(tmp_path / "x.npz", image_size=wanted, source_grid=(3, 4))
-    kernel = ORIGINS["vision_transformer"].KERNEL
+    kernel = google_hybrid.KERNEL
     table = model.get_layer("position_embedding").table
     layer = again.get_layer("position_embedding")
     assert layer.grid == (2, 5)

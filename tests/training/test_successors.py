@@ -133,6 +133,25 @@ def test_sam_on_perturbs_normalisations_only():
     assert all(np.abs(g).max() > 0 for g in found)  # all are trained
 
 
+def test_sam_on_knows_normalisations_by_name():
+    class GroupNorm(layers.GroupNormalization):
+        """One of somebody's own."""
+
+    parts = [
+        layers.SpectralNormalization(layers.Conv2D(4, 1)),  # its kernel is no scale
+        GroupNorm(2, name="own"),
+        layers.RMSNormalization(name="rms"),
+    ]
+    model = keras.Sequential([keras.Input((2, 2, 3)), *parts])
+    trainer = SAMON(model)
+    paths = [v.path for v in model.variables if id(v) in trainer._normalising]
+    assert [path.split("/")[-2:] for path in paths] == [
+        ["own", "gamma"],
+        ["own", "beta"],
+        ["rms", "scale"],
+    ]
+
+
 @pytest.mark.parametrize(
     "trainer",
     [
