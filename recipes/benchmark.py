@@ -9,8 +9,8 @@ The rivals are keras-hub's ViT, for BiT and its like the ResNet-50 v2 of
 keras.applications, with batch normalisation, and timm's model under torch, where they
 are installed. All run in one process and take turns: a round times one step of each,
 and the ratio to a rival is the median over rounds of (our time / its time), so that a
-machine that slows down slows all. The backend is that of KERAS_BACKEND. Measured ratios:
-README.md.
+machine that slows down slows all. The backend is that of KERAS_BACKEND. Measured
+ratios: README.md.
 """
 
 import dataclasses
