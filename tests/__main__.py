@@ -21,8 +21,12 @@ def run(backend, arguments):
     """Counts {"passed", "failed", "skipped"} of the suite on a backend."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}"]
+        workers = str(min(os.cpu_count() or 1, 4))
+        command = [sys.executable, "-m", "pytest", "-q", "-n", workers]
+        command.append(f"--junitxml={report}")
         environment = {
+            # Compiling hundreds of tiny functions is what takes time on JAX.
+            "XLA_FLAGS": "--xla_backend_optimization_level=0",
             **os.environ,
             "KERAS_BACKEND": backend,
             "TF_CPP_MIN_LOG_LEVEL": "3",

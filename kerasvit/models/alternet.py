@@ -121,7 +121,7 @@ def _network(s):
             )
             x = unit(i, j, x.shape[-1], rate, s)(x)  # (B, H, W, C)
     x = keras.layers.ReLU(name="final_relu")(_norm("final_norm")(x))
-    x = keras.layers.GlobalAveragePooling2D(name="pool")(x)  # (B, C)
+    x = keras.layers.GlobalAveragePooling2D("channels_last", name="pool")(x)  # (B, C)
     return image, head(s.num_classes)(x)
 
 

@@ -122,7 +122,9 @@ def _resnet(x, s):
     x = _conv(channels, 7, s, strides=2, name="root_conv")(x)
     x = _norm(s, name="root_norm")(x)
     x = keras.layers.ReLU(name="root_relu")(x)
-    x = keras.layers.MaxPooling2D(3, 2, padding="same", name="root_pool")(x)
+    x = keras.layers.MaxPooling2D(
+        3, 2, padding="same", data_format="channels_last", name="root_pool"
+    )(x)
     for i, units in enumerate(s.resnet_depths):
         for j in range(units):
             strides = 2 if i and not j else 1

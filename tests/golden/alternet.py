@@ -6,21 +6,13 @@ import numpy as np
 
 from kerasvit.models import AlterNet
 
-from .family import Family, pair
+from .family import Family
 
 
-def _numbers(config):
-    return {
-        "depths": config["num_blocks"],
-        "attention_depths": config["num_attn_blocks"],
-        "bottleneck": config["block"] == "bottleneck",
-        "stem": "imagenet" if config["stem_pool"] else "cifar",
-    }, {
-        "image_size": pair(config["image_size"]),
-        # What a state dict cannot tell: it has their product.
-        "num_heads": config["heads"],
-        "head_width": config["dim_head"],
-    }
+def _unsaid(config):
+    # A state dict has their product.
+    heads = config.get("heads", (3, 6, 12, 24)[: len(config["num_blocks"])])
+    return {"num_heads": heads, "head_width": config.get("dim_head", 64)}
 
 
 def _tap(model, quantity):
@@ -44,4 +36,4 @@ def _layout(model, quantity, array):
     return np.moveaxis(array, -1, 1) if array.ndim == 4 else array  # NCHW there
 
 
-FAMILIES = {"alternet": Family(AlterNet, _numbers, _tap, _layout, tolerance=1e-4)}
+FAMILIES = {"alternet": Family(AlterNet, _unsaid, _tap, _layout, tolerance=1e-4)}

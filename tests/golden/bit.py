@@ -7,23 +7,10 @@ import numpy as np
 
 from kerasvit.models import BigTransfer
 
-from .family import Family, pair
+from .family import Family
+from .vit import nothing
 
 TOLERANCE = 5e-5  # division by the deviation of nearly constant kernels
-
-
-def _big_transfer(config):
-    numbers = {"depths": config["num_units"], "width_factor": config["width_factor"]}
-    return numbers, {"image_size": pair(config["image_size"])}
-
-
-def _timm(config):
-    factor = config["width_factor"]
-    numbers = {
-        "depths": config["layers"],
-        "width_factor": config.get("stem_chs", 64) * factor / 64,
-    }
-    return numbers, {}
 
 
 def _layout(model, quantity, array):
@@ -73,9 +60,6 @@ LAYERS = {
 
 
 FAMILIES = {
-    kind: Family(BigTransfer, numbers, _tap, _layout, TOLERANCE)
-    for kind, numbers in {
-        "bit_npz": _big_transfer,
-        "timm_resnetv2_bit": _timm,
-    }.items()
+    kind: Family(BigTransfer, nothing, _tap, _layout, TOLERANCE)
+    for kind in ("bit_npz", "timm_resnetv2_bit")
 }

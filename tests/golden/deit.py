@@ -5,7 +5,7 @@ import re
 from kerasvit.models import DistilledVisionTransformer
 
 from .family import Family
-from .vit import timm_numbers
+from .vit import heads_of_timm
 
 LAYERS = {
     "hook/patch_embed": "embedding",
@@ -29,5 +29,5 @@ def _tap(model, quantity):
 
 
 FAMILIES = {
-    "timm_deit_distilled": Family(DistilledVisionTransformer, timm_numbers, _tap),
+    "timm_deit_distilled": Family(DistilledVisionTransformer, heads_of_timm, _tap),
 }

@@ -8,29 +8,7 @@ import numpy as np
 from kerasvit.models import HybridVisionTransformer
 
 from . import vit
-from .family import Family, pair
-
-
-def _flax(config):
-    return {
-        "resnet_depths": list(config["resnet"]["num_layers"]),
-        "patch_size": config["patch_size"][0],
-        "width": config["hidden_size"],
-        "depth": config["num_layers"],
-        "num_heads": config["num_heads"],
-        "mlp_dim": config["mlp_dim"],
-    }, {"image_size": pair(config["image_size"])}
-
-
-def _timm(config):
-    return {
-        "resnet_depths": list(config["resnet_layers"]),
-        "patch_size": config.get("patch_size", 1),
-        "width": config["embed_dim"],
-        "depth": config["depth"],
-        "num_heads": config["num_heads"],
-        "mlp_dim": int(config["embed_dim"] * config.get("mlp_ratio", 4)),
-    }, {"image_size": pair(config["image_size"])}
+from .family import Family
 
 
 def _layout(model, quantity, array):
@@ -87,9 +65,9 @@ ROOT = {
 
 
 FAMILIES = {
-    kind: Family(HybridVisionTransformer, numbers, _tap, _layout, tolerance=5e-5)
-    for kind, numbers in {
-        "vit_jax_hybrid_npz": _flax,
-        "timm_vit_hybrid": _timm,
+    kind: Family(HybridVisionTransformer, unsaid, _tap, _layout, tolerance=5e-5)
+    for kind, unsaid in {
+        "vit_jax_hybrid_npz": vit.nothing,
+        "timm_vit_hybrid": vit.heads_of_timm,
     }.items()
 }

@@ -6,29 +6,8 @@ import numpy as np
 
 from kerasvit.models import MLPMixer
 
-from .family import Family, pair
-
-
-def _flax(config):
-    return {
-        "patch_size": config["patch_size"][0],
-        "width": config["hidden_dim"],
-        "depth": config["num_blocks"],
-        "tokens_mlp_dim": config["tokens_mlp_dim"],
-        "channels_mlp_dim": config["channels_mlp_dim"],
-    }, {"image_size": pair(config["image_size"])}
-
-
-def _timm(config):
-    width = config["embed_dim"]
-    tokens, channels = config.get("mlp_ratio", (0.5, 4.0))
-    return {
-        "patch_size": config["patch_size"],
-        "width": width,
-        "depth": config["num_blocks"],
-        "tokens_mlp_dim": int(tokens * width),
-        "channels_mlp_dim": int(channels * width),
-    }, {"image_size": pair(config["img_size"])}
+from .family import Family
+from .vit import nothing
 
 
 def _layout(model, quantity, array):
@@ -61,6 +40,6 @@ LAYERS = {
 
 
 FAMILIES = {
-    kind: Family(MLPMixer, numbers, _tap, _layout)
-    for kind, numbers in {"vit_jax_mixer_npz": _flax, "timm_mixer": _timm}.items()
+    kind: Family(MLPMixer, nothing, _tap, _layout)
+    for kind in ("vit_jax_mixer_npz", "timm_mixer")
 }

@@ -4,21 +4,14 @@ import re
 
 from kerasvit.models import SwinTransformer
 
-from .family import Family, pair
+from .family import Family
 
 
-def _timm(config):
-    numbers = {
-        "width": config["embed_dim"],
-        "depths": list(config["depths"]),
-        "num_heads": list(config["num_heads"]),
-    }
-    changes = {"image_size": pair(config["img_size"])}
-    # What a case says of its form, though its tensors tell most of it too.
-    for key in ("patch_size", "window_size", "mlp_ratio", "qkv_bias"):
-        if key in config:
-            changes[key] = config[key]
-    return numbers, changes
+def _unsaid(config):
+    # The tensors tell it, but where no map is larger than a window.
+    window = config.get("window_size")
+    window = window[0] if isinstance(window, (list, tuple)) else window
+    return {"window_size": window} if window else {}
 
 
 def _tap(model, quantity):
@@ -43,4 +36,4 @@ def _tap(model, quantity):
     return model.get_layer(f"stage_{stage}_block_{block}").output
 
 
-FAMILIES = {"timm_swin": Family(SwinTransformer, _timm, _tap)}
+FAMILIES = {"timm_swin": Family(SwinTransformer, _unsaid, _tap)}

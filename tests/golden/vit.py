@@ -6,44 +6,31 @@ import numpy as np
 
 from kerasvit.models import VisionTransformer
 
-from .family import Family, pair
+from .family import Family
 
 
-def _flax(config):
-    return {
-        "patch_size": config["patch_size"][0],
-        "width": config["hidden_size"],
-        "depth": config["num_layers"],
-        "num_heads": config["num_heads"],
-        "mlp_dim": config["mlp_dim"],
-    }, {"image_size": pair(config["image_size"])}
+def nothing(config):
+    """Where the tensors tell all."""
+    return {}
 
 
-def timm_numbers(config):
-    numbers = {
-        "patch_size": config["patch_size"],
-        "width": config["embed_dim"],
-        "depth": config["depth"],
-        "num_heads": config["num_heads"],
-        "mlp_dim": int(config["embed_dim"] * config.get("mlp_ratio", 4)),
-    }
-    changes = {"image_size": pair(config["img_size"])}
+def heads_of_timm(config):
+    """Where torch keeps the heads in one kernel."""
+    return {"num_heads": config["num_heads"]}
+
+
+def _timm(config):
+    said = heads_of_timm(config)
     # What timm keeps in its configuration and a bare state dict cannot tell.
     if "no_embed_class" in config:
-        changes["positions"] = "patches" if config["no_embed_class"] else "tokens"
+        said["positions"] = "patches" if config["no_embed_class"] else "tokens"
     if config.get("global_pool") == "avg" and config.get("fc_norm") is False:
-        changes["pool"] = "average"
-    return numbers, changes
+        said["pool"] = "average"
+    return said
 
 
 def _transformers(config):
-    return {
-        "patch_size": config["patch_size"],
-        "width": config["hidden_size"],
-        "depth": config["num_hidden_layers"],
-        "num_heads": config["num_attention_heads"],
-        "mlp_dim": config["intermediate_size"],
-    }, {"image_size": pair(config["image_size"])}
+    return {"num_heads": config["num_attention_heads"]}
 
 
 def _layout(model, quantity, array):
@@ -85,11 +72,11 @@ LAYERS = {
 
 
 FAMILIES = {
-    kind: Family(VisionTransformer, numbers, _tap, _layout)
-    for kind, numbers in {
-        "vit_jax_npz": _flax,
-        "big_vision_npz": _flax,
-        "timm_vit": timm_numbers,
+    kind: Family(VisionTransformer, unsaid, _tap, _layout)
+    for kind, unsaid in {
+        "vit_jax_npz": nothing,
+        "big_vision_npz": nothing,
+        "timm_vit": _timm,
         "hf_vit": _transformers,
     }.items()
 }
