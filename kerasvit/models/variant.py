@@ -158,7 +158,7 @@ class Variant:
         # A file says lists.
         wanted = {k: list(n) if isinstance(n, tuple) else n for k, n in wanted.items()}
         wrong = [
-            key for key in self.numbers if said.get(key) not in (None, wanted[key])
+            key for key in self.numbers if key in said and said[key] != wanted[key]
         ]
         if not wrong:
             return None

@@ -163,6 +163,16 @@ def test_another_variants_checkpoint_is_named(tmp_path):
         kerasvit.AlterNet50(path)
 
 
+def test_heads_that_the_tensors_leave_open_are_asked_for(tmp_path):
+    model = small()
+    path, _ = torch_names(model, how_do_vits_work_alternet, tmp_path)
+    hard = ("depths", "attention_depths", "bottleneck", "stem")
+    numbers = {key: model.record["kwargs"][key] for key in hard}
+    variant = kerasvit.Variant(None, kerasvit.AlterNet, **numbers)
+    with pytest.raises(ValueError, match="6 rows, .*give `num_heads`.*`head_width`"):
+        variant(path, image_size=(8, 16), num_heads=[1, 2, 3])
+
+
 def test_a_file_of_a_row_is_evaluated_as_that_row(tmp_path):
     path, _ = torch_names(small(), how_do_vits_work_alternet, tmp_path)
     transform = kerasvit.AlterNet50CIFAR.preprocessing(path)
@@ -178,7 +188,9 @@ def test_fixtures_have_the_layers_of_the_original():
 
     for name in ("alternet_basic", "alternet_bottleneck"):
         case = CASES[name]
-        model = FAMILIES["alternet"].build(case, ROOT / case["files"]["checkpoint"])
+        files = {key: ROOT / path for key, path in case["files"].items()}
+        size = np.load(files["input"]).shape[1:3]
+        model = FAMILIES["alternet"].build(case, files["checkpoint"], size)
         assert described(model) == case["layer_table"]
 
 

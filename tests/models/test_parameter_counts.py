@@ -75,6 +75,7 @@ COUNTS = {
     "AlterNet18": (9_968_803, 1.67),
     "AlterNet34": (22_833_054, 3.60),
     "AlterNet50": (35_915_038, 5.01),
+    # Our notes on the paper say 8.73; these are the products, 8,724,844,544.
     "AlterNet101": (54_907_166, 8.72),
     "AlterNet152": (70_550_814, 12.44),
     "AlterNet18CIFAR": (9_499_063, 0.50),

@@ -116,6 +116,9 @@ def test_weights_of_another_ablation_are_refused(tmp_path):
         "Local", kerasvit.VisionTransformerAblation, **SMALL, **{**PLAIN, "window": 3}
     )
     assert Local(tmp_path).record["kwargs"]["stochastic_depth"] == 0.1
+    kerasvit.save_pretrained(small(), tmp_path)
+    with pytest.raises(kerasvit.CheckpointError, match="window None, not 3"):
+        Local(tmp_path)
 
 
 @pytest.mark.parametrize("changes", EVERY[1::2], ids=str)

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..key_map import CONVOLUTION, TORCH_POINTWISE, KeyMap, Transform
+from ..reader import CheckpointError
 from .how_do_vits_work import KERNEL as KERNEL
 from .how_do_vits_work import ORIGIN as ORIGIN
 from .how_do_vits_work import (
@@ -56,12 +57,26 @@ def builder_changes(shapes, config):
 
 def key_map(kwargs, shapes=None) -> KeyMap:
     """The map for a model built with `kwargs`."""
+    _check_heads(kwargs, shapes or {})
     rules = []
     for i in range(len(kwargs["depths"])):
         theirs, ours = f"layer{i + 1}.{{j}}.", f"stage_{i}_unit_{{j}}/"
         rules += conv_units(theirs, ours)
         rules += _attention_units(theirs, ours)
     return KeyMap(*ends(_STEM), *rules)
+
+
+def _check_heads(kwargs, shapes):
+    """Raises a `CheckpointError` where the tensors are of other heads, together."""
+    for name, shape in shapes.items():
+        if name.endswith("attn.attn.to_q.weight"):
+            heads = kwargs["num_heads"][int(name.split(".")[0][-1]) - 1]
+            if shape[0] != heads * kwargs["head_width"]:
+                raise CheckpointError(
+                    f"{name} has {shape[0]} rows, which are not {heads} heads of "
+                    f"{kwargs['head_width']}. The tensors tell the product only: give "
+                    "`num_heads`, of each stage, and `head_width`."
+                )
 
 
 def _attention_units(theirs, ours):
