@@ -11,7 +11,7 @@ import numpy as np
 from kerasvit.checkpoints import Checkpoint
 from kerasvit.models import Variant
 
-from .result import Result, error, errors
+from .result import Result, errors
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,13 @@ class Family:
         files = {key: root / path for key, path in case["files"].items()}
         images = np.load(files["input"])
         model = self.build(case, files["checkpoint"], images.shape[1:3])
-        recorded, rounding = recorded_values(files["expected"])
+        recorded = recorded_values(files["expected"])
         found = self.activations(model, images, recorded)
         ordered = sorted(recorded, key=_order)
         # A deep network's rounding may be more, in the original's own float32 too. In
         # float64 nothing hides in rounding.
+        own = case.get("f32_vs_f64", {}).values()
+        rounding = max((off["max_rel_to_max"] for off in own), default=0)
         tolerance = {"float32": max(self.tolerance, 4 * rounding), "float64": 1e-6}
         result = errors(found, recorded, ordered)
         yield name, Result(result, tolerance[keras.config.floatx()])
@@ -68,23 +70,14 @@ class Family:
 
 
 def recorded_values(path):
-    """Of a case: {quantity: array}, and the original's own largest error in float32.
-
-    The arrays were computed in float64, or are that rounded where it was large.
-    """
+    """{quantity: array}: computed in float64, or that rounded where it was large."""
     with np.load(path) as arrays:
         names = {name.rpartition("_")[0] for name in arrays}
         kept = {name: f"{name}_f64" for name in sorted(names)}
-        recorded = {
+        return {
             name: arrays[full if full in arrays else f"{name}_ref32"]
             for name, full in kept.items()
         }
-        rounding = [
-            error(arrays[f"{name}_f32"], value)
-            for name, value in recorded.items()
-            if f"{name}_f32" in arrays and f"{name}_f64" in arrays
-        ]
-    return recorded, max(rounding, default=0.0)
 
 
 def _order(quantity):
