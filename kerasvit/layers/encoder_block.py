@@ -2,7 +2,7 @@
 
 import keras
 
-from .parts import unbuilt
+from .parts import rebuilt, unbuilt
 from .stochastic_depth import StochasticDepth
 
 
@@ -74,8 +74,5 @@ class EncoderBlock(keras.layers.Layer):
     @classmethod
     def from_config(cls, config):
         """The block again, its two layers first."""
-        layers = {
-            name: keras.saving.deserialize_keras_object(config[name])
-            for name in ("attention", "mlp")
-        }
+        layers = {name: rebuilt(config[name]) for name in ("attention", "mlp")}
         return cls(**{**config, **layers})

@@ -38,9 +38,3 @@ def dense(name, path):
 def norm(name, path):
     """Rules of a normalisation."""
     return (f"{name}/scale", f"{path}/gamma"), (f"{name}/bias", f"{path}/beta")
-
-
-def count(shapes, pattern, start=0):
-    """How many names there are with `start`, the next, … in the braces of a pattern."""
-    numbers = range(start, len(shapes) + start + 1)
-    return next(i for i in numbers if pattern.format(i) not in shapes) - start

@@ -6,9 +6,9 @@ files keep the ResNet's normalisations as (1, 1, 1, C), later ones as (C,).
 
 from ..key_map import KeyMap, reshaped
 from . import google_vit
+from .count import count
 from .google import KERNEL as KERNEL
 from .google import ORIGIN as ORIGIN
-from .google import count
 from .google import dropped as dropped
 from .google import image_size as image_size
 from .google import label_names as label_names

@@ -8,8 +8,9 @@ import math
 import re
 
 from ..key_map import KeyMap, Transform
+from .count import count
 from .google import ORIGIN as ORIGIN
-from .google import count, dense, norm
+from .google import dense, norm
 from .google import dropped as dropped
 from .google import image_size as image_size
 from .google import label_names as label_names

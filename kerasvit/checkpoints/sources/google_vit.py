@@ -6,9 +6,10 @@ top, without a row for the class token.
 """
 
 from ..key_map import KeyMap, split_heads
+from .count import count
 from .google import KERNEL as KERNEL
 from .google import ORIGIN as ORIGIN
-from .google import count, dense, norm
+from .google import dense, norm
 from .google import dropped as dropped
 from .google import image_size as image_size
 from .google import label_names as label_names

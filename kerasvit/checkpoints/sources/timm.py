@@ -35,8 +35,3 @@ def label_names(config):
     if isinstance(names, dict):
         names = [names[key] for key in sorted(names, key=int)]
     return names
-
-
-def count(shapes, pattern):
-    """How many names there are with 0, 1, … in the braces of a pattern."""
-    return next(i for i in range(len(shapes) + 1) if pattern.format(i) not in shapes)

@@ -7,10 +7,10 @@ them; not those of timm's other backbones.
 from ..key_map import CONVOLUTION, KeyMap, torch_norm
 from ..reader import CheckpointError
 from . import timm_vit
+from .count import count
 from .google_hybrid import stride
 from .timm import KERNEL as KERNEL
 from .timm import ORIGIN as ORIGIN
-from .timm import count
 from .timm import dropped as dropped
 from .timm import image_size as image_size
 from .timm import label_names as label_names

@@ -6,10 +6,11 @@ Names and layouts as timm/models/swin_transformer.py writes them; its
 
 from ..key_map import CONVOLUTION, TRANSPOSE, KeyMap, stacked, torch_dense, torch_norm
 from ..reader import CheckpointError
+from .count import count
 from .timm import ORIGIN as ORIGIN
-from .timm import count, model_args
 from .timm import image_size as image_size
 from .timm import label_names as label_names
+from .timm import model_args
 from .timm import own_name as own_name
 
 BUILDERS = ("SwinTransformer",)

@@ -5,12 +5,13 @@ Names and layouts as timm/models/vision_transformer.py writes them.
 
 from ..key_map import CONVOLUTION, KeyMap, stacked, torch_dense, torch_norm
 from ..reader import CheckpointError
+from .count import count
 from .timm import KERNEL as KERNEL
 from .timm import ORIGIN as ORIGIN
-from .timm import count, model_args
 from .timm import dropped as dropped
 from .timm import image_size as image_size
 from .timm import label_names as label_names
+from .timm import model_args
 from .timm import own_name as own_name
 
 BUILDERS = ("VisionTransformer",)
