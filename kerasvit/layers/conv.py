@@ -49,7 +49,7 @@ class Conv(keras.layers.Layer):
 
     def call(self, x):
         if self.kernel_size == 1:
-            return self._pointwise(x)
+            return pointwise(x, self.kernel, self.strides)
         padding = "same"
         if self.strides > 1:
             border = (self.kernel_size // 2,) * 2
@@ -62,15 +62,6 @@ class Conv(keras.layers.Layer):
             padding=padding,
             data_format="channels_last",
         )
-
-    def _pointwise(self, x):
-        # One product of all pixels: Keras copies the map to channels first and back
-        # around a convolution of PyTorch's.
-        if self.strides > 1:
-            x = x[:, :: self.strides, :: self.strides]
-        rows = ops.reshape(x, (-1, x.shape[-1]))
-        rows = ops.matmul(rows, self.kernel[0, 0])
-        return ops.reshape(rows, (*ops.shape(x)[:-1], self.filters))
 
     def compute_output_shape(self, input_shape):
         """(batch, H, W, C) → (batch, ⌈H / strides⌉, ⌈W / strides⌉, filters)."""
@@ -89,3 +80,22 @@ class Conv(keras.layers.Layer):
             "strides": self.strides,
         }
         return {**super().get_config(), **config}
+
+
+def pointwise(x, kernel, strides=1):
+    """A convolution by a kernel of one pixel, as one product of all pixels.
+
+    Around a convolution of PyTorch's, Keras copies the maps to channels first and back.
+
+    Args:
+        x: Maps, (batch, H, W, C).
+        kernel: (1, 1, C, filters).
+        strides: Pixels between two applications.
+
+    Returns:
+        Maps, (batch, ⌈H / strides⌉, ⌈W / strides⌉, filters).
+    """
+    if strides > 1:
+        x = x[:, ::strides, ::strides]
+    rows = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel[0, 0])
+    return ops.reshape(rows, (*ops.shape(x)[:-1], kernel.shape[-1]))

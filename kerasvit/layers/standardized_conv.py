@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from .conv import pointwise
+
 
 @keras.saving.register_keras_serializable("kerasvit")
 class StandardizedConv(keras.layers.Layer):
@@ -71,9 +73,14 @@ class StandardizedConv(keras.layers.Layer):
     def call(self, x):
         kernel = ops.cast(self.standardized_kernel(), x.dtype)
         padding = self.padding
+        odd, half = self.kernel_size % 2, self.kernel_size // 2
+        if self.strides == 1 and odd and padding == half:
+            padding = "same"  # the same zeros, without a copy of the map
         if isinstance(padding, int):
             x = ops.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
             padding = "valid"
+        if self.kernel_size == 1:
+            return pointwise(x, kernel, self.strides)
         return ops.conv(
             x,
             kernel,
