@@ -109,6 +109,7 @@ from .training import ASAM as ASAM
 from .training import GSAM as GSAM
 from .training import SAM as SAM
 from .training import SAMON as SAMON
+from .training import LookSAM as LookSAM
 from .training import warmup_cosine as warmup_cosine
 
 __version__ = "0.1.0"

@@ -1,18 +1,17 @@
 """Keras's train step on JAX, with the gradient left to the subclass."""
 
+import functools
+
 import jax
 import keras
+from jax.sharding import PartitionSpec
 
-from .stateless import training_pass
+from .stateless import batch_size, training_pass
+from .step import Step, Update, add_part, loss_scale, remembered, seed_shifts, times
 
 
-class TrainStep:
+class TrainStep(Step):
     """Trains with the gradients of `step_gradients`; goes before `keras.Model`.
-
-    `step_gradients(loss_and_gradients, weights)` is the subclass's. It may call
-    `loss_and_gradients(values)` for this batch at any values of the weights. Every
-    call starts from the state before the step, so random masks repeat; the logs and
-    the state (moving statistics, seeds) are those of the **first** call.
 
     Follows keras/src/backend/jax/trainer.py.
     """
@@ -51,17 +50,130 @@ class TrainStep:
                 scaled = self.optimizer.scale_loss(loss)
         return scaled, (loss, y_pred, state, metrics)
 
-    def train_step(self, state, data):
+    @property
+    def train_step(self):
+        """The step as a new function, which JAX compiles anew.
+
+        It would take an equal one for one that it has compiled, before `rho` was
+        assigned or for the other kind of step.
+        """
+        return functools.partial(self._train_step)
+
+    def _train_step(self, state, data):
         """One optimizer step: state and batch in, logs and new state out."""
         weights, before, optimizer_variables, metrics = state
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        batch = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        update, y_pred = self._on_devices(state, batch)
+        after = list(update.state)
+        places = self._places_of_memory()
+        old = [before[place] for place in places]
+        for place, value in zip(places, remembered(old, update.memory), strict=True):
+            after[place] = value
+        weights, optimizer_variables = self.optimizer.stateless_apply(
+            optimizer_variables, update.gradients, weights
+        )
+        logs, metrics = self._update_metrics_variables(
+            update.metrics, update.loss, x, y, y_pred, sample_weight
+        )
+        return logs, (weights, after, optimizer_variables, metrics)
+
+    def _on_devices(self, state, batch):
+        """The update by a batch that may be spread over devices, and the outputs."""
+        spread = self._spread()
+        if spread is None:  # also "global": JAX sums over devices by itself
+            return self._in_parts(state, batch)
+        mesh, axis = spread
+
+        def on_one(state, batch):
+            update, y_pred = self._in_parts(state, batch, jax.lax.axis_index(axis))
+            mean = functools.partial(jax.lax.pmean, axis_name=axis)
+            metrics = [
+                before + jax.lax.psum(after - before, axis)
+                for before, after in zip(state[3], update.metrics, strict=True)
+            ]
+            means = [
+                mean(value) if jax.numpy.issubdtype(value.dtype, "float") else value
+                for value in update.state
+            ]
+            gradients, memory = mean(update.gradients), mean(update.memory)
+            loss = mean(update.loss)
+            return Update(loss, gradients, memory, means, metrics), y_pred
+
+        one, parts = PartitionSpec(), PartitionSpec(axis)
+        # With its check of replication, JAX sums gradients over devices unasked.
+        return jax.shard_map(
+            on_one,
+            mesh=mesh,
+            in_specs=(one, parts),
+            out_specs=(one, parts),
+            check_vma=False,
+        )(state, batch)
+
+    def _spread(self):
+        """Mesh and axis over whose devices gradients are to differ, or None."""
+        distribution = keras.distribution.distribution()
+        if self.perturbation == "global" or distribution is None:
+            return None
+        mesh, axis = distribution.device_mesh, distribution.batch_dim_name
+        if dict(zip(mesh.axis_names, mesh.shape, strict=True))[axis] == 1:
+            return None
+        if isinstance(distribution, keras.distribution.ModelParallel):
+            raise ValueError(
+                '`perturbation` must be "global" where batches are spread over devices '
+                f"beside a ModelParallel. Received: perturbation={self.perturbation!r} "
+                f"and {mesh}. Pass it, or a mesh with 1 along {axis!r}."
+            )
+        return mesh.backend_mesh, axis
+
+    def _in_parts(self, state, batch, device=0):
+        """The update by one device's batch, and the outputs."""
+        optimizer_variables, metrics = state[2:]
+        mapping = list(zip(self.optimizer.variables, optimizer_variables, strict=True))
+        with keras.StatelessScope(mapping):  # for the learning rate and the loss scale
+            scale = loss_scale(self.optimizer)
+            update = functools.partial(self._part, state, scale)
+            total, y_pred = self.in_parts(update, batch, metrics, device)
+        if scale is not None:
+            total = total._replace(gradients=times(total.gradients, scale))
+        return total, y_pred
+
+    def in_parts(self, update, batch, metrics, device=0):
+        """As in `Step`, with one compiled part for all of a size."""
+        samples = batch_size(batch)
+        parts = min(self.micro_batches, samples)
+        if parts == 1:
+            return update(batch, device * self.micro_batches)
+        numbers = device * self.micro_batches + jax.numpy.arange(parts)
+        total, outputs = None, []
+        for pieces, share in _equal_pieces((batch, numbers), samples, parts):
+
+            def step(total, piece, share=share):
+                one, y_pred = update(*piece)
+                return add_part(total, one, share, metrics), y_pred
+
+            if total is None:
+                total, _ = jax.eval_shape(update, *jax.tree.map(lambda a: a[0], pieces))
+                total = jax.tree.map(lambda a: jax.numpy.zeros(a.shape, a.dtype), total)
+                total = total._replace(metrics=metrics)
+            total, y_pred = jax.lax.scan(step, total, pieces)
+            outputs.append(jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), y_pred))
+        return total, jax.tree.map(
+            lambda *values: jax.numpy.concatenate(values), *outputs
+        )
+
+    def _part(self, state, scale, batch, part):
+        """The update by a part of the batch, and its outputs."""
+        weights, before, optimizer_variables, metrics = state
+        x, y, sample_weight = batch
+        shifts = seed_shifts(self.non_trainable_variables, part)
+        start = [v + shifts[i] if i in shifts else v for i, v in enumerate(before)]
         differentiate = jax.value_and_grad(self.compute_loss_and_updates, has_aux=True)
         first = []
 
         def loss_and_gradients(values):
             (_, kept), gradients = differentiate(
                 values,
-                before,
+                start,
                 metrics,
                 x,
                 y,
@@ -71,16 +183,30 @@ class TrainStep:
             )
             if not first:
                 first.append(kept)
-            return kept[0], gradients
+            return kept[0], gradients if scale is None else times(gradients, 1 / scale)
 
-        mapping = list(zip(self.optimizer.variables, optimizer_variables, strict=True))
-        with keras.StatelessScope(mapping):  # for who asks for the learning rate
-            gradients = self.step_gradients(loss_and_gradients, weights)
+        memory = [before[place] for place in self._places_of_memory()]
+        gradients, memory = self.part_gradients(loss_and_gradients, weights, memory)
         loss, y_pred, after, metrics = first[0]
-        weights, optimizer_variables = self.optimizer.stateless_apply(
-            optimizer_variables, gradients, weights
-        )
-        logs, metrics = self._update_metrics_variables(
-            metrics, loss, x, y, y_pred, sample_weight
-        )
-        return logs, (weights, after, optimizer_variables, metrics)
+        after = [v - shifts[i] if i in shifts else v for i, v in enumerate(after)]
+        return Update(loss, gradients, memory, after, metrics), y_pred
+
+    def _places_of_memory(self):
+        places = {id(v): i for i, v in enumerate(self.non_trainable_variables)}
+        return [places[id(v)] for v in self.memory_of(self.trainable_variables)]
+
+
+def _equal_pieces(batch_and_numbers, samples, parts):
+    """Stacks of parts of one size: the first ones may have one sample more."""
+    batch, numbers = batch_and_numbers
+    size, longer = divmod(samples, parts)
+    middle = longer * (size + 1)
+    for first, last, each in ((0, middle, size + 1), (middle, samples, size)):
+        if first == last:
+            continue
+
+        def stack(a, first=first, last=last, each=each):
+            return a[first:last].reshape(-1, each, *a.shape[1:])
+
+        chosen = numbers[:longer] if each > size else numbers[longer:]
+        yield (jax.tree.map(stack, batch), chosen), each / samples

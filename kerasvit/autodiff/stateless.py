@@ -3,7 +3,6 @@
 import contextlib
 
 import keras
-from keras.src.backend.common import global_state
 
 # What `compile` leaves in a Keras trainer for its loss and its metrics.
 _COMPILED = ("compiled", "_compile_loss", "_compile_metrics", "_loss_tracker")
@@ -50,19 +49,6 @@ def training_pass(trainer, mapping, x, y, sample_weight, training=True):
         y_pred = trainer(x, training=training)
         loss = trainer._compute_loss(x, y, y_pred, sample_weight, training=training)
         yield y_pred, loss, scope
-
-
-def write_updates(trainer, scope):
-    """Writes what a training pass left in its scope to the model's state."""
-    state = [*trainer.non_trainable_variables, *trainer.metrics_variables]
-    # Random layers without a seed of their own draw from Keras's, which no model owns.
-    generator = global_state.get_global_attribute("global_seed_generator")
-    if generator is not None:
-        state.append(generator.state)
-    for variable in state:
-        value = scope.get_current_value(variable)
-        if value is not None:
-            variable.assign(value)
 
 
 def batch_size(x):

@@ -1,60 +1,96 @@
 """Keras's train step on PyTorch, with the gradient left to the subclass."""
 
-import warnings
-
-import keras
 import torch
 from keras.src.backend.torch.core import get_device
+from torch import distributed
 
-from .stateless import batch_size, training_pass, write_updates
+from .stateful import StatefulStep
+from .stateless import training_pass
 
 
-class TrainStep:
+class TrainStep(StatefulStep):
     """Trains with the gradients of `step_gradients`; goes before `keras.Model`.
 
-    `step_gradients(loss_and_gradients, weights)` is the subclass's. It may call
-    `loss_and_gradients(values)` for this batch at any values of the weights. Every
-    call starts from the state before the step, so random masks repeat; the logs and
-    the state (moving statistics, seeds) are those of the **first** call.
+    In a process group (`torchrun`) each process takes a step on its own batch, and all
+    apply the mean of their gradients.
 
     Follows keras/src/backend/torch/trainer.py.
     """
 
-    def train_step(self, data):
-        """One optimizer step on one batch; returns the logs."""
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        variables = self.trainable_variables
-        weights = [v.value.detach() for v in variables]
-        random_state = _random_state()
-        first = []
-
-        def loss_and_gradients(values):
-            leaves = [value.detach().requires_grad_() for value in values]
-            _set_random_state(random_state)
-            mapping = zip(variables, leaves, strict=True)
-            with training_pass(self, mapping, x, y, sample_weight) as passed:
-                y_pred, loss, scope = passed
-                scaled = self.optimizer.scale_loss(loss)
-                # Not `backward`, which would leave gradients in `.grad` of the weights.
-                gradients = leaves and torch.autograd.grad(
-                    scaled, leaves, allow_unused=True
-                )
-            if not first:
-                first.append((loss.detach(), y_pred, scope))
-            return loss.detach(), list(gradients)
-
-        gradients = self.step_gradients(loss_and_gradients, weights)
-        loss, y_pred, scope = first[0]
-        write_updates(self, scope)
-        self._loss_tracker.update_state(loss, sample_weight=batch_size(x))
-        if variables:
+    def make_train_function(self, force=False):
+        """Keras's; a process group starts from the variables of its first process."""
+        if _processes() > 1:
             with torch.no_grad():
-                self.optimizer.apply(gradients, variables)
-        else:
-            warnings.warn(
-                "The model does not have any trainable weights.", stacklevel=2
+                for variable in self.variables:
+                    distributed.broadcast(variable.value, src=0)
+        super().make_train_function(force)
+
+    def values_of(self, variables):
+        """The tensors, outside any graph; `assign` writes into those of the state."""
+        return [v.value.detach() for v in variables]
+
+    def gradients_of(self, values, seeds, batch):
+        """Loss, its gradients, outputs and scope of a pass at values of the weights."""
+        leaves = [value.detach().requires_grad_() for value in values]
+        mapping = [*zip(self.trainable_variables, leaves, strict=True), *seeds]
+        with training_pass(self, mapping, *batch) as (y_pred, loss, scope):
+            scaled = self.optimizer.scale_loss(loss)
+            # Not `backward`, which would leave gradients in `.grad` of the weights.
+            gradients = leaves and torch.autograd.grad(
+                scaled, leaves, allow_unused=True
             )
-        return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        return loss.detach(), list(gradients), y_pred, scope
+
+    def apply(self, gradients, variables):
+        """Lets the optimizer write the weights."""
+        with torch.no_grad():
+            self.optimizer.apply(gradients, variables)
+
+    def device_number(self):
+        """Of this process."""
+        return distributed.get_rank() if _processes() > 1 else 0
+
+    def mean_over_devices(self, tensors):
+        """The mean of each over the processes; None stays."""
+        count = _processes()
+        if count == 1:
+            return tensors
+        sums = [t if t is None else t.detach().clone() for t in tensors]
+        for tensor in sums:
+            if tensor is not None:
+                distributed.all_reduce(tensor)  # gloo has sums and no means
+        return [t if t is None else t / count for t in sums]
+
+    def across_devices(self, update):
+        """The mean of gradients, memory and moving statistics."""
+        if _processes() == 1:
+            return update
+        floats = [
+            v if v is not None and v.is_floating_point() else None for v in update.state
+        ]
+        means = self.mean_over_devices(floats)
+        return update._replace(
+            gradients=self.mean_over_devices(update.gradients),
+            memory=self.mean_over_devices(update.memory),
+            state=[
+                v if mean is None else mean
+                for v, mean in zip(update.state, means, strict=True)
+            ],
+        )
+
+    def random_state(self):
+        """States of PyTorch's own generators, of which unseeded Dropout draws."""
+        return _random_state()
+
+    def set_random_state(self, state):
+        """Goes back to them."""
+        _set_random_state(state)
+
+
+def _processes():
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_world_size()
+    return 1
 
 
 def _generators():

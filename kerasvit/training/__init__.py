@@ -2,6 +2,7 @@
 
 from .asam import ASAM as ASAM
 from .gsam import GSAM as GSAM
+from .looksam import LookSAM as LookSAM
 from .sam import SAM as SAM
 from .sam_on import SAMON as SAMON
 from .schedules import warmup_cosine as warmup_cosine

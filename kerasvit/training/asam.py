@@ -3,7 +3,8 @@
 import keras
 from keras import ops
 
-from .sam import SAM, finite
+from .checks import finite
+from .sam import SAM
 from .vectors import add, multiply, norm
 
 
@@ -33,6 +34,7 @@ class ASAM(SAM):
         eta: Added to |w|, ≥ 0; 0.01 in the paper.
         biases: Whether variables named bias or beta are stretched too.
         name: Name of the trainer.
+        options: `perturbation`, `micro_batches` and `every`, as for `SAM`.
 
     Raises:
         ValueError: As for `SAM`; `eta` is negative.
@@ -49,8 +51,9 @@ class ASAM(SAM):
         eta: float = 0.01,
         biases: bool = False,
         name: str = "asam",
+        **options,
     ):
-        super().__init__(model, rho, name=name)
+        super().__init__(model, rho, name=name, **options)
         self.eta = finite("eta", eta, "≥ 0, which is added to |w|; the paper's is 0.01")
         self.biases = bool(biases)
 

@@ -2,8 +2,9 @@
 
 import keras
 
-from .sam import SAM, ascend, finite
-from .vectors import add, dot, multiply, norm
+from .checks import finite
+from .sam import SAM, ascend
+from .vectors import add, multiply, norm, orthogonal
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -34,6 +35,7 @@ class GSAM(SAM):
         minimize_perturbed: False swaps the two gradients' parts: the step is
             g + alpha · (g' − ⟨g', u⟩ u) with u = g / ‖g‖₂.
         name: Name of the trainer.
+        options: `perturbation`, `micro_batches` and `every`, as for `SAM`.
 
     Raises:
         ValueError: As for `SAM`; a number is out of its range.
@@ -54,8 +56,9 @@ class GSAM(SAM):
         adaptive: bool = False,
         minimize_perturbed: bool = True,
         name: str = "gsam",
+        **options,
     ):
-        super().__init__(model, rho_max, name=name)
+        super().__init__(model, rho_max, name=name, **options)
         self.rho_min = finite("rho_min", rho_min, "≥ 0, the radius at `lr_min`")
         self.alpha = finite("alpha", alpha, "≥ 0, the weight of the gap")
         self.lr_max = finite("lr_max", lr_max, "≥ 0, the largest learning rate")
@@ -69,13 +72,13 @@ class GSAM(SAM):
         self.adaptive = bool(adaptive)
         self.minimize_perturbed = bool(minimize_perturbed)
 
-    def step_gradients(self, loss_and_gradients, weights):
+    def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets."""
         _, here = loss_and_gradients(weights)
         _, above = loss_and_gradients(self.perturbed(weights, here))
         if not self.minimize_perturbed:
-            return add(here, _orthogonal(above, here), self.alpha)
-        return add(above, _orthogonal(here, above), -self.alpha)
+            return add(here, orthogonal(above, here), self.alpha), memory
+        return add(above, orthogonal(here, above), -self.alpha), memory
 
     def perturbed(self, weights, gradients):
         """The weights after the ascent."""
@@ -98,21 +101,12 @@ class GSAM(SAM):
         """The constructor's arguments."""
         config = super().get_config()
         return {
-            "model": config["model"],
-            "name": config["name"],
-            "rho_max": config["rho"],
+            "rho_max": config.pop("rho"),
             "rho_min": self.rho_min,
             "alpha": self.alpha,
             "lr_max": self.lr_max,
             "lr_min": self.lr_min,
             "adaptive": self.adaptive,
             "minimize_perturbed": self.minimize_perturbed,
+            **config,
         }
-
-
-def _orthogonal(vector, direction):
-    """The part of `vector` at right angles to `direction`."""
-    length = norm(direction) + 1e-12
-    # Divided twice: the square of a small length is 0 in float32.
-    share = dot(vector, direction) / length / length
-    return add(vector, direction, -share)

@@ -1,12 +1,11 @@
 """Sharpness-aware minimisation around any Keras model."""
 
-import math
-import numbers
-
 import keras
+import numpy as np
 
 from ..autodiff import TrainStep
 from ..autodiff.stateless import lend_compiled
+from .checks import check_model, finite, whole
 from .vectors import add, norm
 
 
@@ -41,23 +40,65 @@ class SAM(TrainStep, keras.Model):
         rho: Radius of the neighbourhood, a distance between all weights as one vector;
             ≥ 0. The paper's grid is 0.01 to 0.5, with 0.05 as default. 0 is plain
             training, in one pass. May be assigned between steps.
+        perturbation: Where a batch is spread over devices, "local", the papers' rule:
+            every device climbs along the gradient of its own part; or "global", along
+            the mean gradient, as one device would. The optimizer gets the mean over
+            devices either way. On one device they are the same.
+        micro_batches: In how many parts, n, each device takes its batch, one after the
+            other in the memory of one: each climbs along its own gradient, and the
+            optimizer gets the mean (m-sharpness with m = batch / n, which the paper
+            finds the better the smaller m is, section 4.1). A part draws its own masks;
+            moving statistics are the mean over parts.
+        every: k, for SAM at every k-th update by the optimizer only, beginning with the
+            first, and plain steps between: 1 + 1/k passes on average.
         name: Name of the trainer.
+
+    With `gradient_accumulation_steps` every batch has a perturbation of its own, from
+    the weights of the last update, and the optimizer gets the mean. `save_weights`
+    keeps the optimizer, the seeds of dropout and the place in `every`, too, so that
+    training goes on from it as if it had not stopped.
 
     Raises:
         ValueError: `model` is not a built `keras.Model`, or is itself a `SAM`, or has
-            its own train, test or predict step, or wraps torch modules; `rho` is
-            negative or no finite number.
+            its own train, test or predict step, or wraps torch modules; a number is out
+            of its range; Keras cannot do what is asked for, as accumulation under
+            `tf.distribute.MirroredStrategy`.
 
     Reference: Foret et al. 2021, arXiv 2010.01412, equations 2 and 3, algorithm 1.
     """
 
-    def __init__(self, model: keras.Model, rho: float = 0.05, *, name: str = "sam"):
-        _check_model(model)
+    def __init__(
+        self,
+        model: keras.Model,
+        rho: float = 0.05,
+        *,
+        perturbation: str = "local",
+        micro_batches: int = 1,
+        every: int = 1,
+        name: str = "sam",
+    ):
+        if isinstance(model, SAM):
+            raise ValueError(
+                "`model` is a SAM already, and two passes around two passes are no "
+                "method. Pass the plain model, `trainer.model`. Received: "
+                f"model={model!r}."
+            )
+        check_model(model)
         # The model's policy decides on loss scaling in `compile`. Casting inputs is
         # left to the model.
         super().__init__(name=name, dtype=model.dtype_policy, autocast=False)
         self.model = model
         self.rho = rho
+        if perturbation not in ("local", "global"):
+            raise ValueError(
+                '`perturbation` must be "local", each device\'s own, or "global". '
+                f"Received: perturbation={perturbation!r}."
+            )
+        self.perturbation = perturbation
+        self.micro_batches = whole(
+            "micro_batches", micro_batches, "≥ 1, the parts that a batch is taken in"
+        )
+        self.period = whole("every", every, "≥ 1: SAM at every so many updates")
         self.built = True
 
     @property
@@ -77,13 +118,12 @@ class SAM(TrainStep, keras.Model):
             # The compiled step has the old number in it.
             self.make_train_function(force=True)
 
-    def step_gradients(self, loss_and_gradients, weights):
+    def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets: those at the top of a step uphill."""
         _, gradients = loss_and_gradients(weights)
-        if self.rho == 0:
-            return gradients
-        _, gradients = loss_and_gradients(self.perturbed(weights, gradients))
-        return gradients
+        if self.rho > 0:
+            _, gradients = loss_and_gradients(self.perturbed(weights, gradients))
+        return gradients, memory
 
     def perturbed(self, weights, gradients):
         """Where the second pass computes its gradients."""
@@ -115,6 +155,30 @@ class SAM(TrainStep, keras.Model):
         """The names by which `compile` and targets may address several outputs."""
         return self.model.output_names
 
+    def save_own_variables(self, store):
+        """Seeds, memory and the place in `every`: the next step needs them, too."""
+        store["batches"] = np.array(self.batches)
+        for name, variable in self._own_variables():
+            store[name] = keras.ops.convert_to_numpy(variable)
+
+    def load_own_variables(self, store):
+        """What `save_own_variables` wrote and this trainer has a place for."""
+        if "batches" in store:
+            self.batches = int(np.asarray(store["batches"]))
+        for name, variable in self._own_variables():
+            if name in store:
+                variable.assign(np.asarray(store[name]))
+
+    def _own_variables(self):
+        seeds = (
+            variable
+            for variable in self.model.non_trainable_variables
+            if variable.name == "seed_generator_state"
+        )
+        yield from ((f"seed_{i}", seed) for i, seed in enumerate(seeds))
+        memory = self.memory_of(self.model.trainable_variables)
+        yield from ((f"memory_{i}", each) for i, each in enumerate(memory))
+
     def summary(self, line_length=None, positions=None, print_fn=None, **options):
         """Prints a line on SAM and the table of the model's layers."""
         (print_fn or print)(f"{type(self).__name__}, rho={self.rho}, around:")
@@ -123,7 +187,14 @@ class SAM(TrainStep, keras.Model):
     def get_config(self):
         """The constructor's arguments."""
         model = keras.saving.serialize_keras_object(self.model)
-        return {"model": model, "rho": self.rho, "name": self.name}
+        return {
+            "model": model,
+            "rho": self.rho,
+            "perturbation": self.perturbation,
+            "micro_batches": self.micro_batches,
+            "every": self.period,
+            "name": self.name,
+        }
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
@@ -148,63 +219,3 @@ def ascend(weights, gradients, rho):
     # 1e-12 as in davda54/sam and big_vision; the authors' code has nothing here, and
     # a zero gradient gives NaN.
     return add(weights, gradients, rho / (norm(gradients) + 1e-12))
-
-
-def finite(name, value, expected) -> float:
-    """An argument that must be a finite number ≥ 0; `expected` says what it is.
-
-    Raises:
-        ValueError: It is not.
-    """
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < 0:
-        raise ValueError(
-            f"`{name}` must be a finite number {expected}. Received: {name}={value!r}."
-        )
-    return float(value)
-
-
-def _check_model(model):
-    received = f"Received: model={model!r}."
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            "`model` must be a keras.Model: functional, Sequential or a subclass. "
-            + received
-        )
-    if isinstance(model, SAM):
-        raise ValueError(
-            "`model` is a SAM already, and two passes around two passes are no method. "
-            "Pass the plain model, `trainer.model`. " + received
-        )
-    # `build` of a subclass without a `build` of its own sets `built` and no more.
-    empty = not model.variables and not all(part.built for part in model.layers)
-    if not model.built or empty:
-        raise ValueError(
-            "`model` has no variables yet. Call it once on a batch, "
-            "or `model.build(input_shape)`, first. " + received
-        )
-    torch_modules = [
-        part.name
-        for part in model._flatten_layers()
-        if isinstance(part, keras.layers.TorchModuleWrapper)
-    ]
-    if torch_modules:
-        raise ValueError(
-            f"`model` wraps torch modules, {torch_modules}, which keep to their own "
-            "parameters, so that no second pass can be made elsewhere. Write these "
-            "layers in Keras. " + received
-        )
-    steps = ("train_step", "test_step", "predict_step")
-    own = [
-        step
-        for step in steps
-        if getattr(getattr(model, step), "__func__", None)
-        is not getattr(keras.Model, step)
-    ]
-    if own:
-        raise ValueError(
-            f"`model` has its own {', '.join(own)}, which SAM would replace. Move what "
-            "is special into `compute_loss`, or wrap "
-            "`keras.Model(model.inputs, model.outputs)` for Keras's own step on the "
-            "same variables. " + received
-        )

@@ -28,6 +28,7 @@ class SAMON(SAM):
             train ViT with Lion at rho 1 for SAM and 10 for SAM-ON (mueller-mp/SAM-ON,
             issue 2).
         name: Name of the trainer.
+        options: `perturbation`, `micro_batches` and `every`, as for `SAM`.
 
     Raises:
         ValueError: As for `SAM`; the model has no normalisation layer with weights.
@@ -35,8 +36,15 @@ class SAMON(SAM):
     Reference: Mueller et al. 2023, arXiv 2306.04226.
     """
 
-    def __init__(self, model: keras.Model, rho: float = 0.5, *, name: str = "sam_on"):
-        super().__init__(model, rho, name=name)
+    def __init__(
+        self,
+        model: keras.Model,
+        rho: float = 0.5,
+        *,
+        name: str = "sam_on",
+        **options,
+    ):
+        super().__init__(model, rho, name=name, **options)
         self._normalising = {
             id(variable)
             for layer in model._flatten_layers()

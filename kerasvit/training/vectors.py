@@ -38,3 +38,11 @@ def multiply(vector, factors):
         v if v is None or f is None else v * f
         for v, f in zip(vector, factors, strict=True)
     ]
+
+
+def orthogonal(vector, direction):
+    """The part of `vector` at right angles to `direction`."""
+    length = norm(direction) + 1e-12
+    # Divided twice: the square of a small length is 0 in float32.
+    share = dot(vector, direction) / length / length
+    return add(vector, direction, -share)

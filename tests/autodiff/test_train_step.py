@@ -21,11 +21,11 @@ class Twice(TrainStep, keras.Model):
     def call(self, inputs, training=None):
         return self.model(inputs, training=training)
 
-    def step_gradients(self, loss_and_gradients, weights):
+    def step_gradients(self, loss_and_gradients, weights, memory):
         for shift in self.shifts:
             loss, gradients = loss_and_gradients([w + shift for w in weights])
             self.seen.append([ops.convert_to_numpy(v) for v in [loss, *gradients]])
-        return gradients
+        return gradients, memory
 
 
 def trainer(shifts):

@@ -148,12 +148,18 @@ def test_the_plain_model_loads_without_kerasvit(tmp_path):
 
 
 def test_config_holds_the_arguments():
-    trainer = SAM(functional(), np.float32(0.5), name="flat")
+    options = {"perturbation": "global", "micro_batches": 2, "every": 3, "name": "flat"}
+    trainer = SAM(functional(), np.float32(0.5), **options)
     config = trainer.get_config()
-    assert config.keys() == {"model", "rho", "name"}
+    assert config.keys() == {"model", "rho", *options}
     assert type(config["rho"]) is float
     again = SAM.from_config(json.loads(json.dumps(config)))
-    assert (again.rho, again.name, again.model.name) == (0.5, "flat", "net")
+    assert {**again.get_config(), "model": None} == {
+        "model": None,
+        "rho": 0.5,
+        **options,
+    }
+    assert again.model.name == "net"
 
 
 def test_summary_names_the_method_and_lists_the_layers():

@@ -1,0 +1,258 @@
+"""What the three train steps share: which gradients, when, and of which parts."""
+
+import contextlib
+from typing import NamedTuple
+
+import keras
+from keras import ops
+
+from .stateless import batch_size
+
+
+class Step:
+    """How a trainer's steps differ from Keras's; goes before `keras.Model`.
+
+    Attributes:
+        micro_batches: In how many parts each device's batch is taken, one after the
+            other, each with gradients of its own.
+        perturbation: "local", where every part asks for gradients on its own, or
+            "global", where every gradient is the mean over devices.
+        period: Every how many updates by the optimizer `step_gradients` is asked;
+            `gradients_between` at the others.
+        batches: How many have been trained on, which `period` goes by.
+    """
+
+    micro_batches = 1
+    perturbation = "local"
+    period = 1
+    batches = 0
+    _full = True  # whether this step is one for `step_gradients`
+
+    def step_gradients(self, loss_and_gradients, weights, memory):
+        """What the optimizer gets for one part of a batch: the subclass's to say.
+
+        Args:
+            loss_and_gradients: Function of a list of values of the weights. Every call
+                starts from the state before the step, so random masks repeat; logs and
+                state (moving statistics, seeds) are those of the **first** call.
+            weights: Tensors, one a trainable variable.
+            memory: Values of the variables that `memory_of` returns.
+
+        Returns:
+            Gradients, one a weight or None, and new values of the memory. Both are
+            averaged over parts and devices.
+        """
+        raise NotImplementedError
+
+    def gradients_between(self, loss_and_gradients, weights, memory):
+        """The same, at the steps that `period` leaves out: plain gradients."""
+        return loss_and_gradients(weights)[1], memory
+
+    def memory_of(self, variables) -> list:
+        """The trainer's own variables that a step for these reads and writes."""
+        return []
+
+    def variables_scope(self):
+        """The scope in which the trainer makes variables of its own."""
+        return contextlib.nullcontext()
+
+    def part_gradients(self, loss_and_gradients, weights, memory):
+        """Those of this step."""
+        find = self.step_gradients if self._full else self.gradients_between
+        return find(loss_and_gradients, weights, memory)
+
+    def in_parts(self, update, batch, metrics, device=0):
+        """Joins the updates of all parts of a device's batch, one after the other.
+
+        Args:
+            update: Function of a part of the batch and its number over all devices:
+                an `Update` and the outputs.
+            batch: Inputs, targets and weights of the samples.
+            metrics: Values before the step, one a metric's variable.
+            device: Number of the device.
+
+        Returns:
+            `Update` and outputs for the whole batch.
+        """
+        parts, total, outputs = self.micro_batches, None, []
+        if parts == 1:
+            return update(batch, device)
+        samples = batch_size(batch)
+        if isinstance(samples, int):
+            parts = min(parts, samples)
+        for i in range(parts):
+            first, last = bound(samples, parts, i), bound(samples, parts, i + 1)
+            piece = _piece(batch, first, last)
+            if total is not None:
+                piece = self.after(total, piece)
+            one, y_pred = update(piece, device * self.micro_batches + i)
+            total = add_part(total, one, (last - first) / samples, metrics)
+            outputs.append(y_pred)
+        return total, keras.tree.map_structure(
+            lambda *values: ops.concatenate(values), *outputs
+        )
+
+    def after(self, total, piece):
+        """A part of the batch that is taken when the parts before are done."""
+        return piece
+
+    def make_train_function(self, force=False):
+        """Keras's; with a period, one function for either kind of step.
+
+        The host chooses: a branch in a compiled step costs memory and time (JAX), and
+        has no place for sums over devices (TensorFlow).
+        """
+        if self.train_function is not None and not force:
+            return
+        self._full = True
+        super().make_train_function(force=True)
+        if self.period == 1:
+            return
+        at_once, self.steps_per_execution = self.steps_per_execution, 1
+        functions = {}
+        for full in (True, False):
+            super().make_train_function(force=True)
+            functions[full] = self.train_function
+        self.steps_per_execution = at_once
+
+        def train_function(*arguments):
+            *state, iterator = arguments  # the state is JAX's
+            for i in range(at_once):
+                self._full = self.batches // self._accumulated() % self.period == 0
+                try:
+                    result = functions[self._full](*state, self.one_of(iterator))
+                except StopIteration:
+                    if i == 0:
+                        raise
+                    break
+                self.batches += 1
+                state = result[1:] if state else state
+            return result
+
+        self.train_function = train_function
+
+    def one_of(self, iterator):
+        """An iterator from which a step can take one batch."""
+        return iterator
+
+    def _accumulated(self):
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        return optimizer.gradient_accumulation_steps or 1
+
+
+class Update(NamedTuple):
+    """What a batch, or a part of one, asks for.
+
+    Attributes:
+        loss: Of the first pass, a scalar.
+        gradients: One a trainable variable, or None; of the loss without its scale.
+        memory: New values of the trainer's memory.
+        state: One a non-trainable variable as the first pass left it, or None where it
+            was not touched.
+        metrics: The same, one a metric's variable.
+    """
+
+    loss: object
+    gradients: list
+    memory: list
+    state: list
+    metrics: list
+
+
+def add_part(total, part, share, metrics):
+    """The update by one part of the batch more.
+
+    Losses, gradients, memory and moving statistics are averaged, metrics added up;
+    counters and seeds move on as in each of the parts.
+
+    Args:
+        total: `Update` by the parts before, or None.
+        part: `Update`.
+        share: Of the batch, from 0 to 1.
+        metrics: Values before the step, one a metric's variable.
+    """
+
+    def mean(total, value):
+        if value is None or not _is_float(value):
+            return value
+        weight = ops.cast(share, value.dtype)
+        # A part without samples has no numbers, and no share.
+        value = ops.where(weight > 0, weight * value, ops.zeros_like(value))
+        return value if total is None else total + value
+
+    def summed(total, value, start):
+        if value is None or total is None:
+            return total if value is None else value
+        return total + ops.where(share > 0, value - start, ops.zeros_like(value))
+
+    if total is None:
+        total = Update(None, *([None] * len(values) for values in part[1:]))
+    return Update(
+        mean(total.loss, part.loss),
+        *(
+            [mean(*pair) for pair in zip(*lists, strict=True)]
+            for lists in zip(total[1:4], part[1:4], strict=True)
+        ),
+        [
+            summed(*values)
+            for values in zip(total.metrics, part.metrics, metrics, strict=True)
+        ],
+    )
+
+
+def _piece(batch, first, last):
+    def cut(value):
+        return value if value is None else value[first:last]
+
+    return keras.tree.map_structure(cut, batch)
+
+
+def bound(samples, parts, i):
+    """The sample where part i begins; the first ones may have one sample more."""
+    rest = samples % parts
+    early = min(i, rest) if isinstance(samples, int) else ops.minimum(i, rest)
+    return i * (samples // parts) + early
+
+
+def seed_shifts(variables, part) -> dict:
+    """What to add to seeds in one part of a batch, so that parts draw different masks.
+
+    Args:
+        variables: Those of which some are seeds.
+        part: Its number, over all devices; which of them computes it changes nothing.
+
+    Returns:
+        {index of the variable: tensor}, empty for part 0.
+    """
+    if isinstance(part, int) and part == 0:
+        return {}
+    # Spread over all numbers: neighbours may be the seeds of another layer.
+    shift = ops.convert_to_tensor(part * 0x3C6EF372 & 0x7FFFFFFF)
+    return {
+        i: ops.cast(ops.stack([shift, 0 * shift]), variable.dtype)
+        for i, variable in enumerate(variables)
+        if variable.name == "seed_generator_state"
+    }
+
+
+def loss_scale(optimizer):
+    """What the optimizer multiplies the loss with, or None if it does not."""
+    scale = optimizer.scale_loss(1.0)
+    return None if isinstance(scale, float) and scale == 1.0 else scale
+
+
+def times(gradients, factor):
+    """Every gradient times a number."""
+    return [g if g is None else g * ops.cast(factor, g.dtype) for g in gradients]
+
+
+def remembered(before, after):
+    """The new memory; where it is not finite, as an overflow leaves it, the old."""
+    finite = ops.all(
+        ops.stack([ops.all(ops.isfinite(value)) for value in after] or [True])
+    )
+    return [ops.where(finite, new, old) for old, new in zip(before, after, strict=True)]
+
+
+def _is_float(value):
+    return keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype))

@@ -1,0 +1,74 @@
+"""Sharpness-aware minimisation at every k-th step, remembered between."""
+
+import keras
+from keras import ops
+
+from .checks import finite
+from .remembering import RememberingSAM
+from .sam import SAM
+from .vectors import add, norm, orthogonal
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class LookSAM(RememberingSAM):
+    """SAM at every k-th step; between them, plain gradients bent as SAM's last were.
+
+    What SAM adds to a gradient, its part at right angles to the plain gradient, changes
+    more slowly than the gradient itself, and can serve for a few steps:
+
+        every k-th step         g  = ∇L(w),   w' = w + rho · g / ‖g‖₂,   g' = ∇L(w')
+                                g_v = g' − ⟨g', g⟩ g / ‖g‖₂²      is remembered
+                                w  ← optimizer(w, g')
+        the others              g  = ∇L(w)
+                                w  ← optimizer(w, g + alpha · ‖g‖₂ / ‖g_v‖₂ · g_v)
+
+    1 + 1/k passes a step, and one more copy of the weights in memory. `every` is k.
+
+    Args:
+        model: As for `SAM`.
+        rho: Radius, ≥ 0.
+        k: Steps from one look to the next, ≥ 1; 5 in the paper's table of ViTs.
+        alpha: Weight of what is remembered, ≥ 0; 0.7 in the paper.
+        name: Name of the trainer.
+        options: `perturbation` and `micro_batches`, as for `SAM`; what is remembered is
+            the mean over parts and devices.
+
+    Raises:
+        ValueError: As for `SAM`; a number is out of its range.
+
+    Reference: Liu et al. 2022, arXiv 2203.02714, algorithm 1.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        rho: float = 0.05,
+        k: int = 5,
+        alpha: float = 0.7,
+        *,
+        name: str = "looksam",
+        **options,
+    ):
+        super().__init__(model, rho, every=k, name=name, **options)
+        self.alpha = finite("alpha", alpha, "≥ 0, the weight of what is remembered")
+
+    def step_gradients(self, loss_and_gradients, weights, memory):
+        """SAM's gradients, and what to remember of them."""
+        _, here = loss_and_gradients(weights)
+        _, above = loss_and_gradients(self.perturbed(weights, here))
+        seen = orthogonal(above, here)
+        return above, [
+            ops.zeros_like(old) if new is None else ops.cast(new, old.dtype)
+            for old, new in zip(memory, seen, strict=True)
+        ]
+
+    def gradients_between(self, loss_and_gradients, weights, memory):
+        """Plain gradients and what is remembered."""
+        _, here = loss_and_gradients(weights)
+        factor = self.alpha * norm(here) / (norm(memory) + 1e-12)
+        return add(here, memory, factor), memory
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = SAM.get_config(self)
+        return {"k": config.pop("every"), "alpha": self.alpha, **config}

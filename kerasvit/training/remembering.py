@@ -1,0 +1,40 @@
+"""SAM that remembers a vector from step to step."""
+
+import keras
+
+from .sam import SAM
+
+
+class RememberingSAM(SAM):
+    """A trainer with a variable of its own beside every trainable one.
+
+    They are made by `compile`, as an optimizer's are, and saved with the trainer.
+    """
+
+    def compile(self, *arguments, **options):
+        """Keras's; then what is remembered starts from zero."""
+        super().compile(*arguments, **options)
+        known = getattr(self, "_remembered", {})
+        with self.variables_scope():
+            fresh = {
+                id(variable): self.add_weight(
+                    shape=variable.shape,
+                    initializer="zeros",
+                    dtype=variable.dtype,
+                    trainable=False,
+                    name="memory",
+                )
+                for variable in self.model.trainable_variables
+                if id(variable) not in known
+            }
+        self._remembered = {**known, **fresh}
+
+    def compile_from_config(self, config):
+        """As Keras's, which asks who has a `compile` to have this, too."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    def memory_of(self, variables):
+        """What is remembered beside these weights."""
+        remembered = getattr(self, "_remembered", {})
+        return [remembered[id(v)] for v in variables if id(v) in remembered]
