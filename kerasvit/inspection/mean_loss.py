@@ -5,6 +5,7 @@ import difflib
 import re
 
 import keras
+import numpy as np
 from keras import ops
 
 
@@ -79,10 +80,10 @@ def mean_loss(model, loss=None):
             "without it, `model` must be compiled with one. Received: "
             f"{loss!r}."
         )
-    if getattr(loss, "reduction", "mean") in ("sum", None):
+    if getattr(loss, "reduction", None) == "sum":
         raise ValueError(
             "`loss` must be the mean over the samples, for any number of them. "
-            f"Received: {loss!r} with reduction={loss.reduction!r}. Take "
+            f'Received: {loss!r} with reduction="sum". Take '
             'reduction="sum_over_batch_size", and multiply by the number of samples.'
         )
 
@@ -128,6 +129,12 @@ def batches(x, y=None, batch_size=32):
             f"`batch_size` must be a whole number ≥ 1. Received: {batch_size!r}."
         )
     arrays = keras.tree.flatten((x, y))
+    if not all(len(getattr(array, "shape", ())) for array in arrays):
+        raise ValueError(
+            "`x` and `y` must be arrays (N, ...), or lists or dictionaries of arrays. "
+            f"Received: {[type(array).__name__ for array in arrays[:3]]}. "
+            "numpy.asarray makes an array of a list of numbers."
+        )
     lengths = {len(array) for array in arrays}
     if len(lengths) > 1:
         raise ValueError(
@@ -179,7 +186,9 @@ def _pair(batch):
 
 
 def _tensor(value):
-    tensor = ops.convert_to_tensor(value)
+    # Another library's tensor, as tf.data gives them, is an array to this backend.
+    own = ops.is_tensor(value)
+    tensor = ops.convert_to_tensor(value if own else np.asarray(value))
     if "float" in keras.backend.standardize_dtype(tensor.dtype):
         tensor = ops.cast(tensor, keras.config.floatx())
     return tensor
