@@ -118,7 +118,7 @@ class Hessian:
         are 2 GB and need more products.
 
         Args:
-            k: How many, in [1, P].
+            k: How many, in [1, P]; one that repeats exactly counts once.
             which: "largest", the most positive; "smallest", the most negative;
                 "magnitude", the largest of either sign, as power iteration finds it.
             tolerance: Largest residual ‖H v − λ v‖ over |λ|, > 0; λ is off by less.

@@ -48,7 +48,8 @@ def eigenpairs(
     Power iteration finds the eigenvalue of the largest magnitude, whatever its sign;
     this finds either end of the spectrum. Each new product is made orthogonal to all
     vectors kept, and when `vectors` of them are kept, the better half of what they span
-    is carried on (a thick restart).
+    is carried on (a thick restart). An eigenvalue that repeats exactly counts once: one
+    start sees one direction of those that share it.
 
     Args:
         product: Function of an array (P,) that returns the matrix times it.
