@@ -25,8 +25,9 @@ class Hessian:
 
     The P trainable weights are one vector, and so are their gradients: the variables
     of `.variables` one after the other, each in C order. The P × P matrix is never
-    formed; `hessian @ vector` is one pass over the data, at about twice the cost of a
-    gradient, with the weights that the model has at that time.
+    formed; `hessian @ vector` is one pass over the data, at a few times the cost of a
+    gradient, with the weights that the model has at that time. Where the loss has
+    kinks, as ReLU and max-pooling make them, the second derivatives are those between.
 
     The loss is that of the data alone, averaged over all samples, and the model is run
     with `training=False`: dropout and stochastic depth are off, batch normalisation

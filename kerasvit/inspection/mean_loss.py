@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import re
+from collections.abc import Iterable, Iterator
 
 import keras
 import numpy as np
@@ -38,7 +39,12 @@ def chosen_variables(model, pattern=None):
             "`model` must have trainable variables, to differentiate by. Set "
             f"`trainable = True` on a layer. Received: model={model!r}."
         )
-    chosen = [v for v in trainable if pattern is None or re.search(pattern, v.path)]
+    try:
+        chosen = [v for v in trainable if re.search(pattern or "", v.path)]
+    except re.error as error:
+        raise ValueError(
+            f"`variables` must be a regular expression. Received: {pattern!r}: {error}."
+        ) from error
     if not chosen:
         paths = [variable.path for variable in trainable]
         near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.3) or paths[:3]
@@ -116,7 +122,8 @@ def batches(x, y=None, batch_size=32):
             the function: a batch is no pair.
     """
     if y is None:
-        if not hasattr(x, "__iter__") or iter(x) is x or hasattr(x, "shape"):
+        once = not isinstance(x, Iterable) or isinstance(x, Iterator)
+        if once or hasattr(x, "shape"):
             raise ValueError(
                 "Without `y`, `x` must be an iterable of batches (x, y) that can be "
                 "gone through again and again, such as a tf.data.Dataset or a list. "
