@@ -68,7 +68,8 @@ class Step:
             update: Function of a part of the batch and its number over all devices:
                 an `Update` and the outputs.
             batch: Inputs, targets and weights of the samples.
-            metrics: Values before the step, one a metric's variable.
+            metrics: Function that returns the values before the step, one a metric's
+                variable. It is asked after the first part, which may make metrics.
             device: Number of the device.
 
         Returns:
@@ -86,7 +87,7 @@ class Step:
             if total is not None:
                 piece = self.after(total, piece)
             one, y_pred = update(piece, device * self.micro_batches + i)
-            total = add_part(total, one, (last - first) / samples, metrics)
+            total = add_part(total, one, (last - first) / samples, metrics())
             outputs.append(y_pred)
         return total, keras.tree.map_structure(
             lambda *values: ops.concatenate(values), *outputs

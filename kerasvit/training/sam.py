@@ -165,6 +165,10 @@ class SAM(TrainStep, keras.Model):
         """What `save_own_variables` wrote and this trainer has a place for."""
         if "batches" in store:
             self.batches = int(np.asarray(store["batches"]))
+        if self.optimizer is not None and not self.optimizer.built:
+            # It is loaded next, but without its variables Keras would leave it out.
+            with self.variables_scope():
+                self.optimizer.build(self.trainable_variables)
         for name, variable in self._own_variables():
             if name in store:
                 variable.assign(np.asarray(store[name]))
