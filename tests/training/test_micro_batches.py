@@ -9,6 +9,8 @@ from kerasvit.layers.stochastic_depth import StochasticDepth
 from kerasvit.training import SAM
 from tests.trainers import RATE, TRAINERS, assert_same, batch, compiled, small, values
 
+backend = keras.backend.backend()
+
 
 def one(name, x, y, weights, **options):
     """A trainer's variables after its first step, one batch of SGD."""
@@ -105,8 +107,8 @@ def named():
     return keras.Model(inputs, {"kind": kind, "size": size})
 
 
-def fitted(**options):
-    x, y = batch(9)
+def fitted(samples, **options):
+    x, y = batch(samples)
     inputs = {"a": x, "b": x[:, :2, None]}
     targets = {"kind": y.argmax(1), "size": y[:, :1]}
     model = named()
@@ -122,7 +124,7 @@ def fitted(**options):
         metrics={"kind": ["accuracy"], "size": keras.metrics.RootMeanSquaredError()},
         weighted_metrics={"kind": ["accuracy"], "size": ["mae"]},
     )
-    weights = np.linspace(0, 2, 9).astype("float32")
+    weights = np.linspace(0, 2, samples).astype("float32")
     history = trainer.fit(
         inputs, targets, 4, 2, sample_weight=weights, shuffle=False, verbose=0
     ).history
@@ -131,10 +133,42 @@ def fitted(**options):
     return history, measured, outputs, model.get_weights()
 
 
-def test_without_a_perturbation_parts_change_nothing():
-    # The last batch of three has one sample, fewer than parts.
-    for whole, parts in zip(fitted(), fitted(micro_batches=3), strict=True):
-        if isinstance(whole, dict):
-            assert whole.keys() == parts.keys()
-            whole, parts = (list(d.values()) for d in (whole, parts))
-        assert_same(parts, whole, 5e-6)
+# The last of three batches has one sample, fewer than parts.
+SIZES = [(9, 3)] if backend != "tensorflow" else [(9, 3), (8, 2)]
+
+
+@pytest.mark.parametrize(("samples", "parts"), SIZES)
+def test_without_a_perturbation_parts_change_nothing(samples, parts):
+    results = zip(fitted(samples), fitted(samples, micro_batches=parts), strict=True)
+    for whole, joined in results:
+        if not isinstance(whole, dict):
+            assert_same(joined, whole, 5e-6)
+            continue
+        assert whole.keys() == joined.keys()
+        for name in whole:
+            if backend == "tensorflow" and name.endswith("_loss") and samples == 9:
+                # Where Keras knows no size of a batch, a small one counts as much as
+                # others in the mean of one output's loss; so do small parts.
+                continue
+            np.testing.assert_allclose(joined[name], whole[name], atol=5e-6)
+
+
+def test_a_last_batch_may_have_fewer_samples_than_parts():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(5, 4, 4, 2)).astype("float32")
+    y = rng.normal(size=(5, 2)).astype("float32")
+
+    def trainer(**options):
+        keras.utils.set_random_seed(1)
+        image = keras.Input((4, 4, 2))
+        features = layers.BatchNormalization()(layers.Conv2D(3, 3)(image))
+        outputs = layers.Dense(2)(layers.Flatten()(features))
+        made = SAM(keras.Model(image, outputs), 0.3, micro_batches=3)
+        return compiled(made, **options)
+
+    fit = trainer(run_eagerly=False, jit_compile="auto")
+    fit.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+    by_hand = trainer()
+    for part in (slice(0, 4), slice(4, 5)):
+        by_hand.train_on_batch(x[part], y[part])
+    assert_same(values(fit), values(by_hand), 1e-5)
