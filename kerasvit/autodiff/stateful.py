@@ -28,7 +28,9 @@ class StatefulStep(Step):
         def update(batch, part):
             return self._part(batch, part, weights, held, scale)
 
-        metrics = self.values_of(self.metrics_variables)
+        def metrics():
+            return self.values_of(self.metrics_variables)
+
         total, y_pred = self.in_parts(update, batch, metrics, self.device_number())
         total = self.across_devices(total)
         written = [*self._state(), *self.metrics_variables, *memory]

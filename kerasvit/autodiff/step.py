@@ -68,7 +68,8 @@ class Step:
             update: Function of a part of the batch and its number over all devices:
                 an `Update` and the outputs.
             batch: Inputs, targets and weights of the samples.
-            metrics: Values before the step, one a metric's variable.
+            metrics: Function that returns the values before the step, one a metric's
+                variable. It is asked after the first part, which may make metrics.
             device: Number of the device.
 
         Returns:
@@ -82,12 +83,12 @@ class Step:
             parts = min(parts, samples)
         for i in range(parts):
             first, last = bound(samples, parts, i), bound(samples, parts, i + 1)
-            piece = _piece(batch, first, last)
+            piece = _piece(batch, first, last, samples)
             if total is not None:
                 piece = self.after(total, piece)
             one, y_pred = update(piece, device * self.micro_batches + i)
-            total = add_part(total, one, (last - first) / samples, metrics)
-            outputs.append(y_pred)
+            total = add_part(total, one, (last - first) / samples, metrics())
+            outputs.append(_piece(y_pred, 0, last - first))
         return total, keras.tree.map_structure(
             lambda *values: ops.concatenate(values), *outputs
         )
@@ -200,7 +201,12 @@ def add_part(total, part, share, metrics):
     )
 
 
-def _piece(batch, first, last):
+def _piece(batch, first, last, samples=0):
+    if not isinstance(samples, int):
+        # A part without samples takes the last one, with no share: layers fail on none.
+        first = ops.minimum(first, samples - 1)
+        last = ops.maximum(last, first + 1)
+
     def cut(value):
         return value if value is None else value[first:last]
 

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from .checks import finite
+from .checks import finite, whole
 from .remembering import RememberingSAM
 from .sam import SAM
 from .vectors import add, norm, orthogonal
@@ -49,6 +49,7 @@ class LookSAM(RememberingSAM):
         name: str = "looksam",
         **options,
     ):
+        k = whole("k", k, "≥ 1, the steps from one look to the next")
         super().__init__(model, rho, every=k, name=name, **options)
         self.alpha = finite("alpha", alpha, "≥ 0, the weight of what is remembered")
 
