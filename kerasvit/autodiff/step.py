@@ -98,7 +98,7 @@ class Step:
         return piece
 
     def make_train_function(self, force=False):
-        """Keras's; with a period, one function for either kind of step.
+        """Keras's; on the host, one function for either kind of step.
 
         The host chooses: a branch in a compiled step costs memory and time (JAX), and
         has no place for sums over devices (TensorFlow).
@@ -107,7 +107,7 @@ class Step:
             return
         self._full = True
         super().make_train_function(force=True)
-        if self.period == 1:
+        if not self.steps_on_host():
             return
         at_once, self.steps_per_execution = self.steps_per_execution, 1
         functions = {}
@@ -131,6 +131,10 @@ class Step:
             return result
 
         self.train_function = train_function
+
+    def steps_on_host(self):
+        """Whether the host takes the steps of one execution one by one."""
+        return self.period > 1
 
     def one_of(self, iterator):
         """An iterator from which a step can take one batch."""
