@@ -198,9 +198,14 @@ def refusal(ask):
 
 
 def refusals():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
     yield refusal(lambda: SAM(DistributedDataParallel(plain(0))))
+    sharded = plain(0)
+    fully_shard(sharded, mesh=init_device_mesh("cpu", (2,)))
+    yield refusal(lambda: SAM(sharded))
     trainer = SAM(plain(0), micro_batches=3, perturbation="global")
     trainer.compile("sgd", "mse")
     x, y = next(batches("local"))
@@ -313,8 +318,9 @@ def test_each_process_counts_equally_in_fit_and_the_first_can_save(found):
 
 def test_what_cannot_be_done_says_why(found):
     for process in found[0]:
-        wrapped, few = (str(text) for text in process["refusals"])
+        wrapped, sharded, few = (str(text) for text in process["refusals"])
         assert "`model.module`" in wrapped and "DistributedDataParallel" in wrapped
+        assert "nor sharded" in sharded
         assert "a batch must have 3 samples" in few
 
 
