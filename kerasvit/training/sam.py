@@ -122,10 +122,11 @@ class SAM(TrainStep, keras.Model):
 
     def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets: those at the top of a step uphill."""
-        _, gradients = loss_and_gradients(weights)
-        if self.rho > 0:
-            _, gradients = loss_and_gradients(self.perturbed(weights, gradients))
-        return gradients, memory
+        if self.rho == 0:
+            return loss_and_gradients(weights)[1], memory
+        # No name for the first gradients: they make room for the second.
+        above = self.perturbed(weights, loss_and_gradients(weights)[1])
+        return loss_and_gradients(above)[1], memory
 
     def perturbed(self, weights, gradients):
         """Where the second pass computes its gradients."""
