@@ -100,6 +100,7 @@ from .models import ViTTi4CIFARLocal5 as ViTTi4CIFARLocal5
 from .models import ViTTi4CIFARPostNorm as ViTTi4CIFARPostNorm
 from .models import ViTTi16 as ViTTi16
 from .models import distillation_heads as distillation_heads
+from .models import layout_map as layout_map
 from .models import list_models as list_models
 from .prediction import classify as classify
 from .preprocessing import Preprocessing as Preprocessing

@@ -178,7 +178,7 @@ def add_part(total, part, share, metrics):
     """
 
     def mean(total, value):
-        if value is None or not _is_float(value):
+        if value is None or not is_float(value):
             return value
         weight = ops.cast(share, value.dtype)
         # A part without samples has no numbers, and no share.
@@ -264,5 +264,6 @@ def remembered(before, after):
     return [ops.where(finite, new, old) for old, new in zip(before, after, strict=True)]
 
 
-def _is_float(value):
+def is_float(value):
+    """Whether a tensor holds numbers of which a mean can be taken."""
     return keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype))

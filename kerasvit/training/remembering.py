@@ -17,13 +17,7 @@ class RememberingSAM(SAM):
         known = getattr(self, "_remembered", {})
         with self.variables_scope():
             fresh = {
-                id(variable): self.add_weight(
-                    shape=variable.shape,
-                    initializer="zeros",
-                    dtype=variable.dtype,
-                    trainable=False,
-                    name="memory",
-                )
+                id(variable): _beside(variable)
                 for variable in self.model.trainable_variables
                 if id(variable) not in known
             }
@@ -38,3 +32,16 @@ class RememberingSAM(SAM):
         """What is remembered beside these weights."""
         remembered = getattr(self, "_remembered", {})
         return [remembered[id(v)] for v in variables if id(v) in remembered]
+
+
+def _beside(variable):
+    # Over devices as its weight is: a `LayoutMap` knows the paths of weights only.
+    distribution = keras.distribution.distribution()
+    return keras.Variable(
+        "zeros",
+        shape=variable.shape,
+        dtype=variable.dtype,
+        trainable=False,
+        name="memory",
+        layout=distribution and distribution.get_variable_layout(variable),
+    )
