@@ -60,7 +60,7 @@ def suggest_rho(
         optimizer: What to train with; the model's own, begun anew, if None.
         loss: What to train on; the model's own if None.
         batch_size: Samples in a batch of arrays, ≥ 1.
-        seed: Of the held-out samples and the orders.
+        seed: Of the held-out samples and the orders; masks go by the model's own seeds.
 
     Returns:
         `Advice`: prints as a table; `rho` is 0 where no benefit is seen.
@@ -147,7 +147,8 @@ def _compiled(model):
         return {}
     config = model.get_compile_config()
     options = {
-        name: keras.saving.deserialize_keras_object(config[name])
+        # Written a moment ago, so that a lambda in it is the user's own.
+        name: keras.saving.deserialize_keras_object(config[name], safe_mode=False)
         for name in ("loss_weights", "metrics", "weighted_metrics")
     }
     for name in ("optimizer", "loss", "run_eagerly", "jit_compile"):

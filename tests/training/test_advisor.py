@@ -9,6 +9,7 @@ from keras import layers, ops
 
 from kerasvit.training import SAM, suggest_rho
 from kerasvit.training.advice import Advice, Seen, Trial, compare
+from kerasvit.training.batches import divide
 
 
 def line(n=192, noise=1.0):
@@ -113,14 +114,19 @@ def test_the_model_is_left_as_it_was():
         return [ops.convert_to_numpy(v) for v in variables]
 
     def drawn():
-        return [random.getstate(), np.random.get_state()[1].tolist()]
+        numbers = [random.getstate(), np.random.get_state()[1].tolist()]
+        if keras.backend.backend() == "torch":
+            import torch
 
-    before, seeds = state(), drawn()
+            numbers.append(torch.get_rng_state().tolist())
+        return numbers
+
+    before = state()
     keras.utils.set_random_seed(5)
     expected = np.asarray(ops.convert_to_numpy(keras.random.uniform((3,))))
     keras.utils.set_random_seed(5)
     seeds = drawn()
-    first = suggest_rho(model, (x, y), rhos=[0.1], steps=3, runs=2, batch_size=16)
+    suggest_rho(model, (x, y), rhos=[0.1], steps=3, runs=2, batch_size=16)
     assert drawn() == seeds
     found = np.asarray(ops.convert_to_numpy(keras.random.uniform((3,))))
     np.testing.assert_array_equal(found, expected)
@@ -128,8 +134,6 @@ def test_the_model_is_left_as_it_was():
         np.testing.assert_array_equal(a, b)
     assert model.optimizer is optimizer and model.train_function is function
     assert model.evaluate(x, y, verbose=0, return_dict=True).keys() == {"loss", "mae"}
-    again = suggest_rho(model, (x, y), rhos=[0.1], steps=3, runs=2, batch_size=16)
-    assert str(again) == str(first)
 
 
 def as_dataset(x, y):
@@ -163,18 +167,27 @@ def as_generator(x, y):
 @pytest.mark.parametrize("form", [as_dataset, as_loader, Batches, as_generator])
 def test_forms_of_data(form):
     x, y = line(64)
-    expected = suggest_rho(
-        product(),
-        [(x[i : i + 16], y[i : i + 16]) for i in range(0, 64, 16)],
-        validation=0.5,
-        rhos=[0.1],
-        steps=4,
-        runs=2,
-    )
-    found = suggest_rho(
-        product(), form(x, y), validation=0.5, rhos=[0.1], steps=4, runs=2
-    )
-    assert found == expected
+    train, held = divide(form(x, y), 0.5, steps=9, batch_size=3, seed=0)
+    found = [*held, *train]
+    assert (len(held), len(train)) == (2, 2)
+    for i, (inputs, targets, weights) in enumerate(found):
+        assert type(inputs) is type(targets) is np.ndarray and weights is None
+        np.testing.assert_array_equal(inputs, x[16 * i : 16 * i + 16])
+        np.testing.assert_array_equal(targets, y[16 * i : 16 * i + 16])
+
+
+def test_no_sample_is_trained_on_and_measured_on():
+    x = {"a": np.arange(100), "b": np.arange(200).reshape(100, 2)}
+    train, held = divide((x, np.arange(100)), 0.2, steps=9, batch_size=8, seed=0)
+    assert (len(held), len(train)) == (2, 9)
+    seen = [y for _, y, _ in [*train, *held]]
+    assert len(set(np.concatenate(seen))) == 8 * 11
+    for inputs, y, _ in train:
+        np.testing.assert_array_equal(inputs["a"], y)
+        np.testing.assert_array_equal(inputs["b"][:, 0], 2 * y)
+    everything = (x, np.arange(100))
+    train, held = divide(everything, everything, steps=2, batch_size=8, seed=0)
+    assert (len(held), len(train)) == (12, 2)  # what the user holds out is all used
 
 
 def test_takes_a_trainer_and_what_is_asked_for():
@@ -185,7 +198,7 @@ def test_takes_a_trainer_and_what_is_asked_for():
     options = {"rhos": [0.1], "steps": 2, "runs": 2, "batch_size": 8}
     first = suggest_rho(trainer, (x, y), **options)
     assert first == suggest_rho(model, (x, y), **options)
-    plain = keras.Sequential(model.layers)
+    plain = keras.Sequential([keras.Input((1,)), *model.layers])
     assert not plain.compiled
     sgd = keras.optimizers.SGD(0.02)
     assert first == suggest_rho(plain, (x, y), optimizer=sgd, loss="mse", **options)
