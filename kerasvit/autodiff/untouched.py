@@ -19,6 +19,7 @@ def untouched(trainer):
     variables = [
         *trainer.variables,
         *trainer.metrics_variables,
+        *trainer.model.metrics_variables,
         *trainer.optimizer.variables,
     ]
     if generator is not None:

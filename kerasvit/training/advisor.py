@@ -11,6 +11,14 @@ from .probe import Probe
 from .sam import SAM
 
 RHOS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)  # the grid of SAM's paper, arXiv 2010.01412
+LENT = (
+    "loss",
+    "loss_weights",
+    "metrics",
+    "weighted_metrics",
+    "run_eagerly",
+    "jit_compile",
+)
 RUNS = "≥ 2, for one run says nothing of chance"
 
 
@@ -142,15 +150,12 @@ def _probes(model, optimizer, loss):
 
 
 def _compiled(model):
-    """What the model was compiled with, metrics as new ones."""
+    """What the model was compiled with; its metrics are lent, as states are restored.
+
+    A copy by `get_compile_config` would lose what a lambda or a local class refers to.
+    """
     if not model.compiled:
         return {}
-    config = model.get_compile_config()
-    options = {
-        # Written a moment ago, so that a lambda in it is the user's own.
-        name: keras.saving.deserialize_keras_object(config[name], safe_mode=False)
-        for name in ("loss_weights", "metrics", "weighted_metrics")
-    }
-    for name in ("optimizer", "loss", "run_eagerly", "jit_compile"):
-        options[name] = getattr(model, name)
-    return options
+    config = model._compile_config.config
+    options = {name: config[name] for name in LENT}
+    return {**options, "optimizer": model.optimizer}
