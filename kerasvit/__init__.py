@@ -109,9 +109,11 @@ from .pretrained import resize as resize
 from .pretrained import save_pretrained as save_pretrained
 from .training import ASAM as ASAM
 from .training import GSAM as GSAM
+from .training import MSAM as MSAM
 from .training import SAM as SAM
 from .training import SAMON as SAMON
 from .training import LookSAM as LookSAM
+from .training import suggest_rho as suggest_rho
 from .training import warmup_cosine as warmup_cosine
 
 __version__ = "0.1.0"

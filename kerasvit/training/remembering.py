@@ -12,10 +12,13 @@ class RememberingSAM(SAM):
     """
 
     def compile(self, *arguments, **options):
-        """Keras's; then what is remembered starts from zero."""
+        """Keras's; then what is remembered starts from zero, as an optimizer's does."""
         super().compile(*arguments, **options)
+        self.batches = 0  # what is left of a period would go by what is forgotten
         known = getattr(self, "_remembered", {})
         with self.variables_scope():
+            for variable in known.values():
+                variable.assign(keras.ops.zeros_like(variable.value))
             fresh = {
                 id(variable): _beside(variable)
                 for variable in self.model.trainable_variables
