@@ -122,7 +122,9 @@ class SAM(TrainStep, keras.Model):
         """The gradients that the optimizer gets: those at the top of a step uphill."""
         _, gradients = loss_and_gradients(weights)
         if self.rho > 0:
-            _, gradients = loss_and_gradients(self.perturbed(weights, gradients))
+            above = self.perturbed(weights, gradients)
+            del gradients  # else PyTorch keeps them throughout the second pass
+            _, gradients = loss_and_gradients(above)
         return gradients, memory
 
     def perturbed(self, weights, gradients):
