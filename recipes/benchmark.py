@@ -40,10 +40,10 @@ class Config:
     """Pixels; default the model's own."""
     batch_size: int = 8
     """Images a step."""
-    rounds: int = 7
-    """Timed steps of each contender."""
-    warmup: int = 2
-    """Steps of each before, which compile."""
+    rounds: int | None = None
+    """Timed steps of each contender; default 7, of sam 3."""
+    warmup: int | None = None
+    """Steps of each before, which compile; default 2, of sam 1."""
     dtype: Literal["float32", "mixed_bfloat16"] = "float32"
     """Precision of the Keras models; timm runs in float32 or under autocast."""
     memory_of: str | None = None
@@ -51,6 +51,8 @@ class Config:
 
 
 MODELS = {"forward": ["ViTB16"], "train": ["ViTS16"], "sam": ["ViTS16", "BiTR50x1"]}
+ROUNDS = {"forward": 7, "train": 7, "sam": 3}
+WARMUP = {"forward": 2, "train": 2, "sam": 1}
 
 
 def main(config: Config) -> None:
@@ -68,7 +70,13 @@ def main(config: Config) -> None:
     keras.config.set_dtype_policy(config.dtype)
     for name in [config.model] if config.model else MODELS[config.what]:
         size = config.image_size or getattr(kerasvit, name).defaults["image_size"]
-        one = dataclasses.replace(config, model=name, image_size=size)
+        one = dataclasses.replace(
+            config,
+            model=name,
+            image_size=size,
+            rounds=ROUNDS[config.what] if config.rounds is None else config.rounds,
+            warmup=WARMUP[config.what] if config.warmup is None else config.warmup,
+        )
         (sam if config.what == "sam" else compare)(one, keras.backend.backend())
 
 
@@ -90,7 +98,8 @@ def sam(config, backend):
     import sam_cost
 
     if config.memory_of:
-        return print(sam_cost.most_bytes(config, config.memory_of))
+        print(sam_cost.most_bytes(config, config.memory_of))
+        return
     peaks = {
         name: int(in_new_process(config, backend, name)) for name in sam_cost.METHODS
     }
