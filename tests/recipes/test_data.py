@@ -6,7 +6,7 @@ import tensorflow_datasets
 
 
 def test_digits_are_split_without_overlap():
-    digits = data.digits()
+    digits = data.built_in("digits")
     assert sum(digits.counts.values()) == 1797
     assert digits.counts["test"] == pytest.approx(0.2 * 1797, abs=5)
 
