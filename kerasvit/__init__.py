@@ -8,6 +8,7 @@
 Everything a user needs is a name in this file.
 """
 
+from . import inspection as inspection
 from .checkpoints import CheckpointError as CheckpointError
 from .models import AlterNet as AlterNet
 from .models import AlterNet18 as AlterNet18
