@@ -9,6 +9,7 @@ had. `augmentations.py` changes images; the rest is the transform of the weights
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import keras
@@ -23,7 +24,7 @@ if keras.backend.backend() != "tensorflow":
     tf.config.set_visible_devices([], "GPU")  # tf.data would take all its memory
 
 SHUFFLE_BUFFER = 10_000  # images as stored, about 1 GB of ImageNet's
-MOST_IN_MEMORY = 2**28  # numbers of float32: 1 GB
+MOST_IN_MEMORY = 2**27  # numbers of float32: 0.5 GB
 
 
 class Indexed:
@@ -141,7 +142,7 @@ def training_batches(
     if augmentation.area < 1:  # the crop is random then, and not the transform's
         whole = dataclasses.replace(transform, mode="squash", crop=1.0)
     else:
-        images = _in_memory(images, transform)
+        images = _in_memory(images, transform, False)
 
     def prepared(pixels, number):
         if augmentation.area < 1:
@@ -194,22 +195,27 @@ def evaluation_batches(
         classes: As for `training_batches`.
     """
 
+    images = _in_memory(images, transform, normalize)
+
     def prepared(pixels):
         return transform(pixels, normalize=normalize)
 
     def example(pixels, label):
-        image = tf.numpy_function(prepared, [pixels], tf.float32, stateful=False)
         label = tf.one_hot(label, classes) if classes else label
+        if isinstance(images, InMemory):
+            return pixels, label
+        image = tf.numpy_function(prepared, [pixels], tf.float32, stateful=False)
         return tf.ensure_shape(image, (*transform.size, 3)), label
 
     examples = images.once().map(example, num_parallel_calls=tf.data.AUTOTUNE)
     return examples.batch(batch_size).prefetch(tf.data.AUTOTUNE)
 
 
-def _in_memory(images, transform):
+@functools.lru_cache(maxsize=8)
+def _in_memory(images, transform, normalize):
     """The same prepared once, where they are arrays and few; else as they are."""
     arrays = isinstance(images, Indexed) and isinstance(images.items, np.ndarray)
     if not arrays or len(images) * np.prod(transform.size) * 3 > MOST_IN_MEMORY:
         return images
-    made = [transform(pixels, normalize=False) for pixels in images.items]
+    made = [transform(pixels, normalize=normalize) for pixels in images.items]
     return InMemory(np.stack(made), images.labels)

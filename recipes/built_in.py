@@ -3,7 +3,9 @@
 images, labels, names = built_in.digits()
 """
 
+import dataclasses
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -68,9 +70,24 @@ def _idx(name, header):
     ]
 
 
-# Name → reader, and how many images at the end are for the test where that is given.
-READERS = {
-    "digits": (digits, 0),
-    "mnist_subset": (mnist_subset, 0),
-    "debian_fashion_mnist": (debian_fashion_mnist, 10_000),
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where images come from and how they are split.
+
+    Args:
+        read: Makes images, their labels and the names of the classes.
+        shares: Part → share of every class, of what is not given for the test.
+        given: How many images at the end are for the test, where that is given.
+    """
+
+    read: Callable
+    shares: dict
+    given: int = 0
+
+
+SOURCES = {
+    "digits": Source(digits, {"validation": 0.1, "test": 0.2}),
+    # SAM is for when data are few, and its gain is seen when those of the test are not.
+    "mnist_subset": Source(mnist_subset, {"validation": 0.1, "test": 0.7}),
+    "debian_fashion_mnist": Source(debian_fashion_mnist, {"validation": 0.1}, 10_000),
 }

@@ -9,12 +9,13 @@
 
 import dataclasses
 import difflib
+import functools
 import os
 from pathlib import Path
 
 import numpy as np
 from batches import Indexed, Streamed
-from built_in import READERS
+from built_in import SOURCES
 from folders import check_images, classes, given_splits
 
 SHARES = {"validation": 0.1, "test": 0.2}  # of every class, where no split is given
@@ -52,16 +53,17 @@ def find(dataset: str, folder_path: str | None = None) -> Dataset:
     """
     if folder_path:
         return folder(folder_path)
-    return built_in(dataset) if dataset in READERS else tfds(dataset)
+    return built_in(dataset) if dataset in SOURCES else tfds(dataset)
 
 
+@functools.cache
 def built_in(name: str) -> Dataset:
-    """Images of `built_in.py`; those for the test as given, else a fifth of a class."""
-    read, given = READERS[name]
-    images, labels, names = read()
-    end = len(labels) - given
-    parts = split(labels[:end], {"validation": 0.1} if given else SHARES)
-    if given:
+    """Images of `built_in.py`, always split in the same way."""
+    source = SOURCES[name]
+    images, labels, names = source.read()
+    end = len(labels) - source.given
+    parts = split(labels[:end], source.shares)
+    if source.given:
         parts["test"] = np.arange(end, len(labels))
     sets = {part: Indexed(images[i], labels[i]) for part, i in parts.items()}
     return Dataset(**sets, label_names=names)
@@ -128,7 +130,7 @@ def tfds(name) -> Dataset:
     if isinstance(name, str):
         known = tensorflow_datasets.list_builders(with_community_datasets=False)
         stem = name.split("/")[0].split(":")[0]
-        check_name("dataset", stem, [*READERS, *known])
+        check_name("dataset", stem, [*SOURCES, *known])
         try:
             builder = tensorflow_datasets.builder(name)
             builder.download_and_prepare()
