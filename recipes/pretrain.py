@@ -242,7 +242,7 @@ def build(config, label_names):
     if config.loss == "sigmoid":
         # Every class as likely as in the data: -6.9 of 1,000, -10 of 21,843.
         bias = model.get_layer("head").bias
-        bias.assign(keras.ops.full_like(bias, -math.log(len(label_names))))
+        bias.assign(keras.ops.full(bias.shape, -math.log(len(label_names))))
     return model
 
 

@@ -5,6 +5,7 @@ many test images they have right, how well they fit the training images, and how
 sharply the training loss curves at the weights that were found.
 """
 
+import contextlib
 import dataclasses
 import json
 import shutil
@@ -61,19 +62,14 @@ def run(study: Study, pretrain: Callable, presets: dict) -> dict:
         folder = claim_folder(folder, study, dataset)
     except ValueError as error:
         raise training.BadInput(str(error)) from error
-    compiled = folder / "compiled"
-    if keras.backend.backend() == "jax":
-        import jax
-
-        # Seeds have the same programs, which take longer to compile than to run.
-        jax.config.update("jax_compilation_cache_dir", str(compiled.resolve()))
     measured = {}
-    for model, preset in MODELS.items():
-        for sam in COLORS:
-            measured[f"{model} {sam}"] = [
-                _trained(study, presets[preset], sam, seed, (folder, pretrain))
-                for seed in range(study.seeds)
-            ]
+    with _programs_kept(folder / "programs"):
+        for model, preset in MODELS.items():
+            for sam in COLORS:
+                measured[f"{model} {sam}"] = [
+                    _trained(study, presets[preset], sam, seed, (folder, pretrain))
+                    for seed in range(study.seeds)
+                ]
     result = {
         "measured": measured,
         "folder": str(folder),
@@ -82,8 +78,24 @@ def run(study: Study, pretrain: Callable, presets: dict) -> dict:
     }
     draw(measured, folder / "study.png")
     write_json(folder / "result.json", result)
-    shutil.rmtree(compiled, ignore_errors=True)
     return result
+
+
+@contextlib.contextmanager
+def _programs_kept(folder):
+    """Compiles what all seeds have in common once, on JAX, which can keep programs."""
+    if keras.backend.backend() != "jax":
+        yield
+        return
+    import jax
+
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(folder.resolve()))
+    try:
+        yield
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _trained(study, preset, sam, seed, how):
