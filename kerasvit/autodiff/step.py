@@ -178,7 +178,9 @@ def add_part(total, part, share, metrics):
     """
 
     def mean(total, value):
-        if value is None or not is_float(value):
+        if value is None:
+            return total
+        if not is_float(value):
             return value
         weight = ops.cast(share, value.dtype)
         # A part without samples has no numbers, and no share.
