@@ -14,7 +14,8 @@ backend = keras.backend.backend()
 every_trainer = pytest.mark.parametrize("name", TRAINERS)
 
 
-@pytest.mark.parametrize("name", [name for name in TRAINERS if name != "parts"])
+# Of parts it is the mean; of MSAM that of its only pass, uphill.
+@pytest.mark.parametrize("name", sorted(TRAINERS.keys() - {"parts", "msam"}))
 def test_state_is_that_of_one_clean_pass(name):
     x, y = batch()
     plain = compiled(small(layers.Dropout(0.5, seed=3)))
@@ -91,6 +92,8 @@ def overflows(y, y_pred):
 @pytest.mark.parametrize("where", [1, -1], ids=["second pass", "first pass"])
 def test_an_overflow_in_either_pass_skips_the_step(name, where):
     keras.config.set_dtype_policy("mixed_float16")
+    if name == "msam" and where == 1:
+        pytest.skip("one pass")
     model = keras.Sequential([keras.Input((4,)), TwoNorm()])
     inner = keras.optimizers.SGD(0.01, momentum=0.9)
     optimizer = keras.optimizers.LossScaleOptimizer(inner, 64.0)
