@@ -9,6 +9,7 @@ Everything a user needs is a name in this file.
 """
 
 from .checkpoints import CheckpointError as CheckpointError
+from .hub.manifest import list_weights as list_weights
 from .models import AlterNet as AlterNet
 from .models import AlterNet18 as AlterNet18
 from .models import AlterNet18CIFAR as AlterNet18CIFAR

@@ -4,6 +4,7 @@ import keras
 
 from . import models
 from .checkpoints import assign, resampling_kernel, variable_paths
+from .hub.download import fetch_repository, parse_address
 from .hub.repository import find_weights, write_folder
 from .layers.position_embedding import check_resampling
 from .models import Variant
@@ -40,25 +41,52 @@ def save_pretrained(model, folder):
     return write_folder(model, folder, transform.to_timm())
 
 
-def from_pretrained(folder, **changes):
-    """A model from a folder that `save_pretrained` wrote.
+def from_pretrained(
+    weights,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir=None,
+    endpoint: str | None = None,
+    local_files_only: bool = False,
+    **changes,
+):
+    """A model from a folder, or from a repository of the Hugging Face Hub.
 
     Args:
-        folder: Its path.
+        weights: Path of a folder that `save_pretrained` wrote, or of a `.safetensors`
+            or `.npz` file of a known code base; or "hf://user/repository[@revision]"
+            of ours, timm's or transformers', of an architecture in this package.
+        revision: Branch, tag or commit of the repository; None: the newest.
+        token: Of the Hub; None: that of `hf auth login`. It is kept nowhere.
+        cache_dir: Folder for downloads; None: the Hub's usual cache.
+        endpoint: Address of another Hub; None: that of HF_ENDPOINT, or the usual one.
+        local_files_only: Takes what is in the cache and asks nobody.
         **changes: As for a variant: `num_classes`, `image_size`, `kernel`, and any
             argument of the builder.
 
     Raises:
-        ValueError: The folder was not written by `save_pretrained`, or is damaged
+        ValueError: There is nothing, or it is damaged, or of no known architecture
             (`CheckpointError`); or a change is wrong.
     """
-    record = find_weights(folder, "kerasvit").record
-    if not record:
-        raise ValueError(
-            f"{folder} does not say which architecture it holds. Name it: "
-            f'kerasvit.ViTB16("{folder}"), or another variant.'
+    if isinstance(weights, str) and weights.startswith("hf://"):
+        repository, said = parse_address(weights)
+        if revision and said and revision != said:
+            raise ValueError(
+                f"`revision` is given twice: {revision!r} and in {weights!r}."
+            )
+        weights = fetch_repository(
+            repository,
+            revision or said,
+            token=token,
+            cache_dir=cache_dir,
+            endpoint=endpoint,
+            local_files_only=local_files_only,
         )
-    return _variant(record)(folder, **changes)
+    checkpoint = find_weights(weights, "kerasvit")
+    if checkpoint.record:
+        return _variant(checkpoint.record)(weights, **changes)
+    return fitting_variant(checkpoint)(weights, **changes)
 
 
 def resize(model, image_size, kernel=None):
@@ -138,6 +166,19 @@ def _variant(record):
             f"{', '.join(models.BUILDERS)}. Upgrade: pip install -U kerasvit."
         )
     return Variant(record.get("variant"), builder)
+
+
+def fitting_variant(checkpoint):
+    """The row of the zoo that a checkpoint without a record is of, or a new one."""
+    builder = models.BUILDERS[checkpoint.builders[0]]
+    said = {**checkpoint.builder_changes, **checkpoint.sizes}
+    rows = [
+        row
+        for row in vars(models).values()
+        if isinstance(row, Variant) and row.builder is builder and row.fits(said)
+    ]
+    # Several rows differ in what has a default, as the size of images.
+    return rows[0] if len(rows) == 1 else Variant(None, builder, **checkpoint.sizes)
 
 
 def _record_of(model):

@@ -10,36 +10,49 @@ import numpy as np
 
 from kerasvit.checkpoints import Checkpoint, CheckpointError, format_of
 
+from .download import fetch, fetch_repository, parse_address
+from .manifest import Entry, explain_tag, published
+
 FORMAT = 1
 
 
-def find_weights(weights, name) -> Checkpoint:
+def named(weights, model) -> Entry | None:
+    """The entry of the manifest that `weights` names, or None."""
+    return published(model).get(weights) if isinstance(weights, str) else None
+
+
+def find_weights(weights, name, **access) -> Checkpoint:
     """What stands behind the argument `weights` of a variant.
 
     Args:
-        weights: Path of a file or of a folder.
+        weights: `Entry` of the manifest, path of a file or of a folder, or
+            "hf://user/repository[@revision]".
         name: Of the variant, for the message.
+        access: For the Hub, as for `fetch_repository`.
 
     Raises:
-        CheckpointError: There is no such path, or it cannot be read.
+        CheckpointError: There is nothing, or it cannot be read or downloaded.
     """
+    if isinstance(weights, Entry):
+        return Checkpoint(fetch(weights))
     text = os.fspath(weights) if isinstance(weights, (str, os.PathLike)) else None
     if not text:
         raise CheckpointError(
-            "`weights` must be a path, or None for fresh weights. Received: "
+            "`weights` must be a tag, a path, or None for fresh weights. Received: "
             f"{weights!r}."
         )
-    if "://" in text:
+    if text.startswith("hf://"):
+        path = fetch_repository(*parse_address(text), **access)
+    elif "://" in text:
         raise CheckpointError(
-            f"`weights` cannot be an address yet. Received: {text!r}. Download the "
-            "file, and the config.json beside it if there is one, and give its path."
+            "`weights` may be an address of the Hugging Face Hub alone, "
+            f"hf://user/repository. Received: {text!r}. Download the file, and the "
+            "config.json beside it if there is one, and give its path."
         )
-    path = Path(text).expanduser()
+    else:
+        path = Path(text).expanduser()
     if not path.exists() and not path.suffix and "/" not in text:
-        raise CheckpointError(
-            f"{name} has no weights {text!r}. Published by name: none yet. Give the "
-            "path of a .safetensors or .npz file, or of a folder of save_pretrained."
-        )
+        raise CheckpointError(explain_tag(name, text))
     checkpoint = Checkpoint(path)
     written = checkpoint.record.get("format_version", FORMAT)
     if written > FORMAT:
