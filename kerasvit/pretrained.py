@@ -177,8 +177,10 @@ def fitting_variant(checkpoint):
         for row in vars(models).values()
         if isinstance(row, Variant) and row.builder is builder and row.fits(said)
     ]
-    # Several rows differ in what has a default, as the size of images.
-    return rows[0] if len(rows) == 1 else Variant(None, builder, **checkpoint.sizes)
+    # DeiT's models are ViTs by all numbers; timm's configuration tells them apart.
+    deit = str(checkpoint.config.get("architecture", "")).startswith("deit")
+    rows = [row for row in rows if row.name.startswith("DeiT")] if deit else rows
+    return rows[0] if rows else Variant(None, builder, **checkpoint.sizes)
 
 
 def _record_of(model):
