@@ -179,7 +179,7 @@ def fitting_variant(checkpoint):
     ]
     # DeiT's models are ViTs by all numbers; timm's configuration tells them apart.
     deit = str(checkpoint.config.get("architecture", "")).startswith("deit")
-    rows = [row for row in rows if row.name.startswith("DeiT")] if deit else rows
+    rows = [row for row in rows if row.name.startswith("DeiT") == deit] or rows
     return rows[0] if rows else Variant(None, builder, **checkpoint.sizes)
 
 
