@@ -1,18 +1,32 @@
 """Models from folders and into folders, and at another resolution."""
 
+import tempfile
+
 import keras
 
 from . import models
 from .checkpoints import assign, resampling_kernel, variable_paths
 from .hub.download import fetch_repository, parse_address
 from .hub.repository import find_weights, write_folder
+from .hub.upload import prepare, upload
 from .layers.position_embedding import check_resampling
 from .models import Variant
 from .models.arguments import sides
 from .preprocessing import Preprocessing
 
 
-def save_pretrained(model, folder):
+def save_pretrained(
+    model,
+    folder,
+    *,
+    dtype: str | None = None,
+    license: str | None = None,
+    base_model: str | None = None,
+    datasets: list[str] | None = None,
+    metrics: dict[str, float] | None = None,
+    card: str | None = None,
+    name: str | None = None,
+):
     """Writes config.json, model.safetensors and README.md into a folder.
 
     The tensors have timm's names and layout where timm can express the model, so that
@@ -22,13 +36,90 @@ def save_pretrained(model, folder):
     Args:
         model: `ImageModel`. Of a trainer, give `trainer.model`.
         folder: Made where it does not exist. A README.md that is there is kept.
+        dtype: "float16" or "bfloat16" halves the file; None: that of the variables.
+        license: SPDX identifier, for the card; None: that of the weights it began
+            with, where they have a name.
+        base_model: Repository it was trained from; None: likewise.
+        datasets: Names of what it was trained on.
+        metrics: Results on the first of them, such as {"accuracy": 0.93}.
+        card: Text of the README.md, in place of the one that is written.
+        name: What the card calls the model; None: the folder.
 
     Returns:
         The folder, a `pathlib.Path`.
 
     Raises:
-        ValueError: The model has no record.
+        ValueError: The model has no record, or an argument is wrong.
     """
+    transform = _checked(model)
+    return write_folder(
+        model,
+        folder,
+        transform.to_timm(),
+        dtype=dtype,
+        license=license,
+        base_model=base_model,
+        datasets=datasets,
+        metrics=metrics,
+        card=card,
+        name=name,
+    )
+
+
+def push_to_hub(
+    model,
+    repo_id: str,
+    *,
+    token: str | None = None,
+    private: bool | None = None,
+    revision: str | None = None,
+    create_pr: bool = False,
+    commit_message: str | None = None,
+    endpoint: str | None = None,
+    **facts,
+):
+    """Puts a model on the Hugging Face Hub, as `save_pretrained` writes it.
+
+    One commit; the repository is made where it does not exist, weights of before are
+    deleted, and a README.md that is there is kept unless `card` is given.
+
+    Args:
+        model: `ImageModel`. Of a trainer, give `trainer.model`.
+        repo_id: "user/name".
+        token: With the right to write; None: that of `hf auth login`. Kept nowhere.
+        private: Whether a new repository is private; None: as the user's settings say.
+        revision: Branch, made where it does not exist; None: main.
+        create_pr: Opens a pull request in place of writing.
+        commit_message: None: one that names kerasvit.
+        endpoint: Address of another Hub.
+        **facts: `dtype`, `license`, `base_model`, `datasets`, `metrics` and `card`, as
+            for `save_pretrained`.
+
+    Returns:
+        `huggingface_hub.CommitInfo`, with `commit_url` and `pr_url`.
+
+    Raises:
+        ValueError: The model has no record; or it could not be uploaded, and why
+            (`UploadError`).
+    """
+    _checked(model)
+    access = {"token": token, "private": private, "endpoint": endpoint}
+    client, has_readme = prepare(repo_id, **access)
+    with tempfile.TemporaryDirectory() as place:
+        save_pretrained(model, place, name=f"hf://{repo_id}", **facts)
+        return upload(
+            client,
+            place,
+            repo_id,
+            revision=revision,
+            create_pr=create_pr,
+            message=commit_message,
+            readme="card" in facts or not has_readme,
+        )
+
+
+def _checked(model):
+    """The evaluation transform of a model that can be saved."""
     record = _record_of(model)
     names, classes = record["label_names"], record["kwargs"]["num_classes"]
     listed = isinstance(names, (list, tuple)) and len(names) == classes
@@ -37,8 +128,7 @@ def save_pretrained(model, folder):
             f"The record's `label_names` must name {classes} classes, or be None. "
             f"Received: {names!r:.200}."
         )
-    transform = Preprocessing.from_config(record["preprocessing"])
-    return write_folder(model, folder, transform.to_timm())
+    return Preprocessing.from_config(record["preprocessing"])
 
 
 def from_pretrained(

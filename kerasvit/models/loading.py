@@ -86,7 +86,13 @@ class Loading:
 
     def record(self):
         """What `ImageModel.record` keeps of the weights."""
-        return {"origin": self.checkpoint.made_by, "label_names": self._label_names()}
+        said = {"origin": self.checkpoint.made_by, "label_names": self._label_names()}
+        if self.entry:
+            said["base"] = {
+                "source": self.entry.source,
+                "license": self.entry.license,
+            }
+        return said
 
     def build(self, kwargs):
         """The builder's model, still with fresh weights."""
