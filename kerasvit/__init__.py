@@ -8,6 +8,7 @@
 Everything a user needs is a name in this file.
 """
 
+from . import inspection as inspection
 from .checkpoints import CheckpointError as CheckpointError
 from .hub.download import DownloadError as DownloadError
 from .hub.manifest import list_weights as list_weights
@@ -101,6 +102,7 @@ from .models import ViTTi4CIFARLocal5 as ViTTi4CIFARLocal5
 from .models import ViTTi4CIFARPostNorm as ViTTi4CIFARPostNorm
 from .models import ViTTi16 as ViTTi16
 from .models import distillation_heads as distillation_heads
+from .models import layout_map as layout_map
 from .models import list_models as list_models
 from .prediction import classify as classify
 from .preprocessing import Preprocessing as Preprocessing
@@ -110,9 +112,11 @@ from .pretrained import resize as resize
 from .pretrained import save_pretrained as save_pretrained
 from .training import ASAM as ASAM
 from .training import GSAM as GSAM
+from .training import MSAM as MSAM
 from .training import SAM as SAM
 from .training import SAMON as SAMON
 from .training import LookSAM as LookSAM
+from .training import suggest_rho as suggest_rho
 from .training import warmup_cosine as warmup_cosine
 
 __version__ = "0.1.0"

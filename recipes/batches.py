@@ -5,15 +5,17 @@
 
 A training batch depends on the seed and on its own number alone, never on what was
 drawn before it: a training that was interrupted goes on with the batches it would have
-had. Augmentation is Keras's layers; the rest is the transform of the model's weights.
+had. `augmentations.py` changes images; the rest is the transform of the weights.
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
+from augmentations import AUGMENTATIONS, Augmentation, Change, SeedOf, random_crop
 
 from kerasvit import Preprocessing
 from kerasvit.images import read_image
@@ -22,6 +24,7 @@ if keras.backend.backend() != "tensorflow":
     tf.config.set_visible_devices([], "GPU")  # tf.data would take all its memory
 
 SHUFFLE_BUFFER = 10_000  # images as stored, about 1 GB of ImageNet's
+MOST_IN_MEMORY = 2**27  # numbers of float32: 0.5 GB
 
 
 class Indexed:
@@ -66,6 +69,14 @@ class Indexed:
         return places.map(example, num_parallel_calls=tf.data.AUTOTUNE)
 
 
+class InMemory(Indexed):
+    """Images of finished size, as one array (count, height, width, 3) of float32."""
+
+    def _read(self, places):
+        pixels, labels = tf.constant(self.items), tf.constant(self.labels)
+        return places.map(lambda i: (pixels[i], labels[i]))
+
+
 class Streamed:
     """Images that are read one after the other, shuffled in a buffer.
 
@@ -103,50 +114,6 @@ class Streamed:
         return self.decode(image), tf.cast(label, "int32")
 
 
-class _SeedOf(keras.random.SeedGenerator):
-    """Seeds for a layer that depend on two numbers and the count of draws alone."""
-
-    def __init__(self, seed, number):
-        self.numbers, self.draws = (seed, number), 0
-
-    def next(self, ordered=True):
-        self.draws += 1
-        seed, number = (tf.cast(n, tf.uint32) for n in self.numbers)
-        return tf.stack([seed * 1_000_003 + tf.cast(self.draws, tf.uint32), number])
-
-
-@dataclasses.dataclass(frozen=True)
-class Augmentation:
-    """What changes training images at random, afresh each time they are seen.
-
-    Args:
-        area: Smallest share of the image that a random crop keeps; 1 crops nothing.
-        layers: Makes Keras layers that change batches of finished size, 0 to 255.
-    """
-
-    area: float = 1.0
-    layers: Callable = list
-
-
-def _shift():
-    layers, fill = keras.layers, {"fill_mode": "nearest", "dtype": "float32"}
-    return [
-        layers.RandomTranslation(0.05, 0.05, **fill),
-        layers.RandomRotation(0.015, **fill),  # of a turn: 5 degrees
-    ]
-
-
-def _flip():
-    return [keras.layers.RandomFlip("horizontal", dtype="float32")]
-
-
-AUGMENTATIONS = {
-    "none": Augmentation(),
-    "shift": Augmentation(layers=_shift),  # keeps left and right, as writing wants
-    "photo": Augmentation(area=0.05, layers=_flip),  # vit_jax/input_pipeline.py
-}
-
-
 def training_batches(
     images,
     transform: Preprocessing,
@@ -156,6 +123,7 @@ def training_batches(
     start: int = 0,
     augmentation: Augmentation = AUGMENTATIONS["none"],
     normalize: bool = True,
+    classes: int | None = None,
 ) -> tf.data.Dataset:
     """Endless batches of (images, labels), from batch number `start` on.
 
@@ -167,35 +135,35 @@ def training_batches(
         start: Number of the first batch, in a training of which this is the rest.
         augmentation: One of `AUGMENTATIONS`.
         normalize: False where the model has the normalisation built in.
+        classes: How many there are, for labels as rows of so many numbers; None: they
+            stay numbers, and cannot be mixed.
     """
-    whole = transform
+    whole, change = transform, Change(augmentation)
     if augmentation.area < 1:  # the crop is random then, and not the transform's
         whole = dataclasses.replace(transform, mode="squash", crop=1.0)
+    else:
+        images = _in_memory(images, transform, False)
 
     def prepared(pixels, number):
         if augmentation.area < 1:
             random = np.random.default_rng([seed, number])
-            pixels = _random_crop(pixels, augmentation.area, random)
+            pixels = random_crop(pixels, augmentation.area, random)
         return whole(pixels, normalize=False)
 
     def example(number, pair):
+        if isinstance(images, InMemory):
+            return pair
         image = tf.numpy_function(prepared, [pair[0], number], tf.float32)
         return tf.ensure_shape(image, (*transform.size, 3)), pair[1]
 
-    layers = augmentation.layers()
-
     def batch(number, pair):
-        images, labels = pair
-        seeds = _SeedOf(seed, number)
-        for layer in layers:
-            # Called as a whole, a layer draws from a state that starts again in every
-            # process. Its two halves take the seeds, and no backend but TensorFlow's.
-            layer.backend.set_backend("tensorflow")
-            how = layer.get_random_transformation(images, training=True, seed=seeds)
-            images = layer.transform_images(images, how, training=True)
+        pixels, labels = pair
+        if classes:
+            labels = tf.one_hot(labels, classes)
+        pixels, labels = change(pixels, labels, SeedOf(seed, number))
         if normalize:
-            images = (images / 255.0 - transform.mean) / transform.std
-        return images, labels
+            pixels = (pixels / 255.0 - transform.mean) / transform.std
+        return pixels, labels
 
     first = start * batch_size
     examples = tf.data.Dataset.range(first, tf.int64.max)
@@ -210,7 +178,12 @@ def training_batches(
 
 
 def evaluation_batches(
-    images, transform: Preprocessing, *, batch_size: int, normalize: bool = True
+    images,
+    transform: Preprocessing,
+    *,
+    batch_size: int,
+    normalize: bool = True,
+    classes: int | None = None,
 ) -> tf.data.Dataset:
     """Batches of (images, labels), every one once, prepared as `classify` does.
 
@@ -219,12 +192,18 @@ def evaluation_batches(
         transform: Of the model's weights.
         batch_size: Images in a batch; the last may have fewer.
         normalize: False where the model has the normalisation built in.
+        classes: As for `training_batches`.
     """
+
+    images = _in_memory(images, transform, normalize)
 
     def prepared(pixels):
         return transform(pixels, normalize=normalize)
 
     def example(pixels, label):
+        label = tf.one_hot(label, classes) if classes else label
+        if isinstance(images, InMemory):
+            return pixels, label
         image = tf.numpy_function(prepared, [pixels], tf.float32, stateful=False)
         return tf.ensure_shape(image, (*transform.size, 3)), label
 
@@ -232,14 +211,11 @@ def evaluation_batches(
     return examples.batch(batch_size).prefetch(tf.data.AUTOTUNE)
 
 
-def _random_crop(pixels, area, random):
-    """A crop of `area` to all of the image, aspect 3:4 to 4:3 (Szegedy et al. 2015)."""
-    height, width = pixels.shape[:2]
-    for _ in range(10):
-        kept = height * width * random.uniform(area, 1)
-        aspect = np.exp(random.uniform(np.log(3 / 4), np.log(4 / 3)))
-        h, w = round((kept / aspect) ** 0.5), round((kept * aspect) ** 0.5)
-        if 0 < h <= height and 0 < w <= width:
-            y, x = random.integers(height - h + 1), random.integers(width - w + 1)
-            return pixels[y : y + h, x : x + w]
-    return pixels
+@functools.lru_cache(maxsize=8)
+def _in_memory(images, transform, normalize):
+    """The same prepared once, where they are arrays and few; else as they are."""
+    arrays = isinstance(images, Indexed) and isinstance(images.items, np.ndarray)
+    if not arrays or len(images) * np.prod(transform.size) * 3 > MOST_IN_MEMORY:
+        return images
+    made = [transform(pixels, normalize=normalize) for pixels in images.items]
+    return InMemory(np.stack(made), images.labels)

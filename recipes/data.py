@@ -1,6 +1,6 @@
 """Images with labels for the recipes: found, split and checked.
 
-    dataset = data.digits()                    scikit-learn's digits, no download
+    dataset = data.built_in("digits")          of `built_in.py`, no download
     dataset = data.folder("photos/")           a folder of class folders
     dataset = data.tfds("oxford_iiit_pet")     a name of tensorflow-datasets
 
@@ -9,22 +9,15 @@
 
 import dataclasses
 import difflib
+import functools
 import os
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 from batches import Indexed, Streamed
-from rich.progress import track
+from built_in import SOURCES
+from folders import check_images, classes, given_splits
 
-from kerasvit.images import read_image
-
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
-SPLITS = {
-    "train": ("train", "training"),
-    "validation": ("validation", "val", "valid"),
-    "test": ("test", "testing"),
-}
 SHARES = {"validation": 0.1, "test": 0.2}  # of every class, where no split is given
 
 
@@ -52,15 +45,28 @@ class Dataset:
         return {part: len(getattr(self, part)) for part in parts}
 
 
-def digits() -> Dataset:
-    """1,797 handwritten digits of 8 × 8 pixels, carried by scikit-learn."""
-    from sklearn.datasets import load_digits
+def find(dataset: str, folder_path: str | None = None) -> Dataset:
+    """The images of a folder, else those of a name: built-in or tensorflow-datasets'.
 
-    raw = load_digits()
-    images = np.round(raw.images * (255 / 16)).astype("uint8")
-    parts = split(raw.target)
-    sets = {name: Indexed(images[i], raw.target[i]) for name, i in parts.items()}
-    return Dataset(**sets, label_names=[str(name) for name in raw.target_names])
+    Raises:
+        ValueError: As `folder` and `tfds`.
+    """
+    if folder_path:
+        return folder(folder_path)
+    return built_in(dataset) if dataset in SOURCES else tfds(dataset)
+
+
+@functools.cache
+def built_in(name: str) -> Dataset:
+    """Images of `built_in.py`, always split in the same way."""
+    source = SOURCES[name]
+    images, labels, names = source.read()
+    end = len(labels) - source.given
+    parts = split(labels[:end], source.shares)
+    if source.given:
+        parts["test"] = np.arange(end, len(labels))
+    sets = {part: Indexed(images[i], labels[i]) for part, i in parts.items()}
+    return Dataset(**sets, label_names=names)
 
 
 def folder(path: str | os.PathLike) -> Dataset:
@@ -80,8 +86,8 @@ def folder(path: str | os.PathLike) -> Dataset:
             f"`data`: there is no folder {path} (looked in {Path.cwd()}). Give one "
             "that holds a folder of images for every class."
         )
-    where = _given_splits(root) or {"all": root}
-    found = {part: _classes(place) for part, place in where.items()}
+    where = given_splits(root) or {"all": root}
+    found = {part: classes(place) for part, place in where.items()}
     first = next(iter(found))
     names = list(found[first])
     if len(names) < 2:
@@ -89,15 +95,15 @@ def folder(path: str | os.PathLike) -> Dataset:
             f"{where[first]} holds one class only, {names[0]!r}. To learn to tell "
             "apart, it needs a folder for each of two or more."
         )
-    for part, classes in found.items():
-        if wrong := set(names) ^ set(classes):
+    for part, named in found.items():
+        if wrong := set(names) ^ set(named):
             raise ValueError(
                 f"{where[part]} and {where[first]} must hold the same class folders. "
                 f"In one alone: {', '.join(sorted(wrong))}."
             )
-    classes = [files for classes in found.values() for files in classes.values()]
-    check_images([path for files in classes for path in files])
-    sets = {part: _indexed(classes) for part, classes in found.items()}
+    files = [files for named in found.values() for files in named.values()]
+    check_images([path for paths in files for path in paths])
+    sets = {part: _indexed(named) for part, named in found.items()}
     if "validation" not in sets:
         shares = {name: share for name, share in SHARES.items() if name not in sets}
         sets |= _parts(sets.pop(first), shares, names)
@@ -124,7 +130,7 @@ def tfds(name) -> Dataset:
     if isinstance(name, str):
         known = tensorflow_datasets.list_builders(with_community_datasets=False)
         stem = name.split("/")[0].split(":")[0]
-        check_name("dataset", stem, ["digits", *known])
+        check_name("dataset", stem, [*SOURCES, *known])
         try:
             builder = tensorflow_datasets.builder(name)
             builder.download_and_prepare()
@@ -195,27 +201,6 @@ def split(labels, shares=SHARES, names=None, seed=0) -> dict[str, np.ndarray]:
     return {name: np.sort(np.concatenate(places)) for name, places in parts.items()}
 
 
-def check_images(paths: list[Path]) -> None:
-    """Reads every file in full, in threads.
-
-    Raises:
-        ValueError: Some are damaged or no images; names them.
-    """
-
-    def problem(path):
-        try:
-            read_image(path)
-        except ValueError as error:
-            return str(error)
-
-    with ThreadPoolExecutor() as threads:
-        results = threads.map(problem, paths)
-        label = f"Checking {len(paths):,} images"
-        found = [p for p in track(results, label, total=len(paths)) if p]
-    if found:
-        raise ValueError("\n".join([f"{len(found)} damaged:", *found[:10]]))
-
-
 def check_name(argument: str, name: str, known) -> None:
     """Raises a `ValueError` with close matches where `name` is not among the known."""
     if name not in known:
@@ -225,46 +210,6 @@ def check_name(argument: str, name: str, known) -> None:
         near = [lower[match] for match in near] or list(known)[:20]
         near = ", ".join(near)
         raise ValueError(f"`{argument}`: there is no {name!r}. Close: {near}.")
-
-
-def _folders(root):
-    children = (c for c in root.iterdir() if c.is_dir() and c.name[0] not in "._")
-    return sorted(children, key=lambda child: child.name)
-
-
-def _given_splits(root):
-    """Part → its folder, train first; none where the folder is not split."""
-    given = {}
-    for part, spellings in SPLITS.items():
-        named = [f for f in _folders(root) if f.name.lower() in spellings]
-        folders = [f for f in named if _folders(f)]
-        if len(folders) > 1:
-            raise ValueError(f"{folders[0]} and {folders[1]}: keep one for {part}.")
-        if folders:
-            given[part] = folders[0]
-    if given and "train" not in given:
-        names = ", ".join(f.name for f in given.values())
-        raise ValueError(f"{root} holds {names} but no train.")
-    return given
-
-
-def _classes(root):
-    """Name of each class folder → its images."""
-    found = {}
-    for child in _folders(root):
-        files = (p for p in child.rglob("*") if p.suffix.lower() in SUFFIXES)
-        found[child.name] = sorted(p for p in files if p.name[0] != ".")
-    if not any(found.values()):
-        raise ValueError(
-            f"{root} holds no folders of images. Expected: CLASS/IMAGE.jpg in it, or "
-            "train, validation and test that hold the same."
-        )
-    if empty := [name for name, files in found.items() if not files]:
-        raise ValueError(
-            f"{root}: no images in {', '.join(empty)}. Remove it, or add some that end "
-            f"in {', '.join(sorted(SUFFIXES))}."
-        )
-    return found
 
 
 def _indexed(classes):

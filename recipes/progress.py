@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 console = Console()
+COLORS = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
 
 
 def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
@@ -28,7 +29,7 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
     settings = dataclasses.asdict(config)
     del settings["out"]
     for name in ("data", "weights"):  # wherever the command is typed
-        if settings[name]:
+        if settings.get(name):
             settings[name] = str(Path(settings[name]).resolve())
     settings["backend"] = keras.backend.backend()
     settings["label_names"] = dataset.label_names
@@ -125,7 +126,6 @@ def draw_curves(result: dict, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    colors = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
     for axis, quantity in zip(axes, ("loss", "accuracy"), strict=True):
         for name, training in result["results"].items():
             rounds = training["history"]
@@ -133,12 +133,19 @@ def draw_curves(result: dict, path: Path) -> None:
             for key, line, part in (("", ":", "training"), ("val_", "-", "validation")):
                 values = [logs[key + quantity] for logs in rounds]
                 label = f"{part}, {name}"
-                axis.plot(steps, values, line, color=colors[name], label=label)
+                axis.plot(steps, values, line, color=COLORS[name], label=label)
         axis.set(xlabel="step", ylabel=quantity)
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_yscale("log")
     axes[1].legend(frameon=False, loc="lower right")
+    save_figure(figure, path)
+
+
+def save_figure(figure, path: Path) -> None:
+    """Writes a picture, whole or not at all, and closes it."""
+    from matplotlib import pyplot
+
     unfinished = path.with_name(f".{path.name}")
     figure.savefig(unfinished, dpi=120, format="png")
     pyplot.close(figure)

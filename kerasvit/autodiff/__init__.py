@@ -3,10 +3,13 @@
 import keras
 
 if keras.backend.backend() == "jax":
+    from .hessian_jax import loss_derivatives as loss_derivatives
     from .jax import TrainStep as TrainStep
 elif keras.backend.backend() == "tensorflow":
+    from .hessian_tensorflow import loss_derivatives as loss_derivatives
     from .tensorflow import TrainStep as TrainStep
 elif keras.backend.backend() == "torch":
+    from .hessian_torch import loss_derivatives as loss_derivatives
     from .torch import TrainStep as TrainStep
 else:
     raise ImportError(

@@ -7,7 +7,16 @@ import keras
 from jax.sharding import PartitionSpec
 
 from .stateless import batch_size, training_pass
-from .step import Step, Update, add_part, loss_scale, remembered, seed_shifts, times
+from .step import (
+    Step,
+    Update,
+    add_part,
+    is_float,
+    loss_scale,
+    remembered,
+    seed_shifts,
+    times,
+)
 
 
 class TrainStep(Step):
@@ -91,13 +100,10 @@ class TrainStep(Step):
                 before + jax.lax.psum(after - before, axis)
                 for before, after in zip(state[3], update.metrics, strict=True)
             ]
-            means = [
-                mean(value) if jax.numpy.issubdtype(value.dtype, "float") else value
-                for value in update.state
-            ]
+            state = [mean(v) if is_float(v) else v for v in update.state]
             gradients, memory = mean(update.gradients), mean(update.memory)
             loss = mean(update.loss)
-            return Update(loss, gradients, memory, means, metrics), y_pred
+            return Update(loss, gradients, memory, state, metrics), y_pred
 
         one, parts = PartitionSpec(), PartitionSpec(axis)
         # With its check of replication, JAX sums gradients over devices unasked.

@@ -28,19 +28,20 @@ class StatefulStep(Step):
         def update(batch, part):
             return self._part(batch, part, weights, held, scale)
 
-        metrics = self.values_of(self.metrics_variables)
+        def metrics():
+            return self.values_of(self.metrics_variables)
+
         total, y_pred = self.in_parts(update, batch, metrics, self.device_number())
         total = self.across_devices(total)
         written = [*self._state(), *self.metrics_variables, *memory]
-        held = remembered(held, total.memory)
-        for variable, value in zip(
-            written, [*total.state, *total.metrics, *held], strict=True
-        ):
+        values = [*total.state, *total.metrics, *remembered(held, total.memory)]
+        for variable, value in zip(written, values, strict=True):
             if value is not None:
                 variable.assign(value)
         self._loss_tracker.update_state(total.loss, sample_weight=batch_size(x))
+        gradients = total.gradients
+        del total, values  # The optimizer needs the room.
         if variables:
-            gradients = total.gradients
             self.apply(
                 gradients if scale is None else times(gradients, scale), variables
             )

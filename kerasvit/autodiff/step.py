@@ -68,7 +68,8 @@ class Step:
             update: Function of a part of the batch and its number over all devices:
                 an `Update` and the outputs.
             batch: Inputs, targets and weights of the samples.
-            metrics: Values before the step, one a metric's variable.
+            metrics: Function that returns the values before the step, one a metric's
+                variable. It is asked after the first part, which may make metrics.
             device: Number of the device.
 
         Returns:
@@ -82,12 +83,12 @@ class Step:
             parts = min(parts, samples)
         for i in range(parts):
             first, last = bound(samples, parts, i), bound(samples, parts, i + 1)
-            piece = _piece(batch, first, last)
+            piece = _piece(batch, first, last, samples)
             if total is not None:
                 piece = self.after(total, piece)
             one, y_pred = update(piece, device * self.micro_batches + i)
-            total = add_part(total, one, (last - first) / samples, metrics)
-            outputs.append(y_pred)
+            total = add_part(total, one, (last - first) / samples, metrics())
+            outputs.append(_piece(y_pred, 0, last - first))
         return total, keras.tree.map_structure(
             lambda *values: ops.concatenate(values), *outputs
         )
@@ -97,7 +98,7 @@ class Step:
         return piece
 
     def make_train_function(self, force=False):
-        """Keras's; with a period, one function for either kind of step.
+        """Keras's; on the host, one function for either kind of step.
 
         The host chooses: a branch in a compiled step costs memory and time (JAX), and
         has no place for sums over devices (TensorFlow).
@@ -106,7 +107,7 @@ class Step:
             return
         self._full = True
         super().make_train_function(force=True)
-        if self.period == 1:
+        if not self.steps_on_host():
             return
         at_once, self.steps_per_execution = self.steps_per_execution, 1
         functions = {}
@@ -130,6 +131,10 @@ class Step:
             return result
 
         self.train_function = train_function
+
+    def steps_on_host(self):
+        """Whether the host takes the steps of one execution one by one."""
+        return self.period > 1
 
     def one_of(self, iterator):
         """An iterator from which a step can take one batch."""
@@ -173,7 +178,9 @@ def add_part(total, part, share, metrics):
     """
 
     def mean(total, value):
-        if value is None or not _is_float(value):
+        if value is None:
+            return total
+        if not is_float(value):
             return value
         weight = ops.cast(share, value.dtype)
         # A part without samples has no numbers, and no share.
@@ -200,7 +207,12 @@ def add_part(total, part, share, metrics):
     )
 
 
-def _piece(batch, first, last):
+def _piece(batch, first, last, samples=0):
+    if not isinstance(samples, int):
+        # A part without samples takes the last one, with no share: layers fail on none.
+        first = ops.minimum(first, samples - 1)
+        last = ops.maximum(last, first + 1)
+
     def cut(value):
         return value if value is None else value[first:last]
 
@@ -254,5 +266,6 @@ def remembered(before, after):
     return [ops.where(finite, new, old) for old, new in zip(before, after, strict=True)]
 
 
-def _is_float(value):
+def is_float(value):
+    """Whether a tensor holds numbers of which a mean can be taken."""
     return keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype))

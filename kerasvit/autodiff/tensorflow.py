@@ -3,15 +3,15 @@
 import tensorflow as tf
 
 from .stateful import StatefulStep
-from .stateless import training_pass
+from .stateless import batch_size, training_pass
 from .step import loss_scale
 
 
 class TrainStep(StatefulStep):
     """Trains with the gradients of `step_gradients`; goes before `keras.Model`.
 
-    Under `tf.distribute.MirroredStrategy` each replica takes a step on its part of the
-    batch, and the optimizer sums gradients over them.
+    Under `tf.distribute.MirroredStrategy` each replica asks for gradients on its part
+    of the batch, and the optimizer sums them.
 
     Follows keras/src/backend/tensorflow/trainer.py.
     """
@@ -19,18 +19,33 @@ class TrainStep(StatefulStep):
     def make_train_function(self, force=False):
         """Keras's, once it is known to be possible."""
         steps, strategy = self._accumulated(), self.distribute_strategy
-        if steps > 1 and strategy.num_replicas_in_sync > 1:
+        several = strategy.num_replicas_in_sync > 1
+        received = f"{strategy.num_replicas_in_sync} x {type(strategy).__name__}."
+        mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
+        if steps > 1 and (several or mirrored):
             raise ValueError(
-                "Keras cannot accumulate gradients over steps under a strategy of "
-                "several replicas. Use `micro_batches` for a large batch, or one "
-                f"replica. Received: gradient_accumulation_steps={steps}, {strategy}."
+                "Keras cannot accumulate gradients over steps under a strategy that "
+                "mirrors variables. Use `micro_batches` for a large batch in the "
+                "memory of a small one, or no strategy. Received: "
+                f"gradient_accumulation_steps={steps}, {received}"
+            )
+        if self.jit_compile and several:
+            raise ValueError(
+                "XLA cannot compile a step over several replicas, whose variables are "
+                'on several devices. Leave `jit_compile` "auto" or False. Received: '
+                f"jit_compile={self.jit_compile}, {received}"
             )
         super().make_train_function(force)
+
+    def steps_on_host(self):
+        """With several replicas, too: TensorFlow has no sums over them in a loop."""
+        several = self.distribute_strategy.num_replicas_in_sync > 1
+        return several or super().steps_on_host()
 
     def one_of(self, iterator):
         """One batch of the iterator; at its end no part of a step must have run."""
         if not hasattr(iterator, "get_next_as_optional"):
-            return iterator
+            return [next(iterator)]
         batch = iterator.get_next_as_optional()
         if not batch.has_value():
             raise StopIteration
@@ -54,8 +69,19 @@ class TrainStep(StatefulStep):
                 gradients = tape.gradient(scaled, values)
         # An embedding's gradient comes as rows; the mathematics wants an array.
         gradients = [g if g is None else tf.convert_to_tensor(g) for g in gradients]
+        if _replicas() > 1:
+            gradients = self._unless_empty(batch, gradients, scope)
         # Keras divides the loss by the number of replicas, for the sum that follows.
         return loss * tf.cast(_replicas(), loss.dtype), gradients, y_pred, scope
+
+    def _unless_empty(self, batch, gradients, scope):
+        """Gradients 0 and no new state where the end of an epoch left no samples."""
+        some = batch_size(batch) > 0
+        for variable in self.non_trainable_variables:
+            value = scope.get_current_value(variable)
+            if value is not None and value.dtype.is_floating:
+                scope.add_update((variable, tf.where(some, value, variable.value)))
+        return [g if g is None else tf.where(some, g, 0) for g in gradients]
 
     def loss_factor(self):
         """The loss scale, divided for the sum over replicas."""
@@ -84,8 +110,33 @@ class TrainStep(StatefulStep):
         return [t if t is None else next(means) for t in tensors]
 
     def across_devices(self, update):
-        """The mean of the memory; Keras sees to the rest."""
-        return update._replace(memory=self.mean_over_devices(update.memory))
+        """The mean of memory and moving statistics, and of gradients where needed.
+
+        Sums are left to the optimizer, unless it clips first, or looks for an overflow,
+        which it does on one replica.
+        """
+        if _replicas() == 1:
+            return update
+        gradients = update.gradients
+        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
+        if clips or optimizer is not self.optimizer:
+            gradients = self.mean_over_devices(gradients)
+        if clips:
+            # Then what each replica hands over is too short to be clipped again.
+            gradients = optimizer._clip_gradients(gradients)
+        floats = [
+            v if v is not None and v.dtype.is_floating else None for v in update.state
+        ]
+        means = self.mean_over_devices(floats)
+        return update._replace(
+            gradients=gradients,
+            memory=self.mean_over_devices(update.memory),
+            state=[
+                v if mean is None else mean
+                for v, mean in zip(update.state, means, strict=True)
+            ],
+        )
 
     def after(self, total, piece):
         """A part of the batch that is taken when the parts before are done."""

@@ -1,29 +1,51 @@
 """Keras's train step on PyTorch, with the gradient left to the subclass."""
 
+import keras
 import torch
 from keras.src.backend.torch.core import get_device
 from torch import distributed
 
 from .stateful import StatefulStep
-from .stateless import training_pass
+from .stateless import batch_size, training_pass
 
 
 class TrainStep(StatefulStep):
     """Trains with the gradients of `step_gradients`; goes before `keras.Model`.
 
     In a process group (`torchrun`) each process takes a step on its own batch, and all
-    apply the mean of their gradients.
+    apply the mean of their gradients, in which each process counts equally, however
+    many samples it had. At the first step after `compile` all take over weights,
+    optimizer and the place in `every` of the first process. All must take equally many
+    steps, for each waits for the others. Losses and metrics that a process reports are
+    those of its own samples: a callback that stops training or lowers the learning
+    rate should go by the same validation data in every process. `Dropout` without a
+    seed draws from PyTorch's own generator, so start that differently in each.
 
     Follows keras/src/backend/torch/trainer.py.
     """
 
     def make_train_function(self, force=False):
-        """Keras's; a process group starts from the variables of its first process."""
-        if _processes() > 1:
-            with torch.no_grad():
-                for variable in self.variables:
-                    distributed.broadcast(variable.value, src=0)
+        """Keras's; a process group starts from what its first process has."""
+        fresh = self.train_function is None
         super().make_train_function(force)
+        if fresh and _processes() > 1:
+            for variable in [*self.variables, *self.optimizer.variables]:
+                variable.assign(_of_first(variable.value))
+            self.batches = int(
+                _of_first(torch.tensor(self.batches, device=get_device()))
+            )
+
+    def in_parts(self, update, batch, metrics, device=0):
+        """Joins the updates of all parts of a device's batch, one after the other."""
+        together = self.perturbation == "global" and _processes() > 1
+        if together and batch_size(batch) < self.micro_batches:
+            raise ValueError(
+                'With perturbation="global" every process takes equally many parts of '
+                f"its batch, so a batch must have {self.micro_batches} samples at "
+                f"least, as `micro_batches` says. Received: {batch_size(batch)} "
+                f"samples in process {self.device_number()}."
+            )
+        return super().in_parts(update, batch, metrics, device)
 
     def values_of(self, variables):
         """The tensors, outside any graph; `assign` writes into those of the state."""
@@ -51,31 +73,30 @@ class TrainStep(StatefulStep):
         return distributed.get_rank() if _processes() > 1 else 0
 
     def mean_over_devices(self, tensors):
-        """The mean of each over the processes; None stays."""
-        count = _processes()
-        if count == 1:
-            return tensors
-        sums = [t if t is None else t.detach().clone() for t in tensors]
-        for tensor in sums:
-            if tensor is not None:
-                distributed.all_reduce(tensor)  # gloo has sums and no means
-        return [t if t is None else t / count for t in sums]
+        """The mean of each over the processes; None stays if it is None in all."""
+        return _mean(tensors, self.trainable_variables)
 
     def across_devices(self, update):
         """The mean of gradients, memory and moving statistics."""
         if _processes() == 1:
             return update
+        variables = self._state()
         floats = [
-            v if v is not None and v.is_floating_point() else None for v in update.state
+            i
+            for i, variable in enumerate(variables)
+            if keras.backend.is_float_dtype(variable.dtype)
         ]
-        means = self.mean_over_devices(floats)
+        state = list(update.state)
+        means = _mean(
+            [state[i] for i in floats], [variables[i] for i in floats], kept=True
+        )
+        for i, mean in zip(floats, means, strict=True):
+            state[i] = mean
+        memory = self.memory_of(self.trainable_variables)
         return update._replace(
             gradients=self.mean_over_devices(update.gradients),
-            memory=self.mean_over_devices(update.memory),
-            state=[
-                v if mean is None else mean
-                for v, mean in zip(update.state, means, strict=True)
-            ],
+            memory=_mean(update.memory, memory),
+            state=state,
         )
 
     def random_state(self):
@@ -91,6 +112,43 @@ def _processes():
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size()
     return 1
+
+
+def _of_first(tensor):
+    """The first process's."""
+    tensor = tensor.detach().clone(memory_format=torch.contiguous_format)
+    distributed.broadcast(tensor, src=0)
+    return tensor
+
+
+def _mean(tensors, variables, kept=False):
+    """The mean of each over the processes.
+
+    Args:
+        tensors: Some may be None, and not the same in every process.
+        variables: As many, of the same shapes.
+        kept: Whether None, where another process has a tensor, counts as the value of
+            the variable; else as 0.
+
+    Returns:
+        Tensors, or None where no process has one.
+    """
+    count = _processes()
+    if count == 1 or not tensors:
+        return tensors
+    given = torch.tensor([t is not None for t in tensors], device=get_device()).int()
+    distributed.all_reduce(given)
+    means = []
+    for i, (tensor, variable) in enumerate(zip(tensors, variables, strict=True)):
+        if tensor is None and given[i]:
+            tensor = variable.value if kept else torch.zeros_like(variable.value)
+        if tensor is not None:
+            # Contiguous, as the processes exchange memory and not elements. Divided
+            # first: a sum of float16 may overflow. gloo has sums and no means.
+            tensor = (tensor.detach() / count).contiguous()
+            distributed.all_reduce(tensor)
+        means.append(tensor)
+    return means
 
 
 def _generators():

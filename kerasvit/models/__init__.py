@@ -56,6 +56,7 @@ from .hybrid import R50ViTL16 as R50ViTL16
 from .hybrid import R50ViTL32 as R50ViTL32
 from .hybrid import RViTTi16 as RViTTi16
 from .image_model import ImageModel as ImageModel
+from .layout_map import layout_map as layout_map
 from .mixer import MixerB8 as MixerB8
 from .mixer import MixerB16 as MixerB16
 from .mixer import MixerB32 as MixerB32

@@ -1,8 +1,10 @@
 """Training for any `keras.Model`: sharpness-aware minimisation and schedules."""
 
+from .advisor import suggest_rho as suggest_rho
 from .asam import ASAM as ASAM
 from .gsam import GSAM as GSAM
 from .looksam import LookSAM as LookSAM
+from .msam import MSAM as MSAM
 from .sam import SAM as SAM
 from .sam_on import SAMON as SAMON
 from .schedules import warmup_cosine as warmup_cosine

@@ -41,12 +41,13 @@ def check_model(model):
         ValueError: `model` is not a built `keras.Model` that trains as Keras does.
     """
     received = f"Received: model={model!r}."
-    if isinstance(getattr(model, "module", None), keras.Model):
+    sharded = any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__)
+    if sharded or isinstance(getattr(model, "module", None), keras.Model):
         raise ValueError(
-            "`model` must be the keras.Model itself, `model.module`: a wrapper such as "
-            "DistributedDataParallel averages the gradients of weights, and sees none "
-            "at the perturbed weights. The trainer averages over the processes of "
-            "torchrun by itself. " + received
+            "`model` must be the keras.Model itself, neither wrapped (take "
+            "`model.module`) nor sharded: DistributedDataParallel and FSDP average the "
+            "gradients of weights, and see none at the perturbed weights. The trainer "
+            "averages over the processes of torchrun by itself. " + received
         )
     if not isinstance(model, keras.Model):
         raise ValueError(

@@ -58,6 +58,7 @@ class GSAM(SAM):
         name: str = "gsam",
         **options,
     ):
+        rho_max = finite("rho_max", rho_max, "≥ 0, the radius at `lr_max`")
         super().__init__(model, rho_max, name=name, **options)
         self.rho_min = finite("rho_min", rho_min, "≥ 0, the radius at `lr_min`")
         self.alpha = finite("alpha", alpha, "≥ 0, the weight of the gap")

@@ -12,18 +12,15 @@ class RememberingSAM(SAM):
     """
 
     def compile(self, *arguments, **options):
-        """Keras's; then what is remembered starts from zero."""
+        """Keras's; then what is remembered starts from zero, as an optimizer's does."""
         super().compile(*arguments, **options)
+        self.batches = 0  # what is left of a period would go by what is forgotten
         known = getattr(self, "_remembered", {})
         with self.variables_scope():
+            for variable in known.values():
+                variable.assign(keras.ops.zeros_like(variable.value))
             fresh = {
-                id(variable): self.add_weight(
-                    shape=variable.shape,
-                    initializer="zeros",
-                    dtype=variable.dtype,
-                    trainable=False,
-                    name="memory",
-                )
+                id(variable): _beside(variable)
                 for variable in self.model.trainable_variables
                 if id(variable) not in known
             }
@@ -38,3 +35,16 @@ class RememberingSAM(SAM):
         """What is remembered beside these weights."""
         remembered = getattr(self, "_remembered", {})
         return [remembered[id(v)] for v in variables if id(v) in remembered]
+
+
+def _beside(variable):
+    # Over devices as its weight is: a `LayoutMap` knows the paths of weights only.
+    distribution = keras.distribution.distribution()
+    return keras.Variable(
+        "zeros",
+        shape=variable.shape,
+        dtype=variable.dtype,
+        trainable=False,
+        name="memory",
+        layout=distribution and distribution.get_variable_layout(variable),
+    )

@@ -48,7 +48,8 @@ class SAM(TrainStep, keras.Model):
             other in the memory of one: each climbs along its own gradient, and the
             optimizer gets the mean (m-sharpness with m = batch / n, which the paper
             finds the better the smaller m is, section 4.1). A part draws its own masks;
-            moving statistics are the mean over parts.
+            moving statistics are the mean over parts. The loss must be a mean over
+            samples, as Keras's are: of sums over a part, too, the mean is taken.
         every: k, for SAM at every k-th update by the optimizer only, beginning with the
             first, and plain steps between: 1 + 1/k passes on average.
         name: Name of the trainer.
@@ -56,7 +57,8 @@ class SAM(TrainStep, keras.Model):
     With `gradient_accumulation_steps` every batch has a perturbation of its own, from
     the weights of the last update, and the optimizer gets the mean. `save_weights`
     keeps the optimizer, the seeds of dropout and the place in `every`, too, so that
-    training goes on from it as if it had not stopped.
+    training goes on from it as if it had not stopped. (On PyTorch, Keras draws from
+    PyTorch's own generator where `Dropout` is given no seed; only seeds are kept.)
 
     Raises:
         ValueError: `model` is not a built `keras.Model`, or is itself a `SAM`, or has
@@ -120,10 +122,11 @@ class SAM(TrainStep, keras.Model):
 
     def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets: those at the top of a step uphill."""
-        _, gradients = loss_and_gradients(weights)
-        if self.rho > 0:
-            _, gradients = loss_and_gradients(self.perturbed(weights, gradients))
-        return gradients, memory
+        if self.rho == 0:
+            return loss_and_gradients(weights)[1], memory
+        # No name for the first gradients: they make room for the second.
+        above = self.perturbed(weights, loss_and_gradients(weights)[1])
+        return loss_and_gradients(above)[1], memory
 
     def perturbed(self, weights, gradients):
         """Where the second pass computes its gradients."""
@@ -165,6 +168,10 @@ class SAM(TrainStep, keras.Model):
         """What `save_own_variables` wrote and this trainer has a place for."""
         if "batches" in store:
             self.batches = int(np.asarray(store["batches"]))
+        if self.optimizer is not None and not self.optimizer.built:
+            # It is loaded next, but without its variables Keras would leave it out.
+            with self.variables_scope():
+                self.optimizer.build(self.trainable_variables)
         for name, variable in self._own_variables():
             if name in store:
                 variable.assign(np.asarray(store[name]))

@@ -1,8 +1,10 @@
 """Sharpness-aware minimisation on normalisation layers only."""
 
 import keras
+from keras import ops
 
 from .sam import SAM, ascend
+from .vectors import norm
 
 SCALES = ("gamma", "beta", "scale")  # as Keras calls what a normalisation learns
 
@@ -66,4 +68,6 @@ class SAMON(SAM):
                 gradients, self.trainable_variables, strict=True
             )
         ]
-        return ascend(weights, kept, self.rho)
+        # Not a number in an entry that is left out, too, must stop the step.
+        finite = ops.isfinite(norm(gradients))
+        return ascend(weights, kept, ops.where(finite, self.rho, float("nan")))

@@ -7,6 +7,7 @@ from . import (
     alternet,
     alternet_tables,
     bit,
+    curvature,
     deit,
     hybrid,
     images,
@@ -29,6 +30,7 @@ FAMILIES = {
 KINDS = {
     **{kind: family.check for kind, family in FAMILIES.items()},
     "alternet_param_counts": alternet_tables.check,
+    "analysis": curvature.check,
     "posemb": position_tables.check,
     "preprocess": images.check,
     "sam_trajectories": trajectories.check,

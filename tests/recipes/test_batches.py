@@ -24,7 +24,7 @@ def training(images, count, **options):
 @pytest.mark.parametrize("images", [INDEXED, STREAMED], ids=["indexed", "streamed"])
 @pytest.mark.parametrize("augmentation", batches.AUGMENTATIONS)
 def test_batches_depend_on_their_number_alone(images, augmentation):
-    options = {"augmentation": batches.AUGMENTATIONS[augmentation]}
+    options = {"augmentation": batches.AUGMENTATIONS[augmentation], "classes": 10}
     whole = training(images, 5, **options)
     rest = training(images, 2, start=3, **options)
     for (x, y), (x_again, y_again) in zip(whole[3:], rest, strict=True):
@@ -54,6 +54,28 @@ def test_images_of_a_batch_are_augmented_apart():
         assert not np.array_equal(x[0], x[1])
 
 
+def test_mixed_images_have_mixed_labels():
+    mixed = batches.AUGMENTATIONS["cifar_mixed"]
+    found = [y for _, y in training(INDEXED, 8, augmentation=mixed, classes=10)]
+    assert all(np.allclose(y.sum(axis=1), 1, atol=1e-5) for y in found)
+    assert any(np.max(y) < 0.99 for row in found for y in row)
+
+
+def test_drawn_changes_differ_within_a_batch():
+    ramp = np.tile(np.arange(0, 256, 16, dtype="uint8")[:, None, None], (1, 16, 3))
+    same = batches.Indexed(np.stack([ramp] * 16), np.arange(16))
+    one_of = batches.Augmentation(
+        layers=lambda: [
+            [
+                keras.layers.Solarization(threshold_factor=0.5, dtype="float32"),
+                keras.layers.RandomTranslation(0.5, 0.5, dtype="float32"),
+            ]
+        ]
+    )
+    [(x, _)] = training(same, 1, augmentation=one_of, batch_size=16)
+    assert len({image.tobytes() for image in x}) > 4
+
+
 def test_without_augmentation_training_sees_what_evaluation_sees():
     [(x, y)] = training(INDEXED, 1)
     expected = np.stack([TRANSFORM(PIXELS[i]) for i in y])
@@ -69,6 +91,13 @@ def test_evaluation_is_the_transform_of_the_weights():
 def test_model_with_normalisation_gets_pixels():
     [(x, _)] = training(INDEXED, 1, normalize=False)
     assert x.max() > 100
+
+
+def test_images_in_memory_are_those_that_are_read(monkeypatch):
+    [(quick, _)] = training(INDEXED, 1)
+    monkeypatch.setattr(batches, "MOST_IN_MEMORY", 0)
+    [(read, _)] = training(batches.Indexed(INDEXED.items, INDEXED.labels), 1)
+    assert np.array_equal(quick, read)
 
 
 def test_grey_arrays_become_rgb():

@@ -1,15 +1,135 @@
+import contextlib
+import dataclasses
+import importlib.util
+import io
+from pathlib import Path
+
 import keras
+import numpy as np
 import pytest
 
+import kerasvit
 
-@pytest.mark.parametrize("what", ["forward", "sam"])
-def test_prints_every_contender(what, capsys):
+
+@pytest.fixture
+def config(monkeypatch):
+    """Of a model that compiles in no time."""
     import benchmark
 
-    config = benchmark.Config(
-        what, model="ViTTi16", image_size=16, batch_size=2, rounds=1, warmup=1
-    )
-    benchmark.main(config)
+    def tiny(image_size):
+        return keras.Sequential(
+            [
+                keras.Input((image_size, image_size, 3)),
+                keras.layers.Flatten(),
+                keras.layers.Dense(3),
+            ]
+        )
+
+    tiny.numbers, tiny.defaults = {}, {"image_size": 8, "num_classes": 3}
+    monkeypatch.setattr(kerasvit, "Tiny", tiny, raising=False)
+    return benchmark.Config("sam", model="Tiny", batch_size=2, rounds=1, warmup=1)
+
+
+def test_forward_prints_every_contender(config, capsys):
+    import benchmark
+
+    benchmark.main(dataclasses.replace(config, what="forward"))
     printed = capsys.readouterr().out
     assert "kerasvit" in printed and keras.backend.backend() in printed
-    assert ("plain step" in printed) == (what == "sam")
+
+
+def test_sam_prints_seconds_and_memory_of_every_method(config, capsys, monkeypatch):
+    import benchmark
+
+    bytes_of = {}
+
+    def here(config, backend, name):
+        assert backend == keras.backend.backend()
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            benchmark.main(dataclasses.replace(config, memory_of=name))
+        bytes_of[name] = int(printed.getvalue())
+        return printed.getvalue()
+
+    monkeypatch.setattr(benchmark, "in_new_process", here)
+    benchmark.main(config)
+    names = ["plain step", "SAM", "LookSAM(k=5)", "SAM(every=5)"]
+    assert list(bytes_of) == names
+    rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines()]
+    rows = {row[0].strip(): row[1:] for row in rows if len(row) > 1}
+    assert list(rows) == names
+    for name, row in rows.items():
+        *seconds, ratio, least, most, peak, more = map(float, row)
+        assert all(s >= 0 for s in seconds) and ratio == least == most > 0
+        assert peak == pytest.approx(bytes_of[name] / 2**20, abs=0.5) and peak > 0
+        assert name != "plain step" or (ratio, more) == (1, 0)
+
+
+def test_a_new_process_gets_all_settings(config, monkeypatch, tmp_path):
+    import benchmark
+
+    folder = Path(benchmark.__file__).parent
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, tyro, benchmark\n"
+        "print(os.environ['KERAS_BACKEND'], tyro.cli(benchmark.Config))"
+    )
+    monkeypatch.setattr(benchmark, "__file__", str(script))
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+    config = dataclasses.replace(config, image_size=16, dtype="mixed_bfloat16")
+    printed = benchmark.in_new_process(config, "jax", "LookSAM(k=5)")
+    config = dataclasses.replace(config, memory_of="LookSAM(k=5)")
+    assert printed.strip() == f"jax {config}"
+
+
+def test_the_most_bytes_are_those_of_the_work_alone():
+    import memory
+
+    size = 2**27
+    np.ones(2 * size, "uint8")  # before, and free again
+    none = memory.most_bytes(lambda: None)
+    assert memory.most_bytes(lambda: np.ones(size, "uint8")) - none == pytest.approx(
+        size, rel=0.1
+    )
+
+
+def test_without_a_backend_sam_takes_every_installed_one(config, monkeypatch):
+    import benchmark
+
+    asked = []
+    monkeypatch.delenv("KERAS_BACKEND")
+    monkeypatch.setattr(benchmark, "in_new_process", lambda *args: asked.append(args))
+    benchmark.main(config)
+    backends = ("tensorflow", "jax", "torch")
+    assert asked == [(config, b) for b in backends if importlib.util.find_spec(b)]
+
+
+def test_a_cycle_counts_each_kind_of_step_as_often_as_it_comes():
+    import sam_cost
+
+    times = {("SAM", 0.2): [10.0, 20.0], ("SAM", 0.8): [5.0, 6.0], ("x", 1.0): [1.0, 2]}
+    assert sam_cost.mean_over_cycles(times) == {"SAM": [6.0, 8.8], "x": [1.0, 2.0]}
+
+
+def test_a_cycle_begins_with_the_step_that_looks_uphill(config, monkeypatch):
+    import sam_cost
+
+    seen = []
+
+    def watched(full):
+        before = getattr(kerasvit.SAM, full)
+
+        def gradients(self, *arguments):
+            seen.append(full)
+            return before(self, *arguments)
+
+        monkeypatch.setattr(kerasvit.SAM, full, gradients)
+
+    watched("step_gradients")
+    watched("gradients_between")
+    config = dataclasses.replace(config, image_size=16)
+    kinds = sam_cost.kinds_of_step(config, "SAM(every=5)")
+    assert list(kinds) == pytest.approx([1 / 5, 4 / 5])
+    for share, name in ((0.2, "step_gradients"), (0.8, "gradients_between")):
+        seen.clear()
+        kinds[share]()
+        assert set(seen) == {name}

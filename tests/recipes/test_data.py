@@ -1,3 +1,7 @@
+import dataclasses
+import gzip
+
+import built_in
 import data
 import numpy as np
 import pytest
@@ -6,9 +10,50 @@ import tensorflow_datasets
 
 
 def test_digits_are_split_without_overlap():
-    digits = data.digits()
+    digits = data.built_in("digits")
     assert sum(digits.counts.values()) == 1797
     assert digits.counts["test"] == pytest.approx(0.2 * 1797, abs=5)
+
+
+def test_mnist_subset_keeps_most_for_the_test():
+    subset = data.built_in("mnist_subset")
+    assert subset.counts == {"train": 1000, "validation": 500, "test": 3500}
+    assert np.bincount(subset.train.labels).tolist() == [100] * 10
+    assert subset.train.items.shape == (1000, 28, 28)
+    assert subset.train.items.dtype == "uint8" and subset.train.items.max() == 255
+
+
+@pytest.fixture
+def clothes(monkeypatch, tmp_path):
+    """Files of the format of Fashion-MNIST: 40 images, and 10 for the test."""
+    monkeypatch.setattr(built_in, "FASHION", tmp_path)
+    source = dataclasses.replace(built_in.SOURCES["debian_fashion_mnist"], given=10)
+    monkeypatch.setitem(built_in.SOURCES, "debian_fashion_mnist", source)
+    for part, count in (("train", 40), ("t10k", 10)):
+        pixels = np.repeat(np.arange(count, dtype="uint8"), 28 * 28)
+        labels = np.arange(count, dtype="uint8") % 10
+        files = {"images-idx3": bytes(16) + pixels.tobytes()}
+        files["labels-idx1"] = bytes(8) + labels.tobytes()
+        for name, content in files.items():
+            file = tmp_path / f"{part}-{name}-ubyte.gz"
+            file.write_bytes(gzip.compress(content))
+
+
+def test_fashion_mnist_keeps_its_test(clothes):
+    dataset = data.built_in.__wrapped__("debian_fashion_mnist")
+    assert dataset.counts == {"train": 30, "validation": 10, "test": 10}
+    assert dataset.test.items[:, 5, 7].tolist() == list(range(10))
+    assert dataset.test.labels.tolist() == list(range(10))
+    assert dataset.label_names[9] == "Ankle boot"
+
+
+def test_folder_goes_before_a_name(images):
+    images("cat", 10)
+    assert data.find("digits", images("dog", 10)).label_names == ["cat", "dog"]
+
+
+def test_built_in_goes_before_tensorflow_datasets():
+    assert data.find("digits").counts["test"] < 400
 
 
 def test_every_class_has_the_same_share_of_every_part():

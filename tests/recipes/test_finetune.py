@@ -9,6 +9,7 @@ import finetune
 import numpy as np
 import pytest
 import tensorflow_datasets
+import training
 
 import kerasvit
 
@@ -41,7 +42,7 @@ def photos(images):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A training on digits: its configuration, result and the weights it began with."""
-    starts, restore = [], finetune.Progress.restore
+    starts, restore = [], training.Progress.restore
 
     def spy(self, trainer):
         starts.append(trainer.get_weights())
@@ -51,7 +52,7 @@ def finished(tmp_path_factory):
     settings = config(compare=True, batch_size=180, out=out)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finetune, "SMALL", TINY)
-        patch.setattr(finetune.Progress, "restore", spy)
+        patch.setattr(training.Progress, "restore", spy)
         return settings, finetune.finetune(settings), starts
 
 
@@ -80,7 +81,7 @@ def test_finished_training_shows_its_result(finished, capsys):
 
 def test_other_settings_in_the_same_folder(finished):
     settings = dataclasses.replace(finished[0], rho=0.2)
-    with pytest.raises(finetune.BadInput, match=r"(?s)other settings.*rho: .* 0.2 now"):
+    with pytest.raises(training.BadInput, match=r"(?s)other settings.*rho: .* 0.2 now"):
         finetune.finetune(settings)
 
 
@@ -109,7 +110,7 @@ def test_weights_keep_their_transform(photos):
     model = finetune.build(config(), ["a", "b", "c"])
     model.record["preprocessing"].update({"mean": [0.1, 0.2, 0.3], "crop": 0.5})
     start = str(kerasvit.save_pretrained(model, "start"))
-    tuned, _, _ = finetune.prepare(config(data=photos, weights=start))
+    tuned, _, _ = training.prepare(config(data=photos, weights=start), finetune.build)
     assert tuned.record["preprocessing"] == model.record["preprocessing"]
     for a, b in zip(model.get_weights()[:-2], tuned.get_weights()[:-2], strict=True):
         np.testing.assert_array_equal(a, b)
@@ -119,14 +120,14 @@ def test_weights_with_their_own_normalisation_get_pixels(photos):
     plain = kerasvit.save_pretrained(finetune.build(config(), ["a", "b"]), "plain")
     model = kerasvit.from_pretrained(plain, include_preprocessing=True)
     start = str(kerasvit.save_pretrained(model, "start"))
-    tuned, _, _ = finetune.prepare(config(data=photos, weights=start))
+    tuned, _, _ = training.prepare(config(data=photos, weights=start), finetune.build)
     assert tuned.record["kwargs"]["normalization"]
 
 
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     settings = config(data=photos, epochs=3, compare=True, dropout=0.1)
     whole = finetune.finetune(dataclasses.replace(settings, out="whole"))
-    saved = finetune.Progress.on_epoch_end
+    saved = training.Progress.on_epoch_end
 
     def killed_in_the_third_round(self, epoch, logs=None):
         if self.folder.name == "with_SAM" and epoch == 2:
@@ -136,7 +137,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
         saved(self, epoch, logs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(finetune.Progress, "on_epoch_end", killed_in_the_third_round)
+        patch.setattr(training.Progress, "on_epoch_end", killed_in_the_third_round)
         with pytest.raises(KeyboardInterrupt):
             finetune.finetune(settings)
     assert not Path("run/result.json").exists()
@@ -145,16 +146,16 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     models = [kerasvit.from_pretrained(f"{run}/model") for run in ("whole", "run")]
     for a, b in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
-    for name, training in whole["results"].items():
+    for name, result in whole["results"].items():
         again = resumed["results"][name]
-        assert again["loss"] == pytest.approx(training["loss"], abs=1e-5)
+        assert again["loss"] == pytest.approx(result["loss"], abs=1e-5)
         assert len(again["history"]) == 3
 
 
 def test_folder_with_other_files():
     Path("run").mkdir()
     Path("run/thesis.tex").write_text("years of work")
-    with pytest.raises(finetune.BadInput, match="run holds other files"):
+    with pytest.raises(training.BadInput, match="run holds other files"):
         finetune.finetune(config())
 
 
@@ -174,15 +175,15 @@ def test_folder_with_other_files():
     ],
 )
 def test_bad_input_costs_no_training(changes, message):
-    with pytest.raises(finetune.BadInput, match=message):
+    with pytest.raises(training.BadInput, match=message):
         finetune.finetune(config(**changes))
     assert not Path("run").exists()
 
 
 def test_images_in_the_wrong_range(monkeypatch):
     batches = [(np.full((8, 32, 32, 3), 200.0), np.zeros(8))]
-    monkeypatch.setattr(finetune, "training_batches", lambda *a, **k: batches)
-    with pytest.raises(finetune.BadInput, match="looks like 0 to 255"):
+    monkeypatch.setattr(training, "training_batches", lambda *a, **k: batches)
+    with pytest.raises(training.BadInput, match="looks like 0 to 255"):
         finetune.finetune(config())
 
 
@@ -211,7 +212,7 @@ def test_options_without_a_preset():
 
 
 def test_misspelled_preset():
-    with pytest.raises(finetune.BadInput, match="no preset 'pet'. Close: pets"):
+    with pytest.raises(training.BadInput, match="no preset 'pet'. Close: pets"):
         finetune.parse(["pet"])
 
 
@@ -231,4 +232,4 @@ def test_misspelled_option(capsys):
     ],
 )
 def test_presets_make_the_steps_of_the_paper(preset, images, expected):
-    assert finetune.plan(finetune.PRESETS[preset], images) == expected
+    assert training.plan(finetune.PRESETS[preset], images) == expected

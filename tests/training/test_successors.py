@@ -1,11 +1,11 @@
-"""ASAM, GSAM and SAM-ON, against their formulas in NumPy."""
+"""ASAM, GSAM, SAM-ON, LookSAM and MSAM, against their formulas in NumPy."""
 
 import keras
 import numpy as np
 import pytest
 from keras import layers
 
-from kerasvit.training import ASAM, GSAM, SAM, SAMON
+from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
 
 RHO, RATE = 0.3, 0.1
 
@@ -158,8 +158,10 @@ def test_sam_on_knows_normalisations_by_name():
         lambda model: ASAM(model, 0.7, eta=0.02, biases=True),
         lambda model: GSAM(model, 0.5, 0.2, 0.3, lr_max=0.1, lr_min=0.0, adaptive=True),
         lambda model: SAMON(model, 0.4),
+        lambda model: LookSAM(model, 0.4, 3, 0.6, micro_batches=2),
+        lambda model: MSAM(model, 0.4, 0.8, perturbation="global"),
     ],
-    ids=["asam", "gsam", "sam_on"],
+    ids=["asam", "gsam", "sam_on", "looksam", "msam"],
 )
 def test_saves_loads_and_trains_in_half_precision(trainer, tmp_path):
     model = keras.Sequential(
@@ -198,8 +200,202 @@ def test_saves_loads_and_trains_in_half_precision(trainer, tmp_path):
         (lambda m: GSAM(m, 0.1, 0.2, lr_max=0.1, lr_min=0), "must not be above"),
         (lambda m: GSAM(m, alpha="x", lr_max=1, lr_min=0), "`alpha` must be"),
         (lambda m: SAMON(m), "must have a normalisation layer"),
+        (lambda m: LookSAM(m, k=0), "must be a whole number"),
+        (lambda m: LookSAM(m, alpha=-1), "`alpha` must be"),
+        (lambda m: MSAM(m, momentum=1.0), "`momentum` must be a number in"),
+        (lambda m: MSAM(m, every=2), "`every` saves SAM's second pass"),
     ],
 )
 def test_bad_arguments(make, message):
     with pytest.raises(ValueError, match=message):
         make(linear())
+
+
+def remembering(name, model, **options):
+    """A LookSAM or an MSAM with numbers of its own, compiled."""
+    trainer = {
+        "looksam": lambda: LookSAM(model, RHO, 3, 0.6),
+        "msam": lambda: MSAM(model, RHO, 0.8),
+    }[name]()
+    options = {"optimizer": keras.optimizers.SGD(RATE), "loss": "mse", **options}
+    trainer.compile(**options)
+    return trainer
+
+
+def longhand(name, w, x, y, steps):
+    """The weights after each of the steps of SGD."""
+    v, found = [np.zeros_like(each) for each in w], []
+    for i in range(steps):
+        if name == "msam":
+            far = length(v) or 1.0
+            used = gradients([a - RHO * b / far for a, b in zip(w, v)], x, y)
+            v = [0.8 * b + g for b, g in zip(v, used)]
+        else:
+            g = gradients(w, x, y)
+            if i % 3 == 0:
+                used = gradients([a + RHO * b / length(g) for a, b in zip(w, g)], x, y)
+                share = sum((a * b).sum() for a, b in zip(used, g)) / length(g) ** 2
+                v = [a - share * b for a, b in zip(used, g)]
+            else:
+                factor = 0.6 * length(g) / length(v)
+                used = [a + factor * b for a, b in zip(g, v)]
+        w = [a - RATE * b for a, b in zip(w, used)]
+        found.append(w)
+    return found
+
+
+REMEMBERING = ["looksam", "msam"]
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_steps_and_what_is_remembered_between_them(name):
+    x, y = batch()
+    model = linear()
+    trainer = remembering(name, model)
+    start = [np.asarray(w, "float64") for w in model.get_weights()]
+    for expected in longhand(name, start, x, y, 5):
+        trainer.train_on_batch(x, y)
+        assert_same(model.get_weights(), expected)
+
+
+def test_msam_begins_with_a_plain_step_and_logs_the_loss_where_it_was():
+    x, y = batch()
+    model, plain = linear(), linear()
+    trainer = remembering("msam", model)
+    plain.compile(keras.optimizers.SGD(RATE), "mse")
+    assert_same([trainer.train_on_batch(x, y)], [plain.train_on_batch(x, y)])
+    assert_same(model.get_weights(), plain.get_weights())
+    # After one step the momentum is its gradient, which went the other way.
+    g = gradients(linear().get_weights(), x, y)
+    kernel, bias = [
+        w - RHO * b / length(g) for w, b in zip(model.get_weights(), g, strict=True)
+    ]
+    logs = trainer.train_on_batch(x, y, return_dict=True)
+    expected = np.mean(np.square(x @ kernel + bias - y))
+    np.testing.assert_allclose(logs["loss"], expected, rtol=1e-5)
+
+
+def test_msam_points_where_the_momentum_of_sgd_does():
+    x, y = batch()
+    model = linear()
+    optimizer = keras.optimizers.SGD(RATE, momentum=0.8)
+    trainer = remembering("msam", model, optimizer=optimizer)
+    for _ in range(3):
+        trainer.train_on_batch(x, y)
+    own = [keras.ops.convert_to_numpy(v) for v in optimizer.variables[-2:]]
+    memory = trainer.memory_of(trainer.trainable_variables)
+    found = [keras.ops.convert_to_numpy(v) for v in memory]
+    assert_same(own, [-RATE * v for v in found])  # Keras's momentum has the rate in it
+
+
+def test_msam_goes_to_one_place_in_all_parts_of_a_batch():
+    x, y = batch()
+    models = [linear(), linear()]
+    for model, parts in zip(models, (1, 3), strict=True):
+        trainer = MSAM(model, RHO, micro_batches=parts)
+        trainer.compile(keras.optimizers.SGD(RATE), "mse")
+        for _ in range(3):
+            trainer.train_on_batch(x, y)
+    assert_same(*(model.get_weights() for model in models))
+
+
+def test_msam_without_rho_is_plain_training():
+    x, y = batch()
+    models = [linear(), linear()]
+    trainer = MSAM(models[0], 0)
+    for each in (trainer, models[1]):
+        each.compile(keras.optimizers.SGD(RATE, momentum=0.9), "mse")
+        for _ in range(3):
+            each.train_on_batch(x, y)
+    np.testing.assert_array_equal(*(model.get_weights()[0] for model in models))
+    trainer.rho = 1.0  # as after a warm-up: the momentum of the steps before is there
+    far = trainer.train_on_batch(x, y)
+    assert abs(far - models[1].train_on_batch(x, y)) > 1e-3
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+@pytest.mark.parametrize("way", ["trainer", "weights"])
+def test_what_is_remembered_is_saved(name, way, tmp_path):
+    x, y = batch()
+    model = linear()
+    trainer = remembering(name, model)
+    start = [np.asarray(w, "float64") for w in model.get_weights()]
+    expected = longhand(name, start, x, y, 5)
+    trainer.fit(x, y, epochs=2, verbose=0)
+    if way == "trainer":
+        trainer.save(tmp_path / "trainer.keras")
+        trainer = keras.saving.load_model(tmp_path / "trainer.keras")
+    else:
+        trainer.save_weights(tmp_path / "trainer.weights.h5")
+        trainer = remembering(name, linear())
+        trainer.load_weights(tmp_path / "trainer.weights.h5")
+    trainer.fit(x, y, epochs=3, verbose=0)
+    assert_same(trainer.model.get_weights(), expected[-1])
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_backup_goes_on_as_if_it_had_not_stopped(name, tmp_path):
+    x, y = batch()
+    model = linear()
+    start = [np.asarray(w, "float64") for w in model.get_weights()]
+    for epochs, each in ((2, model), (5, linear())):
+        backup = keras.callbacks.BackupAndRestore(tmp_path, delete_checkpoint=False)
+        trainer = remembering(name, each)
+        trainer.fit(x, y, epochs=epochs, callbacks=[backup], verbose=0)
+    assert int(trainer.optimizer.iterations) == 5
+    assert_same(each.get_weights(), longhand(name, start, x, y, 5)[-1])
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_freezing_after_compile(name):
+    x, y = batch()
+    model = keras.Sequential(
+        [keras.Input((5,)), layers.Dense(4, name="a"), layers.Dense(3, name="b")]
+    )
+    trainer = remembering(name, model)
+    for frozen, other in (("a", "b"), ("b", "a")):
+        for layer in (frozen, other):
+            model.get_layer(layer).trainable = layer == other
+        trainer.compile(keras.optimizers.SGD(RATE), "mse")
+        memory = trainer.memory_of(model.variables)
+        assert all(not np.any(keras.ops.convert_to_numpy(v)) for v in memory)
+        before = {name: model.get_layer(name).get_weights() for name in "ab"}
+        for _ in range(3):
+            trainer.train_on_batch(x, y)
+        for a, b in zip(before[frozen], model.get_layer(frozen).get_weights()):
+            np.testing.assert_array_equal(a, b)
+        assert np.abs(before[other][0] - model.get_layer(other).get_weights()[0]).max()
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_an_overflow_is_not_remembered(name):
+    x, y = batch()
+    keras.config.set_dtype_policy("mixed_float16")
+    model = linear()
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(RATE), 64.0)
+    trainer = remembering(name, model, optimizer=optimizer)
+    for _ in range(3):  # the next is a look
+        trainer.train_on_batch(x, y)
+
+    def state():
+        held = trainer.memory_of(trainer.trainable_variables)
+        return [keras.ops.convert_to_numpy(v) for v in [*model.variables, *held]]
+
+    before = state()
+    assert all(np.abs(v).max() > 0 for v in before)
+    trainer.train_on_batch(np.full_like(x, np.inf), y)
+    for a, b in zip(state(), before):
+        np.testing.assert_array_equal(a, b)
+    trainer.train_on_batch(x, y)
+    assert all(np.isfinite(v).all() for v in state())
+
+
+@pytest.mark.parametrize("name", REMEMBERING)
+def test_zero_gradients_move_nothing(name):
+    x, y = batch()
+    model, y = linear(), np.zeros_like(y)
+    model.set_weights([w * 0 for w in model.get_weights()])
+    trainer = remembering(name, model)
+    for _ in range(4):
+        assert trainer.train_on_batch(x, y) == 0
+    assert not any(w.any() for w in model.get_weights())

@@ -1,0 +1,46 @@
+"""Second derivatives of a loss on JAX."""
+
+import jax
+import keras
+
+
+def loss_derivatives(model, variables, loss):
+    """A function that computes a loss, its gradient and a Hessian-vector product.
+
+    Args:
+        model: Built `keras.Model`.
+        variables: Those of its variables that are differentiated by, of a floating
+            dtype.
+        loss: Function of a batch's `x` and `y`, which calls the model and returns a
+            scalar tensor. It is compiled once for each shape.
+
+    Returns:
+        Function of `vector`, `x` and `y`: a tensor for each variable, of its shape and
+        dtype, and the batch. It computes at the present values of all variables and
+        writes to none, and returns the loss, a list of gradients and a list of
+        products of the Hessian with the vector, zero where nothing depends.
+    """
+    chosen = {id(variable) for variable in variables}
+    others = [v for v in model.variables if id(v) not in chosen]
+
+    @jax.jit
+    def derivatives(weights, state, vector, x, y):
+        # All variables are arguments: as constants, they would be compiled in.
+        def at(weights):
+            values = [*weights, *state]
+            mapping = zip([*variables, *others], values, strict=True)
+            with keras.StatelessScope(mapping, collect_losses=True):
+                return loss(x, y)
+
+        # GPUs and TPUs round the factors of a product more than one may think.
+        with jax.default_matmul_precision("highest"):
+            (value, gradients), (_, products) = jax.jvp(
+                jax.value_and_grad(at), (weights,), (vector,)
+            )
+        return value, gradients, products
+
+    def compute(vector, x, y):
+        weights, state = ([v.value for v in group] for group in (variables, others))
+        return derivatives(weights, state, vector, x, y)
+
+    return compute

@@ -1,0 +1,75 @@
+"""Second derivatives of a loss on TensorFlow."""
+
+import contextlib
+
+import keras
+import tensorflow as tf
+
+
+def loss_derivatives(model, variables, loss):
+    """A function that computes a loss, its gradient and a Hessian-vector product.
+
+    Args:
+        model: Built `keras.Model`.
+        variables: Those of its variables that are differentiated by, of a floating
+            dtype.
+        loss: Function of a batch's `x` and `y`, which calls the model and returns a
+            scalar tensor. It is compiled once for each shape.
+
+    Returns:
+        Function of `vector`, `x` and `y`: a tensor for each variable, of its shape and
+        dtype, and the batch. It computes at the present values of all variables and
+        writes to none, and returns the loss, a list of gradients and a list of
+        products of the Hessian with the vector, zero where nothing depends.
+    """
+    zero = tf.UnconnectedGradients.ZERO
+
+    @tf.function
+    def derivatives(vector, x, y):
+        weights = [tf.convert_to_tensor(v.value) for v in variables]
+        mapping = zip(variables, weights, strict=True)
+        with tf.GradientTape(watch_accessed_variables=False) as outer:
+            outer.watch(weights)
+            with (
+                tf.GradientTape(watch_accessed_variables=False) as inner,
+                keras.StatelessScope(mapping, collect_losses=True),
+                twice_differentiable_moments(),
+            ):
+                inner.watch(weights)
+                value = loss(x, y)
+                gradients = inner.gradient(value, weights, unconnected_gradients=zero)
+            # An embedding's gradient comes as rows.
+            gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
+            slope = tf.add_n(
+                [
+                    tf.reduce_sum(gradient * part)
+                    for gradient, part in zip(gradients, vector, strict=True)
+                ]
+            )
+        products = outer.gradient(slope, weights, unconnected_gradients=zero)
+        return value, gradients, [tf.convert_to_tensor(part) for part in products]
+
+    return derivatives
+
+
+@contextlib.contextmanager
+def twice_differentiable_moments():
+    """Lets what is traced inside have a `tf.nn.moments` with right second derivatives.
+
+    TensorFlow's stops the gradient through the mean within the variance. The first
+    derivative of the variance by the mean is 0, so training is not hurt, but the second
+    is not. Of Keras's layers, LayerNormalization, GroupNormalization and, in training,
+    BatchNormalization take their statistics from it.
+    """
+    of_tensorflow = tf.nn.moments
+    tf.nn.moments = _moments
+    try:
+        yield
+    finally:
+        tf.nn.moments = of_tensorflow
+
+
+def _moments(x, axes, shift=None, keepdims=False, name=None):
+    mean = tf.reduce_mean(x, axes, keepdims=True)
+    variance = tf.reduce_mean(tf.square(x - mean), axes, keepdims=keepdims)
+    return mean if keepdims else tf.squeeze(mean, axes), variance

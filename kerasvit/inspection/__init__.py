@@ -1,0 +1,5 @@
+"""What a `keras.Model` has learned: the curvature of its loss."""
+
+from .hessian import Hessian as Hessian
+from .hessian import hessian_vector_product as hessian_vector_product
+from .hessian import largest_eigenvalue as largest_eigenvalue

@@ -1,0 +1,143 @@
+"""What a few trials at a few radii say, as numbers and as a table."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+ERRORS = 3  # how many standard errors a benefit must be above
+
+
+@dataclasses.dataclass(frozen=True)
+class Seen:
+    """A model as held-out batches see it; the means over them.
+
+    Attributes:
+        loss: Without dropout, as `evaluate` has it.
+        metrics: Those that the model was compiled with.
+        gradient_norm: ‖∇L(w)‖₂ in training.
+        sharpness: Rise of the training loss over one step up the gradient.
+    """
+
+    loss: float
+    metrics: dict
+    gradient_norm: float
+    sharpness: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """What training at one radius led to; the means over runs.
+
+    Attributes:
+        rho: The radius.
+        gain: By how much the loss is below that of plain training.
+        noise: What `gain` must be above to be no work of chance.
+        seen: The model afterwards.
+    """
+
+    rho: float
+    gain: float
+    noise: float
+    seen: Seen
+
+    @property
+    def helps(self) -> bool:
+        """Whether there is a benefit; a loss that is not finite is none."""
+        return self.gain > self.noise
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class Advice:
+    """A table of trials, and a sentence on what it says.
+
+    Attributes:
+        before: The model before any of it.
+        trials: One a radius, the smallest, 0, first.
+        radius: The step of `sharpness`, the same in every row.
+        runs: Runs a radius.
+        steps: Steps a run.
+    """
+
+    before: Seen
+    trials: tuple[Trial, ...]
+    radius: float
+    runs: int
+    steps: int
+
+    @property
+    def rho(self) -> float:
+        """The radius with the largest gain, or 0 where none is above the noise."""
+        helpful = [trial for trial in self.trials if trial.helps]
+        return max(helpful, key=lambda trial: trial.gain).rho if helpful else 0.0
+
+    def __repr__(self):
+        names = ["rho", "loss", "gain", "noise", *self.before.metrics]
+        head = [*names, "gradient norm", f"sharpness within {self.radius:g}"]
+        lines = [["before", *_cells(self.before)]]
+        for trial in self.trials:
+            gain = [trial.gain, trial.noise] if trial.rho else []
+            lines.append([f"{trial.rho:g}", *_cells(trial.seen, gain)])
+        widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+        rows = [
+            "  ".join(
+                cell.rjust(width) for cell, width in zip(line, widths, strict=True)
+            )
+            for line in (head, *lines)
+        ]
+        title = f"SAM on held-out data, means of {self.runs} runs of {self.steps} steps"
+        return "\n".join([title, "", *rows, "", self._sentence()])
+
+    def _sentence(self):
+        plain, *others = self.trials
+        if not math.isfinite(plain.seen.loss):
+            return "Plain training diverged: lower the learning rate, then ask again."
+        if self.rho:
+            best = next(trial for trial in others if trial.rho == self.rho)
+            return (
+                f"rho={best.rho:g} lowers the loss by {best.gain:.3g}, and chance "
+                f"alone would explain {best.noise:.3g}: try SAM(model, {best.rho:g})."
+            )
+        return (
+            "No benefit seen: no radius lowers the loss by more than chance would "
+            f"explain, after {self.steps} steps. Train without SAM, or ask again with "
+            "more steps or more held-out data."
+        )
+
+
+def compare(losses):
+    """How far losses are below those of plain training, and the noise in that.
+
+    Args:
+        losses: Array of shape (radii, runs ≥ 2, batches ≥ 2), plain training first.
+
+    Returns:
+        Two arrays of shape (radii,). The noise is three standard errors of the mean
+        difference, over runs or over batches, whichever is larger.
+    """
+    gains = losses[:1] - losses
+    errors = [
+        np.std(gains.mean(mean), axis=1, ddof=1) / math.sqrt(gains.shape[over])
+        for mean, over in ((2, 1), (1, 2))
+    ]
+    return gains.mean((1, 2)), ERRORS * np.maximum(*errors)
+
+
+def mean_of(seen):
+    """The mean of several `Seen`."""
+
+    def mean(values):
+        return float(np.mean(list(values)))
+
+    return Seen(
+        mean(each.loss for each in seen),
+        {name: mean(each.metrics[name] for each in seen) for name in seen[0].metrics},
+        mean(each.gradient_norm for each in seen),
+        mean(each.sharpness for each in seen),
+    )
+
+
+def _cells(seen, gain=()):
+    gain = [f"{value:.4f}" for value in gain] or ["", ""]
+    numbers = [*seen.metrics.values(), seen.gradient_norm, seen.sharpness]
+    return [f"{seen.loss:.4f}", *gain, *(f"{value:.4f}" for value in numbers)]

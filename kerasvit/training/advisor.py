@@ -1,0 +1,161 @@
+"""Whether SAM helps a model on its data, and with which radius."""
+
+import keras
+import numpy as np
+
+from ..autodiff.untouched import untouched
+from .advice import Advice, Trial, compare, mean_of
+from .batches import divide
+from .checks import finite, whole
+from .probe import Probe
+from .sam import SAM
+
+RHOS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)  # the grid of SAM's paper, arXiv 2010.01412
+LENT = (
+    "loss",
+    "loss_weights",
+    "metrics",
+    "weighted_metrics",
+    "run_eagerly",
+    "jit_compile",
+)
+RUNS = "≥ 2, for one run says nothing of chance"
+
+
+def suggest_rho(
+    model: keras.Model,
+    data,
+    *,
+    validation=0.2,
+    rhos=RHOS,
+    steps: int = 300,
+    runs: int = 3,
+    optimizer=None,
+    loss=None,
+    batch_size: int = 32,
+    seed: int = 0,
+) -> Advice:
+    """Trains for a while at a few radii, and says whether SAM helps on your data.
+
+        print(kerasvit.suggest_rho(model, (x, y)))
+
+    Every radius starts from the model's weights as they are and sees the same batches
+    in the same orders, with the same dropout masks, so that what differs is the radius.
+    Then it is measured on batches that were held out: the loss and the metrics, as
+    `evaluate` does; the length of the gradient ‖∇L(w)‖₂, and the sharpness, which is
+    what SAM lowers, L(w + r · g / ‖g‖₂) − L(w), as training sees them (batch by batch,
+    with dropout). r is the same for all radii: the middle one of those above 0.
+
+    A radius counts as a benefit if its loss is below that of plain training by more
+    than three standard errors of that difference, from run to run and from batch to
+    batch. This is a rule of thumb: with three runs, chance alone passes it now and
+    then, and a few hundred steps are not a whole training.
+
+    The cost is `runs` × `steps` × two passes a radius, 10 800 with the defaults (a
+    training step is one), and the measuring. The model, its optimizer and all random
+    seeds are left exactly as they were.
+
+    Args:
+        model: As for `SAM`, or a `SAM`; compiled, or `optimizer` and `loss` are given.
+        data: `(x, y)` or `(x, y, sample_weight)`, arrays in a tuple; or an iterable of
+            such batches (tf.data, a torch DataLoader, a PyDataset), of which as many
+            are kept in memory as there are steps, taken again in other orders.
+        validation: The share of the data to hold out, in (0, 1), or data of its own. At
+            most 32 batches are measured on.
+        rhos: Radii, ≥ 0; 0 is added where it is missing.
+        steps: Steps of a run, ≥ 1.
+        runs: Runs a radius, ≥ 2, in different orders of the batches.
+        optimizer: What to train with; the model's own, begun anew, if None.
+        loss: What to train on; the model's own if None.
+        batch_size: Samples in a batch of arrays, ≥ 1.
+        seed: Of the held-out samples and the orders; masks go by the model's own seeds.
+
+    Returns:
+        `Advice`: prints as a table; `rho` is 0 where no benefit is seen.
+
+    Raises:
+        ValueError: As for `SAM`; there is no loss, optimizer or target; there are too
+            few samples; a number is out of its range.
+    """
+    rhos = _radii(rhos)
+    steps = whole("steps", steps, "≥ 1, the steps of a run")
+    batch_size = whole("batch_size", batch_size, "≥ 1, the samples in a batch")
+    if whole("runs", runs, RUNS) < 2:
+        raise ValueError(f"`runs` must be a whole number {RUNS}. Received: {runs}.")
+    learner, observer = _probes(model, optimizer, loss)
+    train, held = divide(data, validation, steps, batch_size, seed)
+    radius = rhos[len(rhos) // 2]
+    with untouched(learner):
+        _, before = observer.measure(held, radius)
+    losses, seen = [], []
+    for rho in rhos:
+        found = []
+        for run in range(runs):
+            with untouched(learner):
+                learner.radius.assign(rho)
+                stream = _in_order(train, steps, (seed, run))
+                learner.fit(stream, steps_per_epoch=steps, shuffle=False, verbose=0)
+                found.append(observer.measure(held, radius))
+        losses.append([each for each, _ in found])
+        seen.append(mean_of([each for _, each in found]))
+    gains, noises = compare(np.array(losses))
+    trials = map(Trial, rhos, gains.tolist(), noises.tolist(), seen)
+    return Advice(before, tuple(trials), radius, runs, steps)
+
+
+def _radii(rhos):
+    """In order, with 0."""
+    rhos = [finite("rhos", rho, "≥ 0 each, radii to try") for rho in np.ravel(rhos)]
+    rhos = sorted({0.0, *rhos})
+    if len(rhos) < 2:
+        raise ValueError(
+            "`rhos` must have a radius above 0, for 0 is training without SAM. "
+            f"Received: rhos={rhos}."
+        )
+    return rhos
+
+
+def _in_order(batches, steps, seed):
+    """As many batches as there are steps, all before any comes again."""
+    generator = np.random.default_rng(seed)
+    rounds = -(-steps // len(batches))
+    order = np.concatenate([generator.permutation(len(batches)) for _ in range(rounds)])
+    for i in order[:steps]:
+        x, y, sample_weight = batches[i]
+        yield (x, y) if sample_weight is None else (x, y, sample_weight)
+
+
+def _probes(model, optimizer, loss):
+    """One trainer that learns, and one that looks on, around the same model."""
+    plain = model.model if isinstance(model, SAM) else model
+    learner, observer = Probe(plain), Probe(plain)
+    options = _compiled(model)
+    if loss is not None:
+        options = {**options, "loss": loss, "loss_weights": None}
+    optimizer = optimizer if optimizer is not None else options.pop("optimizer", None)
+    if optimizer is None or "loss" not in options:
+        raise ValueError(
+            "`model` must be compiled, or `optimizer` and `loss` be given. Received: "
+            f"a model that is not, optimizer={optimizer!r}, loss={loss!r}."
+        )
+    optimizer = keras.optimizers.get(optimizer)
+    copy = type(optimizer).from_config(optimizer.get_config())
+    learner.compile(**{**options, "optimizer": copy})
+    # Its gradients are looked at and not used, so there is no loss to scale for them.
+    still = {"optimizer": keras.optimizers.SGD(0.0), "auto_scale_loss": False}
+    observer.compile(**{**options, **still})
+    learner.optimizer.build(learner.trainable_variables)
+    observer.optimizer.build(observer.trainable_variables)
+    return learner, observer
+
+
+def _compiled(model):
+    """What the model was compiled with; its metrics are lent, as states are restored.
+
+    A copy by `get_compile_config` would lose what a lambda or a local class refers to.
+    """
+    if not model.compiled:
+        return {}
+    config = model._compile_config.config
+    options = {name: config[name] for name in LENT}
+    return {**options, "optimizer": model.optimizer}

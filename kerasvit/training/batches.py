@@ -1,0 +1,100 @@
+"""A user's data, in whatever form Keras trains on, as two lists of batches."""
+
+import itertools
+import numbers
+
+import keras
+import numpy as np
+
+HELD = 32  # batches that are measured on, at most
+
+
+def divide(data, validation, steps, batch_size, seed):
+    """Batches to train on and batches to measure on, all in the host's memory.
+
+    Args:
+        data: A tuple of arrays `(x, y)` or `(x, y, sample_weight)`, or an iterable of
+            such batches, which is read once.
+        validation: More data of these forms, or the share of `data` to hold out.
+        steps: How many batches to train on, at most.
+        batch_size: Samples in a batch of arrays.
+        seed: Of the order in which arrays are taken.
+
+    Returns:
+        Two lists of `(x, y, sample_weight)` as NumPy arrays, without a sample in both.
+
+    Raises:
+        ValueError: There are no targets, or too few samples; a share is none.
+    """
+    share = isinstance(validation, numbers.Real)
+    if share and not 0 < validation < 1:
+        raise ValueError(
+            "`validation` must be data, or a share of it between 0 and 1. "
+            f"Received: validation={validation!r}."
+        )
+    if not share:
+        held = list(itertools.islice(_batches(validation, batch_size, seed), HELD))
+        train = list(itertools.islice(_batches(data, batch_size, seed), steps))
+    else:
+        batches = list(itertools.islice(_batches(data, batch_size, seed), steps + HELD))
+        count = min(HELD, max(2, round(validation * len(batches))))
+        held, train = batches[:count], batches[count:][:steps]
+    if len(held) < 2 or not train:
+        raise ValueError(
+            "`data` and `validation` must have at least one whole batch to train on "
+            "and two to measure on: without a spread there is no telling a benefit "
+            f"from noise. Received: {len(train)} and {len(held)} batches. Pass more "
+            f"samples or a smaller `batch_size` than {batch_size}."
+        )
+    return train, held
+
+
+def _batches(data, batch_size, seed):
+    if isinstance(data, tuple):
+        return _cut(_checked(data), batch_size, seed)
+    if isinstance(data, keras.utils.PyDataset):
+        count = data.num_batches or itertools.count()
+        numbers = range(count) if isinstance(count, int) else count
+        return (_checked(data[i]) for i in numbers)
+    if isinstance(data, dict | str | np.ndarray) or not hasattr(data, "__iter__"):
+        _refuse(data)
+    return (_checked(tuple(batch)) for batch in data)
+
+
+def _cut(arrays, batch_size, seed):
+    """Whole batches of arrays, in an order by chance."""
+    leaves = [a for a in keras.tree.flatten(arrays) if a is not None]
+    lengths = {len(a) if a.ndim else 0 for a in leaves}
+    if len(lengths) > 1:
+        raise ValueError(
+            "`data` must have as many targets as inputs. "
+            f"Received: arrays of shapes {[a.shape for a in leaves]}."
+        )
+    (samples,) = lengths
+    order = np.random.default_rng(seed).permutation(samples)
+    for start in range(0, samples - batch_size + 1, batch_size):
+        chosen = order[start : start + batch_size]
+        yield keras.tree.map_structure(
+            lambda a, chosen=chosen: a if a is None else a[chosen], arrays
+        )
+
+
+def _checked(batch):
+    """Inputs, targets and weights as NumPy arrays."""
+    if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 3:
+        _refuse(batch)
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(batch))
+    if x is None or y is None:
+        _refuse(batch)
+    return keras.tree.map_structure(
+        lambda a: a if a is None else np.asarray(a), (x, y, sample_weight)
+    )
+
+
+def _refuse(data):
+    raise ValueError(
+        "`data` and `validation` must be a tuple of arrays (x, y), or an iterable of "
+        "batches (x, y), either with sample weights as a third; the targets y are what "
+        f"the loss is measured by. Received: {type(data).__name__}"
+        + (f" of {len(data)}." if hasattr(data, "__len__") else ".")
+    )

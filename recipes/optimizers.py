@@ -1,0 +1,51 @@
+"""Optimizer, learning rate and loss of `pretrain.py`, as the papers' code has them."""
+
+import keras
+
+import kerasvit
+
+
+def make_optimizer(config, model, steps):
+    """The optimizer of the settings, for so many steps."""
+    warmup_steps = min(config.warmup_steps, steps // 5)
+    make = kerasvit.warmup_cosine if config.schedule == "cosine" else WarmupLinear
+    common = {
+        "learning_rate": make(
+            config.learning_rate, steps=steps, warmup_steps=warmup_steps
+        ),
+        "weight_decay": config.weight_decay or None,
+        "global_clipnorm": config.clip or None,
+    }
+    if config.optimizer == "sgd":
+        optimizer = keras.optimizers.SGD(momentum=0.9, **common)
+    else:
+        optimizer = keras.optimizers.AdamW(**common)
+    if config.decayed == "kernels" and config.weight_decay:
+        weights = model.trainable_variables
+        others = [weight for weight in weights if weight.name != "kernel"]
+        optimizer.exclude_from_weight_decay(var_list=others)
+    return optimizer
+
+
+class WarmupLinear(keras.optimizers.schedules.LearningRateSchedule):
+    """A learning rate that rises in a line from 0 to a peak, then falls in one to 0."""
+
+    def __init__(self, peak: float, *, steps: int, warmup_steps: int):
+        self.config = {"peak": peak, "steps": steps, "warmup_steps": warmup_steps}
+
+    def __call__(self, step):
+        steps, warmup_steps = self.config["steps"], self.config["warmup_steps"]
+        step = keras.ops.cast(step, "float32")
+        falling = keras.ops.maximum((steps - step) / (steps - warmup_steps), 0.0)
+        rising = step / warmup_steps if warmup_steps else 1.0
+        return self.config["peak"] * keras.ops.minimum(rising, falling)
+
+    def get_config(self):
+        """The constructor's arguments."""
+        return dict(self.config)
+
+
+def sigmoid(labels, logits):
+    """Cross-entropy of every class apart, summed over them: (batch,)."""
+    each = keras.ops.binary_crossentropy(labels, logits, from_logits=True)
+    return keras.ops.sum(each, axis=-1)

@@ -1,0 +1,78 @@
+"""What `benchmark.py sam` measures: training steps, plain and of the SAM family.
+
+A method that looks uphill at every k-th step only has two kinds of step. A round times
+one of each, and counts the first 1/k, the other 1 - 1/k: the mean over a cycle.
+"""
+
+import os
+
+# Of a GPU they would else take the most at once, and leave nothing to other processes.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
+import keras  # noqa: E402
+import memory  # noqa: E402
+import rivals  # noqa: E402
+
+import kerasvit  # noqa: E402
+
+K = 5
+PLAIN = "plain step"
+METHODS = {
+    PLAIN: lambda model: model,
+    "SAM": lambda model: kerasvit.SAM(model, rho=0.05),
+    f"LookSAM(k={K})": lambda model: kerasvit.LookSAM(model, rho=0.05, k=K),
+    f"SAM(every={K})": lambda model: kerasvit.SAM(model, rho=0.05, every=K),
+}
+
+
+def steps(config):
+    """{(name, share of all steps): step} of all methods."""
+    return {
+        (name, share): step
+        for name in METHODS
+        for share, step in kinds_of_step(config, name).items()
+    }
+
+
+def kinds_of_step(config, name):
+    """{share of all steps: step} of one method, around a model of its own."""
+    model = getattr(kerasvit, config.model)(image_size=config.image_size)
+    trainer = METHODS[name](model)
+    step = rivals.keras_step(config, trainer, *rivals.batch(config))
+    period = getattr(trainer, "period", 1)
+    if period == 1:
+        return {1.0: step}
+
+    def at(place):
+        trainer.batches = place  # the number of batches before decides which kind
+        step()
+
+    return {1 / period: lambda: at(0), 1 - 1 / period: lambda: at(1)}
+
+
+def mean_over_cycles(times):
+    """{name: seconds a step, of each round}, from those of each kind of step."""
+    means = {}
+    for (name, share), seconds in times.items():
+        known = means.get(name, [0.0] * len(seconds))
+        means[name] = [a + share * b for a, b in zip(known, seconds, strict=True)]
+    return means
+
+
+def weight_bytes(config):
+    """Size of the trainable variables."""
+    model = getattr(kerasvit, config.model)(image_size=config.image_size)
+    return sum(keras.ops.convert_to_numpy(v).nbytes for v in model.trainable_variables)
+
+
+def most_bytes(config, name):
+    """The most memory that steps of one method take, once they are compiled."""
+    kinds = kinds_of_step(config, name).values()
+
+    def cycle():
+        for step in kinds:
+            step()
+
+    cycle()
+    return memory.most_bytes(lambda: (cycle(), cycle()))

@@ -1,0 +1,195 @@
+"""SAM's claim in small: table 1 of arXiv 2106.01548, by `pretrain.py study`.
+
+The same ViT, Mixer and BiT from scratch with SAM and without, over several seeds: how
+many test images they have right, how well they fit the training images, and how
+sharply the training loss curves at the weights that were found.
+"""
+
+import contextlib
+import dataclasses
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import data
+import keras
+import numpy as np
+import training
+from batches import evaluation_batches, training_batches
+from progress import COLORS, claim_folder, console, save_figure, write_json
+from rich.table import Table
+
+import kerasvit
+from kerasvit.inspection import largest_eigenvalue
+
+MODELS = {"ViT": "study_vit", "Mixer": "study_mixer", "BiT": "study_bit"}
+QUANTITIES = {
+    "accuracy": "test accuracy, %",
+    "loss": "training loss",
+    "sharpness": "largest eigenvalue",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Trains a small ViT, Mixer and BiT from scratch, with SAM and without."""
+
+    dataset: str = "mnist_subset"  # of built_in.py, or a name of tensorflow-datasets
+    data: str | None = None  # folder of class folders of images, in place of `dataset`
+    epochs: int | None = None  # of every training; None: as in the presets study_…
+    seeds: int = 3  # trainings of each kind
+    curved_images: int = 500  # training images whose loss's curvature is taken
+    out: str | None = None  # folder of the results; None: runs/study-…
+
+
+def run(study: Study, pretrain: Callable, presets: dict) -> dict:
+    """Trains and measures what is not finished yet; leaves a table and a picture.
+
+    Args:
+        study: The settings.
+        pretrain: Trains by a configuration; finished trainings return at once.
+        presets: Name → configuration; those of `MODELS` are trained.
+
+    Raises:
+        training.BadInput: Something is wrong; found before any training time is spent.
+    """
+    try:
+        training.check(study)
+        dataset = data.find(study.dataset, study.data)
+        images = Path(study.data or study.dataset).resolve().name
+        folder = study.out or f"runs/study-{images}-{keras.backend.backend()}"
+        folder = claim_folder(folder, study, dataset)
+    except ValueError as error:
+        raise training.BadInput(str(error)) from error
+    measured = {}
+    with _programs_kept(folder / "programs"):
+        for model, preset in MODELS.items():
+            for sam in COLORS:
+                measured[f"{model} {sam}"] = [
+                    _trained(study, presets[preset], sam, seed, (folder, pretrain))
+                    for seed in range(study.seeds)
+                ]
+    result = {
+        "measured": measured,
+        "folder": str(folder),
+        "images": dataset.counts,
+        "test": dataset.test_name,
+    }
+    draw(measured, folder / "study.png")
+    write_json(folder / "result.json", result)
+    return result
+
+
+@contextlib.contextmanager
+def _programs_kept(folder):
+    """Compiles what all seeds have in common once, on JAX, which can keep programs."""
+    if keras.backend.backend() != "jax":
+        yield
+        return
+    import jax
+
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", str(folder.resolve()))
+    try:
+        yield
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _trained(study, preset, sam, seed, how):
+    """What is measured of one training, which is done where it is not finished."""
+    folder, pretrain = how
+    folder = folder / f"{preset.model}_{sam.replace(' ', '_')}_{seed}"
+    file = folder / "measured.json"
+    if file.exists():
+        return json.loads(file.read_text())
+    config = dataclasses.replace(
+        preset,
+        dataset=study.dataset,
+        data=study.data,
+        epochs=study.epochs or preset.epochs,
+        rho=preset.rho if sam == "with SAM" else 0.0,
+        seed=seed,
+        out=str(folder),
+    )
+    [trained] = pretrain(config)["results"].values()
+    measured = {"accuracy": trained["accuracy"], **measure(study, config)}
+    write_json(file, measured)
+    return measured
+
+
+def measure(study: Study, config) -> dict:
+    """Loss on the training images as in a test, and its Hessian's largest eigenvalue.
+
+    The eigenvalue is that of images drawn at random, the same for all trainings.
+    """
+    model = kerasvit.from_pretrained(Path(config.out) / "model")
+    images = data.find(config.dataset, config.data).train
+    options = training.reading(config, model)
+    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    count = min(study.curved_images, len(images))
+    options["batch_size"] = min(config.batch_size, count)
+    drawn = training_batches(images, seed=0, **options)
+    drawn = list(drawn.take(count // options["batch_size"]).as_numpy_iterator())
+    return {
+        "loss": float(model.evaluate(evaluation_batches(images, **options), verbose=0)),
+        "sharpness": largest_eigenvalue(model, drawn, tolerance=0.02),
+    }
+
+
+def mean_and_deviation(values) -> tuple[float, float]:
+    """Mean and standard deviation of a sample; the latter of one value is 0."""
+    return float(np.mean(values)), float(np.std(values, ddof=min(1, len(values) - 1)))
+
+
+def draw(measured: dict, path: Path) -> None:
+    """A picture of what was measured: a point a training, a line at their mean."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 3, figsize=(11, 4), layout="constrained")
+    for axis, (key, label) in zip(axes, QUANTITIES.items(), strict=True):
+        for place, (name, trainings) in enumerate(measured.items()):
+            model, sam = name.split(" ", 1)
+            values = _values(trainings, key)
+            color = COLORS[sam]
+            axis.scatter([place] * len(values), values, color=color, s=18, zorder=2)
+            mean, _ = mean_and_deviation(values)
+            label_once = sam if model == next(iter(MODELS)) else None
+            axis.hlines(mean, place - 0.3, place + 0.3, color=color, label=label_once)
+        axis.set_xticks([0.5, 2.5, 4.5], MODELS)
+        axis.set_title(label, fontsize="medium")
+        axis.grid(alpha=0.3, axis="y")
+        axis.spines[["top", "right"]].set_visible(False)
+    axes[2].set_yscale("log")
+    axes[0].legend(frameon=False)
+    save_figure(figure, path)
+
+
+def _values(trainings, key):
+    return [each[key] * (100 if key == "accuracy" else 1) for each in trainings]
+
+
+def report(result: dict) -> None:
+    """Prints the table: mean ± standard deviation over the seeds."""
+    images, measured = result["images"], result["measured"]
+    count = len(next(iter(measured.values())))
+    table = Table(
+        title=f"{images['train']:,} training and {images['test']:,} images of "
+        f"{result['test']}, {count} seeds: mean ± standard deviation"
+    )
+    for column in ("", *QUANTITIES.values()):
+        table.add_column(column, justify="right")
+    digits = {"accuracy": 2, "loss": 4, "sharpness": 2}
+    for name, trainings in measured.items():
+        row = []
+        for key in QUANTITIES:
+            mean, deviation = mean_and_deviation(_values(trainings, key))
+            row.append(f"{mean:.{digits[key]}f} ± {deviation:.{digits[key]}f}")
+        table.add_row(name, *row)
+    console.print(table)
+    console.print(f"Picture: {result['folder']}/study.png", soft_wrap=True)

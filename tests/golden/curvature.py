@@ -1,0 +1,80 @@
+"""Second derivatives and their eigenvalues, against float64 and a formed matrix."""
+
+import keras
+import numpy as np
+
+from kerasvit.inspection import Hessian, largest_eigenvalue
+
+from .result import Result, error
+from .trajectories import network
+
+TOLERANCE = 1e-5
+EXACT = {"tolerance": 1e-6}  # of the eigenvalues looked for here
+
+
+def check(root, name, case):
+    """Yields the `Result` of the Hessian, and what is not built yet."""
+    files = dict(case["files"])
+    with np.load(root / case["problem"]) as problem:
+        with np.load(root / files.pop("hessian")) as golden:
+            yield f"{name}/hessian", Result(_errors(problem, golden), TOLERANCE)
+    for kind in files:
+        yield f"{name}/{kind}", f"{kind} is not built yet"
+
+
+def _errors(problem, golden):
+    model, _ = network(problem)
+    data = problem["x"], problem["y"]
+    # A part of a batch is left over, on purpose.
+    options = {
+        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "batch_size": 5,
+    }
+    if problem["y"].ndim == 2:
+        options["loss"] = keras.losses.CategoricalCrossentropy(from_logits=True)
+    hessian = Hessian(model, *data, **options)
+    loss, gradient = hessian.loss_and_gradient()
+    matrix = np.stack([hessian @ unit for unit in np.eye(hessian.shape[0])])
+    largest = hessian.eigenpairs(**EXACT)
+    vector = largest.vectors[0]
+    vector *= np.sign(vector @ golden["top_eigenvector"])
+    found = {
+        "loss": loss,
+        "grad": gradient,
+        "grad_norm": np.linalg.norm(gradient),
+        "Hv": hessian @ golden["v"],
+        "hessian": matrix,
+        "trace": np.trace(matrix),
+        "top_eigenvector": vector,
+        "top_eig_first4_samples": [
+            largest_eigenvalue(
+                model, *(array[i : i + 1] for array in data), **options, **EXACT
+            )
+            for i in range(4)
+        ],
+        **_blocks(model, data, options, golden["keys"]),
+    }
+    ends = golden["eigenvalues"][[-1, 0]]
+    smallest = hessian.eigenpairs(which="smallest", **EXACT)
+    return {
+        **{
+            quantity: error(value, golden[quantity])
+            for quantity, value in found.items()
+        },
+        "largest eigenvalue": error(largest.values[0], ends[0]),
+        "smallest eigenvalue": error(smallest.values[0], ends[1]),
+    }
+
+
+def _blocks(model, data, options, names):
+    """The Hessian within one variable, for each."""
+    found = {}
+    for name in names:
+        block = Hessian(model, *data, **options, variables=f"{name}$")
+        size = block.shape[0]
+        every = block.eigenpairs(size, vectors=2 * size + 1, which="smallest", **EXACT)
+        found[f"block_eigs/{name}"] = every.values
+        for wish, which in (("eig", "largest"), ("abs_eig", "magnitude")):
+            first = block.eigenpairs(which=which, **EXACT).values[0]
+            found[f"block_dominant_{wish}/{name}"] = first
+    return found

@@ -1,0 +1,298 @@
+import dataclasses
+import functools
+import json
+from pathlib import Path
+
+import keras
+import numpy as np
+import optimizers
+import pretrain
+import pytest
+import study
+import tensorflow_datasets
+import training
+
+import kerasvit
+
+TRAININGS = {k: v for k, v in pretrain.PRESETS.items() if k != "study"}
+PAPERS = [name for name in TRAININGS if not name.startswith(("study", "mnist"))]
+SMALLEST = {
+    "small_vit": {"width": 8, "depth": 1, "num_heads": 2, "mlp_dim": 8},
+    "small_mixer": {
+        "width": 8,
+        "depth": 1,
+        "tokens_mlp_dim": 4,
+        "channels_mlp_dim": 8,
+    },
+    "small_bit": {"depths": [1], "width_factor": 0.5},
+}
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch, tmp_path):
+    """The smallest of models, in a folder of its own."""
+    for name, numbers in SMALLEST.items():
+        row = pretrain.SMALL[name]
+        numbers = {**row.numbers, **numbers, "image_size": 28}
+        monkeypatch.setitem(
+            pretrain.SMALL, name, kerasvit.Variant(name, row.builder, **numbers)
+        )
+    monkeypatch.chdir(tmp_path)
+
+
+def config(**changes):
+    return dataclasses.replace(
+        pretrain.Config(epochs=1, batch_size=8, out="run"), **changes
+    )
+
+
+@pytest.fixture
+def photos(images):
+    images("cat", 10)
+    return str(images("dog", 10))
+
+
+def small_model():
+    return pretrain.build(config(), ["a", "b"])
+
+
+# Steps, highest learning rate, schedule, warm-up, decay, clip, batch, epochs, dropout,
+# stochastic depth and radius; decay as a share of the learning rate.
+PUBLISHED = {
+    "vit": (3e-3, "cosine", 10_000, 0.3, 1.0, 4096, 300, 0.1, 0.0, 0.0),
+    "vit_sam": (3e-3, "cosine", 10_000, 0.3, 1.0, 4096, 300, 0.1, 0.0, 0.2),
+    "mixer_sam": (3e-3, "linear", 10_000, 0.3, 1.0, 4096, 300, 0.0, 0.1, 0.6),
+    "resnet_sam": (1.6, "cosine", 5_000, 1e-3, 1.0, 4096, 90, 0.0, 0.0, 0.02),
+    "mixer": (1e-3, "linear", 10_000, 0.1, 1.0, 4096, 300, 0.0, 0.1, 0.0),
+    "bit": (1.6, "cosine", 1_000, 1e-3, 1.0, 4096, 90, 0.0, 0.0, 0.0),
+    "alternet_cifar100": (1.25e-4, "cosine", 2_552, 0.05, 5.0, 96, 305, 0.0, 0.1, 0.0),
+}
+FIELDS = (
+    "learning_rate schedule warmup_steps weight_decay clip batch_size epochs dropout "
+    "stochastic_depth"
+).split()
+LOSSES = {
+    "vit": ("sigmoid", 0.0, "photo"),
+    "vit_sam": ("sigmoid", 0.0, "photo"),
+    "mixer_sam": ("sigmoid", 0.0, "photo"),
+    "resnet_sam": ("softmax", 0.0, "photo"),
+    "mixer": ("sigmoid", 0.0, "photo_mixed"),
+    "bit": ("softmax", 0.0, "photo"),
+    "alternet_cifar100": ("softmax", 0.1, "cifar_mixed"),
+}
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_presets_are_the_papers(name):
+    preset = TRAININGS[name]
+    found = tuple(getattr(preset, field) for field in FIELDS)
+    assert (*found, pretrain.radius(preset)) == PUBLISHED[name]
+    loss = preset.loss, preset.label_smoothing, preset.augment
+    assert loss == LOSSES[name]
+
+
+@pytest.mark.parametrize(
+    ("model", "rho"),
+    [("ViTS16", 0.1), ("ViTB32", 0.15), ("MixerB32", 0.35), ("BiTR152x1", 0.02)],
+)
+def test_radius_is_the_papers_for_the_model(model, rho):
+    assert pretrain.radius(pretrain.parse(["vit_sam", "--model", model])) == rho
+
+
+def test_radii_are_for_models_of_the_zoo():
+    assert set(pretrain.RADII) <= set(kerasvit.list_models())
+
+
+def test_a_radius_given_is_taken():
+    assert pretrain.radius(pretrain.parse(["vit_sam", "--rho", "0.3"])) == 0.3
+
+
+@pytest.mark.parametrize("name", pretrain.PRESETS)
+def test_presets_parse(name):
+    assert pretrain.parse([name]) == pretrain.PRESETS[name]
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_learning_rate_rises_and_falls(name):
+    preset = TRAININGS[name]
+    optimizer = optimizers.make_optimizer(preset, small_model(), 60_000)
+    rate = optimizer._learning_rate
+    peak, warmup = preset.learning_rate, preset.warmup_steps
+    expected = {0: 0, warmup // 2: peak * (warmup // 2) / warmup, warmup: peak}
+    middle = (60_000 + warmup) // 2
+    for step, value in {**expected, middle: peak / 2, 60_000: 0}.items():
+        assert float(rate(step)) == pytest.approx(value, rel=1e-4, abs=1e-9)
+
+
+def test_short_trainings_warm_up_for_a_fifth():
+    optimizer = optimizers.make_optimizer(TRAININGS["vit"], small_model(), 100)
+    assert float(optimizer._learning_rate(20)) == pytest.approx(3e-3)
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+@pytest.mark.parametrize("decayed", ["kernels", "all"])
+def test_weights_decay_by_a_share_of_the_learning_rate(name, decayed):
+    model = small_model()
+    settings = config(
+        optimizer=name, decayed=decayed, weight_decay=0.5, warmup_steps=0, clip=0.0
+    )
+    optimizer = optimizers.make_optimizer(settings, model, 100)
+    before = [np.array(w) + 1 for w in model.get_weights()]
+    model.set_weights(before)
+    zeros = [keras.ops.zeros(w.shape) for w in model.trainable_variables]
+    optimizer.apply(zeros, model.trainable_variables)
+    for weight, old in zip(model.trainable_variables, before):
+        decays = decayed == "all" or weight.name == "kernel"
+        share = 1 - settings.learning_rate * 0.5 if decays else 1
+        weight = keras.ops.convert_to_numpy(weight)
+        np.testing.assert_allclose(weight, old * share, rtol=1e-6)
+
+
+def test_sigmoid_loss_is_summed_over_classes():
+    logits = np.array([[0.5, -2.0, 1.0], [3.0, 0.0, -1.0]], "float32")
+    labels = np.array([[0, 0, 1], [0.3, 0.7, 0]], "float32")
+    right = 1 / (1 + np.exp(-logits))
+    expected = -labels * np.log(right) - (1 - labels) * np.log(1 - right)
+    loss = keras.ops.convert_to_numpy(optimizers.sigmoid(labels, logits))
+    np.testing.assert_allclose(loss, expected.sum(axis=1), rtol=1e-5)
+
+
+def test_sigmoid_begins_at_the_rate_of_a_class():
+    model = pretrain.build(config(loss="sigmoid"), list("abcd"))
+    logits = model.predict(np.zeros((1, 28, 28, 3)), verbose=0)
+    np.testing.assert_allclose(logits, np.log(1 / 4), atol=1e-6)
+
+
+def test_a_training_leaves_a_model_and_its_results(photos):
+    result = pretrain.pretrain(config(data=photos, augment="cifar_mixed", rho=0.1))
+    assert result["images"] == {"train": 14, "validation": 2, "test": 4}
+    assert list(result["results"]) == ["with SAM"]
+    names = {path.name for path in Path("run").iterdir()}
+    assert names == {"config.json", "result.json", "curves.png", "model"}
+    model = kerasvit.from_pretrained("run/model")
+    assert model.record["label_names"] == ["cat", "dog"]
+
+
+def test_tensorflow_datasets_of_a_size_given():
+    with tensorflow_datasets.testing.mock_data(num_examples=8):
+        pretrain.pretrain(
+            config(dataset="cifar100", image_size=(14,), dtype="mixed_bfloat16")
+        )
+    model = kerasvit.from_pretrained("run/model")
+    assert model.output_shape == (None, 100)
+    assert model.input_shape == (None, 14, 14, 3)
+
+
+def killed_in_round(number):
+    saved = training.Progress.on_epoch_end
+
+    def end(self, epoch, logs=None):
+        if epoch == number - 1:
+            raise KeyboardInterrupt
+        saved(self, epoch, logs)
+
+    return end
+
+
+def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
+    settings = config(data=photos, epochs=3, rho=0.1, dropout=0.1, loss="sigmoid")
+    whole = pretrain.pretrain(dataclasses.replace(settings, out="whole"))
+    with monkeypatch.context() as patch:
+        patch.setattr(training.Progress, "on_epoch_end", killed_in_round(3))
+        with pytest.raises(KeyboardInterrupt):
+            pretrain.pretrain(settings)
+    resumed = pretrain.pretrain(settings)
+    models = [kerasvit.from_pretrained(f"{run}/model") for run in ("whole", "run")]
+    for a, b in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+    losses = [run["results"]["with SAM"]["loss"] for run in (whole, resumed)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rho": -0.1}, "`rho` must be at least 0. Received: -0.1"),
+        ({"rho": None}, "`rho`: the paper has none for small_vit. Give one"),
+        ({"epochs": 0}, "`epochs` must be at least 1"),
+        ({"weight_decay": -1.0}, "`weight_decay` must be at least 0"),
+        ({"clip": float("inf")}, "`clip` must be at least 0"),
+        ({"label_smoothing": 1.0}, "`label_smoothing` must be at least 0 and at most"),
+        ({"image_size": (30,)}, "`image_size` must be a multiple of the patch size"),
+        ({"model": "small_vitt"}, "`model`: there is no 'small_vitt'. Close: .*vit"),
+        ({"model": "small_bit", "dropout": 0.1}, "has no argument dropout"),
+        ({"dataset": "mnist_subst"}, "there is no 'mnist_subst'. Close: mnist_subset"),
+        ({"dataset": "debian_fashion_mnist"}, "apt install dataset-fashion-mnist"),
+    ],
+)
+def test_bad_input_costs_no_training(changes, message, monkeypatch, tmp_path):
+    monkeypatch.setattr("built_in.FASHION", tmp_path / "nowhere")
+    with pytest.raises(training.BadInput, match=message):
+        pretrain.pretrain(config(**changes))
+    assert not Path("run").exists()
+
+
+def test_misspelled_preset():
+    with pytest.raises(training.BadInput, match="no preset 'vitsam'. Close: vit_sam"):
+        pretrain.parse(["vitsam"])
+
+
+@pytest.fixture
+def small_study(photos):
+    presets = {
+        name: dataclasses.replace(preset, epochs=1, batch_size=8, rho=0.05)
+        for name, preset in TRAININGS.items()
+        if name.startswith("study")
+    }
+    settings = study.Study(data=photos, seeds=1, curved_images=8, out="study")
+    return functools.partial(study.run, settings, presets=presets)
+
+
+def test_study_measures_every_training_once(small_study, capsys):
+    configs = []
+
+    def train(config):
+        if len(configs) == 2:
+            raise KeyboardInterrupt
+        configs.append(config)
+        return pretrain.pretrain(config)
+
+    def rest(config):
+        configs.append(config)
+        return pretrain.pretrain(config)
+
+    with pytest.raises(KeyboardInterrupt):
+        small_study(train)
+    result = small_study(rest)
+    kinds = [(config.model, config.rho, config.seed) for config in configs]
+    names = "small_vit", "small_mixer", "small_bit"
+    assert kinds == [(name, rho, 0) for name in names for rho in (0.0, 0.05)]
+    assert [len(found) for found in result["measured"].values()] == [1] * 6
+    assert json.loads(Path("study/result.json").read_text()) == result
+    assert Path("study/study.png").stat().st_size > 10_000
+    study.report(result)
+    printed = capsys.readouterr().out
+    for name in ("ViT without SAM", "Mixer with SAM", "BiT with SAM", "±"):
+        assert name in printed
+
+
+def test_measured_loss_is_that_of_the_training_images(photos):
+    settings = config(data=photos)
+    pretrain.pretrain(settings)
+    measured = study.measure(study.Study(curved_images=8), settings)
+    model = kerasvit.from_pretrained("run/model")
+    images = study.data.find("", photos).train
+    options = training.reading(settings, model)
+    [(x, y)] = study.evaluation_batches(
+        images, **{**options, "batch_size": 14}
+    ).as_numpy_iterator()
+    logits = model.predict(x, verbose=0)
+    logits = logits - logits.max(axis=1, keepdims=True)
+    right = logits[np.arange(14), y] - np.log(np.exp(logits).sum(axis=1))
+    assert measured["loss"] == pytest.approx(-right.mean(), rel=1e-4)
+    assert np.isfinite(measured["sharpness"])
+
+
+def test_deviation_is_that_of_a_sample():
+    assert study.mean_and_deviation([1.0, 3.0]) == pytest.approx((2, 2**0.5))
+    assert study.mean_and_deviation([5.0]) == (5, 0)

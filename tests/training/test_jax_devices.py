@@ -1,0 +1,48 @@
+"""SAM on several JAX devices, and the layout map, by the cases in jax_devices.py."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import pytest
+
+from tests.training.jax_devices import CASES
+
+pytestmark = pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="keras.distribution is for JAX"
+)
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory):
+    """{case: traceback, or None}; JAX must know of its devices when it starts."""
+    path = tmp_path_factory.mktemp("devices") / "failures.json"
+    # A flag that is there twice counts as the last says; compiling is what takes time.
+    flags = (
+        "--xla_backend_optimization_level=0",
+        os.environ.get("XLA_FLAGS", ""),
+        "--xla_force_host_platform_device_count=4",
+    )
+    environment = {
+        **os.environ,
+        "XLA_FLAGS": " ".join(flags),
+        "JAX_PLATFORMS": "cpu",
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.training.jax_devices", str(path)],
+        env=environment,
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_on_several_devices(name, failures):
+    assert failures[name] is None, failures[name]
