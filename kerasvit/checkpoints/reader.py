@@ -148,12 +148,12 @@ def _open_npz(path):
                 version = np.lib.format.read_magic(member)
                 read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
                 shape, _, dtype = read(member)
+                header = member.tell()
             if dtype.hasobject:
                 raise CheckpointError(
                     f"{path} holds a pickled Python object in {entry!r}, which is not "
                     "read: loading it could run code. Save it again with plain arrays."
                 )
-                header = member.tell()
             held = archive.getinfo(entry).file_size - header
             if held != math.prod(shape) * dtype.itemsize:
                 raise CheckpointError(

@@ -6,7 +6,6 @@ import operator
 
 from kerasvit.preprocessing import Preprocessing
 
-
 # What no model here comes near: a configuration from elsewhere may ask for any number,
 # and memory or time is spent before the tensors are compared.
 MOST = {

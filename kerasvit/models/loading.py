@@ -51,8 +51,14 @@ class Loading:
             )
         if self.entry:
             self._check_entry()
-        with self._blaming_the_variant():
-            self.source_size = self._source_size()
+        try:
+            with self._blaming_the_variant():
+                self.source_size = self._source_size()
+        except TypeError as error:
+            raise CheckpointError(
+                f"The configuration beside {self.checkpoint.path} holds a value of a "
+                f"wrong kind ({error}): {self.kwargs!r:.500}. Save the model again."
+            ) from error
         if "image_size" not in explicit:
             self.kwargs["image_size"] = self.source_size
 
