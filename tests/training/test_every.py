@@ -73,18 +73,18 @@ def test_looksam_adds_what_the_last_look_saw():
 
 @pytest.mark.parametrize("name", ["every", "looksam"])
 def test_several_steps_per_execution(name):
-    x, y = batch(10)
+    x, y = batch(20)  # batches of two magnify rounding
     trainer = TRAINERS[name](small())
     many = {"run_eagerly": False, "jit_compile": "auto", "steps_per_execution": 3}
     if backend == "torch":
         with pytest.raises(ValueError, match="steps_per_execution"):
-            compiled(trainer, **many).fit(x, y, 2, verbose=0)
+            compiled(trainer, **many).fit(x, y, 4, verbose=0)
         return
     history = compiled(trainer, momentum(), **many).fit(
-        x, y, 2, 2, shuffle=False, verbose=0
+        x, y, 4, 2, shuffle=False, verbose=0
     )
     single = compiled(TRAINERS[name](small()), momentum())
-    expected = single.fit(x, y, 2, 2, shuffle=False, verbose=0)
+    expected = single.fit(x, y, 4, 2, shuffle=False, verbose=0)
     assert_same(values(trainer), values(single), 1e-5)
     assert_same([history.history["loss"]], [expected.history["loss"]], 1e-5)
     assert trainer.batches == single.batches == 10
