@@ -10,6 +10,8 @@ Everything a user needs is a name in this file.
 
 from . import inspection as inspection
 from .checkpoints import CheckpointError as CheckpointError
+from .hub.download import DownloadError as DownloadError
+from .hub.manifest import list_weights as list_weights
 from .models import AlterNet as AlterNet
 from .models import AlterNet18 as AlterNet18
 from .models import AlterNet18CIFAR as AlterNet18CIFAR
@@ -105,6 +107,7 @@ from .models import list_models as list_models
 from .prediction import classify as classify
 from .preprocessing import Preprocessing as Preprocessing
 from .pretrained import from_pretrained as from_pretrained
+from .pretrained import push_to_hub as push_to_hub
 from .pretrained import resize as resize
 from .pretrained import save_pretrained as save_pretrained
 from .training import ASAM as ASAM

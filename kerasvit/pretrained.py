@@ -1,17 +1,32 @@
 """Models from folders and into folders, and at another resolution."""
 
+import tempfile
+
 import keras
 
 from . import models
 from .checkpoints import assign, resampling_kernel, variable_paths
+from .hub.download import fetch_repository, parse_address
 from .hub.repository import find_weights, write_folder
+from .hub.upload import prepare, upload
 from .layers.position_embedding import check_resampling
 from .models import Variant
 from .models.arguments import sides
 from .preprocessing import Preprocessing
 
 
-def save_pretrained(model, folder):
+def save_pretrained(
+    model,
+    folder,
+    *,
+    dtype: str | None = None,
+    license: str | None = None,
+    base_model: str | None = None,
+    datasets: list[str] | None = None,
+    metrics: dict[str, float] | None = None,
+    card: str | None = None,
+    name: str | None = None,
+):
     """Writes config.json, model.safetensors and README.md into a folder.
 
     The tensors have timm's names and layout where timm can express the model, so that
@@ -21,13 +36,90 @@ def save_pretrained(model, folder):
     Args:
         model: `ImageModel`. Of a trainer, give `trainer.model`.
         folder: Made where it does not exist. A README.md that is there is kept.
+        dtype: "float16" or "bfloat16" halves the file; None: that of the variables.
+        license: SPDX identifier, for the card; None: that of the weights it began
+            with, where they have a name.
+        base_model: Repository it was trained from; None: likewise.
+        datasets: Names of what it was trained on.
+        metrics: Results on the first of them, such as {"accuracy": 0.93}.
+        card: Text of the README.md, in place of the one that is written.
+        name: What the card calls the model; None: the folder.
 
     Returns:
         The folder, a `pathlib.Path`.
 
     Raises:
-        ValueError: The model has no record.
+        ValueError: The model has no record, or an argument is wrong.
     """
+    transform = _checked(model)
+    return write_folder(
+        model,
+        folder,
+        transform.to_timm(),
+        dtype=dtype,
+        license=license,
+        base_model=base_model,
+        datasets=datasets,
+        metrics=metrics,
+        card=card,
+        name=name,
+    )
+
+
+def push_to_hub(
+    model,
+    repo_id: str,
+    *,
+    token: str | None = None,
+    private: bool | None = None,
+    revision: str | None = None,
+    create_pr: bool = False,
+    commit_message: str | None = None,
+    endpoint: str | None = None,
+    **facts,
+):
+    """Puts a model on the Hugging Face Hub, as `save_pretrained` writes it.
+
+    One commit; the repository is made where it does not exist, weights of before are
+    deleted, and a README.md that is there is kept unless `card` is given.
+
+    Args:
+        model: `ImageModel`. Of a trainer, give `trainer.model`.
+        repo_id: "user/name".
+        token: With the right to write; None: that of `hf auth login`. Kept nowhere.
+        private: Whether a new repository is private; None: as the user's settings say.
+        revision: Branch, made where it does not exist; None: main.
+        create_pr: Opens a pull request in place of writing.
+        commit_message: None: one that names kerasvit.
+        endpoint: Address of another Hub.
+        **facts: `dtype`, `license`, `base_model`, `datasets`, `metrics` and `card`, as
+            for `save_pretrained`.
+
+    Returns:
+        `huggingface_hub.CommitInfo`, with `commit_url` and `pr_url`.
+
+    Raises:
+        ValueError: The model has no record; or it could not be uploaded, and why
+            (`UploadError`).
+    """
+    _checked(model)
+    access = {"token": token, "private": private, "endpoint": endpoint}
+    client, has_readme = prepare(repo_id, **access)
+    with tempfile.TemporaryDirectory() as place:
+        save_pretrained(model, place, name=f"hf://{repo_id}", **facts)
+        return upload(
+            client,
+            place,
+            repo_id,
+            revision=revision,
+            create_pr=create_pr,
+            message=commit_message,
+            readme="card" in facts or not has_readme,
+        )
+
+
+def _checked(model):
+    """The evaluation transform of a model that can be saved."""
     record = _record_of(model)
     names, classes = record["label_names"], record["kwargs"]["num_classes"]
     listed = isinstance(names, (list, tuple)) and len(names) == classes
@@ -36,29 +128,55 @@ def save_pretrained(model, folder):
             f"The record's `label_names` must name {classes} classes, or be None. "
             f"Received: {names!r:.200}."
         )
-    transform = Preprocessing.from_config(record["preprocessing"])
-    return write_folder(model, folder, transform.to_timm())
+    return Preprocessing.from_config(record["preprocessing"])
 
 
-def from_pretrained(folder, **changes):
-    """A model from a folder that `save_pretrained` wrote.
+def from_pretrained(
+    weights,
+    *,
+    revision: str | None = None,
+    token: str | bool | None = None,
+    cache_dir=None,
+    endpoint: str | None = None,
+    local_files_only: bool = False,
+    **changes,
+):
+    """A model from a folder, or from a repository of the Hugging Face Hub.
 
     Args:
-        folder: Its path.
+        weights: Path of a folder that `save_pretrained` wrote, or of a `.safetensors`
+            or `.npz` file of a known code base; or "hf://user/repository[@revision]"
+            of ours, timm's or transformers', of an architecture in this package.
+        revision: Branch, tag or commit of the repository; None: the newest.
+        token: Of the Hub; None: that of `hf auth login`. It is kept nowhere.
+        cache_dir: Folder for downloads; None: the Hub's usual cache.
+        endpoint: Address of another Hub; None: that of HF_ENDPOINT, or the usual one.
+        local_files_only: Takes what is in the cache and asks nobody.
         **changes: As for a variant: `num_classes`, `image_size`, `kernel`, and any
             argument of the builder.
 
     Raises:
-        ValueError: The folder was not written by `save_pretrained`, or is damaged
+        ValueError: There is nothing, or it is damaged, or of no known architecture
             (`CheckpointError`); or a change is wrong.
     """
-    record = find_weights(folder, "kerasvit").record
-    if not record:
-        raise ValueError(
-            f"{folder} does not say which architecture it holds. Name it: "
-            f'kerasvit.ViTB16("{folder}"), or another variant.'
+    if isinstance(weights, str) and weights.startswith("hf://"):
+        repository, said = parse_address(weights)
+        if revision and said and revision != said:
+            raise ValueError(
+                f"`revision` is given twice: {revision!r} and in {weights!r}."
+            )
+        weights = fetch_repository(
+            repository,
+            revision or said,
+            token=token,
+            cache_dir=cache_dir,
+            endpoint=endpoint,
+            local_files_only=local_files_only,
         )
-    return _variant(record)(folder, **changes)
+    checkpoint = find_weights(weights, "kerasvit")
+    if checkpoint.record:
+        return _variant(checkpoint.record)(weights, **changes)
+    return fitting_variant(checkpoint)(weights, **changes)
 
 
 def resize(model, image_size, kernel=None):
@@ -138,6 +256,21 @@ def _variant(record):
             f"{', '.join(models.BUILDERS)}. Upgrade: pip install -U kerasvit."
         )
     return Variant(record.get("variant"), builder)
+
+
+def fitting_variant(checkpoint):
+    """The row of the zoo that a checkpoint without a record is of, or a new one."""
+    builder = models.BUILDERS[checkpoint.builders[0]]
+    said = {**checkpoint.builder_changes, **checkpoint.sizes}
+    rows = [
+        row
+        for row in vars(models).values()
+        if isinstance(row, Variant) and row.builder is builder and row.fits(said)
+    ]
+    # DeiT's models are ViTs by all numbers; timm's configuration tells them apart.
+    deit = str(checkpoint.config.get("architecture", "")).startswith("deit")
+    rows = [row for row in rows if row.name.startswith("DeiT") == deit] or rows
+    return rows[0] if rows else Variant(None, builder, **checkpoint.sizes)
 
 
 def _record_of(model):

@@ -1,6 +1,7 @@
 """A file of tensors, read by name."""
 
 import json
+import math
 import zipfile
 from pathlib import Path
 
@@ -12,6 +13,11 @@ REFUSED = {
     ".ckpt": "a pickle", ".keras": "a Keras archive", ".h5": "a Keras archive",
     ".msgpack": "a Flax archive",
 }  # fmt: skip
+
+
+# Of a file that is no bomb: the largest model here has 1,300 tensors and a header of
+# 150 kB; the library reads headers of 100 MB and takes a gigabyte of memory for them.
+MOST_TENSORS, LONGEST_HEADER = 20_000, 4_000_000
 
 
 class CheckpointError(ValueError):
@@ -135,16 +141,24 @@ def _damaged(path, error, name=None):
 
 def _open_npz(path):
     with zipfile.ZipFile(path) as archive:
+        _check_count(path, len(archive.namelist()))
         shapes = {}
         for entry in archive.namelist():
             with archive.open(entry) as member:
                 version = np.lib.format.read_magic(member)
                 read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
                 shape, _, dtype = read(member)
+                header = member.tell()
             if dtype.hasobject:
                 raise CheckpointError(
                     f"{path} holds a pickled Python object in {entry!r}, which is not "
                     "read: loading it could run code. Save it again with plain arrays."
+                )
+            held = archive.getinfo(entry).file_size - header
+            if held != math.prod(shape) * dtype.itemsize:
+                raise CheckpointError(
+                    f"{path} says that {entry!r} is {shape}, and holds {held} bytes. "
+                    "It is damaged, or made to do harm; download it again."
                 )
             shapes[entry.removesuffix(".npy")] = shape
 
@@ -155,10 +169,26 @@ def _open_npz(path):
     return get, shapes
 
 
+def _check_count(path, count):
+    if count > MOST_TENSORS:
+        raise CheckpointError(
+            f"{path} holds {count:,} tensors; models have at most {MOST_TENSORS:,}. It "
+            "is no file of weights."
+        )
+
+
 def _open_safetensors(path):
     from safetensors import safe_open
 
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    if LONGEST_HEADER < length < path.stat().st_size:
+        raise CheckpointError(
+            f"{path} has a header of {length:,} bytes; of weights it has at most "
+            f"{LONGEST_HEADER:,}. It is no file of weights."
+        )
     tensors = safe_open(path, framework="np")
+    _check_count(path, len(tensors.keys()))
     shapes = {
         name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()
     }

@@ -6,40 +6,55 @@ from importlib.metadata import version
 from pathlib import Path
 
 import keras
+import ml_dtypes
 import numpy as np
 
 from kerasvit.checkpoints import Checkpoint, CheckpointError, format_of
 
+from .card import write_card
+from .download import fetch, fetch_repository, parse_address
+from .manifest import Entry, explain_tag, published
+
 FORMAT = 1
 
 
-def find_weights(weights, name) -> Checkpoint:
+def named(weights, model) -> Entry | None:
+    """The entry of the manifest that `weights` names, or None."""
+    return published(model).get(weights) if isinstance(weights, str) else None
+
+
+def find_weights(weights, name, **access) -> Checkpoint:
     """What stands behind the argument `weights` of a variant.
 
     Args:
-        weights: Path of a file or of a folder.
+        weights: `Entry` of the manifest, path of a file or of a folder, or
+            "hf://user/repository[@revision]".
         name: Of the variant, for the message.
+        access: For the Hub, as for `fetch_repository`.
 
     Raises:
-        CheckpointError: There is no such path, or it cannot be read.
+        CheckpointError: There is nothing, or it cannot be read or downloaded.
     """
+    if isinstance(weights, Entry):
+        return Checkpoint(fetch(weights))
     text = os.fspath(weights) if isinstance(weights, (str, os.PathLike)) else None
     if not text:
         raise CheckpointError(
-            "`weights` must be a path, or None for fresh weights. Received: "
+            "`weights` must be a tag, a path, or None for fresh weights. Received: "
             f"{weights!r}."
         )
-    if "://" in text:
+    if text.startswith("hf://"):
+        path = fetch_repository(*parse_address(text), **access)
+    elif "://" in text:
         raise CheckpointError(
-            f"`weights` cannot be an address yet. Received: {text!r}. Download the "
-            "file, and the config.json beside it if there is one, and give its path."
+            "`weights` may be an address of the Hugging Face Hub alone, "
+            f"hf://user/repository. Received: {text!r}. Download the file, and the "
+            "config.json beside it if there is one, and give its path."
         )
-    path = Path(text).expanduser()
+    else:
+        path = Path(text).expanduser()
     if not path.exists() and not path.suffix and "/" not in text:
-        raise CheckpointError(
-            f"{name} has no weights {text!r}. Published by name: none yet. Give the "
-            "path of a .safetensors or .npz file, or of a folder of save_pretrained."
-        )
+        raise CheckpointError(explain_tag(name, text))
     checkpoint = Checkpoint(path)
     written = checkpoint.record.get("format_version", FORMAT)
     if written > FORMAT:
@@ -50,7 +65,7 @@ def find_weights(weights, name) -> Checkpoint:
     return checkpoint
 
 
-def write_folder(model, folder, pretrained_cfg) -> Path:
+def write_folder(model, folder, pretrained_cfg, name=None, **facts) -> Path:
     """Writes a model as a folder that timm reads too, where it can express the model.
 
     A README.md that is there already is kept; the other two files are replaced, each
@@ -60,8 +75,11 @@ def write_folder(model, folder, pretrained_cfg) -> Path:
         model: `keras.Model` with a `record`.
         folder: Made where it does not exist.
         pretrained_cfg: The model's preprocessing as timm's configuration has it.
+        name: What the card calls it; None: the folder.
+        facts: For the card, as for `write_card`; and `dtype`, of the tensors.
     """
     record = model.record
+    dtype = facts.pop("dtype", None)
     source, timm = format_of(record)
     origin, key_map = source.ORIGIN, source.key_map(record["kwargs"])
     names = record["label_names"]
@@ -82,15 +100,40 @@ def write_folder(model, folder, pretrained_cfg) -> Path:
         config = {**timm, "pretrained_cfg": pretrained_cfg, **config}
     arrays = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
     tensors = key_map.write(arrays)
+    if dtype is not None:
+        # NumPy knows bfloat16 by the package ml_dtypes.
+        tensors = {key: value.astype(dtype_of(dtype)) for key, value in tensors.items()}
     folder = Path(folder).expanduser()
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"`folder` must be a folder. Received: the file {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / "model.safetensors", _serialise(tensors))
-    _replace(folder / "config.json", json.dumps(config, indent=2).encode())
+    contents = {
+        "model.safetensors": _serialise(tensors),
+        "config.json": json.dumps(config, indent=2).encode(),
+    }
     if not (folder / "README.md").exists():
-        _replace(folder / "README.md", _card(record, origin, folder.name).encode())
+        card = write_card(record, origin, name or str(folder), facts)
+        contents["README.md"] = card.encode()
+    _replace({folder / name: content for name, content in contents.items()})
     return folder
+
+
+def dtype_of(name):
+    """The NumPy type that tensors may be stored in.
+
+    Raises:
+        ValueError: It is none.
+    """
+    known = {
+        "float32": np.float32,
+        "float16": np.float16,
+        "bfloat16": ml_dtypes.bfloat16,
+    }
+    if name not in known:
+        raise ValueError(
+            f"`dtype` must be one of {', '.join(known)}. Received: {name!r}."
+        )
+    return known[name]
 
 
 def _serialise(tensors):
@@ -101,38 +144,16 @@ def _serialise(tensors):
     return save(tensors, metadata={"format": "pt"})
 
 
-def _replace(path, content):
-    # Beside the target, so that the last step is a rename on one file system.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+def _replace(contents):
+    """Writes {path: content}: all files stand before the first takes its name."""
+    unfinished = {
+        path.with_name(f".{path.name}.{os.getpid()}"): path for path in contents
+    }
     try:
-        unfinished.write_bytes(content)
-        os.replace(unfinished, path)
+        for place, path in unfinished.items():
+            place.write_bytes(contents[path])
+        for place, path in unfinished.items():
+            os.replace(place, path)
     finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def _card(record, origin, name):
-    kwargs = record["kwargs"]
-    height, width = kwargs["image_size"]
-    normalised = " for images normalised outside" if kwargs["normalization"] else ""
-    timm = (
-        f"timm reads this folder too, with the same logits{normalised}."
-        if origin == "timm"
-        else "The tensors carry kerasvit's variable paths: timm has no such model."
-    )
-    return f"""---
-library_name: kerasvit
-pipeline_tag: image-classification
-tags: [keras, {"timm" if origin == "timm" else "image-classification"}]
----
-# {name}
-
-{record["variant"] or record["builder"]} for {kwargs["num_classes"]} classes, images of
-{height} × {width} pixels.
-
-    import kerasvit
-    model = kerasvit.from_pretrained("path/of/this/folder")
-    kerasvit.classify(model, "photo.jpg")
-
-{timm}
-"""
+        for place in unfinished:
+            place.unlink(missing_ok=True)

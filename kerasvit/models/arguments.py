@@ -6,12 +6,24 @@ import operator
 
 from kerasvit.preprocessing import Preprocessing
 
+# What no model here comes near: a configuration from elsewhere may ask for any number,
+# and memory or time is spent before the tensors are compared.
+MOST = {
+    "depth": 1000,
+    "depths": 1000,
+    "resnet_depths": 1000,
+    "width": 65_536,
+    "widths": 65_536,
+    "image_size": 16_384,
+    "patch_size": 1024,
+}
+
 
 def integer(name, value, least: int) -> int:
     """An argument that must be an integer, NumPy's included.
 
     Raises:
-        ValueError: It is none, or below `least`.
+        ValueError: It is none, below `least`, or more than any model has.
     """
     try:
         number = operator.index(value)
@@ -21,6 +33,8 @@ def integer(name, value, least: int) -> int:
         raise ValueError(
             f"`{name}` must be an integer, at least {least}. Received: {value!r}."
         )
+    if number > (most := MOST.get(name, 1_000_000)):
+        raise ValueError(f"`{name}` must be at most {most:,}. Received: {number:,}.")
     return number
 
 

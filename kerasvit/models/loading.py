@@ -5,7 +5,8 @@ import math
 from contextlib import contextmanager
 
 from kerasvit.checkpoints import CheckpointError, assign, read_json
-from kerasvit.hub.repository import find_weights
+from kerasvit.hub.manifest import published as published
+from kerasvit.hub.repository import find_weights, named
 from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
 
@@ -37,7 +38,8 @@ class Loading:
         self.variant = variant
         self.explicit = explicit
         self.explicit_grid = source_grid
-        self.checkpoint = find_weights(weights, variant.label)
+        self.entry = named(weights, variant.name)
+        self.checkpoint = find_weights(self.entry or weights, variant.label)
         self._check_architecture()
         self.made = {**variant.defaults, **self.checkpoint.builder_changes}
         variant.check_names(self.made, f"{self.checkpoint.path}, of a newer kerasvit: ")
@@ -47,8 +49,16 @@ class Loading:
                 f"{self.checkpoint.path} does not say {', '.join(missing)}. Build the "
                 "variant that it is of: kerasvit.ViTB16(weights=...), or another."
             )
-        with self._blaming_the_variant():
-            self.source_size = self._source_size()
+        if self.entry:
+            self._check_entry()
+        try:
+            with self._blaming_the_variant():
+                self.source_size = self._source_size()
+        except TypeError as error:
+            raise CheckpointError(
+                f"The configuration beside {self.checkpoint.path} holds a value of a "
+                f"wrong kind ({error}): {self.kwargs!r:.500}. Save the model again."
+            ) from error
         if "image_size" not in explicit:
             self.kwargs["image_size"] = self.source_size
 
@@ -56,7 +66,9 @@ class Loading:
         """The evaluation transform of the weights, at the size they were made for."""
         config, folder = self.checkpoint.config, self.checkpoint.path.parent
         image_size, origin = self.source_size, self.checkpoint.origin
-        if self.checkpoint.record:
+        if self.entry:
+            transform = transform_of(self.entry)
+        elif self.checkpoint.record:
             transform = self.checkpoint.record["preprocessing"]
             transform = Preprocessing.from_config(transform)
         elif config.get("pretrained_cfg"):
@@ -80,7 +92,13 @@ class Loading:
 
     def record(self):
         """What `ImageModel.record` keeps of the weights."""
-        return {"origin": self.checkpoint.made_by, "label_names": self._label_names()}
+        said = {"origin": self.checkpoint.made_by, "label_names": self._label_names()}
+        if self.entry:
+            said["base"] = {
+                "source": self.entry.source,
+                "license": self.entry.license,
+            }
+        return said
 
     def build(self, kwargs):
         """The builder's model, still with fresh weights."""
@@ -113,6 +131,21 @@ class Loading:
             "variant that it is of: kerasvit.list_models() names all, and "
             "kerasvit.from_pretrained opens what save_pretrained wrote."
         )
+
+    def _check_entry(self):
+        name, classes = f"{self.entry.model} {self.entry.tag!r}", self.entry.classes
+        if self.entry.experimental:
+            log.warning(
+                "%s is experimental: others measured far less than the paper says "
+                "(huggingface/pytorch-image-models#1302).",
+                name,
+            )
+        if self.entry.head == "zeroed" and self.kwargs["num_classes"] == classes:
+            raise CheckpointError(
+                f"{name} has no classifier: its head of {classes} classes was zeroed "
+                "before it was published. Pass `num_classes`: your own number for a "
+                "fresh head, or 0 for features."
+            )
 
     def _source_size(self):
         said = self.checkpoint.image_size
@@ -196,6 +229,11 @@ class Loading:
                 mismatch = f"{self.checkpoint.path} {mismatch}"
                 raise CheckpointError(f"{mismatch}\n{error}") from error
             raise
+
+
+def transform_of(entry):
+    """The evaluation transform of weights that have a name."""
+    return Preprocessing.of_origin(entry.format, **entry.preprocessing)
 
 
 def _grid(image_size, stride):

@@ -7,7 +7,7 @@ from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
 from .arguments import sides
-from .loading import Loading
+from .loading import Loading, named, published, transform_of
 
 
 class Variant:
@@ -52,9 +52,11 @@ class Variant:
         if self.parameters is None:
             return said
         height, width = sides(self.defaults["image_size"])
+        tags = ", ".join(published(self.name))
+        weights = f"; weights: {tags}" if tags else ""
         return (
             f"{said}: {self.parameters:,} parameters, {self.multiply_adds:g} G "
-            f"multiply-adds at {height} × {width}"
+            f"multiply-adds at {height} × {width}{weights}"
         )
 
     def __call__(
@@ -71,8 +73,10 @@ class Variant:
         """Builds the model.
 
         Args:
-            weights: None for fresh ones, a `.npz` or `.safetensors` file, or a folder
-                that `save_pretrained` wrote.
+            weights: None for fresh ones; the tag of public ones, such as "sam", which
+                are downloaded (`kerasvit.list_weights` lists them); a `.npz` or
+                `.safetensors` file; a folder that `save_pretrained` wrote; or
+                "hf://user/repository[@revision]".
             num_classes: Size of the head. None: as the weights have it, else 1000.
                 Another number than theirs makes a fresh head; 0 leaves it off.
             image_size: Height and width in pixels, an int for a square. None: what the
@@ -130,6 +134,8 @@ class Variant:
         """
         if weights is None:
             return Preprocessing(self.defaults["image_size"], **self.evaluation)
+        if entry := named(weights, self.name):
+            return transform_of(entry)
         loading = Loading(weights, self, {})
         return loading.preprocessing().with_size(loading.source_size)
 
@@ -167,13 +173,13 @@ class Variant:
             for row in vars(sys.modules[__package__]).values()
             if isinstance(row, Variant)
             and row.builder is self.builder
-            and row._fits(said)
+            and row.fits(said)
         ]
         numbers = ", ".join(f"{key} {said[key]}, not {wanted[key]}" for key in wrong)
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
         return f"does not hold weights of {self!r}: {numbers}.{build}"
 
-    def _fits(self, said):
+    def fits(self, said):
         """Whether a file may be of this row: its numbers, and parts such as scales."""
         parts = self._shown.keys() - self.numbers.keys()
         return all(said.get(key, n) == n for key, n in self.numbers.items()) and all(

@@ -1,0 +1,250 @@
+"""Files of weights from the Hugging Face Hub and from the authors' servers, checked."""
+
+import hashlib
+import logging
+import os
+import re
+import time
+from importlib.metadata import version
+from pathlib import Path
+
+from kerasvit.checkpoints import CheckpointError
+
+from .web import fetch_address
+
+log = logging.getLogger("kerasvit")
+
+TENSORS, CONFIG = "model.safetensors", "config.json"
+PAUSES = (1, 4)  # seconds before the second and the third try
+
+
+class DownloadError(CheckpointError):
+    """Weights could not be had; the message says whose fault it is and what to do."""
+
+
+def fetch(entry) -> Path:
+    """The weights of an entry of the manifest, from here or from its source.
+
+    A folder that `KERASVIT_WEIGHTS_DIR` names is looked into first, for
+    MODEL/TAG/FILE, as in ViTB16/sam/model.safetensors with its config.json beside it.
+
+    Returns:
+        A folder of the Hub's cache, or a file.
+
+    Raises:
+        DownloadError: They cannot be had, or are not what they should be.
+    """
+    place = os.environ.get("KERASVIT_WEIGHTS_DIR")
+    if place:
+        path = Path(place).expanduser() / entry.model / entry.tag / entry.filename
+        if path.exists():
+            if wrong := wrong_content(path, entry.size, entry.sha256):
+                raise DownloadError(f"{path} is damaged: {wrong}. Copy it again.")
+            return path
+        log.warning("There is no %s; trying %s.", path, entry.source)
+    if entry.on_hub:
+        return fetch_repository(entry.source, entry.revision, pin=entry)
+    try:
+        return fetch_address(entry.source, entry.size, entry.sha256)
+    except OSError as error:
+        raise DownloadError(f"{error}{_by_hand(entry)}") from error
+
+
+def fetch_repository(repository, revision=None, *, pin=None, **access) -> Path:
+    """The files of a model that a repository of the Hugging Face Hub holds.
+
+    Args:
+        repository: "user/name".
+        revision: Branch, tag or commit; None: the newest.
+        pin: `Entry` with size and sha256 of the tensors, or None: what the Hub itself
+            says of the file is checked.
+        access: `token`, `cache_dir`, `endpoint` and `local_files_only` of
+            `huggingface_hub.hf_hub_download`.
+
+    Returns:
+        The folder of the cache that holds them, of one commit.
+
+    Raises:
+        DownloadError: They cannot be had, or are not what they should be.
+    """
+    pinned = (pin.size, pin.sha256) if pin else (None, None)
+    get = HubFiles(repository, revision, access)
+    tensors = get(TENSORS, *pinned)
+    get.revision = tensors.parent.name  # so that all files are of one commit
+    for name in (CONFIG, "preprocessor_config.json"):
+        if name == CONFIG or '"model_type"' in (tensors.parent / CONFIG).read_text():
+            get(name, optional=name != CONFIG)
+    return tensors.parent
+
+
+def parse_address(address) -> tuple[str, str | None]:
+    """(repository, revision) of "hf://user/name[@revision]".
+
+    Raises:
+        ValueError: It is no such address.
+    """
+    found = re.fullmatch(
+        r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?/?", address
+    )
+    if not found:
+        raise ValueError(
+            'An address must be "hf://user/repository" or "hf://user/repository@'
+            f'revision", without a path in it. Received: {address!r}.'
+        )
+    return found[1], found[2]
+
+
+class HubFiles:
+    """Gets single files of one repository: patiently, checked, and with plain errors.
+
+    The client itself does not check what it has in its cache, nor a download of the
+    right length.
+    """
+
+    def __init__(self, repository, revision, access):
+        self.repository, self.revision, self.access = repository, revision, access
+
+    def __call__(self, name, size=None, sha256=None, *, optional=False):
+        """Path of a file in the cache; None if there is none and it is optional."""
+        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+        try:
+            path = self._patiently(name)
+            wrong = wrong_content(path, size, sha256 or promised(path))
+            if wrong:
+                log.warning("%s is damaged: %s. It is downloaded again.", path, wrong)
+                path = self._patiently(name, force_download=True)
+                wrong = wrong_content(path, size, sha256 or promised(path))
+        except Exception as error:
+            missing = isinstance(error, EntryNotFoundError)
+            if optional and missing and not isinstance(error, LocalEntryNotFoundError):
+                return None
+            raise self._explained(error, name) from error
+        if wrong:
+            raise DownloadError(
+                f"{name} of {self.repository} was downloaded twice and is not what it "
+                f"should be: {wrong}. A proxy changes it, or it was replaced: {path}."
+            )
+        return path
+
+    def _patiently(self, name, **options):
+        from huggingface_hub.errors import HfHubHTTPError
+
+        access = dict(self.access)
+        for pause in (*PAUSES, None):
+            try:
+                return self._get(name, **access, **options)
+            except HfHubHTTPError as error:
+                stale = "Invalid credentials" in str(error)
+                if stale and access.get("token") is not False:
+                    log.warning(
+                        "The Hugging Face token is not valid; trying without. Log in "
+                        "again: hf auth login."
+                    )
+                    access["token"] = False
+                elif pause is None or not _passing(error):
+                    raise
+            except Exception as error:
+                if pause is None or not _passing(error):
+                    raise
+            time.sleep(pause or 0)
+        return self._get(name, **access, **options)
+
+    def _get(self, name, **options):
+        from huggingface_hub import hf_hub_download
+
+        return Path(
+            hf_hub_download(
+                self.repository,
+                name,
+                revision=self.revision,
+                library_name="kerasvit",
+                library_version=version("kerasvit"),
+                **options,
+            )
+        )
+
+    def _explained(self, error, name):
+        """What the client's error means to the user."""
+        from huggingface_hub import errors
+
+        where = f"https://huggingface.co/{self.repository}"
+        by_hand = (
+            f"Download {name} and {CONFIG} of {where} elsewhere into one folder, and "
+            "pass its path."
+        )
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        first = str(error).strip().split("\n")[0]
+        explanations = (
+            (errors.GatedRepoError, f"asks for your consent: accept it at {where}, and "
+             "log in with `hf auth login`."),
+            (errors.DisabledRepoError, "has been disabled by the Hub."),
+            (errors.RepositoryNotFoundError, "does not exist, or is private and your "
+             "token may not read it: `hf auth login`."),
+            (errors.RevisionNotFoundError, f"has no revision {self.revision!r}."),
+            (errors.LocalEntryNotFoundError, "is not in the cache, and the Hub cannot "
+             f"be reached or HF_HUB_OFFLINE is set. {by_hand}"),
+            (errors.EntryNotFoundError, f"has no {name}. Pickled weights, .bin and "
+             ".pth, are not read: they can run any code."),
+        )  # fmt: skip
+        for kind, meaning in explanations:
+            if isinstance(error, kind):
+                return DownloadError(f"{self.repository} {meaning}")
+        if "Invalid credentials" in str(error):
+            meaning = "refuses the token. Log in again: hf auth login."
+        elif status is not None:
+            meaning = (
+                f"cannot be had: the server answers {status}. Try later. {by_hand}"
+            )
+        elif getattr(error, "errno", None) in (28, 122):
+            meaning = "does not fit: the disk of the cache is full. Set HF_HOME."
+        else:
+            meaning = f"cannot be downloaded: {type(error).__name__}: {first} {by_hand}"
+        return DownloadError(f"{self.repository} {meaning}")
+
+
+def wrong_content(path, size=None, digest=None) -> str | None:
+    """What is wrong with a file, or None.
+
+    Args:
+        path: Its path.
+        size: In bytes, or None.
+        digest: SHA-256 in hex, or the 40 hex digits that git has for a small file, or
+            None.
+    """
+    found = path.stat().st_size
+    if size is not None and found != size:
+        return f"it has {found} bytes in place of {size}"
+    if digest is None:
+        return None
+    if len(digest) == 40:
+        content = path.read_bytes()
+        made = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    else:
+        with path.open("rb") as file:
+            made = hashlib.file_digest(file, "sha256").hexdigest()
+    return None if made == digest else f"its hash is {made} in place of {digest}"
+
+
+def promised(path) -> str | None:
+    """The hash that the Hub gave for a file of its cache, if the cache has links."""
+    # One link only: that of a link may be a hash of another kind.
+    name = Path(os.readlink(path)).name if path.is_symlink() else ""
+    if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
+        return name
+    log.debug("Nothing says what %s should hold: it is not checked.", path)
+    return None
+
+
+def _passing(error):
+    """Whether it may go better in a moment."""
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if status is not None:
+        return status == 429 or status >= 500
+    # Of httpx or httpx2, by the client's version.
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    return "TransportError" in kinds or "Consistency check" in str(error)
+
+
+def _by_hand(entry):
+    return f" Or download {entry.source} elsewhere, and pass the path of the file."

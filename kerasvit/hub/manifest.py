@@ -1,0 +1,152 @@
+"""The weights that have a name: where they are, and what they are."""
+
+import dataclasses
+import difflib
+import fnmatch
+import functools
+import json
+from pathlib import Path
+
+MANIFEST = Path(__file__).with_name("manifest.json")
+RECIPE = "python recipes/pretrain.py --model {}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One set of weights that `weights=` takes by name.
+
+    Attributes:
+        model: The variant they are of.
+        tag: Their name, such as "sam".
+        source: "user/repository" of the Hugging Face Hub, or the address of a file.
+        format: Whose names the tensors have, an origin of `kerasvit.checkpoints`.
+        classes: Size of the head; 0 where there is none.
+        megabytes: Of the file, in 10⁶ bytes, rounded.
+        license: As the source says, an SPDX identifier.
+        preprocessing: Fields of `kerasvit.Preprocessing`.
+        top1: {"percent", "source"}: ImageNet accuracy and who published it, or None.
+        head: "zeroed" where the head in the file is no classifier.
+        experimental: Whether users have measured far less than what was published.
+        revision: Commit of the repository that is downloaded, or None: the newest.
+        size: Of the file in bytes, or None.
+        sha256: Of the file, or None: the server's own is checked.
+    """
+
+    model: str
+    tag: str
+    source: str
+    format: str
+    classes: int
+    megabytes: int
+    license: str
+    preprocessing: dict
+    top1: dict | None = None
+    head: str | None = None
+    experimental: bool = False
+    revision: str | None = None
+    size: int | None = None
+    sha256: str | None = None
+
+    @property
+    def on_hub(self) -> bool:
+        """Whether the source is a repository of the Hugging Face Hub."""
+        return "://" not in self.source
+
+    @property
+    def filename(self) -> str:
+        """Of the file with the tensors."""
+        return "model.safetensors" if self.on_hub else self.source.split("/")[-1]
+
+
+class Weights(list):
+    """A list of `Entry`, shown as a table."""
+
+    empty = "No published weights."
+
+    def __repr__(self):
+        if not self:
+            return self.empty
+        head = ("model", "tag", "MB", "pixels", "classes", "top-1 %", "licence", "from")
+        rows = [head, *(_row(entry) for entry in self)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+        notes = {
+            f"{entry.top1['percent']:.2f}: {entry.top1['source']}"
+            for entry in self
+            if entry.top1 and not entry.top1["source"].startswith("measured by timm")
+        }
+        lines = [
+            "  ".join(
+                cell.ljust(w) for cell, w in zip(row, widths, strict=True)
+            ).rstrip()
+            for row in rows
+        ]
+        lines.append("Top-1 on ImageNet, measured by timm unless said here.")
+        return "\n".join([*lines, *sorted(notes)])
+
+
+def _row(entry):
+    marks = " (experimental)" if entry.experimental else ""
+    classes = f"{entry.classes or 'none'}{' zeroed' if entry.head else ''}"
+    top1 = f"{entry.top1['percent']:.2f}" if entry.top1 else ""
+    size = str(entry.preprocessing["size"])
+    return (
+        entry.model,
+        entry.tag + marks,
+        str(entry.megabytes),
+        size,
+        classes,
+        top1,
+        entry.license,
+        entry.source,
+    )
+
+
+@functools.cache
+def entries() -> tuple[Entry, ...]:
+    """All of the manifest."""
+    manifest = json.loads(MANIFEST.read_text(encoding="utf-8"))
+    return tuple(Entry(**entry) for entry in manifest["weights"])
+
+
+def published(model: str) -> dict[str, Entry]:
+    """The weights of one variant, by tag."""
+    return {entry.tag: entry for entry in entries() if entry.model == model}
+
+
+def list_weights(pattern: str = "*") -> Weights:
+    """The public weights that a variant takes by name, as a list that prints a table.
+
+    Args:
+        pattern: Name of a variant, or a pattern such as "mixer*", whatever the case.
+
+    Returns:
+        List of `Entry`; empty, and saying so, where nothing is published.
+    """
+    wanted = pattern.lower()
+    found = Weights(
+        e for e in entries() if fnmatch.fnmatchcase(e.model.lower(), wanted)
+    )
+    if not found:
+        models = sorted({entry.model for entry in entries()})
+        found.empty = (
+            f"There are no public weights of {pattern}. Train it: "
+            f"{RECIPE.format(pattern)}. There are of {', '.join(models)}."
+        )
+    return found
+
+
+def explain_tag(model: str, tag: str) -> str:
+    """What to say where a variant has no weights of that name."""
+    tags = published(model)
+    if not tags:
+        return (
+            f"{model} has no public weights. Train it: {RECIPE.format(model)}. Or give "
+            "the path of a .safetensors or .npz file, or of a folder."
+        )
+    near = difflib.get_close_matches(tag, tags, n=1)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    names = ", ".join(f'"{name}"' for name in tags)
+    return (
+        f"{model} has no weights {tag!r}.{meant} Published: {names}. A path to a "
+        ".safetensors or .npz file, or to a folder, works too."
+    )

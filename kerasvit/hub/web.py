@@ -1,0 +1,148 @@
+"""Single files from the authors' servers, in a cache of their own."""
+
+import base64
+import hashlib
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from http.client import HTTPException
+from pathlib import Path
+
+PAUSES = (1, 4)  # seconds before the second and the third try
+PIECE = 1 << 20  # bytes
+
+
+def fetch_address(address, size=None, sha256=None) -> Path:
+    """A file behind an address, downloaded once.
+
+    It comes under its name only when it is whole and its hash is right: that of the
+    pin, else the one that Google's storage sends.
+
+    Args:
+        address: Of the file, https.
+        size: In bytes, or None.
+        sha256: In hex, or None.
+
+    Returns:
+        Path in the assets' cache of the Hugging Face Hub's client, by the address:
+        different weights have the same file name.
+
+    Raises:
+        OSError: It cannot be had, or is not what it should be; in plain words.
+    """
+    from filelock import FileLock
+    from huggingface_hub import cached_assets_path, constants
+
+    key = hashlib.sha256(address.encode()).hexdigest()[:16]
+    folder = cached_assets_path("kerasvit", namespace="weights", subfolder=key)
+    path = folder / address.split("/")[-1].replace("%2B", "+")
+    if _whole(path, size, sha256):
+        return path
+    if constants.HF_HUB_OFFLINE:
+        raise OSError(f"{address} is not in the cache, and HF_HUB_OFFLINE is set.")
+    with FileLock(path.with_name("lock")):
+        if not _whole(path, size, sha256):  # another process may have come first
+            _download(address, path, size, sha256)
+    return path
+
+
+def _whole(path, size, sha256):
+    """Whether the file is there, and is what was downloaded."""
+    note = path.with_name(path.name + ".json")
+    if not path.exists() or not note.exists():
+        return False
+    known = json.loads(note.read_text())
+    if sha256 not in (None, known["sha256"]) or path.stat().st_size != known["size"]:
+        return False
+    return _digest(path, "sha256") == known["sha256"]
+
+
+def _download(address, path, size, sha256):
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        for pause in (*PAUSES, None):
+            try:
+                promised = _stream(address, unfinished)
+                found = _checked(unfinished, size, sha256, promised)
+                break
+            except _Passing as error:
+                if pause is None:
+                    said = f"{address} cannot be downloaded: {error}."
+                    raise OSError(said) from error
+                time.sleep(pause)
+        note = path.with_name(path.name + ".json")
+        note.unlink(missing_ok=True)
+        os.replace(unfinished, path)
+        note.write_text(json.dumps({"address": address, **found}))
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+class _Passing(Exception):
+    """It may go better in a moment."""
+
+
+def _stream(address, unfinished):
+    """Writes the file, going on where a try before broke off; the MD5 promised."""
+    from huggingface_hub.utils import tqdm
+
+    done = unfinished.stat().st_size if unfinished.exists() else 0
+    request = urllib.request.Request(address, headers={"User-Agent": "kerasvit"})
+    if done:
+        request.add_header("Range", f"bytes={done}-")
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            done = done if answer.status == 206 else 0
+            rest = int(answer.headers.get("Content-Length", 0))
+            counted = {"total": done + rest or None, "initial": done}
+            bar = tqdm(**counted, unit="B", unit_scale=True, desc=unfinished.name)
+            with unfinished.open("ab" if done else "wb") as file, bar:
+                while piece := answer.read(PIECE):
+                    file.write(piece)
+                    bar.update(len(piece))
+    except urllib.error.HTTPError as error:
+        if error.code == 429 or error.code >= 500:
+            raise _Passing(f"the server answers {error.code}") from error
+        said = f"{address} cannot be had: the server answers {error.code}."
+        raise OSError(said) from error
+    except (
+        urllib.error.URLError,
+        ConnectionError,
+        TimeoutError,
+        HTTPException,
+    ) as error:
+        raise _Passing(f"{type(error).__name__}: {error}") from error
+    length = unfinished.stat().st_size
+    if rest and length != done + rest:
+        raise _Passing(f"{length} bytes came in place of {done + rest}")
+    return _google_md5(answer.headers)
+
+
+def _checked(file, size, sha256, md5):
+    """Size and SHA-256 of a file that is what it should be; else it is removed."""
+    found = {"size": file.stat().st_size, "sha256": _digest(file, "sha256")}
+    got = (*found.values(), md5 and _digest(file, "md5"))
+    for wanted, has in zip((size, sha256, md5), got, strict=True):
+        if wanted not in (None, has):
+            file.unlink()
+            raise _Passing(
+                f"it is not the file that was published, {has} in place of {wanted}: "
+                "a proxy changes it, or it was replaced"
+            )
+    return found
+
+
+def _digest(path, name):
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, name).hexdigest()
+
+
+def _google_md5(headers):
+    """The hash that Google's storage sends with a file, in hex, or None."""
+    for value in ",".join(headers.get_all("x-goog-hash", [])).split(","):
+        kind, _, digest = value.strip().partition("=")
+        if kind == "md5":
+            return base64.b64decode(digest).hex()
+    return None

@@ -1,0 +1,136 @@
+"""Files that are made to do harm: refused before they cost anything."""
+
+import json
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+
+import kerasvit
+from kerasvit.checkpoints import CheckpointError
+from kerasvit.checkpoints.reader import Reader
+
+Small = kerasvit.Variant(
+    "Small",
+    kerasvit.VisionTransformer,
+    patch_size=4,
+    width=16,
+    depth=1,
+    num_heads=2,
+    mlp_dim=24,
+)
+
+
+def safetensors(path, header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+    return path
+
+
+def tensor(shape, first, last, dtype="F32"):
+    return {"dtype": dtype, "shape": shape, "data_offsets": [first, last]}
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        {"a": tensor([2], 0, 4)},  # says less than its shape
+        {"a": tensor([2**62, 8], 0, 8)},  # overflows
+        {"a": tensor([-1], 0, 8)},
+        {"a": tensor([2], 0, 8), "b": tensor([1], 4, 8)},  # overlap
+        {"a": tensor([1], 4, 8)},  # a hole
+        {"a": tensor([1], 0, 4)},  # bytes left over
+        b'{"a": 1, ',
+    ],
+)
+def test_a_header_that_lies(tmp_path, header):
+    path = safetensors(tmp_path / "x.safetensors", header, bytes(8))
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        Reader(path)
+
+
+def test_a_header_without_end(tmp_path):
+    path = safetensors(tmp_path / "x.safetensors", b"{" + b" " * 5_000_000 + b"}")
+    with pytest.raises(CheckpointError, match="header of 5,000,002 bytes"):
+        Reader(path)
+    path.write_bytes(struct.pack("<Q", 2**63) + b"{}")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        Reader(path)
+
+
+def test_a_million_names(tmp_path):
+    header = {f"{i}": tensor([0], 0, 0) for i in range(20_001)}
+    path = safetensors(tmp_path / "x.safetensors", header)
+    with pytest.raises(CheckpointError, match="20,001 tensors"):
+        Reader(path)
+
+
+def npz(path, shape, content, name="a.npy"):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open(name, "w") as member:
+            np.lib.format.write_array_header_1_0(
+                member, {"descr": "<f4", "fortran_order": False, "shape": shape}
+            )
+            member.write(content)
+    return path
+
+
+def test_an_array_larger_than_its_bytes(tmp_path):
+    path = npz(tmp_path / "x.npz", (10**12,), bytes(8))
+    with pytest.raises(CheckpointError, match="1000000000000.*holds 8 bytes"):
+        Reader(path)
+
+
+def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
+    folder = kerasvit.save_pretrained(
+        Small(image_size=8, num_classes=3), tmp_path / "vit"
+    )
+    from safetensors.numpy import load_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors["blocks.0.mlp.fc1.weight"] = np.zeros((4000, 4000), "float32")
+    np.savez_compressed(tmp_path / "bomb.npz", **tensors)
+    read = []
+    get = Reader.__getitem__
+    monkeypatch.setattr(
+        Reader, "__getitem__", lambda self, name: read.append(name) or get(self, name)
+    )
+    with pytest.raises(CheckpointError, match="4000"):
+        Small(tmp_path / "bomb.npz", image_size=8)
+    assert "blocks.0.mlp.fc1.weight" not in read
+
+
+def test_names_are_not_used_as_paths(tmp_path):
+    path = npz(tmp_path / "x.npz", (2,), bytes(8), name="../../outside.npy")
+    assert Reader(path).shapes == {"../../outside": (2,)}
+    assert not (tmp_path.parent / "outside.npy").exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"width": 10**12},
+        {"depth": 10**9},
+        {"num_classes": 10**12},
+        {"image_size": [10**9, 10**9]},
+        {"mlp_dim": -1},
+        {"num_heads": 0},
+        {"patch_size": "4"},
+    ],
+    ids=str,
+)
+def test_a_configuration_that_asks_for_too_much(tmp_path, changes):
+    folder = kerasvit.save_pretrained(Small(image_size=8, num_classes=3), tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    config["kerasvit"]["kwargs"].update(changes)
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        kerasvit.from_pretrained(folder)
+
+
+def test_pickles_and_keras_archives_are_refused(tmp_path):
+    for name in ("model.bin", "model.pth", "model.keras", "model.h5"):
+        (tmp_path / name).write_bytes(b"PK")
+        with pytest.raises(CheckpointError, match="could run code"):
+            kerasvit.from_pretrained(tmp_path / name)

@@ -1,0 +1,35 @@
+"""A local Hub, and a client that knows no other."""
+
+import pytest
+
+from .local_hub import LocalHub
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A fresh Hub; caches are in the test's own folder, and no pause is long."""
+    import huggingface_hub
+    from huggingface_hub import constants
+
+    from kerasvit.hub import download, web
+
+    hub = LocalHub()
+    place = str(tmp_path / "cache")
+    for name, value in {
+        "ENDPOINT": hub.endpoint,
+        "HUGGINGFACE_CO_URL_TEMPLATE": hub.endpoint + "/{repo_id}/resolve/{revision}"
+        "/{filename}",
+        "HF_HUB_CACHE": place,
+        "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_OFFLINE": False,
+        "HF_ASSETS_CACHE": str(tmp_path / "assets"),
+        "HF_TOKEN_PATH": str(tmp_path / "token"),
+    }.items():
+        monkeypatch.setattr(constants, name, value)
+    monkeypatch.setenv("HF_TOKEN", "")
+    monkeypatch.delenv("KERASVIT_WEIGHTS_DIR", raising=False)
+    monkeypatch.setattr(download, "PAUSES", (0, 0))
+    monkeypatch.setattr(web, "PAUSES", (0, 0))
+    yield hub
+    hub.close()
+    huggingface_hub.close_session()

@@ -1,0 +1,311 @@
+"""A Hugging Face Hub on this machine, for the real client: downloads, uploads, faults.
+
+It answers as the Hub does to huggingface_hub ≥ 1.0 without Xet: a file of tensors is
+sent by another host (`localhost` beside `127.0.0.1`), small files by the Hub itself.
+"""
+
+import base64
+import hashlib
+import json
+import re
+import threading
+import urllib.parse
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+LARGE = (".safetensors", ".npz")
+
+
+class LocalHub:
+    """Repositories in memory and the faults to show.
+
+    Attributes:
+        repositories: {"user/name": Repository}.
+        files: {path: bytes}, for plain addresses: `hub.address(path)`.
+        faults: Functions of (handler, kind), first come first served: each is asked
+            once; it answers the request itself and returns True, or returns False to
+            let it pass and be asked again. `kind` is "head", "body", "file" or "api".
+        requests: (method, path) of every request.
+        tokens: Valid ones.
+    """
+
+    def __init__(self):
+        self.repositories, self.files, self.faults = {}, {}, []
+        self.requests, self.tokens = [], {"good"}
+        handler = type("Handler", (_Handler,), {"hub": self})
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.port = self.server.server_address[1]
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.other_host = f"http://localhost:{self.port}"
+
+    def add(self, name, files, **options):
+        """Makes a repository of {file name: bytes}."""
+        self.repositories[name] = Repository(files, **options)
+        return self.repositories[name]
+
+    def address(self, path):
+        """Of one of `files`."""
+        return f"{self.endpoint}/files/{path}"
+
+    def count(self, method, part=""):
+        """How many requests there were."""
+        return sum(m == method and part in path for m, path in self.requests)
+
+    def close(self):
+        """Stops."""
+        self.server.shutdown()
+        self.server.server_close()
+
+
+class Repository:
+    """Commits of one repository: {commit: {file name: bytes}}."""
+
+    def __init__(self, files=(), private=False, gated=False):
+        self.commits, self.branches = {}, {}
+        self.private, self.gated = private, gated
+        self.commit(dict(files))
+
+    def commit(self, files, branch="main"):
+        """A new state of all files."""
+        said = repr(sorted(files.items())) + str(len(self.commits))
+        commit = hashlib.sha1(said.encode()).hexdigest()
+        self.commits[commit] = dict(files)
+        self.branches[branch] = commit
+        return commit
+
+    def find(self, revision):
+        """Commit of a branch or commit, or None."""
+        revision = urllib.parse.unquote(revision)
+        found = self.branches.get(revision, revision)
+        return found if found in self.commits else None
+
+    @property
+    def files(self):
+        """Those of the branch main."""
+        return self.commits[self.branches["main"]]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    hub = None
+
+    def log_message(self, *arguments):
+        pass
+
+    def do_HEAD(self):
+        self._serve("HEAD")
+
+    def do_GET(self):
+        self._serve("GET")
+
+    def do_POST(self):
+        self._serve("POST")
+
+    def do_PUT(self):
+        self._serve("PUT")
+
+    def do_DELETE(self):
+        self._serve("DELETE")
+
+    def _serve(self, method):
+        self.path = urllib.parse.urlsplit(self.path).path
+        self.query = urllib.parse.urlsplit(self.requestline.split()[1]).query
+        length = int(self.headers.get("Content-Length") or 0)
+        self.body = self.rfile.read(length)
+        self.hub.requests.append((method, self.path))
+        routes = (
+            (r"/files/(.+)", "file", self._file),
+            (r"/content/(\w+)", "body", self._content),
+            (r"/([\w.-]+/[\w.-]+)/resolve/([^/]+)/(.+)", "head", self._resolve),
+            (r"/([\w.-]+/[\w.-]+)\.git/info/lfs/(.+)", "api", self._lfs),
+            (r"/uploads/(\w+)", "api", self._upload),
+            (r"/api/models/([\w.-]+/[\w.-]+)(/.*)?", "api", self._model),
+            (r"/api/(repos/create|whoami-v2|validate-yaml)", "api", self._account),
+        )
+        for pattern, kind, answer in routes:
+            if found := re.fullmatch(pattern, self.path):
+                for fault in list(self.hub.faults):
+                    if fault(self, kind):
+                        self.hub.faults.remove(fault)
+                        return None
+                return answer(*found.groups())
+        return self.send(404)
+
+    def send(self, status, body=b"", **headers):
+        """An answer; keywords are headers, `_` for `-`; without a body for HEAD."""
+        if isinstance(body, (dict, list)):
+            body = json.dumps(body).encode()
+            headers.setdefault("Content_Type", "application/json")
+        self.send_response(status)
+        headers.setdefault("Content_Length", len(body))
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def send_range(self, body, **headers):
+        """A file, or the part of it that was asked for."""
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        if not wanted:
+            return self.send(200, body, **headers)
+        first = int(wanted[1])
+        part = f"bytes {first}-{len(body) - 1}/{len(body)}"
+        return self.send(206, body[first:], Content_Range=part, **headers)
+
+    def _file(self, path):
+        body = self.hub.files.get(urllib.parse.unquote(path))
+        if body is None:
+            return self.send(404)
+        digest = base64.b64encode(hashlib.md5(body).digest()).decode()
+        return self.send_range(body, x_goog_hash=f"crc32c=AAAAAA==,md5={digest}")
+
+    def _content(self, digest):
+        for repository in self.hub.repositories.values():
+            for files in repository.commits.values():
+                for body in files.values():
+                    if hashlib.sha256(body).hexdigest() == digest:
+                        return self.send_range(body)
+        return self.send(404)
+
+    def _refused(self, repository):
+        """Answers where the repository may not be read; whether it did."""
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if token and token not in self.hub.tokens:
+            said = "Invalid credentials in Authorization header"
+            self.send(401, X_Error_Message=said)
+        elif repository is None or (repository.private and not token):
+            self.send(401, X_Error_Code="RepoNotFound", X_Error_Message="not found")
+        elif repository.gated:
+            self.send(403, X_Error_Code="GatedRepo", X_Error_Message="gated")
+        else:
+            return False
+        return True
+
+    def _resolve(self, name, revision, path):
+        repository = self.hub.repositories.get(name)
+        if self._refused(repository):
+            return None
+        commit = repository.find(revision)
+        if commit is None:
+            return self.send(404, X_Error_Code="RevisionNotFound")
+        body = repository.commits[commit].get(urllib.parse.unquote(path))
+        if body is None:
+            code = {"X_Error_Code": "EntryNotFound", "X_Repo_Commit": commit}
+            return self.send(404, **code)
+        if not path.endswith(LARGE):
+            blob = b"blob %d\0" % len(body) + body
+            tag = hashlib.sha1(blob).hexdigest()
+            return self.send_range(body, ETag=f'"{tag}"', X_Repo_Commit=commit)
+        digest = hashlib.sha256(body).hexdigest()
+        return self.send(
+            302,
+            X_Repo_Commit=commit,
+            X_Linked_Etag=f'"{digest}"',
+            X_Linked_Size=len(body),
+            Location=f"{self.hub.other_host}/content/{digest}",
+        )
+
+    def _model(self, name, rest):
+        repository = self.hub.repositories.get(name)
+        if self._refused(repository):
+            return None
+        action, _, tail = (rest or "").lstrip("/").partition("/")
+        if action in ("", "revision"):
+            commit = repository.find(tail or "main")
+            if commit is None:
+                return self.send(404, X_Error_Code="RevisionNotFound")
+            return self.send(200, self._info(name, repository, commit))
+        return getattr(self, f"_model_{action}")(name, repository, tail)
+
+    def _info(self, name, repository, commit):
+        siblings = [
+            {
+                "rfilename": path,
+                "size": len(body),
+                "lfs": {
+                    "sha256": hashlib.sha256(body).hexdigest(),
+                    "size": len(body),
+                    "pointerSize": 134,
+                },
+            }
+            for path, body in repository.commits[commit].items()
+        ]
+        return {"id": name, "sha": commit, "siblings": siblings, "tags": []}
+
+    def _model_tree(self, name, repository, tail):
+        commit = repository.find(tail.split("/")[0])
+        entries = [
+            {"type": "file", "path": path, "oid": "0" * 40, "size": len(body)}
+            for path, body in repository.commits[commit].items()
+        ]
+        return self.send(200, entries)
+
+    def _model_preupload(self, name, repository, tail):
+        files = [
+            {
+                "path": file["path"],
+                "uploadMode": "lfs" if file["path"].endswith(LARGE) else "regular",
+                "shouldIgnore": False,
+            }
+            for file in json.loads(self.body)["files"]
+        ]
+        return self.send(200, {"files": files})
+
+    def _model_branch(self, name, repository, tail):
+        repository.branches[tail] = repository.branches["main"]
+        return self.send(200, {})
+
+    def _model_commit(self, name, repository, tail):
+        branch = urllib.parse.unquote(tail)
+        pull = "create_pr=1" in self.query
+        files = dict(repository.commits[repository.find(branch)])
+        for line in self.body.decode().splitlines():
+            entry = json.loads(line)
+            value = entry["value"]
+            if entry["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif entry["key"] == "lfsFile":
+                files[value["path"]] = self.hub.files[f"lfs/{value['oid']}"]
+            elif entry["key"] == "deletedFile":
+                files.pop(value["path"], None)
+        commit = repository.commit(files, "refs/pr/1" if pull else branch)
+        url = f"{self.hub.endpoint}/{name}"
+        answer = {"commitUrl": f"{url}/commit/{commit}", "commitOid": commit}
+        answer["pullRequestUrl"] = f"{url}/discussions/1" if pull else None
+        return self.send(200, answer)
+
+    def _lfs(self, name, rest):
+        objects = []
+        for one in json.loads(self.body)["objects"]:
+            href = {"href": f"{self.hub.endpoint}/uploads/{one['oid']}"}
+            objects.append({**one, "actions": {"upload": href}})
+        return self.send(200, {"transfer": "basic", "objects": objects})
+
+    def _upload(self, digest):
+        self.hub.files[f"lfs/{digest}"] = self.body
+        return self.send(200)
+
+    def _account(self, action):
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if token not in self.hub.tokens:
+            said = "Invalid credentials in Authorization header"
+            return self.send(401, X_Error_Message=said)
+        if action == "whoami-v2":
+            access = {"accessToken": {"role": "write"}}
+            who = {"type": "user", "name": "me", "orgs": [], "auth": access}
+            return self.send(200, who)
+        if action == "validate-yaml":
+            return self.send(200, {"errors": [], "warnings": []})
+        wanted = json.loads(self.body)
+        owner = wanted.get("organization") or "me"
+        name = f"{owner}/{wanted['name']}"
+        if owner != "me":
+            said = "You don't have the rights to create a model under this namespace"
+            return self.send(403, X_Error_Message=said)
+        if name in self.hub.repositories:
+            return self.send(409, {"url": f"{self.hub.endpoint}/{name}"})
+        private = wanted.get("visibility") == "private" or wanted.get("private")
+        self.hub.add(name, {}, private=bool(private))
+        return self.send(200, {"url": f"{self.hub.endpoint}/{name}", "name": name})

@@ -1,0 +1,118 @@
+"""The names of public weights."""
+
+import json
+import tomllib
+
+import pytest
+
+import kerasvit
+from kerasvit import Preprocessing
+from kerasvit.checkpoints.checkpoint import ORIGINS
+from kerasvit.hub.manifest import MANIFEST, entries, explain_tag, published
+from kerasvit.models.loading import transform_of
+from weights import lock
+
+
+def test_the_manifest_is_what_lock_makes_of_the_sources():
+    written = json.loads(MANIFEST.read_text())
+    assert written == {"format_version": 1, "weights": lock.lock()}
+
+
+def test_every_entry_is_of_a_variant_and_its_transform_can_be_made():
+    for entry in entries():
+        assert entry.model in kerasvit.list_models()
+        assert entry.format in ORIGINS
+        assert isinstance(transform_of(entry), Preprocessing)
+        assert entry.on_hub or entry.source.startswith("https://")
+        assert entry.filename.endswith((".safetensors", ".npz"))
+        assert entry.tag.islower() and entry.license in ("apache-2.0", "mit")
+
+
+def test_names():
+    assert {"sam", "gsam", "augreg_in21k_ft_in1k"} <= published("ViTB16").keys()
+    assert published("ViTB16")["sam"].source == "timm/vit_base_patch16_224.sam_in1k"
+    assert published("AlterNet50") == {}
+    assert "weights: distilled_in1k" in repr(kerasvit.BiTR50x1)
+    assert kerasvit.ViTB16.preprocessing("sam") == Preprocessing(224, crop=0.9)
+
+
+def test_the_list_is_a_table():
+    weights = kerasvit.list_weights("vitb16")
+    text = repr(weights)
+    assert len(weights) == len(published("ViTB16")) and {e.model for e in weights} == {
+        "ViTB16"
+    }
+    for part in ("sam ", "80.25", "apache-2.0", "gsam (experimental)", "licence"):
+        assert part in text
+    assert "77.36: leondgarse" in repr(kerasvit.list_weights("MixerB16"))
+    assert "no public weights of AlterNet*" in repr(kerasvit.list_weights("AlterNet*"))
+
+
+def test_a_wrong_name_lists_the_right_ones():
+    with pytest.raises(
+        ValueError, match="weights 'same'. Did you mean 'sam'.*\"gsam\""
+    ):
+        kerasvit.ViTB16("same")
+    with pytest.raises(ValueError, match="AlterNet50 has no public weights. Train it"):
+        kerasvit.AlterNet50("imagenet")
+    assert "recipes/pretrain.py --model AlterNet50" in explain_tag("AlterNet50", "x")
+
+
+def test_lock_keeps_pins_and_says_what_is_wrong(tmp_path):
+    one = {"model": "ViTB16", "tag": "sam", "source": "a/b", "format": "timm"}
+    one |= {
+        "classes": 2,
+        "megabytes": 1,
+        "license": "mit",
+        "preprocessing": {"size": 1},
+    }
+
+    def toml(*entries):
+        path = tmp_path / "sources.toml"
+        lines = []
+        for entry in entries:
+            lines += ["[[weights]]", *(f"{k} = {inline(v)}" for k, v in entry.items())]
+        path.write_text("\n".join(lines))
+        assert tomllib.loads(path.read_text())["weights"] == list(entries)
+        return path
+
+    def inline(value):
+        if isinstance(value, dict):
+            return "{ " + ", ".join(f"{k} = {v}" for k, v in value.items()) + " }"
+        return json.dumps(value)
+
+    manifest = tmp_path / "manifest.json"
+    lock.write([{**one, "sha256": "f" * 64}], manifest)
+    assert lock.lock(toml(one), manifest)[0]["sha256"] == "f" * 64
+    moved = {**one, "source": "a/c"}
+    assert "sha256" not in lock.lock(toml(moved), manifest)[0]
+    with pytest.raises(ValueError, match="twice"):
+        lock.lock(toml(one, one), manifest)
+    with pytest.raises(ValueError, match="'sam'.*sise"):
+        lock.lock(toml({**one, "sise": 3}), manifest)
+
+
+def test_pinning(hub, tmp_path):
+    manifest = tmp_path / "manifest.json"
+    files = {"model.safetensors": b"tensors", "config.json": b"{}"}
+    commit = hub.add("timm/vit", files).branches["main"]
+    hub.files["x.npz"] = b"arrays"
+    rest = {"format": "timm", "classes": 2, "megabytes": 1, "license": "mit"}
+    rest["preprocessing"] = {"size": 1}
+    found = [
+        {"model": "A", "tag": "a", "source": "timm/vit", **rest},
+        {"model": "B", "tag": "b", "source": hub.address("x.npz"), **rest},
+        {"model": "C", "tag": "c", "source": "timm/gone", **rest},
+    ]
+    problems = lock.pin_all(found, again=False, manifest=manifest)
+    assert len(problems) == 1 and problems[0].startswith("C c: ")
+    first, second, third = json.loads(manifest.read_text())["weights"]
+    assert (first["revision"], first["size"]) == (commit, 7)
+    assert second["size"] == 6 and len(second["sha256"]) == 64
+    assert "sha256" not in third
+    before = len(hub.requests)
+    lock.pin_all(found[:2], again=False, manifest=manifest)
+    assert len(hub.requests) == before  # what is pinned stays
+    hub.repositories["timm/vit"].commit({**files, "model.safetensors": b"others"})
+    (changed,) = lock.pin_all(found[:1], again=True, manifest=manifest)
+    assert "has changed" in changed and found[0]["revision"] == commit

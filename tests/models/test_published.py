@@ -1,0 +1,124 @@
+"""Models by the names of public weights, and from repositories of others."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kerasvit
+from kerasvit.checkpoints import CheckpointError
+from kerasvit.hub import manifest
+from tests.hub.conftest import hub as hub
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "models"
+
+
+@pytest.fixture
+def names(monkeypatch):
+    """Sets the manifest's entries."""
+
+    def set_to(*entries):
+        monkeypatch.setattr(manifest, "entries", lambda: entries)
+
+    return set_to
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder as timm publishes them, of a ViT-Ti/16 for 3 classes at 32 pixels."""
+    model = kerasvit.ViTTi16(num_classes=3, image_size=32)
+    random = np.random.default_rng(0)
+    for variable in model.weights:
+        variable.assign(0.05 * random.normal(size=variable.shape))
+    path = kerasvit.save_pretrained(model, tmp_path_factory.mktemp("timm") / "vit")
+    config = json.loads((path / "config.json").read_text())
+    del config["kerasvit"]
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def logits(model):
+    image = np.random.default_rng(1).normal(size=(2, 32, 32, 3)).astype("float32")
+    return np.asarray(model.predict(image, verbose=0))
+
+
+def entry(source, **changes):
+    said = {"format": "timm", "classes": 3, "megabytes": 22, "license": "mit"}
+    transform = {"size": 32, "crop": 0.5, "kernel": "bilinear"}
+    return manifest.Entry(
+        "ViTTi16", "sam", source, preprocessing=transform, **{**said, **changes}
+    )
+
+
+def test_by_name(hub, names, folder):
+    hub.add("timm/vit", files(folder))
+    names(entry("timm/vit"))
+    model = kerasvit.ViTTi16("sam")
+    np.testing.assert_allclose(logits(model), logits(kerasvit.ViTTi16(folder)))
+    said = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+    assert (said.size, said.crop, said.kernel) == ((32, 32), 0.5, "bilinear")
+    assert model.record["origin"] == "timm"
+    other = kerasvit.ViTTi16("sam", num_classes=5, image_size=48)
+    assert other.output_shape == (None, 5) and other.input_shape[1:3] == (48, 48)
+
+
+def test_a_zeroed_head_is_no_classifier(hub, names, folder):
+    hub.add("timm/vit", files(folder))
+    names(entry("timm/vit", head="zeroed"))
+    for classes in (None, 3):
+        with pytest.raises(CheckpointError, match="no classifier.*num_classes"):
+            kerasvit.ViTTi16("sam", num_classes=classes)
+    assert kerasvit.ViTTi16("sam", num_classes=0).output_shape == (None, 192)
+    assert kerasvit.ViTTi16("sam", num_classes=2).output_shape == (None, 2)
+
+
+def test_experimental_weights_say_so(hub, names, folder, caplog):
+    hub.add("timm/vit", files(folder))
+    names(entry("timm/vit", experimental=True))
+    kerasvit.ViTTi16("sam")
+    assert "experimental" in caplog.text
+
+
+def test_weights_of_another_variant_say_which(hub, names, folder):
+    hub.add("timm/vit", files(folder))
+    names(dataclasses.replace(entry("timm/vit"), model="ViTS16"))
+    with pytest.raises(CheckpointError, match="width 192, not 384.*ViTTi16"):
+        kerasvit.ViTS16("sam")
+
+
+def test_from_a_repository_of_timm(hub, folder):
+    commit = hub.add("timm/vit", files(folder)).branches["main"]
+    for model in (
+        kerasvit.from_pretrained("hf://timm/vit"),
+        kerasvit.from_pretrained(f"hf://timm/vit@{commit}"),
+        kerasvit.ViTTi16("hf://timm/vit"),
+    ):
+        np.testing.assert_allclose(logits(model), logits(kerasvit.ViTTi16(folder)))
+        assert model.record["variant"] == "ViTTi16"
+    changed = kerasvit.from_pretrained("hf://timm/vit", num_classes=7)
+    assert changed.output_shape == (None, 7)
+
+
+@pytest.mark.parametrize("case", ["hf_vit", "timm_mixer", "timm_swin", "bit_x1"])
+def test_from_a_file_of_any_known_code_base(case):
+    names = ("checkpoint.npz", "model.safetensors")
+    path = next(p for name in names if (p := GOLDEN / case / name).exists())
+    model = kerasvit.from_pretrained(path)
+    assert model.record["origin"] in ("timm", "transformers", "big_transfer")
+
+
+def test_a_token_goes_nowhere(hub, folder, caplog, tmp_path):
+    hub.add("me/vit", files(folder), private=True)
+    model = kerasvit.from_pretrained("hf://me/vit", token="good")
+    assert "good" not in json.dumps(model.record) + caplog.text
+    hub.tokens = set()
+    options = {"token": "hf_secret", "cache_dir": tmp_path / "empty"}
+    with pytest.raises(CheckpointError, match="private|token") as caught:
+        kerasvit.from_pretrained("hf://me/vit", **options)
+    assert "hf_secret" not in str(caught.value)
