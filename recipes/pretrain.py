@@ -90,7 +90,8 @@ SMALL = {  # 28 px, for the study; 112,000, 89,000 and 121,000 weights
     ),
 }
 
-# arXiv 2106.01548, appendix; a network of BiT's widths is their ResNet.
+# arXiv 2106.01548, from memory of its appendix, but for ViT-B/16, which others confirm:
+# where to begin. A network of BiT's widths is their ResNet.
 RADII = {
     "BiTR50x1": 0.02,
     "BiTR101x1": 0.05,
@@ -174,7 +175,7 @@ PRESETS = {
         label_smoothing=0.1,
         stochastic_depth=0.1,
     ),
-    # What the study trains, each of them with rho and with 0.
+    # What the study trains, each of them with rho and with 0; none was searched for.
     "study": study.Study(),
     "study_vit": Config(epochs=30, rho=0.1),
     "study_mixer": Config(model="small_mixer", epochs=30, rho=0.1),

@@ -248,7 +248,9 @@ def small_study(photos):
     return functools.partial(study.run, settings, presets=presets)
 
 
-def test_study_measures_every_training_once(small_study, capsys):
+def test_study_measures_every_training_once(small_study, capsys, monkeypatch):
+    numbers = {"loss": 0.5, "sharpness": 2.0}  # see below
+    monkeypatch.setattr(study, "measure", lambda settings, config: numbers)
     configs = []
 
     def train(config):
@@ -272,8 +274,9 @@ def test_study_measures_every_training_once(small_study, capsys):
     assert Path("study/study.png").stat().st_size > 10_000
     study.report(result)
     printed = capsys.readouterr().out
-    for name in ("ViT without SAM", "Mixer with SAM", "BiT with SAM", "±"):
+    for name in ("ViT without SAM", "Mixer with SAM", "BiT with SAM"):
         assert name in printed
+    assert printed.count("0.5000 ± 0.0000") == printed.count("2.00 ± 0.00") == 6
 
 
 def test_measured_loss_is_that_of_the_training_images(photos):
