@@ -88,13 +88,18 @@ def _programs_kept(folder):
         yield
         return
     import jax
+    from jax.experimental.compilation_cache.compilation_cache import reset_cache
+
+    def keep_in(place):
+        jax.config.update("jax_compilation_cache_dir", place)
+        reset_cache()  # it is looked up once
 
     before = jax.config.jax_compilation_cache_dir
-    jax.config.update("jax_compilation_cache_dir", str(folder.resolve()))
+    keep_in(str(folder.resolve()))
     try:
         yield
     finally:
-        jax.config.update("jax_compilation_cache_dir", before)
+        keep_in(before)
     shutil.rmtree(folder, ignore_errors=True)
 
 
