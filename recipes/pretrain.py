@@ -53,6 +53,7 @@ class Config:
     loss: Literal["softmax", "sigmoid"] = "softmax"  # sigmoid: summed over classes
     label_smoothing: float = 0.0  # of softmax, in [0, 1)
     rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: none; None: the paper's, RADII
+    micro_batches: int = 1  # parts of a batch, each with its own perturbation
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
     stochastic_depth: float = 0.0  # of the last block, in [0, 1)
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"  # of Keras
@@ -204,7 +205,7 @@ def pretrain(config: Config) -> dict:
 
 def compiled(config, model, rho, steps):
     """The trainer; plain training where rho is 0."""
-    trainer = kerasvit.SAM(model, rho)
+    trainer = kerasvit.SAM(model, rho, micro_batches=config.micro_batches)
     trainer.compile(
         make_optimizer(config, model, steps),
         loss=sigmoid

@@ -29,6 +29,7 @@ LIMITS = {  # where a configuration has such a number
     "weight_decay": (0, math.inf),
     "clip": (0, math.inf),
     "rho": (0, math.inf),
+    "micro_batches": (1, math.inf),
     "label_smoothing": (0, 0.99),
     "dropout": (0, 0.99),
     "stochastic_depth": (0, 0.99),

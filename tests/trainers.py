@@ -24,6 +24,15 @@ TRAINERS = {
     ),
 }
 
+# Those by which conditions are tested here. On PyTorch, where nothing is compiled, all;
+# elsewhere one for everything that a train step knows of: one pass and two, memory, a
+# period, parts. The others differ in formulas, which test_successors.py has everywhere.
+NAMES = (
+    list(TRAINERS)
+    if keras.backend.backend() == "torch"
+    else ["sam", "looksam", "msam", "parts"]
+)
+
 
 def small(*last, seed=1, **dense):
     """Two dense layers around a normalisation, 5 numbers in and 3 out."""

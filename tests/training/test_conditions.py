@@ -8,14 +8,23 @@ import pytest
 from keras import layers, ops
 
 from kerasvit.training import GSAM, SAM, LookSAM
-from tests.trainers import RATE, TRAINERS, assert_same, batch, compiled, small, values
+from tests.trainers import (
+    NAMES,
+    RATE,
+    TRAINERS,
+    assert_same,
+    batch,
+    compiled,
+    small,
+    values,
+)
 
 backend = keras.backend.backend()
-every_trainer = pytest.mark.parametrize("name", TRAINERS)
+every_trainer = pytest.mark.parametrize("name", NAMES)
 
 
 # Of parts it is the mean; of MSAM that of its only pass, uphill.
-@pytest.mark.parametrize("name", sorted(TRAINERS.keys() - {"parts", "msam"}))
+@pytest.mark.parametrize("name", sorted({*NAMES} - {"parts", "msam"}))
 def test_state_is_that_of_one_clean_pass(name):
     x, y = batch()
     plain = compiled(small(layers.Dropout(0.5, seed=3)))

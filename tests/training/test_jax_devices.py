@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import pytest
 
+from tests.once import once
 from tests.training.jax_devices import CASES
 
 pytestmark = pytest.mark.skipif(
@@ -19,7 +20,11 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory):
     """{case: traceback, or None}; JAX must know of its devices when it starts."""
-    path = tmp_path_factory.mktemp("devices") / "failures.json"
+    path = once(tmp_path_factory, "jax_devices", on_four_devices) / "failures.json"
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def on_four_devices(folder):
     # A flag that is there twice counts as the last says; compiling is what takes time.
     flags = (
         "--xla_backend_optimization_level=0",
@@ -33,14 +38,13 @@ def failures(tmp_path_factory):
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "tests.training.jax_devices", str(path)],
+        [sys.executable, "-m", "tests.training.jax_devices", folder / "failures.json"],
         env=environment,
         cwd=Path(__file__).parents[2],
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(path.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -7,7 +7,16 @@ from keras import layers, ops
 
 from kerasvit.layers.stochastic_depth import StochasticDepth
 from kerasvit.training import SAM
-from tests.trainers import RATE, TRAINERS, assert_same, batch, compiled, small, values
+from tests.trainers import (
+    NAMES,
+    RATE,
+    TRAINERS,
+    assert_same,
+    batch,
+    compiled,
+    small,
+    values,
+)
 
 backend = keras.backend.backend()
 
@@ -19,7 +28,7 @@ def one(name, x, y, weights, **options):
     return values(trainer)
 
 
-@pytest.mark.parametrize("name", [name for name in TRAINERS if name != "parts"])
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "parts"])
 def test_the_update_is_the_mean_of_those_of_the_parts(name):
     x, y = batch(5)
     weights = np.array([1, 2, 0.5, 3, 1.5], "float32")
@@ -74,7 +83,7 @@ def seeds(trainer):
     ]
 
 
-@pytest.mark.parametrize("name", TRAINERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_masks_repeat_in_a_step_and_differ_between_parts_and_steps(name):
     x = np.random.default_rng(0).normal(size=(4, 64)).astype("float32")
     twice = np.concatenate([x, x])

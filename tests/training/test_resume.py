@@ -6,7 +6,7 @@ import pytest
 from keras import layers
 
 from kerasvit.training import SAM, LookSAM
-from tests.trainers import TRAINERS, assert_same, batch, compiled, small, values
+from tests.trainers import NAMES, TRAINERS, assert_same, batch, compiled, small, values
 
 TOLERANCE = 0 if keras.backend.backend() == "jax" else 1e-6
 
@@ -63,7 +63,7 @@ def test_backup_and_restore(name, tmp_path):
     assert_same(values(resumed), values(straight), TOLERANCE)
 
 
-@pytest.mark.parametrize("name", TRAINERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_saved_trainer_goes_on(name, tmp_path):
     x, y = batch()
     trainer = compiled(

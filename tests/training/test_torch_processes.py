@@ -16,6 +16,7 @@ import pytest
 from keras import layers, ops
 
 from kerasvit.training import ASAM, GSAM, SAM, LookSAM
+from tests.once import once
 
 if keras.backend.backend() != "torch":
     pytest.skip("torch.distributed", allow_module_level=True)
@@ -238,7 +239,11 @@ def process(rank, folder):
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     """What each of two processes found, {case: arrays}."""
-    folder = tmp_path_factory.mktemp("processes")
+    folder = once(tmp_path_factory, "torch_processes", run_two)
+    return [by_case(np.load(folder / f"{rank}.npz")) for rank in range(2)], folder
+
+
+def run_two(folder):
     environment = {
         **os.environ,
         "KERAS_BACKEND": "torch",
@@ -260,7 +265,6 @@ def found(tmp_path_factory):
         for each in processes:
             each.kill()
     assert [each.returncode for each in processes] == [0, 0], "\n".join(errors)
-    return [by_case(np.load(folder / f"{rank}.npz")) for rank in range(2)], folder
 
 
 def by_case(arrays):
