@@ -91,7 +91,7 @@ SMALL = {  # 28 px, for the study; 112,000, 89,000 and 121,000 weights
     ),
 }
 
-# arXiv 2106.01548, from memory of its appendix, but for ViT-B/16, which others confirm:
+# arXiv 2106.01548; unconfirmed by its appendix, but for ViT-B/16, which others give:
 # where to begin. A network of BiT's widths is their ResNet.
 RADII = {
     "BiTR50x1": 0.02,
