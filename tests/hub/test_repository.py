@@ -147,17 +147,19 @@ def test_unknown_builder_is_named(tmp_path):
         kerasvit.from_pretrained(tmp_path)
 
 
-def test_a_bare_file_does_not_say_its_architecture(tmp_path):
+def test_a_bare_file_does_not_say_all_of_its_architecture(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     os.remove(tmp_path / "config.json")
-    with pytest.raises(ValueError, match="which architecture.*ViTB16"):
+    with pytest.raises(ValueError, match="does not say num_heads.*ViTB16"):
         kerasvit.from_pretrained(tmp_path)
+    said = {"num_heads": 2, "image_size": 8}
+    same_logits(small(), kerasvit.from_pretrained(tmp_path, **said))
     same_logits(small(), Small(tmp_path, image_size=8))
 
 
-def test_hub_addresses_say_what_to_do_meanwhile():
-    with pytest.raises(CheckpointError, match="hf://user/repo.*Download"):
-        kerasvit.ViTB16("hf://user/repo")
+def test_other_addresses_say_what_to_do():
+    with pytest.raises(CheckpointError, match="hf://user/repository.*Download"):
+        kerasvit.ViTB16("https://huggingface.co/user/repo")
 
 
 def test_imagenets_names_stay_a_word(tmp_path):
