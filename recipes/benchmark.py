@@ -9,7 +9,7 @@ All contenders run in one process and take turns: a round times one step of each
 ratio is the median over rounds, so that a machine that slows down slows all. The
 backend is that of KERAS_BACKEND; without it, `sam` takes every installed one, each in
 its own process. The rivals are in rivals.py, what `sam` measures in sam_cost.py.
-Measured ratios: README.md.
+Measured ratios: README.md, and for `sam` kerasvit/training/README.md.
 """
 
 import dataclasses
@@ -68,6 +68,8 @@ def main(config: Config) -> None:
     import kerasvit
 
     keras.config.set_dtype_policy(config.dtype)
+    if config.model and config.model not in kerasvit.list_models():
+        sys.exit(f"There is no model {config.model!r}; see kerasvit.list_models().")
     for name in [config.model] if config.model else MODELS[config.what]:
         size = config.image_size or getattr(kerasvit, name).defaults["image_size"]
         one = dataclasses.replace(

@@ -205,6 +205,8 @@ def pretrain(config: Config) -> dict:
 
 def compiled(config, model, rho, steps):
     """The trainer; plain training where rho is 0."""
+    if config.loss == "sigmoid" and config.label_smoothing:
+        raise training.BadInput("`label_smoothing` is for the loss softmax.")
     trainer = kerasvit.SAM(model, rho, micro_batches=config.micro_batches)
     trainer.compile(
         make_optimizer(config, model, steps),

@@ -216,8 +216,8 @@ def largest_eigenvalue(
     """How sharply a model's loss curves at its weights, in the sharpest direction.
 
     The most positive eigenvalue of the Hessian of the mean loss over the samples given,
-    without regularisers. λ of a minimum is the inverse of the radius within which it
-    is flat; SAM's are a fraction of plain training's (arXiv 2106.01548, table 1, and
+    without regularisers. At a distance r in that direction the loss is higher by
+    λ r² / 2; SAM's are a fraction of plain training's (arXiv 2106.01548, table 1, and
     by component, with `variables`, table 3).
 
     Power iteration, as PyHessian has it, finds the eigenvalue of the largest magnitude,

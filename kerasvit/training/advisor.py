@@ -58,17 +58,21 @@ def suggest_rho(
     Args:
         model: As for `SAM`, or a `SAM`; compiled, or `optimizer` and `loss` are given.
         data: `(x, y)` or `(x, y, sample_weight)`, arrays in a tuple; or an iterable of
-            such batches (tf.data, a torch DataLoader, a PyDataset), of which as many
-            are kept in memory as there are steps, taken again in other orders.
+            such batches (tf.data, a torch DataLoader, a PyDataset), shuffled and
+            without repetition, of which as many are kept in memory as there are steps,
+            taken again in other orders.
         validation: The share of the data to hold out, in (0, 1), or data of its own. At
             most 32 batches are measured on.
         rhos: Radii, ≥ 0; 0 is added where it is missing.
         steps: Steps of a run, ≥ 1.
         runs: Runs a radius, ≥ 2, in different orders of the batches.
-        optimizer: What to train with; the model's own, begun anew, if None.
+        optimizer: What to train with; the model's own, begun anew, if None. It is
+            copied by its configuration, which does not say what
+            `exclude_from_weight_decay` did.
         loss: What to train on; the model's own if None.
         batch_size: Samples in a batch of arrays, ≥ 1.
-        seed: Of the held-out samples and the orders; masks go by the model's own seeds.
+        seed: Of the orders, and of which samples of arrays are held out (of an iterable
+            the first batches are); masks go by the model's own seeds.
 
     Returns:
         `Advice`: prints as a table; `rho` is 0 where no benefit is seen.

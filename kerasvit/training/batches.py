@@ -21,7 +21,8 @@ def divide(data, validation, steps, batch_size, seed):
         seed: Of the order in which arrays are taken.
 
     Returns:
-        Two lists of `(x, y, sample_weight)` as NumPy arrays, without a sample in both.
+        Two lists of `(x, y, sample_weight)` as NumPy arrays, without a sample in both
+        unless an iterable gives it twice.
 
     Raises:
         ValueError: There are no targets, or too few samples; a share is none.
@@ -58,7 +59,7 @@ def _batches(data, batch_size, seed):
         return (_checked(data[i]) for i in numbers)
     if isinstance(data, dict | str | np.ndarray) or not hasattr(data, "__iter__"):
         _refuse(data)
-    return (_checked(tuple(batch)) for batch in data)
+    return (_checked(batch) for batch in data)
 
 
 def _cut(arrays, batch_size, seed):

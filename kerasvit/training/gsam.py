@@ -62,8 +62,10 @@ class GSAM(SAM):
         super().__init__(model, rho_max, name=name, **options)
         self.rho_min = finite("rho_min", rho_min, "≥ 0, the radius at `lr_min`")
         self.alpha = finite("alpha", alpha, "≥ 0, the weight of the gap")
-        self.lr_max = finite("lr_max", lr_max, "≥ 0, the largest learning rate")
+        self.lr_max = finite("lr_max", lr_max, "> 0, the largest learning rate")
         self.lr_min = finite("lr_min", lr_min, "≥ 0, the smallest learning rate")
+        if self.lr_max == 0:
+            raise ValueError("`lr_max` must be above 0. Received: lr_max=0.")
         if self.rho_min > self.rho or self.lr_min > self.lr_max:
             raise ValueError(
                 "`rho_min` must not be above `rho_max`, nor `lr_min` above `lr_max`. "

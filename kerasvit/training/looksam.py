@@ -35,7 +35,8 @@ class LookSAM(RememberingSAM):
             above 0.3 (arXiv 2401.12033, appendix A.14).
         name: Name of the trainer.
         options: `perturbation` and `micro_batches`, as for `SAM`; what is remembered is
-            the mean over parts and devices.
+            the mean over parts and devices, and with `gradient_accumulation_steps` that
+            of the last batch.
 
     Raises:
         ValueError: As for `SAM`; a number is out of its range.
@@ -54,13 +55,25 @@ class LookSAM(RememberingSAM):
         name: str = "looksam",
         **options,
     ):
+        if "every" in options:
+            raise ValueError(
+                "`every` is LookSAM's `k`: give that alone. Received: "
+                f"every={options['every']!r}."
+            )
         k = whole("k", k, "≥ 1, the steps from one look to the next")
         super().__init__(model, rho, every=k, name=name, **options)
         self.alpha = finite("alpha", alpha, "≥ 0, the weight of what is remembered")
 
+    @property
+    def k(self):
+        """Steps from one look to the next."""
+        return self.period
+
     def step_gradients(self, loss_and_gradients, weights, memory):
         """SAM's gradients, and what to remember of them."""
         _, here = loss_and_gradients(weights)
+        if self.rho == 0:  # what would be remembered is rounding, made large
+            return here, [ops.zeros_like(old) for old in memory]
         _, above = loss_and_gradients(self.perturbed(weights, here))
         seen = orthogonal(above, here)
         return above, [

@@ -14,7 +14,6 @@ class RememberingSAM(SAM):
     def compile(self, *arguments, **options):
         """Keras's; then what is remembered starts from zero, as an optimizer's does."""
         super().compile(*arguments, **options)
-        self.batches = 0  # what is left of a period would go by what is forgotten
         known = getattr(self, "_remembered", {})
         with self.variables_scope():
             for variable in known.values():
@@ -26,15 +25,19 @@ class RememberingSAM(SAM):
             }
         self._remembered = {**known, **fresh}
 
-    def compile_from_config(self, config):
-        """As Keras's, which asks who has a `compile` to have this, too."""
-        self.compile(**keras.saving.deserialize_keras_object(config))
-        self.optimizer.build(self.trainable_variables)
-
     def memory_of(self, variables):
         """What is remembered beside these weights."""
         remembered = getattr(self, "_remembered", {})
         return [remembered[id(v)] for v in variables if id(v) in remembered]
+
+    def part_gradients(self, loss_and_gradients, weights, memory):
+        """Those of this step."""
+        if len(memory) != len(weights):
+            raise ValueError(
+                f"{type(self).__name__} remembers something for each weight that was "
+                "trainable at `compile`, and others are now. Compile it again."
+            )
+        return super().part_gradients(loss_and_gradients, weights, memory)
 
 
 def _beside(variable):

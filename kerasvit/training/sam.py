@@ -39,7 +39,8 @@ class SAM(TrainStep, keras.Model):
             `compute_metrics` and `metrics` are used; its variables are shared.
         rho: Radius of the neighbourhood, a distance between all weights as one vector;
             ≥ 0. The paper's grid is 0.01 to 0.5, with 0.05 as default. 0 is plain
-            training, in one pass. May be assigned between steps.
+            training, in one pass. May be assigned between steps; a compiled step is
+            then compiled anew.
         perturbation: Where a batch is spread over devices, "local", the papers' rule:
             every device climbs along the gradient of its own part; or "global", along
             the mean gradient, as one device would. The optimizer gets the mean over
@@ -102,6 +103,21 @@ class SAM(TrainStep, keras.Model):
         )
         self.period = whole("every", every, "≥ 1: SAM at every so many updates")
         self.built = True
+
+    def compile(self, *arguments, **options):
+        """Keras's; `every` begins anew."""
+        super().compile(*arguments, **options)
+        self.batches = 0
+
+    def compile_from_config(self, config):
+        """As Keras's, which asks who has a `compile` to have this, too."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        self.optimizer.build(self.trainable_variables)
+
+    @property
+    def every(self):
+        """Every how many updates by the optimizer is one of SAM."""
+        return self.period
 
     @property
     def rho(self):

@@ -88,3 +88,34 @@ def test_several_steps_per_execution(name):
     assert_same(values(trainer), values(single), 1e-5)
     assert_same([history.history["loss"]], [expected.history["loss"]], 1e-5)
     assert trainer.batches == single.batches == 10
+
+
+def test_compiling_begins_the_period_anew():
+    trainer = compiled(TRAINERS["every"](small()))
+    trainer.train_on_batch(*batch())
+    assert (trainer.batches, trainer.every) == (1, 2)
+    compiled(trainer)
+    assert trainer.batches == 0
+
+
+def test_looksam_without_a_radius_is_plain_training():
+    plain, trainer = compiled(small()), compiled(LookSAM(small(), 0.0, k=2))
+    for _ in range(4):
+        for each in (plain, trainer):
+            each.train_on_batch(*batch())
+    assert_same(values(trainer.model), values(plain), 1e-6)
+
+
+def test_looksam_has_its_own_name_for_the_period():
+    with pytest.raises(ValueError, match="`every` is LookSAM's `k`"):
+        LookSAM(small(), every=3)
+    assert LookSAM(small(), k=3).k == 3
+
+
+def test_a_weight_that_nothing_is_remembered_of():
+    model = small()
+    model.get_layer("hidden").trainable = False
+    trainer = compiled(LookSAM(model))
+    model.get_layer("hidden").trainable = True
+    with pytest.raises(ValueError, match="Compile it again|[Oo]ptimizer|variable"):
+        trainer.train_on_batch(*batch())
