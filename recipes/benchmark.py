@@ -68,7 +68,7 @@ def main(config: Config) -> None:
     import kerasvit
 
     keras.config.set_dtype_policy(config.dtype)
-    if config.model and config.model not in kerasvit.list_models():
+    if config.model and not hasattr(kerasvit, config.model):
         sys.exit(f"There is no model {config.model!r}; see kerasvit.list_models().")
     for name in [config.model] if config.model else MODELS[config.what]:
         size = config.image_size or getattr(kerasvit, name).defaults["image_size"]
