@@ -5,21 +5,7 @@ import keras
 
 
 def loss_derivatives(model, variables, loss):
-    """A function that computes a loss, its gradient and a Hessian-vector product.
-
-    Args:
-        model: Built `keras.Model`.
-        variables: Those of its variables that are differentiated by, of a floating
-            dtype.
-        loss: Function of a batch's `x` and `y`, which calls the model and returns a
-            scalar tensor. It is compiled once for each shape.
-
-    Returns:
-        Function of `vector`, `x` and `y`: a tensor for each variable, of its shape and
-        dtype, and the batch. It computes at the present values of all variables and
-        writes to none, and returns the loss, a list of gradients and a list of
-        products of the Hessian with the vector, zero where nothing depends.
-    """
+    """As in `hessian_torch.py`; the loss is compiled once for each shape."""
     chosen = {id(variable) for variable in variables}
     others = [v for v in model.variables if id(v) not in chosen]
 

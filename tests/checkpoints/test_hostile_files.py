@@ -10,16 +10,7 @@ import pytest
 import kerasvit
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.checkpoints.reader import Reader
-
-Small = kerasvit.Variant(
-    "Small",
-    kerasvit.VisionTransformer,
-    patch_size=4,
-    width=16,
-    depth=1,
-    num_heads=2,
-    mlp_dim=24,
-)
+from tests.tiny_vit import TinyViT
 
 
 def safetensors(path, header, data=b""):
@@ -84,7 +75,7 @@ def test_an_array_larger_than_its_bytes(tmp_path):
 
 def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
     folder = kerasvit.save_pretrained(
-        Small(image_size=8, num_classes=3), tmp_path / "vit"
+        TinyViT(image_size=8, num_classes=3), tmp_path / "vit"
     )
     from safetensors.numpy import load_file
 
@@ -97,7 +88,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path, monkeypatch):
         Reader, "__getitem__", lambda self, name: read.append(name) or get(self, name)
     )
     with pytest.raises(CheckpointError, match="4000"):
-        Small(tmp_path / "bomb.npz", image_size=8)
+        TinyViT(tmp_path / "bomb.npz", image_size=8)
     assert "blocks.0.mlp.fc1.weight" not in read
 
 
@@ -121,7 +112,7 @@ def test_names_are_not_used_as_paths(tmp_path):
     ids=str,
 )
 def test_a_configuration_that_asks_for_too_much(tmp_path, changes):
-    folder = kerasvit.save_pretrained(Small(image_size=8, num_classes=3), tmp_path)
+    folder = kerasvit.save_pretrained(TinyViT(image_size=8, num_classes=3), tmp_path)
     config = json.loads((folder / "config.json").read_text())
     config["kerasvit"]["kwargs"].update(changes)
     (folder / "config.json").write_text(json.dumps(config))

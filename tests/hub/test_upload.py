@@ -8,16 +8,8 @@ import pytest
 import kerasvit
 from kerasvit.hub.upload import UploadError
 from tests.contract import to_numpy
+from tests.tiny_vit import TinyViT
 
-Small = kerasvit.Variant(
-    "Small",
-    kerasvit.VisionTransformer,
-    patch_size=4,
-    width=16,
-    depth=1,
-    num_heads=2,
-    mlp_dim=24,
-)
 IMAGES = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
 
 
@@ -29,7 +21,7 @@ def logged_in(hub, monkeypatch):
 
 
 def small():
-    model = Small(image_size=8, num_classes=3)
+    model = TinyViT(image_size=8, num_classes=3)
     random = np.random.default_rng(0)
     model.set_weights([random.normal(size=w.shape, scale=0.3) for w in model.weights])
     model.record["label_names"] = ["ant", "bee", "cat"]
@@ -140,7 +132,7 @@ def test_a_full_disk_leaves_the_old_folder(tmp_path, monkeypatch):
 
     monkeypatch.setattr(type(folder), "write_bytes", full)
     with pytest.raises(OSError, match="No space"):
-        kerasvit.save_pretrained(Small(image_size=8, num_classes=9), folder)
+        kerasvit.save_pretrained(TinyViT(image_size=8, num_classes=9), folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
