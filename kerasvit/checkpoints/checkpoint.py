@@ -3,6 +3,7 @@
 import operator
 from pathlib import Path
 
+from .folder import current
 from .reader import CheckpointError, Reader, read_json
 from .sources import (
     big_transfer,
@@ -91,10 +92,10 @@ class Checkpoint:
         if path.is_dir():
             path = _weights_in(path)
         self.path = path
-        self._reader = Reader(path)
+        self._reader = Reader(current(path))
         self.config = {}
         if path.suffix == ".safetensors":
-            self.config = read_json(path.parent / "config.json")
+            self.config = read_json(current(path.parent / "config.json"))
         self.record = self.config.get("kerasvit") or {}
         if self.record:
             self._check_record()
@@ -111,7 +112,8 @@ class Checkpoint:
     def _check_record(self):
         record = self.record if isinstance(self.record, dict) else {}
         kinds = {
-            "builder": str, "kwargs": dict, "preprocessing": dict, "format_version": int
+            "builder": str, "kwargs": dict, "preprocessing": dict,
+            "format_version": int, "variant": (str, type(None)),
         }  # fmt: skip
         wrong = [k for k, kind in kinds.items() if not isinstance(record.get(k), kind)]
         if record.get("origin") not in (None, *ORIGINS):
@@ -220,7 +222,7 @@ class Checkpoint:
 
 def _weights_in(folder):
     path = folder / "model.safetensors"
-    if not path.is_file():
+    if not current(path).is_file():
         raise CheckpointError(
             f"{folder} has no model.safetensors. Give a folder that save_pretrained "
             "wrote, or a .safetensors or .npz file."

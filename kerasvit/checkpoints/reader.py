@@ -17,7 +17,7 @@ REFUSED = {
 
 # Of a file that is no bomb: the largest model here has 1,300 tensors and a header of
 # 150 kB; the library reads headers of 100 MB and takes a gigabyte of memory for them.
-MOST_TENSORS, LONGEST_HEADER = 20_000, 4_000_000
+MOST_TENSORS, LONGEST_HEADER, LONGEST_JSON = 20_000, 4_000_000, 16_000_000
 
 
 class CheckpointError(ValueError):
@@ -85,9 +85,14 @@ def read_json(path):
     path = Path(path)
     if not path.is_file():
         return {}
+    if (length := path.stat().st_size) > LONGEST_JSON:
+        raise CheckpointError(
+            f"{path} has {length:,} bytes; configurations have at most "
+            f"{LONGEST_JSON:,}."
+        )
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}.") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} must hold a JSON object.")

@@ -1,5 +1,6 @@
 """Files of weights from the Hugging Face Hub and from the authors' servers, checked."""
 
+import errno
 import hashlib
 import logging
 import os
@@ -47,7 +48,9 @@ def fetch(entry) -> Path:
     try:
         return fetch_address(entry.source, entry.size, entry.sha256)
     except OSError as error:
-        raise DownloadError(f"{error}{_by_hand(entry)}") from error
+        meaning = _of_the_disk(error)
+        said = f"{entry.source} {meaning}" if meaning else f"{error}{_by_hand(entry)}"
+        raise DownloadError(said) from error
 
 
 def fetch_repository(repository, revision=None, *, pin=None, **access) -> Path:
@@ -67,12 +70,13 @@ def fetch_repository(repository, revision=None, *, pin=None, **access) -> Path:
     Raises:
         DownloadError: They cannot be had, or are not what they should be.
     """
+    check_token(access.get("token"))
     pinned = (pin.size, pin.sha256) if pin else (None, None)
     get = HubFiles(repository, revision, access)
     tensors = get(TENSORS, *pinned)
     get.revision = tensors.parent.name  # so that all files are of one commit
     for name in (CONFIG, "preprocessor_config.json"):
-        if name == CONFIG or '"model_type"' in (tensors.parent / CONFIG).read_text():
+        if name == CONFIG or b'"model_type"' in (tensors.parent / CONFIG).read_bytes():
             get(name, optional=name != CONFIG)
     return tensors.parent
 
@@ -108,6 +112,7 @@ class HubFiles:
         """Path of a file in the cache; None if there is none and it is optional."""
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
+        wrong = None
         try:
             path = self._patiently(name)
             wrong = wrong_content(path, size, sha256 or promised(path))
@@ -119,6 +124,11 @@ class HubFiles:
             missing = isinstance(error, EntryNotFoundError)
             if optional and missing and not isinstance(error, LocalEntryNotFoundError):
                 return None
+            if wrong:
+                raise DownloadError(
+                    f"{path} is damaged: {wrong}. It could not be downloaded again: "
+                    f"{type(error).__name__}: {_first_line(error)}"
+                ) from error
             raise self._explained(error, name) from error
         if wrong:
             raise DownloadError(
@@ -174,7 +184,6 @@ class HubFiles:
             "pass its path."
         )
         status = getattr(getattr(error, "response", None), "status_code", None)
-        first = str(error).strip().split("\n")[0]
         explanations = (
             (errors.GatedRepoError, f"asks for your consent: accept it at {where}, and "
              "log in with `hf auth login`."),
@@ -183,7 +192,8 @@ class HubFiles:
              "token may not read it: `hf auth login`."),
             (errors.RevisionNotFoundError, f"has no revision {self.revision!r}."),
             (errors.LocalEntryNotFoundError, "is not in the cache, and the Hub cannot "
-             f"be reached or HF_HUB_OFFLINE is set. {by_hand}"),
+             f"be reached, or is not to be asked: {_first_line(error.__cause__)} "
+             f"{by_hand}"),
             (errors.EntryNotFoundError, f"has no {name}. Pickled weights, .bin and "
              ".pth, are not read: they can run any code."),
         )  # fmt: skip
@@ -196,11 +206,20 @@ class HubFiles:
             meaning = (
                 f"cannot be had: the server answers {status}. Try later. {by_hand}"
             )
-        elif getattr(error, "errno", None) in (28, 122):
-            meaning = "does not fit: the disk of the cache is full. Set HF_HOME."
         else:
-            meaning = f"cannot be downloaded: {type(error).__name__}: {first} {by_hand}"
+            what = f"{type(error).__name__}: {_first_line(error)}"
+            meaning = _of_the_disk(error) or f"cannot be downloaded: {what} {by_hand}"
         return DownloadError(f"{self.repository} {meaning}")
+
+
+def check_token(token):
+    """Raises a `ValueError`, in which it is not, for a token that cannot be sent."""
+    # The client's own error would hold it.
+    if isinstance(token, str) and not re.fullmatch(r"[!-~]+", token):
+        raise ValueError(
+            "`token` must be one word, hf_…, without spaces and line breaks. Received: "
+            f"{len(token)} characters that are not; .strip() what a file holds."
+        )
 
 
 def wrong_content(path, size=None, digest=None) -> str | None:
@@ -244,6 +263,26 @@ def _passing(error):
     # Of httpx or httpx2, by the client's version.
     kinds = {kind.__name__ for kind in type(error).__mro__}
     return "TransportError" in kinds or "Consistency check" in str(error)
+
+
+def _of_the_disk(error):
+    """What an error of the disk means to the user; None for other errors."""
+    code = getattr(error, "errno", None)
+    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return (
+            "does not fit: the disk of the cache is full. Make room, or set HF_HOME to "
+            "a folder on another disk."
+        )
+    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return (
+            f"cannot be kept: {error.filename} of the cache may not be written. Set "
+            "HF_HOME to a folder of yours."
+        )
+    return None
+
+
+def _first_line(error):
+    return str(error or "").strip().split("\n")[0]
 
 
 def _by_hand(entry):

@@ -9,7 +9,12 @@ import keras
 import ml_dtypes
 import numpy as np
 
-from kerasvit.checkpoints import Checkpoint, CheckpointError, format_of
+from kerasvit.checkpoints import (
+    Checkpoint,
+    CheckpointError,
+    format_of,
+    replace_files,
+)
 
 from .card import write_card
 from .download import fetch, fetch_repository, parse_address
@@ -68,8 +73,8 @@ def find_weights(weights, name, **access) -> Checkpoint:
 def write_folder(model, folder, pretrained_cfg, name=None, **facts) -> Path:
     """Writes a model as a folder that timm reads too, where it can express the model.
 
-    A README.md that is there already is kept; the other two files are replaced, each
-    in one step.
+    A README.md that is there already is kept; the other two files are replaced in one
+    step: for our readers they are both old or both new.
 
     Args:
         model: `keras.Model` with a `record`.
@@ -114,7 +119,7 @@ def write_folder(model, folder, pretrained_cfg, name=None, **facts) -> Path:
     if not (folder / "README.md").exists():
         card = write_card(record, origin, name or str(folder), facts)
         contents["README.md"] = card.encode()
-    _replace({folder / name: content for name, content in contents.items()})
+    replace_files(folder, contents)
     return folder
 
 
@@ -142,18 +147,3 @@ def _serialise(tensors):
     # A transposed view would be written in the order of its memory.
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     return save(tensors, metadata={"format": "pt"})
-
-
-def _replace(contents):
-    """Writes {path: content}: all files stand before the first takes its name."""
-    unfinished = {
-        path.with_name(f".{path.name}.{os.getpid()}"): path for path in contents
-    }
-    try:
-        for place, path in unfinished.items():
-            place.write_bytes(contents[path])
-        for place, path in unfinished.items():
-            os.replace(place, path)
-    finally:
-        for place in unfinished:
-            place.unlink(missing_ok=True)

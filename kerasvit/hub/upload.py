@@ -2,7 +2,7 @@
 
 import re
 
-from .download import DownloadError
+from .download import DownloadError, check_token
 
 
 class UploadError(DownloadError):
@@ -24,6 +24,7 @@ def prepare(repository, *, token=None, private=None, endpoint=None):
         raise UploadError(
             f'`repo_id` must be "user/name" of the Hub. Received: {repository!r}.'
         )
+    check_token(token)
     client = HfApi(endpoint=endpoint, token=token, library_name="kerasvit")
     try:
         client.create_repo(repository, private=private, exist_ok=True)

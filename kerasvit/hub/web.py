@@ -12,6 +12,7 @@ from pathlib import Path
 
 PAUSES = (1, 4)  # seconds before the second and the third try
 PIECE = 1 << 20  # bytes
+PATIENCE = 30  # seconds for which a server may be silent
 
 
 def fetch_address(address, size=None, sha256=None) -> Path:
@@ -38,29 +39,31 @@ def fetch_address(address, size=None, sha256=None) -> Path:
     key = hashlib.sha256(address.encode()).hexdigest()[:16]
     folder = cached_assets_path("kerasvit", namespace="weights", subfolder=key)
     path = folder / address.split("/")[-1].replace("%2B", "+")
-    if _whole(path, size, sha256):
+    if _whole(path, sha256):
         return path
     if constants.HF_HUB_OFFLINE:
         raise OSError(f"{address} is not in the cache, and HF_HUB_OFFLINE is set.")
     with FileLock(path.with_name("lock")):
-        if not _whole(path, size, sha256):  # another process may have come first
+        if not _whole(path, sha256):  # another process may have come first
             _download(address, path, size, sha256)
     return path
 
 
-def _whole(path, size, sha256):
+def _whole(path, sha256):
     """Whether the file is there, and is what was downloaded."""
     note = path.with_name(path.name + ".json")
     if not path.exists() or not note.exists():
         return False
-    known = json.loads(note.read_text())
-    if sha256 not in (None, known["sha256"]) or path.stat().st_size != known["size"]:
+    try:
+        known = json.loads(note.read_text())["sha256"]
+    except (ValueError, LookupError, TypeError):  # a note that is cut short
         return False
-    return _digest(path, "sha256") == known["sha256"]
+    return sha256 in (None, known) and _digest(path, "sha256") == known
 
 
 def _download(address, path, size, sha256):
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.unlink(missing_ok=True)  # of a process that was killed
     try:
         for pause in (*PAUSES, None):
             try:
@@ -85,7 +88,7 @@ class _Passing(Exception):
 
 
 def _stream(address, unfinished):
-    """Writes the file, going on where a try before broke off; the MD5 promised."""
+    """Writes the file, going on where a try before broke off; the hashes promised."""
     from huggingface_hub.utils import tqdm
 
     done = unfinished.stat().st_size if unfinished.exists() else 0
@@ -93,7 +96,7 @@ def _stream(address, unfinished):
     if done:
         request.add_header("Range", f"bytes={done}-")
     try:
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             done = done if answer.status == 206 else 0
             rest = int(answer.headers.get("Content-Length", 0))
             counted = {"total": done + rest or None, "initial": done}
@@ -117,13 +120,21 @@ def _stream(address, unfinished):
     length = unfinished.stat().st_size
     if rest and length != done + rest:
         raise _Passing(f"{length} bytes came in place of {done + rest}")
-    return _google_md5(answer.headers)
+    return _google_hashes(answer.headers)
 
 
-def _checked(file, size, sha256, md5):
+def _checked(file, size, sha256, promised):
     """Size and SHA-256 of a file that is what it should be; else it is removed."""
+    if not sha256 and not promised:
+        file.unlink()
+        raise _Passing(
+            "the answer is not from the storage that has the file, which sends its "
+            "hash: a proxy or a page to log in at comes between"
+        )
+    md5 = promised.get("md5")  # in base64
     found = {"size": file.stat().st_size, "sha256": _digest(file, "sha256")}
-    got = (*found.values(), md5 and _digest(file, "md5"))
+    in_base64 = base64.b64encode(bytes.fromhex(_digest(file, "md5"))).decode()
+    got = (*found.values(), in_base64)
     for wanted, has in zip((size, sha256, md5), got, strict=True):
         if wanted not in (None, has):
             file.unlink()
@@ -139,10 +150,7 @@ def _digest(path, name):
         return hashlib.file_digest(file, name).hexdigest()
 
 
-def _google_md5(headers):
-    """The hash that Google's storage sends with a file, in hex, or None."""
-    for value in ",".join(headers.get_all("x-goog-hash", [])).split(","):
-        kind, _, digest = value.strip().partition("=")
-        if kind == "md5":
-            return base64.b64decode(digest).hex()
-    return None
+def _google_hashes(headers):
+    """{kind: in base64} of the hashes that Google's storage sends with a file."""
+    said = ",".join(headers.get_all("x-goog-hash", [])).split(",")
+    return dict(value.strip().split("=", 1) for value in said if "=" in value)

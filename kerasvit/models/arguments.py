@@ -16,7 +16,10 @@ MOST = {
     "widths": 65_536,
     "image_size": 16_384,
     "patch_size": 1024,
+    "window": 255,
+    "window_size": 64,
 }
+MOST_STAGES, MOST_PATCHES = 100, 2**18
 
 
 def integer(name, value, least: int) -> int:
@@ -47,7 +50,13 @@ def integers(name, value, count: int | None, least: int) -> list[int]:
     listed = isinstance(value, (list, tuple))
     if not listed or not value or (count is not None and len(value) != count):
         many = "integers" if count is None else f"{count} integers"
-        raise ValueError(f"`{name}` must be a list of {many}. Received: {value!r}.")
+        raise ValueError(
+            f"`{name}` must be a list of {many}. Received: {value!r:.200}."
+        )
+    if len(value) > MOST_STAGES:
+        raise ValueError(
+            f"`{name}` must have at most {MOST_STAGES} entries. Received: {len(value)}."
+        )
     return [integer(name, number, least) for number in value]
 
 
@@ -117,6 +126,11 @@ def multiple_of(image_size, stride: int, what: str) -> list[int]:
             f"`image_size` must be a multiple of {what}, {stride}. Received: "
             f"{checked[0]} × {checked[1]}. The nearest that fits is {near[0]} × "
             f"{near[1]}."
+        )
+    if math.prod(checked) > MOST_PATCHES * stride**2:
+        raise ValueError(
+            f"`image_size` must have at most {MOST_PATCHES:,} times the area of "
+            f"{what}, {stride}. Received: {checked[0]} × {checked[1]}."
         )
     return checked
 

@@ -11,6 +11,7 @@ from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
 
 from .arguments import sides
+from .weight_bound import fewest_weights
 
 log = logging.getLogger("kerasvit")
 
@@ -61,6 +62,7 @@ class Loading:
             ) from error
         if "image_size" not in explicit:
             self.kwargs["image_size"] = self.source_size
+        self._check_claims()
 
     def preprocessing(self):
         """The evaluation transform of the weights, at the size they were made for."""
@@ -147,6 +149,18 @@ class Loading:
                 "fresh head, or 0 for features."
             )
 
+    def _check_claims(self):
+        """Raises where the file's model cannot be in the file."""
+        sizes = {**self.variant.numbers, **self.checkpoint.sizes, **self.made}
+        least = fewest_weights({**sizes, "image_size": self.source_size})
+        held = sum(math.prod(shape) for shape in self.checkpoint.shapes.values())
+        if least > held:
+            raise CheckpointError(
+                f"{self.checkpoint.path} holds {held:,} weights, and its configuration "
+                f"is of a model of {least:,} at least: {sizes!r:.500}. One of them is "
+                "of another model, or made to do harm; take the complete files."
+            )
+
     def _source_size(self):
         said = self.checkpoint.image_size
         table = self.checkpoint.cells(self.kwargs)
@@ -210,6 +224,7 @@ class Loading:
         if names is None and count == 1000 and not self.checkpoint.record:
             return "imagenet1k"
         listed = isinstance(names, list) and len(names) == count
+        listed = listed and all(isinstance(name, str) for name in names)
         if not listed and names not in (None, "imagenet1k"):
             raise CheckpointError(
                 f"{self.checkpoint.path}: its configuration must name {count} classes. "

@@ -98,6 +98,12 @@ def test_names_are_not_used_as_paths(tmp_path):
     assert not (tmp_path.parent / "outside.npy").exists()
 
 
+def tiny(tmp_path):
+    """A folder and its configuration."""
+    folder = kerasvit.save_pretrained(TinyViT(image_size=8, num_classes=3), tmp_path)
+    return folder, json.loads((folder / "config.json").read_text())
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -112,11 +118,150 @@ def test_names_are_not_used_as_paths(tmp_path):
     ids=str,
 )
 def test_a_configuration_that_asks_for_too_much(tmp_path, changes):
-    folder = kerasvit.save_pretrained(TinyViT(image_size=8, num_classes=3), tmp_path)
-    config = json.loads((folder / "config.json").read_text())
+    folder, config = tiny(tmp_path)
     config["kerasvit"]["kwargs"].update(changes)
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError, match=next(iter(changes))):
+        kerasvit.from_pretrained(folder)
+
+
+BUILDERS = {
+    "VisionTransformer": {
+        "patch_size": 4, "width": 64, "depth": 1, "num_heads": 1, "mlp_dim": 8,
+    },
+    "MLPMixer": {
+        "patch_size": 4, "width": 64, "depth": 1, "tokens_mlp_dim": 8,
+        "channels_mlp_dim": 8,
+    },
+    "SwinTransformer": {
+        "width": 32, "depths": [1], "num_heads": [1], "window_size": 2, "patch_size": 4,
+    },
+    "BigTransfer": {"depths": [1], "width_factor": 1},
+    "AlterNet": {
+        "depths": [1], "widths": [8], "attention_depths": [0], "num_heads": [1],
+        "stem": "cifar", "bottleneck": False,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("builder", "changes"),
+    [
+        ("VisionTransformer", {"depth": 1000, "width": 65536}),
+        ("VisionTransformer", {"mlp_dim": 1_000_000, "depth": 1000}),
+        ("VisionTransformer", {"num_classes": 1_000_000}),
+        ("VisionTransformer", {"representation_size": 1_000_000}),
+        ("VisionTransformer", {"register_tokens": 1_000_000}),
+        ("VisionTransformer", {"patch_size": 1024, "image_size": [16384, 16384]}),
+        ("VisionTransformer", {"image_size": [2000, 2000]}),
+        ("MLPMixer", {"depth": 1000, "channels_mlp_dim": 1_000_000}),
+        ("MLPMixer", {"tokens_mlp_dim": 1_000_000}),
+        ("SwinTransformer", {"depths": [1000, 1000], "num_heads": [1, 1]}),
+        ("SwinTransformer", {"width": 65536}),
+        ("BigTransfer", {"width_factor": 1000}),
+        ("BigTransfer", {"depths": [1000] * 100}),
+        ("AlterNet", {"widths": [65536]}),
+    ],
+    ids=str,
+)
+def test_a_model_that_cannot_be_in_the_file_is_not_built(
+    tmp_path, monkeypatch, builder, changes
+):
+    kwargs = {"image_size": 8, "num_classes": 3, **BUILDERS[builder]}
+    model = getattr(kerasvit, builder)(**kwargs)
+    folder = kerasvit.save_pretrained(model, tmp_path)
+    assert kerasvit.from_pretrained(folder).count_params() == model.count_params()
+    config = json.loads((folder / "config.json").read_text())
+    config["kerasvit"]["kwargs"].update(changes)
+    (folder / "config.json").write_text(json.dumps(config))
+    built = []
+    monkeypatch.setattr(
+        "kerasvit.models.loading.Loading.build", lambda *_: built.append(1)
+    )
+    with pytest.raises(CheckpointError, match="weights, and its configuration is of"):
+        kerasvit.from_pretrained(folder)
+    assert not built
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"kerasvit": ' + b"9" * 5000 + b"}",
+        b'{"a": "' + b"x" * 17_000_000 + b'"}',
+        b"\xff\xfe",
+        b"null",
+    ],
+    ids=("lists", "objects", "digits", "length", "bytes", "null"),
+)
+def test_json_that_is_made_to_do_harm(tmp_path, content):
+    folder, _ = tiny(tmp_path)
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match="config.json"):
+        kerasvit.from_pretrained(folder)
+
+
+def test_of_a_name_that_is_twice_in_json_the_last_counts_and_is_checked(tmp_path):
+    folder, config = tiny(tmp_path)
+    text = json.dumps(config).replace('"depth": 1,', '"depth": 1, "depth": "many",')
+    (folder / "config.json").write_text(text)
+    with pytest.raises(ValueError, match="depth.*many"):
+        kerasvit.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("variant", ["ViTB16"]),
+        ("variant", {}),
+        ("origin", ["timm"]),
+        ("format_version", 10**30),
+        ("builder", "__import__"),
+        ("preprocessing", {"size": [8, 8], "crop": "wide"}),
+        ("preprocessing", {"size": [10**9, 8]}),
+        ("preprocessing", {"size": [8, 8], "mean": [float("nan")] * 3}),
+        ("preprocessing", {"size": [8, 8], "command": "rm"}),
+        ("label_names", "ant"),
+        ("label_names", ["ant", "bee", 3]),
+        ("label_names", ["ant", "bee", ["cat"]]),
+        ("label_names", ["ant"] * 1000),
+        ("kwargs", {"name": "../../x"}),
+        ("kwargs", {"epsilon": float("nan")}),
+        ("kwargs", {"activation": "<script>"}),
+        ("kwargs", {"normalization": {"mean": ["a"] * 3, "std": [1] * 3}}),
+    ],
+    ids=str,
+)
+def test_a_configuration_with_nonsense(tmp_path, key, value):
+    folder, config = tiny(tmp_path)
+    config["label_names"] = None
+    said = config["kerasvit"]
+    said[key] = {**said[key], **value} if key == "kwargs" else value
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError):
+        kerasvit.from_pretrained(folder)
+
+
+def test_nan_and_infinity_are_refused(tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    folder, _ = tiny(tmp_path)
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    for value in (np.nan, np.inf):
+        tensors["head.weight"] = np.full_like(tensors["head.weight"], value)
+        save_file(tensors, path)
+        with pytest.raises(CheckpointError, match="NaN or infinite.*head.weight"):
+            kerasvit.from_pretrained(folder)
+
+
+def test_weights_in_parts_are_not_looked_for(tmp_path):
+    folder, _ = tiny(tmp_path)
+    (folder / "model.safetensors").rename(tmp_path / "model-00001-of-00002.safetensors")
+    parts = {"weight_map": {"a": "../../model-00001-of-00002.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(parts))
+    with pytest.raises(CheckpointError, match="has no model.safetensors"):
         kerasvit.from_pretrained(folder)
 
 

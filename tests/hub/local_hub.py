@@ -1,7 +1,8 @@
 """A Hugging Face Hub on this machine, for the real client: downloads, uploads, faults.
 
-It answers as the Hub does to huggingface_hub ≥ 1.0 without Xet: a file of tensors is
-sent by another host (`localhost` beside `127.0.0.1`), small files by the Hub itself.
+It answers as the Hub does to huggingface_hub ≥ 1.0: a file of tensors is sent by
+another host (`localhost` beside `127.0.0.1`) or lies in a Xet store, small files are
+sent by the Hub itself.
 """
 
 import base64
@@ -9,6 +10,7 @@ import hashlib
 import json
 import re
 import threading
+import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -26,11 +28,14 @@ class LocalHub:
             let it pass and be asked again. `kind` is "head", "body", "file" or "api".
         requests: (method, path) of every request.
         tokens: Valid ones.
+        xet: Address of a Xet store.
+        xet_hashes: {SHA-256: name in that store}.
     """
 
     def __init__(self):
         self.repositories, self.files, self.faults = {}, {}, []
         self.requests, self.tokens = [], {"good"}
+        self.xet, self.xet_hashes = None, {}
         handler = type("Handler", (_Handler,), {"hub": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
@@ -47,6 +52,19 @@ class LocalHub:
     def address(self, path):
         """Of one of `files`."""
         return f"{self.endpoint}/files/{path}"
+
+    def content(self, path):
+        """What is behind a path of `files` or of a repository's large file, or None."""
+        place, _, name = path.lstrip("/").partition("/")
+        if place == "files":
+            return self.files.get(urllib.parse.unquote(name))
+        contents = {
+            hashlib.sha256(body).hexdigest(): body
+            for repository in self.repositories.values()
+            for files in repository.commits.values()
+            for body in files.values()
+        }
+        return contents.get(name)
 
     def count(self, method, part=""):
         """How many requests there were."""
@@ -155,19 +173,15 @@ class _Handler(BaseHTTPRequestHandler):
         return self.send(206, body[first:], Content_Range=part, **headers)
 
     def _file(self, path):
-        body = self.hub.files.get(urllib.parse.unquote(path))
+        body = self.hub.content(self.path)
         if body is None:
             return self.send(404)
         digest = base64.b64encode(hashlib.md5(body).digest()).decode()
         return self.send_range(body, x_goog_hash=f"crc32c=AAAAAA==,md5={digest}")
 
     def _content(self, digest):
-        for repository in self.hub.repositories.values():
-            for files in repository.commits.values():
-                for body in files.values():
-                    if hashlib.sha256(body).hexdigest() == digest:
-                        return self.send_range(body)
-        return self.send(404)
+        body = self.hub.content(self.path)
+        return self.send(404) if body is None else self.send_range(body)
 
     def _refused(self, repository):
         """Answers where the repository may not be read; whether it did."""
@@ -199,8 +213,13 @@ class _Handler(BaseHTTPRequestHandler):
             tag = hashlib.sha1(blob).hexdigest()
             return self.send_range(body, ETag=f'"{tag}"', X_Repo_Commit=commit)
         digest = hashlib.sha256(body).hexdigest()
+        in_xet = {}
+        if name_there := self.hub.xet_hashes.get(digest):
+            token = f"{self.hub.endpoint}/api/models/{name}/xet-read-token/{commit}"
+            in_xet = {"X_Xet_Hash": name_there, "Link": f'<{token}>; rel="xet-auth"'}
         return self.send(
             302,
+            **in_xet,
             X_Repo_Commit=commit,
             X_Linked_Etag=f'"{digest}"',
             X_Linked_Size=len(body),
@@ -217,6 +236,7 @@ class _Handler(BaseHTTPRequestHandler):
             if commit is None:
                 return self.send(404, X_Error_Code="RevisionNotFound")
             return self.send(200, self._info(name, repository, commit))
+        action = action.replace("-", "_")
         return getattr(self, f"_model_{action}")(name, repository, tail)
 
     def _info(self, name, repository, commit):
@@ -233,6 +253,15 @@ class _Handler(BaseHTTPRequestHandler):
             for path, body in repository.commits[commit].items()
         ]
         return {"id": name, "sha": commit, "siblings": siblings, "tags": []}
+
+    def _model_xet_read_token(self, name, repository, tail):
+        said = {
+            "X_Xet_Cas_Url": self.hub.xet,
+            "X_Xet_Access_Token": "token",
+            "X_Xet_Token_Expiration": int(time.time()) + 3600,
+        }
+        names = ("casUrl", "accessToken", "exp")
+        return self.send(200, dict(zip(names, said.values())), **said)
 
     def _model_tree(self, name, repository, tail):
         commit = repository.find(tail.split("/")[0])

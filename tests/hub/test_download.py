@@ -1,52 +1,24 @@
 """Downloads by the real client: a fault ends in the right file or a plain error."""
 
 import dataclasses
-import hashlib
 import logging
 import os
+import shutil
 import threading
 
-import numpy as np
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, file_download
 
 from kerasvit.hub import download
 from kerasvit.hub.download import DownloadError, fetch, fetch_repository, parse_address
 from kerasvit.hub.manifest import Entry
 
-CONTENT = np.random.default_rng(0).bytes(3_000_000)
-SHA256 = hashlib.sha256(CONTENT).hexdigest()
-FILES = {"model.safetensors": CONTENT, "config.json": b'{"architecture": "x"}'}
-
-
-def entry(source, **pins):
-    return Entry("ViTTi16", "sam", source, "timm", 10, 3, "mit", {"size": 32}, **pins)
-
-
-def pinned(source, **changes):
-    return entry(source, **{"size": len(CONTENT), "sha256": SHA256, **changes})
+from . import accidents
+from .some_weights import CONTENT, FILES, entry, pinned
 
 
 def read(path):
     return (path / "model.safetensors").read_bytes()
-
-
-def status(code, kinds=("body",), times=1, **headers):
-    """A fault: answers with this status."""
-    left = [times]
-
-    def fault(handler, kind):
-        if kind not in kinds:
-            return False
-        left[0] -= 1
-        handler.send(code, **headers)
-        return left[0] == 0 or "again"
-
-    return fault
-
-
-def always(code, kinds, **headers):
-    return [status(code, kinds, **headers) for _ in range(20)]
 
 
 def test_a_repository_comes_whole_and_is_not_asked_for_twice_when_pinned(hub):
@@ -75,66 +47,128 @@ def test_all_files_are_of_one_commit(hub):
     assert (folder / "config.json").read_bytes() == FILES["config.json"]
 
 
-def flipped(handler, kind):
-    if kind != "body":
-        return False
-    handler.send(200, CONTENT[:-1] + bytes([CONTENT[-1] ^ 1]))
-    return True
-
-
 def test_a_flipped_bit_is_noticed_and_mended(hub, caplog):
     hub.add("timm/vit", FILES)
-    hub.faults.append(flipped)
+    hub.faults.append(accidents.flipped)
     with caplog.at_level(logging.WARNING, "kerasvit"):
         assert read(fetch(entry("timm/vit"))) == CONTENT
     assert "damaged" in caplog.text and "downloaded again" in caplog.text
 
 
-def test_a_bit_that_flips_twice_is_an_error(hub):
+@pytest.mark.parametrize(
+    "accident",
+    [
+        accidents.shorter,
+        accidents.longer,
+        accidents.portal,
+        accidents.ended,
+        accidents.reset,
+        accidents.status(429),
+        accidents.status(500),
+        accidents.status(503),
+        accidents.status(503, ("head",)),
+    ],
+)
+def test_what_happens_once_is_got_over(hub, accident):
     hub.add("timm/vit", FILES)
-    hub.faults += [flipped, flipped]
-    with pytest.raises(DownloadError, match="downloaded twice.*hash is .* in place of"):
+    hub.faults.append(accident)
+    assert read(fetch(entry("timm/vit"))) == CONTENT
+    assert not hub.faults
+
+
+@pytest.mark.parametrize(
+    ("accident", "said"),
+    [
+        (accidents.flipped, "downloaded twice.*hash is .* in place of.*proxy"),
+        (accidents.shorter, "Consistency check failed.*elsewhere"),
+        (accidents.portal, "Consistency check failed.*elsewhere"),
+        (accidents.ended, "RemoteProtocolError.*elsewhere"),
+        (accidents.reset, "ReadError.*elsewhere"),
+        (accidents.status(429), "the server answers 429. Try later.*elsewhere"),
+        (accidents.status(503), "the server answers 503. Try later.*elsewhere"),
+        (accidents.status(500, ("head",)), "not in the cache.*500.*elsewhere"),
+    ],
+)
+def test_what_never_passes_is_an_error_and_does_no_harm(hub, accident, said):
+    hub.add("timm/vit", FILES)
+    hub.faults = accidents.always(accident)
+    with pytest.raises(DownloadError, match=said):
+        fetch(entry("timm/vit"))
+    hub.faults = []
+    assert read(fetch(entry("timm/vit"))) == CONTENT
+
+
+def damaged(folder, content):
+    blob = (folder / "model.safetensors").resolve()
+    os.chmod(blob, 0o644)
+    blob.write_bytes(content)
+
+
+ROTTEN = [CONTENT[:-1] + b"x", CONTENT[:-9], b""]
+
+
+@pytest.mark.parametrize("content", ROTTEN, ids=len)
+def test_a_cache_that_rots_is_mended(hub, content):
+    hub.add("timm/vit", FILES)
+    damaged(fetch(entry("timm/vit")), content)
+    assert read(fetch(entry("timm/vit"))) == CONTENT
+
+
+@pytest.mark.parametrize("content", ROTTEN, ids=len)
+def test_a_cache_that_rots_is_noticed_offline(hub, content, monkeypatch):
+    hub.add("timm/vit", FILES)
+    folder = fetch(entry("timm/vit"))
+    damaged(folder, content)
+    for name in ("HF_HUB_OFFLINE", "silent"):
+        if name == "HF_HUB_OFFLINE":
+            monkeypatch.setattr(constants, name, True)
+        else:
+            monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+            hub.close()
+        with pytest.raises(DownloadError, match="damaged.*not be downloaded again"):
+            fetch(entry("timm/vit"))
+    damaged(folder, CONTENT)
+    assert fetch(entry("timm/vit")) == folder  # nothing was lost
+
+
+def test_a_full_disk_says_so(hub, monkeypatch):
+    hub.add("timm/vit", FILES)
+    write = file_download.http_get
+
+    def full(url, file, **options):
+        file.write(CONTENT[:1000])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(file_download, "http_get", full)
+    with pytest.raises(DownloadError, match="disk of the cache is full.*HF_HOME"):
+        fetch(entry("timm/vit"))
+    monkeypatch.setattr(file_download, "http_get", write)
+    assert read(fetch(entry("timm/vit"))) == CONTENT
+
+
+def test_a_cache_that_cannot_be_written_says_so(hub, monkeypatch, tmp_path):
+    hub.add("timm/vit", FILES)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(DownloadError, match="file"):
         fetch(entry("timm/vit"))
 
 
-def test_a_cache_that_rots_is_mended(hub):
-    hub.add("timm/vit", FILES)
-    folder = fetch(entry("timm/vit"))
-    blob = (folder / "model.safetensors").resolve()
-    os.chmod(blob, 0o644)
-    blob.write_bytes(CONTENT[:-1] + b"x")
-    assert read(fetch(entry("timm/vit"))) == CONTENT
+def test_without_a_pin_the_newest_is_asked_for(hub):
+    repository = hub.add("timm/vit", FILES)
+    fetch(entry("timm/vit"))
+    before = len(hub.requests)
+    fetch(entry("timm/vit"))
+    asked = hub.requests[before:]  # the configuration is of the commit found: cached
+    assert [method for method, path in asked if "/resolve/" in path] == ["HEAD"]
+    repository.commit({**FILES, "model.safetensors": CONTENT[::-1]})
+    assert read(fetch(entry("timm/vit"))) == CONTENT[::-1]
 
 
 def test_a_pin_refuses_other_weights(hub):
     hub.add("timm/vit", {**FILES, "model.safetensors": CONTENT[::-1]})
     with pytest.raises(DownloadError, match="not what it should be"):
         fetch(pinned("timm/vit"))
-
-
-def reset(handler, kind):
-    if kind not in ("body", "file"):
-        return False
-    handler.send_response(200)
-    handler.send_header("Content-Length", str(len(CONTENT)))
-    handler.end_headers()
-    handler.wfile.write(CONTENT[: len(CONTENT) // 2])
-    handler.wfile.flush()
-    import socket
-    import struct
-
-    linger = struct.pack("ii", 1, 0)  # a reset, not an end
-    handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
-    handler.close_connection = True
-    handler.connection.close()
-    return True
-
-
-@pytest.mark.parametrize("fault", [status(503), status(429), reset])
-def test_what_passes_is_tried_again(hub, fault):
-    hub.add("timm/vit", FILES)
-    hub.faults.append(lambda handler, kind: bool(fault(handler, kind)))
-    assert read(fetch(entry("timm/vit"))) == CONTENT
 
 
 def test_a_stale_token_does_not_keep_from_public_weights(hub, monkeypatch, caplog):
@@ -180,11 +214,23 @@ def test_offline(hub, monkeypatch):
         fetch(entry("timm/other"))
 
 
-def test_a_server_that_is_down(hub, monkeypatch):
+def test_a_server_that_is_down_or_silent_is_not_needed_for_what_is_here(
+    hub, monkeypatch
+):
     hub.add("timm/vit", FILES)
     folder = fetch(entry("timm/vit"))
-    hub.faults += always(500, ("head",))
-    assert fetch(entry("timm/vit")) == folder  # from the cache
+    hub.faults = accidents.always(accidents.status(500, ("head",)))
+    assert fetch(entry("timm/vit")) == folder
+    monkeypatch.setattr(constants, "HF_HUB_ETAG_TIMEOUT", 0.1)
+    fault, reached, go = accidents.hanging(("head",))
+    hub.faults = [fault]
+    assert fetch(entry("timm/vit")) == folder and reached.is_set()
+    go.set()
+    hub.close()
+    assert fetch(entry("timm/vit")) == folder
+    shutil.rmtree(folder)
+    with pytest.raises(DownloadError, match="not in the cache.*Connect.*elsewhere"):
+        fetch(entry("timm/vit"))
 
 
 def test_weights_that_were_copied_by_hand(hub, monkeypatch, tmp_path):
@@ -214,83 +260,6 @@ def test_several_at_once_download_once(hub):
         thread.join()
     assert len(found) == 3 and len(set(found)) == 1
     assert hub.count("GET", "/content/") == 1
-
-
-# Files behind an address.
-
-
-def npz(hub, content=CONTENT):
-    hub.files["a/ViT%2BB.npz".replace("%2B", "+")] = content
-    return hub.address("a/ViT%2BB.npz")
-
-
-def test_an_address_comes_under_its_name_and_once(hub):
-    source = npz(hub)
-    path = fetch(entry(source))
-    assert path.name == "ViT+B.npz" and path.read_bytes() == CONTENT
-    assert fetch(entry(source)) == path
-    assert hub.count("GET") == 1
-
-
-def test_the_same_name_elsewhere_is_another_file(hub):
-    hub.files["a/ViT-B_16.npz"], hub.files["b/ViT-B_16.npz"] = b"a", b"b"
-    contents = {
-        fetch(entry(hub.address(f"{place}/ViT-B_16.npz"))).read_bytes()
-        for place in "ab"
-    }
-    assert contents == {b"a", b"b"}
-
-
-def test_a_file_that_rots_is_downloaded_again(hub):
-    source = npz(hub)
-    path = fetch(entry(source))
-    path.write_bytes(CONTENT[:-1] + b"x")
-    assert fetch(entry(source)).read_bytes() == CONTENT
-
-
-def test_an_address_goes_on_after_a_reset(hub):
-    hub.faults.append(reset)
-    assert fetch(entry(npz(hub))).read_bytes() == CONTENT
-
-
-def test_an_address_with_a_flipped_bit_is_tried_again_and_then_refused(hub):
-    def flip(handler, kind):
-        right = hashlib.md5(CONTENT).digest()
-        import base64
-
-        said = f"md5={base64.b64encode(right).decode()}"
-        handler.send(200, CONTENT[:-1] + b"x", x_goog_hash=said)
-        return True
-
-    source = npz(hub)
-    hub.faults.append(flip)
-    assert fetch(entry(source)).read_bytes() == CONTENT
-    other = source.replace("/a/", "/c/")
-    hub.faults += [flip, flip, flip]
-    with pytest.raises(DownloadError, match="not the file that was published.*pass"):
-        fetch(entry(other))
-
-
-def test_an_address_pinned_to_another_file(hub):
-    with pytest.raises(DownloadError, match="not the file that was published"):
-        fetch(pinned(npz(hub, CONTENT[::-1])))
-
-
-@pytest.mark.parametrize(("code", "tries"), [(404, 1), (503, 3)])
-def test_an_address_that_fails_says_how(hub, code, tries):
-    source = npz(hub)
-    hub.faults += always(code, ("file",))
-    with pytest.raises(DownloadError, match=f"the server answers {code}"):
-        fetch(entry(source))
-    assert hub.count("GET") == tries
-
-
-def test_nothing_half_written_is_left(hub, tmp_path):
-    hub.faults += [reset, reset, reset]
-    with pytest.raises(DownloadError):
-        fetch(entry(npz(hub)))
-    left = [p.name for p in (tmp_path / "assets").rglob("*") if p.is_file()]
-    assert set(left) <= {"lock"}
 
 
 def test_addresses_of_the_hub():

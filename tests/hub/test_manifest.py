@@ -7,7 +7,7 @@ import pytest
 
 import kerasvit
 from kerasvit import Preprocessing
-from kerasvit.checkpoints.checkpoint import ORIGINS
+from kerasvit.checkpoints.checkpoint import ORIGINS, SOURCES
 from kerasvit.hub.manifest import MANIFEST, entries, explain_tag, published
 from kerasvit.models.loading import transform_of
 from weights import lock
@@ -26,6 +26,38 @@ def test_every_entry_is_of_a_variant_and_its_transform_can_be_made():
         assert entry.on_hub or entry.source.startswith("https://")
         assert entry.filename.endswith((".safetensors", ".npz"))
         assert entry.tag.islower() and entry.license in ("apache-2.0", "mit")
+
+
+# Files that hold more than the variant, by the reason.
+LARGER = {
+    ("ViTS16", "sam"): "the optimizer's state",
+    ("ViTB8", "imagenet21k"): "pre-logits",
+    ("R26ViTB32", "imagenet21k"): "pre-logits",
+    ("R50ViTL32", "imagenet21k"): "pre-logits",
+}
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda e: f"{e.model} {e.tag}")
+def test_an_entry_is_of_a_file_that_its_variant_can_be_in(entry):
+    row = getattr(kerasvit, entry.model)
+    readers = [source for source in SOURCES if source.ORIGIN == entry.format]
+    assert any(row.builder.__name__ in source.BUILDERS for source in readers)
+    size = entry.preprocessing["size"]
+    numbers = {**row.defaults, **row.numbers}
+    stride = numbers.get("patch_size", 32)
+    stages = len(numbers.get("resnet_depths") or numbers.get("depths") or ())
+    if "resnet_depths" in numbers:
+        stride *= 4 * 2 ** max(stages - 1, 0)
+    elif stages and "patch_size" in numbers:
+        stride *= 2 ** (stages - 1)
+    assert size % stride == 0
+    # The size of the file is that of the variant with a head of so many classes.
+    features = numbers.get("width") or int(256 * numbers["width_factor"])
+    features *= 2 ** (stages - 1) if "depths" in numbers else 1
+    heads = 1 + ("Distilled" in entry.model)
+    weights = row.parameters + heads * (features + 1) * (entry.classes - 1000)
+    least, most = (0.97, 1.03) if (entry.model, entry.tag) not in LARGER else (1, 3.1)
+    assert least * 4e-6 * weights - 1 < entry.megabytes < most * 4e-6 * weights + 1
 
 
 def test_names():

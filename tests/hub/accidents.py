@@ -1,0 +1,106 @@
+"""What can happen between a server and a client: faults for `LocalHub.faults`."""
+
+import base64
+import hashlib
+import socket
+import struct
+import threading
+
+BODIES = ("body", "file")  # of the Hub's large files and of plain addresses
+TIMES = 40  # more often than any client tries
+
+
+def flipped(handler, kind):
+    """One bit is wrong."""
+    return _replaced(handler, kind, lambda right: right[:-1] + bytes([right[-1] ^ 1]))
+
+
+def shorter(handler, kind):
+    """A whole answer, but not of the whole file."""
+    return _replaced(handler, kind, lambda right: right[:-9])
+
+
+def longer(handler, kind):
+    """A whole answer of more than the file."""
+    return _replaced(handler, kind, lambda right: right + b"more")
+
+
+def portal(handler, kind):
+    """A page to log in at, as hotels send for any address."""
+    if kind not in BODIES:
+        return False
+    handler.send(200, b"<html>Welcome! Your room, please.", Content_Type="text/html")
+    return True
+
+
+def ended(handler, kind):
+    """The connection ends in the middle, politely (FIN)."""
+    return _broken(handler, kind)
+
+
+def reset(handler, kind):
+    """The connection is torn down in the middle (RST)."""
+    linger = struct.pack("ii", 1, 0)
+    return _broken(handler, kind, (socket.SOL_SOCKET, socket.SO_LINGER, linger))
+
+
+def status(code, kinds=BODIES, **headers):
+    """The answer is a status and nothing else."""
+
+    def fault(handler, kind):
+        if kind in kinds:
+            handler.send(code, **headers)
+        return kind in kinds
+
+    return fault
+
+
+def hanging(kinds=BODIES):
+    """(fault, reached, let go): half an answer, then nothing until it is let go."""
+    reached, go = threading.Event(), threading.Event()
+
+    def fault(handler, kind):
+        if kind not in kinds:
+            return False
+        if kind in BODIES:
+            _half(handler, kind)
+        reached.set()
+        go.wait(60)
+        handler.close_connection = True
+        return True
+
+    return fault, reached, go
+
+
+def always(fault):
+    """The same every time."""
+    return [lambda handler, kind: fault(handler, kind) for _ in range(TIMES)]
+
+
+def _replaced(handler, kind, change):
+    if kind not in BODIES:
+        return False
+    right = handler.hub.content(handler.path)
+    digest = base64.b64encode(hashlib.md5(right).digest()).decode()
+    handler.send(200, change(right), x_goog_hash=f"md5={digest}")
+    return True
+
+
+def _broken(handler, kind, option=None):
+    if kind not in BODIES:
+        return False
+    _half(handler, kind)
+    if option:
+        handler.connection.setsockopt(*option)
+    handler.close_connection = True
+    handler.connection.close()
+    return True
+
+
+def _half(handler, kind):
+    right = handler.hub.content(handler.path)
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(right)))
+    handler.end_headers()
+    handler.wfile.write(right[: len(right) // 2])
+    handler.wfile.flush()

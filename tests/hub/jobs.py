@@ -1,0 +1,118 @@
+"""What the processes of a run of faults do; they are forked, with Keras imported."""
+
+import hashlib
+import importlib.util
+import io
+import logging
+import os
+import resource
+import signal
+import sys
+from pathlib import Path
+
+for backend in ("torch", "jax", "tensorflow"):  # the quickest to start comes first
+    if importlib.util.find_spec(backend):
+        os.environ.setdefault("KERAS_BACKEND", backend)
+        break
+
+import numpy as np  # noqa: E402  (the backend is chosen above)
+
+import kerasvit  # noqa: E402
+from kerasvit.hub import download, manifest, web  # noqa: E402
+from tests.tiny_vit import TinyViT  # noqa: E402
+
+NOBODY = 65534
+
+
+def perform(connection, job, given, conditions):
+    """Runs one of `JOBS` and sends (what it returned or said in its error, its log)."""
+    logged = io.StringIO()
+    logging.basicConfig(stream=logged, level=logging.DEBUG)
+    sys.stderr = logged
+    os.environ.update(conditions.pop("environment"))
+    for name in [name for name in sys.modules if name.startswith("huggingface_hub")]:
+        del sys.modules[name]  # it looks at the environment as it is imported
+    from huggingface_hub import errors, file_download, hf_api  # noqa: F401
+
+    "".encode("cp437")  # NumPy's files need it, and nobody may not import it
+    download.PAUSES = web.PAUSES = (0, 0)
+    _under(**conditions)
+    try:
+        said = JOBS[job](*given)
+    except (ValueError, OSError) as error:
+        said = f"{type(error).__name__}: {error}"
+    connection.send((said, logged.getvalue()))
+
+
+def _under(nobody=False, largest_file=None):
+    if largest_file:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+    if nobody and os.getuid() == 0:  # whom no permission stops
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+
+
+def by_name(source):
+    """Builds the model that has a name, from this source; the hash of its weights."""
+    entry = manifest.Entry(
+        "TinyViT", "sam", source, "timm", 3, 1, "mit", {"size": 8, "crop": 0.5}
+    )
+    manifest.entries = lambda: (entry,)
+    return weights_of(TinyViT("sam"))
+
+
+def load(*folders):
+    """ "hash/first class" of the models in folders."""
+    models = [kerasvit.from_pretrained(folder) for folder in folders]
+    return " ".join(f"{weights_of(m)}/{m.record['label_names'][0]}" for m in models)
+
+
+def save(folder, seed, stop=0):
+    """Saves a model of random weights; is killed at file operation number `stop`."""
+    model = random_model(seed)
+    left = [stop]
+
+    def count(event, arguments):
+        if event in ("open", "os.mkdir", "os.rename", "os.rmdir", "os.remove"):
+            if str(folder) in str(arguments):
+                left[0] -= 1
+                if left[0] == 0:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+    kerasvit.save_pretrained(model, folder)
+    return "saved"
+
+
+def save_npz(folder, path):
+    """Writes the tensors of a folder into a `.npz` file."""
+    from safetensors.numpy import load_file
+
+    np.savez(path, **load_file(Path(folder) / "model.safetensors"))
+    return "saved"
+
+
+def push(repository, seed):
+    """Puts a model of random weights on the Hub."""
+    kerasvit.push_to_hub(random_model(seed), repository)
+    return "pushed"
+
+
+def random_model(seed):
+    """A tiny ViT of three named classes."""
+    model = TinyViT(image_size=8, num_classes=3)
+    random = np.random.default_rng(seed)
+    model.set_weights([random.normal(size=w.shape) for w in model.weights])
+    model.record["label_names"] = [f"{name}{seed}" for name in ("ant", "bee", "cat")]
+    return model
+
+
+def weights_of(model):
+    """A short hash of all of a model's weights."""
+    digest = hashlib.sha256()
+    for value in model.get_weights():
+        digest.update(value.tobytes())
+    return digest.hexdigest()[:12]
+
+
+JOBS = {job.__name__: job for job in (by_name, load, save, save_npz, push)}
