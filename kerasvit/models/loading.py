@@ -10,8 +10,7 @@ from kerasvit.hub.repository import find_weights, named
 from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
 
-from .arguments import sides
-from .weight_bound import fewest_weights
+from .arguments import fewest_weights, sides
 
 log = logging.getLogger("kerasvit")
 

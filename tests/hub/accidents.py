@@ -5,6 +5,7 @@ import hashlib
 import socket
 import struct
 import threading
+import types
 
 BODIES = ("body", "file")  # of the Hub's large files and of plain addresses
 TIMES = 40  # more often than any client tries
@@ -56,15 +57,15 @@ def status(code, kinds=BODIES, **headers):
 
 
 def hanging(kinds=BODIES):
-    """(fault, reached, let go): half an answer, then nothing until it is let go."""
+    """(fault, reached, let go): once, half an answer, and nothing until let go."""
     reached, go = threading.Event(), threading.Event()
 
     def fault(handler, kind):
-        if kind not in kinds:
+        if kind not in kinds or reached.is_set():
             return False
+        reached.set()
         if kind in BODIES:
             _half(handler, kind)
-        reached.set()
         go.wait(60)
         handler.close_connection = True
         return True
@@ -104,3 +105,7 @@ def _half(handler, kind):
     handler.end_headers()
     handler.wfile.write(right[: len(right) // 2])
     handler.wfile.flush()
+
+
+# In place of the module `time` where the real client waits between its tries.
+NO_TIME = types.SimpleNamespace(sleep=lambda seconds: None)

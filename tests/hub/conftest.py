@@ -5,6 +5,7 @@ import importlib.util
 import keras
 import pytest
 
+from .accidents import NO_TIME
 from .local_hub import LocalHub
 
 
@@ -18,7 +19,8 @@ def hub(monkeypatch, tmp_path):
         pytest.skip("files come and go alike on all backends; tried on the last")
 
     import huggingface_hub
-    from huggingface_hub import constants
+    from huggingface_hub import constants, file_download
+    from huggingface_hub.utils import _http
 
     from kerasvit.hub import download, web
 
@@ -39,6 +41,8 @@ def hub(monkeypatch, tmp_path):
     monkeypatch.delenv("KERASVIT_WEIGHTS_DIR", raising=False)
     monkeypatch.setattr(download, "PAUSES", (0, 0))
     monkeypatch.setattr(web, "PAUSES", (0, 0))
+    monkeypatch.setattr(file_download, "time", NO_TIME)
+    monkeypatch.setattr(_http, "time", NO_TIME)
     yield hub
     hub.close()
     huggingface_hub.close_session()

@@ -36,10 +36,13 @@ class LocalHub:
         self.repositories, self.files, self.faults = {}, {}, []
         self.requests, self.tokens = [], {"good"}
         self.xet, self.xet_hashes = None, {}
+        self.closed = False
         handler = type("Handler", (_Handler,), {"hub": self})
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self.server.daemon_threads = True
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        threading.Thread(
+            target=self.server.serve_forever, args=(0.02,), daemon=True
+        ).start()
         self.port = self.server.server_address[1]
         self.endpoint = f"http://127.0.0.1:{self.port}"
         self.other_host = f"http://localhost:{self.port}"
@@ -72,6 +75,7 @@ class LocalHub:
 
     def close(self):
         """Stops."""
+        self.closed = True
         self.server.shutdown()
         self.server.server_close()
 
@@ -127,6 +131,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve("DELETE")
 
     def _serve(self, method):
+        if self.hub.closed:  # a connection that was kept alive
+            self.close_connection = True
+            return None
         self.path = urllib.parse.urlsplit(self.path).path
         self.query = urllib.parse.urlsplit(self.requestline.split()[1]).query
         length = int(self.headers.get("Content-Length") or 0)

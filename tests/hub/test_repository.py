@@ -7,7 +7,6 @@ from safetensors.numpy import load_file
 
 import kerasvit
 from kerasvit import CheckpointError
-from kerasvit.hub import repository
 from tests.contract import to_numpy
 
 SMALL = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
@@ -112,7 +111,7 @@ def test_a_failed_write_leaves_the_old_folder(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(repository.os, "replace", full)
+    monkeypatch.setattr(os, "rename", full)
     with pytest.raises(OSError, match="No space"):
         kerasvit.save_pretrained(small(num_classes=4), tmp_path)
     monkeypatch.undo()
