@@ -138,13 +138,12 @@ class HubFiles:
         return path
 
     def _patiently(self, name, **options):
-        from huggingface_hub.errors import HfHubHTTPError
-
         access = dict(self.access)
         for pause in (*PAUSES, None):
+            began = time.monotonic()
             try:
                 return self._get(name, **access, **options)
-            except HfHubHTTPError as error:
+            except Exception as error:
                 stale = "Invalid credentials" in str(error)
                 if stale and access.get("token") is not False:
                     log.warning(
@@ -152,11 +151,11 @@ class HubFiles:
                         "again: hf auth login."
                     )
                     access["token"] = False
-                elif pause is None or not _passing(error):
+                elif pause is None or not _passing(error, time.monotonic() - began):
                     raise
-            except Exception as error:
-                if pause is None or not _passing(error):
-                    raise
+                elif "Consistency check" in str(error):
+                    # Else clients before 2.0 add to what they have for ever.
+                    options["force_download"] = True
             time.sleep(pause or 0)
         return self._get(name, **access, **options)
 
@@ -183,7 +182,6 @@ class HubFiles:
             f"Download {name} and {CONFIG} of {where} elsewhere into one folder, and "
             "pass its path."
         )
-        status = getattr(getattr(error, "response", None), "status_code", None)
         explanations = (
             (errors.GatedRepoError, f"asks for your consent: accept it at {where}, and "
              "log in with `hf auth login`."),
@@ -202,7 +200,7 @@ class HubFiles:
                 return DownloadError(f"{self.repository} {meaning}")
         if "Invalid credentials" in str(error):
             meaning = "refuses the token. Log in again: hf auth login."
-        elif status is not None:
+        elif status := _status(error):
             meaning = (
                 f"cannot be had: the server answers {status}. Try later. {by_hand}"
             )
@@ -255,14 +253,24 @@ def promised(path) -> str | None:
     return None
 
 
-def _passing(error):
-    """Whether it may go better in a moment."""
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    if status is not None:
-        return status == 429 or status >= 500
-    # Of httpx or httpx2, by the client's version.
+def _passing(error, took):
+    """Whether it may go better in a moment, after so many seconds."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
+    if "LocalEntryNotFoundError" in kinds:
+        # Clients before 2.0 give up at the first answer, later ones after 20 seconds.
+        return took < 10 and _busy(error.__cause__)
+    if _status(error) is not None:
+        return _busy(error)
+    # Of httpx or httpx2, by the client's version.
     return "TransportError" in kinds or "Consistency check" in str(error)
+
+
+def _busy(error):
+    return (_status(error) or 0) == 429 or (_status(error) or 0) >= 500
+
+
+def _status(error):
+    return getattr(getattr(error, "response", None), "status_code", None)
 
 
 def _of_the_disk(error):
