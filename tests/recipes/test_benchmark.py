@@ -56,8 +56,12 @@ def test_sam_prints_seconds_and_memory_of_every_method(config, capsys, monkeypat
     assert list(bytes_of) == names
     rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines()]
     rows = {row[0].strip(): row[1:] for row in rows if len(row) > 1}
-    assert list(rows) == names
-    for name, row in rows.items():
+    floors = ["floor of SAM", "floor of every=5"]
+    assert list(rows) == names + floors
+    floor, fifth, plain = (float(rows[name][3]) for name in [*floors, "plain step"])
+    assert floor - plain == pytest.approx(5 * (fifth - plain), abs=0.05)
+    for name in names:
+        row = rows[name]
         *seconds, ratio, least, most, peak, more = map(float, row)
         assert all(s >= 0 for s in seconds) and ratio == least == most > 0
         assert peak == pytest.approx(bytes_of[name] / 2**20, abs=0.5) and peak > 0
