@@ -28,7 +28,7 @@ METHODS = {
     f"SAM(every={K})": lambda model: kerasvit.SAM(model, rho=0.05, every=K),
 }
 PASS = "a pass"
-FLOORS = {"floor of SAM": 1.0, f"floor of every={K}": 1 / K}
+FLOORS = {f"{1 + share:g} passes": share for share in (1.0, 1 / K)}
 
 
 def steps(config):
