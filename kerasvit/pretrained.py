@@ -173,7 +173,7 @@ def from_pretrained(
             endpoint=endpoint,
             local_files_only=local_files_only,
         )
-    checkpoint = find_weights(weights, "kerasvit")
+    checkpoint = find_weights(weights, None)
     if checkpoint.record:
         return _variant(checkpoint.record)(weights, **changes)
     return fitting_variant(checkpoint)(weights, **changes)

@@ -121,7 +121,15 @@ def list_weights(pattern: str = "*") -> Weights:
 
     Returns:
         List of `Entry`; empty, and saying so, where nothing is published.
+
+    Raises:
+        ValueError: The pattern is no text.
     """
+    if not isinstance(pattern, str):
+        raise ValueError(
+            '`pattern` must be a name in quotes, such as "ViTB16" or "mixer*". '
+            f"Received: {pattern!r}."
+        )
     wanted = pattern.lower()
     found = Weights(
         e for e in entries() if fnmatch.fnmatchcase(e.model.lower(), wanted)
@@ -129,8 +137,9 @@ def list_weights(pattern: str = "*") -> Weights:
     if not found:
         models = sorted({entry.model for entry in entries()})
         found.empty = (
-            f"There are no public weights of {pattern}. Train it: "
-            f"{RECIPE.format(pattern)}. There are of {', '.join(models)}."
+            f"There are no public weights of {pattern}. There are of "
+            f"{', '.join(models)}. The others of kerasvit.list_models() can be "
+            f"trained: {RECIPE.format('NAME')}."
         )
     return found
 
@@ -143,7 +152,7 @@ def explain_tag(model: str, tag: str) -> str:
             f"{model} has no public weights. Train it: {RECIPE.format(model)}. Or give "
             "the path of a .safetensors or .npz file, or of a folder."
         )
-    near = difflib.get_close_matches(tag, tags, n=1)
+    near = difflib.get_close_matches(tag.lower(), tags, n=1)
     meant = f" Did you mean {near[0]!r}?" if near else ""
     names = ", ".join(f'"{name}"' for name in tags)
     return (

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from importlib.metadata import version
 from pathlib import Path
 
@@ -34,7 +35,7 @@ def find_weights(weights, name, **access) -> Checkpoint:
     Args:
         weights: `Entry` of the manifest, path of a file or of a folder, or
             "hf://user/repository[@revision]".
-        name: Of the variant, for the message.
+        name: Of the variant, for the message; None: it is not known.
         access: For the Hub, as for `fetch_repository`.
 
     Raises:
@@ -58,8 +59,8 @@ def find_weights(weights, name, **access) -> Checkpoint:
         )
     else:
         path = Path(text).expanduser()
-    if not path.exists() and not path.suffix and "/" not in text:
-        raise CheckpointError(explain_tag(name, text))
+    if not path.exists():
+        _explain_absence(path, text, name)
     checkpoint = Checkpoint(path)
     written = checkpoint.record.get("format_version", FORMAT)
     if written > FORMAT:
@@ -68,6 +69,22 @@ def find_weights(weights, name, **access) -> Checkpoint:
             f"up to {FORMAT}). Upgrade: pip install -U kerasvit."
         )
     return checkpoint
+
+
+def _explain_absence(path, text, name):
+    """Raises where a text that names no file was meant for something else."""
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.parent.exists():
+        raise CheckpointError(
+            f'There is no folder or file {text}. Of the Hugging Face Hub it is "hf://'
+            f'{text}".'
+        )
+    if "/" not in text and not path.suffix:
+        raise CheckpointError(
+            explain_tag(name, text)
+            if name
+            else f"There is no folder {text!r}. Public weights are taken by the name "
+            'of their model, as in kerasvit.ViTB16("sam"): kerasvit.list_weights().'
+        )
 
 
 def write_folder(model, folder, pretrained_cfg, name=None, **facts) -> Path:

@@ -54,14 +54,15 @@ class Loading:
         try:
             with self._blaming_the_variant():
                 self.source_size = self._source_size()
-        except TypeError as error:
+        except (TypeError, ZeroDivisionError) as error:
             raise CheckpointError(
                 f"The configuration beside {self.checkpoint.path} holds a value of a "
                 f"wrong kind ({error}): {self.kwargs!r:.500}. Save the model again."
             ) from error
         if "image_size" not in explicit:
             self.kwargs["image_size"] = self.source_size
-        self._check_claims()
+        with self._blaming_the_variant():
+            self._check_claims()
 
     def preprocessing(self):
         """The evaluation transform of the weights, at the size they were made for."""

@@ -114,6 +114,7 @@ def tiny(tmp_path):
         {"mlp_dim": -1},
         {"num_heads": 0},
         {"patch_size": "4"},
+        {"patch_size": 0},
     ],
     ids=str,
 )

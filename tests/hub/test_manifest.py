@@ -88,6 +88,17 @@ def test_a_wrong_name_lists_the_right_ones():
     with pytest.raises(ValueError, match="AlterNet50 has no public weights. Train it"):
         kerasvit.AlterNet50("imagenet")
     assert "recipes/pretrain.py --model AlterNet50" in explain_tag("AlterNet50", "x")
+    with pytest.raises(ValueError, match="Did you mean 'sam'"):
+        kerasvit.ViTB16("SAM")
+    with pytest.raises(ValueError, match="must be a name in quotes"):
+        kerasvit.list_weights(kerasvit.ViTB16)
+
+
+def test_what_is_no_folder_says_what_it_may_be():
+    with pytest.raises(ValueError, match=r'kerasvit.ViTB16\("sam"\)'):
+        kerasvit.from_pretrained("sam")
+    with pytest.raises(ValueError, match='it is "hf://timm/vit.sam_in1k"'):
+        kerasvit.from_pretrained("timm/vit.sam_in1k")
 
 
 def test_lock_keeps_pins_and_says_what_is_wrong(tmp_path):
