@@ -129,12 +129,14 @@ def record_of(folder) -> dict:
     Raises:
         ValueError: It is no folder that `convert` wrote.
     """
-    record = read_json(Path(folder).expanduser() / "config.json").get("kerasvit") or {}
+    config = read_json(Path(folder).expanduser() / "config.json")
+    record = config.get("kerasvit")
     if not (isinstance(record, dict) and isinstance(record.get("base"), dict)):
         raise ValueError(
             f"A folder that weights.convert wrote is expected. Received: {folder}."
         )
-    return record
+    # A list of names stands where timm looks for it.
+    return {**record, "label_names": record["label_names"] or config["label_names"]}
 
 
 def _check_free(out):

@@ -77,7 +77,7 @@ def published_entry(entry: Entry, folder, repository: str) -> Entry:
         source=repository,
         format=record["weights_format"],
         classes=record["kwargs"]["num_classes"],
-        megabytes=round(size / 1e6),
+        megabytes=max(1, round(size / 1e6)),
         preprocessing=record["preprocessing"],
         head=None,  # one that was zeroed has been left off
         revision=None,
@@ -88,8 +88,8 @@ def published_entry(entry: Entry, folder, repository: str) -> Entry:
 
 def as_toml(entry: Entry) -> str:
     """An entry as sources.toml has it."""
-    fields = dataclasses.asdict(entry)
-    said = [key for key in ORDER if fields[key] or key == "classes"]
+    fields = {**dataclasses.asdict(entry), "experimental": entry.experimental or None}
+    said = [key for key in ORDER if fields[key] is not None]
     lines = [f"{key} = {_value(fields[key])}" for key in said]
     return "\n".join(["[[weights]]", *lines])
 

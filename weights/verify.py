@@ -106,7 +106,7 @@ def on_backend(backend, work) -> dict:
     """What `weights.parity` answers, in a process of its own.
 
     Raises:
-        ValueError: It fails; with the last line of what it says.
+        ValueError: It fails; with the end of what it says.
     """
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run(
