@@ -144,7 +144,7 @@ def _ask_timm(folders, images, work) -> list[str]:
     notes = [f"timm is {timm.__version__}, with torch {version('torch')}."]
     for name, folder in folders.items():
         if "architecture" not in read_json(Path(folder) / "config.json"):
-            notes.append(f"Not run: timm has no configuration of the {name}.")
+            notes.append(f"Not run: the {name} in timm; its config.json is not timm's.")
             continue
         np.save(work / f"timm-{name}.npy", timm_logits(folder, images))
     return notes

@@ -1,5 +1,7 @@
 """The proof that a converted folder is its original."""
 
+import dataclasses
+import json
 import shutil
 import sys
 
@@ -146,15 +148,20 @@ def test_names_of_class_folders():
         indices(["crane"], imagenet_names(), 1000)
 
 
-def test_in_a_process_of_its_own(publics, tmp_path, monkeypatch):
+def test_in_a_process_of_its_own(publics, tmp_path):
     entry = publics(model="ViTTi16", preprocessing={"size": 32})
     model = kerasvit.ViTTi16(num_classes=3, image_size=32)
     model.get_layer("head").bias.assign([1.0, 2.0, 3.0])
     source = kerasvit.save_pretrained(model, tmp_path / "source")
-    folder = convert.convert(entry, tmp_path / "vit", source)
-    monkeypatch.setattr(verify, "installed", lambda: ["torch"])
-    monkeypatch.setitem(sys.modules, "timm", None)
-    assert verify.verify(folder, source)
+    task = {"entry": dataclasses.asdict(entry), "folder": str(source), "photos": {}}
+    (tmp_path / "task.json").write_text(json.dumps(task))
+    np.save(tmp_path / "images.npy", np.ones((1, 32, 32, 3), "float32"))
+    np.save(tmp_path / "timm-original.npy", [[1.0, 2.0, 3.1]])
+    with convert.offered(source, entry):
+        answer = verify.on_backend("torch", tmp_path)
+    checks = [certificate.Check(**check) for check in answer["checks"]]
+    assert [check.passed for check in checks] == [True, True, False]
+    assert all("torch 2." in check.versions for check in checks)
 
 
 def test_a_backend_that_cannot_be_loaded_is_an_error(hub, tmp_path):
