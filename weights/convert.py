@@ -83,6 +83,9 @@ def offered(path, entry: Entry):
         os.environ["KERASVIT_WEIGHTS_DIR"] = place
         try:
             yield folder
+        except ValueError as error:
+            own = str(error).replace(str(folder / entry.filename), str(path))
+            raise ValueError(own) from error
         finally:
             del os.environ["KERASVIT_WEIGHTS_DIR"]
             if before is not None:
@@ -129,9 +132,11 @@ def record_of(folder) -> dict:
     Raises:
         ValueError: It is no folder that `convert` wrote.
     """
-    config = read_json(Path(folder).expanduser() / "config.json")
+    folder = Path(folder).expanduser()
+    config = read_json(folder / "config.json")
     record = config.get("kerasvit")
-    if not (isinstance(record, dict) and isinstance(record.get("base"), dict)):
+    whole = all((folder / name).is_file() for name in FILES)
+    if not (whole and isinstance(record, dict) and record.get("base")):
         raise ValueError(
             f"A folder that weights.convert wrote is expected. Received: {folder}."
         )

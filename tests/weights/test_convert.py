@@ -1,5 +1,7 @@
 """From a name to a repository folder."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -51,6 +53,12 @@ def test_a_file_that_is_not_what_was_pinned_is_refused(publics, source, tmp_path
         convert.convert(entry, tmp_path / "vit", source)
     with pytest.raises(ValueError, match="model.safetensors is expected.*vit.npz"):
         convert.convert(entry, tmp_path / "vit", tmp_path / "vit.npz")
+    wrong = tmp_path / "model.safetensors"
+    wrong.write_bytes(b"no tensors")
+    with pytest.raises(ValueError, match=f"{wrong} .*damaged"):
+        convert.convert(
+            dataclasses.replace(entry, sha256=None), tmp_path / "vit", wrong
+        )
     with pytest.raises(CheckpointError, match="not what it should be"):
         convert.convert(entry, tmp_path / "vit")
     assert not (tmp_path / "vit").exists()
