@@ -72,13 +72,15 @@ def published_entry(entry: Entry, folder, repository: str) -> Entry:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     record = config["kerasvit"]
     size = (folder / "model.safetensors").stat().st_size
+    height, width = record["preprocessing"]["size"]
+    side = height if height == width else [height, width]
     return dataclasses.replace(
         entry,
         source=repository,
         format=record["weights_format"],
         classes=record["kwargs"]["num_classes"],
         megabytes=max(1, round(size / 1e6)),
-        preprocessing=record["preprocessing"],
+        preprocessing={**record["preprocessing"], "size": side},
         head=None,  # one that was zeroed has been left off
         revision=None,
         size=None,

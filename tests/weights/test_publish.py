@@ -36,6 +36,7 @@ def test_there_and_back_by_name(folder, hub, capsys, monkeypatch):
     toml = said[said.index("[[weights]]") : said.index("Then:")]
     (fields,) = tomllib.loads(toml)["weights"]
     assert fields["top1"] == {"percent": 80.5, "source": "measured by its authors"}
+    assert fields["preprocessing"]["size"] == 8
     entry = manifest.Entry(**fields)
     assert (entry.source, entry.format, entry.classes) == ("me/tiny", "timm", 0)
     monkeypatch.setattr(manifest, "entries", lambda: (entry,))
