@@ -89,6 +89,7 @@ class Step:
                 piece = self.after(total, piece)
             one, y_pred = update(piece, device * self.micro_batches + i)
             total = add_part(total, one, (last - first) / samples, metrics())
+            del one  # The next part needs the room.
             outputs.append(_piece(y_pred, 0, last - first))
         return total, keras.tree.map_structure(
             lambda *values: ops.concatenate(values), *outputs
@@ -271,11 +272,11 @@ def times(gradients, factor):
 
 
 def remembered(before, after):
-    """The new memory; where it is not finite, as an overflow leaves it, the old."""
+    """Iterator of the new memory; if it is not finite, after an overflow, the old."""
     finite = ops.all(
         ops.stack([ops.all(ops.isfinite(value)) for value in after] or [True])
     )
-    return [ops.where(finite, new, old) for old, new in zip(before, after, strict=True)]
+    return (ops.where(finite, new, old) for old, new in zip(before, after, strict=True))
 
 
 def is_float(value):

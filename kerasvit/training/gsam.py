@@ -111,7 +111,7 @@ class GSAM(SAM):
         if not self.adaptive:
             return ascend(weights, gradients, self.current_rho())
         factor = self.current_rho() / (norm(gradients) + 1e-12)
-        sizes = [keras.ops.abs(w) for w in weights]
+        sizes = (keras.ops.abs(w) for w in weights)
         return add(weights, multiply(gradients, sizes), factor)
 
     def current_rho(self):
