@@ -48,6 +48,22 @@ def test_sam_flattens():
     assert len(text.splitlines()) == 8  # title, head, three rows, what it says
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() != "torch", reason="nothing differs, but for compiling"
+)
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision(policy):
+    options = {"rhos": [0.1], "steps": 4, "runs": 2, "batch_size": 32}
+    whole = suggest_rho(product(), line(), **options)
+    keras.config.set_dtype_policy(policy)
+    half = suggest_rho(product(), line(), **options)
+    for name in ("loss", "gradient_norm", "sharpness"):
+        expected = getattr(whole.before, name)
+        np.testing.assert_allclose(getattr(half.before, name), expected, rtol=0.1)
+        # Where the loss scale is too large at first, steps are left out.
+        assert all(np.isfinite(getattr(trial.seen, name)) for trial in half.trials)
+
+
 def test_no_benefit_is_said_plainly():
     def largest(y, y_pred):  # known here only, so that no copy could be made by name
         return ops.max(ops.abs(ops.subtract(y, y_pred)), axis=-1)
