@@ -45,9 +45,9 @@ def orthogonal(vector, direction):
 
 
 def _sums(weights, vector, factor):
-    return (
-        w
-        if w is None or v is None
-        else w + ops.cast(factor * ops.cast(v, "float32"), w.dtype)
-        for w, v in zip(weights, vector, strict=True)
-    )
+    for w, v in zip(weights, vector, strict=True):
+        if w is not None and v is not None:
+            step = ops.cast(factor * ops.cast(v, "float32"), w.dtype)
+            step += w  # in place under PyTorch: no third tensor
+            w = step
+        yield w
