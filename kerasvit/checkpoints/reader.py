@@ -66,7 +66,7 @@ class Reader:
                 "point. This is not a file of model weights."
             )
         with np.errstate(over="ignore"):  # an overflow is found by the next line
-            array = array.astype("float32")
+            array = array.astype("float32", copy=False)
         if not np.isfinite(array).all():
             raise CheckpointError(
                 f"{self.path} holds NaN or infinite values in {name!r}. Its training "
@@ -187,9 +187,15 @@ def _open_safetensors(path):
             f"{path} has a header of {length:,} bytes; of weights it has at most "
             f"{LONGEST_HEADER:,}. It is no file of weights."
         )
-    tensors = safe_open(path, framework="np")
-    _check_count(path, len(tensors.keys()))
-    shapes = {
-        name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()
-    }
-    return tensors.get_tensor, shapes
+    with safe_open(path, framework="np") as tensors:
+        _check_count(path, len(tensors.keys()))
+        shapes = {
+            name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()
+        }
+
+    def get(name):
+        # Opened anew: what was read of an open file counts as memory of the process.
+        with safe_open(path, framework="np") as tensors:
+            return tensors.get_tensor(name)
+
+    return get, shapes
