@@ -2,6 +2,8 @@
 
 import json
 
+from kerasvit.checkpoints import why_not_timm
+
 
 def write_card(record, origin, name, facts) -> str:
     """The page of a model, with the metadata that the Hugging Face Hub reads.
@@ -64,7 +66,8 @@ def _body(record, origin, name, metrics):
     timm = (
         f"timm reads this model too, with the same logits{normalised}."
         if origin == "timm"
-        else "The tensors carry kerasvit's variable paths: timm has no such model."
+        else "The tensors carry kerasvit's variable paths: timm has no such model, for "
+        f"{why_not_timm(record)}."
     )
     parts = [
         f"# {name.removeprefix('hf://')}",
