@@ -143,15 +143,12 @@ def sam(config, backend):
     table = new_table(config, backend, *columns)
     for name, seconds in times.items():
         each = ratios(seconds, times[sam_cost.PLAIN])
-        more = (peaks[name] - peaks[sam_cost.PLAIN]) / weights
         numbers = (statistics.median(each), min(each), max(each))
-        table.add_row(
-            name,
-            *spread(seconds),
-            *(f"{n:.2f}" for n in numbers),
-            f"{peaks[name] / 2**20:.0f}",
-            f"{more:+.2f}",
-        )
+        memory = []
+        if name in peaks:
+            more = (peaks[name] - peaks[sam_cost.PLAIN]) / weights
+            memory = [f"{peaks[name] / 2**20:.0f}", f"{more:+.2f}"]
+        table.add_row(name, *spread(seconds), *(f"{n:.2f}" for n in numbers), *memory)
     Console(width=100).print(table)
 
 

@@ -90,12 +90,12 @@ def keras_hub_vit(config, numbers, images, labels):
     return keras_step(config, model, images, labels)
 
 
-def keras_step(config, model, images, labels):
-    """A step of a Keras model, or of what trains one."""
+def keras_step(config, model, images, labels, optimizer=None):
+    """A step of a Keras model, or of what trains one; of AdamW unless said."""
     if config.what == "forward":
         return lambda: model.predict_on_batch(images)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.AdamW(1e-4), loss)
+    model.compile(optimizer or keras.optimizers.AdamW(1e-4), loss)
     return lambda: model.train_on_batch(images, labels)
 
 

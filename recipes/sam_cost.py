@@ -2,6 +2,9 @@
 
 A method that looks uphill at every k-th step only has two kinds of step. A round times
 one of each, and counts the first 1/k, the other 1 - 1/k: the mean over a cycle.
+
+The floor is a plain step and one pass more, forward and backward, or a k-th of it. The
+pass is that of a step of plain SGD, the cheapest optimizer there is.
 """
 
 import os
@@ -24,15 +27,20 @@ METHODS = {
     f"LookSAM(k={K})": lambda model: kerasvit.LookSAM(model, rho=0.05, k=K),
     f"SAM(every={K})": lambda model: kerasvit.SAM(model, rho=0.05, every=K),
 }
+PASS = "a pass"
+FLOORS = {f"{1 + share:g} passes": share for share in (1.0, 1 / K)}
 
 
 def steps(config):
-    """{(name, share of all steps): step} of all methods."""
+    """{(name, share of all steps): step} of all methods, and of a pass alone."""
+    model = getattr(kerasvit, config.model)(image_size=config.image_size)
+    sgd = keras.optimizers.SGD(1e-4)
+    alone = rivals.keras_step(config, model, *rivals.batch(config), sgd)
     return {
         (name, share): step
         for name in METHODS
         for share, step in kinds_of_step(config, name).items()
-    }
+    } | {(PASS, 1.0): alone}
 
 
 def kinds_of_step(config, name):
@@ -52,11 +60,14 @@ def kinds_of_step(config, name):
 
 
 def mean_over_cycles(times):
-    """{name: seconds a step, of each round}, from those of each kind of step."""
+    """{name: seconds a step, of each round}; the floors besides."""
     means = {}
     for (name, share), seconds in times.items():
         known = means.get(name, [0.0] * len(seconds))
         means[name] = [a + share * b for a, b in zip(known, seconds, strict=True)]
+    alone = means.pop(PASS)
+    for name, share in FLOORS.items():
+        means[name] = [a + share * b for a, b in zip(means[PLAIN], alone, strict=True)]
     return means
 
 

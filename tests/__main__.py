@@ -25,8 +25,12 @@ def run(backend, arguments):
         command = [sys.executable, "-m", "pytest", "-q", "-n", workers]
         command.append(f"--junitxml={report}")
         environment = {
-            # Compiling hundreds of tiny functions is what takes time on JAX.
+            # Compiling thousands of tiny functions is what takes time on JAX: it is
+            # done in haste, and once for all workers.
             "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "JAX_COMPILATION_CACHE_DIR": str(Path(folder) / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+            "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
             **os.environ,
             "KERAS_BACKEND": backend,
             "TF_CPP_MIN_LOG_LEVEL": "3",

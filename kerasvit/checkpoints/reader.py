@@ -19,6 +19,10 @@ REFUSED = {
 # 150 kB; the library reads headers of 100 MB and takes a gigabyte of memory for them.
 MOST_TENSORS, LONGEST_HEADER = 20_000, 4_000_000
 
+# What was read of an open file counts as memory of the process: after so many bytes it
+# is opened anew.
+KEPT_OPEN = 1 << 24
+
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or does not fit the model."""
@@ -162,11 +166,7 @@ def _open_npz(path):
                 )
             shapes[entry.removesuffix(".npy")] = shape
 
-    def get(name):
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays[name]
-
-    return get, shapes
+    return np.load(path, allow_pickle=False).__getitem__, shapes
 
 
 def _check_count(path, count):
@@ -187,15 +187,18 @@ def _open_safetensors(path):
             f"{path} has a header of {length:,} bytes; of weights it has at most "
             f"{LONGEST_HEADER:,}. It is no file of weights."
         )
-    with safe_open(path, framework="np") as tensors:
-        _check_count(path, len(tensors.keys()))
-        shapes = {
-            name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()
-        }
+    tensors, read = safe_open(path, framework="np"), 0
+    _check_count(path, len(tensors.keys()))
+    shapes = {
+        name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()
+    }
 
     def get(name):
-        # Opened anew: what was read of an open file counts as memory of the process.
-        with safe_open(path, framework="np") as tensors:
-            return tensors.get_tensor(name)
+        nonlocal tensors, read
+        if read > KEPT_OPEN:
+            tensors, read = safe_open(path, framework="np"), 0
+        array = tensors.get_tensor(name)
+        read += array.nbytes
+        return array
 
     return get, shapes

@@ -24,12 +24,14 @@ def norm(vector):
 
 def add(weights, vector, factor):
     """`weights` + `factor` · `vector`, each entry of its weight's dtype."""
-    return [
-        w
-        if w is None or v is None
-        else w + ops.cast(factor * ops.cast(v, "float32"), w.dtype)
-        for w, v in zip(weights, vector, strict=True)
-    ]
+    sums = []
+    for w, v in zip(weights, vector, strict=True):
+        if w is not None and v is not None:
+            step = ops.cast(factor * ops.cast(v, "float32"), w.dtype)
+            step += w  # in place under PyTorch: no third tensor
+            w = step
+        sums.append(w)
+    return sums
 
 
 def multiply(vector, factors):

@@ -68,8 +68,12 @@ def test_sam_prints_seconds_and_memory_of_every_method(config, capsys, monkeypat
     names = ["plain step", "SAM", "LookSAM(k=5)", "SAM(every=5)"]
     assert list(bytes_of) == names
     rows = {row[0]: row[1:] for row in table(capsys.readouterr().out)}
-    assert list(rows) == names
-    for name, row in rows.items():
+    floors = ["2 passes", "1.2 passes"]
+    assert list(rows) == names + floors
+    floor, fifth, plain = (float(rows[name][3]) for name in [*floors, "plain step"])
+    assert floor - plain == pytest.approx(5 * (fifth - plain), abs=0.05)
+    for name in names:
+        row = rows[name]
         *seconds, ratio, least, most, peak, more = map(float, row)
         assert all(s >= 0 for s in seconds) and ratio == least == most > 0
         assert peak == pytest.approx(bytes_of[name] / 2**20, abs=0.5) and peak > 0
@@ -186,8 +190,18 @@ def test_import_prints_what_we_add(config, capsys, monkeypatch):
 def test_a_cycle_counts_each_kind_of_step_as_often_as_it_comes():
     import sam_cost
 
-    times = {("SAM", 0.2): [10.0, 20.0], ("SAM", 0.8): [5.0, 6.0], ("x", 1.0): [1.0, 2]}
-    assert sam_cost.mean_over_cycles(times) == {"SAM": [6.0, 8.8], "x": [1.0, 2.0]}
+    times = {
+        ("SAM", 0.2): [10.0, 20.0],
+        ("SAM", 0.8): [5.0, 6.0],
+        (sam_cost.PLAIN, 1.0): [4.0, 5.0],
+        (sam_cost.PASS, 1.0): [2.5, 5.0],
+    }
+    assert sam_cost.mean_over_cycles(times) == {
+        "SAM": [6.0, 8.8],
+        sam_cost.PLAIN: [4.0, 5.0],
+        "2 passes": [6.5, 10.0],
+        "1.2 passes": [4.5, 6.0],
+    }
 
 
 def test_a_cycle_begins_with_the_step_that_looks_uphill(config, monkeypatch):
