@@ -54,10 +54,14 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
     ]
     if missing or unexpected or misshaped:
         raise CheckpointError(_complaint(checkpoint, missing, unexpected, misshaped))
-    for name in dict.fromkeys(places.values()):
+
+    def write(name):
         paths, transform = key_map.find(name)
         for path, array in zip(paths, transform.read(checkpoint[name]), strict=True):
             variables[path].assign(resampled(path, array))
+
+    for name in dict.fromkeys(places.values()):
+        write(name)  # a function: its arrays are gone before the next are read
 
 
 def _resampling(model, source_grids, kernel):

@@ -21,7 +21,7 @@ MOST_TENSORS, LONGEST_HEADER = 20_000, 4_000_000
 
 # What was read of an open file counts as memory of the process: after so many bytes it
 # is opened anew.
-KEPT_OPEN = 1 << 24
+KEPT_OPEN = 1 << 20
 
 
 class CheckpointError(ValueError):
