@@ -29,4 +29,5 @@ ORIGINS = {  # by `ORIGIN` in checkpoints/sources/
         **IMAGENET,
     },
     "transformers": {"crop": 1.0, "mode": "squash", "kernel": "bilinear"},
+    "kerasvit": {},  # its configuration always says
 }

@@ -25,6 +25,7 @@ def save_pretrained(
     base_model: str | None = None,
     datasets: list[str] | None = None,
     metrics: dict[str, float] | None = None,
+    training: dict | None = None,
     card: str | None = None,
     name: str | None = None,
 ):
@@ -43,6 +44,8 @@ def save_pretrained(
         base_model: Repository it was trained from; None: likewise.
         datasets: Names of what it was trained on.
         metrics: Results on the first of them, such as {"accuracy": 0.93}.
+        training: How it was trained, for a table in the card, such as
+            {"method": "SAM, rho 0.1", "epochs": 30}.
         card: Text of the README.md, in place of the one that is written.
         name: What the card calls the model; None: the folder.
 
@@ -62,6 +65,7 @@ def save_pretrained(
         base_model=base_model,
         datasets=datasets,
         metrics=metrics,
+        training=training,
         card=card,
         name=name,
     )
@@ -93,8 +97,8 @@ def push_to_hub(
         create_pr: Opens a pull request in place of writing.
         commit_message: None: one that names kerasvit.
         endpoint: Address of another Hub.
-        **facts: `dtype`, `license`, `base_model`, `datasets`, `metrics` and `card`, as
-            for `save_pretrained`.
+        **facts: `dtype`, `license`, `base_model`, `datasets`, `metrics`, `training` and
+            `card`, as for `save_pretrained`.
 
     Returns:
         `huggingface_hub.CommitInfo`, with `commit_url` and `pr_url`.

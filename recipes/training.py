@@ -3,7 +3,9 @@
 A training can be stopped: the same command goes on from its last round.
 """
 
+import dataclasses
 import difflib
+import inspect
 import json
 import math
 import shutil
@@ -92,7 +94,7 @@ def run(config, prepared, radii: dict, compiled: Callable, *, one_hot=False) -> 
         progress = Progress(folder / name.replace(" ", "_"), config.seed)
         results[name] = _train(config, trainer, dataset, progress, options)
 
-    kerasvit.save_pretrained(model, folder / "model")
+    kerasvit.save_pretrained(model, folder / "model", **facts(config, radii, results))
     result = {
         "results": results,
         "folder": str(folder),
@@ -133,6 +135,24 @@ def _train(config, trainer, dataset, progress, options):
     return {
         **trainer.evaluate(test, verbose=0, return_dict=True),
         "history": progress.history,
+    }
+
+
+def facts(config, radii, results) -> dict:
+    """What the card of the saved model, that of the last training, says of it."""
+    name, rho = list(radii.items())[-1]
+    settings = dataclasses.asdict(config)
+    for own in ("out", "compare", "rho"):  # of the run, not of the model
+        settings.pop(own, None)
+    for place in ("data", "weights"):  # paths are the user's own
+        if settings.get(place) and Path(settings[place]).exists():
+            settings[place] = Path(settings[place]).name
+    recipe = f"recipes/{Path(inspect.getfile(type(config))).name}"
+    method = f"SAM, rho {rho:g}" if rho else "without SAM"
+    said = {key: value for key, value in settings.items() if value is not None}
+    return {
+        "metrics": {"accuracy": results[name]["accuracy"]},
+        "training": {"method": method, "recipe": recipe, **said},
     }
 
 

@@ -86,6 +86,12 @@ class TrainStep(Step):
         )
         return logs, (weights, after, optimizer_variables, metrics)
 
+    def batches_taken(self, state) -> int:
+        """How many the optimizer has counted."""
+        ((_, _, optimizer_variables, _),) = state
+        places = {id(v): i for i, v in enumerate(self.optimizer.variables)}
+        return int(optimizer_variables[places[id(self._inner()._iterations)]])
+
     def _on_devices(self, state, batch):
         """The update by a batch that may be spread over devices, and the outputs."""
         spread = self._spread()

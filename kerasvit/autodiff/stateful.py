@@ -1,5 +1,6 @@
 """What the train steps on TensorFlow and PyTorch share: variables that are written."""
 
+import itertools
 import warnings
 
 import keras
@@ -21,8 +22,8 @@ class StatefulStep(Step):
         variables = self.trainable_variables
         # Nothing that the trainer keeps is written until the step is known.
         weights = self.values_of(variables)
-        memory = self.memory_of(variables)
-        held = self.values_of(memory)
+        own = self.memory_of(variables)
+        held = self.values_of(own)
         scale = self.loss_factor()
 
         def update(batch, part):
@@ -33,14 +34,15 @@ class StatefulStep(Step):
 
         total, y_pred = self.in_parts(update, batch, metrics, self.device_number())
         total = self.across_devices(total)
-        written = [*self._state(), *self.metrics_variables, *memory]
-        values = [*total.state, *total.metrics, *remembered(held, total.memory)]
+        written = [*self._state(), *self.metrics_variables, *own]
+        memory = remembered(held, total.memory)
+        values = itertools.chain(total.state, total.metrics, memory)
         for variable, value in zip(written, values, strict=True):
             if value is not None:
                 variable.assign(value)
         self._loss_tracker.update_state(total.loss, sample_weight=batch_size(x))
         gradients = total.gradients
-        del total, values  # The optimizer needs the room.
+        del total, memory, values  # The optimizer needs the room.
         if variables:
             self.apply(
                 gradients if scale is None else times(gradients, scale), variables
@@ -70,8 +72,11 @@ class StatefulStep(Step):
         def loss_and_gradients(values):
             self.set_random_state(random_state)
             loss, gradients, y_pred, scope = self.gradients_of(values, seeds, batch)
-            if not first:
-                first.append((loss, y_pred, scope))
+            if not first:  # Not the scope, which has the weights of this pass.
+                # Keras's own generator may be new, and is the last.
+                after = [scope.get_current_value(v) for v in self._state()]
+                metrics = [scope.get_current_value(v) for v in self.metrics_variables]
+                first.append((loss, y_pred, after, metrics))
             if scale is not None:
                 gradients = times(gradients, 1 / scale)
             if self.perturbation == "global":
@@ -79,12 +84,9 @@ class StatefulStep(Step):
             return loss, gradients
 
         gradients, memory = self.part_gradients(loss_and_gradients, weights, memory)
-        loss, y_pred, scope = first[0]
-        # Keras's own generator may be new, and is the last.
-        after = [scope.get_current_value(v) for v in self._state()]
+        loss, y_pred, after, metrics = first[0]
         for i, shift in shifts.items():
             after[i] = after[i] - shift
-        metrics = [scope.get_current_value(v) for v in self.metrics_variables]
         return Update(loss, gradients, memory, after, metrics), y_pred
 
     def values_of(self, variables):

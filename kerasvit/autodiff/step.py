@@ -19,7 +19,8 @@ class Step:
             "global", where every gradient is the mean over devices.
         period: Every how many updates by the optimizer `step_gradients` is asked;
             `gradients_between` at the others.
-        batches: How many have been trained on, which `period` goes by.
+        batches: How many the optimizer has taken, which `period` goes by; it takes none
+            in which `mixed_float16` overflows.
     """
 
     micro_batches = 1
@@ -88,6 +89,7 @@ class Step:
                 piece = self.after(total, piece)
             one, y_pred = update(piece, device * self.micro_batches + i)
             total = add_part(total, one, (last - first) / samples, metrics())
+            del one  # The next part needs the room.
             outputs.append(_piece(y_pred, 0, last - first))
         return total, keras.tree.map_structure(
             lambda *values: ops.concatenate(values), *outputs
@@ -109,6 +111,8 @@ class Step:
         super().make_train_function(force=True)
         if not self.steps_on_host():
             return
+        # Only then is the optimizer asked, for it answers when the step is done.
+        skips = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         at_once, self.steps_per_execution = self.steps_per_execution, 1
         functions = {}
         for full in (True, False):
@@ -120,14 +124,16 @@ class Step:
             *state, iterator = arguments  # the state is JAX's
             for i in range(at_once):
                 self._full = self.batches // self._accumulated() % self.period == 0
+                before = self.batches_taken(state) if skips else 0
                 try:
                     result = functions[self._full](*state, self.one_of(iterator))
                 except StopIteration:
                     if i == 0:
                         raise
                     break
-                self.batches += 1
                 state = result[1:] if state else state
+                after = self.batches_taken(state) if skips else 1
+                self.batches += after - before
             return result
 
         self.train_function = train_function
@@ -136,13 +142,20 @@ class Step:
         """Whether the host takes the steps of one execution one by one."""
         return self.period > 1
 
+    def batches_taken(self, state) -> int:
+        """How many the optimizer has counted; `state` is what JAX keeps."""
+        return int(ops.convert_to_numpy(self._inner()._iterations))
+
     def one_of(self, iterator):
         """An iterator from which a step can take one batch."""
         return iterator
 
     def _accumulated(self):
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
-        return optimizer.gradient_accumulation_steps or 1
+        return self._inner().gradient_accumulation_steps or 1
+
+    def _inner(self):
+        """The optimizer without its loss scale."""
+        return getattr(self.optimizer, "inner_optimizer", self.optimizer)
 
 
 class Update(NamedTuple):
@@ -259,11 +272,11 @@ def times(gradients, factor):
 
 
 def remembered(before, after):
-    """The new memory; where it is not finite, as an overflow leaves it, the old."""
+    """Iterator of the new memory; if it is not finite, after an overflow, the old."""
     finite = ops.all(
         ops.stack([ops.all(ops.isfinite(value)) for value in after] or [True])
     )
-    return [ops.where(finite, new, old) for old, new in zip(before, after, strict=True)]
+    return (ops.where(finite, new, old) for old, new in zip(before, after, strict=True))
 
 
 def is_float(value):

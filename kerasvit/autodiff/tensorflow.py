@@ -118,7 +118,7 @@ class TrainStep(StatefulStep):
         if _replicas() == 1:
             return update
         gradients = update.gradients
-        optimizer = getattr(self.optimizer, "inner_optimizer", self.optimizer)
+        optimizer = self._inner()
         clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
         if clips or optimizer is not self.optimizer:
             gradients = self.mean_over_devices(gradients)

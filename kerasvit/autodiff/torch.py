@@ -61,6 +61,10 @@ class TrainStep(StatefulStep):
             gradients = leaves and torch.autograd.grad(
                 scaled, leaves, allow_unused=True
             )
+        # With its graph, what is returned would hold on to `values`.
+        y_pred = keras.tree.map_structure(_detached, y_pred)
+        written = scope.state_mapping
+        scope.state_mapping = {key: _detached(v) for key, v in written.items()}
         return loss.detach(), list(gradients), y_pred, scope
 
     def apply(self, gradients, variables):
@@ -106,6 +110,10 @@ class TrainStep(StatefulStep):
     def set_random_state(self, state):
         """Goes back to them."""
         _set_random_state(state)
+
+
+def _detached(value):
+    return value.detach() if torch.is_tensor(value) else value
 
 
 def _processes():

@@ -12,7 +12,8 @@ def write_card(record, origin, name, facts) -> str:
         record: Of the model.
         origin: In whose names the tensors are, "timm" or our own.
         name: Of the folder or repository.
-        facts: `license`, `base_model`, `datasets`, `metrics` and `card`, each or none.
+        facts: `license`, `base_model`, `datasets`, `metrics`, `training` and `card`,
+            each or none.
     """
     metadata = {
         "library_name": "kerasvit",
@@ -38,7 +39,7 @@ def write_card(record, origin, name, facts) -> str:
         f"{key}: {json.dumps(value, ensure_ascii=False)}"
         for key, value in metadata.items()
     )
-    body = facts.get("card") or _body(record, origin, name, metrics)
+    body = facts.get("card") or _body(record, origin, name, facts)
     return f"---\n{front}\n---\n{body.rstrip()}\n"
 
 
@@ -59,35 +60,63 @@ def _results(name, metrics, datasets):
     }
 
 
-def _body(record, origin, name, metrics):
+def _body(record, origin, name, facts):
     kwargs, labels = record["kwargs"], record["label_names"]
     height, width = kwargs["image_size"]
-    normalised = " for images normalised outside" if kwargs["normalization"] else ""
-    timm = (
-        f"timm reads this model too, with the same logits{normalised}."
-        if origin == "timm"
-        else "The tensors carry kerasvit's variable paths: timm has no such model, for "
-        f"{why_not_timm(record)}."
-    )
+    classes = kwargs["num_classes"]
+    classify = 'kerasvit.classify(model, "photo.jpg")'
     parts = [
         f"# {name.removeprefix('hf://')}",
-        f"{record['variant'] or record['builder']} for {kwargs['num_classes']} "
-        f"classes, images of {height} × {width} pixels.",
+        f"{record['variant'] or record['builder']} "
+        f"{f'for {classes} classes' if classes else 'without a head'}, "
+        f"images of {height} × {width} pixels.",
         "```python\n"
         "import kerasvit\n\n"
         f'model = kerasvit.from_pretrained("{name}")\n'
-        'kerasvit.classify(model, "photo.jpg")\n'
+        f"{classify if classes else 'model.predict(images)'}\n"
         "```",
-        timm,
+        _in_timm(record, origin, name),
     ]
-    if metrics:
-        rows = "\n".join(f"| {key} | {value:g} |" for key, value in metrics.items())
-        parts.append(f"| metric | value |\n|---|---|\n{rows}")
+    if metrics := facts.get("metrics"):
+        rows = {key: f"{value:g}" for key, value in metrics.items()}
+        parts.append(_table("metric", "value", rows))
     if base := (record.get("base") or {}).get("source"):
-        parts.append(f"Trained from {base}.")
+        parts.append(f"It began with the weights of {base}.")
     if isinstance(labels, list):
         some = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
         parts.append(f"Classes: {some}.")
     said = json.dumps(record["preprocessing"])
     parts.append(f"Images are prepared by `kerasvit.Preprocessing`: `{said}`.")
+    if training := facts.get("training"):
+        parts.append("## Training\n\n" + _table("setting", "value", training))
     return "\n\n".join(parts)
+
+
+def _in_timm(record, origin, name):
+    if origin != "timm":
+        return (
+            "The tensors carry kerasvit's variable paths: timm has no such model, for "
+            f"{why_not_timm(record)}."
+        )
+    normalised = (
+        " for images normalised outside" if record["kwargs"]["normalization"] else ""
+    )
+    on_hub = name.startswith("hf://")
+    address = f"{'hf-hub' if on_hub else 'local-dir'}:{name.removeprefix('hf://')}"
+    return (
+        f"timm reads this model too, with the same logits{normalised}:\n\n"
+        "```python\n"
+        "import timm\n\n"
+        f'model = timm.create_model("{address}", pretrained=True)\n'
+        "```"
+    )
+
+
+def _table(first, second, rows):
+    """Rows of a dict; what would end a cell or a line is taken out of its values."""
+    cells = (
+        " | ".join(" ".join(str(cell).split()).replace("|", "\\|") for cell in row)
+        for row in rows.items()
+    )
+    lines = [f"{first} | {second}", "--- | ---", *cells]
+    return "\n".join(f"| {line} |" for line in lines)

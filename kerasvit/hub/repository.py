@@ -19,7 +19,9 @@ FORMAT = 1
 
 
 def named(weights, model) -> Entry | None:
-    """The entry of the manifest that `weights` names, or None."""
+    """The entry of the manifest that `weights` is or names, or None."""
+    if isinstance(weights, Entry):
+        return weights
     return published(model).get(weights) if isinstance(weights, str) else None
 
 

@@ -60,7 +60,8 @@ def upload(client, folder, repository, *, revision, create_pr, message, readme):
             revision=revision,
             create_pr=create_pr,
             commit_message=message or "Model from kerasvit",
-            ignore_patterns=None if readme else ["README.md"],
+            allow_patterns=["config.json", "model.safetensors"]
+            + (["README.md"] if readme else []),
             delete_patterns=["model*.safetensors*"],
         )
     except Exception as error:

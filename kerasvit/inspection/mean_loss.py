@@ -9,6 +9,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from ..autodiff.built import check_built
+
 
 def chosen_variables(model, pattern=None):
     """The trainable variables of a model in whose path a regular expression is found.
@@ -21,18 +23,7 @@ def chosen_variables(model, pattern=None):
         ValueError: There are none, or `model` is no built `keras.Model`, or the
             variables are not all of one floating dtype of 32 bits or more.
     """
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            "`model` must be a keras.Model: functional, Sequential or a subclass. "
-            f"Received: model={model!r}."
-        )
-    # `build` of a subclass without a `build` of its own sets `built` and no more.
-    empty = not model.variables and not all(part.built for part in model.layers)
-    if not model.built or empty:
-        raise ValueError(
-            "`model` has no variables yet. Call it once on a batch, "
-            f"or `model.build(input_shape)`, first. Received: model={model!r}."
-        )
+    check_built(model)
     trainable = model.trainable_variables
     if not trainable:
         raise ValueError(

@@ -74,7 +74,7 @@ class Variant:
 
         Args:
             weights: None for fresh ones; the tag of public ones, such as "sam", which
-                are downloaded (`kerasvit.list_weights` lists them); a `.npz` or
+                are downloaded, or one of `kerasvit.list_weights`; a `.npz` or
                 `.safetensors` file; a folder that `save_pretrained` wrote; or
                 "hf://user/repository[@revision]".
             num_classes: Size of the head. None: as the weights have it, else 1000.

@@ -59,16 +59,16 @@ class ASAM(SAM):
 
     def perturbed(self, weights, gradients):
         """The weights after the ascent."""
-        sizes = [
-            ops.abs(w) + self.eta if self._stretched(variable) else None
-            for w, variable in zip(weights, self.trainable_variables, strict=True)
-        ]
-        scaled = multiply(gradients, sizes)
-        factor = self.rho / (norm(scaled) + 1e-12)
-        return add(weights, multiply(scaled, sizes), factor)
+        # Under the same name, so that one copy is there at a time.
+        gradients = list(multiply(gradients, self._sizes(weights)))
+        factor = self.rho / (norm(gradients) + 1e-12)
+        return add(weights, multiply(gradients, self._sizes(weights)), factor)
 
-    def _stretched(self, variable):
-        return self.biases or variable.name not in ("bias", "beta")
+    def _sizes(self, weights):
+        """Iterator of T, with None for 1."""
+        for w, variable in zip(weights, self.trainable_variables, strict=True):
+            stretched = self.biases or variable.name not in ("bias", "beta")
+            yield ops.abs(w) + self.eta if stretched else None
 
     def get_config(self):
         """The constructor's arguments."""

@@ -54,9 +54,11 @@ def _batches(data, batch_size, seed):
     if isinstance(data, tuple):
         return _cut(_checked(data), batch_size, seed)
     if isinstance(data, keras.utils.PyDataset):
-        count = data.num_batches or itertools.count()
-        numbers = range(count) if isinstance(count, int) else count
-        return (_checked(data[i]) for i in numbers)
+        count = data.num_batches
+        places = itertools.count() if count is None else range(count)
+        return (_checked(data[i]) for i in places)
+    if isinstance(data, list) and any(hasattr(part, "shape") for part in data):
+        _refuse(data, " with arrays in it: for (x, y) write parentheses")
     if isinstance(data, dict | str | np.ndarray) or not hasattr(data, "__iter__"):
         _refuse(data)
     return (_checked(batch) for batch in data)
@@ -65,7 +67,7 @@ def _batches(data, batch_size, seed):
 def _cut(arrays, batch_size, seed):
     """Whole batches of arrays, in an order by chance."""
     leaves = [a for a in keras.tree.flatten(arrays) if a is not None]
-    lengths = {len(a) if a.ndim else 0 for a in leaves}
+    lengths = {len(a) for a in leaves}
     if len(lengths) > 1:
         raise ValueError(
             "`data` must have as many targets as inputs. "
@@ -87,15 +89,19 @@ def _checked(batch):
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(batch))
     if x is None or y is None:
         _refuse(batch)
-    return keras.tree.map_structure(
+    arrays = keras.tree.map_structure(
         lambda a: a if a is None else np.asarray(a), (x, y, sample_weight)
     )
+    if any(a.ndim == 0 for a in keras.tree.flatten(arrays) if a is not None):
+        _refuse(batch, " with single numbers in it: numpy.asarray makes lists arrays")
+    return arrays
 
 
-def _refuse(data):
+def _refuse(data, why=""):
     raise ValueError(
         "`data` and `validation` must be a tuple of arrays (x, y), or an iterable of "
         "batches (x, y), either with sample weights as a third; the targets y are what "
         f"the loss is measured by. Received: {type(data).__name__}"
-        + (f" of {len(data)}." if hasattr(data, "__len__") else ".")
+        + (f" of {len(data)}" if hasattr(data, "__len__") else "")
+        + f"{why}."
     )

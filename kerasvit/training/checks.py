@@ -5,6 +5,8 @@ import numbers
 
 import keras
 
+from ..autodiff.built import check_built
+
 
 def finite(name, value, expected) -> float:
     """An argument that must be a finite number ≥ 0; `expected` says what it is.
@@ -49,18 +51,7 @@ def check_model(model):
             "gradients of weights, and see none at the perturbed weights. The trainer "
             "averages over the processes of torchrun by itself. " + received
         )
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            "`model` must be a keras.Model: functional, Sequential or a subclass. "
-            + received
-        )
-    # `build` of a subclass without a `build` of its own sets `built` and no more.
-    empty = not model.variables and not all(part.built for part in model.layers)
-    if not model.built or empty:
-        raise ValueError(
-            "`model` has no variables yet. Call it once on a batch, "
-            "or `model.build(input_shape)`, first. " + received
-        )
+    check_built(model)
     torch_modules = [
         part.name
         for part in model._flatten_layers()

@@ -26,7 +26,9 @@ class GSAM(SAM):
 
     Args:
         model: As for `SAM`.
-        rho_max: Radius at `lr_max`, ≥ 0; also at every rate if both rates are equal.
+        rho_max: Radius at `lr_max`, ≥ 0; also at every rate if both rates are equal. Is
+            what `rho` is elsewhere, by either name: may be assigned between steps, not
+            below `rho_min`.
         rho_min: Radius at `lr_min`, from 0 to `rho_max`.
         alpha: Weight of the gap, ≥ 0; 0 is SAM.
         lr_max: The optimizer's largest learning rate, > 0.
@@ -44,6 +46,8 @@ class GSAM(SAM):
     big_vision configs/proj/gsam/vit_i1k_gsam_no_aug.py and trainers/proj/gsam/gsam.py.
     """
 
+    rho_min = 0.0  # while the constructor has not come to it
+
     def __init__(
         self,
         model: keras.Model,
@@ -58,22 +62,41 @@ class GSAM(SAM):
         name: str = "gsam",
         **options,
     ):
-        rho_max = finite("rho_max", rho_max, "≥ 0, the radius at `lr_max`")
         super().__init__(model, rho_max, name=name, **options)
         self.rho_min = finite("rho_min", rho_min, "≥ 0, the radius at `lr_min`")
+        self.rho = rho_max
         self.alpha = finite("alpha", alpha, "≥ 0, the weight of the gap")
         self.lr_max = finite("lr_max", lr_max, "> 0, the largest learning rate")
         self.lr_min = finite("lr_min", lr_min, "≥ 0, the smallest learning rate")
         if self.lr_max == 0:
             raise ValueError("`lr_max` must be above 0. Received: lr_max=0.")
-        if self.rho_min > self.rho or self.lr_min > self.lr_max:
+        if self.lr_min > self.lr_max:
             raise ValueError(
-                "`rho_min` must not be above `rho_max`, nor `lr_min` above `lr_max`. "
-                f"Received: rho_min={rho_min}, rho_max={rho_max}, lr_min={lr_min}, "
-                f"lr_max={lr_max}."
+                "`lr_min` must not be above `lr_max`. "
+                f"Received: lr_min={lr_min}, lr_max={lr_max}."
             )
         self.adaptive = bool(adaptive)
         self.minimize_perturbed = bool(minimize_perturbed)
+
+    @property
+    def rho_max(self):
+        """Radius at the largest learning rate."""
+        return self.rho
+
+    @rho_max.setter
+    def rho_max(self, rho_max):
+        self.rho = rho_max
+
+    @SAM.rho.setter
+    def rho(self, rho):
+        rho = finite("rho_max", rho, "≥ 0, the radius at `lr_max`")
+        if rho < self.rho_min:
+            raise ValueError(
+                "`rho_max`, which `rho` is another name for, must not be below "
+                f"`rho_min`, the radius at `lr_min`. Received: rho_max={rho}, "
+                f"rho_min={self.rho_min}."
+            )
+        SAM.rho.fset(self, rho)
 
     def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets."""
@@ -88,7 +111,7 @@ class GSAM(SAM):
         if not self.adaptive:
             return ascend(weights, gradients, self.current_rho())
         factor = self.current_rho() / (norm(gradients) + 1e-12)
-        sizes = [keras.ops.abs(w) for w in weights]
+        sizes = (keras.ops.abs(w) for w in weights)
         return add(weights, multiply(gradients, sizes), factor)
 
     def current_rho(self):

@@ -76,7 +76,7 @@ class MSAM(RememberingSAM):
     def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets, and the momentum with them in it."""
         _, gradients = loss_and_gradients(self.perturbed(weights, memory))
-        kept = [self.momentum * old for old in memory]
+        kept = (self.momentum * old for old in memory)
         return gradients, add(kept, gradients, 1.0)
 
     def perturbed(self, weights, momentum):

@@ -50,9 +50,12 @@ class SAM(TrainStep, keras.Model):
             optimizer gets the mean (m-sharpness with m = batch / n, which the paper
             finds the better the smaller m is, section 4.1). A part draws its own masks;
             moving statistics are the mean over parts. The loss must be a mean over
-            samples, as Keras's are: of sums over a part, too, the mean is taken.
+            samples, as Keras's are: of sums over a part, too, the mean is taken. What
+            takes memory once is activations: on JAX the parts are a compiled loop, on
+            TensorFlow a part waits for the one before, and PyTorch has freed its graph.
         every: k, for SAM at every k-th update by the optimizer only, beginning with the
-            first, and plain steps between: 1 + 1/k passes on average.
+            first, and plain steps between: 1 + 1/k passes on average. A batch that the
+            optimizer leaves out, for an overflow, does not count.
         name: Name of the trainer.
 
     With `gradient_accumulation_steps` every batch has a perturbation of its own, from

@@ -26,16 +26,16 @@ class SAMON(SAM):
     Args:
         model: As for `SAM`, with at least one normalisation: a layer with "norm" in the
             name of its class and a gamma, beta or scale.
-        rho: Radius, ≥ 0; larger than SAM's, as fewer weights share it: the authors
-            train ViT with Lion at rho 1 for SAM and 10 for SAM-ON (mueller-mp/SAM-ON,
-            issue 2).
+        rho: Radius, ≥ 0; 0.5, the default of the authors' code for CIFAR (sam_on.py
+            and train.py). It is to be larger than SAM's: for ViT with Lion on ImageNet
+            they have 1 for SAM and 10 for SAM-ON (issue 2).
         name: Name of the trainer.
         options: `perturbation`, `micro_batches` and `every`, as for `SAM`.
 
     Raises:
         ValueError: As for `SAM`; the model has no normalisation layer with weights.
 
-    Reference: Mueller et al. 2023, arXiv 2306.04226.
+    Reference: Mueller et al. 2023, arXiv 2306.04226; mueller-mp/SAM-ON sam_on.py.
     """
 
     def __init__(

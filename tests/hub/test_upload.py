@@ -51,6 +51,7 @@ def test_one_commit_deletes_old_weights_and_keeps_the_page(logged_in):
 
 def test_the_page(logged_in):
     options = {"license": "mit", "base_model": "timm/vit", "datasets": ["me/insects"]}
+    options["training"] = {"method": "SAM, rho 0.1", "notes": "a | b\nc", "epochs": 30}
     kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": 0.5}, **options)
     page = logged_in.repositories["me/vit"].files["README.md"].decode()
     from huggingface_hub import ModelCard
@@ -62,6 +63,13 @@ def test_the_page(logged_in):
     assert (result.metric_type, result.metric_value) == ("accuracy", 0.5)
     assert result.dataset_name == "me/insects"
     assert 'from_pretrained("hf://me/vit")' in page and "ant, bee, cat" in page
+    assert 'timm.create_model("hf-hub:me/vit", pretrained=True)' in page
+    rows = page[page.index("## Training") :].splitlines()[4:]
+    assert rows == [
+        "| method | SAM, rho 0.1 |",
+        r"| notes | a \| b c |",
+        "| epochs | 30 |",
+    ]
 
 
 def test_branch_pull_request_and_privacy(logged_in):

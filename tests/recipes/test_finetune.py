@@ -67,6 +67,20 @@ def test_leaves_curves_and_results_and_nothing_else(finished):
     assert names == {"config.json", "result.json", "curves.png", "model"}
 
 
+def test_the_card_says_how_it_was_trained(finished):
+    settings, result, _ = finished
+    card = (Path(settings.out) / "model" / "README.md").read_text()
+    accuracy = result["results"]["with SAM"]["accuracy"]
+    for row in (
+        f"| accuracy | {accuracy:g} |",
+        f"| method | SAM, rho {settings.rho:g} |",
+        "| recipe | recipes/finetune.py |",
+        f"| batch_size | {settings.batch_size} |",
+    ):
+        assert row in card
+    assert str(settings.out) not in card.split("## Training")[1]
+
+
 def test_both_trainings_begin_at_the_same_weights(finished):
     plain, sam = finished[2]
     for a, b in zip(plain, sam, strict=True):

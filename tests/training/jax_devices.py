@@ -211,6 +211,7 @@ def an_overflow_on_one_device_skips_the_step_on_all():
             trainer.batches = 0
             trainer.train_on_batch(x, y)
             assert float(trainer.optimizer.dynamic_scale) == 32
+            assert trainer.batches == 0
             after = [ops.convert_to_numpy(v) for v in trainer.model.variables]
             for one, other in zip(before + kept, after + list(memory)):
                 np.testing.assert_array_equal(one, ops.convert_to_numpy(other))

@@ -48,6 +48,22 @@ def test_sam_flattens():
     assert len(text.splitlines()) == 8  # title, head, three rows, what it says
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() != "torch", reason="nothing differs, but for compiling"
+)
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision(policy):
+    options = {"rhos": [0.1], "steps": 4, "runs": 2, "batch_size": 32}
+    whole = suggest_rho(product(), line(), **options)
+    keras.config.set_dtype_policy(policy)
+    half = suggest_rho(product(), line(), **options)
+    for name in ("loss", "gradient_norm", "sharpness"):
+        expected = getattr(whole.before, name)
+        np.testing.assert_allclose(getattr(half.before, name), expected, rtol=0.1)
+        # Where the loss scale is too large at first, steps are left out.
+        assert all(np.isfinite(getattr(trial.seen, name)) for trial in half.trials)
+
+
 def test_no_benefit_is_said_plainly():
     def largest(y, y_pred):  # known here only, so that no copy could be made by name
         return ops.max(ops.abs(ops.subtract(y, y_pred)), axis=-1)
@@ -260,6 +276,9 @@ def test_what_diverged_is_no_benefit():
         ({"data": np.zeros((64, 1))}, "Received: ndarray of 64"),
         ({"data": (np.zeros((64, 1)), None)}, "the targets y"),
         ({"data": [np.zeros((64, 1))]}, "the targets y"),
+        ({"data": [np.zeros((64, 1))] * 2}, r"list of 2 with arrays.* \(x, y\)"),
+        ({"data": ([[1.0]] * 64, [[1.0]] * 64)}, "single numbers in it: numpy.asarray"),
+        ({"data": [([[1.0]] * 9, [[1.0]] * 9)]}, "single numbers in it: numpy.asarray"),
         ({"data": (np.zeros((64, 1)), np.zeros((63, 1)))}, "as many targets"),
         ({"data": 3}, "Received: int"),
         ({"model": "model"}, "must be a keras.Model"),

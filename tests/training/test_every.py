@@ -42,6 +42,32 @@ def test_updates_are_counted_and_not_batches():
     assert_same(values(trainer), values(always), 1e-5)
 
 
+@pytest.mark.skipif(backend == "jax", reason="compiles for long; is in jax_devices.py")
+def test_a_batch_that_overflows_is_not_counted():
+    keras.config.set_dtype_policy("mixed_float16")
+
+    def scaled(trainer):
+        optimizer = momentum(gradient_accumulation_steps=2)
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer, 64.0)
+        return compiled(trainer, optimizer)
+
+    x, y = batch(6)
+    trainer, always = scaled(SAM(small(), 0.3, every=2)), scaled(SAM(small(), 0.3))
+    never = compiled(SAM(always.model, 0), always.optimizer)
+    # Two batches make an update, the one with Inf makes none.
+    for climbs in (True, None, True, False, None, False, True, True):
+        inputs = np.full_like(x, np.inf) if climbs is None else x
+        trainer.train_on_batch(inputs, y)
+        if climbs is not None:
+            (always if climbs else never).train_on_batch(x, y)
+    assert trainer.batches == 6
+    found, expected = (
+        [keras.ops.convert_to_numpy(v) for v in each.trainable_variables]
+        for each in (trainer, always)
+    )
+    assert_same(found, expected, 1e-3)
+
+
 def test_looksam_adds_what_the_last_look_saw():
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
     trainer = compiled(LookSAM(model, 0.4, 3, 0.6))

@@ -162,6 +162,31 @@ def test_without_a_perturbation_parts_change_nothing(samples, parts):
             np.testing.assert_allclose(joined[name], whole[name], atol=5e-6)
 
 
+@pytest.mark.skipif(backend != "jax", reason="JAX says what a compiled step needs")
+def test_activations_are_those_of_one_part():
+    import jax
+
+    def bytes_needed(parts):
+        wide = layers.Dense(256, activation="tanh")
+        model = keras.Sequential([keras.Input((4,)), wide, layers.Dense(1)])
+        trainer = compiled(SAM(model, micro_batches=parts))
+        trainer.optimizer.build(trainer.trainable_variables)
+        state = tuple(
+            [v.value for v in variables]
+            for variables in (
+                trainer.trainable_variables,
+                trainer.non_trainable_variables,
+                trainer.optimizer.variables,
+                trainer.metrics_variables,
+            )
+        )
+        data = np.zeros((1024, 4), "float32"), np.zeros((1024, 1), "float32")
+        step = jax.jit(trainer.train_step, donate_argnums=0).lower(state, data)
+        return step.compile().memory_analysis().temp_size_in_bytes
+
+    assert bytes_needed(4) < bytes_needed(1) / 2
+
+
 def test_a_last_batch_may_have_fewer_samples_than_parts():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(5, 4, 4, 2)).astype("float32")

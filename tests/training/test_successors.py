@@ -111,6 +111,16 @@ def test_gsam_at_one_rate_without_alpha_is_sam():
     assert_same(first, second)
 
 
+def test_gsam_is_assigned_no_radius_that_it_could_not_be_made_with():
+    trainer = GSAM(linear(), 0.5, 0.2, lr_max=1.0, lr_min=0.1)
+    trainer.rho = 0.4
+    assert (trainer.rho, trainer.rho_max) == (0.4, 0.4)
+    trainer.rho_max = 0.2
+    with pytest.raises(ValueError, match="must not be below `rho_min`"):
+        trainer.rho = 0.1
+    assert trainer.rho == trainer.get_config()["rho_max"] == 0.2
+
+
 def test_sam_on_perturbs_normalisations_only():
     model = keras.Sequential(
         [
@@ -196,8 +206,8 @@ def test_saves_loads_and_trains_in_half_precision(trainer, tmp_path):
     "make, message",
     [
         (lambda m: ASAM(m, eta=-1), "`eta` must be a finite number"),
-        (lambda m: GSAM(m, lr_max=0.1, lr_min=0.2), "nor `lr_min` above"),
-        (lambda m: GSAM(m, 0.1, 0.2, lr_max=0.1, lr_min=0), "must not be above"),
+        (lambda m: GSAM(m, lr_max=0.1, lr_min=0.2), "`lr_min` must not be above"),
+        (lambda m: GSAM(m, 0.1, 0.2, lr_max=0.1, lr_min=0), "must not be below"),
         (lambda m: GSAM(m, alpha="x", lr_max=1, lr_min=0), "`alpha` must be"),
         (lambda m: SAMON(m), "must have a normalisation layer"),
         (lambda m: LookSAM(m, k=0), "must be a whole number"),

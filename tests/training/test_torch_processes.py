@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from kerasvit.training import ASAM, GSAM, SAM, LookSAM
+from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
 from tests.once import once
 
 if keras.backend.backend() != "torch":
@@ -101,6 +101,13 @@ CASES = {
     ),
     "asam": (plain, sgd, ASAM, lambda m: ASAM(m, micro_batches=2)),
     "gsam": (plain, adamw, gsam, lambda m: gsam(m, micro_batches=2)),
+    "sam_on": (
+        noisy,
+        sgd,
+        lambda m: SAMON(m, 0.5),
+        lambda m: SAMON(m, 0.5, micro_batches=2),
+    ),
+    "msam": (noisy, adamw, MSAM, lambda m: MSAM(m, micro_batches=2)),
     "looksam": (
         noisy,
         sgd,

@@ -1,0 +1,63 @@
+"""Public weights of a tiny ViT, on a local Hub."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kerasvit
+from kerasvit.hub import manifest
+from tests.hub.conftest import hub as hub
+from tests.tiny_vit import TinyViT
+from weights import certificate, parity, verify
+
+
+@pytest.fixture
+def publics(hub, monkeypatch):
+    """Makes the manifest's only entry, of the file that `hub` has as timm/tiny."""
+    monkeypatch.setattr(kerasvit, "TinyViT", TinyViT, raising=False)
+
+    def only(**changes):
+        said = {"source": "timm/tiny", "format": "timm", "classes": 3, "megabytes": 1}
+        top1 = {"percent": 80.5, "source": "measured by its authors"}
+        said |= {"license": "mit", "top1": top1, "preprocessing": {"size": 8}}
+        said |= {"model": "TinyViT", "tag": "sam"}
+        entry = manifest.Entry(**{**said, **changes})
+        monkeypatch.setattr(manifest, "entries", lambda: (entry,))
+        return entry
+
+    return only
+
+
+@pytest.fixture
+def source(hub, tmp_path):
+    """A folder as timm publishes them; the same is in the Hub's timm/tiny."""
+    model = TinyViT(image_size=8, num_classes=3)
+    random = np.random.default_rng(0)
+    model.set_weights([random.normal(size=w.shape, scale=0.3) for w in model.weights])
+    model.record["label_names"] = ["ant", "bee", "cat, tabby"]
+    folder = kerasvit.save_pretrained(model, tmp_path / "source")
+    config = json.loads((folder / "config.json").read_text())
+    del config["kerasvit"]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "README.md").unlink()
+    hub.add("timm/tiny", {path.name: path.read_bytes() for path in folder.iterdir()})
+    return folder
+
+
+@pytest.fixture
+def here_alone(monkeypatch):
+    """Verifies in this process, on its backend; no small models, and no timm."""
+
+    def on_backend(backend, work):
+        parity.main(work)
+        answer = Path(work, "answer.json")
+        return json.loads(answer.read_text())
+
+    check = certificate.Check("small models", "torch", 0.0, 1.0, 1e-5, "")
+    monkeypatch.setattr(parity, "golden", lambda entry: check)
+    monkeypatch.setattr(verify, "on_backend", on_backend)
+    monkeypatch.setattr(verify, "installed", lambda: ["torch"])
+    monkeypatch.setitem(sys.modules, "timm", None)

@@ -1,0 +1,116 @@
+"""From a name to a repository folder."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import kerasvit
+from kerasvit.checkpoints import CheckpointError
+from tests.contract import to_numpy
+from tests.tiny_vit import TinyViT
+from weights import convert
+
+IMAGES = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
+
+
+def names(folder):
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_folder_that_is_the_original(publics, source, tmp_path, capsys):
+    entry = publics(preprocessing={"size": 8, "crop": 0.5})
+    convert.main(["TinyViT/sam", "--out", str(tmp_path / "vit")])
+    assert capsys.readouterr().out.strip() == str(tmp_path / "vit")
+    assert names(tmp_path / "vit") == set(convert.FILES)
+    model = kerasvit.from_pretrained(tmp_path / "vit")
+    expected = to_numpy(TinyViT(source)(IMAGES))
+    np.testing.assert_array_equal(to_numpy(model(IMAGES)), expected)
+    assert model.record["preprocessing"]["crop"] == 0.5
+    card = (tmp_path / "vit" / "README.md").read_text()
+    for part in ('license: "mit"', 'base_model: "timm/tiny"', "timm/tiny", "80.50 %"):
+        assert part in card
+    assert "measured by its authors" in card and 'TinyViT("sam")' in card
+    assert "xperimental" not in card and entry.head is None
+    assert names(tmp_path) >= {"vit", "source"} and ".vit" not in str(names(tmp_path))
+
+
+def test_from_a_local_file_nothing_is_asked(publics, source, hub, tmp_path):
+    publics()
+    hub.requests.clear()
+    for i, path in enumerate((source, source / "model.safetensors")):
+        out = str(tmp_path / f"vit{i}")
+        convert.main(["TinyViT/sam", "--from", str(path), "--out", out])
+        labels = kerasvit.from_pretrained(out).record["label_names"]
+        assert labels == ["ant", "bee", "cat, tabby"]
+    assert not hub.requests
+    assert "KERASVIT_WEIGHTS_DIR" not in convert.os.environ
+
+
+def test_a_file_that_is_not_what_was_pinned_is_refused(publics, source, tmp_path):
+    entry = publics(sha256="f" * 64)
+    with pytest.raises(ValueError, match="not what was pinned of timm/tiny: its hash"):
+        convert.convert(entry, tmp_path / "vit", source)
+    with pytest.raises(ValueError, match="model.safetensors is expected.*vit.npz"):
+        convert.convert(entry, tmp_path / "vit", tmp_path / "vit.npz")
+    wrong = tmp_path / "model.safetensors"
+    wrong.write_bytes(b"no tensors")
+    with pytest.raises(ValueError, match=f"{wrong} .*damaged"):
+        convert.convert(
+            dataclasses.replace(entry, sha256=None), tmp_path / "vit", wrong
+        )
+    with pytest.raises(CheckpointError, match="not what it should be"):
+        convert.convert(entry, tmp_path / "vit")
+    assert not (tmp_path / "vit").exists()
+
+
+def test_a_zeroed_head_is_left_off_and_experimental_weights_say_so(
+    publics, source, tmp_path
+):
+    entry = publics(head="zeroed", experimental=True)
+    folder = convert.convert(entry, tmp_path / "vit")
+    assert kerasvit.from_pretrained(folder).output_shape == (None, 16)
+    card = (folder / "README.md").read_text()
+    assert "without a head" in card and "for 3 classes was zeroed" in card
+    assert "**Experimental:**" in card and "classify" not in card
+
+
+def test_several_names_have_a_folder_each(publics, source, tmp_path, capsys):
+    publics()
+    out = str(tmp_path / "zoo")
+    convert.main(["TinyViT/sam", "TinyViT/sam", "--out", out])
+    assert capsys.readouterr().out.splitlines() == [f"{out}/TinyViT-sam"] * 2
+    assert names(tmp_path / "zoo") == {"TinyViT-sam"}
+
+
+def test_a_wrong_name_lists_the_right_ones(publics, tmp_path):
+    publics()
+    for name, said in {
+        "TinyVit/sam": "MODEL/TAG.*weights of TinyViT.*Received: 'TinyVit/sam'",
+        "TinyViT/same": "Did you mean 'sam'",
+        "TinyViT": 'Published: "sam"',
+    }.items():
+        with pytest.raises(SystemExit, match=said):
+            convert.main([name, "--out", str(tmp_path / "vit")])
+
+
+def test_the_users_files_are_left_alone(publics, source, tmp_path, monkeypatch):
+    entry, out = publics(), tmp_path / "vit"
+    out.mkdir()
+    (out / "photo.jpg").touch()
+    with pytest.raises(ValueError, match="holds other files. Nothing was written"):
+        convert.convert(entry, out)
+    assert names(out) == {"photo.jpg"}
+    (out / "photo.jpg").unlink()  # an empty folder is as good as none
+    (convert.convert(entry, out) / "README.md").write_text("old")
+
+    def full(*arguments, **options):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+        patch.setattr(kerasvit, "save_pretrained", full)
+        convert.convert(entry, out)
+    assert (out / "README.md").read_text() == "old"
+    convert.convert(entry, out)
+    assert "sam" in (out / "README.md").read_text()
+    assert not [name for name in names(tmp_path) if name.startswith(".")]

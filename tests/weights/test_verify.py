@@ -1,0 +1,167 @@
+"""The proof that a converted folder is its original."""
+
+import shutil
+import sys
+
+import numpy as np
+import pytest
+from huggingface_hub import constants
+from PIL import Image
+
+import kerasvit
+from kerasvit.hub import manifest
+from kerasvit.prediction import imagenet_names
+from tests.golden import vit
+from tests.tiny_vit import TinyViT
+from weights import certificate, convert, labelled, parity, verify
+
+
+@pytest.fixture
+def folder(publics, source, here_alone, tmp_path):
+    """Converted from the local Hub."""
+    return convert.convert(publics(), tmp_path / "vit")
+
+
+def spoil(folder):
+    """Other weights than the original's."""
+    model = kerasvit.from_pretrained(folder)
+    head = model.get_layer("head").bias
+    head.assign([0.0, 0.1, 0.0])
+    kerasvit.save_pretrained(model, folder.parent / "spoilt")
+    (folder.parent / "spoilt" / "model.safetensors").replace(
+        folder / "model.safetensors"
+    )
+
+
+def test_what_is_the_original_passes(folder, capsys):
+    verify.main([str(folder)])
+    assert "PASSED" in capsys.readouterr().out
+    card = (folder / "README.md").read_text()
+    rows = [line for line in card.splitlines() if "| torch |" in line]
+    assert len(rows) == 2 and all("| passed |" in row for row in rows)
+    assert "| 0.0e+00 | 0.0e+00 | 1e-05 |" in rows[1]
+    for part in ("kerasvit 0.1", "keras 3.", "torch 2.", "timm cannot be imported"):
+        assert part in card
+    certificate.check_certificate(folder)
+    verify.main([str(folder)])  # again: the same, once
+    assert (folder / "README.md").read_text().count(certificate.HEADING) == 1
+    assert "## Origin" in card
+
+
+def test_what_is_not_fails(folder):
+    verify.main([str(folder)])
+    spoil(folder)
+    with pytest.raises(ValueError, match="model.safetensors has changed since"):
+        certificate.check_certificate(folder)
+    with pytest.raises(SystemExit, match="FAILED: the table in .*README.md says where"):
+        verify.main([str(folder)])
+    card = (folder / "README.md").read_text()
+    assert card.count("| **FAILED** |") == 1
+    with pytest.raises(ValueError, match="failed its comparison"):
+        certificate.check_certificate(folder)
+
+
+def test_a_wrong_activation_of_a_small_model_fails(publics, monkeypatch):
+    entry = publics()
+    some = dict(list(parity.cases(entry).items())[:2])
+    monkeypatch.setattr(parity, "cases", lambda entry: some)
+    check = parity.golden(entry)
+    assert check.passed and check.name.startswith("2 small models by the original")
+    monkeypatch.setitem(vit.LAYERS, "features", "position_embedding")
+    check = parity.golden(entry)
+    assert check.relative > 0.1 and not check.passed
+
+
+def test_every_public_weight_has_a_small_model(hub):
+    formats = {}
+    for entry in kerasvit.list_weights():
+        formats[entry.format, getattr(kerasvit, entry.model).builder] = entry
+    for entry in formats.values():
+        assert parity.cases(entry)
+
+
+def test_a_format_without_a_small_model_is_an_error(publics):
+    with pytest.raises(ValueError, match="no VisionTransformer in the names of big_t"):
+        parity.golden(publics(format="big_transfer"))
+
+
+def test_what_timm_says(folder, monkeypatch):
+    answers = {}
+
+    def timm_logits(place, images):
+        answers[str(place)] = parity.logits(kerasvit.TinyViT(place), images)
+        return answers[str(place)] * (1 + 2e-5 * (place == folder))
+
+    monkeypatch.setitem(sys.modules, "timm", type(sys)("timm"))
+    sys.modules["timm"].__version__ = "1.2.3"
+    monkeypatch.setattr(verify, "timm_logits", timm_logits)
+    with pytest.raises(SystemExit, match="FAILED"):
+        verify.main([str(folder)])
+    card = (folder / "README.md").read_text()
+    assert len(answers) == 2 and "timm is 1.2.3" in card
+    good, bad = (
+        next(line for line in card.splitlines() if f"the {name} in timm" in line)
+        for name in ("original", "folder")
+    )
+    assert "| passed |" in good and certificate.FAILED in bad
+
+
+def test_the_original_must_be_there(folder, hub, monkeypatch):
+    before = (folder / "README.md").read_text()
+    del hub.repositories["timm/tiny"]
+    shutil.rmtree(constants.HF_HUB_CACHE)
+    with pytest.raises(SystemExit, match="timm/tiny does not exist"):
+        verify.main([str(folder)])
+    monkeypatch.setattr(manifest, "entries", tuple)
+    with pytest.raises(SystemExit, match="no TinyViT from 'timm/tiny'"):
+        verify.main([str(folder)])
+    with pytest.raises(SystemExit, match="A folder that weights.convert wrote"):
+        verify.main([str(folder.parent)])
+    assert (folder / "README.md").read_text() == before
+    (folder / "README.md").unlink()
+    with pytest.raises(SystemExit, match="A folder that weights.convert wrote"):
+        verify.main([str(folder)])
+
+
+def test_top1_of_a_labelled_folder(folder, tmp_path):
+    for name, count in {"ant": 3, "1": 2, "Cat": 1}.items():
+        (tmp_path / "val" / name).mkdir(parents=True)
+        for i in range(count):
+            pixels = np.full((9, 9, 3), 20 * i, "uint8")
+            Image.fromarray(pixels).save(tmp_path / "val" / name / f"{i}.png")
+    model = kerasvit.from_pretrained(folder)
+    head = model.get_layer("head")
+    head.kernel.assign(0 * head.kernel)
+    head.bias.assign([0.0, 1.0, 0.0])
+    assert labelled.top1(model, tmp_path / "val") == (2, 6)
+    verify.main([str(folder), "--images", str(tmp_path / "val")])
+    assert "Top-1 on 6 images of val, on torch: " in (folder / "README.md").read_text()
+    with pytest.raises(SystemExit, match="There is no folder"):
+        verify.main([str(folder), "--images", str(tmp_path / "nothing")])
+
+
+def test_names_of_class_folders():
+    indices = labelled.class_indices
+    assert indices(["ox", "0", "Cat"], ["ox", "dog", "cat, tabby"], 3) == [0, 0, 2]
+    assert indices(["n02000000", "n01000000"], ["ox", "dog"], 2) == [1, 0]
+    with pytest.raises(ValueError, match="'3' is of no class.*from 0 to 2"):
+        indices(["3"], ["ox", "dog", "cat"], 3)
+    with pytest.raises(ValueError, match="'crane' is of two classes"):
+        indices(["crane"], imagenet_names(), 1000)
+
+
+def test_a_process_that_fails_is_an_error(hub, tmp_path):
+    # It has come as far as to its task: all that it imports is there.
+    with pytest.raises(ValueError, match="(?s)On torch: .*No such file.*task.json"):
+        verify.on_backend("torch", tmp_path)
+
+
+def test_timm_itself(source):
+    try:
+        import timm  # noqa: F401
+    except Exception as error:  # its neighbours' too, such as torchvision's
+        pytest.skip(f"timm cannot be imported: {error}")
+    images = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
+    found = parity.logits(TinyViT(source), images)
+    check = parity.compared("", found, verify.timm_logits(source, images))
+    assert check.passed

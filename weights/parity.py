@@ -1,0 +1,115 @@
+"""What the current backend finds of a converted folder beside its original.
+
+weights.verify runs it for each backend, in a process of its own:
+
+    python -m weights.parity WORK
+
+WORK holds task.json and images.npy, maybe timm-….npy; the answer is written beside
+them, as answer.json. The original's file is where KERASVIT_WEIGHTS_DIR says.
+"""
+
+import dataclasses
+import json
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import kerasvit
+from kerasvit.checkpoints import Checkpoint
+from kerasvit.hub.manifest import Entry
+
+# The tests' own cases, not others like them: what the certificate says is then what
+# every change of the package is tested with. Neither is installed.
+from tests.golden.family import recorded_values
+from tests.golden.result import error
+from tests.golden.runner import FAMILIES, check_case, read_manifest
+
+from .certificate import Check
+from .convert import original
+from .labelled import top1
+
+GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
+ALLOWED = 1e-5  # of the largest logit; float32 computed in another order is 1e-6
+
+
+def cases(entry: Entry) -> dict:
+    """Those of tests/golden with an entry's architecture, in its format: {name: case}.
+
+    Raises:
+        ValueError: There is none.
+    """
+    builder = getattr(kerasvit, entry.model).builder.__name__
+    found = {}
+    for name, case in read_manifest(GOLDEN).items():
+        if case["kind"] in FAMILIES:
+            checkpoint = Checkpoint(GOLDEN / case["files"]["checkpoint"])
+            if checkpoint.origin == entry.format and builder in checkpoint.builders:
+                found[name] = case
+    if not found:
+        raise ValueError(
+            f"tests/golden has no {builder} in the names of {entry.format}: add a case."
+        )
+    return found
+
+
+def golden(entry: Entry) -> Check:
+    """Small models in the entry's format against every activation of their original.
+
+    Each was run through the original's own code; its weights take the way that those
+    of the entry take. What is reported is the worst of all.
+    """
+    found = []
+    for name, case in cases(entry).items():
+        ((_, result),) = check_case(GOLDEN, name, case)
+        quantity = max(result.errors, key=result.errors.get)
+        recorded = recorded_values(GOLDEN / case["files"]["expected"])[quantity]
+        scale = np.abs(recorded).max()
+        found.append((result.errors[quantity], scale, result.tolerance))
+    # The largest beside what is allowed for its model.
+    worst = max(found, key=lambda errors: errors[0] / errors[2])
+    name = f"{len(found)} small models by the original code, each activation"
+    return _check(name, *worst)
+
+
+def logits(model, images) -> np.ndarray:
+    """What a model answers, or its features where it has no head."""
+    return np.asarray(model.predict(images, verbose=0), "float64")
+
+
+def compared(name, found, expected) -> Check:
+    """Logits beside those of the original."""
+    return _check(name, error(found, expected), np.abs(expected).max(), ALLOWED)
+
+
+def _check(name, relative, scale, allowed):
+    backend = keras.backend.backend()
+    packages = ("kerasvit", "keras", backend)
+    versions = ", ".join(f"{package} {version(package)}" for package in packages)
+    return Check(name, backend, relative, float(scale), float(allowed), versions)
+
+
+def main(work):
+    """Does the task of a folder."""
+    work = Path(work)
+    task = json.loads((work / "task.json").read_text())
+    entry, images = Entry(**task["entry"]), np.load(work / "images.npy")
+    checks = [golden(entry)]
+    expected = logits(original(entry), images)
+    keras.utils.clear_session()
+    model = kerasvit.from_pretrained(task["folder"])
+    found = logits(model, images)
+    checks.append(compared("logits, the original's file loaded here", found, expected))
+    for file in sorted(work.glob("timm-*.npy")):
+        name = f"logits, the {file.stem.removeprefix('timm-')} in timm"
+        checks.append(compared(name, found, np.load(file)))
+    answer = {"checks": [dataclasses.asdict(check) for check in checks]}
+    if photos := task["photos"].get(keras.backend.backend()):
+        answer["top1"] = top1(model, photos)
+    (work / "answer.json").write_text(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,130 @@
+"""Uploads a converted folder, and says what sources.toml is to say then.
+
+    python -m weights.publish vit user/vit-b16-sam
+    python -m weights.publish vit user/vit-b16-sam --private --revision trial
+
+The folder must have passed: python -m weights.verify vit. Who uploads is who has logged
+in with `hf auth login`, or the token in HF_TOKEN.
+"""
+
+import argparse
+import dataclasses
+import json
+import re
+import sys
+from pathlib import Path
+
+from kerasvit.hub.manifest import Entry
+from kerasvit.hub.upload import prepare, upload
+
+from .certificate import check_certificate
+from .convert import record_of
+from .sections import write
+from .verify import entry_of
+
+ORDER = (
+    "model", "tag", "source", "format", "classes", "megabytes", "top1", "license",
+    "experimental", "preprocessing",
+)  # fmt: skip
+
+
+def publish(folder, repository: str, *, private=None, endpoint=None, revision=None):
+    """Puts a converted folder into a repository of the Hub, in one commit.
+
+    The card goes along and takes the repository's name.
+
+    Args:
+        folder: That `weights.convert` wrote and `weights.verify` passed.
+        repository: "user/name", made where it does not exist.
+        private: Whether a new repository is private; None: as the user's settings say.
+        endpoint: Address of another Hub.
+        revision: Branch, made where it does not exist; None: main.
+
+    Returns:
+        (`huggingface_hub.CommitInfo`, `Entry` of the published weights).
+
+    Raises:
+        ValueError: The folder has no certificate, or it could not be uploaded.
+    """
+    folder = Path(folder).expanduser()
+    record = record_of(folder)
+    check_certificate(folder)
+    entry = published_entry(entry_of(record, folder), folder, repository)
+    client, _ = prepare(repository, private=private, endpoint=endpoint)
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8")
+    if title := re.search(r"(?m)^# (\S+/\S+)$", text):
+        write(card, text.replace(title[1], repository))
+    info = upload(
+        client,
+        folder,
+        repository,
+        revision=revision,
+        create_pr=False,
+        message=f"{entry.model} {entry.tag}, converted by kerasvit",
+        readme=True,
+    )
+    return info, entry
+
+
+def published_entry(entry: Entry, folder, repository: str) -> Entry:
+    """What the manifest is to say of weights once they are in a repository of ours."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    record = config["kerasvit"]
+    size = (folder / "model.safetensors").stat().st_size
+    height, width = record["preprocessing"]["size"]
+    side = height if height == width else [height, width]
+    return dataclasses.replace(
+        entry,
+        source=repository,
+        format=record["weights_format"],
+        classes=record["kwargs"]["num_classes"],
+        megabytes=max(1, round(size / 1e6)),
+        preprocessing={**record["preprocessing"], "size": side},
+        head=None,  # one that was zeroed has been left off
+        revision=None,
+        size=None,
+        sha256=None,
+    )
+
+
+def as_toml(entry: Entry) -> str:
+    """An entry as sources.toml has it."""
+    fields = {**dataclasses.asdict(entry), "experimental": entry.experimental or None}
+    said = [key for key in ORDER if fields[key] is not None]
+    lines = [f"{key} = {_value(fields[key])}" for key in said]
+    return "\n".join(["[[weights]]", *lines])
+
+
+def _value(value):
+    if isinstance(value, dict):
+        items = (f"{key} = {_value(inner)}" for key, inner in value.items())
+        return f"{{ {', '.join(items)} }}"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def main(arguments):
+    """From the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m weights.publish",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder")
+    parser.add_argument("repository", metavar="user/name")
+    parser.add_argument("--private", action="store_true", default=None)
+    parser.add_argument("--endpoint", help="address of another Hub")
+    parser.add_argument("--revision", help="branch, made where there is none")
+    options = vars(parser.parse_args(arguments))
+    try:
+        info, entry = publish(**options)
+    except ValueError as error:
+        sys.exit(f"Error: {error}")
+    print(
+        f"{info.commit_url}\n\nLet sources.toml say of {entry.model}/{entry.tag}:\n\n"
+        f"{as_toml(entry)}\n\nThen: python -m weights.lock --pin"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,37 @@
+"""Sections of a card, a README.md: written in place, and read."""
+
+import os
+import re
+from pathlib import Path
+
+
+def set_section(card, heading: str, text: str):
+    """Puts a section at the end of a card, in place of the one of that heading.
+
+    Args:
+        card: Path of the README.md.
+        heading: Of the second level, without marks.
+        text: Without a heading of the first or second level.
+    """
+    card = Path(card)
+    before = card.read_text(encoding="utf-8")
+    rest = re.sub(_pattern(heading), "", before).rstrip()
+    write(card, f"{rest}\n\n## {heading}\n\n{text.strip()}\n")
+
+
+def section(card, heading: str) -> str:
+    """Text of a section; empty where there is none."""
+    found = re.search(_pattern(heading), Path(card).read_text(encoding="utf-8"))
+    return found[1].strip() if found else ""
+
+
+def write(path, text: str):
+    """Writes a text file, whole or not at all."""
+    unfinished = Path(path).with_name(f".{Path(path).name}.unfinished")
+    unfinished.write_text(text, encoding="utf-8")
+    os.replace(unfinished, path)
+
+
+def _pattern(heading):
+    # Up to the next heading of its level, or the end.
+    return rf"(?ms)^## {re.escape(heading)}$\n(.*?)(?=^## |\Z)"
