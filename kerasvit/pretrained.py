@@ -9,6 +9,7 @@ from .checkpoints import assign, resampling_kernel, variable_paths
 from .hub.download import fetch_repository, parse_address
 from .hub.repository import find_weights, write_folder
 from .hub.upload import prepare, upload
+from .layers import values_follow
 from .layers.position_embedding import check_resampling
 from .models import Variant
 from .models.arguments import sides
@@ -208,7 +209,8 @@ def resize(model, image_size, kernel=None):
     first = next(layer for layer in model.layers if layer.weights)
     keras.config.set_dtype_policy(first.dtype_policy)
     try:
-        resized = _variant(record)(**kwargs)
+        with values_follow():
+            resized = _variant(record)(**kwargs)
     finally:
         keras.config.set_dtype_policy(policy)
     assign(

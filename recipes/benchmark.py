@@ -4,20 +4,25 @@
     python recipes/benchmark.py train       # ViT-S/16 at 224, one AdamW step
     python recipes/benchmark.py train --model BiTR50x1      # or any other
     python recipes/benchmark.py sam         # plain, SAM, LookSAM: seconds and memory
+    python recipes/benchmark.py load        # ViT-B/16 from a file: seconds and memory
+    python recipes/benchmark.py import      # what we add to `import keras`
 
 All contenders run in one process and take turns: a round times one step of each, and a
 ratio is the median over rounds, so that a machine that slows down slows all. The
-backend is that of KERAS_BACKEND; without it, `sam` takes every installed one, each in
-its own process. The rivals are in rivals.py, what `sam` measures in sam_cost.py.
-Measured ratios: README.md, and for `sam` kerasvit/training/README.md.
+backend is that of KERAS_BACKEND; without it, all but `forward` and `train` take every
+installed one, each in its own process. The rivals are in rivals.py, what `sam` measures
+in sam_cost.py, what `load` and `import` do in loading.py. Measured: README.md, and for
+`sam` kerasvit/training/README.md.
 """
 
 import dataclasses
+import gc
 import importlib.util
 import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from typing import Annotated, Literal
 
@@ -32,10 +37,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 class Config:
     """What to time."""
 
-    what: Annotated[Literal["forward", "train", "sam"], tyro.conf.Positional]
+    what: Annotated[
+        Literal["forward", "train", "sam", "load", "import"], tyro.conf.Positional
+    ]
     model: str | None = None
-    """One of kerasvit.list_models(); default ViTB16 for forward, ViTS16 for train, and
-    for sam both ViTS16 and BiTR50x1."""
+    """One of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
+    train, and for sam both ViTS16 and BiTR50x1."""
     image_size: int | None = None
     """Pixels; default the model's own."""
     batch_size: int = 8
@@ -43,24 +50,25 @@ class Config:
     rounds: int | None = None
     """Timed steps of each contender; default 7, of sam 3."""
     warmup: int | None = None
-    """Steps of each before, which compile; default 2, of sam 1."""
+    """Steps of each before, which compile; default 1, of forward and train 2."""
     dtype: Literal["float32", "mixed_bfloat16"] = "float32"
     """Precision of the Keras models; timm runs in float32 or under autocast."""
     memory_of: str | None = None
-    """Of sam: only print the bytes that a row of its table takes, such as SAM."""
+    """Of sam and load: only print the bytes that a row of the table takes."""
+    folder: str | None = None
+    """Of load: one that save_pretrained wrote; default that of a new model."""
 
 
-MODELS = {"forward": ["ViTB16"], "train": ["ViTS16"], "sam": ["ViTS16", "BiTR50x1"]}
-ROUNDS = {"forward": 7, "train": 7, "sam": 3}
-WARMUP = {"forward": 2, "train": 2, "sam": 1}
+MODELS = {"train": ["ViTS16"], "sam": ["ViTS16", "BiTR50x1"]}
+ROUNDS = {"sam": 3}
+WARMUP = {"forward": 2, "train": 2}
+ON_EVERY_BACKEND = ("sam", "load", "import")
 
 
 def main(config: Config) -> None:
-    """Prints a table for each model, under `sam` and each backend."""
-    if config.what == "sam" and "KERAS_BACKEND" not in os.environ:
-        for backend in ("tensorflow", "jax", "torch"):
-            if importlib.util.find_spec(backend):
-                in_new_process(config, backend)
+    """Prints a table for each model, or for each backend too."""
+    if "KERAS_BACKEND" not in os.environ and config.what in ON_EVERY_BACKEND:
+        on_every_backend(config)
         return
     # Only now: the first import of Keras settles the backend of a process.
     import keras
@@ -70,16 +78,40 @@ def main(config: Config) -> None:
     keras.config.set_dtype_policy(config.dtype)
     if config.model and not hasattr(kerasvit, config.model):
         sys.exit(f"There is no model {config.model!r}; see kerasvit.list_models().")
-    for name in [config.model] if config.model else MODELS[config.what]:
+    measure = {"sam": sam, "load": load, "import": imports}.get(config.what, compare)
+    names = MODELS.get(config.what, ["ViTB16"])
+    for name in [config.model] if config.model else names:
         size = config.image_size or getattr(kerasvit, name).defaults["image_size"]
         one = dataclasses.replace(
             config,
             model=name,
             image_size=size,
-            rounds=ROUNDS[config.what] if config.rounds is None else config.rounds,
-            warmup=WARMUP[config.what] if config.warmup is None else config.warmup,
+            rounds=some(config.rounds, ROUNDS.get(config.what, 7), 1, "rounds"),
+            warmup=some(config.warmup, WARMUP.get(config.what, 1), 0, "warmup"),
         )
-        (sam if config.what == "sam" else compare)(one, keras.backend.backend())
+        measure(one, keras.backend.backend())
+
+
+def some(number, default, least, option):
+    """The number given, or the default."""
+    if number is not None and number < least:
+        sys.exit(f"`--{option}` must be at least {least}. Received: {number}.")
+    return default if number is None else number
+
+
+def on_every_backend(config):
+    """Runs this script on all that are installed, whatever one of them does."""
+    failed = []
+    for backend in ("tensorflow", "jax", "torch"):
+        if importlib.util.find_spec(backend):
+            try:
+                printed = in_new_process(config, backend, config.memory_of)
+            except subprocess.CalledProcessError:
+                failed.append(backend)
+            else:
+                print(end=f"{backend}: {printed}" if printed else "")
+    if failed:
+        sys.exit(f"It failed on {' and '.join(failed)}; the reasons are above.")
 
 
 def compare(config, backend):
@@ -89,9 +121,7 @@ def compare(config, backend):
     times = in_turns(rivals.steps(config), config)
     table = new_table(config, backend, "kerasvit / it")
     for rival, seconds in times.items():
-        ratio = statistics.median(ratios(times["kerasvit"], seconds))
-        said = "" if rival == "kerasvit" else f"{ratio:.2f}"
-        table.add_row(rival, *spread(seconds), said)
+        table.add_row(rival, *spread(seconds), ratio_to_us(times, rival))
     Console(width=100).print(table)
 
 
@@ -100,6 +130,7 @@ def sam(config, backend):
     import sam_cost
 
     if config.memory_of:
+        known(config.memory_of, sam_cost.METHODS)
         print(sam_cost.most_bytes(config, config.memory_of))
         return
     peaks = {
@@ -121,15 +152,60 @@ def sam(config, backend):
     Console(width=100).print(table)
 
 
+def load(config, backend):
+    """Times a model from its file, and takes the memory of each in its own process."""
+    import loading
+
+    with tempfile.TemporaryDirectory() as place:
+        folder = config.folder or loading.new_folder(config, place)
+        steps = loading.steps(folder)
+        if config.memory_of:
+            known(config.memory_of, steps)
+            print(loading.most_bytes(steps[config.memory_of]))
+            return
+        config = dataclasses.replace(config, folder=folder)
+        peaks = {name: int(in_new_process(config, backend, name)) for name in steps}
+        times = in_turns(steps, config)
+        size = loading.file_bytes(folder)
+    columns = ("kerasvit / it", "peak MB", f"/ {size / 1e6:.0f} of the file")
+    table = new_table(config, backend, *columns)
+    for name, seconds in times.items():
+        more = (f"{peaks[name] / 1e6:.0f}", f"{peaks[name] / size:.2f}")
+        table.add_row(name, *spread(seconds), ratio_to_us(times, name), *more)
+    Console(width=100).print(table)
+
+
+def imports(config, backend):
+    """Times new processes that import Keras, and us too."""
+    import loading
+
+    times = in_turns(loading.imports(backend), config)
+    alone, both = times.values()
+    table = new_table(config, backend, "median more")
+    for name, seconds in times.items():
+        more = statistics.median(b - a for a, b in zip(alone, seconds, strict=True))
+        table.add_row(name, *spread(seconds), "" if seconds is alone else f"{more:.3f}")
+    Console(width=100).print(table)
+
+
+def known(name, rows):
+    """Ends the script where a table has no such row."""
+    if name not in rows:
+        sys.exit(f"There is no row {name!r}; there are {', '.join(rows)}.")
+
+
 def in_turns(steps, config):
     """{name: seconds of each round}, of functions that take turns."""
     times = {name: [] for name in steps}
     for turn in range(config.warmup + config.rounds):
         for name, step in steps.items():
+            gc.collect()  # what an earlier step left
             start = time.perf_counter()
-            step()
+            made = step()
+            seconds = time.perf_counter() - start
+            del made
             if turn >= config.warmup:
-                times[name].append(time.perf_counter() - start)
+                times[name].append(seconds)
     return times
 
 
@@ -155,10 +231,10 @@ def in_new_process(config, backend, memory_of=None):
 
 def new_table(config, backend, *columns):
     """A table whose title says what was timed."""
-    table = Table(
-        title=f"{config.model} {config.what}, {config.image_size} px, batch "
-        f"{config.batch_size}, {config.dtype}, {backend}, {config.rounds} rounds"
-    )
+    steps = (f"{config.image_size} px", f"batch {config.batch_size}", config.dtype)
+    said = () if config.what in ("load", "import") else steps
+    what = config.what if config.what == "import" else f"{config.model} {config.what}"
+    table = Table(title=", ".join([what, *said, backend, f"{config.rounds} rounds"]))
     for column in ("", "median s", "least s", "most s", *columns):
         table.add_column(column, justify="left" if not column else "right")
     return table
@@ -172,6 +248,12 @@ def spread(seconds):
 def ratios(seconds, others):
     """Those of each round."""
     return [a / b for a, b in zip(seconds, others, strict=True)]
+
+
+def ratio_to_us(times, rival):
+    """Our time over the rival's, as printed; nothing of ourselves."""
+    ratio = statistics.median(ratios(times["kerasvit"], times[rival]))
+    return "" if rival == "kerasvit" else f"{ratio:.2f}"
 
 
 if __name__ == "__main__":

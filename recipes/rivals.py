@@ -50,12 +50,12 @@ def contenders(config):
     """Builders of a step, ours first."""
     found = {"kerasvit": ours}
     vit = config.model.startswith("ViT") and "CIFAR" not in config.model
-    if vit and _installed("keras_hub"):
+    if vit and installed("keras_hub"):
         found["keras-hub"] = keras_hub_vit
     if config.model in RESNET50:
         found["ResNet50V2"] = keras_resnet
     torch = keras.backend.backend() == "torch"
-    if torch and (vit or config.model in TIMM) and _installed("timm"):
+    if torch and (vit or config.model in TIMM) and installed("timm"):
         found["timm"] = timm_model
     return found
 
@@ -145,7 +145,8 @@ def timm_model(config, numbers, images, labels):
     return train
 
 
-def _installed(package):
+def installed(package):
+    """Whether it can be imported; why not is said where it is there."""
     try:
         __import__(package)
     except ImportError:

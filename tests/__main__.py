@@ -27,7 +27,9 @@ def run(backend, arguments):
         environment = {
             # Compiling thousands of tiny functions is what takes time on JAX: it is
             # done in haste, and once for all workers.
-            "XLA_FLAGS": "--xla_backend_optimization_level=0",
+            "XLA_FLAGS": "--xla_backend_optimization_level=0 "
+            "--xla_cpu_use_fusion_emitters=false "
+            "--xla_cpu_parallel_codegen_split_count=1",
             "JAX_COMPILATION_CACHE_DIR": str(Path(folder) / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",

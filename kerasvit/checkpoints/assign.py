@@ -1,6 +1,6 @@
 """{name: tensor} → the variables of a model: all of them, or one complete error."""
 
-import math
+import numpy as np
 
 from .reader import CheckpointError
 
@@ -8,7 +8,9 @@ from .reader import CheckpointError
 def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=None):
     """Gives a model the weights of a checkpoint.
 
-    Everything is read and compared before the first variable is written.
+    All names and shapes are compared before the first variable is written. Then the
+    tensors are read one after another, so that there is no second copy of them all; one
+    that proves to be damaged leaves a model to throw away.
 
     Args:
         model: Built `keras.Model`.
@@ -21,20 +23,16 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
 
     Raises:
         CheckpointError: Something is missing, unexpected or of another shape; the
-            message lists all of it by the file's names.
+            message lists all of it by the file's names. Or a tensor cannot be read, or
+            holds NaN.
     """
     variables = {
         variable.path: variable
         for variable in model.weights
         if not variable.path.startswith(tuple(f"{name}/" for name in without))
     }
-    values, unexpected, misshaped = {}, [], []
-    owners = {
-        variable.path: layer
-        for layer in model.layers
-        if hasattr(layer, "resample")
-        for variable in layer.weights
-    }
+    resampled = _resampling(model, source_grids or {}, kernel)
+    places, unexpected, misshaped = {}, [], []
     for name, shape in checkpoint.shapes.items():
         paths, transform = key_map.find(name) or ([], None)
         if paths and all(path.split("/")[0] in without for path in paths):
@@ -42,39 +40,55 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
         if not paths or any(path not in variables for path in paths):
             unexpected.append(f"{name} {tuple(shape)}")
             continue
-        try:
-            # What cannot fit is not read: it may be a bomb.
-            fits = owners.keys() & set(paths) or math.prod(shape) == sum(
-                math.prod(variables[path].shape) for path in paths
-            )
-            arrays = transform.read(checkpoint[name]) if fits else [None] * len(paths)
-        except CheckpointError:
-            raise
-        except (ValueError, IndexError):
-            # A layout that the transform cannot take apart has another rank or size.
-            arrays = [None] * len(paths)
-        for path, array in zip(paths, arrays, strict=True):
-            if path in owners and array is not None:
-                owner = owners[path]
-                grid = (source_grids or {}).get(owner.name)
-                array = owner.resample(
-                    array, path=path, source_grid=grid, kernel=kernel
-                )
+        places.update({path: name for path in paths})
+        for path, array in zip(paths, _outlines(transform, shape, paths), strict=True):
             wanted = tuple(variables[path].shape)
-            if array is None or array.shape != wanted:
+            if array is None or resampled(path, array).shape != wanted:
                 misshaped.append(
                     f"{name} {tuple(shape)}: the model's {path} is {wanted}"
                 )
-            values[path] = array
     missing = [
         f"{key_map.name(path) or path} for {path} {tuple(variables[path].shape)}"
         for path in variables
-        if path not in values
+        if path not in places
     ]
     if missing or unexpected or misshaped:
         raise CheckpointError(_complaint(checkpoint, missing, unexpected, misshaped))
-    for path, array in values.items():
-        variables[path].assign(array)
+
+    def write(name):
+        paths, transform = key_map.find(name)
+        for path, array in zip(paths, transform.read(checkpoint[name]), strict=True):
+            variables[path].assign(resampled(path, array))
+
+    for name in dict.fromkeys(places.values()):
+        write(name)  # a function: its arrays are gone before the next are read
+
+
+def _resampling(model, source_grids, kernel):
+    """(path, array) → the array, of the layer's own grid where the layer has one."""
+    owners = {
+        variable.path: layer
+        for layer in model.layers
+        if hasattr(layer, "resample")
+        for variable in layer.weights
+    }
+
+    def resampled(path, array):
+        if path not in owners:
+            return array
+        grid = source_grids.get(owners[path].name)
+        return owners[path].resample(array, path=path, source_grid=grid, kernel=kernel)
+
+    return resampled
+
+
+def _outlines(transform, shape, paths):
+    """Arrays without memory, of the shapes that the transform makes; else None."""
+    try:
+        return transform.read(np.broadcast_to(np.float32(0), shape))
+    except (ValueError, IndexError):
+        # A layout that the transform cannot take apart has another rank or size.
+        return [None] * len(paths)
 
 
 def _complaint(checkpoint, missing, unexpected, misshaped):

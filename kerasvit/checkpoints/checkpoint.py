@@ -62,12 +62,22 @@ def format_of(record):
         (source, timm's `config.json` for the model); our own variable paths and None
         where timm has no such model.
     """
+    source = _timm_source(record)
+    config = source and source.config(record)
+    return (source, config) if config else (variable_paths, None)
+
+
+def why_not_timm(record):
+    """In words, why timm cannot read a model with this record; None where it can."""
+    source = _timm_source(record)
+    return source.differs(record) if source else f"it has no {record['builder']}"
+
+
+def _timm_source(record):
     for source in SOURCES:
         if source.ORIGIN == "timm" and record["builder"] in source.BUILDERS:
-            config = source.config(record)
-            if config is not None:
-                return source, config
-    return variable_paths, None
+            return source
+    return None
 
 
 class Checkpoint:

@@ -19,6 +19,10 @@ REFUSED = {
 # 150 kB; the library reads headers of 100 MB and takes a gigabyte of memory for them.
 MOST_TENSORS, LONGEST_HEADER, LONGEST_JSON = 20_000, 4_000_000, 16_000_000
 
+# What was read of an open file counts as memory of the process: after so many bytes it
+# is opened anew.
+KEPT_OPEN = 1 << 20
+
 
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or does not fit the model."""
@@ -42,6 +46,7 @@ class Reader:
     def __init__(self, path):
         self.path = Path(path)
         _check_readable(self.path)
+        self._stamp = _stamp(self.path)
         opened = _open_npz if self.path.suffix == ".npz" else _open_safetensors
         try:
             self._get, self.shapes = opened(self.path)
@@ -52,6 +57,11 @@ class Reader:
             raise _damaged(self.path, error) from error
 
     def __getitem__(self, name):
+        # Files are opened again and again: half of another one would fit, and be wrong.
+        if _stamp(self.path) != self._stamp:
+            raise CheckpointError(
+                f"{self.path} was replaced while it was read. Load it again."
+            )
         try:
             array = self._get(name)
         except Exception as error:
@@ -66,7 +76,7 @@ class Reader:
                 "point. This is not a file of model weights."
             )
         with np.errstate(over="ignore"):  # an overflow is found by the next line
-            array = array.astype("float32")
+            array = array.astype("float32", copy=False)
         if not np.isfinite(array).all():
             raise CheckpointError(
                 f"{self.path} holds NaN or infinite values in {name!r}. Its training "
@@ -136,6 +146,14 @@ def _check_start(path, start):
         )
 
 
+def _stamp(path):
+    """What changes with a file's content; None where there is no file."""
+    if not path.exists():
+        return None
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def _damaged(path, error, name=None):
     where = f" at {name!r}" if name else ""
     return CheckpointError(
@@ -167,11 +185,7 @@ def _open_npz(path):
                 )
             shapes[entry.removesuffix(".npy")] = shape
 
-    def get(name):
-        with np.load(path, allow_pickle=False) as arrays:
-            return arrays[name]
-
-    return get, shapes
+    return np.load(path, allow_pickle=False).__getitem__, shapes
 
 
 def _check_count(path, count):
@@ -192,9 +206,18 @@ def _open_safetensors(path):
             f"{path} has a header of {length:,} bytes; of weights it has at most "
             f"{LONGEST_HEADER:,}. It is no file of weights."
         )
-    tensors = safe_open(path, framework="np")
+    tensors, read = safe_open(path, framework="np"), 0
     _check_count(path, len(tensors.keys()))
     shapes = {
         name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()
     }
-    return tensors.get_tensor, shapes
+
+    def get(name):
+        nonlocal tensors, read
+        if read > KEPT_OPEN:
+            tensors, read = safe_open(path, framework="np"), 0
+        array = tensors.get_tensor(name)
+        read += array.nbytes
+        return array
+
+    return get, shapes

@@ -2,6 +2,8 @@
 
 import json
 
+from kerasvit.checkpoints import why_not_timm
+
 
 def write_card(record, origin, name, facts) -> str:
     """The page of a model, with the metadata that the Hugging Face Hub reads.
@@ -73,7 +75,7 @@ def _body(record, origin, name, facts):
         f'model = kerasvit.from_pretrained("{name}")\n'
         f"{classify if classes else 'model.predict(images)'}\n"
         "```",
-        _in_timm(kwargs, origin, name),
+        _in_timm(record, origin, name),
     ]
     if metrics := facts.get("metrics"):
         rows = {key: f"{value:g}" for key, value in metrics.items()}
@@ -90,10 +92,15 @@ def _body(record, origin, name, facts):
     return "\n\n".join(parts)
 
 
-def _in_timm(kwargs, origin, name):
+def _in_timm(record, origin, name):
     if origin != "timm":
-        return "The tensors carry kerasvit's variable paths: timm has no such model."
-    normalised = " for images normalised outside" if kwargs["normalization"] else ""
+        return (
+            "The tensors carry kerasvit's variable paths: timm has no such model, for "
+            f"{why_not_timm(record)}."
+        )
+    normalised = (
+        " for images normalised outside" if record["kwargs"]["normalization"] else ""
+    )
     on_hub = name.startswith("hf://")
     address = f"{'hf-hub' if on_hub else 'local-dir'}:{name.removeprefix('hf://')}"
     return (

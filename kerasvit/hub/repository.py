@@ -121,7 +121,8 @@ def write_folder(model, folder, pretrained_cfg, name=None, **facts) -> Path:
         },
     }
     if timm is not None:
-        config = {**timm, "pretrained_cfg": pretrained_cfg, **config}
+        said = {**timm["pretrained_cfg"], **pretrained_cfg}
+        config = {**timm, "pretrained_cfg": said, **config}
     arrays = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
     tensors = key_map.write(arrays)
     if dtype is not None:

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from .attention import Attention
+from .initial_values import drawn
 from .mlp import MLP
 
 
@@ -42,7 +43,9 @@ class AttentionPooling(keras.layers.Layer):
         """Creates the probe and builds the parts."""
         width = input_shape[-1]
         self.probe = self.add_weight(
-            name="probe", shape=(1, 1, width), initializer="glorot_uniform"
+            name="probe",
+            shape=(1, 1, width),
+            initializer=drawn(keras.initializers.GlorotUniform()),
         )
         policy = {"dtype": self.dtype_policy}
         self.attention = Attention(self.num_heads, name="attention", **policy)

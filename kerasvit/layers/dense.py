@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from .initial_values import drawn
+
 
 @keras.saving.register_keras_serializable("kerasvit")
 class Dense(keras.layers.Dense):
@@ -15,6 +17,13 @@ class Dense(keras.layers.Dense):
 
     Args: those of `keras.layers.Dense`.
     """
+
+    def build(self, input_shape):
+        """As `keras.layers.Dense`, which draws the kernel at random; see `drawn`."""
+        own = self.kernel_initializer, self.bias_initializer
+        self.kernel_initializer, self.bias_initializer = map(drawn, own)
+        super().build(input_shape)
+        self.kernel_initializer, self.bias_initializer = own
 
     def call(self, x, training=None):
         plain = self.use_bias and not self.lora_enabled and len(x.shape) == 2

@@ -6,6 +6,7 @@ from keras import ops
 
 from .conv import TORCH_UNIFORM
 from .dense import Dense
+from .initial_values import drawn
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -71,7 +72,7 @@ class LocalAttention(keras.layers.Layer):
         self.position_bias = self.add_weight(
             name="position_bias",
             shape=(2 * edge - 1, 2 * edge - 1),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            initializer=drawn(keras.initializers.RandomNormal(stddev=0.02)),
         )
 
     def _dense(self, name, channels, units, use_bias=False, **kwargs):

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from .initial_values import drawn
+
 
 @keras.saving.register_keras_serializable("kerasvit")
 class PatchEmbedding(keras.layers.Layer):
@@ -41,7 +43,7 @@ class PatchEmbedding(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=(p, p, channels, self.width),
-            initializer=keras.initializers.LecunNormal(),
+            initializer=drawn(keras.initializers.LecunNormal()),
         )
         self.bias = self.add_weight(
             name="bias", shape=(self.width,), initializer="zeros"

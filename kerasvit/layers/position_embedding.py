@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from .initial_values import drawn
 from .resampling import KERNELS, resample_grid
 
 
@@ -78,7 +79,7 @@ class PositionEmbedding(keras.layers.Layer):
         self.table = self.add_weight(
             name="table",
             shape=(1, length, input_shape[-1]),
-            initializer=keras.initializers.RandomNormal(stddev=0.02),
+            initializer=drawn(keras.initializers.RandomNormal(stddev=0.02)),
         )
 
     def call(self, x):

@@ -4,6 +4,7 @@ import keras
 from keras import ops
 
 from .conv import pointwise
+from .initial_values import drawn
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -65,7 +66,7 @@ class StandardizedConv(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
-            initializer=keras.initializers.HeNormal(),
+            initializer=drawn(keras.initializers.HeNormal()),
             # bfloat16 would round the raw values before their mean is taken.
             autocast=False,
         )

@@ -5,6 +5,7 @@ import numpy as np
 from keras import ops
 
 from .dense import Dense
+from .initial_values import drawn
 from .resampling import resample_grid
 
 
@@ -91,7 +92,7 @@ class WindowAttention(keras.layers.Layer):
         self.position_bias = self.add_weight(
             name="position_bias",
             shape=(_count(self.window), self.num_heads),
-            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
+            initializer=drawn(keras.initializers.TruncatedNormal(stddev=0.02)),
             autocast=False,  # it is added to scores that are float32 at least
         )
 

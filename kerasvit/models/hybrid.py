@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import keras
 
 from kerasvit.layers import (
+    Dense,
     GroupNorm,
     PatchEmbedding,
     PositionEmbedding,
@@ -108,9 +109,7 @@ def HybridVisionTransformer(
     x = keras.layers.LayerNormalization(epsilon=s.epsilon, name="encoder_norm")(x)
     x = x[:, 0] if prefix else keras.ops.mean(x, axis=1)  # (B, D)
     if s.representation_size:
-        x = keras.layers.Dense(
-            s.representation_size, activation="tanh", name="pre_logits"
-        )(x)
+        x = Dense(s.representation_size, activation="tanh", name="pre_logits")(x)
     x = head(s.num_classes)(x)
     record = new_record("HybridVisionTransformer", kwargs)
     return ImageModel(image, x, name=name, record=record)

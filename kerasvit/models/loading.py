@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from kerasvit.checkpoints import CheckpointError, assign, read_json
 from kerasvit.hub.manifest import published as published
 from kerasvit.hub.repository import find_weights, named
+from kerasvit.layers import values_follow
 from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
 
@@ -103,8 +104,8 @@ class Loading:
         return said
 
     def build(self, kwargs):
-        """The builder's model, still with fresh weights."""
-        with self._blaming_the_variant():
+        """The builder's model, for `fill`: what that brings is not drawn before."""
+        with self._blaming_the_variant(), values_follow():
             return self.variant.builder(**kwargs)
 
     def fill(self, model, kernel=None):

@@ -14,6 +14,7 @@ from kerasvit.layers import (
     MLP,
     Attention,
     AttentionPooling,
+    Dense,
     EncoderBlock,
     LayerScaleBlock,
     PatchEmbedding,
@@ -115,9 +116,7 @@ def VisionTransformer(
     x = encoder(x, s)
     x = _pooled(x, prefix, s)  # (B, D)
     if s.representation_size:
-        x = keras.layers.Dense(
-            s.representation_size, activation="tanh", name="pre_logits"
-        )(x)
+        x = Dense(s.representation_size, activation="tanh", name="pre_logits")(x)
     x = head(s.num_classes)(x)
     record = new_record("VisionTransformer", kwargs)
     return ImageModel(image, x, name=name, record=record)

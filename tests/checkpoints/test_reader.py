@@ -35,6 +35,14 @@ def test_names_shapes_and_values(weights):
     np.testing.assert_array_equal(reader["a/kernel"], ARRAY)
 
 
+def test_a_file_that_is_replaced_meanwhile_is_not_mixed(weights, tmp_path):
+    reader = Reader(weights)
+    (tmp_path / "other").write_bytes(weights.read_bytes())
+    (tmp_path / "other").replace(weights)
+    with pytest.raises(CheckpointError, match="Load it again"):
+        reader["a/kernel"]
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_comes_as_float32(dtype, tmp_path):
     import ml_dtypes

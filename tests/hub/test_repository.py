@@ -7,6 +7,7 @@ from safetensors.numpy import load_file
 
 import kerasvit
 from kerasvit import CheckpointError
+from kerasvit.checkpoints import why_not_timm
 from tests.contract import to_numpy
 
 SMALL = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
@@ -24,11 +25,14 @@ TIMM_CAN = [
     {"qkv_bias": False, "activation": "gelu_tanh"},
     {"image_size": (8, 12)},
 ]
-TIMM_CANNOT = [
-    {"representation_size": 5},
-    {"epsilon": 1e-5},
-    {"positions": "sincos2d", "pool": "average"},
-]
+TIMM_CANNOT = {  # and why not
+    "its representation_size is 5, timm's None": {"representation_size": 5},
+    "its epsilon is 1e-05, timm's 1e-06": {"epsilon": 1e-5},
+    "its positions is 'sincos2d', timm's 'tokens' or 'patches'": {
+        "positions": "sincos2d",
+        "pool": "average",
+    },
+}
 
 
 def small(**changes):
@@ -44,7 +48,7 @@ def same_logits(one, other):
     np.testing.assert_allclose(to_numpy(one(x)), to_numpy(other(x)), atol=1e-6)
 
 
-@pytest.mark.parametrize("changes", TIMM_CAN + TIMM_CANNOT, ids=str)
+@pytest.mark.parametrize("changes", [*TIMM_CAN, *TIMM_CANNOT.values()], ids=str)
 def test_folder_gives_the_same_model(changes, tmp_path):
     model = small(**changes)
     model.record["label_names"] = ["a", "b", "c"][
@@ -66,15 +70,46 @@ def test_timm_names_where_timm_has_such_a_model(changes, tmp_path):
     assert "blocks.1.attn.qkv.weight" in load_file(tmp_path / "model.safetensors")
 
 
-@pytest.mark.parametrize("changes", TIMM_CANNOT, ids=str)
-def test_variable_paths_where_timm_has_none(changes, tmp_path):
-    kerasvit.save_pretrained(small(**changes), tmp_path)
+@pytest.mark.parametrize("reason", TIMM_CANNOT)
+def test_variable_paths_where_timm_has_none(reason, tmp_path):
+    kerasvit.save_pretrained(small(**TIMM_CANNOT[reason]), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["kerasvit"]["weights_format"] == "kerasvit"
     assert "architecture" not in config
     tensors = load_file(tmp_path / "model.safetensors")
     assert "encoder_block_1/attention/query/kernel" in tensors
-    assert "timm has no such model" in (tmp_path / "README.md").read_text()
+    page = (tmp_path / "README.md").read_text()
+    assert f"timm has no such model, for {reason}." in page
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("MixerS16", {"activation": "gelu_tanh"}, "its activation is 'gelu_tanh', "),
+        (
+            "MixerB8",
+            {},
+            "its (patch_size, depth, width) is (8, 12, 768), timm's (32, 8",
+        ),
+        (
+            "BiTR50x1",
+            {"conv_epsilon": 1e-10},
+            "its conv_epsilon is 1e-10, timm's 1e-08",
+        ),
+        ("BiTR50x1", {"depths": [2]}, "its depths is [2], timm's [3]"),
+        ("R50ViTB16", {"add_to_deviation": True}, "its add_to_deviation is True"),
+        ("R50ViTB16", {"resnet_depths": [1]}, "its resnet_depths is [1], timm's [] or"),
+        ("SwinT", {"epsilon": 1e-6}, "its epsilon is 1e-06, timm's 1e-05"),
+        ("SwinT", {"epsilon": 1e-5}, None),
+        ("DeiTTi16Distilled", {"epsilon": 1e-12}, "its epsilon is 1e-12, timm's 1e-06"),
+        ("AlterNet50", {}, "it has no AlterNet"),
+    ],
+)
+def test_why_timm_has_none(name, changes, reason):
+    row = getattr(kerasvit, name)
+    kwargs = {**row.defaults, **row.numbers, **changes}
+    said = why_not_timm({"builder": row.builder.__name__, "kwargs": kwargs})
+    assert said == reason or said.startswith(reason)
 
 
 def test_a_folder_loads_with_other_classes_and_another_size(tmp_path):

@@ -2,6 +2,8 @@ import contextlib
 import dataclasses
 import importlib.util
 import io
+import re
+import subprocess
 from pathlib import Path
 
 import keras
@@ -9,6 +11,17 @@ import numpy as np
 import pytest
 
 import kerasvit
+from tests.tiny_vit import TinyViT
+
+BACKENDS = [
+    name for name in ("tensorflow", "jax", "torch") if importlib.util.find_spec(name)
+]
+
+
+def table(printed):
+    """Cells of the rows of a table."""
+    rows = [line.split("│")[1:-1] for line in printed.splitlines()]
+    return [[cell.strip() for cell in row] for row in rows if len(row) > 1]
 
 
 @pytest.fixture
@@ -54,8 +67,7 @@ def test_sam_prints_seconds_and_memory_of_every_method(config, capsys, monkeypat
     benchmark.main(config)
     names = ["plain step", "SAM", "LookSAM(k=5)", "SAM(every=5)"]
     assert list(bytes_of) == names
-    rows = [line.split("│")[1:-1] for line in capsys.readouterr().out.splitlines()]
-    rows = {row[0].strip(): row[1:] for row in rows if len(row) > 1}
+    rows = {row[0]: row[1:] for row in table(capsys.readouterr().out)}
     floors = ["2 passes", "1.2 passes"]
     assert list(rows) == names + floors
     floor, fifth, plain = (float(rows[name][3]) for name in [*floors, "plain step"])
@@ -103,8 +115,76 @@ def test_without_a_backend_sam_takes_every_installed_one(config, monkeypatch):
     monkeypatch.delenv("KERAS_BACKEND")
     monkeypatch.setattr(benchmark, "in_new_process", lambda *args: asked.append(args))
     benchmark.main(config)
-    backends = ("tensorflow", "jax", "torch")
-    assert asked == [(config, b) for b in backends if importlib.util.find_spec(b)]
+    assert asked == [(config, b, None) for b in BACKENDS]
+
+
+def test_a_backend_that_fails_stops_no_other(config, monkeypatch, capsys):
+    import benchmark
+
+    def run(config, backend, memory_of):
+        if backend == BACKENDS[0]:
+            raise subprocess.CalledProcessError(1, "benchmark.py")
+        return "12\n"
+
+    monkeypatch.delenv("KERAS_BACKEND")
+    monkeypatch.setattr(benchmark, "in_new_process", run)
+    with pytest.raises(SystemExit, match=f"failed on {BACKENDS[0]};"):
+        benchmark.main(dataclasses.replace(config, memory_of="SAM"))
+    assert capsys.readouterr().out == "".join(f"{b}: 12\n" for b in BACKENDS[1:])
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"memory_of": "LookSAM"}, "no row 'LookSAM'; there are plain step, SAM, Look"),
+        ({"rounds": 0}, "`--rounds` must be at least 1. Received: 0."),
+        ({"warmup": -1}, "`--warmup` must be at least 0. Received: -1."),
+        ({"model": "ViTB17"}, "no model 'ViTB17'; see kerasvit.list_models"),
+    ],
+)
+def test_what_cannot_be_is_said_in_a_sentence(config, changes, said):
+    import benchmark
+
+    with pytest.raises(SystemExit, match=re.escape(said)):
+        benchmark.main(dataclasses.replace(config, **changes))
+
+
+def test_load_prints_seconds_and_memory(config, capsys, monkeypatch):
+    import benchmark
+    import rivals
+
+    bytes_of = {}
+
+    def here(config, backend, name):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            benchmark.main(dataclasses.replace(config, memory_of=name))
+        bytes_of[name] = int(printed.getvalue())
+        return printed.getvalue()
+
+    monkeypatch.setattr(benchmark, "in_new_process", here)
+    monkeypatch.setattr(rivals, "installed", lambda package: False)
+    monkeypatch.setattr(kerasvit, "Tiny", TinyViT)
+    benchmark.main(dataclasses.replace(config, what="load", image_size=8))
+    (row,) = table(capsys.readouterr().out)
+    name, *seconds, ratio, peak, share = row
+    assert name == "kerasvit" and all(float(s) > 0 for s in seconds) and ratio == ""
+    assert list(bytes_of) == ["kerasvit"] and float(share) >= 0
+    assert float(peak) == pytest.approx(bytes_of["kerasvit"] / 1e6, abs=0.5)
+
+
+def test_import_prints_what_we_add(config, capsys, monkeypatch):
+    import benchmark
+    import loading
+
+    ran = []
+    monkeypatch.setattr(
+        loading.subprocess, "run", lambda command, **_: ran.append(command[-1])
+    )
+    config = dataclasses.replace(config, what="import", model=None, rounds=3)
+    benchmark.main(config)
+    assert ran == ["import keras", "import keras, kerasvit"] * 4
+    alone, both = table(capsys.readouterr().out)
+    assert alone[-1] == "" and abs(float(both[-1])) < 0.1
 
 
 def test_a_cycle_counts_each_kind_of_step_as_often_as_it_comes():

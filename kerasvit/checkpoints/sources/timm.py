@@ -14,6 +14,37 @@ def dropped(name, names):
     return None
 
 
+def unlike(kwargs, known):
+    """In words, what timm's models do not have, or None where they have it all.
+
+    Args:
+        kwargs: Of the model.
+        known: {argument: the values that timm's models can have}.
+    """
+    wrong = []
+    for key, values in known.items():
+        if kwargs[key] not in values:
+            timms = " or ".join(dict.fromkeys(map(repr, values)))
+            wrong.append(f"its {key} is {kwargs[key]!r}, timm's {timms}")
+    return "; ".join(wrong) or None
+
+
+def ratio(mlp_dim, width):
+    """The number from which timm computes an MLP's hidden size."""
+    # timm cuts the product off to an integer, which rounding may make one less.
+    ratio = mlp_dim / width
+    return ratio if int(ratio * width) == mlp_dim else (mlp_dim + 0.5) / width
+
+
+def ends(first_conv, classifier, fixed_input_size=True):
+    """What timm needs to fit a model to other channels, classes or sizes."""
+    return {
+        "first_conv": first_conv,
+        "classifier": classifier,
+        "fixed_input_size": fixed_input_size,
+    }
+
+
 def model_args(config):
     """The arguments of timm's model that the configuration names."""
     return config.get("model_args") or {}

@@ -7,9 +7,9 @@ from .count import count
 from .timm import KERNEL as KERNEL
 from .timm import ORIGIN as ORIGIN
 from .timm import dropped as dropped
+from .timm import ends, model_args, unlike
 from .timm import image_size as image_size
 from .timm import label_names as label_names
-from .timm import model_args
 from .timm import own_name as own_name
 
 BUILDERS = ("BigTransfer",)
@@ -96,12 +96,24 @@ def key_map(kwargs, shapes=None) -> KeyMap:
     )
 
 
-def config(record):
-    """timm's `config.json` for one of our models, or None where timm has no such model.
+def differs(record):
+    """In words, what timm's BiTs do not have, or None.
 
-    timm fixes the depths by the architecture's name, and the two epsilons; channels are
-    free, and where fewer of them are given there are fewer stages.
+    They have depths by the architecture's name, and two epsilons; channels are free,
+    and where fewer of them are given there are fewer stages.
     """
+    stages = len(record["kwargs"]["depths"])
+    depths = [layers[:stages] for layers, _ in _ARCHITECTURES.values()]
+    return unlike(
+        record["kwargs"],
+        {"depths": depths, "conv_epsilon": [1e-8], "epsilon": [1e-5]},
+    )
+
+
+def config(record):
+    """timm's `config.json` for one of our models, or None where timm has no such."""
+    if differs(record):
+        return None
     kwargs = record["kwargs"]
     depths, factor = kwargs["depths"], kwargs["width_factor"]
     fitting = {
@@ -109,9 +121,6 @@ def config(record):
         for name, (layers, multiple) in _ARCHITECTURES.items()
         if layers[: len(depths)] == depths
     }
-    numerics = (kwargs["conv_epsilon"], kwargs["epsilon"])
-    if record["builder"] not in BUILDERS or numerics != (1e-8, 1e-5) or not fitting:
-        return None
     widths = kwargs["stage_widths"]
     standard = widths is None and len(depths) == 4
     widths = widths or [int(256 * factor) * 2**i for i in range(len(depths))]
@@ -125,6 +134,7 @@ def config(record):
         "architecture": name,
         "num_classes": kwargs["num_classes"],
         "num_features": widths[-1],
+        "pretrained_cfg": ends("stem.conv", "head.fc", fixed_input_size=False),
         "global_pool": "avg",
         "model_args": args,
     }

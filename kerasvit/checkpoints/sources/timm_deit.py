@@ -9,6 +9,7 @@ from . import timm_vit
 from .timm import KERNEL as KERNEL
 from .timm import ORIGIN as ORIGIN
 from .timm import dropped as dropped
+from .timm import ends, unlike
 from .timm import image_size as image_size
 from .timm import label_names as label_names
 from .timm import own_name as own_name
@@ -44,7 +45,18 @@ def key_map(kwargs, shapes=None) -> KeyMap:
     )
 
 
+def differs(record):
+    """In words, what timm's distilled DeiTs do not have, or None."""
+    return unlike(record["kwargs"], timm_vit.NUMERICS)
+
+
 def config(record):
     """timm's `config.json` for one of our models, or None where timm has no such."""
+    if differs(record):
+        return None
     said = timm_vit.transformer_config(record["kwargs"])
-    return said and {"architecture": "deit_base_distilled_patch16_224", **said}
+    return {
+        "architecture": "deit_base_distilled_patch16_224",
+        **said,
+        "pretrained_cfg": ends("patch_embed.proj", ["head", "head_dist"]),
+    }

@@ -12,6 +12,7 @@ from .google_hybrid import stride
 from .timm import KERNEL as KERNEL
 from .timm import ORIGIN as ORIGIN
 from .timm import dropped as dropped
+from .timm import ends, unlike
 from .timm import image_size as image_size
 from .timm import label_names as label_names
 from .timm import own_name as own_name
@@ -94,36 +95,40 @@ def _stem(alone):
     return _BACKBONE if alone else _BACKBONE + "stem."
 
 
-def config(record):
-    """timm's `config.json` for one of our models, or None where timm has no such model.
+def differs(record):
+    """In words, what timm's hybrids do not have, or None.
 
-    timm's ResNets have the width of the paper's, four choices of stages, and epsilons
+    Their ResNets have the width of the paper's, four choices of stages, and epsilons
     1e-5 and 1e-8, the latter added to the variance.
     """
+    known = {
+        "resnet_depths": [list(depths) for depths in _ARCHITECTURES],
+        "width_factor": [1],
+        "group_epsilon": [1e-5],
+        "kernel_epsilon": [1e-8],
+        "add_to_deviation": [False],
+        "representation_size": [None],
+    }
+    return unlike(record["kwargs"], {**timm_vit.NUMERICS, **known})
+
+
+def config(record):
+    """timm's `config.json` for one of our models, or None where timm has no such."""
+    if differs(record):
+        return None
     kwargs = record["kwargs"]
     said = timm_vit.transformer_config(
         {**kwargs, "qkv_bias": True, "layer_scale": None}
     )
-    name = _ARCHITECTURES.get(tuple(kwargs["resnet_depths"]))
-    numerics = (
-        kwargs["group_epsilon"],
-        kwargs["kernel_epsilon"],
-        kwargs["add_to_deviation"],
-        kwargs["width_factor"],
-    )
-    if (
-        said is None
-        or name is None
-        or numerics != (1e-5, 1e-8, False, 1)
-        or kwargs["representation_size"]
-    ):
-        return None
+    name = _ARCHITECTURES[tuple(kwargs["resnet_depths"])]
     token = kwargs["pool"] == "token"
     pool = "token" if token else "avg"
+    stem = "stem." if kwargs["resnet_depths"] else ""
     pooling = {"global_pool": pool, "class_token": token, "fc_norm": False}
     return {
         "architecture": name,
         **said,
+        "pretrained_cfg": ends(f"{_BACKBONE}{stem}conv", "head"),
         "global_pool": pool,
         "model_args": {**said["model_args"], **pooling},
     }

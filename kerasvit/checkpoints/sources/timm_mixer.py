@@ -9,9 +9,9 @@ from .count import count
 from .timm import KERNEL as KERNEL
 from .timm import ORIGIN as ORIGIN
 from .timm import dropped as dropped
+from .timm import ends, model_args, ratio, unlike
 from .timm import image_size as image_size
 from .timm import label_names as label_names
-from .timm import model_args
 from .timm import own_name as own_name
 
 BUILDERS = ("MLPMixer",)
@@ -88,33 +88,40 @@ def key_map(kwargs, shapes=None) -> KeyMap:
     )
 
 
-def config(record):
-    """timm's `config.json` for one of our models, or None where timm has no such model.
+def differs(record):
+    """In words, what timm's Mixers do not have, or None.
 
-    timm's Mixer has the exact GELU, no other by name, and LayerNorm 1e-6. A name fixes
-    patch size, depth and width; of the rest, `model_args` gives all numbers.
+    They have the exact GELU, no other by name, and LayerNorm 1e-6. A name fixes patch
+    size, depth and width; of the rest, `model_args` gives all numbers.
     """
+    sizes = {"(patch_size, depth, width)": _name(record["kwargs"])}
+    return unlike(
+        {**record["kwargs"], **sizes},
+        {**dict.fromkeys(sizes, _NAMES), "activation": ["gelu"], "epsilon": [1e-6]},
+    )
+
+
+def _name(kwargs):
+    return tuple(kwargs[key] for key in ("patch_size", "depth", "width"))
+
+
+def config(record):
+    """timm's `config.json` for one of our models, or None where timm has no such."""
+    if differs(record):
+        return None
     kwargs = record["kwargs"]
     width = kwargs["width"]
-    name = _NAMES.get((kwargs["patch_size"], kwargs["depth"], width))
-    if name is None or kwargs["activation"] != "gelu" or kwargs["epsilon"] != 1e-6:
-        return None
     return {
-        "architecture": name,
+        "architecture": _NAMES[_name(kwargs)],
         "num_classes": kwargs["num_classes"],
         "num_features": width,
+        "pretrained_cfg": ends("stem.proj", "head"),
         "global_pool": "avg",
         "model_args": {
             "img_size": list(kwargs["image_size"]),
             "mlp_ratio": [
-                _ratio(kwargs["tokens_mlp_dim"], width),
-                _ratio(kwargs["channels_mlp_dim"], width),
+                ratio(kwargs["tokens_mlp_dim"], width),
+                ratio(kwargs["channels_mlp_dim"], width),
             ],
         },
     }
-
-
-def _ratio(mlp_dim, width):
-    # timm cuts the product off to an integer, which rounding may make one less.
-    ratio = mlp_dim / width
-    return ratio if int(ratio * width) == mlp_dim else (mlp_dim + 0.5) / width

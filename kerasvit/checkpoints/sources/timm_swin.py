@@ -8,9 +8,9 @@ from ..key_map import CONVOLUTION, TRANSPOSE, KeyMap, stacked, torch_dense, torc
 from ..reader import CheckpointError
 from .count import count
 from .timm import ORIGIN as ORIGIN
+from .timm import ends, model_args, unlike
 from .timm import image_size as image_size
 from .timm import label_names as label_names
-from .timm import model_args
 from .timm import own_name as own_name
 
 BUILDERS = ("SwinTransformer",)
@@ -149,23 +149,33 @@ def _merging(name, path):
     )
 
 
-def config(record):
-    """timm's `config.json` for one of our models, or None where timm has no such model.
+def differs(record):
+    """In words, what timm's Swins do not have, or None.
 
-    timm's Swin has LayerNorm 1e-5, the exact GELU, and rounds the MLPs' sizes down.
+    They have LayerNorm 1e-5, the exact GELU, and round the MLPs' sizes down.
     """
-    kwargs = record["kwargs"]
-    channels = [kwargs["width"] * 2**i for i in range(len(kwargs["depths"]))]
-    ratio = kwargs["mlp_ratio"]
-    if kwargs["epsilon"] != 1e-5 or any(
-        int(c * ratio) != int(c * ratio + 1e-6) for c in channels
-    ):
+    sizes = [c * record["kwargs"]["mlp_ratio"] for c in _channels(record["kwargs"])]
+    return unlike(
+        {**record["kwargs"], "MLP": [int(size + 1e-6) for size in sizes]},
+        {"epsilon": [1e-5], "MLP": [[int(size) for size in sizes]]},
+    )
+
+
+def _channels(kwargs):
+    return [kwargs["width"] * 2**i for i in range(len(kwargs["depths"]))]
+
+
+def config(record):
+    """timm's `config.json` for one of our models, or None where timm has no such."""
+    if differs(record):
         return None
+    kwargs = record["kwargs"]
     return {
         # Any of timm's Swins: `model_args` gives all its numbers.
         "architecture": "swin_tiny_patch4_window7_224",
         "num_classes": kwargs["num_classes"],
-        "num_features": channels[-1],
+        "num_features": _channels(kwargs)[-1],
+        "pretrained_cfg": ends("patch_embed.proj", "head.fc"),
         "global_pool": "avg",
         "model_args": {
             "img_size": list(kwargs["image_size"]),
@@ -174,7 +184,7 @@ def config(record):
             "embed_dim": kwargs["width"],
             "depths": kwargs["depths"],
             "num_heads": kwargs["num_heads"],
-            "mlp_ratio": ratio,
+            "mlp_ratio": kwargs["mlp_ratio"],
             "qkv_bias": kwargs["qkv_bias"],
         },
     }

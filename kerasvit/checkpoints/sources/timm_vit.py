@@ -9,12 +9,15 @@ from .count import count
 from .timm import KERNEL as KERNEL
 from .timm import ORIGIN as ORIGIN
 from .timm import dropped as dropped
+from .timm import ends, model_args, ratio, unlike
 from .timm import image_size as image_size
 from .timm import label_names as label_names
-from .timm import model_args
 from .timm import own_name as own_name
 
 BUILDERS = ("VisionTransformer",)
+NUMERICS = {"epsilon": [1e-6]}  # of all of timm's ViTs
+# By the size in timm's name, where `model_args` does not say it: vit_tiny_patch16_224.
+_HEADS = {"tiny": 3, "small": 6, "medium": 8, "base": 12, "large": 16, "huge": 16}
 
 
 def recognises(names) -> bool:
@@ -34,10 +37,9 @@ def sizes(shapes, config):
         "depth": count(shapes, "blocks.{}.norm1.weight"),
         "mlp_dim": shapes["blocks.0.mlp.fc1.weight"][0],
     }
-    args = model_args(config)
-    if "num_heads" in args:
-        numbers["num_heads"] = args["num_heads"]
-    return numbers
+    size = next(iter((config.get("architecture") or "").split("_")[1:]), None)
+    heads = model_args(config).get("num_heads", _HEADS.get(size))
+    return {**numbers, "num_heads": heads} if heads else numbers
 
 
 def builder_changes(shapes, config):
@@ -157,20 +159,22 @@ def transformer(norm="norm"):
     )
 
 
-def config(record):
-    """timm's `config.json` for one of our models, or None where timm has no such model.
+def differs(record):
+    """In words, what timm's ViTs do not have, or None.
 
-    timm's ViT has LayerNorm 1e-6, learned positions and no pre-logits; both sides
-    compute the GELU that `act_layer` names.
+    They have LayerNorm 1e-6, learned positions and no pre-logits; both sides compute
+    the GELU that `act_layer` names.
     """
+    learned = {"positions": ["tokens", "patches"], "representation_size": [None]}
+    return unlike(record["kwargs"], {**NUMERICS, **learned})
+
+
+def config(record):
+    """timm's `config.json` for one of our models, or None where timm has no such."""
+    if differs(record):
+        return None
     kwargs = record["kwargs"]
     said = transformer_config(kwargs)
-    if (
-        said is None
-        or kwargs["representation_size"]
-        or kwargs["positions"] == "sincos2d"
-    ):
-        return None
     pool = kwargs["pool"]
     global_pool = {"token": "token", "attention": "map"}.get(pool, "avg")
     return {
@@ -190,20 +194,18 @@ def config(record):
 
 
 def transformer_config(kwargs):
-    """What the configurations of all of timm's ViTs say, or None where none has it."""
-    ratio = kwargs["mlp_dim"] / kwargs["width"]
-    if kwargs["epsilon"] != 1e-6 or int(kwargs["width"] * ratio) != kwargs["mlp_dim"]:
-        return None
+    """What the configurations of all of timm's ViTs say."""
     return {
         "num_classes": kwargs["num_classes"],
         "num_features": kwargs["width"],
+        "pretrained_cfg": ends("patch_embed.proj", "head"),
         "model_args": {
             "img_size": list(kwargs["image_size"]),
             "patch_size": kwargs["patch_size"],
             "embed_dim": kwargs["width"],
             "depth": kwargs["depth"],
             "num_heads": kwargs["num_heads"],
-            "mlp_ratio": ratio,
+            "mlp_ratio": ratio(kwargs["mlp_dim"], kwargs["width"]),
             "qkv_bias": kwargs["qkv_bias"],
             "init_values": kwargs["layer_scale"],
             "act_layer": kwargs["activation"],

@@ -1,0 +1,178 @@
+"""Models of ours in timm, and timm's own here: the same logits, by names and files."""
+
+import importlib
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import kerasvit
+from tests.contract import to_numpy
+
+VIT = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
+HYBRID = {**VIT, "patch_size": 2, "resnet_depths": []}
+# timm's Mixers and BiTs have widths and depths by name: these are the cheapest.
+MIXER = {"patch_size": 32, "width": 512, "depth": 8}
+MIXER |= {"tokens_mlp_dim": 6, "channels_mlp_dim": 10, "image_size": (32, 64)}
+BIT = {"depths": [3], "width_factor": 0.5, "conv_epsilon": 1e-8}
+SWIN = {"width": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 2}
+MODELS = {
+    "ViT": (kerasvit.VisionTransformer, VIT),
+    "ViT with Google's GELU": (
+        kerasvit.VisionTransformer,
+        {**VIT, "activation": "gelu_tanh"},
+    ),
+    "ViT, average": (kerasvit.VisionTransformer, {**VIT, "pool": "average"}),
+    "ViT, average then norm": (
+        kerasvit.VisionTransformer,
+        {**VIT, "pool": "average_then_norm"},
+    ),
+    "ViT, attention": (kerasvit.VisionTransformer, {**VIT, "pool": "attention"}),
+    "ViT, registers": (
+        kerasvit.VisionTransformer,
+        {**VIT, "register_tokens": 2, "qkv_bias": False},
+    ),
+    "ViT, features": (kerasvit.VisionTransformer, {**VIT, "num_classes": 0}),
+    "DeiT III": (
+        kerasvit.VisionTransformer,
+        {**VIT, "positions": "patches", "layer_scale": 1e-6},
+    ),
+    "DeiT, distilled": (kerasvit.DistilledVisionTransformer, VIT),
+    "hybrid": (kerasvit.HybridVisionTransformer, HYBRID),
+    "hybrid, average": (
+        kerasvit.HybridVisionTransformer,
+        {**HYBRID, "pool": "average", "activation": "gelu_tanh"},
+    ),
+    "Mixer": (kerasvit.MLPMixer, MIXER),
+    "BiT": (kerasvit.BigTransfer, BIT),
+    "Swin": (kerasvit.SwinTransformer, SWIN),
+}
+
+
+@pytest.fixture(scope="module")
+def timm():
+    """timm in plain torch, in this process."""
+    if keras.backend.backend() != "torch":
+        pytest.skip("names and numbers of files: compared once, on torch")
+    found = [importlib.util.find_spec(name) for name in ("timm", "torchvision")]
+    if None in found:
+        pytest.skip("timm is not installed: see `Set up` in README.md")
+    import torch
+
+    names = torch.library.Library("torchvision", "FRAGMENT")  # until the tests end
+    try:
+        torch.ops.load_library(Path(found[1].origin).with_name("_C.so"))
+    except OSError:
+        # Made for CUDA, and torch is not: torchvision then finds none of its operators,
+        # of which it wants two to exist. timm takes nothing of it but its image ones.
+        for name in ("nms", "qnms"):
+            names.define(
+                f"{name}(Tensor dets, Tensor scores, float threshold) -> Tensor"
+            )
+    yield importlib.import_module("timm")
+
+
+def small(name="ViT", **changes):
+    builder, kwargs = MODELS[name]
+    model = builder(**{"image_size": (8, 16), "num_classes": 3, **kwargs, **changes})
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(size=w.shape, scale=0.3) for w in model.weights])
+    return model
+
+
+def same_logits(ours, theirs):
+    import torch
+
+    shape = (2, *ours.input_shape[1:])
+    images = np.random.default_rng(1).normal(size=shape).astype("float32")
+    with torch.no_grad():
+        found = theirs.eval()(torch.from_numpy(images.transpose(0, 3, 1, 2)).clone())
+    expected = to_numpy(ours(images))
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * abs(expected).max())
+
+
+def timm_model(timm, place):
+    return timm.create_model(f"local-dir:{place}", pretrained=True)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_there_and_back(timm, name, tmp_path):
+    model = small(name)
+    kerasvit.save_pretrained(model, tmp_path / "ours")
+    theirs = timm_model(timm, tmp_path / "ours")
+    same_logits(model, theirs)
+    timm.models.save_for_hf(theirs, tmp_path / "timms", safe_serialization=True)
+    again = kerasvit.from_pretrained(tmp_path / "timms")
+    same_logits(again, theirs)
+    assert again.record["kwargs"] == model.record["kwargs"]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("vit_tiny_patch16_224", {"patch_size": 8, "embed_dim": 12, "depth": 1}),
+        ("vit_base_patch16_siglip_224", {"patch_size": 8, "embed_dim": 24, "depth": 1}),
+        ("deit3_small_patch16_224", {"patch_size": 8, "embed_dim": 12, "depth": 1}),
+        ("deit_tiny_distilled_patch16_224", {"embed_dim": 12, "depth": 1}),
+        ("vit_tiny_r_s16_p8_224", {"patch_size": 2, "embed_dim": 12, "depth": 1}),
+        ("mixer_s32_224", {"mlp_ratio": (0.02, 0.03)}),
+        ("resnetv2_50x1_bit", {"stem_chs": 32, "channels": [128, 256]}),
+        (
+            "swin_tiny_patch4_window7_224",
+            {"embed_dim": 8, "depths": [1, 2], "num_heads": [2, 4], "window_size": 4},
+        ),
+    ],
+)
+def test_timms_own(timm, name, arguments, tmp_path):
+    size = {} if "resnet" in name else {"img_size": 32}
+    theirs = timm.create_model(name, num_classes=3, **size, **arguments)
+    timm.models.save_for_hf(theirs, tmp_path, safe_serialization=True)
+    size = {} if size else {"image_size": 32}
+    same_logits(kerasvit.from_pretrained(tmp_path, **size), theirs)
+
+
+def test_fine_tuned_with_sam_at_another_size(timm, tmp_path):
+    kerasvit.save_pretrained(small(activation="gelu_tanh"), tmp_path / "before")
+    model = kerasvit.from_pretrained(
+        tmp_path / "before", num_classes=5, image_size=(16, 12), dropout=0.1
+    )
+    trainer = kerasvit.SAM(model, rho=0.05)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer.compile("adam", loss)
+    images = np.random.default_rng(2).normal(size=(6, 16, 12, 3)).astype("float32")
+    trainer.fit(images, np.arange(6) % 5, batch_size=2, verbose=0)
+    trainer.model.record["label_names"] = list("abcde")
+    kerasvit.save_pretrained(trainer.model, tmp_path / "after")
+    theirs = timm_model(timm, tmp_path / "after")
+    assert theirs.pretrained_cfg["label_names"] == list("abcde")
+    assert tuple(theirs.pretrained_cfg["input_size"]) == (3, 16, 12)
+    same_logits(trainer.model, theirs)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_the_size(timm, dtype, tmp_path):
+    kerasvit.save_pretrained(small(), tmp_path, dtype=dtype)
+    same_logits(kerasvit.from_pretrained(tmp_path), timm_model(timm, tmp_path))
+
+
+def test_over_the_hub_and_back(timm, hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "good")
+    model = small()
+    kerasvit.push_to_hub(model, "me/ours")
+    theirs = timm.create_model("hf-hub:me/ours", pretrained=True)
+    same_logits(model, theirs)
+    timm.models.push_to_hf_hub(theirs, "me/timms", safe_serialization=True)
+    same_logits(kerasvit.from_pretrained("hf://me/timms"), theirs)
+
+
+@pytest.mark.parametrize("name", ["ViT", "DeiT, distilled", "hybrid", "BiT", "Swin"])
+def test_timm_gives_it_a_new_head(timm, name, tmp_path):
+    kerasvit.save_pretrained(small(name), tmp_path)
+    theirs = timm.create_model(f"local-dir:{tmp_path}", pretrained=True, num_classes=7)
+    assert theirs.num_classes == 7
+    own = timm.get_pretrained_cfg(theirs.pretrained_cfg["architecture"])
+    for key in ("first_conv", "fixed_input_size"):
+        assert theirs.pretrained_cfg[key] == getattr(own, key)
+    theirs.reset_classifier(0)
+    same_logits(kerasvit.from_pretrained(tmp_path, num_classes=0), theirs)
