@@ -64,7 +64,7 @@ class GSAM(SAM):
     ):
         super().__init__(model, rho_max, name=name, **options)
         self.rho_min = finite("rho_min", rho_min, "≥ 0, the radius at `lr_min`")
-        self.rho = rho_max
+        self._check_radii(self.rho)
         self.alpha = finite("alpha", alpha, "≥ 0, the weight of the gap")
         self.lr_max = finite("lr_max", lr_max, "> 0, the largest learning rate")
         self.lr_min = finite("lr_min", lr_min, "≥ 0, the smallest learning rate")
@@ -90,13 +90,16 @@ class GSAM(SAM):
     @SAM.rho.setter
     def rho(self, rho):
         rho = finite("rho_max", rho, "≥ 0, the radius at `lr_max`")
+        self._check_radii(rho)
+        SAM.rho.fset(self, rho)
+
+    def _check_radii(self, rho):
         if rho < self.rho_min:
             raise ValueError(
                 "`rho_max`, which `rho` is another name for, must not be below "
                 f"`rho_min`, the radius at `lr_min`. Received: rho_max={rho}, "
                 f"rho_min={self.rho_min}."
             )
-        SAM.rho.fset(self, rho)
 
     def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets."""
