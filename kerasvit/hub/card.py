@@ -57,17 +57,17 @@ def write_card(record, name, facts, before=None) -> bytes:
     own = _body(record, name, facts)
     text = facts.get("card")
     if text is not None:
-        text = _merged(text, *metadata, own)
+        text = _merged(text, _parts(text), metadata, own)
     elif before is None or _is_ours(before):
         page = _page(metadata[0] | metadata[1], own).removeprefix("---\n")
         text = f"{_OURS}{_digest(page)}\n{page}"
     else:
         text = before.decode("utf-8", "surrogateescape")
-        text = _kept(text, *metadata, own, name.removeprefix("hf://"))
+        text = _kept(text, metadata, own, name.removeprefix("hf://"))
     return text.encode("utf-8", "surrogateescape")
 
 
-def _kept(text, known, given, own, name):
+def _kept(text, metadata, own, name):
     """Somebody's page, with the metadata that it lacks if it has any."""
     parts = _parts(text)
     if parts is None:
@@ -77,26 +77,25 @@ def _kept(text, known, given, own, name):
             name,
         )
         return text
-    theirs, body = parts
-    if body.strip():
+    if parts[1].strip():
         log.warning(
             "The README.md of %s is kept, for it is written or changed by hand: what "
             "is given goes into its metadata, and its text may tell of another model. "
             "With `card` it is replaced.",
             name,
         )
-        if not theirs and not given:
+        if not parts[0] and not metadata[1]:
             return text
-    return _merged(text, known, given, own)
+    return _merged(text, parts, metadata, own)
 
 
-def _merged(text, known, given, own):
-    theirs, body = _parts(text)
-    metadata = {**known, **theirs, **given}
-    metadata["tags"] = _tags(theirs.get("tags"), known["tags"])
-    if metadata == theirs and body.strip():
+def _merged(text, parts, metadata, own):
+    (theirs, body), (known, given) = parts, metadata
+    merged = {**known, **theirs, **given}
+    merged["tags"] = _tags(theirs.get("tags"), known["tags"])
+    if merged == theirs and body.strip():
         return text
-    return _page(metadata, body if body.strip() else own)
+    return _page(merged, body if body.strip() else own)
 
 
 def _metadata(record, name, facts):
