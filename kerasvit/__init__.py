@@ -107,9 +107,9 @@ from .models import list_models as list_models
 from .prediction import classify as classify
 from .preprocessing import Preprocessing as Preprocessing
 from .pretrained import from_pretrained as from_pretrained
-from .pretrained import push_to_hub as push_to_hub
 from .pretrained import resize as resize
-from .pretrained import save_pretrained as save_pretrained
+from .saving import push_to_hub as push_to_hub
+from .saving import save_pretrained as save_pretrained
 from .training import ASAM as ASAM
 from .training import GSAM as GSAM
 from .training import MSAM as MSAM

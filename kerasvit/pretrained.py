@@ -1,139 +1,20 @@
-"""Models from folders and into folders, and at another resolution."""
+"""Models from folders and from the Hub, and at another resolution."""
 
-import tempfile
+import os
 
 import keras
 
 from . import models
 from .checkpoints import assign, resampling_kernel, variable_paths
 from .hub.download import fetch_repository, parse_address
-from .hub.repository import find_weights, write_folder
-from .hub.upload import prepare, upload
+from .hub.manifest import Entry
+from .hub.repository import find_weights
 from .layers import values_follow
 from .layers.position_embedding import check_resampling
 from .models import Variant
 from .models.arguments import sides
 from .preprocessing import Preprocessing
-
-
-def save_pretrained(
-    model,
-    folder,
-    *,
-    dtype: str | None = None,
-    license: str | None = None,
-    base_model: str | None = None,
-    datasets: list[str] | None = None,
-    metrics: dict[str, float] | None = None,
-    training: dict | None = None,
-    card: str | None = None,
-    name: str | None = None,
-):
-    """Writes config.json, model.safetensors and README.md into a folder.
-
-    The tensors have timm's names and layout where timm can express the model, so that
-    timm reads the folder too; else the variables' paths. The folder loads with
-    `from_pretrained(folder)` or `ViTB16(folder)`, on any backend.
-
-    Args:
-        model: `ImageModel`. Of a trainer, give `trainer.model`.
-        folder: Made where it does not exist. A README.md that is there is kept.
-        dtype: "float16" or "bfloat16" halves the file; None: that of the variables.
-        license: SPDX identifier, for the card; None: that of the weights it began
-            with, where they have a name.
-        base_model: Repository it was trained from; None: likewise.
-        datasets: Names of what it was trained on.
-        metrics: Results on the first of them, such as {"accuracy": 0.93}.
-        training: How it was trained, for a table in the card, such as
-            {"method": "SAM, rho 0.1", "epochs": 30}.
-        card: Text of the README.md, in place of the one that is written.
-        name: What the card calls the model; None: the folder.
-
-    Returns:
-        The folder, a `pathlib.Path`.
-
-    Raises:
-        ValueError: The model has no record, or an argument is wrong.
-    """
-    transform = _checked(model)
-    return write_folder(
-        model,
-        folder,
-        transform.to_timm(),
-        dtype=dtype,
-        license=license,
-        base_model=base_model,
-        datasets=datasets,
-        metrics=metrics,
-        training=training,
-        card=card,
-        name=name,
-    )
-
-
-def push_to_hub(
-    model,
-    repo_id: str,
-    *,
-    token: str | None = None,
-    private: bool | None = None,
-    revision: str | None = None,
-    create_pr: bool = False,
-    commit_message: str | None = None,
-    endpoint: str | None = None,
-    **facts,
-):
-    """Puts a model on the Hugging Face Hub, as `save_pretrained` writes it.
-
-    One commit; the repository is made where it does not exist, weights of before are
-    deleted, and a README.md that is there is kept unless `card` is given.
-
-    Args:
-        model: `ImageModel`. Of a trainer, give `trainer.model`.
-        repo_id: "user/name".
-        token: With the right to write; None: that of `hf auth login`. Kept nowhere.
-        private: Whether a new repository is private; None: as the user's settings say.
-        revision: Branch, made where it does not exist; None: main.
-        create_pr: Opens a pull request in place of writing.
-        commit_message: None: one that names kerasvit.
-        endpoint: Address of another Hub.
-        **facts: `dtype`, `license`, `base_model`, `datasets`, `metrics`, `training` and
-            `card`, as for `save_pretrained`.
-
-    Returns:
-        `huggingface_hub.CommitInfo`, with `commit_url` and `pr_url`.
-
-    Raises:
-        ValueError: The model has no record; or it could not be uploaded, and why
-            (`UploadError`).
-    """
-    _checked(model)
-    access = {"token": token, "private": private, "endpoint": endpoint}
-    client, has_readme = prepare(repo_id, **access)
-    with tempfile.TemporaryDirectory() as place:
-        save_pretrained(model, place, name=f"hf://{repo_id}", **facts)
-        return upload(
-            client,
-            place,
-            repo_id,
-            revision=revision,
-            create_pr=create_pr,
-            message=commit_message,
-            readme="card" in facts or not has_readme,
-        )
-
-
-def _checked(model):
-    """The evaluation transform of a model that can be saved."""
-    record = _record_of(model)
-    names, classes = record["label_names"], record["kwargs"]["num_classes"]
-    listed = isinstance(names, (list, tuple)) and len(names) == classes
-    if not listed and names not in (None, "imagenet1k"):
-        raise ValueError(
-            f"The record's `label_names` must name {classes} classes, or be None. "
-            f"Received: {names!r:.200}."
-        )
-    return Preprocessing.from_config(record["preprocessing"])
+from .saving import record_of
 
 
 def from_pretrained(
@@ -162,26 +43,58 @@ def from_pretrained(
 
     Raises:
         ValueError: There is nothing, or it is damaged, or of no known architecture
-            (`CheckpointError`); or a change is wrong.
+            (`CheckpointError`); or a change is wrong; or there are arguments of the
+            Hub beside a path.
     """
-    if isinstance(weights, str) and weights.startswith("hf://"):
+    access = {
+        "token": token,
+        "cache_dir": cache_dir,
+        "endpoint": endpoint,
+        "local_files_only": local_files_only,
+    }
+    _check_access(weights, {"revision": revision, **access})
+    if _on_hub(weights):
         repository, said = parse_address(weights)
         if revision and said and revision != said:
             raise ValueError(
                 f"`revision` is given twice: {revision!r} and in {weights!r}."
             )
-        weights = fetch_repository(
-            repository,
-            revision or said,
-            token=token,
-            cache_dir=cache_dir,
-            endpoint=endpoint,
-            local_files_only=local_files_only,
-        )
+        weights = fetch_repository(repository, revision or said, **access)
     checkpoint = find_weights(weights, None)
     if checkpoint.record:
         return _variant(checkpoint.record)(weights, **changes)
     return fitting_variant(checkpoint)(weights, **changes)
+
+
+def _on_hub(weights):
+    return isinstance(weights, str) and weights.startswith("hf://")
+
+
+def _check_access(weights, access):
+    """Raises for an argument of a wrong kind, and for those of the Hub with a path."""
+    if not isinstance(weights, (str, os.PathLike, Entry)) or weights == "":
+        raise ValueError(
+            "`weights` must be the path of a folder or of a file, or "
+            f'"hf://user/repository". Received: {weights!r}.'
+        )
+    kinds = {
+        "revision": (str, "the name of a branch, tag or commit"),
+        "token": ((str, bool), "a text, or False for none"),
+        "cache_dir": ((str, os.PathLike), "a path"),
+        "endpoint": (str, 'an address, such as "https://huggingface.co"'),
+        "local_files_only": (bool, "True or False"),
+    }
+    given = {key: value for key, value in access.items() if value not in (None, False)}
+    for key, value in given.items():
+        kind, meant = kinds[key]
+        if not isinstance(value, kind):
+            shown = type(value).__name__ if key == "token" else repr(value)
+            raise ValueError(f"`{key}` must be {meant}. Received: {shown}.")
+    if given and not _on_hub(weights):
+        raise ValueError(
+            f"{', '.join(given)} can be given for the Hugging Face Hub alone, with "
+            f'"hf://user/repository". Received: {str(weights)!r:.200}.'
+        )
 
 
 def resize(model, image_size, kernel=None):
@@ -202,7 +115,7 @@ def resize(model, image_size, kernel=None):
     Raises:
         ValueError: The model has no record, or the size does not fit.
     """
-    record = _record_of(model)
+    record = record_of(model)
     check_resampling(kernel, None)
     kwargs = {**record["kwargs"], "image_size": sides(image_size), "name": model.name}
     policy = keras.config.dtype_policy()
@@ -277,19 +190,3 @@ def fitting_variant(checkpoint):
     deit = str(checkpoint.config.get("architecture", "")).startswith("deit")
     rows = [row for row in rows if row.name.startswith("DeiT") == deit] or rows
     return rows[0] if rows else Variant(None, builder, **checkpoint.sizes)
-
-
-def _record_of(model):
-    """A model's record.
-
-    Raises:
-        ValueError: It has none.
-    """
-    record = getattr(model, "record", None)
-    if not isinstance(record, dict):
-        raise ValueError(
-            f"The model must be one that kerasvit built. Received: {model!r}, without "
-            "a record. keras.models.clone_model drops it; of a trainer give "
-            "trainer.model; other models have none."
-        )
-    return record

@@ -25,7 +25,10 @@ MAY_SEE = {
     "origins": set(),
     "preprocessing": {"layers", "images", "origins"},
     "prediction": {"preprocessing", "images"},
-    "pretrained": {"models", "layers", "hub", "checkpoints", "preprocessing"},
+    "saving": {"hub", "preprocessing"},
+    "pretrained": {
+        *("models", "layers", "hub", "checkpoints", "preprocessing", "saving"),
+    },
 }
 EXCEPTIONS = {
     # The one file of `models` that opens the door to weights.

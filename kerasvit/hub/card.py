@@ -1,46 +1,187 @@
 """The README.md of a model folder: what it is, where it comes from, how it did."""
 
+import hashlib
 import json
+import logging
+import math
+import re
 
-from kerasvit.checkpoints import why_not_timm
+from kerasvit.checkpoints import format_of, why_not_timm
+
+log = logging.getLogger("kerasvit")
+
+# Heads a page that nobody changed since: it may be replaced.
+_OURS = "---\n# Written by kerasvit, "
 
 
-def write_card(record, origin, name, facts) -> str:
+def check_facts(facts):
+    """Raises a `ValueError` for a fact of a wrong kind.
+
+    Args:
+        facts: As for `write_card`.
+    """
+    kinds = {
+        "license": (_is_text, 'an SPDX identifier, such as "apache-2.0"'),
+        "base_model": (_is_text, 'a repository, such as "user/name"'),
+        "datasets": (_are_names, 'a list of names, such as ["cifar10"]'),
+        "metrics": (_are_numbers, 'names with finite numbers: {"accuracy": 0.93}'),
+        "training": (_is_dict, 'a dict for a table, such as {"epochs": 30}'),
+        "card": (_is_text, "the text of a README.md"),
+    }
+    for name, (fits, meant) in kinds.items():
+        value = facts.get(name)
+        if value is not None and not fits(value):
+            raise ValueError(f"`{name}` must be {meant}. Received: {value!r:.200}.")
+    if (card := facts.get("card")) and _parts(card) is None:
+        raise ValueError(
+            "The metadata at the head of `card`, between two lines of ---, must be "
+            f"YAML, a name and a value a line. Received: {card!r:.200}."
+        )
+
+
+def write_card(record, name, facts, before=None) -> bytes:
     """The page of a model, with the metadata that the Hugging Face Hub reads.
+
+    A page of before that nobody changed since it was written here is replaced. Of
+    another, and of a `card`, text and metadata are kept; the facts that are given win,
+    and what is known besides fills gaps.
 
     Args:
         record: Of the model.
-        origin: In whose names the tensors are, "timm" or our own.
-        name: Of the folder or repository.
+        name: Of the folder, or "hf://user/name".
         facts: `license`, `base_model`, `datasets`, `metrics`, `training` and `card`,
-            each or none.
+            each or None.
+        before: The page that is there, or None.
     """
-    metadata = {
-        "library_name": "kerasvit",
-        "pipeline_tag": "image-classification",
-        "tags": ["keras", *(["timm"] if origin == "timm" else [])],
-    }
+    metadata = _metadata(record, name, facts)
+    own = _body(record, name, facts)
+    text = facts.get("card")
+    if text is not None:
+        text = _merged(text, _parts(text), metadata, own)
+    elif before is None or _is_ours(before):
+        page = _page(metadata[0] | metadata[1], own).removeprefix("---\n")
+        text = f"{_OURS}{_digest(page)}\n{page}"
+    else:
+        text = before.decode("utf-8", "surrogateescape")
+        text = _kept(text, metadata, own, name.removeprefix("hf://"))
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _kept(text, metadata, own, name):
+    """Somebody's page, with the metadata that it lacks if it has any."""
+    parts = _parts(text)
+    if parts is None:
+        log.warning(
+            "The README.md of %s is kept as it is, and nothing of this model is in it: "
+            "the metadata at its head cannot be read. With `card` it is replaced.",
+            name,
+        )
+        return text
+    if parts[1].strip():
+        log.warning(
+            "The README.md of %s is kept, for it is written or changed by hand: what "
+            "is given goes into its metadata, and its text may tell of another model. "
+            "With `card` it is replaced.",
+            name,
+        )
+        if not parts[0] and not metadata[1]:
+            return text
+    return _merged(text, parts, metadata, own)
+
+
+def _merged(text, parts, metadata, own):
+    (theirs, body), (known, given) = parts, metadata
+    merged = {**known, **theirs, **given}
+    merged["tags"] = _tags(theirs.get("tags"), known["tags"])
+    if merged == theirs and body.strip():
+        return text
+    return _page(merged, body if body.strip() else own)
+
+
+def _metadata(record, name, facts):
+    """(what is known, what was given) for the head of the page."""
     base = record.get("base") or {}
     source = base.get("source")
-    on_hub = source if source and "://" not in source else None
-    said = {
-        "license": facts.get("license") or base.get("license"),
-        "base_model": facts.get("base_model") or on_hub,
-        "datasets": facts.get("datasets"),
+    known = {
+        "library_name": "kerasvit",
+        "pipeline_tag": "image-classification",
+        "tags": ["keras", *(["timm"] if _origin(record) == "timm" else [])],
+        "license": base.get("license"),
+        "base_model": source if source and "://" not in source else None,
     }
-    metadata |= {key: value for key, value in said.items() if value}
-    metrics = facts.get("metrics") or {}
-    if metrics:
-        metadata["metrics"] = list(metrics)
+    given = {key: facts.get(key) for key in ("license", "base_model", "datasets")}
+    if metrics := facts.get("metrics"):
+        given["metrics"] = list(metrics)
         results = _results(name.removeprefix("hf://"), metrics, facts.get("datasets"))
-        metadata["model-index"] = [results]
-    # JSON is YAML, and says strings without a doubt.
+        given["model-index"] = [results]
+    return (
+        {key: value for key, value in known.items() if value},
+        {key: value for key, value in given.items() if value},
+    )
+
+
+def _tags(theirs, ours):
+    """Theirs and ours; whether timm reads the model, we know."""
+    theirs = theirs if isinstance(theirs, list) else [theirs] if theirs else []
+    kept = [tag for tag in theirs if tag != "timm" or tag in ours]
+    return kept + [tag for tag in ours if tag not in kept]
+
+
+def _page(metadata, body):
+    # JSON is YAML, and says strings without a doubt. YAML has dates besides.
     front = "\n".join(
-        f"{key}: {json.dumps(value, ensure_ascii=False)}"
+        f"{key}: {json.dumps(value, ensure_ascii=False, default=str)}"
         for key, value in metadata.items()
     )
-    body = facts.get("card") or _body(record, origin, name, facts)
     return f"---\n{front}\n---\n{body.rstrip()}\n"
+
+
+def _parts(text):
+    """(metadata, body) of a page; None where its metadata cannot be read."""
+    if not text.lstrip().startswith("---"):
+        return {}, text
+    from huggingface_hub import RepoCard
+
+    try:
+        card = RepoCard(text)
+        return card.data.to_dict(), card.text
+    except Exception:  # its YAML reader's errors have no kind that we may name
+        return None
+
+
+def _is_ours(page):
+    """Whether a page is empty, or as it was written here."""
+    text = page.decode("utf-8", "replace")
+    found = re.match(rf"{_OURS}([0-9a-f]{{16}})\n", text)
+    return not text.strip() or bool(found and found[1] == _digest(text[found.end() :]))
+
+
+def _digest(text):
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _origin(record):
+    """In whose names the tensors are saved."""
+    return format_of(record)[0].ORIGIN
+
+
+def _is_text(value):
+    return isinstance(value, str)
+
+
+def _is_dict(value):
+    return isinstance(value, dict)
+
+
+def _are_names(value):
+    return isinstance(value, (list, tuple)) and all(map(_is_text, value))
+
+
+def _are_numbers(value):
+    try:
+        return _are_names(list(value)) and all(map(math.isfinite, value.values()))
+    except (AttributeError, TypeError, ValueError, OverflowError):
+        return False
 
 
 def _results(name, metrics, datasets):
@@ -60,7 +201,7 @@ def _results(name, metrics, datasets):
     }
 
 
-def _body(record, origin, name, facts):
+def _body(record, name, facts):
     kwargs, labels = record["kwargs"], record["label_names"]
     height, width = kwargs["image_size"]
     classes = kwargs["num_classes"]
@@ -75,7 +216,7 @@ def _body(record, origin, name, facts):
         f'model = kerasvit.from_pretrained("{name}")\n'
         f"{classify if classes else 'model.predict(images)'}\n"
         "```",
-        _in_timm(record, origin, name),
+        _in_timm(record, name),
     ]
     if metrics := facts.get("metrics"):
         rows = {key: f"{value:g}" for key, value in metrics.items()}
@@ -92,8 +233,8 @@ def _body(record, origin, name, facts):
     return "\n\n".join(parts)
 
 
-def _in_timm(record, origin, name):
-    if origin != "timm":
+def _in_timm(record, name):
+    if _origin(record) != "timm":
         return (
             "The tensors carry kerasvit's variable paths: timm has no such model, for "
             f"{why_not_timm(record)}."

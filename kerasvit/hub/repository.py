@@ -16,8 +16,8 @@ from kerasvit.checkpoints import (
     format_of,
     replace_files,
 )
+from kerasvit.checkpoints.folder import current
 
-from .card import write_card
 from .download import fetch, fetch_repository, parse_address
 from .manifest import Entry, explain_tag, published
 
@@ -89,21 +89,60 @@ def _explain_absence(path, text, name):
         )
 
 
-def write_folder(model, folder, pretrained_cfg, name=None, **facts) -> Path:
-    """Writes a model as a folder that timm reads too, where it can express the model.
+def base_of(checkpoint) -> dict | None:
+    """What a model with the weights of a file began with: {"source", "license"}.
 
-    A README.md that is there already is kept; the other two files are replaced in one
-    step: for our readers they are both old or both new.
+    Of a folder that we saved, what it says; of a repository in the Hub's cache, that,
+    and the licence if its configuration has one; of other files nothing is known.
+
+    Raises:
+        CheckpointError: The folder's own word is damaged.
+    """
+    if checkpoint.record:
+        base = checkpoint.record.get("base")
+        if base is None or _is_base(base):
+            return base
+        raise CheckpointError(
+            f"{checkpoint.path.parent / 'config.json'} is damaged: `base` must have "
+            f"`source` and `license`. Received: {base!r:.200}. Save the model again."
+        )
+    # models--user--repository/snapshots/commit/model.safetensors
+    place = "/".join(checkpoint.path.absolute().parts[-4:-2])
+    found = re.fullmatch(r"models--(.+?)--(.+)/snapshots", place)
+    if not found:
+        return None
+    said = checkpoint.config.get("pretrained_cfg")
+    license = said.get("license") if isinstance(said, dict) else None
+    return {
+        "source": f"{found[1]}/{found[2]}",
+        "license": license if isinstance(license, str) else None,
+    }
+
+
+def _is_base(base):
+    return (
+        isinstance(base, dict)
+        and isinstance(base.get("source"), str)
+        and isinstance(base.get("license"), (str, type(None)))
+    )
+
+
+def serialise(model, record, pretrained_cfg, dtype=None) -> dict[str, bytes]:
+    """The files that hold a model, such that timm reads them too, where it can.
 
     Args:
-        model: `keras.Model` with a `record`.
-        folder: Made where it does not exist.
+        model: `keras.Model`.
+        record: Of the model.
         pretrained_cfg: The model's preprocessing as timm's configuration has it.
-        name: What the card calls it; None: the folder.
-        facts: For the card, as for `write_card`; and `dtype`, of the tensors.
+        dtype: Of the tensors; None: that of the variables.
+
+    Returns:
+        {name: content} of config.json and model.safetensors.
+
+    Raises:
+        ValueError: There is no such dtype, or a weight is not a finite number in it.
     """
-    record = model.record
-    dtype = facts.pop("dtype", None)
+    dtype = dtype_of(dtype) if dtype is not None else None
     source, timm = format_of(record)
     origin, key_map = source.ORIGIN, source.key_map(record["kwargs"])
     names = record["label_names"]
@@ -124,23 +163,37 @@ def write_folder(model, folder, pretrained_cfg, name=None, **facts) -> Path:
         said = {**timm["pretrained_cfg"], **pretrained_cfg}
         config = {**timm, "pretrained_cfg": said, **config}
     arrays = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
-    tensors = key_map.write(arrays)
-    if dtype is not None:
-        # NumPy knows bfloat16 by the package ml_dtypes.
-        tensors = {key: value.astype(dtype_of(dtype)) for key, value in tensors.items()}
+    return {
+        "model.safetensors": _tensors(key_map.write(arrays), dtype),
+        "config.json": json.dumps(config, indent=2).encode(),
+    }
+
+
+def write_folder(folder, contents) -> Path:
+    """Writes files into a folder in one step: for our readers all are old, or all new.
+
+    Args:
+        folder: Made where it does not exist.
+        contents: {name: bytes}.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: It is a file.
+    """
     folder = Path(folder).expanduser()
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"`folder` must be a folder. Received: the file {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {
-        "model.safetensors": _serialise(tensors),
-        "config.json": json.dumps(config, indent=2).encode(),
-    }
-    if not (folder / "README.md").exists():
-        card = write_card(record, origin, name or str(folder), facts)
-        contents["README.md"] = card.encode()
     replace_files(folder, contents)
     return folder
+
+
+def page_of(folder) -> bytes | None:
+    """The README.md of a folder, or None."""
+    page = current(Path(folder).expanduser() / "README.md")
+    return page.read_bytes() if page.is_file() else None
 
 
 def dtype_of(name):
@@ -161,9 +214,22 @@ def dtype_of(name):
     return known[name]
 
 
-def _serialise(tensors):
+def _tensors(tensors, dtype):
     from safetensors.numpy import save
 
-    # A transposed view would be written in the order of its memory.
-    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
-    return save(tensors, metadata={"format": "pt"})
+    stored = {}
+    for name, array in tensors.items():
+        with np.errstate(over="ignore"):  # it is said below
+            cast = array if dtype is None else array.astype(dtype)
+        if wrong := np.size(cast) - np.count_nonzero(np.isfinite(cast)):
+            if np.isfinite(array).all():
+                meant = f"{np.dtype(dtype).name} cannot hold them; save as float32"
+            else:
+                meant = "the model is spoilt; take weights of before"
+            raise ValueError(
+                f"{name} has {wrong} of {cast.size} weights that are not finite: "
+                f"{meant}. Nothing was written."
+            )
+        # A transposed view would be written in the order of its memory.
+        stored[name] = np.ascontiguousarray(cast)
+    return save(stored, metadata={"format": "pt"})

@@ -1,6 +1,8 @@
 """A model folder to the Hugging Face Hub, in one commit."""
 
 import re
+import tempfile
+from pathlib import Path
 
 from .download import DownloadError, check_token
 
@@ -9,29 +11,64 @@ class UploadError(DownloadError):
     """A model could not be put on the Hub; nothing of it is there."""
 
 
-def prepare(repository, *, token=None, private=None, endpoint=None):
-    """Makes the repository where it does not exist, before any time is spent.
-
-    Returns:
-        (client, whether the repository has a README.md).
-
-    Raises:
-        UploadError: The token may not, or the name is none.
-    """
-    from huggingface_hub import HfApi
-
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+def check_target(repository, token=None):
+    """Raises for a name or a token that no Hub takes, before any time is spent."""
+    if not isinstance(repository, str) or not re.fullmatch(
+        r"[\w.-]+/[\w.-]+", repository
+    ):
         raise UploadError(
             f'`repo_id` must be "user/name" of the Hub. Received: {repository!r}.'
         )
     check_token(token)
+
+
+def prepare(repository, *, token=None, private=None, endpoint=None, revision=None):
+    """Makes the repository where it does not exist.
+
+    Args:
+        repository: "user/name".
+        token: With the right to write; None: that of `hf auth login`.
+        private: Whether a new repository is private; one that exists must be, if True.
+        endpoint: Address of another Hub.
+        revision: Branch whose README.md is read; None, or where there is none: main.
+
+    Returns:
+        (client, content of the README.md that is there, or None).
+
+    Raises:
+        UploadError: The token may not, or the name is none, or all can read what is
+            to be private.
+    """
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import RevisionNotFoundError
+
+    check_target(repository, token)
     client = HfApi(endpoint=endpoint, token=token, library_name="kerasvit")
     try:
         client.create_repo(repository, private=private, exist_ok=True)
-        files = client.list_repo_files(repository)
+        try:
+            there = client.model_info(repository, revision=revision)
+        except RevisionNotFoundError:
+            there = client.model_info(repository)  # the branch will be made from it
+        page = _page(client, there)
     except Exception as error:
         raise _explained(error, repository) from error
-    return client, "README.md" in files
+    if private and there.private is False:
+        raise UploadError(
+            f"{repository} was not written: it is public, and `private` is True. Make "
+            "it private in its settings on the Hub, or leave `private` out."
+        )
+    return client, page
+
+
+def _page(client, there):
+    """README.md of what `HfApi.model_info` told of, or None."""
+    if "README.md" not in {file.rfilename for file in there.siblings or ()}:
+        return None
+    with tempfile.TemporaryDirectory() as place:
+        options = {"revision": there.sha, "cache_dir": place}
+        path = client.hf_hub_download(there.id, "README.md", **options)
+        return Path(path).read_bytes()
 
 
 def upload(client, folder, repository, *, revision, create_pr, message, readme):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from kerasvit.checkpoints import CheckpointError, assign, read_json
 from kerasvit.hub.manifest import published as published
-from kerasvit.hub.repository import find_weights, named
+from kerasvit.hub.repository import base_of, find_weights, named
 from kerasvit.layers import values_follow
 from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
@@ -96,12 +96,11 @@ class Loading:
     def record(self):
         """What `ImageModel.record` keeps of the weights."""
         said = {"origin": self.checkpoint.made_by, "label_names": self._label_names()}
-        if self.entry:
-            said["base"] = {
-                "source": self.entry.source,
-                "license": self.entry.license,
-            }
-        return said
+        if entry := self.entry:
+            base = {"source": entry.source, "license": entry.license}
+        else:
+            base = base_of(self.checkpoint)
+        return {**said, "base": base} if base else said
 
     def build(self, kwargs):
         """The builder's model, for `fill`: what that brings is not drawn before."""

@@ -259,7 +259,13 @@ class _Handler(BaseHTTPRequestHandler):
             }
             for path, body in repository.commits[commit].items()
         ]
-        return {"id": name, "sha": commit, "siblings": siblings, "tags": []}
+        return {
+            "id": name,
+            "sha": commit,
+            "siblings": siblings,
+            "tags": [],
+            "private": repository.private,
+        }
 
     def _model_xet_read_token(self, name, repository, tail):
         said = {

@@ -127,6 +127,105 @@ def test_readme_of_the_user_is_kept(tmp_path):
     assert (tmp_path / "README.md").read_text() == "mine"
 
 
+def test_a_page_of_ours_is_replaced_and_a_card_wins(tmp_path):
+    page = tmp_path / "README.md"
+    kerasvit.save_pretrained(small(), tmp_path, license="mit")
+    assert "timm reads this model too" in page.read_text()
+    (reason, cannot), *_ = TIMM_CANNOT.items()
+    kerasvit.save_pretrained(small(**cannot), tmp_path)
+    assert reason in page.read_text() and "timm reads" not in page.read_text()
+    assert "mit" not in page.read_text()
+    kerasvit.save_pretrained(small(), tmp_path, card="---\nlicense: mit\n---\n# New")
+    assert page.read_text().count("---") == 2 and "# New" in page.read_text()
+    assert "library_name" in page.read_text() and 'license: "mit"' in page.read_text()
+
+
+def test_a_changed_page_keeps_its_text_and_gets_the_facts(tmp_path, caplog):
+    page = tmp_path / "README.md"
+    kerasvit.save_pretrained(small(), tmp_path, license="mit", datasets=["a"])
+    page.write_text(page.read_text() + "Mine.\n")
+    kerasvit.save_pretrained(small(epsilon=1e-5), tmp_path, license="apache-2.0")
+    said = page.read_text()
+    assert 'license: "apache-2.0"' in said and 'datasets: ["a"]' in said
+    assert 'tags: ["keras"]' in said and said.endswith("Mine.\n")
+    assert "is kept, for it is written or changed by hand" in caplog.text
+    kerasvit.save_pretrained(small(epsilon=1e-5), tmp_path)
+    assert page.read_text() == said
+
+
+def test_metadata_alone_get_a_text(tmp_path):
+    page = tmp_path / "README.md"
+    page.write_text("---\nlicense: mit\ndate: 2026-01-02\ntags: mine\n---\n")
+    kerasvit.save_pretrained(small(), tmp_path)
+    said = page.read_text()
+    for part in ('license: "mit"', "2026-01-02", '"mine", "keras", "timm"', "# "):
+        assert part in said
+
+
+@pytest.mark.parametrize("before", [b"---\na: [\n---\nx", b"---\na\n---\n", b"\xff"])
+def test_a_page_that_cannot_be_read_is_kept(tmp_path, before):
+    (tmp_path / "README.md").write_bytes(before)
+    kerasvit.save_pretrained(small(), tmp_path)
+    assert (tmp_path / "README.md").read_bytes() == before
+
+
+def test_the_page_tells_no_path(tmp_path):
+    folder = kerasvit.save_pretrained(small(), tmp_path / "vit")
+    page = (folder / "README.md").read_text()
+    assert str(tmp_path) not in page and "# vit\n" in page
+    assert 'from_pretrained("vit")' in page and '"local-dir:vit"' in page
+
+
+@pytest.mark.parametrize(("value", "dtype"), [(1e5, "float16"), (np.nan, None)])
+def test_weights_that_are_no_numbers_are_not_saved(tmp_path, value, dtype):
+    kerasvit.save_pretrained(small(), tmp_path)
+    model = small()
+    *others, bias = model.get_weights()
+    model.set_weights([*others, np.array([0, value, 0], "float32")])
+    said = "float16 cannot hold" if dtype else "spoilt"
+    with pytest.raises(ValueError, match=f"head.bias has 1 of 3 .*{said}"):
+        kerasvit.save_pretrained(model, tmp_path, dtype=dtype)
+    same_logits(small(), kerasvit.from_pretrained(tmp_path))
+    if dtype:
+        kerasvit.save_pretrained(model, tmp_path, dtype="bfloat16")
+
+
+@pytest.mark.parametrize("base", [[1], {"source": 2, "license": None}, {"license": ""}])
+def test_what_weights_began_with_is_kept_or_named_damaged(tmp_path, base):
+    model = small()
+    model.record["base"] = {"source": "timm/vit", "license": "mit"}
+    kerasvit.save_pretrained(model, tmp_path / "one")
+    again = kerasvit.from_pretrained(tmp_path / "one")
+    assert again.record == model.record
+    page = (kerasvit.save_pretrained(again, tmp_path / "two") / "README.md").read_text()
+    assert 'license: "mit"\nbase_model: "timm/vit"' in page
+    config = json.loads((tmp_path / "one" / "config.json").read_text())
+    config["kerasvit"]["base"] = base
+    (tmp_path / "one" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="damaged: `base` must have `source`"):
+        kerasvit.from_pretrained(tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("weights", "options", "said"),
+    [
+        (None, {}, "`weights` must be the path of a folder.*Received: None"),
+        ("", {}, "`weights` must be the path"),
+        (3, {}, "`weights` must be the path"),
+        ("vit", {"revision": "v1"}, "^revision can be given for the .* alone"),
+        ("vit", {"token": "x", "local_files_only": True}, "^token, local_files_only"),
+        ("hf://me/vit", {"revision": 3}, "`revision` must be the name of a branch.* 3"),
+        ("hf://me/vit", {"cache_dir": 3}, "`cache_dir` must be a path"),
+        ("hf://me/vit", {"token": b"secret"}, "`token` must be a text.*: bytes"),
+        ("hf://me/vit", {"endpoint": 3}, "`endpoint` must be an address"),
+        ("hf://me/vit", {"local_files_only": "yes"}, "must be True or False"),
+    ],
+)
+def test_arguments_of_from_pretrained_are_checked(weights, options, said):
+    with pytest.raises(ValueError, match=said):
+        kerasvit.from_pretrained(weights, **options)
+
+
 def test_saving_again_replaces_the_weights(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     other = small(num_classes=4)

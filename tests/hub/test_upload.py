@@ -50,6 +50,97 @@ def test_one_commit_deletes_old_weights_and_keeps_the_page(logged_in):
     assert b"# New" in repository.files["README.md"]
 
 
+def test_no_card_is_no_reason_to_replace_the_page(logged_in):
+    repository = logged_in.add("me/vit", {"README.md": b"mine"})
+    kerasvit.push_to_hub(small(), "me/vit", card=None)
+    assert repository.files["README.md"] == b"mine"
+
+
+def test_the_page_of_a_branch_is_its_own(logged_in):
+    repository = logged_in.add("me/vit", {})
+    repository.commit({"README.md": b"of dev"}, "dev")
+    kerasvit.push_to_hub(small(), "me/vit", revision="dev", license="mit")
+    page = repository.commits[repository.branches["dev"]]["README.md"].decode()
+    assert page.endswith("---\nof dev\n") and 'license: "mit"' in page
+    assert repository.files == {}
+    repository.commit({"README.md": b"of main"})
+    kerasvit.push_to_hub(small(), "me/vit", revision="new")  # is made from main
+    files = repository.commits[repository.branches["new"]]
+    assert files["README.md"] == b"of main" and "config.json" in files
+
+
+def test_a_page_of_ours_tells_of_the_newest_model(logged_in):
+    kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": 0.625}, license="mit")
+    kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": 0.75})
+    page = logged_in.repositories["me/vit"].files["README.md"].decode()
+    assert "0.75" in page and "0.625" not in page and "license" not in page
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dtype": "int8"},
+        {"datasets": "pets"},
+        {"metrics": {"accuracy": "93%"}},
+        {"metrics": {"accuracy": float("nan")}},
+        {"training": ["SAM"]},
+        {"license": 2},
+        {"base_model": 2},
+        {"card": b"# New"},
+        {"card": "---\nlicense: [\n---\n# New"},
+        {"label_names": ["ant", "bee"]},
+        {"label_names": "imagenet1k"},
+        {"label_names": [1, 2, 3]},
+        {"token": "two words"},
+        {"repo_id": 2},
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_makes_no_repository(logged_in, wrong):
+    (name,) = wrong
+    name = "card" if name == "card" else f"`{name}`"
+    with pytest.raises(ValueError, match=f"{name}.* must "):
+        kerasvit.push_to_hub(small(), **{"repo_id": "me/vit", **wrong})
+    assert not logged_in.requests
+
+
+def test_private_is_not_published(logged_in):
+    repository = logged_in.add("me/vit", {"x.txt": b"x"})
+    with pytest.raises(UploadError, match="it is public, and `private` is True"):
+        kerasvit.push_to_hub(small(), "me/vit", private=True)
+    assert len(repository.commits) == 1
+    for _ in range(2):
+        kerasvit.push_to_hub(small(), "me/hidden", private=True)
+    assert logged_in.repositories["me/hidden"].private
+
+
+def test_label_names(logged_in):
+    model = small()
+    kerasvit.push_to_hub(model, "me/vit", label_names=("x", "y", "z"))
+    again = kerasvit.from_pretrained("hf://me/vit")
+    assert again.record["label_names"] == ["x", "y", "z"]
+    assert model.record["label_names"] == ["ant", "bee", "cat"]
+
+
+def test_licence_and_source_of_foreign_weights_go_along(logged_in, tmp_path):
+    folder = kerasvit.save_pretrained(small(), tmp_path / "vit")
+    config = json.loads((folder / "config.json").read_text())
+    del config["kerasvit"]
+    config["pretrained_cfg"]["license"] = "cc-by-nc-4.0"
+    files = {
+        "config.json": json.dumps(config).encode(),
+        "model.safetensors": (folder / "model.safetensors").read_bytes(),
+    }
+    logged_in.add("timm/tiny-vit", files)
+    base = {"source": "timm/tiny-vit", "license": "cc-by-nc-4.0"}
+    for load in (kerasvit.from_pretrained, TinyViT):
+        assert load("hf://timm/tiny-vit").record["base"] == base
+    kerasvit.push_to_hub(load("hf://timm/tiny-vit"), "me/vit")
+    kerasvit.push_to_hub(kerasvit.from_pretrained("hf://me/vit"), "me/again")
+    page = logged_in.repositories["me/again"].files["README.md"].decode()
+    assert 'license: "cc-by-nc-4.0"\nbase_model: "timm/tiny-vit"' in page
+
+
 def test_the_page(logged_in):
     options = {"license": "mit", "base_model": "timm/vit", "datasets": ["me/insects"]}
     options["training"] = {"method": "SAM, rho 0.1", "notes": "a | b\nc", "epochs": 30}

@@ -1,0 +1,181 @@
+"""Models into folders and onto the Hugging Face Hub."""
+
+import tempfile
+from pathlib import Path
+
+from .hub.card import check_facts, write_card
+from .hub.repository import page_of, serialise, write_folder
+from .hub.upload import check_target, prepare, upload
+from .preprocessing import Preprocessing
+
+
+def save_pretrained(
+    model,
+    folder,
+    *,
+    dtype: str | None = None,
+    label_names: list[str] | None = None,
+    license: str | None = None,
+    base_model: str | None = None,
+    datasets: list[str] | None = None,
+    metrics: dict[str, float] | None = None,
+    training: dict | None = None,
+    card: str | None = None,
+    name: str | None = None,
+):
+    """Writes config.json, model.safetensors and README.md into a folder.
+
+    The tensors have timm's names and layout where timm can express the model, so that
+    timm reads the folder too; else the variables' paths. The folder loads with
+    `from_pretrained(folder)` or `ViTB16(folder)`, on any backend.
+
+    A README.md that is there is replaced if it is as this wrote it. The text of another
+    is kept, and what is given here goes into its metadata.
+
+    Args:
+        model: `ImageModel`. Of a trainer, give `trainer.model`.
+        folder: Made where it does not exist.
+        dtype: "float16" or "bfloat16" halves the file; None: that of the variables.
+        label_names: Names of the classes, in the order of the head, or "imagenet1k";
+            None: those of `model.record`.
+        license: SPDX identifier, for the card; None: that of the weights it began
+            with, where it is known.
+        base_model: Repository it was trained from; None: likewise.
+        datasets: Names of what it was trained on.
+        metrics: Results on the first of them, such as {"accuracy": 0.93}.
+        training: How it was trained, for a table in the card, such as
+            {"method": "SAM, rho 0.1", "epochs": 30}.
+        card: Text of the README.md, in place of any other; metadata at its head are
+            kept.
+        name: What the card calls the model; None: the folder's name.
+
+    Returns:
+        The folder, a `pathlib.Path`.
+
+    Raises:
+        ValueError: The model has no record, or weights that are not finite numbers, or
+            an argument is wrong; nothing is written.
+    """
+    facts = {
+        "license": license,
+        "base_model": base_model,
+        "datasets": datasets,
+        "metrics": metrics,
+        "training": training,
+        "card": card,
+    }
+    record, contents = _ready(model, label_names, dtype, facts)
+    before = page_of(folder)
+    name = name or Path(folder).expanduser().resolve().name  # no path of the user's
+    page = write_card(record, name, facts, before)
+    if page != before:
+        contents["README.md"] = page
+    return write_folder(folder, contents)
+
+
+def push_to_hub(
+    model,
+    repo_id: str,
+    *,
+    token: str | None = None,
+    private: bool | None = None,
+    revision: str | None = None,
+    create_pr: bool = False,
+    commit_message: str | None = None,
+    endpoint: str | None = None,
+    dtype: str | None = None,
+    label_names: list[str] | None = None,
+    license: str | None = None,
+    base_model: str | None = None,
+    datasets: list[str] | None = None,
+    metrics: dict[str, float] | None = None,
+    training: dict | None = None,
+    card: str | None = None,
+):
+    """Puts a model on the Hugging Face Hub, as `save_pretrained` writes it.
+
+    One commit; the repository is made where it does not exist, and weights of before
+    are deleted.
+
+    Args:
+        model: `ImageModel`. Of a trainer, give `trainer.model`.
+        repo_id: "user/name".
+        token: With the right to write; None: that of `hf auth login`. Kept nowhere.
+        private: Whether a new repository is private; None: as the user's settings say.
+            A public one is refused if True.
+        revision: Branch, made where it does not exist; None: main.
+        create_pr: Opens a pull request in place of writing.
+        commit_message: None: one that names kerasvit.
+        endpoint: Address of another Hub.
+        dtype, label_names, license, base_model, datasets, metrics, training, card: As
+            for `save_pretrained`.
+
+    Returns:
+        `huggingface_hub.CommitInfo`, with `commit_url` and `pr_url`.
+
+    Raises:
+        ValueError: The model or an argument is wrong, and nothing was asked of the Hub;
+            or it could not be uploaded, and why (`UploadError`).
+    """
+    check_target(repo_id, token)
+    facts = {
+        "license": license,
+        "base_model": base_model,
+        "datasets": datasets,
+        "metrics": metrics,
+        "training": training,
+        "card": card,
+    }
+    record, contents = _ready(model, label_names, dtype, facts)
+    access = {"token": token, "private": private, "endpoint": endpoint}
+    client, before = prepare(repo_id, revision=revision, **access)
+    page = write_card(record, f"hf://{repo_id}", facts, before)
+    with tempfile.TemporaryDirectory() as place:
+        write_folder(place, {**contents, "README.md": page})
+        return upload(
+            client,
+            place,
+            repo_id,
+            revision=revision,
+            create_pr=create_pr,
+            message=commit_message,
+            readme=page != before,
+        )
+
+
+def record_of(model) -> dict:
+    """A model's record.
+
+    Raises:
+        ValueError: It has none.
+    """
+    record = getattr(model, "record", None)
+    if not isinstance(record, dict):
+        raise ValueError(
+            f"The model must be one that kerasvit built. Received: {model!r}, without "
+            "a record. keras.models.clone_model drops it; of a trainer give "
+            "trainer.model; other models have none."
+        )
+    return record
+
+
+def _ready(model, label_names, dtype, facts):
+    """(record, {name: content}) of what is to be saved, once all is checked."""
+    check_facts(facts)
+    record = dict(record_of(model))
+    if label_names is not None:
+        record["label_names"] = label_names
+    names, classes = record["label_names"], record["kwargs"]["num_classes"]
+    if isinstance(names, (list, tuple)) and len(names) == classes:
+        record["label_names"] = names = list(names)
+        fits = all(isinstance(name, str) for name in names)
+    else:
+        word = isinstance(names, str) and names == "imagenet1k" and classes == 1000
+        fits = names is None or word
+    if not fits:
+        raise ValueError(
+            f"`label_names`, or else those of the record, must name {classes} classes. "
+            f"Received: {names!r:.200}."
+        )
+    transform = Preprocessing.from_config(record["preprocessing"])
+    return record, serialise(model, record, transform.to_timm(), dtype)
