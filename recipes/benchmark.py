@@ -76,7 +76,7 @@ def main(config: Config) -> None:
     import kerasvit
 
     keras.config.set_dtype_policy(config.dtype)
-    if config.model and not hasattr(kerasvit, config.model):
+    if config.model and not hasattr(getattr(kerasvit, config.model, 0), "defaults"):
         sys.exit(f"There is no model {config.model!r}; see kerasvit.list_models().")
     measure = {"sam": sam, "load": load, "import": imports}.get(config.what, compare)
     names = MODELS.get(config.what, ["ViTB16"])

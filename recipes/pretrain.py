@@ -52,7 +52,7 @@ class Config:
     clip: float = 1.0  # norm beyond which gradients are scaled down; 0: never
     loss: Literal["softmax", "sigmoid"] = "softmax"  # sigmoid: summed over classes
     label_smoothing: float = 0.0  # of softmax, in [0, 1)
-    rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: none; None: the paper's, RADII
+    rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: none; None: a first guess by model
     micro_batches: int = 1  # parts of a batch, each with its own perturbation
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
     stochastic_depth: float = 0.0  # of the last block, in [0, 1)

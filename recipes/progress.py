@@ -24,7 +24,8 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
         dataset: `data.Dataset`.
 
     Raises:
-        ValueError: It holds a training with other settings, or other files.
+        ValueError: It holds a training with other settings, or other files, or cannot
+            be written.
     """
     settings = dataclasses.asdict(config)
     del settings["out"]
@@ -36,15 +37,21 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
     settings["images"] = dataset.counts
     folder = Path(folder).expanduser()
     file = folder / "config.json"
-    if not file.exists():
-        if folder.exists() and any(folder.iterdir()):
-            raise ValueError(
-                f"`out`: {folder} holds other files. Give an empty or a new folder."
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        write_json(file, settings)
-        return folder
-    before, now = json.loads(file.read_text()), json.loads(json.dumps(settings))
+    try:
+        if not file.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            # One that was stopped while it wrote its first file may go on.
+            if {path.name for path in folder.iterdir()} - {f".{file.name}"}:
+                raise ValueError(
+                    f"`out`: {folder} holds other files. Give an empty or a new folder."
+                )
+            write_json(file, settings)
+            return folder
+        before, now = json.loads(file.read_text()), json.loads(json.dumps(settings))
+    except OSError as error:
+        raise ValueError(f"`out`: {folder} cannot be used: {error}.") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file} is damaged: {error}. Delete {folder}.") from error
     differing = [
         f"  {key}: {before.get(key)} there, {now.get(key)} now"
         for key in {**before, **now}

@@ -8,6 +8,7 @@ sharply the training loss curves at the weights that were found.
 import contextlib
 import dataclasses
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -135,9 +136,10 @@ def measure(study: Study, config) -> dict:
     options = training.reading(config, model)
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     count = min(study.curved_images, len(images))
-    options["batch_size"] = min(config.batch_size, count)
+    batches = math.ceil(count / config.batch_size)
+    options["batch_size"] = count // batches  # all of them, but for a rest of a few
     drawn = training_batches(images, seed=0, **options)
-    drawn = list(drawn.take(count // options["batch_size"]).as_numpy_iterator())
+    drawn = list(drawn.take(batches).as_numpy_iterator())
     return {
         "loss": float(model.evaluate(evaluation_batches(images, **options), verbose=0)),
         "sharpness": largest_eigenvalue(model, drawn, tolerance=0.02),

@@ -211,7 +211,8 @@ def plan(config, count: int) -> tuple[int, int]:
         steps = config.epochs * steps_per_epoch
     # An epoch each; but not hundreds, as for flowers, whose epoch is two steps.
     rounds = min(50, max(1, round(steps / steps_per_epoch)))
-    return rounds, math.ceil(steps / rounds)
+    round_steps = math.ceil(steps / rounds)
+    return math.ceil(steps / round_steps), round_steps
 
 
 def parse(arguments: Sequence[str], presets: dict, script: str):

@@ -62,7 +62,7 @@ def write_certificate(folder, checks, notes) -> bool:
     passed = bool(checks) and all(check.passed for check in checks)
     rows = [COLUMNS, ["---"] * len(COLUMNS), *map(_row, checks)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    files = "\n".join(f"- {name}: `{_digest(folder, name)}`" for name in COVERED)
+    files = "\n".join(f"- {name}: `{digest(folder, name)}`" for name in COVERED)
     parts = [
         f"{PASSED if passed else FAILED}: this model beside the original, by "
         "`python -m weights.verify`.",
@@ -84,7 +84,7 @@ def check_certificate(folder):
     if PASSED not in text:
         raise ValueError(f"{folder} has no parity certificate in its card. {verify}")
     for name in COVERED:
-        if f"{name}: `{_digest(folder, name)}`" not in text:
+        if f"{name}: `{digest(folder, name)}`" not in text:
             raise ValueError(
                 f"{folder / name} has changed since it was compared with the original. "
                 f"{verify}"
@@ -104,6 +104,7 @@ def _row(check):
     )
 
 
-def _digest(folder, name):
+def digest(folder, name) -> str:
+    """SHA-256 of a file of a folder, in hex."""
     with (Path(folder) / name).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -19,7 +19,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import kerasvit
-from kerasvit.checkpoints import read_json
+from kerasvit.checkpoints import read_json, replace_files
 from kerasvit.hub import manifest
 from kerasvit.hub.download import wrong_content
 from kerasvit.hub.manifest import Entry, explain_tag, published
@@ -111,18 +111,14 @@ def convert(entry: Entry, out, source=None) -> Path:
         model = original(entry)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as place:
-        new, old = Path(place, "new"), Path(place, "old")
+        new = Path(place, "new")
         name = f"hf://{SOMEBODY}/{entry.model}-{entry.tag}"
         kerasvit.save_pretrained(model, new, name=name)
         set_section(new / "README.md", "Origin", _origin(entry))
         if out.exists():
-            out.rename(old)
-        try:
+            replace_files(out, {path.name: path.read_bytes() for path in new.iterdir()})
+        else:
             new.rename(out)
-        except OSError:
-            if old.exists():
-                old.rename(out)
-            raise
     return out
 
 
@@ -133,6 +129,7 @@ def record_of(folder) -> dict:
         ValueError: It is no folder that `convert` wrote.
     """
     folder = Path(folder).expanduser()
+    _finish(folder)
     config = read_json(folder / "config.json")
     record = config.get("kerasvit")
     whole = all((folder / name).is_file() for name in FILES)
@@ -145,14 +142,24 @@ def record_of(folder) -> dict:
 
 
 def _check_free(out):
-    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+    _finish(out)
+    found = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
+    # Of a run that was killed; `replace_files` removes it in time.
+    found = {name for name in found if not name.startswith(".saving-")}
+    if not out.exists() or not found:
         return
-    if not out.is_dir() or {path.name for path in out.iterdir()} - {*FILES}:
+    if not out.is_dir() or found - {*FILES}:
         raise ValueError(
             f"`--out` must be a new folder, or one that weights.convert wrote: {out} "
             "holds other files. Nothing was written."
         )
     record_of(out)
+
+
+def _finish(folder):
+    """Moves into their places the new files of a run that was stopped at that."""
+    if (folder / ".saved").is_dir():  # of `replace_files`, which does it first of all
+        replace_files(folder, {})
 
 
 def _origin(entry):

@@ -2,23 +2,26 @@
 
     python -m weights.lock              writes the manifest; needs no network
     python -m weights.lock --pin        adds revision, size and sha256 where they miss
-    python -m weights.lock --pin --again        looks at every entry anew
+    python -m weights.lock --pin ViTB16/sam             of these alone
+    python -m weights.lock --pin --again                looks at every entry anew
 
 Pins are kept from one run to the next and written after every entry, so that a run that
-was stopped goes on. What is gone, or is not what the pin says, is reported in the end,
-and its old pin stays.
+was stopped goes on. A file from an address is downloaded for it, checked, and kept in
+the cache; the Hub is only asked. What is gone, or is not what the pin says, is reported
+in the end, and its old pin stays.
 """
 
 import argparse
+import difflib
 import hashlib
 import json
 import os
 import sys
 import tomllib
-import urllib.request
 from pathlib import Path
 
 from kerasvit.hub.manifest import MANIFEST, Entry
+from kerasvit.hub.web import fetch_address
 
 SOURCES = Path(__file__).with_name("sources.toml")
 PINS = ("revision", "size", "sha256")
@@ -26,6 +29,8 @@ PINS = ("revision", "size", "sha256")
 
 def lock(sources=SOURCES, manifest=MANIFEST) -> list[dict]:
     """The manifest's entries: what the sources say, with the pins there are.
+
+    A pin in the sources counts, where it is of another file than the manifest's.
 
     Raises:
         ValueError: The sources are wrong; the message says where.
@@ -46,6 +51,8 @@ def lock(sources=SOURCES, manifest=MANIFEST) -> list[dict]:
         except TypeError as error:
             raise ValueError(f"{SOURCES.name}, {name}: {error}") from error
         before = old.get(_place(entry), {})
+        if entry.get("sha256") not in (None, before.get("sha256")):
+            before = {}
         pins = {key: before[key] for key in PINS if key in before}
         entries.append({**entry, **pins})
     return entries
@@ -59,8 +66,17 @@ def write(entries, manifest=MANIFEST):
     os.replace(unfinished, manifest)
 
 
-def pin(entry: Entry) -> dict:
-    """Revision, size and sha256 of what the source has now."""
+def pin(entry: Entry, again=False) -> dict:
+    """Revision, size and sha256 of what the source has now.
+
+    Args:
+        entry: What it says of size and sha256, the file at an address must have.
+        again: Whether to download a file that the cache has.
+
+    Raises:
+        ValueError: The repository has no such file.
+        OSError: The file cannot be had, or is not what its server has.
+    """
     if entry.on_hub:
         from huggingface_hub import HfApi
 
@@ -74,36 +90,53 @@ def pin(entry: Entry) -> dict:
             "size": file.size,
             "sha256": file.lfs and file.lfs.sha256,
         }
-    digest, size = hashlib.sha256(), 0
-    with urllib.request.urlopen(entry.source, timeout=60) as answer:
-        while piece := answer.read(1 << 20):
-            digest.update(piece)
-            size += len(piece)
-    return {"size": size, "sha256": digest.hexdigest()}
+    path = fetch_address(entry.source, entry.size, entry.sha256, again=again)
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"size": path.stat().st_size, "sha256": digest}
 
 
-def pin_all(entries, again, manifest=MANIFEST) -> list[str]:
-    """Pins what is not pinned; what could not be done, in words."""
+def pin_all(entries, again, names=(), manifest=MANIFEST) -> list[str]:
+    """Pins what is not pinned; what could not be done, in words.
+
+    Args:
+        entries: As of `lock`; changed in place, and written after each.
+        again: Whether to look at what is pinned, too.
+        names: "MODEL/TAG" of those to pin; none: all.
+        manifest: Path of the file to write.
+    """
     problems = []
     for i, entry in enumerate(entries):
         known = {key: entry[key] for key in PINS if entry.get(key)}
-        if known and not again:
+        if (names and _name(entry) not in names) or (known and not again):
+            continue
+        try:
+            found = pin(Entry(**entry), again)
+            if known and known.get("sha256") != found["sha256"]:
+                raise ValueError(f"{entry['source']} has changed.")
+        except Exception as error:  # whatever: the others are still to be pinned
+            kept = " Its old pin is kept; remove it to take another file."
+            problems.append(f"{_name(entry)}: {error}{kept if known else ''}")
             continue
         bare = {key: value for key, value in entry.items() if key not in PINS}
-        try:
-            found = pin(Entry(**bare))
-        except Exception as error:  # whatever: the others are still to be pinned
-            problems.append(f"{entry['model']} {entry['tag']}: {error}")
-            continue
-        if known and known.get("sha256") != found["sha256"]:
-            problems.append(
-                f"{entry['model']} {entry['tag']}: {entry['source']} has changed. Its "
-                "old pin is kept; remove it from the manifest to take the new file."
-            )
-            continue
         entries[i] = {**bare, **found}
         write(entries, manifest)
     return problems
+
+
+def check_names(entries, names):
+    """Raises a `ValueError` for a name that no entry has; with those like it."""
+    known = [_name(entry) for entry in entries]
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known) or known[:3]
+            raise ValueError(
+                f"{SOURCES.name} has no {name!r}, but {', '.join(near)}, and others."
+            )
+
+
+def _name(entry):
+    return f"{entry['model']}/{entry['tag']}"
 
 
 def _place(entry):
@@ -112,13 +145,24 @@ def _place(entry):
 
 def main(arguments):
     """From the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m weights.lock",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("names", nargs="*", metavar="MODEL/TAG", help="pin these alone")
     parser.add_argument("--pin", action="store_true")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args(arguments)
-    entries = lock()
+    if (options.names or options.again) and not options.pin:
+        parser.error("names and --again are of --pin")
+    try:
+        entries = lock()
+        check_names(entries, options.names)
+    except ValueError as error:
+        sys.exit(f"Error: {error}")
     write(entries)
-    problems = pin_all(entries, options.again) if options.pin else []
+    problems = pin_all(entries, options.again, options.names) if options.pin else []
     pinned = sum("sha256" in entry for entry in entries)
     print(f"{MANIFEST.name}: {len(entries)} weights, {pinned} pinned")
     if problems:

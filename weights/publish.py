@@ -12,26 +12,28 @@ import dataclasses
 import json
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 from kerasvit.hub.manifest import Entry
 from kerasvit.hub.upload import prepare, upload
 
-from .certificate import check_certificate
+from .certificate import COVERED, check_certificate, digest
 from .convert import record_of
 from .sections import write
 from .verify import entry_of
 
 ORDER = (
     "model", "tag", "source", "format", "classes", "megabytes", "top1", "license",
-    "experimental", "preprocessing",
+    "experimental", "preprocessing", "revision", "size", "sha256",
 )  # fmt: skip
 
 
 def publish(folder, repository: str, *, private=None, endpoint=None, revision=None):
     """Puts a converted folder into a repository of the Hub, in one commit.
 
-    The card goes along and takes the repository's name.
+    The card goes along and takes the repository's name; the folder's own does so once
+    the upload is done.
 
     Args:
         folder: That `weights.convert` wrote and `weights.verify` passed.
@@ -41,7 +43,7 @@ def publish(folder, repository: str, *, private=None, endpoint=None, revision=No
         revision: Branch, made where it does not exist; None: main.
 
     Returns:
-        (`huggingface_hub.CommitInfo`, `Entry` of the published weights).
+        (`huggingface_hub.CommitInfo`, `Entry` of the published weights, pinned).
 
     Raises:
         ValueError: The folder has no certificate, or it could not be uploaded.
@@ -50,21 +52,27 @@ def publish(folder, repository: str, *, private=None, endpoint=None, revision=No
     record = record_of(folder)
     check_certificate(folder)
     entry = published_entry(entry_of(record, folder), folder, repository)
-    client, _ = prepare(repository, private=private, endpoint=endpoint)
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8")
     if title := re.search(r"(?m)^# (\S+/\S+)$", text):
-        write(card, text.replace(title[1], repository))
-    info = upload(
-        client,
-        folder,
-        repository,
-        revision=revision,
-        create_pr=False,
-        message=f"{entry.model} {entry.tag}, converted by kerasvit",
-        readme=True,
-    )
-    return info, entry
+        text = text.replace(title[1], repository)
+    client, _ = prepare(repository, private=private, endpoint=endpoint)
+    with tempfile.TemporaryDirectory() as place:
+        staged = Path(place)
+        for name in COVERED:
+            (staged / name).symlink_to((folder / name).resolve())
+        (staged / card.name).write_text(text, encoding="utf-8")
+        info = upload(
+            client,
+            staged,
+            repository,
+            revision=revision,
+            create_pr=False,
+            message=f"{entry.model} {entry.tag}, converted by kerasvit",
+            readme=True,
+        )
+    write(card, text)
+    return info, dataclasses.replace(entry, revision=info.oid)
 
 
 def published_entry(entry: Entry, folder, repository: str) -> Entry:
@@ -82,9 +90,9 @@ def published_entry(entry: Entry, folder, repository: str) -> Entry:
         megabytes=max(1, round(size / 1e6)),
         preprocessing={**record["preprocessing"], "size": side},
         head=None,  # one that was zeroed has been left off
-        revision=None,
-        size=None,
-        sha256=None,
+        revision=None,  # known after the upload
+        size=size,
+        sha256=digest(folder, "model.safetensors"),
     )
 
 
@@ -122,7 +130,7 @@ def main(arguments):
         sys.exit(f"Error: {error}")
     print(
         f"{info.commit_url}\n\nLet sources.toml say of {entry.model}/{entry.tag}:\n\n"
-        f"{as_toml(entry)}\n\nThen: python -m weights.lock --pin"
+        f"{as_toml(entry)}\n\nThen: python -m weights.lock"
     )
 
 

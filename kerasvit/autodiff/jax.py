@@ -77,7 +77,7 @@ class TrainStep(Step):
         places = self._places_of_memory()
         old = [before[place] for place in places]
         for place, value in zip(places, remembered(old, update.memory), strict=True):
-            after[place] = value
+            after[place] = before[place] if value is None else value
         weights, optimizer_variables = self.optimizer.stateless_apply(
             optimizer_variables, update.gradients, weights
         )

@@ -272,7 +272,12 @@ def times(gradients, factor):
 
 
 def remembered(before, after):
-    """Iterator of the new memory; if it is not finite, after an overflow, the old."""
+    """Iterator of the new memory; if it is not finite, after an overflow, the old.
+
+    None in place of a tensor says that it stays as it is.
+    """
+    if all(new is old for old, new in zip(before, after, strict=True)):
+        return iter([None] * len(before))
     finite = ops.all(
         ops.stack([ops.all(ops.isfinite(value)) for value in after] or [True])
     )

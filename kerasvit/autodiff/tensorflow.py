@@ -124,7 +124,12 @@ class TrainStep(StatefulStep):
             gradients = self.mean_over_devices(gradients)
         if clips:
             # Then what each replica hands over is too short to be clipped again.
-            gradients = optimizer._clip_gradients(gradients)
+            clipped = optimizer._clip_gradients(gradients)
+            # An infinity that is cut to a number would hide an overflow.
+            gradients = [
+                g if g is None else tf.where(tf.math.is_finite(g), short, g)
+                for g, short in zip(gradients, clipped, strict=True)
+            ]
         floats = [
             v if v is not None and v.dtype.is_floating else None for v in update.state
         ]

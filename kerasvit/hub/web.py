@@ -10,12 +10,14 @@ import urllib.request
 from http.client import HTTPException
 from pathlib import Path
 
+from .crc32c import crc32c
+
 PAUSES = (1, 4)  # seconds before the second and the third try
 PIECE = 1 << 20  # bytes
 PATIENCE = 30  # seconds for which a server may be silent
 
 
-def fetch_address(address, size=None, sha256=None) -> Path:
+def fetch_address(address, size=None, sha256=None, *, again=False) -> Path:
     """A file behind an address, downloaded once.
 
     It comes under its name only when it is whole and its hash is right: that of the
@@ -25,6 +27,8 @@ def fetch_address(address, size=None, sha256=None) -> Path:
         address: Of the file, https.
         size: In bytes, or None.
         sha256: In hex, or None.
+        again: Whether to ask the server for what the cache has; that stays there
+            until something right has come.
 
     Returns:
         Path in the assets' cache of the Hugging Face Hub's client, by the address:
@@ -39,12 +43,14 @@ def fetch_address(address, size=None, sha256=None) -> Path:
     key = hashlib.sha256(address.encode()).hexdigest()[:16]
     folder = cached_assets_path("kerasvit", namespace="weights", subfolder=key)
     path = folder / address.split("/")[-1].replace("%2B", "+")
-    if _whole(path, sha256):
+    if not again and _whole(path, sha256):
         return path
     if constants.HF_HUB_OFFLINE:
-        raise OSError(f"{address} is not in the cache, and HF_HUB_OFFLINE is set.")
+        wanted = "is to be asked again" if again else "is not in the cache"
+        raise OSError(f"{address} {wanted}, and HF_HUB_OFFLINE is set.")
     with FileLock(path.with_name("lock")):
-        if not _whole(path, sha256):  # another process may have come first
+        # Another process may have come first.
+        if again or not _whole(path, sha256):
             _download(address, path, size, sha256)
     return path
 
@@ -125,17 +131,20 @@ def _stream(address, unfinished):
 
 def _checked(file, size, sha256, promised):
     """Size and SHA-256 of a file that is what it should be; else it is removed."""
-    if not sha256 and not promised:
+    md5, crc = promised.get("md5"), promised.get("crc32c")  # in base64
+    if not (sha256 or md5 or crc):
         file.unlink()
         raise _Passing(
             "the answer is not from the storage that has the file, which sends its "
             "hash: a proxy or a page to log in at comes between"
         )
-    md5 = promised.get("md5")  # in base64
     found = {"size": file.stat().st_size, "sha256": _digest(file, "sha256")}
-    in_base64 = base64.b64encode(bytes.fromhex(_digest(file, "md5"))).decode()
-    got = (*found.values(), in_base64)
-    for wanted, has in zip((size, sha256, md5), got, strict=True):
+    pairs = [(size, found["size"]), (sha256, found["sha256"])]
+    if md5:
+        pairs.append((md5, _in_base64(bytes.fromhex(_digest(file, "md5")))))
+    elif not sha256:  # a file that the storage was sent in parts has no MD5
+        pairs.append((crc, _in_base64(crc32c(file).to_bytes(4, "big"))))
+    for wanted, has in pairs:
         if wanted not in (None, has):
             file.unlink()
             raise _Passing(
@@ -148,6 +157,10 @@ def _checked(file, size, sha256, promised):
 def _digest(path, name):
     with path.open("rb") as file:
         return hashlib.file_digest(file, name).hexdigest()
+
+
+def _in_base64(digest):
+    return base64.b64encode(digest).decode()
 
 
 def _google_hashes(headers):

@@ -56,7 +56,8 @@ def suggest_rho(
     seeds are left exactly as they were.
 
     Args:
-        model: As for `SAM`, or a `SAM`; compiled, or `optimizer` and `loss` are given.
+        model: As for `SAM`, or a `SAM`, with whose `micro_batches` it is tried;
+            compiled, or `optimizer` and `loss` are given.
         data: `(x, y)` or `(x, y, sample_weight)`, arrays in a tuple; or an iterable of
             such batches (tf.data, a torch DataLoader, a PyDataset), shuffled and
             without repetition, of which as many are kept in memory as there are steps,
@@ -66,8 +67,9 @@ def suggest_rho(
         rhos: Radii, ≥ 0; 0 is added where it is missing.
         steps: Steps of a run, ≥ 1.
         runs: Runs a radius, ≥ 2, in different orders of the batches.
-        optimizer: What to train with; the model's own, begun anew, if None. It is
-            copied by its configuration, which does not say what
+        optimizer: What to train with; the model's own, begun anew, if None. Give one
+            without the warm-up of a long schedule, in which nothing would be learnt. It
+            is copied by its configuration, which does not say what
             `exclude_from_weight_decay` did.
         loss: What to train on; the model's own if None.
         batch_size: Samples in a batch of arrays, ≥ 1.
@@ -131,8 +133,20 @@ def _in_order(batches, steps, seed):
 
 def _probes(model, optimizer, loss):
     """One trainer that learns, and one that looks on, around the same model."""
-    plain = model.model if isinstance(model, SAM) else model
-    learner, observer = Probe(plain), Probe(plain)
+    plain, own = model, {}
+    if isinstance(model, SAM):
+        if type(model) is not SAM:
+            raise ValueError(
+                "`model` must be a plain model or a SAM, whose radii are tried: those "
+                "of its successors have other sizes. Pass `trainer.model`. Received: "
+                f"a {type(model).__name__}."
+            )
+        plain = model.model
+        own = {
+            "perturbation": model.perturbation,
+            "micro_batches": model.micro_batches,
+        }
+    learner, observer = Probe(plain, **own), Probe(plain, **own)
     options = _compiled(model)
     if loss is not None:
         options = {**options, "loss": loss, "loss_weights": None}

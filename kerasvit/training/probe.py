@@ -13,10 +13,11 @@ class Probe(SAM):
 
     Args:
         model: As for `SAM`; it is trained in place.
+        options: `perturbation` and `micro_batches`, as for `SAM`.
     """
 
-    def __init__(self, model: keras.Model):
-        super().__init__(model, name="probe")
+    def __init__(self, model: keras.Model, **options):
+        super().__init__(model, name="probe", **options)
         self.radius, self.length, self.rise = (
             self.add_weight(
                 shape=(),

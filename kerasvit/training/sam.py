@@ -129,13 +129,14 @@ class SAM(TrainStep, keras.Model):
 
     @rho.setter
     def rho(self, rho):
+        before = getattr(self, "_rho", None)
         self._rho = finite(
             "rho",
             rho,
             "≥ 0, the radius within which the loss is to be flat; 0.05 is the paper's "
             "default and 0 trains without SAM",
         )
-        if getattr(self, "train_function", None) is not None:
+        if self._rho != before and getattr(self, "train_function", None) is not None:
             # The compiled step has the old number in it.
             self.make_train_function(force=True)
 

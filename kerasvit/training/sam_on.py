@@ -51,12 +51,13 @@ class SAMON(SAM):
             id(variable)
             for layer in model._flatten_layers()
             if "norm" in type(layer).__name__.lower()
-            for variable in layer.trainable_variables
+            and not list(layer._flatten_layers(include_self=False))
+            for variable in layer.weights  # also one that is frozen, and thawed later
             if variable.name in SCALES
         }
         if not self._normalising:
             raise ValueError(
-                "`model` must have a normalisation layer with trainable weights. "
+                "`model` must have a normalisation layer with weights. "
                 f"Received: {model!r}. SAM perturbs the weights of any model."
             )
 

@@ -8,9 +8,12 @@ import pytest
 import kerasvit
 from kerasvit import Preprocessing
 from kerasvit.checkpoints.checkpoint import ORIGINS, SOURCES
-from kerasvit.hub.manifest import MANIFEST, entries, explain_tag, published
+from kerasvit.hub.download import fetch
+from kerasvit.hub.manifest import MANIFEST, Entry, entries, explain_tag, published
 from kerasvit.models.loading import transform_of
 from weights import lock
+
+from . import accidents
 
 
 def test_the_manifest_is_what_lock_makes_of_the_sources():
@@ -129,6 +132,11 @@ def test_lock_keeps_pins_and_says_what_is_wrong(tmp_path):
     assert lock.lock(toml(one), manifest)[0]["sha256"] == "f" * 64
     moved = {**one, "source": "a/c"}
     assert "sha256" not in lock.lock(toml(moved), manifest)[0]
+    (own,) = lock.lock(toml({**one, "revision": "a", "sha256": "e" * 64}), manifest)
+    assert (own["revision"], own["sha256"]) == ("a", "e" * 64)  # of another file
+    lock.write([{**one, "revision": "b", "sha256": "e" * 64}], manifest)
+    (own,) = lock.lock(toml({**one, "revision": "a", "sha256": "e" * 64}), manifest)
+    assert own["revision"] == "b"  # of the same
     with pytest.raises(ValueError, match="twice"):
         lock.lock(toml(one, one), manifest)
     with pytest.raises(ValueError, match="'sam'.*sise"):
@@ -148,7 +156,7 @@ def test_pinning(hub, tmp_path):
         {"model": "C", "tag": "c", "source": "timm/gone", **rest},
     ]
     problems = lock.pin_all(found, again=False, manifest=manifest)
-    assert len(problems) == 1 and problems[0].startswith("C c: ")
+    assert len(problems) == 1 and problems[0].startswith("C/c: ")
     first, second, third = json.loads(manifest.read_text())["weights"]
     assert (first["revision"], first["size"]) == (commit, 7)
     assert second["size"] == 6 and len(second["sha256"]) == 64
@@ -159,3 +167,53 @@ def test_pinning(hub, tmp_path):
     hub.repositories["timm/vit"].commit({**files, "model.safetensors": b"others"})
     (changed,) = lock.pin_all(found[:1], again=True, manifest=manifest)
     assert "has changed" in changed and found[0]["revision"] == commit
+
+
+def at_addresses(hub, *models):
+    """Entries, each of a file of its own."""
+    rest = {"format": "vision_transformer", "classes": 2, "megabytes": 1}
+    rest |= {"license": "mit", "preprocessing": {"size": 1}, "tag": "a"}
+    for model in models:
+        hub.files[f"{model}.npz"] = model.encode() * 1000
+    return [{"model": m, "source": hub.address(f"{m}.npz"), **rest} for m in models]
+
+
+@pytest.mark.parametrize("accident", [accidents.ended, accidents.portal])
+def test_no_other_bytes_are_pinned(hub, tmp_path, accident):
+    (entry,) = found = at_addresses(hub, "A")
+    manifest = tmp_path / "manifest.json"
+    hub.faults = accidents.always(accident)
+    (problem,) = lock.pin_all(found, again=False, manifest=manifest)
+    assert problem.startswith("A/a: http") and found == [entry]
+    assert not manifest.exists()
+    hub.faults = [accident]  # once is got over
+    assert lock.pin_all(found, again=False, manifest=manifest) == []
+    assert found[0]["size"] == 1000
+    before = hub.count("GET")
+    assert fetch(Entry(**found[0])).read_bytes() == hub.files["A.npz"]
+    assert hub.count("GET") == before  # what was pinned is in the cache
+
+
+def test_again_finds_what_has_changed(hub, tmp_path):
+    found, manifest = at_addresses(hub, "A"), tmp_path / "manifest.json"
+    lock.pin_all(found, again=False, manifest=manifest)
+    old = dict(found[0])
+    assert lock.pin_all(found, again=True, manifest=manifest) == []
+    assert hub.count("GET") == 2 and found == [old]
+    hub.files["A.npz"] = b"others"
+    (changed,) = lock.pin_all(found, again=True, manifest=manifest)
+    assert "it was replaced" in changed and "old pin is kept" in changed
+    assert found == [old] == json.loads(manifest.read_text())["weights"]
+
+
+def test_names_are_pinned_alone(hub, tmp_path, monkeypatch, capsys):
+    found, manifest = at_addresses(hub, "A", "B", "C"), tmp_path / "manifest.json"
+    assert lock.pin_all(found, False, ["B/a"], manifest) == []
+    assert ["sha256" in entry for entry in found] == [False, True, False]
+    assert {path for _, path in hub.requests} == {"/files/B.npz"}
+    monkeypatch.setattr(lock, "write", None)  # nothing is written before an error
+    with pytest.raises(SystemExit, match="no 'ViTB16/same', but ViTB16/sam"):
+        lock.main(["--pin", "ViTB16/same"])
+    with pytest.raises(SystemExit):
+        lock.main(["ViTB16/sam"])
+    assert "names and --again are of --pin" in capsys.readouterr().err

@@ -1,11 +1,13 @@
 """Files from the authors' servers: a fault ends in the right file or a plain error."""
 
+import base64
 import threading
 
 import pytest
 from huggingface_hub import constants
 
 from kerasvit.hub import web
+from kerasvit.hub.crc32c import LANE, POLYNOMIAL, crc32c
 from kerasvit.hub.download import DownloadError, fetch
 
 from . import accidents
@@ -91,6 +93,71 @@ def test_a_broken_connection_goes_on_where_it_was(hub):
     hub.faults = [listen, accidents.ended]
     assert fetch(entry(npz(hub))).read_bytes() == CONTENT
     assert asked == [None, f"bytes={len(CONTENT) // 2}-"]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    # RFC 3720, B.4, and the check value of the catalogue of CRCs.
+    [(bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (b"123456789", 0xE3069283)],
+    ids=["zeros", "ones", "digits"],
+)
+def test_crc32c(hub, tmp_path, content, expected):
+    file = tmp_path / "file"
+    file.write_bytes(content)
+    assert crc32c(file) == expected
+
+
+@pytest.mark.parametrize("length", [0, 1, LANE, 3 * LANE + 5])
+def test_crc32c_is_that_of_bit_after_bit(hub, tmp_path, length):
+    file = tmp_path / "file"
+    file.write_bytes(CONTENT[:length])
+    state = 0xFFFFFFFF
+    for byte in CONTENT[:length]:
+        state ^= byte
+        for _ in range(8):
+            state = (state >> 1) ^ (POLYNOMIAL if state & 1 else 0)
+    assert crc32c(file) == state ^ 0xFFFFFFFF
+
+
+def in_parts(content, promise):
+    """As the storage sends what it was sent in parts: without an MD5."""
+
+    def fault(handler, kind):
+        handler.send(200, content, x_goog_hash=promise)
+        return True
+
+    return fault
+
+
+def test_without_an_md5_the_crc32c_is_checked(hub, tmp_path):
+    source = npz(hub)
+    (tmp_path / "file").write_bytes(CONTENT)
+    crc = crc32c(tmp_path / "file").to_bytes(4, "big")
+    said = f"crc32c={base64.b64encode(crc).decode()}"
+    hub.faults = [in_parts(CONTENT[:-1] + b"x", said), in_parts(CONTENT, said)]
+    assert fetch(entry(source)).read_bytes() == CONTENT
+    assert hub.count("GET") == 2
+
+
+@pytest.mark.parametrize("promise", ["", "sha1=AAAA"])
+def test_without_a_hash_that_is_known_nothing_is_accepted(hub, promise):
+    hub.faults = [in_parts(CONTENT, promise)] * 3
+    with pytest.raises(DownloadError, match="not from the storage"):
+        fetch(entry(npz(hub)))
+
+
+def test_what_the_cache_has_stays_until_the_right_file_has_come(hub, monkeypatch):
+    source = npz(hub)
+    path = fetch(entry(source))
+    assert web.fetch_address(source, again=True) == path
+    assert hub.count("GET") == 2
+    hub.faults = accidents.always(accidents.portal)
+    with pytest.raises(OSError, match="a page to log in"):
+        web.fetch_address(source, again=True)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(OSError, match="is to be asked again, and HF_HUB_OFFLINE"):
+        web.fetch_address(source, again=True)
+    assert fetch(pinned(source)) == path
 
 
 def test_a_pin_refuses_another_file(hub):

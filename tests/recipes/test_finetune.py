@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import finetune
 import numpy as np
@@ -166,6 +167,20 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
         assert len(again["history"]) == 3
 
 
+def test_folder_whose_first_file_was_never_finished(tmp_path):
+    import progress
+
+    images = SimpleNamespace(label_names=["a", "b"], counts={"train": 2})
+    (tmp_path / ".config.json").write_text('{"mod')
+    assert progress.claim_folder(tmp_path, config(), images) == tmp_path
+    assert progress.claim_folder(tmp_path, config(), images) == tmp_path
+    (tmp_path / "config.json").write_text('{"mod')
+    with pytest.raises(ValueError, match="config.json is damaged.*Delete"):
+        progress.claim_folder(tmp_path, config(), images)
+    with pytest.raises(ValueError, match="cannot be used"):
+        progress.claim_folder(tmp_path / "config.json", config(), images)
+
+
 def test_folder_with_other_files():
     Path("run").mkdir()
     Path("run/thesis.tex").write_text("years of work")
@@ -247,3 +262,11 @@ def test_misspelled_option(capsys):
 )
 def test_presets_make_the_steps_of_the_paper(preset, images, expected):
     assert training.plan(finetune.PRESETS[preset], images) == expected
+
+
+@pytest.mark.parametrize("steps", [1, 49, 51, 60, 99, 101, 120, 1_000])
+@pytest.mark.parametrize("steps_per_epoch", [1, 2, 7])
+def test_no_more_steps_than_asked_for_but_to_fill_a_round(steps, steps_per_epoch):
+    wanted = dataclasses.replace(config(), epochs=None, steps=steps, batch_size=8)
+    rounds, each = training.plan(wanted, 8 * steps_per_epoch)
+    assert steps <= rounds * each < steps + each and rounds <= 50

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from kerasvit.training import SAM, suggest_rho
+from kerasvit.training import SAM, LookSAM, suggest_rho
 from kerasvit.training.advice import Advice, Seen, Trial, compare
+from kerasvit.training.advisor import _probes
 from kerasvit.training.batches import divide
 
 
@@ -282,12 +283,20 @@ def test_what_diverged_is_no_benefit():
         ({"data": (np.zeros((64, 1)), np.zeros((63, 1)))}, "as many targets"),
         ({"data": 3}, "Received: int"),
         ({"model": "model"}, "must be a keras.Model"),
+        ({"model": LookSAM(product())}, "Pass `trainer.model`.*a LookSAM"),
     ],
 )
 def test_bad_arguments(options, message):
     options = {"model": product(), "data": line(64), **options}
     with pytest.raises(ValueError, match=message):
         suggest_rho(**options)
+
+
+def test_radii_are_tried_in_the_trainers_parts():
+    trainer = SAM(product(), micro_batches=4, perturbation="global")
+    trainer.compile("sgd", "mse")
+    for probe in _probes(trainer, None, None):
+        assert (probe.micro_batches, probe.perturbation) == (4, "global")
 
 
 def test_a_model_that_is_not_compiled_needs_a_loss():

@@ -143,6 +143,16 @@ def test_sam_on_perturbs_normalisations_only():
     assert all(np.abs(g).max() > 0 for g in found)  # all are trained
 
 
+def test_sam_on_perturbs_what_is_thawed_later():
+    norm = layers.LayerNormalization(name="norm")
+    model = keras.Sequential([keras.Input((5,)), norm, layers.Dense(3)])
+    norm.trainable = False
+    trainer = SAMON(model)
+    norm.trainable = True
+    known = [id(v) in trainer._normalising for v in model.trainable_variables]
+    assert known == [True, True, False, False]
+
+
 def test_sam_on_knows_normalisations_by_name():
     class GroupNorm(layers.GroupNormalization):
         """One of somebody's own."""

@@ -234,6 +234,24 @@ def overflow_on_one_replica_skips_the_step_on_both():
 
 
 @case
+def an_overflow_is_not_clipped_away():
+    keras.config.set_dtype_policy("mixed_float16")
+
+    def scaled():
+        return keras.optimizers.LossScaleOptimizer(sgd(clipvalue=1.0), 64.0)
+
+    trainer, _ = trained(2, lambda model: SAM(model, 0.3), plain, scaled)
+    before = trainer.get_weights()
+    x, y = data(8)
+    x[7] = np.inf
+    trainer.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    for a, e in zip(trainer.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, e)
+    assert float(trainer.optimizer.dynamic_scale.numpy()) == 32.0
+    keras.config.set_dtype_policy("float32")
+
+
+@case
 def replica_without_samples_does_no_harm():
     trainer, loss = trained(2, lambda model: SAM(model, 0.3), n=9)
     assert_synchronous(trainer)

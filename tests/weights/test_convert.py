@@ -1,6 +1,8 @@
 """From a name to a repository folder."""
 
 import dataclasses
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,3 +116,46 @@ def test_the_users_files_are_left_alone(publics, source, tmp_path, monkeypatch):
     convert.convert(entry, out)
     assert "sam" in (out / "README.md").read_text()
     assert not [name for name in names(tmp_path) if name.startswith(".")]
+
+
+def test_stopped_while_it_replaces_a_folder(publics, source, tmp_path, monkeypatch):
+    entry, out = publics(), tmp_path / "vit"
+    (convert.convert(entry, out) / "README.md").write_text("old")
+    replace, moved = os.replace, []
+
+    def stop(old, new):
+        if Path(old).parent == out / ".saved":
+            if moved:
+                raise KeyboardInterrupt
+            moved.append(new)
+        replace(old, new)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", stop)
+        convert.convert(entry, out)
+    assert kerasvit.from_pretrained(out).record["variant"] == "TinyViT"
+    assert convert.record_of(out)["variant"] == "TinyViT"  # and the rest is moved
+    assert names(out) == {*convert.FILES}
+    assert "sam" in (out / "README.md").read_text()
+
+
+def test_stopped_before_that_the_old_folder_stays(
+    publics, source, tmp_path, monkeypatch
+):
+    entry, out = publics(), tmp_path / "vit"
+    (convert.convert(entry, out) / "README.md").write_text("old")
+
+    rename = os.rename
+
+    def stop(old, new):
+        if Path(new).parent == out:
+            raise KeyboardInterrupt
+        rename(old, new)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "rename", stop)
+        convert.convert(entry, out)
+    assert (out / "README.md").read_text() == "old"
+    (out / ".saving-1").mkdir()  # as a run that was killed leaves it
+    convert.convert(entry, out)
+    assert "sam" in (out / "README.md").read_text()

@@ -1,5 +1,6 @@
 """From a converted folder to the Hub, and to what sources.toml says of it."""
 
+import hashlib
 import tomllib
 
 import numpy as np
@@ -38,6 +39,10 @@ def test_there_and_back_by_name(folder, hub, capsys, monkeypatch):
     assert fields["top1"] == {"percent": 80.5, "source": "measured by its authors"}
     assert fields["preprocessing"]["size"] == 8
     entry = manifest.Entry(**fields)
+    tensors = repository.files["model.safetensors"]
+    assert entry.revision == repository.branches["main"]
+    assert entry.size == len(tensors)
+    assert entry.sha256 == hashlib.sha256(tensors).hexdigest()
     assert (entry.source, entry.format, entry.classes) == ("me/tiny", "timm", 0)
     monkeypatch.setattr(manifest, "entries", lambda: (entry,))
     expected = to_numpy(kerasvit.from_pretrained(folder)(IMAGES))
@@ -67,3 +72,17 @@ def test_a_token_that_may_not_is_explained(folder, hub):
     with pytest.raises(SystemExit, match="may not write to 'other'"):
         publish.main([str(folder), "other/tiny"])
     assert (folder / "README.md").read_text() == before
+
+
+def test_an_upload_that_fails_leaves_the_card_as_it_was(folder, hub):
+    before = (folder / "README.md").read_text()
+
+    def refuse(handler, kind):
+        if "/commit/" in handler.path:
+            handler.send(403)
+        return "/commit/" in handler.path
+
+    hub.faults = [refuse]
+    with pytest.raises(SystemExit, match="may not write to 'me'"):
+        publish.main([str(folder), "me/tiny"])
+    assert not hub.faults and (folder / "README.md").read_text() == before

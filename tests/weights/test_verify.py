@@ -85,6 +85,13 @@ def test_a_format_without_a_small_model_is_an_error(publics):
         parity.golden(publics(format="big_transfer"))
 
 
+def test_the_row_says_who_read_the_original(publics):
+    address = "https://storage.googleapis.com/a/b.npz"
+    said = parity.read_here(publics(source=address))
+    assert said.endswith("as kerasvit reads it, not its authors' code")
+    assert parity.read_here(publics()) == "logits, the original's file loaded here"
+
+
 def test_what_timm_says(folder, monkeypatch):
     answers = {}
 

