@@ -1,6 +1,7 @@
 """From a file of tensors to the variables of any `keras.Model`, and back."""
 
 from .assign import assign as assign
+from .checkpoint import FORMAT as FORMAT
 from .checkpoint import SOURCES as SOURCES
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import format_of as format_of

@@ -23,6 +23,8 @@ from .sources import (
     variable_paths,
 )
 
+FORMAT = 1  # of the part `kerasvit` of config.json; the newest that is read
+
 # Who wrote the names: a code base and one of its architectures. The first that knows a
 # file's names reads it.
 SOURCES = (
@@ -102,13 +104,13 @@ class Checkpoint:
         if path.is_dir():
             path = _weights_in(path)
         self.path = path
-        self._reader = Reader(current(path))
         self.config = {}
         if path.suffix == ".safetensors":
             self.config = read_json(current(path.parent / "config.json"))
         self.record = self.config.get("kerasvit") or {}
         if self.record:
             self._check_record()
+        self._reader = Reader(current(path))
         self._source = source = self._recognise()
         self.origin = source.ORIGIN
         own = {source.own_name(name): name for name in self._reader.shapes}
@@ -121,6 +123,12 @@ class Checkpoint:
 
     def _check_record(self):
         record = self.record if isinstance(self.record, dict) else {}
+        written = record.get("format_version")
+        if isinstance(written, int) and written > FORMAT:
+            raise CheckpointError(
+                f"{self.path} was written by a newer kerasvit (format {written}; "
+                f"this one reads up to {FORMAT}). Upgrade: pip install -U kerasvit."
+            )
         kinds = {
             "builder": str, "kwargs": dict, "preprocessing": dict,
             "format_version": int, "variant": (str, type(None)),
@@ -147,8 +155,8 @@ class Checkpoint:
         raise CheckpointError(
             f"{self.path} has names of no known code base: {some}, … Known are timm, "
             "google-research/vision_transformer and big_vision, big_transfer, "
-            "how-do-vits-work, transformers, and folders of save_pretrained, of the "
-            "architectures in this package."
+            "how-do-vits-work, and folders of save_pretrained, of the architectures in "
+            "this package; of transformers its ViT and DeiT, not yet its Swin and BiT."
         )
 
     def __getitem__(self, name):

@@ -1,6 +1,5 @@
 """Files of weights from the Hugging Face Hub and from the authors' servers, checked."""
 
-import errno
 import hashlib
 import logging
 import os
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from kerasvit.checkpoints import CheckpointError
 
+from .explanations import first_line, meaning_of, of_the_disk, status
 from .web import fetch_address
 
 log = logging.getLogger("kerasvit")
@@ -48,7 +48,7 @@ def fetch(entry) -> Path:
     try:
         return fetch_address(entry.source, entry.size, entry.sha256)
     except OSError as error:
-        meaning = _of_the_disk(error)
+        meaning = of_the_disk(error)
         said = f"{entry.source} {meaning}" if meaning else f"{error}{_by_hand(entry)}"
         raise DownloadError(said) from error
 
@@ -121,21 +121,33 @@ class HubFiles:
                 path = self._patiently(name, force_download=True)
                 wrong = wrong_content(path, size, sha256 or promised(path))
         except Exception as error:
-            missing = isinstance(error, EntryNotFoundError)
-            if optional and missing and not isinstance(error, LocalEntryNotFoundError):
+            local = isinstance(error, LocalEntryNotFoundError)
+            missing = isinstance(error, EntryNotFoundError) and not local
+            if optional and missing:
                 return None
             if wrong:
                 raise DownloadError(
                     f"{path} is damaged: {wrong}. It could not be downloaded again: "
-                    f"{type(error).__name__}: {_first_line(error)}"
+                    f"{type(error).__name__}: {first_line(error)}"
                 ) from error
-            raise self._explained(error, name) from error
+            if missing and name == TENSORS:
+                self._refuse_parts()
+            raise DownloadError(meaning_of(error, name, self)) from error
         if wrong:
             raise DownloadError(
                 f"{name} of {self.repository} was downloaded twice and is not what it "
                 f"should be: {wrong}. A proxy changes it, or it was replaced: {path}."
             )
         return path
+
+    def _refuse_parts(self):
+        """Raises where the weights are there, but not in one file."""
+        if self(TENSORS + ".index.json", optional=True):
+            raise DownloadError(
+                f"{self.repository} holds its weights in parts, which are not read. "
+                "Save them as one model.safetensors: in transformers "
+                'model.save_pretrained(folder, max_shard_size="100GB").'
+            )
 
     def _patiently(self, name, **options):
         access = dict(self.access)
@@ -172,42 +184,6 @@ class HubFiles:
                 **options,
             )
         )
-
-    def _explained(self, error, name):
-        """What the client's error means to the user."""
-        from huggingface_hub import errors
-
-        where = f"https://huggingface.co/{self.repository}"
-        by_hand = (
-            f"Download {name} and {CONFIG} of {where} elsewhere into one folder, and "
-            "pass its path."
-        )
-        explanations = (
-            (errors.GatedRepoError, f"asks for your consent: accept it at {where}, and "
-             "log in with `hf auth login`."),
-            (errors.DisabledRepoError, "has been disabled by the Hub."),
-            (errors.RepositoryNotFoundError, "does not exist, or is private and your "
-             "token may not read it: `hf auth login`."),
-            (errors.RevisionNotFoundError, f"has no revision {self.revision!r}."),
-            (errors.LocalEntryNotFoundError, "is not in the cache, and the Hub cannot "
-             f"be reached, or is not to be asked: {_first_line(error.__cause__)} "
-             f"{by_hand}"),
-            (errors.EntryNotFoundError, f"has no {name}. Pickled weights, .bin and "
-             ".pth, are not read: they can run any code."),
-        )  # fmt: skip
-        for kind, meaning in explanations:
-            if isinstance(error, kind):
-                return DownloadError(f"{self.repository} {meaning}")
-        if "Invalid credentials" in str(error):
-            meaning = "refuses the token. Log in again: hf auth login."
-        elif status := _status(error):
-            meaning = (
-                f"cannot be had: the server answers {status}. Try later. {by_hand}"
-            )
-        else:
-            what = f"{type(error).__name__}: {_first_line(error)}"
-            meaning = _of_the_disk(error) or f"cannot be downloaded: {what} {by_hand}"
-        return DownloadError(f"{self.repository} {meaning}")
 
 
 def check_token(token):
@@ -259,38 +235,14 @@ def _passing(error, took):
     if "LocalEntryNotFoundError" in kinds:
         # Clients before 2.0 give up at the first answer, later ones after 20 seconds.
         return took < 10 and _busy(error.__cause__)
-    if _status(error) is not None:
+    if status(error) is not None:
         return _busy(error)
     # Of httpx or httpx2, by the client's version.
     return "TransportError" in kinds or "Consistency check" in str(error)
 
 
 def _busy(error):
-    return (_status(error) or 0) == 429 or (_status(error) or 0) >= 500
-
-
-def _status(error):
-    return getattr(getattr(error, "response", None), "status_code", None)
-
-
-def _of_the_disk(error):
-    """What an error of the disk means to the user; None for other errors."""
-    code = getattr(error, "errno", None)
-    if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return (
-            "does not fit: the disk of the cache is full. Make room, or set HF_HOME to "
-            "a folder on another disk."
-        )
-    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return (
-            f"cannot be kept: {error.filename} of the cache may not be written. Set "
-            "HF_HOME to a folder of yours."
-        )
-    return None
-
-
-def _first_line(error):
-    return str(error or "").strip().split("\n")[0]
+    return (status(error) or 0) == 429 or (status(error) or 0) >= 500
 
 
 def _by_hand(entry):

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from .initial_values import drawn
-from .resampling import KERNELS, resample_grid
+from .resampling import KERNELS, MOST_CELLS, resample_grid
 
 
 def check_resampling(kernel, source_grid):
@@ -32,8 +32,12 @@ def table_grid(rows, *, own_grid, source_grid=None, name="position table"):
     square. The count alone cannot tell 4 × 9 from 6 × 6, hence `source_grid`.
 
     Raises:
-        ValueError: The rows fit none of these.
+        ValueError: The rows fit none of these, or are more than any model has.
     """
+    if rows > MOST_CELLS:
+        raise ValueError(
+            f"The {name} has {rows:,} patch rows; models have at most {MOST_CELLS:,}."
+        )
     if source_grid is not None:
         height, width = source_grid
         if height * width != rows:

@@ -4,6 +4,9 @@ import operator
 
 import numpy as np
 
+# A table of more cells than any model has is made to fill the memory.
+MOST_CELLS = 2**18
+
 
 def _triangle(x):
     return np.maximum(1 - np.abs(x), 0)
@@ -196,6 +199,11 @@ def _each_side(grid, size, kernel, matrix):
     height, width = size
     if grid.shape[:2] == (height, width):
         return grid
+    if grid[0, 0].size > 1 and not any(grid.strides[2:]):
+        # One number a cell, repeated without memory, as outlines of tensors are.
+        first = grid[(..., *[slice(1)] * (grid.ndim - 2))]
+        first = _each_side(first, size, kernel, matrix)
+        return np.broadcast_to(first, (height, width, *grid.shape[2:]))
     out = _contract(grid, matrix(grid.shape[0], height, kernel))
     out = out.swapaxes(0, 1)
     out = _contract(out, matrix(grid.shape[1], width, kernel))

@@ -6,7 +6,7 @@ from keras import ops
 
 from .dense import Dense
 from .initial_values import drawn
-from .resampling import resample_grid
+from .resampling import MOST_CELLS, resample_grid
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -214,6 +214,10 @@ def _regions(grid, window, shift):
 
 def _source_window(rows, grid, own):
     """(h, w) of the window whose table has `rows`."""
+    if rows > MOST_CELLS:
+        raise ValueError(
+            f"The table has {rows:,} rows; models have at most {MOST_CELLS:,}."
+        )
     candidates = [own]
     if grid is not None:
         sizes = range(1, max(grid) + 1)

@@ -10,7 +10,7 @@ from kerasvit.preprocessing import Preprocessing
 # and memory or time is spent before the tensors are compared.
 MOST = {
     "depth": 1000,
-    "depths": 1000,
+    "depths": 1000,  # and all of them together
     "resnet_depths": 1000,
     "width": 65_536,
     "widths": 65_536,
@@ -57,7 +57,13 @@ def integers(name, value, count: int | None, least: int) -> list[int]:
         raise ValueError(
             f"`{name}` must have at most {MOST_STAGES} entries. Received: {len(value)}."
         )
-    return [integer(name, number, least) for number in value]
+    checked = [integer(name, number, least) for number in value]
+    if name in ("depths", "resnet_depths") and sum(checked) > MOST["depth"]:
+        raise ValueError(
+            f"`{name}` must add up to at most {MOST['depth']:,}. Received: "
+            f"{sum(checked):,}."
+        )
+    return checked
 
 
 def number(name, value, expected, low=-math.inf, high=math.inf) -> float:
@@ -166,6 +172,7 @@ def fewest_weights(kwargs) -> int:
         ValueError: A size is none.
     """
     width, depth = _size(kwargs, "width"), _size(kwargs, "depth")
+    _size(kwargs, "window_size")
     features = _size(kwargs, "representation_size")
     matrices = [  # how many, rows, columns
         (depth, width, _size(kwargs, "mlp_dim") + _size(kwargs, "channels_mlp_dim")),
@@ -181,6 +188,22 @@ def fewest_weights(kwargs) -> int:
         learned = kwargs.get("positions") != "sincos2d"
         matrices.append((int(learned), width, _patches(kwargs)))
     return sum(math.prod(matrix) for matrix in matrices)
+
+
+def blocks(kwargs) -> int:
+    """How many blocks and units a model has.
+
+    Args:
+        kwargs: Of any builder.
+
+    Raises:
+        ValueError: A number of them is none.
+    """
+    return _size(kwargs, "depth") + sum(
+        sum(integers(name, kwargs[name], None, 1))
+        for name in ("depths", "resnet_depths")
+        if kwargs.get(name)
+    )
 
 
 def _size(kwargs, name):

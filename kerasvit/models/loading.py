@@ -4,6 +4,8 @@ import logging
 import math
 from contextlib import contextmanager
 
+import keras
+
 from kerasvit.checkpoints import CheckpointError, assign, read_json
 from kerasvit.hub.manifest import published as published
 from kerasvit.hub.repository import base_of, find_weights, named
@@ -11,7 +13,7 @@ from kerasvit.layers import values_follow
 from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
 
-from .arguments import fewest_weights, sides
+from .arguments import blocks, fewest_weights, sides
 
 log = logging.getLogger("kerasvit")
 
@@ -40,6 +42,8 @@ class Loading:
         self.explicit = explicit
         self.explicit_grid = source_grid
         self.entry = named(weights, variant.name)
+        if self.entry:
+            self._check_entry()
         self.checkpoint = find_weights(self.entry or weights, variant.label)
         self._check_architecture()
         self.made = {**variant.defaults, **self.checkpoint.builder_changes}
@@ -50,8 +54,6 @@ class Loading:
                 f"{self.checkpoint.path} does not say {', '.join(missing)}. Build the "
                 "variant that it is of: kerasvit.ViTB16(weights=...), or another."
             )
-        if self.entry:
-            self._check_entry()
         try:
             with self._blaming_the_variant():
                 self.source_size = self._source_size()
@@ -121,6 +123,7 @@ class Loading:
             if mismatch:
                 # All shapes agree, and yet it is another model: its heads differ.
                 raise CheckpointError("Every tensor fits, but not what it means.")
+        self._check_head(model)
 
     def _check_architecture(self):
         builders, wanted = self.checkpoint.builders, self.variant.builder.__name__
@@ -135,19 +138,27 @@ class Loading:
         )
 
     def _check_entry(self):
+        """Raises where it is known before the download that it would be in vain."""
         name, classes = f"{self.entry.model} {self.entry.tag!r}", self.entry.classes
+        said = {"num_classes": classes, **self.variant.numbers, **self.explicit}
         if self.entry.experimental:
             log.warning(
                 "%s is experimental: others measured far less than the paper says "
                 "(huggingface/pytorch-image-models#1302).",
                 name,
             )
-        if self.entry.head == "zeroed" and self.kwargs["num_classes"] == classes:
-            raise CheckpointError(
-                f"{name} has no classifier: its head of {classes} classes was zeroed "
-                "before it was published. Pass `num_classes`: your own number for a "
-                "fresh head, or 0 for features."
-            )
+        if self.entry.head == "zeroed" and said["num_classes"] == classes:
+            raise _no_classifier(name, classes)
+
+    def _check_head(self, model):
+        """Raises where the file of another code base answers nothing but zeros."""
+        kept = self.kwargs["num_classes"] == self.made["num_classes"]
+        if self.checkpoint.record or not kept:
+            return
+        for variable in model.weights:
+            if variable.path == "head/kernel" and not keras.ops.any(variable):
+                name, classes = self.checkpoint.path, self.made["num_classes"]
+                raise _no_classifier(name, classes)
 
     def _check_claims(self):
         """Raises where the file's model cannot be in the file."""
@@ -159,6 +170,13 @@ class Loading:
                 f"{self.checkpoint.path} holds {held:,} weights, and its configuration "
                 f"is of a model of {least:,} at least: {sizes!r:.500}. One of them is "
                 "of another model, or made to do harm; take the complete files."
+            )
+        least, held = 4 * blocks(sizes), len(self.checkpoint.shapes)
+        if least > held:
+            raise CheckpointError(
+                f"{self.checkpoint.path} holds {held:,} tensors, and its configuration "
+                f"is of a model of {least:,} at least: {sizes!r:.500}. Take the "
+                "complete files."
             )
 
     def _source_size(self):
@@ -244,6 +262,13 @@ class Loading:
                 mismatch = f"{self.checkpoint.path} {mismatch}"
                 raise CheckpointError(f"{mismatch}\n{error}") from error
             raise
+
+
+def _no_classifier(name, classes):
+    return CheckpointError(
+        f"{name} has no classifier: its head of {classes} classes holds zeros alone. "
+        "Pass `num_classes`: your own number for a fresh head, or 0 for features."
+    )
 
 
 def transform_of(entry):

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -155,10 +156,10 @@ BUILDERS = {
         ("VisionTransformer", {"patch_size": 1024, "image_size": [16384, 16384]}),
         ("MLPMixer", {"depth": 1000, "channels_mlp_dim": 1_000_000}),
         ("MLPMixer", {"tokens_mlp_dim": 1_000_000}),
-        ("SwinTransformer", {"depths": [1000, 1000], "num_heads": [1, 1]}),
+        ("SwinTransformer", {"depths": [500, 500], "num_heads": [1, 1]}),
         ("SwinTransformer", {"width": 65536}),
         ("BigTransfer", {"width_factor": 1000}),
-        ("BigTransfer", {"depths": [1000] * 100}),
+        ("BigTransfer", {"depths": [10] * 100}),
         ("AlterNet", {"widths": [65536]}),
     ],
     ids=str,
@@ -180,6 +181,51 @@ def test_a_model_that_cannot_be_in_the_file_is_not_built(
     with pytest.raises(CheckpointError, match="weights, and its configuration is of"):
         kerasvit.from_pretrained(folder)
     assert not built
+
+
+@pytest.mark.parametrize(
+    ("builder", "changes", "said"),
+    [
+        ("AlterNet", {"depths": [1000] * 2, "widths": [1] * 2}, "add up to at most"),
+        ("VisionTransformer", {"depth": 10, "width": 1, "mlp_dim": 1}, "tensors"),
+        ("AlterNet", {"depths": [10] * 90, "widths": [1] * 90}, "tensors"),
+    ],
+)
+def test_many_small_blocks_that_are_not_in_the_file(tmp_path, builder, changes, said):
+    kwargs = {"image_size": 8, "num_classes": 3, **BUILDERS[builder]}
+    folder = kerasvit.save_pretrained(getattr(kerasvit, builder)(**kwargs), tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    config["kerasvit"]["kwargs"].update(changes)
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=said):
+        kerasvit.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("cells", [256, 1024])
+def test_a_table_for_more_patches_than_any_model_has(tmp_path, monkeypatch, cells):
+    folder, config = tiny(tmp_path)
+    from safetensors.numpy import load_file
+
+    tensors = load_file(folder / "model.safetensors")
+    width = tensors["pos_embed"].shape[-1]
+    tensors["pos_embed"] = np.zeros((1, 1 + cells**2, width), "float32")
+    np.savez_compressed(tmp_path / "bomb.npz", **tensors)
+    tracemalloc.start()
+    if cells == 1024:
+        with pytest.raises(CheckpointError, match="1,048,576 patch rows"):
+            TinyViT(tmp_path / "bomb.npz", image_size=8)
+    else:
+        with monkeypatch.context() as patch:
+            patch.setattr("kerasvit.checkpoints.Checkpoint.__getitem__", stop)
+            with pytest.raises(InterruptedError):  # all shapes were compared
+                TinyViT(tmp_path / "bomb.npz", image_size=8, num_classes=3)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < tensors["pos_embed"].nbytes / 2
+
+
+def stop(*_):
+    raise InterruptedError
 
 
 @pytest.mark.parametrize(

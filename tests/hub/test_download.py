@@ -201,6 +201,21 @@ def test_a_missing_repository_revision_and_file_say_which(hub):
         fetch_repository("timm/vit", "v9")
     with pytest.raises(DownloadError, match="no model.safetensors. Pickled"):
         fetch_repository("timm/vit")
+    hub.add("timm/bare", {"model.safetensors": CONTENT})
+    with pytest.raises(DownloadError, match="no config.json, which.*ViTB16"):
+        fetch_repository("timm/bare")
+    hub.add("me/parts", {"model.safetensors.index.json": b"{}", "config.json": b"{}"})
+    with pytest.raises(DownloadError, match="holds its weights in parts"):
+        fetch_repository("me/parts")
+
+
+def test_the_endpoint_is_named_that_was_asked(hub):
+    with pytest.raises(DownloadError, match="Hub is not to be asked: .*127.0.0.1.*/x "):
+        fetch_repository("timm/x", local_files_only=True)
+    with pytest.raises(DownloadError, match="https://mirror.example/timm/x "):
+        fetch_repository(
+            "timm/x", local_files_only=True, endpoint="https://mirror.example"
+        )
 
 
 def test_offline(hub, monkeypatch):

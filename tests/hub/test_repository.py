@@ -256,7 +256,7 @@ def test_a_failed_write_leaves_the_old_folder(tmp_path, monkeypatch):
 def test_newer_format_asks_for_an_upgrade(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
-    config["kerasvit"]["format_version"] = 99
+    config["kerasvit"] = {"format_version": 99, "architecture": "new"}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(CheckpointError, match="newer kerasvit.*pip install"):
         kerasvit.from_pretrained(tmp_path)

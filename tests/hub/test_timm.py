@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kerasvit
+from kerasvit.checkpoints.sources import timm_names
 from tests.contract import to_numpy
 
 VIT = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
@@ -16,6 +17,9 @@ HYBRID = {**VIT, "patch_size": 2, "resnet_depths": []}
 MIXER = {"patch_size": 32, "width": 512, "depth": 8}
 MIXER |= {"tokens_mlp_dim": 6, "channels_mlp_dim": 10, "image_size": (32, 64)}
 BIT = {"depths": [3], "width_factor": 0.5, "conv_epsilon": 1e-8}
+# Arguments of timm's ViTs that change what is computed, and are not built here.
+UNLIKE = {"pre_norm", "norm_layer", "embed_norm_layer", "block_fn", "attn_layer"}
+UNLIKE |= {"mlp_layer", "pool_include_prefix", "scale_attn_norm", "qk_norm"}
 SWIN = {"width": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 2}
 MODELS = {
     "ViT": (kerasvit.VisionTransformer, VIT),
@@ -113,6 +117,9 @@ def test_there_and_back(timm, name, tmp_path):
     [
         ("vit_tiny_patch16_224", {"patch_size": 8, "embed_dim": 12, "depth": 1}),
         ("vit_base_patch16_siglip_224", {"patch_size": 8, "embed_dim": 24, "depth": 1}),
+        ("vit_base_patch16_gap_224", {"patch_size": 8, "embed_dim": 48, "depth": 1}),
+        ("vit_base_patch32_plus_256", {"patch_size": 8, "embed_dim": 28, "depth": 1}),
+        ("vit_base_patch32_siglip_256", {"patch_size": 8, "embed_dim": 24, "depth": 1}),
         ("deit3_small_patch16_224", {"patch_size": 8, "embed_dim": 12, "depth": 1}),
         ("deit_tiny_distilled_patch16_224", {"embed_dim": 12, "depth": 1}),
         ("vit_tiny_r_s16_p8_224", {"patch_size": 2, "embed_dim": 12, "depth": 1}),
@@ -127,9 +134,38 @@ def test_there_and_back(timm, name, tmp_path):
 def test_timms_own(timm, name, arguments, tmp_path):
     size = {} if "resnet" in name else {"img_size": 32}
     theirs = timm.create_model(name, num_classes=3, **size, **arguments)
+    for parameter in theirs.parameters():
+        if not parameter.any():  # such as the head
+            parameter.data.normal_(std=0.1)
     timm.models.save_for_hf(theirs, tmp_path, safe_serialization=True)
     size = {} if size else {"image_size": 32}
     same_logits(kerasvit.from_pretrained(tmp_path, **size), theirs)
+
+
+def test_what_the_entry_points_of_all_plain_vits_fix(timm, monkeypatch):
+    vit, deit = timm.models.vision_transformer, timm.models.deit
+    for module, maker in (
+        (vit, "_create_vision_transformer"),
+        (deit, "_create_deit"),
+    ):
+        monkeypatch.setattr(module, maker, lambda name, **kwargs: kwargs)
+    for name in (
+        n for m in ("vision_transformer", "deit") for n in timm.list_models(module=m)
+    ):
+        kwargs, config = timm.model_entrypoint(name)(), {"architecture": name}
+        if UNLIKE & set(kwargs) or not kwargs.get("final_norm", True):
+            with pytest.raises(kerasvit.CheckpointError, match=f"{name} has"):
+                timm_names.refuse_unlike(config)
+            continue
+        timm_names.refuse_unlike(config)
+        assert timm_names.heads(config) == kwargs["num_heads"], name
+        assert timm_names.activation(config) == kwargs.get("act_layer", "gelu"), name
+        positions = kwargs.get("no_embed_class", False)
+        assert timm_names.no_embed_class(config) == positions, name
+    for module in ("eva", "vision_transformer_relpos", "beit"):
+        for name in timm.list_models(module=module):
+            with pytest.raises(kerasvit.CheckpointError, match=name):
+                timm_names.refuse_unlike({"architecture": name})
 
 
 def test_fine_tuned_with_sam_at_another_size(timm, tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import kerasvit
 from kerasvit.checkpoints import CheckpointError
@@ -74,8 +75,23 @@ def test_a_zeroed_head_is_no_classifier(hub, names, folder):
     for classes in (None, 3):
         with pytest.raises(CheckpointError, match="no classifier.*num_classes"):
             kerasvit.ViTTi16("sam", num_classes=classes)
+    assert not hub.requests
     assert kerasvit.ViTTi16("sam", num_classes=0).output_shape == (None, 192)
     assert kerasvit.ViTTi16("sam", num_classes=2).output_shape == (None, 2)
+
+
+def test_a_zeroed_head_of_a_file_is_no_classifier(folder, tmp_path):
+    tensors = load_file(folder / "model.safetensors")
+    tensors["head.weight"][:] = 0
+    path = tmp_path / "bare.safetensors"
+    save_file(tensors, path)
+    with pytest.raises(CheckpointError, match="bare.*no classifier.*num_classes"):
+        kerasvit.ViTTi16(path)
+    assert kerasvit.ViTTi16(path, num_classes=2).output_shape == (None, 2)
+    fresh = kerasvit.save_pretrained(
+        kerasvit.from_pretrained(path, num_classes=2), tmp_path
+    )
+    assert not kerasvit.from_pretrained(fresh).get_layer("head").kernel.numpy().any()
 
 
 def test_experimental_weights_say_so(hub, names, folder, caplog):

@@ -5,6 +5,7 @@ Names and layouts as timm/models/vision_transformer.py writes them.
 
 from ..key_map import CONVOLUTION, KeyMap, stacked, torch_dense, torch_norm
 from ..reader import CheckpointError
+from . import timm_names
 from .count import count
 from .timm import KERNEL as KERNEL
 from .timm import ORIGIN as ORIGIN
@@ -16,8 +17,6 @@ from .timm import own_name as own_name
 
 BUILDERS = ("VisionTransformer",)
 NUMERICS = {"epsilon": [1e-6]}  # of all of timm's ViTs
-# By the size in timm's name, where `model_args` does not say it: vit_tiny_patch16_224.
-_HEADS = {"tiny": 3, "small": 6, "medium": 8, "base": 12, "large": 16, "huge": 16}
 
 
 def recognises(names) -> bool:
@@ -37,17 +36,15 @@ def sizes(shapes, config):
         "depth": count(shapes, "blocks.{}.norm1.weight"),
         "mlp_dim": shapes["blocks.0.mlp.fc1.weight"][0],
     }
-    size = next(iter((config.get("architecture") or "").split("_")[1:]), None)
-    heads = model_args(config).get("num_heads", _HEADS.get(size))
+    heads = timm_names.heads(config)
     return {**numbers, "num_heads": heads} if heads else numbers
 
 
 def builder_changes(shapes, config):
     """What the weights were made with, from the keys and timm's `config.json`."""
-    args = model_args(config)
+    timm_names.refuse_unlike(config)
     class_token = "cls_token" in shapes
     registers = shapes.get("reg_token", (1, 0))[1]
-    scale = shapes.get("blocks.0.ls1.gamma")
     changes = {
         "num_classes": shapes.get("head.weight", (0,))[0],
         "pool": _pool(shapes, config),
@@ -55,18 +52,18 @@ def builder_changes(shapes, config):
         "register_tokens": registers,
         "representation_size": None,
         "qkv_bias": "blocks.0.attn.qkv.bias" in shapes,
-        "layer_scale": None if scale is None else args.get("init_values", 1e-5),
-        "activation": args.get("act_layer", "gelu"),
+        "layer_scale": None,
+        "activation": timm_names.activation(config),
         "epsilon": 1e-6,
     }
+    if "blocks.0.ls1.gamma" in shapes:
+        changes["layer_scale"] = model_args(config).get("init_values", 1e-5)
     # Nothing in the tensors tells whether class and register tokens have rows in the
     # position table. In timm's published models they have none where there are
-    # registers, and in DeiT III, whose rows of the zoo say so themselves.
-    name = config.get("architecture") or ""
+    # registers, as a rule.
     if registers or config:
-        unsaid = not config or "reg" in name or "deit3" in name
-        no_embed_class = args.get("no_embed_class", unsaid)
-        changes["positions"] = "patches" if no_embed_class else "tokens"
+        patches_only = timm_names.no_embed_class(config) if config else True
+        changes["positions"] = "patches" if patches_only else "tokens"
     return changes
 
 

@@ -1,7 +1,9 @@
-"""Hugging Face transformers' ViT.
+"""Hugging Face transformers' ViT, and its DeiT without the teacher's head.
 
 Names as `ViTForImageClassification` and `ViTModel` write them, the latter without the
-leading "vit."; transformers/models/vit/modeling_vit.py.
+leading "vit."; transformers/models/vit/modeling_vit.py. `DeiTForImageClassification`
+of transformers/models/deit/modeling_deit.py reads the class token alone: its
+distillation token is one register.
 """
 
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
@@ -22,12 +24,13 @@ _ACTIVATIONS = {
 def recognises(names) -> bool:
     """Whether the names are transformers'."""
     patches = "embeddings.patch_embeddings.projection.weight" in names
-    return patches and "embeddings.distillation_token" not in names
+    distilled = "embeddings.distillation_token" in names
+    return patches and (not distilled or "classifier.weight" in names)
 
 
 def own_name(name):
     """The name without the model it sits in."""
-    return name.removeprefix("vit.")
+    return name.removeprefix("vit.").removeprefix("deit.")
 
 
 def dropped(name, names):
@@ -66,7 +69,7 @@ def builder_changes(shapes, config):
         "num_classes": shapes.get("classifier.weight", (0,))[0],
         "pool": "token",
         "class_token": True,
-        "register_tokens": 0,
+        "register_tokens": shapes.get("embeddings.distillation_token", (1, 0))[1],
         "positions": "tokens",
         # ViTModel's pooler is the paper's pre-logits.
         "representation_size": (
@@ -86,7 +89,7 @@ def cells(shapes, kwargs):
     name = "embeddings.position_embeddings"
     if name not in shapes:
         return None
-    return name, shapes[name][1] - 1, kwargs["patch_size"]
+    return name, shapes[name][1] - 1 - kwargs["register_tokens"], kwargs["patch_size"]
 
 
 def image_size(config):
@@ -107,6 +110,7 @@ def key_map(kwargs, shapes=None) -> KeyMap:
     """The map for a model built with `kwargs`."""
     return KeyMap(
         *encoder(),
+        ("embeddings.distillation_token", "register_tokens/tokens"),
         *torch_dense("pooler.dense", "pre_logits"),
         *torch_dense("classifier", "head"),
     )

@@ -2,8 +2,7 @@
 
 Names as `DeiTForImageClassificationWithTeacher` writes them, and `DeiTModel` without
 the leading "deit."; transformers/models/deit/modeling_deit.py. Plain DeiTs are ViTs
-there. `DeiTForImageClassification`, which reads the class token alone, is no model of
-ours: its head has no place.
+there, and `DeiTForImageClassification` is read as one.
 """
 
 from ..key_map import KeyMap, torch_dense

@@ -1,0 +1,111 @@
+"""What timm's entry points fix for plain ViTs, and keys and shapes do not tell.
+
+By the words of their names, as in vit_base_patch16_siglip_256: of all that timm 1.0.31
+registers in timm/models/vision_transformer.py and deit.py, and of hybrids.
+"""
+
+import re
+
+from ..reader import CheckpointError
+from .timm import model_args
+
+_HEADS = {
+    "vit_base_patch16_gap_224": 16, "vit_base_patch32_plus_256": 14,
+    "vit_base_patch16_plus_240": 14, "test_vit": 2, "test_vit2": 2,
+    # By the size alone.
+    "tiny": 3, "wee": 4, "little": 5, "small": 6, "medium": 8, "mediumd": 8,
+    "betwixt": 10, "base": 12, "so150m2": 13, "so150m": 14, "large": 16, "huge": 16,
+    "so400m": 16, "giant": 16, "giantopt": 16, "gigantic": 16,
+}  # fmt: skip
+_TANH = "(base_patch32|so400m_patch16|giantopt_patch16)_siglip|large_.*siglip.*_512"
+# Class and register tokens have no rows in the position table.
+_NO_ROWS = r"flexivit|deit3|^(?!.*so150m).*_reg\d"
+
+_WORDS = (
+    rf"vit|flexivit|deit3?|eva|test|vit2|{'|'.join(_HEADS)}|patch\d+|\d+|reg\d|gap|map"
+    "|plus|siglip|dinov2|tipsv2|36x1|distilled|miil|sam|dino|in2[12]k|in2[12]ft1k"
+    r"|r\d*|s\d+|p8"  # hybrids
+)
+_UNLIKE = {
+    "_clip_": "a normalisation before its blocks, of epsilon 1e-5",
+    "_rpn_": "its normalisations behind the branches",
+    "_18x2_": "parallel branches",
+    "_xp_": "parallel branches and RMSNorm",
+    "_(pwee|dpwee)_": "parallel branches",
+    "_(dwee|dlittle)_": "differential attention",
+    "_(radio|intern300m)_": "no normalisation behind its blocks",
+    "_giant_.*(dinov2|tipsv2)": "gated MLPs (SwiGLU)",
+    "eva_giant": "biases of its own in attention",
+    "aimv2_": "gated MLPs (SwiGLU) and RMSNorm",
+    "beit3_": "normalisations inside its branches",
+    "test_vit3": "attention pooling over the register tokens, too",
+    "test_vit4": "RMSNorm",
+    "relpos_": "biases for relative positions",
+    "_(rope|dinov3|pe|lingbot|sapiens2)_|eva02": "rotary position embeddings",
+}
+# Those that are obeyed, those that the tensors tell, and those for training alone.
+_ARGUMENTS = {
+    "num_heads", "act_layer", "global_pool", "no_embed_class", "init_values",
+    "img_size", "pool_include_prefix",
+    "patch_size", "in_chans", "num_classes", "embed_dim", "depth", "mlp_ratio",
+    "qkv_bias", "proj_bias", "qk_norm", "class_token", "reg_tokens", "pos_embed",
+    "pre_norm", "final_norm", "fc_norm",
+    "drop_rate", "pos_drop_rate", "patch_drop_rate", "proj_drop_rate",
+    "attn_drop_rate", "drop_path_rate", "weight_init", "fix_init",
+    "dynamic_img_size",
+}  # fmt: skip
+
+
+def refuse_unlike(config):
+    """Raises where the configuration's architecture is no plain ViT.
+
+    Raises:
+        CheckpointError: With what it has, or that its name is not known.
+    """
+    name, args = _name(config), model_args(config)
+    other = sorted(
+        key for key, said in args.items() if said is not None and key not in _ARGUMENTS
+    )
+    if other:
+        raise CheckpointError(
+            f"The configuration asks for timm's {name or 'ViT'} with the arguments "
+            f"{', '.join(other)}, which are not known here. Known are "
+            f"{', '.join(sorted(_ARGUMENTS))}."
+        )
+    if not name:
+        return
+    for pattern, what in _UNLIKE.items():
+        if re.search(pattern, name + "_"):
+            raise CheckpointError(f"timm's {name} has {what}: it cannot be built here.")
+    if not all(re.fullmatch(_WORDS, word) for word in name.split("_")):
+        raise CheckpointError(
+            f"timm's {name} is not known here, and the tensors do not tell all that it "
+            "computes. If it is a plain ViT, put the .safetensors file into a folder "
+            "without config.json and build the variant that it is of, with `num_heads` "
+            "and `activation` where they differ."
+        )
+
+
+def heads(config):
+    """The number of attention heads that timm builds, or None."""
+    name = _name(config)
+    size = next((word for word in name.split("_") if word in _HEADS), None)
+    return model_args(config).get("num_heads") or _HEADS.get(name, _HEADS.get(size))
+
+
+def activation(config):
+    """The activation that timm builds."""
+    args = model_args(config)
+    fixed = "gelu_tanh" if re.search(_TANH, _name(config)) else "gelu"
+    return args.get("act_layer", fixed) or "gelu"
+
+
+def no_embed_class(config):
+    """Whether class and register tokens have no rows in the position table."""
+    return model_args(config).get(
+        "no_embed_class", bool(re.search(_NO_ROWS, _name(config)))
+    )
+
+
+def _name(config):
+    return (config.get("architecture") or "").split(".")[0]

@@ -1,0 +1,65 @@
+"""What an architecture's name in timm's `config.json` says: obeyed, or refused."""
+
+import pytest
+
+from kerasvit.checkpoints import CheckpointError
+from kerasvit.checkpoints.sources import timm_names
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "activation", "patches_only"),
+    [
+        ("vit_tiny_patch16_224", 3, "gelu", False),
+        ("vit_base_patch16_224.augreg_in21k", 12, "gelu", False),
+        ("vit_base_patch16_224_in21k", 12, "gelu", False),
+        ("vit_base_patch16_gap_224", 16, "gelu", False),
+        ("vit_base_patch32_plus_256", 14, "gelu", False),
+        ("vit_base_patch32_siglip_gap_256", 12, "gelu_tanh", False),
+        ("vit_base_patch16_siglip_512", 12, "gelu", False),
+        ("vit_large_patch16_siglip_384", 16, "gelu", False),
+        ("vit_large_patch16_siglip_512", 16, "gelu_tanh", False),
+        ("vit_so400m_patch14_siglip_384", 16, "gelu", False),
+        ("vit_so400m_patch16_siglip_384", 16, "gelu_tanh", False),
+        ("vit_so150m2_patch16_reg1_gap_256", 13, "gelu", False),
+        ("vit_small_patch14_reg4_dinov2", 6, "gelu", True),
+        ("vit_small_patch14_dinov2", 6, "gelu", False),
+        ("flexivit_large", 16, "gelu", True),
+        ("deit3_medium_patch16_224", 8, "gelu", True),
+        ("deit_base_distilled_patch16_384", 12, "gelu", False),
+        ("eva_large_patch14_196", 16, "gelu", False),
+        ("vit_base_r50_s16_224", 12, "gelu", False),
+    ],
+)
+def test_what_a_name_fixes(name, heads, activation, patches_only):
+    config = {"architecture": name}
+    timm_names.refuse_unlike(config)
+    assert timm_names.heads(config) == heads
+    assert timm_names.activation(config) == activation
+    assert timm_names.no_embed_class(config) == patches_only
+
+
+def test_arguments_win_over_the_name():
+    args = {"num_heads": 7, "act_layer": "gelu", "no_embed_class": True}
+    config = {"architecture": "vit_base_patch32_siglip_256", "model_args": args}
+    assert timm_names.heads(config) == 7
+    assert timm_names.activation(config) == "gelu"
+    assert timm_names.no_embed_class(config)
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"architecture": "vit_base_patch16_clip_224"}, "normalisation before"),
+        ({"architecture": "vit_base_patch16_rpn_224"}, "behind the branches"),
+        ({"architecture": "vit_giant_patch14_dinov2"}, "SwiGLU"),
+        ({"architecture": "vit_base_patch16_rope_ape_224"}, "rotary"),
+        ({"architecture": "vit_base_patch16_dinov3"}, "rotary"),
+        ({"architecture": "vit_relpos_base_patch16_224"}, "relative"),
+        ({"architecture": "vit_base_patch16_new_224"}, "not known.*num_heads"),
+        ({"model_args": {"norm_layer": "rmsnorm"}}, "arguments norm_layer"),
+    ],
+    ids=str,
+)
+def test_what_no_vit_of_ours_computes_is_refused(config, said):
+    with pytest.raises(CheckpointError, match=said):
+        timm_names.refuse_unlike(config)
