@@ -156,7 +156,7 @@ class Loading:
         if self.checkpoint.record or not kept:
             return
         for variable in model.weights:
-            if variable.path == "head/kernel" and not keras.ops.any(variable):
+            if variable.path == "head/kernel" and not keras.ops.any(variable.value):
                 name, classes = self.checkpoint.path, self.made["num_classes"]
                 raise _no_classifier(name, classes)
 

@@ -187,8 +187,16 @@ def test_a_model_that_cannot_be_in_the_file_is_not_built(
     ("builder", "changes", "said"),
     [
         ("AlterNet", {"depths": [1000] * 2, "widths": [1] * 2}, "add up to at most"),
-        ("VisionTransformer", {"depth": 10, "width": 1, "mlp_dim": 1}, "tensors"),
-        ("AlterNet", {"depths": [10] * 90, "widths": [1] * 90}, "tensors"),
+        (
+            "VisionTransformer",
+            {"depth": 10, "width": 1, "mlp_dim": 1},
+            "tensors, and its config",
+        ),
+        (
+            "AlterNet",
+            {"depths": [10] * 90, "widths": [1] * 90},
+            "tensors, and its config",
+        ),
     ],
 )
 def test_many_small_blocks_that_are_not_in_the_file(tmp_path, builder, changes, said):
