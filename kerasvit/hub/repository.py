@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from kerasvit.checkpoints import (
+    FORMAT,
     Checkpoint,
     CheckpointError,
     format_of,
@@ -20,8 +21,6 @@ from kerasvit.checkpoints.folder import current
 
 from .download import fetch, fetch_repository, parse_address
 from .manifest import Entry, explain_tag, published
-
-FORMAT = 1
 
 
 def named(weights, model) -> Entry | None:
@@ -63,14 +62,7 @@ def find_weights(weights, name, **access) -> Checkpoint:
         path = Path(text).expanduser()
     if not path.exists():
         _explain_absence(path, text, name)
-    checkpoint = Checkpoint(path)
-    written = checkpoint.record.get("format_version", FORMAT)
-    if written > FORMAT:
-        raise CheckpointError(
-            f"{path} was written by a newer kerasvit (format {written}; this one reads "
-            f"up to {FORMAT}). Upgrade: pip install -U kerasvit."
-        )
-    return checkpoint
+    return Checkpoint(path)
 
 
 def _explain_absence(path, text, name):
