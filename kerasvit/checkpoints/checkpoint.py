@@ -19,7 +19,9 @@ from .sources import (
     timm_swin,
     timm_vit,
     transformers,
+    transformers_bit,
     transformers_deit,
+    transformers_swin,
     variable_paths,
 )
 
@@ -40,6 +42,8 @@ SOURCES = (
     big_transfer,
     how_do_vits_work_alternet,
     how_do_vits_work_preact,
+    transformers_swin,  # before the ViT, whose patches have the same names
+    transformers_bit,
     transformers,
     transformers_deit,
     variable_paths,
@@ -155,8 +159,8 @@ class Checkpoint:
         raise CheckpointError(
             f"{self.path} has names of no known code base: {some}, … Known are timm, "
             "google-research/vision_transformer and big_vision, big_transfer, "
-            "how-do-vits-work, and folders of save_pretrained, of the architectures in "
-            "this package; of transformers its ViT and DeiT, not yet its Swin and BiT."
+            "how-do-vits-work, transformers' ViT, DeiT, Swin and BiT, and folders of "
+            "save_pretrained, of the architectures in this package."
         )
 
     def __getitem__(self, name):

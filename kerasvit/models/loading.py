@@ -69,8 +69,8 @@ class Loading:
 
     def preprocessing(self):
         """The evaluation transform of the weights, at the size they were made for."""
-        config, folder = self.checkpoint.config, self.checkpoint.path.parent
-        image_size, origin = self.source_size, self.checkpoint.origin
+        config, origin = self.checkpoint.config, self.checkpoint.origin
+        image_size = self.source_size
         if self.entry:
             transform = transform_of(self.entry)
         elif self.checkpoint.record:
@@ -78,8 +78,8 @@ class Loading:
             transform = Preprocessing.from_config(transform)
         elif config.get("pretrained_cfg"):
             transform = Preprocessing.from_timm(config["pretrained_cfg"])
-        elif said := config and read_json(folder / "preprocessor_config.json"):
-            transform = Preprocessing.from_transformers(said)
+        elif said := self._processor():
+            transform = said
         else:
             # The rows say what timm and the authors of AlterNet evaluate them with.
             own = origin in ("timm", "how_do_vits_work")
@@ -94,6 +94,12 @@ class Loading:
                 transform,
             )
         return transform
+
+    def _processor(self):
+        """The folder's image processor of transformers, or None where it has none."""
+        folder = self.checkpoint.path.parent
+        said = self.checkpoint.config and read_json(folder / "preprocessor_config.json")
+        return Preprocessing.from_transformers(said) if said else None
 
     def record(self):
         """What `ImageModel.record` keeps of the weights."""
@@ -183,6 +189,9 @@ class Loading:
         said = self.checkpoint.image_size
         table = self.checkpoint.cells(self.kwargs)
         if not table:
+            # transformers' BiTs have a size in their processor only.
+            if not said and (processor := self._processor()):
+                said = processor.size
             return said or tuple(sides(self.made["image_size"]))
         name, cells, stride = table
         if said and not self.explicit_grid and math.prod(_grid(said, stride)) == cells:
@@ -236,7 +245,7 @@ class Loading:
 
     def _label_names(self):
         count = self.kwargs["num_classes"]
-        if count != self.made["num_classes"]:
+        if not count or count != self.made["num_classes"]:
             return None
         names = self.checkpoint.label_names
         if names is None and count == 1000 and not self.checkpoint.record:

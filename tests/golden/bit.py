@@ -61,5 +61,5 @@ LAYERS = {
 
 FAMILIES = {
     kind: Family(BigTransfer, nothing, _tap, _layout, TOLERANCE)
-    for kind in ("bit_npz", "timm_resnetv2_bit")
+    for kind in ("bit_npz", "timm_resnetv2_bit", "hf_bit")
 }

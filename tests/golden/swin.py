@@ -36,4 +36,6 @@ def _tap(model, quantity):
     return model.get_layer(f"stage_{stage}_block_{block}").output
 
 
-FAMILIES = {"timm_swin": Family(SwinTransformer, _unsaid, _tap)}
+FAMILIES = {
+    kind: Family(SwinTransformer, _unsaid, _tap) for kind in ("timm_swin", "hf_swin")
+}

@@ -40,8 +40,8 @@ def recognises(names) -> bool:
 
 def sizes(shapes, config):
     """What the file says of the architecture's numbers."""
-    root = shapes["stem.conv.weight"][0]
-    return {"depths": _depths(shapes), "width_factor": root / 64}
+    depths = [len(widths) for widths in stages(shapes, _UNIT)]
+    return {"depths": depths, "width_factor": shapes["stem.conv.weight"][0] / 64}
 
 
 def builder_changes(shapes, config):
@@ -55,10 +55,7 @@ def builder_changes(shapes, config):
             f"the arguments {other}. Built here are timm's BiTs, resnetv2_…_bit, with "
             "avg."
         )
-    kernels = (
-        _UNIT.format(i=i, j=0) + "conv3.weight" for i in range(len(_depths(shapes)))
-    )
-    widths = [shapes[kernel][0] for kernel in kernels]
+    widths = [units[0] for units in stages(shapes, _UNIT)]
     return {
         "num_classes": shapes.get("head.fc.weight", (0,))[0],
         "stage_widths": unless_standard(widths, shapes["stem.conv.weight"][0]),
@@ -72,28 +69,42 @@ def cells(shapes, kwargs):
     return None
 
 
-def _depths(shapes):
-    stages = count(shapes, "stages.{}.blocks.0.norm1.weight")
-    unit = "stages.{}.blocks.{{}}.norm1.weight"
-    return [count(shapes, unit.format(i)) for i in range(stages)]
+def stages(shapes, unit):
+    """Channels that each unit of each stage puts out.
+
+    Args:
+        unit: What its tensors' names begin with, with `{i}` and `{j}` for its stage
+            and its place there; transformers has other ones than timm.
+    """
+    kernel = unit + "conv3.weight"
+    return [
+        [
+            shapes[kernel.format(i=i, j=j)][0]
+            for j in range(count(shapes, kernel.format(i=i, j="{}")))
+        ]
+        for i in range(count(shapes, kernel.format(i="{}", j=0)))
+    ]
 
 
 def key_map(kwargs, shapes=None) -> KeyMap:
     """The map for a model built with `kwargs`."""
-    ours = "stage_{i}_unit_{j}/"
-    rules = [
-        (_UNIT + "downsample.conv.weight", ours + "projection/kernel", CONVOLUTION)
-    ]
-    for k in range(3):
-        conv = (f"{_UNIT}conv{k + 1}.weight", f"{ours}conv_{k}/kernel", CONVOLUTION)
-        rules += [*torch_norm(f"{_UNIT}norm{k + 1}", f"{ours}norm_{k}"), conv]
     return KeyMap(
         ("stem.conv.weight", "root_conv/kernel", CONVOLUTION),
-        *rules,
+        *unit_rules(_UNIT),
         *torch_norm("norm", "final_norm"),
         ("head.fc.weight", "head/kernel", TORCH_POINTWISE),
         ("head.fc.bias", "head/bias"),
     )
+
+
+def unit_rules(unit):
+    """Rules of all units; `unit` as in `stages`."""
+    ours = "stage_{i}_unit_{j}/"
+    rules = [(unit + "downsample.conv.weight", ours + "projection/kernel", CONVOLUTION)]
+    for k in range(3):
+        conv = (f"{unit}conv{k + 1}.weight", f"{ours}conv_{k}/kernel", CONVOLUTION)
+        rules += [*torch_norm(f"{unit}norm{k + 1}", f"{ours}norm_{k}"), conv]
+    return rules
 
 
 def differs(record):

@@ -108,16 +108,16 @@ def key_map(kwargs, shapes=None) -> KeyMap:
     qkv = ("query", "key", "value")
     # Microsoft's stages end with the merging, timm's begin with it.
     behind = "layers.0.downsample.norm.weight" in (shapes or ())
-    merging = [
+    merged = [
         rule
         for i in range(1, len(kwargs["depths"]))
-        for rule in _merging(f"layers.{i - behind}.downsample", f"stage_{i}_merging")
+        for rule in merging(f"layers.{i - behind}.downsample", f"stage_{i}_merging")
     ]
     return KeyMap(
         ("patch_embed.proj.weight", "embedding/kernel", CONVOLUTION),
         ("patch_embed.proj.bias", "embedding/bias"),
         *torch_norm("patch_embed.norm", "embedding_norm"),
-        *merging,
+        *merged,
         *torch_norm(block + "norm1", ours + "attention_norm"),
         (
             block + "attn.relative_position_bias_table",
@@ -142,7 +142,8 @@ def key_map(kwargs, shapes=None) -> KeyMap:
     )
 
 
-def _merging(name, path):
+def merging(name, path):
+    """Rules of the layer between two stages, in timm's and transformers' names."""
     return (
         *torch_norm(f"{name}.norm", f"{path}/norm"),
         (f"{name}.reduction.weight", f"{path}/reduction/kernel", TRANSPOSE),

@@ -116,23 +116,50 @@ def key_map(kwargs, shapes=None) -> KeyMap:
     )
 
 
+def check(config, built):
+    """Raises where `config.json` asks for what the weights are not, or is not built.
+
+    Args:
+        config: Of transformers.
+        built: {key: the only value that it may have where it is there}.
+    """
+    for key, value in built.items():
+        if config.get(key, value) != value:
+            raise CheckpointError(
+                f"config.json asks for {key}={config[key]!r}. Built here, for the "
+                f"tensors of this file, is {key}={value!r} only."
+            )
+
+
 def encoder():
     """Rules of patches, class token, blocks and the last normalisation."""
-    block, ours = "encoder.layer.{i}.", "encoder_block_{i}/"
-    patches = "embeddings.patch_embeddings.projection"
-    attention = block + "attention.attention."
     return (
         ("embeddings.cls_token", "class_token/tokens"),
         ("embeddings.position_embeddings", "position_embedding/table"),
-        (patches + ".weight", "embedding/kernel", CONVOLUTION),
-        (patches + ".bias", "embedding/bias"),
-        *torch_norm(block + "layernorm_before", ours + "attention_norm"),
-        *torch_dense(attention + "query", ours + "attention/query"),
-        *torch_dense(attention + "key", ours + "attention/key"),
-        *torch_dense(attention + "value", ours + "attention/value"),
-        *torch_dense(block + "attention.output.dense", ours + "attention/output"),
-        *torch_norm(block + "layernorm_after", ours + "mlp_norm"),
-        *torch_dense(block + "intermediate.dense", ours + "mlp/dense_0"),
-        *torch_dense(block + "output.dense", ours + "mlp/dense_1"),
+        *patches(),
+        *block("encoder.layer.{i}.", "encoder_block_{i}/", "attention.attention."),
         *torch_norm("layernorm", "encoder_norm"),
+    )
+
+
+def patches():
+    """Rules of the patches' projection."""
+    name = "embeddings.patch_embeddings.projection"
+    return (
+        (f"{name}.weight", "embedding/kernel", CONVOLUTION),
+        (f"{name}.bias", "embedding/bias"),
+    )
+
+
+def block(name, ours, attention):
+    """Rules of a block; `attention` is where its query, key and value are."""
+    return (
+        *torch_norm(name + "layernorm_before", ours + "attention_norm"),
+        *torch_dense(name + attention + "query", ours + "attention/query"),
+        *torch_dense(name + attention + "key", ours + "attention/key"),
+        *torch_dense(name + attention + "value", ours + "attention/value"),
+        *torch_dense(name + "attention.output.dense", ours + "attention/output"),
+        *torch_norm(name + "layernorm_after", ours + "mlp_norm"),
+        *torch_dense(name + "intermediate.dense", ours + "mlp/dense_0"),
+        *torch_dense(name + "output.dense", ours + "mlp/dense_1"),
     )
