@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kerasvit
-from kerasvit.checkpoints.sources import big_transfer, timm_bit
+from kerasvit.checkpoints.sources import big_transfer, timm_bit, transformers_bit
 from tests.contract import check_key_map, to_numpy
 
 from .counting import outlined
@@ -188,7 +188,7 @@ def test_numbers_of_numpy_are_numbers():
 # Its files.
 
 
-@pytest.mark.parametrize("source", [big_transfer, timm_bit])
+@pytest.mark.parametrize("source", [big_transfer, timm_bit, transformers_bit])
 @pytest.mark.parametrize("num_classes", [0, 5])
 def test_key_maps_there_and_back(source, num_classes):
     model = small(num_classes=num_classes)

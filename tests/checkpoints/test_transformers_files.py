@@ -1,0 +1,173 @@
+"""Folders of transformers' Swin and BiT, as its own `save_pretrained` wrote them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import kerasvit
+from kerasvit import CheckpointError
+from kerasvit.checkpoints import Checkpoint
+from kerasvit.checkpoints.sources import transformers_swin
+from tests.contract import check_key_map, to_numpy
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "models"
+PREFIX = {"hf_swin": "swin.", "hf_bit": "bit."}
+BUILDER = {"hf_swin": "SwinTransformer", "hf_bit": "BigTransfer"}
+both = pytest.mark.parametrize("case", PREFIX)
+
+
+def expected(case, quantity):
+    images = np.load(GOLDEN / case / "input.npy")
+    with np.load(GOLDEN / case / "expected.npz") as arrays:
+        return images, arrays[f"{quantity}_f64"]
+
+
+def copied(case, folder, tensors=None, **config):
+    """A folder of transformers with other tensors, or another configuration."""
+    if tensors is None:
+        shutil.copy(GOLDEN / case / "model.safetensors", folder)
+    else:
+        save_file(tensors, folder / "model.safetensors")
+    said = json.loads((GOLDEN / case / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**said, **config}))
+    return folder
+
+
+def backbone(case):
+    """The tensors as `SwinModel` and `BitModel` write them."""
+    return {
+        name.removeprefix(PREFIX[case]): array
+        for name, array in load_file(GOLDEN / case / "model.safetensors").items()
+        if not name.startswith("classifier")
+    }
+
+
+@both
+def test_a_folder_is_read(case):
+    images, logits = expected(case, "logits")
+    size = images.shape[1:3]
+    model = kerasvit.from_pretrained(GOLDEN / case, image_size=size)
+    assert model.record["builder"] == BUILDER[case]
+    assert model.record["origin"] == "transformers"
+    assert model.record["label_names"] == [f"kind {i}" for i in range(5)]
+    scale = np.abs(logits).max()
+    np.testing.assert_allclose(to_numpy(model(images)), logits, atol=1e-5 * scale)
+
+
+@both
+def test_a_model_without_a_head_is_no_vit(case, tmp_path):
+    images, features = expected(case, "prelogits")
+    folder = copied(case, tmp_path, backbone(case))
+    model = kerasvit.from_pretrained(folder, image_size=images.shape[1:3])
+    assert model.record["builder"] == BUILDER[case]
+    assert model.record["label_names"] is None
+    np.testing.assert_allclose(to_numpy(model(images)), features, atol=1e-5)
+
+
+@both
+def test_a_bare_file_says_the_same(case, tmp_path):
+    shutil.copy(GOLDEN / case / "model.safetensors", tmp_path)
+    whole, bare = Checkpoint(GOLDEN / case), Checkpoint(tmp_path)
+    assert bare.sizes == whole.sizes
+    assert bare.builder_changes == whole.builder_changes
+
+
+def test_the_image_size_is_that_of_the_configuration(tmp_path):
+    assert Checkpoint(GOLDEN / "hf_swin").image_size == (24, 24)
+    shutil.copy(GOLDEN / "hf_swin" / "model.safetensors", tmp_path)
+    # Without one, the last map of published models is one window: 3 places of 4 pixels.
+    assert Checkpoint(tmp_path).builder_changes["image_size"] == [12, 12]
+
+
+def test_the_image_size_of_a_bit_is_that_of_its_processor(tmp_path):
+    copied("hf_bit", tmp_path)
+    processor = {
+        "size": {"shortest_edge": 48},
+        "crop_size": {"height": 40, "width": 40},
+        "do_center_crop": True,
+        "resample": 3,
+    }
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
+    record = kerasvit.from_pretrained(tmp_path).record
+    assert record["kwargs"]["image_size"] == record["preprocessing"]["size"] == [40, 40]
+    assert record["preprocessing"]["kernel"] == "bicubic"
+    assert record["preprocessing"]["mode"] == "center"
+    assert record["preprocessing"]["crop"] == 40 / 48
+
+
+def test_what_only_other_models_of_transformers_use_is_left_out(tmp_path):
+    tensors = load_file(GOLDEN / "hf_swin" / "model.safetensors")
+    table = "encoder.layers.0.blocks.0.attention.self.relative_position_"
+    more = {
+        f"swin.{table}index": np.zeros((9, 9), "int64"),
+        "swin.embeddings.mask_token": np.zeros((1, 1, 12), "float32"),
+        "decoder.0.weight": np.zeros((12, 24, 1, 1), "float32"),
+    }
+    file = Checkpoint(copied("hf_swin", tmp_path, {**tensors, **more}))
+    assert file.shapes.keys() == Checkpoint(GOLDEN / "hf_swin").shapes.keys()
+
+
+@pytest.mark.parametrize(
+    "case, key, value",
+    [
+        ("hf_swin", "hidden_act", "gelu_new"),
+        ("hf_swin", "layer_norm_eps", 1e-6),
+        ("hf_swin", "use_absolute_embeddings", True),
+        ("hf_swin", "window_size", 4),
+        ("hf_swin", "embed_dim", 24),
+        ("hf_swin", "depths", [2, 4]),
+        ("hf_swin", "num_heads", [2, 6]),
+        ("hf_swin", "qkv_bias", False),
+        ("hf_bit", "layer_type", "bottleneck"),
+        ("hf_bit", "hidden_act", "gelu"),
+        ("hf_bit", "global_padding", "SAME"),
+        ("hf_bit", "embedding_dynamic_padding", True),
+        ("hf_bit", "num_groups", 16),
+        ("hf_bit", "width_factor", 2),
+        ("hf_bit", "hidden_sizes", [128, 256]),
+        ("hf_bit", "embedding_size", 64),
+        ("hf_bit", "depths", [2, 2]),
+        ("hf_bit", "output_stride", 4),
+    ],
+)
+def test_what_is_not_built_is_refused(case, key, value, tmp_path):
+    file = Checkpoint(copied(case, tmp_path, **{key: value}))
+    with pytest.raises(CheckpointError, match=rf"config\.json asks for {key}="):
+        dict(file.builder_changes)
+
+
+@pytest.mark.parametrize("size, fits", [((24, 36), True), ((12, 24), False)])
+def test_where_transformers_shifts_no_window_but_we_do(size, fits, tmp_path):
+    file = Checkpoint(copied("hf_swin", tmp_path, image_size=size))
+    if fits:
+        assert file.builder_changes["window_size"] == 3
+    else:
+        with pytest.raises(CheckpointError, match="images of 12 × 24"):
+            dict(file.builder_changes)
+
+
+@pytest.mark.parametrize("size", [16.0, "ab", [24], {"height": 24}])
+def test_a_size_that_is_none_is_an_error_of_ours(size, tmp_path):
+    file = Checkpoint(copied("hf_swin", tmp_path, image_size=size))
+    with pytest.raises(CheckpointError):
+        dict(file.builder_changes)
+
+
+@pytest.mark.parametrize("changes", [{}, {"num_classes": 0, "qkv_bias": False}])
+def test_swin_names_there_and_back(changes):
+    numbers = {"width": 8, "depths": [2, 1, 1], "num_heads": [1, 2, 2]}
+    size = {"window_size": 2, "image_size": 32}
+    model = kerasvit.SwinTransformer(**numbers, **size, **changes)
+    tensors = check_key_map(transformers_swin.key_map(model.record["kwargs"]), model)
+    assert transformers_swin.recognises(set(tensors))
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    assert transformers_swin.sizes(shapes, {}) == numbers
+    said = transformers_swin.builder_changes(shapes, {})
+    assert said == {key: model.record["kwargs"][key] for key in said}
+    written = {name for name in tensors if ".blocks." not in name}
+    assert "encoder.layers.1.downsample.reduction.weight" in written
+    assert "encoder.layers.2.downsample.reduction.weight" not in written
