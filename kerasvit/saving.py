@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from .hub.card import check_facts, write_card
+from .hub.card import Facts, write_card
 from .hub.repository import page_of, serialise, write_folder
 from .hub.upload import check_target, prepare, upload
 from .preprocessing import Preprocessing
@@ -56,15 +56,8 @@ def save_pretrained(
         ValueError: The model has no record, or weights that are not finite numbers, or
             an argument is wrong; nothing is written.
     """
-    facts = {
-        "license": license,
-        "base_model": base_model,
-        "datasets": datasets,
-        "metrics": metrics,
-        "training": training,
-        "card": card,
-    }
-    record, contents = _ready(model, label_names, dtype, facts)
+    facts = Facts(license, base_model, datasets, metrics, training, card)
+    record, contents = _ready(model, label_names, dtype)
     before = page_of(folder)
     name = name or Path(folder).expanduser().resolve().name  # no path of the user's
     page = write_card(record, name, facts, before)
@@ -118,15 +111,8 @@ def push_to_hub(
             or it could not be uploaded, and why (`UploadError`).
     """
     check_target(repo_id, token)
-    facts = {
-        "license": license,
-        "base_model": base_model,
-        "datasets": datasets,
-        "metrics": metrics,
-        "training": training,
-        "card": card,
-    }
-    record, contents = _ready(model, label_names, dtype, facts)
+    facts = Facts(license, base_model, datasets, metrics, training, card)
+    record, contents = _ready(model, label_names, dtype)
     access = {"token": token, "private": private, "endpoint": endpoint}
     client, before = prepare(repo_id, revision=revision, **access)
     page = write_card(record, f"hf://{repo_id}", facts, before)
@@ -159,9 +145,8 @@ def record_of(model) -> dict:
     return record
 
 
-def _ready(model, label_names, dtype, facts):
+def _ready(model, label_names, dtype):
     """(record, {name: content}) of what is to be saved, once all is checked."""
-    check_facts(facts)
     record = dict(record_of(model))
     if label_names is not None:
         record["label_names"] = label_names

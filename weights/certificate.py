@@ -1,15 +1,16 @@
 """The certificate of a converted folder: what was compared, and how it went."""
 
 import datetime
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+
+from kerasvit.hub.hashes import file_hash
 
 from .sections import section, set_section
 
 HEADING = "Parity certificate"
 PASSED, FAILED = "**PASSED**", "**FAILED**"
-COVERED = ("config.json", "model.safetensors")
+COVERED = ("model.safetensors", "config.json")
 COLUMNS = (
     "check",
     "backend",
@@ -59,10 +60,11 @@ def write_certificate(folder, checks, notes) -> bool:
     Returns:
         Whether all checks passed.
     """
+    folder = Path(folder)
     passed = bool(checks) and all(check.passed for check in checks)
     rows = [COLUMNS, ["---"] * len(COLUMNS), *map(_row, checks)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    files = "\n".join(f"- {name}: `{digest(folder, name)}`" for name in COVERED)
+    files = "\n".join(f"- {name}: `{file_hash(folder / name)}`" for name in COVERED)
     parts = [
         f"{PASSED if passed else FAILED}: this model beside the original, by "
         "`python -m weights.verify`.",
@@ -70,7 +72,7 @@ def write_certificate(folder, checks, notes) -> bool:
         *notes,
         f"It is for these files alone (SHA-256):\n\n{files}",
     ]
-    set_section(Path(folder) / "README.md", HEADING, "\n\n".join(parts))
+    set_section(folder / "README.md", HEADING, "\n\n".join(parts))
     return passed
 
 
@@ -84,7 +86,7 @@ def check_certificate(folder):
     if PASSED not in text:
         raise ValueError(f"{folder} has no parity certificate in its card. {verify}")
     for name in COVERED:
-        if f"{name}: `{digest(folder, name)}`" not in text:
+        if f"{name}: `{file_hash(folder / name)}`" not in text:
             raise ValueError(
                 f"{folder / name} has changed since it was compared with the original. "
                 f"{verify}"
@@ -102,9 +104,3 @@ def _row(check):
         str(datetime.date.today()),
         check.versions,
     )
-
-
-def digest(folder, name) -> str:
-    """SHA-256 of a file of a folder, in hex."""
-    with (Path(folder) / name).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -19,9 +19,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import kerasvit
-from kerasvit.checkpoints import read_json, replace_files
+from kerasvit.checkpoints import finish, read_json, replace_files
 from kerasvit.hub import manifest
-from kerasvit.hub.download import wrong_content
+from kerasvit.hub.hashes import wrong_content
 from kerasvit.hub.manifest import Entry, explain_tag, published
 
 from .sections import set_section
@@ -129,7 +129,7 @@ def record_of(folder) -> dict:
         ValueError: It is no folder that `convert` wrote.
     """
     folder = Path(folder).expanduser()
-    _finish(folder)
+    finish(folder)
     config = read_json(folder / "config.json")
     record = config.get("kerasvit")
     whole = all((folder / name).is_file() for name in FILES)
@@ -142,10 +142,7 @@ def record_of(folder) -> dict:
 
 
 def _check_free(out):
-    _finish(out)
-    found = {path.name for path in out.iterdir()} if out.is_dir() else {out.name}
-    # Of a run that was killed; `replace_files` removes it in time.
-    found = {name for name in found if not name.startswith(".saving-")}
+    found = finish(out) if out.is_dir() else {out.name}
     if not out.exists() or not found:
         return
     if not out.is_dir() or found - {*FILES}:
@@ -154,12 +151,6 @@ def _check_free(out):
             "holds other files. Nothing was written."
         )
     record_of(out)
-
-
-def _finish(folder):
-    """Moves into their places the new files of a run that was stopped at that."""
-    if (folder / ".saved").is_dir():  # of `replace_files`, which does it first of all
-        replace_files(folder, {})
 
 
 def _origin(entry):

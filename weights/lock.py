@@ -13,13 +13,13 @@ in the end, and its old pin stays.
 
 import argparse
 import difflib
-import hashlib
 import json
-import os
 import sys
 import tomllib
 from pathlib import Path
 
+from kerasvit.checkpoints import replace_files
+from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import MANIFEST, Entry
 from kerasvit.hub.web import fetch_address
 
@@ -61,9 +61,8 @@ def lock(sources=SOURCES, manifest=MANIFEST) -> list[dict]:
 def write(entries, manifest=MANIFEST):
     """Writes the manifest, whole or not at all."""
     text = json.dumps({"format_version": 1, "weights": entries}, indent=1) + "\n"
-    unfinished = Path(manifest).with_suffix(".unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, manifest)
+    manifest = Path(manifest)
+    replace_files(manifest.parent, {manifest.name: text.encode()})
 
 
 def pin(entry: Entry, again=False) -> dict:
@@ -91,9 +90,7 @@ def pin(entry: Entry, again=False) -> dict:
             "sha256": file.lfs and file.lfs.sha256,
         }
     path = fetch_address(entry.source, entry.size, entry.sha256, again=again)
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return {"size": path.stat().st_size, "sha256": digest}
+    return {"size": path.stat().st_size, "sha256": file_hash(path)}
 
 
 def pin_all(entries, again, names=(), manifest=MANIFEST) -> list[str]:

@@ -15,10 +15,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import Entry
 from kerasvit.hub.upload import prepare, upload
 
-from .certificate import COVERED, check_certificate, digest
+from .certificate import COVERED, check_certificate
 from .convert import record_of
 from .sections import write
 from .verify import entry_of
@@ -56,7 +57,9 @@ def publish(folder, repository: str, *, private=None, endpoint=None, revision=No
     text = card.read_text(encoding="utf-8")
     if title := re.search(r"(?m)^# (\S+/\S+)$", text):
         text = text.replace(title[1], repository)
-    client, _ = prepare(repository, private=private, endpoint=endpoint)
+    client, _ = prepare(
+        repository, private=private, endpoint=endpoint, revision=revision
+    )
     with tempfile.TemporaryDirectory() as place:
         staged = Path(place)
         for name in COVERED:
@@ -92,7 +95,7 @@ def published_entry(entry: Entry, folder, repository: str) -> Entry:
         head=None,  # one that was zeroed has been left off
         revision=None,  # known after the upload
         size=size,
-        sha256=digest(folder, "model.safetensors"),
+        sha256=file_hash(folder / "model.safetensors"),
     )
 
 

@@ -1,8 +1,9 @@
 """Sections of a card, a README.md: written in place, and read."""
 
-import os
 import re
 from pathlib import Path
+
+from kerasvit.checkpoints import replace_files
 
 
 def set_section(card, heading: str, text: str):
@@ -27,9 +28,8 @@ def section(card, heading: str) -> str:
 
 def write(path, text: str):
     """Writes a text file, whole or not at all."""
-    unfinished = Path(path).with_name(f".{Path(path).name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    os.replace(unfinished, path)
+    path = Path(path)
+    replace_files(path.parent, {path.name: text.encode()})
 
 
 def _pattern(heading):

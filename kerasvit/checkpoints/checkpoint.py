@@ -94,6 +94,7 @@ class Checkpoint:
             `config.json` beside a `.safetensors` file belongs to it.
 
     Attributes:
+        file: Where the content of `path` is, after a save that was stopped.
         origin: The code base, one of `ORIGINS`.
         shapes: {name: shape}, without what is left out on purpose.
         record: What `save_pretrained` wrote of the model, or {}.
@@ -114,7 +115,8 @@ class Checkpoint:
         self.record = self.config.get("kerasvit") or {}
         if self.record:
             self._check_record()
-        self._reader = Reader(current(path))
+        self.file = current(path)
+        self._reader = Reader(self.file)
         self._source = source = self._recognise()
         self.origin = source.ORIGIN
         own = {source.own_name(name): name for name in self._reader.shapes}
@@ -136,6 +138,7 @@ class Checkpoint:
         kinds = {
             "builder": str, "kwargs": dict, "preprocessing": dict,
             "format_version": int, "variant": (str, type(None)),
+            "weights_sha256": (str, type(None)),
         }  # fmt: skip
         wrong = [k for k, kind in kinds.items() if not isinstance(record.get(k), kind)]
         if record.get("origin") not in (None, *ORIGINS):

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 _WHOLE = ".saved"  # holds new files, all complete, until each is in its place
+_UNFINISHED = ".saving-"  # and a process: holds its new files until all are complete
 _FORGOTTEN = 3600  # seconds after which files of a save that was killed are removed
 
 
@@ -35,10 +36,10 @@ def replace_files(folder, contents):
         OSError: It could not be done; the files of before are in force, or all new.
     """
     folder = Path(folder)
-    for left in folder.glob(".saving-*"):
+    for left in folder.glob(f"{_UNFINISHED}*"):
         if time.time() - left.stat().st_mtime > _FORGOTTEN:
             shutil.rmtree(left, ignore_errors=True)
-    unfinished = folder / f".saving-{os.getpid()}"
+    unfinished = folder / f"{_UNFINISHED}{os.getpid()}"
     try:
         unfinished.mkdir(exist_ok=True)
         for name, content in contents.items():
@@ -46,16 +47,27 @@ def replace_files(folder, contents):
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())  # else its name may survive a crash without it
-        _put_in_place(folder)
+        finish(folder)
         os.rename(unfinished, folder / _WHOLE)
-        _put_in_place(folder)
+        finish(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _put_in_place(folder):
+def finish(folder) -> set[str]:
+    """Moves new files into their places, where a save was stopped before that.
+
+    Args:
+        folder: A path, of a folder or of nothing.
+
+    Returns:
+        Names of what is in the folder; what a save that was killed left does not count.
+    """
+    folder = Path(folder)
     whole = folder / _WHOLE
     if whole.is_dir():
         for file in whole.iterdir():
             os.replace(file, folder / file.name)
         whole.rmdir()
+    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    return {name for name in found if not name.startswith(_UNFINISHED)}

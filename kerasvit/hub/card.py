@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import re
+from dataclasses import dataclass
 
 from kerasvit.checkpoints import format_of, why_not_timm
 
@@ -14,29 +15,47 @@ log = logging.getLogger("kerasvit")
 _OURS = "---\n# Written by kerasvit, "
 
 
-def check_facts(facts):
-    """Raises a `ValueError` for a fact of a wrong kind.
+@dataclass(frozen=True)
+class Facts:
+    """What whoever saves a model says of it; each may be None.
 
-    Args:
-        facts: As for `write_card`.
+    Attributes:
+        license: SPDX identifier.
+        base_model: Repository of the Hub.
+        datasets: Names.
+        metrics: {name: number}, on the first of the datasets.
+        training: {setting: value}.
+        card: Text of a README.md.
+
+    Raises:
+        ValueError: One is of a wrong kind.
     """
-    kinds = {
-        "license": (_is_text, 'an SPDX identifier, such as "apache-2.0"'),
-        "base_model": (_is_text, 'a repository, such as "user/name"'),
-        "datasets": (_are_names, 'a list of names, such as ["cifar10"]'),
-        "metrics": (_are_numbers, 'names with finite numbers: {"accuracy": 0.93}'),
-        "training": (_is_dict, 'a dict for a table, such as {"epochs": 30}'),
-        "card": (_is_text, "the text of a README.md"),
-    }
-    for name, (fits, meant) in kinds.items():
-        value = facts.get(name)
-        if value is not None and not fits(value):
-            raise ValueError(f"`{name}` must be {meant}. Received: {value!r:.200}.")
-    if (card := facts.get("card")) and _parts(card) is None:
-        raise ValueError(
-            "The metadata at the head of `card`, between two lines of ---, must be "
-            f"YAML, a name and a value a line. Received: {card!r:.200}."
-        )
+
+    license: str | None
+    base_model: str | None
+    datasets: list[str] | None
+    metrics: dict[str, float] | None
+    training: dict | None
+    card: str | None
+
+    def __post_init__(self):
+        kinds = {
+            "license": (_is_text, 'an SPDX identifier, such as "apache-2.0"'),
+            "base_model": (_is_text, 'a repository, such as "user/name"'),
+            "datasets": (_are_names, 'a list of names, such as ["cifar10"]'),
+            "metrics": (_are_numbers, 'names with finite numbers: {"accuracy": 0.93}'),
+            "training": (_is_dict, 'a dict for a table, such as {"epochs": 30}'),
+            "card": (_is_text, "the text of a README.md"),
+        }
+        for name, (fits, meant) in kinds.items():
+            value = getattr(self, name)
+            if value is not None and not fits(value):
+                raise ValueError(f"`{name}` must be {meant}. Received: {value!r:.200}.")
+        if self.card and _parts(self.card) is None:
+            raise ValueError(
+                "The metadata at the head of `card`, between two lines of ---, must be "
+                f"YAML, a name and a value a line. Received: {self.card!r:.200}."
+            )
 
 
 def write_card(record, name, facts, before=None) -> bytes:
@@ -49,13 +68,12 @@ def write_card(record, name, facts, before=None) -> bytes:
     Args:
         record: Of the model.
         name: Of the folder, or "hf://user/name".
-        facts: `license`, `base_model`, `datasets`, `metrics`, `training` and `card`,
-            each or None.
+        facts: `Facts`.
         before: The page that is there, or None.
     """
     metadata = _metadata(record, name, facts)
     own = _body(record, name, facts)
-    text = facts.get("card")
+    text = facts.card
     if text is not None:
         text = _merged(text, _parts(text), metadata, own)
     elif before is None or _is_ours(before):
@@ -109,11 +127,14 @@ def _metadata(record, name, facts):
         "license": base.get("license"),
         "base_model": source if source and "://" not in source else None,
     }
-    given = {key: facts.get(key) for key in ("license", "base_model", "datasets")}
-    if metrics := facts.get("metrics"):
-        given["metrics"] = list(metrics)
-        results = _results(name.removeprefix("hf://"), metrics, facts.get("datasets"))
-        given["model-index"] = [results]
+    given = {
+        "license": facts.license,
+        "base_model": facts.base_model,
+        "datasets": facts.datasets,
+    }
+    if facts.metrics:
+        given["metrics"] = list(facts.metrics)
+        given["model-index"] = [_results(name.removeprefix("hf://"), facts)]
     return (
         {key: value for key, value in known.items() if value},
         {key: value for key, value in given.items() if value},
@@ -184,8 +205,8 @@ def _are_numbers(value):
         return False
 
 
-def _results(name, metrics, datasets):
-    data = (datasets or ["the author's own"])[0]
+def _results(name, facts):
+    data = (facts.datasets or ["the author's own"])[0]
     return {
         "name": name,
         "results": [
@@ -194,7 +215,7 @@ def _results(name, metrics, datasets):
                 "dataset": {"name": data, "type": data},
                 "metrics": [
                     {"type": metric, "value": float(value)}
-                    for metric, value in metrics.items()
+                    for metric, value in facts.metrics.items()
                 ],
             }
         ],
@@ -218,8 +239,8 @@ def _body(record, name, facts):
         "```",
         _in_timm(record, name),
     ]
-    if metrics := facts.get("metrics"):
-        rows = {key: f"{value:g}" for key, value in metrics.items()}
+    if facts.metrics:
+        rows = {key: f"{value:g}" for key, value in facts.metrics.items()}
         parts.append(_table("metric", "value", rows))
     if base := (record.get("base") or {}).get("source"):
         parts.append(f"It began with the weights of {base}.")
@@ -228,8 +249,8 @@ def _body(record, name, facts):
         parts.append(f"Classes: {some}.")
     said = json.dumps(record["preprocessing"])
     parts.append(f"Images are prepared by `kerasvit.Preprocessing`: `{said}`.")
-    if training := facts.get("training"):
-        parts.append("## Training\n\n" + _table("setting", "value", training))
+    if facts.training:
+        parts.append("## Training\n\n" + _table("setting", "value", facts.training))
     return "\n\n".join(parts)
 
 

@@ -1,6 +1,5 @@
 """Files of weights from the Hugging Face Hub and from the authors' servers, checked."""
 
-import hashlib
 import logging
 import os
 import re
@@ -11,12 +10,12 @@ from pathlib import Path
 from kerasvit.checkpoints import CheckpointError
 
 from .explanations import first_line, meaning_of, of_the_disk, status
-from .web import fetch_address
+from .hashes import wrong_content
+from .web import PAUSES, fetch_address
 
 log = logging.getLogger("kerasvit")
 
 TENSORS, CONFIG = "model.safetensors", "config.json"
-PAUSES = (1, 4)  # seconds before the second and the third try
 
 
 class DownloadError(CheckpointError):
@@ -194,29 +193,6 @@ def check_token(token):
             "`token` must be one word, hf_…, without spaces and line breaks. Received: "
             f"{len(token)} characters that are not; .strip() what a file holds."
         )
-
-
-def wrong_content(path, size=None, digest=None) -> str | None:
-    """What is wrong with a file, or None.
-
-    Args:
-        path: Its path.
-        size: In bytes, or None.
-        digest: SHA-256 in hex, or the 40 hex digits that git has for a small file, or
-            None.
-    """
-    found = path.stat().st_size
-    if size is not None and found != size:
-        return f"it has {found} bytes in place of {size}"
-    if digest is None:
-        return None
-    if len(digest) == 40:
-        content = path.read_bytes()
-        made = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
-    else:
-        with path.open("rb") as file:
-            made = hashlib.file_digest(file, "sha256").hexdigest()
-    return None if made == digest else f"its hash is {made} in place of {digest}"
 
 
 def promised(path) -> str | None:

@@ -1,5 +1,6 @@
 """A model folder: config.json, model.safetensors and README.md."""
 
+import hashlib
 import json
 import os
 import re
@@ -134,11 +135,16 @@ def serialise(model, record, pretrained_cfg, dtype=None) -> dict[str, bytes]:
     Raises:
         ValueError: There is no such dtype, or a weight is not a finite number in it.
     """
+    from safetensors.numpy import save
+
     dtype = dtype_of(dtype) if dtype is not None else None
     source, timm = format_of(record)
     origin, key_map = source.ORIGIN, source.key_map(record["kwargs"])
     names = record["label_names"]
     listed = None if names == "imagenet1k" else names  # timm takes a list alone
+    arrays = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
+    tensors = _stored(key_map.write(arrays), dtype)
+    content = save(tensors, metadata={"format": "pt"})
     config = {
         "num_classes": record["kwargs"]["num_classes"],
         "label_names": listed,
@@ -147,6 +153,8 @@ def serialise(model, record, pretrained_cfg, dtype=None) -> dict[str, bytes]:
             "label_names": None if listed else names,
             "format_version": FORMAT,
             "weights_format": origin,
+            "weights_dtype": " ".join(sorted({str(t.dtype) for t in tensors.values()})),
+            "weights_sha256": hashlib.sha256(content).hexdigest(),
             "kerasvit_version": version("kerasvit"),
             "keras_version": version("keras"),
         },
@@ -154,9 +162,8 @@ def serialise(model, record, pretrained_cfg, dtype=None) -> dict[str, bytes]:
     if timm is not None:
         said = {**timm["pretrained_cfg"], **pretrained_cfg}
         config = {**timm, "pretrained_cfg": said, **config}
-    arrays = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
     return {
-        "model.safetensors": _tensors(key_map.write(arrays), dtype),
+        "model.safetensors": content,
         "config.json": json.dumps(config, indent=2).encode(),
     }
 
@@ -206,9 +213,8 @@ def dtype_of(name):
     return known[name]
 
 
-def _tensors(tensors, dtype):
-    from safetensors.numpy import save
-
+def _stored(tensors, dtype):
+    """The tensors as they are written, all of them finite."""
     stored = {}
     for name, array in tensors.items():
         with np.errstate(over="ignore"):  # it is said below
@@ -224,4 +230,4 @@ def _tensors(tensors, dtype):
             )
         # A transposed view would be written in the order of its memory.
         stored[name] = np.ascontiguousarray(cast)
-    return save(stored, metadata={"format": "pt"})
+    return stored

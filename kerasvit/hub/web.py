@@ -11,6 +11,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from .crc32c import crc32c
+from .hashes import file_hash
 
 PAUSES = (1, 4)  # seconds before the second and the third try
 PIECE = 1 << 20  # bytes
@@ -64,7 +65,7 @@ def _whole(path, sha256):
         known = json.loads(note.read_text())["sha256"]
     except (ValueError, LookupError, TypeError):  # a note that is cut short
         return False
-    return sha256 in (None, known) and _digest(path, "sha256") == known
+    return sha256 in (None, known) and file_hash(path) == known
 
 
 def _download(address, path, size, sha256):
@@ -138,10 +139,10 @@ def _checked(file, size, sha256, promised):
             "the answer is not from the storage that has the file, which sends its "
             "hash: a proxy or a page to log in at comes between"
         )
-    found = {"size": file.stat().st_size, "sha256": _digest(file, "sha256")}
+    found = {"size": file.stat().st_size, "sha256": file_hash(file)}
     pairs = [(size, found["size"]), (sha256, found["sha256"])]
     if md5:
-        pairs.append((md5, _in_base64(bytes.fromhex(_digest(file, "md5")))))
+        pairs.append((md5, _in_base64(bytes.fromhex(file_hash(file, "md5")))))
     elif not sha256:  # a file that the storage was sent in parts has no MD5
         pairs.append((crc, _in_base64(crc32c(file).to_bytes(4, "big"))))
     for wanted, has in pairs:
@@ -152,11 +153,6 @@ def _checked(file, size, sha256, promised):
                 "a proxy changes it, or it was replaced"
             )
     return found
-
-
-def _digest(path, name):
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, name).hexdigest()
 
 
 def _in_base64(digest):

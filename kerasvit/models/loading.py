@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import keras
 
 from kerasvit.checkpoints import CheckpointError, assign, read_json
-from kerasvit.hub.manifest import published as published
+from kerasvit.hub.hashes import wrong_content
 from kerasvit.hub.repository import base_of, find_weights, named
 from kerasvit.layers import values_follow
 from kerasvit.layers.position_embedding import table_grid
@@ -117,6 +117,7 @@ class Loading:
 
     def fill(self, model, kernel=None):
         """Gives the model the weights; all of them, or a `CheckpointError`."""
+        self._check_hash()
         with self._blaming_the_variant() as mismatch:
             assign(
                 model,
@@ -156,6 +157,16 @@ class Loading:
         if self.entry.head == "zeroed" and said["num_classes"] == classes:
             raise _no_classifier(name, classes)
 
+    def _check_hash(self):
+        """Raises where the tensors are not those that the record was written with."""
+        said = self.checkpoint.record.get("weights_sha256")
+        if wrong := wrong_content(self.checkpoint.file, digest=said):
+            raise CheckpointError(
+                f"{self.checkpoint.path} is not what config.json beside it is of: "
+                f"{wrong}. Take both from one save; or, if you changed the weights, "
+                "remove `weights_sha256` from it."
+            )
+
     def _check_head(self, model):
         """Raises where the file of another code base answers nothing but zeros."""
         kept = self.kwargs["num_classes"] == self.made["num_classes"]
@@ -163,8 +174,7 @@ class Loading:
             return
         for variable in model.weights:
             if variable.path == "head/kernel" and not keras.ops.any(variable.value):
-                name, classes = self.checkpoint.path, self.made["num_classes"]
-                raise _no_classifier(name, classes)
+                raise _no_classifier(self.checkpoint.path, self.made["num_classes"])
 
     def _check_claims(self):
         """Raises where the file's model cannot be in the file."""

@@ -3,11 +3,13 @@
 import inspect
 import sys
 
+from kerasvit.hub.manifest import published
+from kerasvit.hub.repository import named
 from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
 from .arguments import sides
-from .loading import Loading, named, published, transform_of
+from .loading import Loading, transform_of
 
 
 class Variant:

@@ -1,6 +1,7 @@
 """Files that are made to do harm: refused before they cost anything."""
 
 import json
+import shutil
 import struct
 import zipfile
 
@@ -271,7 +272,9 @@ def test_a_configuration_with_nonsense(tmp_path, key, value):
 def test_nan_and_infinity_are_refused(tmp_path):
     from safetensors.numpy import load_file, save_file
 
-    folder, _ = tiny(tmp_path)
+    folder, config = tiny(tmp_path)
+    del config["kerasvit"]["weights_sha256"]
+    (folder / "config.json").write_text(json.dumps(config))
     path = folder / "model.safetensors"
     tensors = load_file(path)
     for value in (np.nan, np.inf):
@@ -279,6 +282,24 @@ def test_nan_and_infinity_are_refused(tmp_path):
         save_file(tensors, path)
         with pytest.raises(CheckpointError, match="NaN or infinite.*head.weight"):
             kerasvit.from_pretrained(folder)
+
+
+def test_tensors_of_another_save_or_damaged_are_refused(tmp_path):
+    folder, config = tiny(tmp_path / "one")
+    another, _ = tiny(tmp_path / "another")
+    content = bytearray((folder / "model.safetensors").read_bytes())
+    shutil.copy(another / "model.safetensors", folder)
+    with pytest.raises(CheckpointError, match="its hash is .* remove `weights_sha256`"):
+        kerasvit.from_pretrained(folder)
+    assert config["kerasvit"]["weights_dtype"] == "float32"
+    content[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match="is not what config.json beside it is"):
+        TinyViT(folder)
+    config["kerasvit"]["weights_sha256"] = 7
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="no right weights_sha256"):
+        kerasvit.from_pretrained(folder)
 
 
 def test_weights_in_parts_are_not_looked_for(tmp_path):

@@ -1,0 +1,31 @@
+"""Whether a file is what it should be."""
+
+import hashlib
+
+
+def file_hash(path, kind="sha256") -> str:
+    """Hash of a file's content, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, kind).hexdigest()
+
+
+def wrong_content(path, size=None, digest=None) -> str | None:
+    """What is wrong with a file, or None.
+
+    Args:
+        path: Its path.
+        size: In bytes, or None.
+        digest: SHA-256 in hex, or the 40 hex digits that git has for a small file, or
+            None.
+    """
+    found = path.stat().st_size
+    if size is not None and found != size:
+        return f"it has {found} bytes in place of {size}"
+    if digest is None:
+        return None
+    if len(digest) == 40:
+        content = path.read_bytes()
+        made = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+    else:
+        made = file_hash(path)
+    return None if made == digest else f"its hash is {made} in place of {digest}"
