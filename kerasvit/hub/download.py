@@ -114,11 +114,13 @@ class HubFiles:
         wrong = None
         try:
             path = self._patiently(name)
-            wrong = wrong_content(path, size, sha256 or promised(path))
+            wrong = wrong_content(path, size, sha256 or self._promised(path))
             if wrong:
                 log.warning("%s is damaged: %s. It is downloaded again.", path, wrong)
+                if not path.is_symlink():
+                    path.unlink()  # else the client leaves it, and its new one aside
                 path = self._patiently(name, force_download=True)
-                wrong = wrong_content(path, size, sha256 or promised(path))
+                wrong = wrong_content(path, size, sha256 or self._promised(path))
         except Exception as error:
             local = isinstance(error, LocalEntryNotFoundError)
             missing = isinstance(error, EntryNotFoundError) and not local
@@ -138,6 +140,32 @@ class HubFiles:
                 f"should be: {wrong}. A proxy changes it, or it was replaced: {path}."
             )
         return path
+
+    def _promised(self, path):
+        """The hash that the Hub has for a file of its cache, or None."""
+        if path.is_symlink():
+            # One link only: that of a link may be a hash of another kind.
+            name = Path(os.readlink(path)).name
+        else:  # as on Windows; what is small is not worth a request
+            name = self._etag(path) if path.name == TENSORS else ""
+        if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
+            return name
+        log.debug("Nothing says what %s should hold: it is not checked.", path)
+        return None
+
+    def _etag(self, path):
+        from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+
+        access = {key: self.access.get(key) for key in ("endpoint", "token")}
+        if self.access.get("local_files_only") or constants.HF_HUB_OFFLINE:
+            return ""
+        commit = {"revision": path.parent.name, "endpoint": access["endpoint"]}
+        try:
+            url = hf_hub_url(self.repository, path.name, **commit)
+            return get_hf_file_metadata(url, **access).etag or ""
+        except Exception as error:  # whatever: what is in the cache is usable without
+            log.debug("%s: %s", path, first_line(error))
+            return ""
 
     def _refuse_parts(self):
         """Raises where the weights are there, but not in one file."""
@@ -193,16 +221,6 @@ def check_token(token):
             "`token` must be one word, hf_…, without spaces and line breaks. Received: "
             f"{len(token)} characters that are not; .strip() what a file holds."
         )
-
-
-def promised(path) -> str | None:
-    """The hash that the Hub gave for a file of its cache, if the cache has links."""
-    # One link only: that of a link may be a hash of another kind.
-    name = Path(os.readlink(path)).name if path.is_symlink() else ""
-    if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
-        return name
-    log.debug("Nothing says what %s should hold: it is not checked.", path)
-    return None
 
 
 def _passing(error, took):

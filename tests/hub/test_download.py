@@ -131,6 +131,24 @@ def test_a_cache_that_rots_is_noticed_offline(hub, content, monkeypatch):
     assert fetch(entry("timm/vit")) == folder  # nothing was lost
 
 
+def test_a_cache_without_links_is_checked_too(hub, monkeypatch, caplog):
+    monkeypatch.setattr(file_download, "are_symlinks_supported", lambda place: False)
+    hub.add("timm/vit", FILES)
+    hub.faults.append(accidents.flipped)
+    folder = fetch_repository("timm/vit")
+    path = folder / "model.safetensors"
+    assert not path.is_symlink()
+    assert read(folder) == CONTENT
+    path.write_bytes(CONTENT[:-1] + b"!")
+    assert read(fetch_repository("timm/vit", folder.name)) == CONTENT
+    assert caplog.text.count("It is downloaded again") == 2
+    # Where nobody can be asked, what is there is taken.
+    path.write_bytes(CONTENT[:-1] + b"!")
+    assert fetch_repository("timm/vit", folder.name, local_files_only=True) == folder
+    hub.faults = accidents.always(accidents.status(503, ("head",)))
+    assert fetch_repository("timm/vit", folder.name) == folder
+
+
 def test_a_full_disk_says_so(hub, monkeypatch):
     hub.add("timm/vit", FILES)
     write = file_download.http_get
