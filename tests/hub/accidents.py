@@ -1,6 +1,7 @@
 """What can happen between a server and a client: faults for `LocalHub.faults`."""
 
 import base64
+import functools
 import hashlib
 import socket
 import struct
@@ -28,10 +29,9 @@ def longer(handler, kind):
 
 def portal(handler, kind):
     """A page to log in at, as hotels send for any address."""
-    if kind not in BODIES:
-        return False
-    handler.send(200, b"<html>Welcome! Your room, please.", Content_Type="text/html")
-    return True
+    page = b"<html>Welcome! Your room, please."
+    answer = functools.partial(handler.send, 200, page, Content_Type="text/html")
+    return answer if kind in BODIES else None
 
 
 def ended(handler, kind):
@@ -49,9 +49,8 @@ def status(code, kinds=BODIES, **headers):
     """The answer is a status and nothing else."""
 
     def fault(handler, kind):
-        if kind in kinds:
-            handler.send(code, **headers)
-        return kind in kinds
+        answer = functools.partial(handler.send, code, **headers)
+        return answer if kind in kinds else None
 
     return fault
 
@@ -61,14 +60,14 @@ def hanging(kinds=BODIES):
     reached, go = threading.Event(), threading.Event()
 
     def fault(handler, kind):
-        if kind not in kinds or reached.is_set():
-            return False
-        reached.set()
-        if kind in BODIES:
-            _half(handler, kind)
-        go.wait(60)
-        handler.close_connection = True
-        return True
+        def answer():
+            reached.set()
+            if kind in BODIES:
+                _half(handler)
+            go.wait(60)
+            handler.close_connection = True
+
+        return answer if kind in kinds else None
 
     return fault, reached, go
 
@@ -79,26 +78,26 @@ def always(fault):
 
 
 def _replaced(handler, kind, change):
-    if kind not in BODIES:
-        return False
-    right = handler.hub.content(handler.path)
-    digest = base64.b64encode(hashlib.md5(right).digest()).decode()
-    handler.send(200, change(right), x_goog_hash=f"md5={digest}")
-    return True
+    def answer():
+        right = handler.hub.content(handler.path)
+        digest = base64.b64encode(hashlib.md5(right).digest()).decode()
+        handler.send(200, change(right), x_goog_hash=f"md5={digest}")
+
+    return answer if kind in BODIES else None
 
 
 def _broken(handler, kind, option=None):
-    if kind not in BODIES:
-        return False
-    _half(handler, kind)
-    if option:
-        handler.connection.setsockopt(*option)
-    handler.close_connection = True
-    handler.connection.close()
-    return True
+    def answer():
+        _half(handler)
+        if option:
+            handler.connection.setsockopt(*option)
+        handler.close_connection = True
+        handler.connection.close()
+
+    return answer if kind in BODIES else None
 
 
-def _half(handler, kind):
+def _half(handler):
     right = handler.hub.content(handler.path)
     handler.send_response(200)
     handler.send_header("Content-Length", str(len(right)))

@@ -23,9 +23,9 @@ class LocalHub:
     Attributes:
         repositories: {"user/name": Repository}.
         files: {path: bytes}, for plain addresses: `hub.address(path)`.
-        faults: Functions of (handler, kind), first come first served: each is asked
-            once; it answers the request itself and returns True, or returns False to
-            let it pass and be asked again. `kind` is "head", "body", "file" or "api".
+        faults: Functions of (handler, kind), first come first served. Each returns
+            what answers a request in place of the Hub, once, or None to let it pass
+            and be asked again. `kind` is "head", "body", "file" or "api".
         requests: (method, path) of every request.
         tokens: Valid ones.
         xet: Address of a Xet store.
@@ -33,7 +33,8 @@ class LocalHub:
     """
 
     def __init__(self):
-        self.repositories, self.files, self.faults = {}, {}, []
+        self.repositories, self.files = {}, {}
+        self.faults, self.lock = [], threading.Lock()
         self.requests, self.tokens = [], {"good"}
         self.xet, self.xet_hashes = None, {}
         self.closed = False
@@ -55,6 +56,14 @@ class LocalHub:
     def address(self, path):
         """Of one of `files`."""
         return f"{self.endpoint}/files/{path}"
+
+    def spend(self, fault):
+        """Whether a fault is still there for this request; for the next it is not."""
+        with self.lock:
+            there = fault in self.faults
+            if there:
+                self.faults.remove(fault)
+        return there
 
     def content(self, path):
         """What is behind a path of `files` or of a repository's large file, or None."""
@@ -151,9 +160,9 @@ class _Handler(BaseHTTPRequestHandler):
         for pattern, kind, answer in routes:
             if found := re.fullmatch(pattern, self.path):
                 for fault in list(self.hub.faults):
-                    if fault(self, kind):
-                        self.hub.faults.remove(fault)
-                        return None
+                    instead = fault(self, kind)
+                    if instead and self.hub.spend(fault):
+                        return instead()
                 return answer(*found.groups())
         return self.send(404)
 

@@ -1,5 +1,6 @@
 """Models to the Hub and back, by the real client."""
 
+import functools
 import json
 import os
 
@@ -208,10 +209,8 @@ def test_a_commit_that_fails_leaves_the_repository(logged_in):
     repository = logged_in.add("me/vit", {"model.safetensors": b"old"})
 
     def fail(handler, kind):
-        if "/commit/" not in handler.path:
-            return False
-        handler.send(500)
-        return True
+        refuses = "/commit/" in handler.path
+        return functools.partial(handler.send, 500) if refuses else None
 
     logged_in.faults += [fail] * 10
     with pytest.raises(UploadError, match="answers 500"):
