@@ -2,26 +2,71 @@
 
 import contextlib
 import contextvars
+import math
 
 import keras
 
-_follow = contextvars.ContextVar("values_follow", default=False)
+_left = contextvars.ContextVar("values_follow", default=None)
+
+
+class TooLarge(ValueError):
+    """A model is larger than what it is built for.
+
+    Args:
+        what: That it has too many of: "weights", "tensors" or "bytes".
+    """
+
+    def __init__(self, what):
+        super().__init__(f"The model has more {what} than were expected.")
+        self.what = what
 
 
 @contextlib.contextmanager
-def values_follow():
+def values_follow(*, weights=math.inf, tensors=math.inf, table_bytes=math.inf):
     """Inside, layers begin with zeros where they else draw at random, which is slow.
 
     For models whose variables are all written as soon as they are built. What begins
     with zeros or ones by itself, such as a fresh head, is as it always is.
+
+    Args:
+        weights: How many the model may have, those of normalisations not counted.
+        tensors: How many variables may hold them.
+        table_bytes: Memory of all tables that layers compute, such as masks.
+
+    Raises:
+        TooLarge: The next layer would have more; it has taken no memory yet.
     """
-    token = _follow.set(True)
+    left = {"weights": weights, "tensors": tensors, "table_bytes": table_bytes}
+    token = _left.set(left)
     try:
         yield
     finally:
-        _follow.reset(token)
+        _left.reset(token)
 
 
 def drawn(initializer):
-    """A random initializer; inside `values_follow`, zeros in its place."""
-    return keras.initializers.Zeros() if _follow.get() else initializer
+    """A random initializer; inside `values_follow`, zeros in its place, and counted."""
+    if _left.get() is None:
+        return initializer
+
+    def zeros(shape, dtype=None):
+        counted(weights=math.prod(shape), tensors=1)
+        return keras.initializers.Zeros()(shape, dtype=dtype)
+
+    return zeros
+
+
+def counted(**amounts):
+    """To be called before memory is taken that no `drawn` variable is of.
+
+    Args:
+        **amounts: By the arguments of `values_follow`.
+
+    Raises:
+        TooLarge: It is more than is left there; outside of it all is allowed.
+    """
+    left = _left.get()
+    for what, amount in amounts.items() if left else ():
+        left[what] -= amount
+        if left[what] < 0:
+            raise TooLarge(what)

@@ -6,7 +6,7 @@ from keras import ops
 
 from .conv import TORCH_UNIFORM
 from .dense import Dense
-from .initial_values import drawn
+from .initial_values import counted, drawn
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -74,6 +74,7 @@ class LocalAttention(keras.layers.Layer):
             shape=(2 * edge - 1, 2 * edge - 1),
             initializer=drawn(keras.initializers.RandomNormal(stddev=0.02)),
         )
+        counted(table_bytes=4 * edge**4)  # of `relative_positions`
 
     def _dense(self, name, channels, units, use_bias=False, **kwargs):
         kernel = keras.initializers.VarianceScaling(**TORCH_UNIFORM)

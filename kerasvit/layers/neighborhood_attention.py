@@ -4,6 +4,7 @@ import keras
 import numpy as np
 
 from .attention import Attention, attend
+from .initial_values import counted
 
 
 def neighborhood(grid, window, prefix=0):
@@ -12,9 +13,12 @@ def neighborhood(grid, window, prefix=0):
     A patch sees those at most window // 2 rows and columns away, itself included, and
     the prefix tokens; these see all and are seen by all.
     """
-    cells = np.stack(np.mgrid[: grid[0], : grid[1]], axis=-1).reshape(-1, 2)
-    distance = np.abs(cells[:, None] - cells[None]).max(axis=-1)  # (H·W, H·W)
-    return np.pad(distance <= window // 2, (prefix, 0), constant_values=True)
+    down, across = (
+        np.abs(np.subtract.outer(range(side), range(side))) <= window // 2
+        for side in grid
+    )
+    seen = np.kron(down, across)  # (H·W, H·W)
+    return np.pad(seen, (prefix, 0), constant_values=True)
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -74,6 +78,7 @@ class NeighborhoodAttention(Attention):
                 f"{input_shape[1]}."
             )
         super().build(input_shape)
+        counted(table_bytes=input_shape[1] ** 2)
         self._mask = neighborhood(self.grid, self.window, self.prefix)[None, None]
 
     def attend(self, query, key, value):

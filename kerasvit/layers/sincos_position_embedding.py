@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from .initial_values import counted
+
 
 def sincos_table(grid, width):
     """The fixed table of big_vision: (H·W, width), float64.
@@ -46,6 +48,7 @@ class SinCosPositionEmbedding(keras.layers.Layer):
                 "A sin-cos position table needs a `width` that is a multiple of 4. "
                 f"Received: width={width}."
             )
+        counted(table_bytes=8 * self.grid[0] * self.grid[1] * width)
         self._table = sincos_table(self.grid, width)[None]  # (1, H·W, D)
 
     def call(self, x):

@@ -5,7 +5,7 @@ import numpy as np
 from keras import ops
 
 from .dense import Dense
-from .initial_values import drawn
+from .initial_values import counted, drawn
 from .resampling import MOST_CELLS, resample_grid
 
 
@@ -70,9 +70,10 @@ class WindowAttention(keras.layers.Layer):
             self.window_size // 2 if self.shifted and side > window else 0
             for side, window in zip(self.grid, self.window, strict=True)
         )
+        self._build_weights(channels)
+        counted(table_bytes=4 * np.prod(self.window).item() ** 2)
         self._offsets = _offsets(self.window)
         self._regions = _regions(self.grid, self.window, self.shift)
-        self._build_weights(channels)
 
     def _build_weights(self, channels):
         def dense(name, use_bias):
@@ -191,10 +192,10 @@ def _count(window):
 
 def _offsets(window):
     """(N · N,) rows of the table, from the place that looks to the one looked at."""
-    places = np.indices(window).reshape(2, -1)
+    places = np.indices(window, dtype="int32").reshape(2, -1)
     down, right = places[:, :, None] - places[:, None, :]
     rows = (down + window[0] - 1) * (2 * window[1] - 1) + right + window[1] - 1
-    return rows.reshape(-1).astype("int32")
+    return rows.reshape(-1)
 
 
 def _regions(grid, window, shift):

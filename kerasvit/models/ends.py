@@ -2,6 +2,8 @@
 
 import keras
 
+from kerasvit.layers import counted
+
 
 def image_input(image_size, normalization=None):
     """The model's input, and the image that its first layer sees.
@@ -35,9 +37,15 @@ def head(num_classes: int, name: str = "head"):
     """
     if not num_classes:
         return lambda features: features
-    return keras.layers.Dense(
+    dense = keras.layers.Dense(
         num_classes,
         kernel_initializer="zeros",
         dtype=keras.config.dtype_policy().variable_dtype,
         name=name,
     )
+
+    def logits(features):
+        counted(weights=features.shape[-1] * num_classes)
+        return dense(features)
+
+    return logits

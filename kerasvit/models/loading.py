@@ -8,12 +8,12 @@ import keras
 
 from kerasvit.checkpoints import CheckpointError, assign, read_json
 from kerasvit.hub.hashes import wrong_content
-from kerasvit.hub.repository import base_of, find_weights, named
-from kerasvit.layers import values_follow
+from kerasvit.hub.repository import base_of, find_weights
 from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
 
-from .arguments import blocks, fewest_weights, sides
+from .arguments import sides
+from .claims import build_for, check_arguments, entry_of
 
 log = logging.getLogger("kerasvit")
 
@@ -41,7 +41,7 @@ class Loading:
         self.variant = variant
         self.explicit = explicit
         self.explicit_grid = source_grid
-        self.entry = named(weights, variant.name)
+        self.entry = entry_of(weights, variant)
         if self.entry:
             self._check_entry()
         self.checkpoint = find_weights(self.entry or weights, variant.label)
@@ -64,8 +64,6 @@ class Loading:
             ) from error
         if "image_size" not in explicit:
             self.kwargs["image_size"] = self.source_size
-        with self._blaming_the_variant():
-            self._check_claims()
 
     def preprocessing(self):
         """The evaluation transform of the weights, at the size they were made for."""
@@ -112,8 +110,10 @@ class Loading:
 
     def build(self, kwargs):
         """The builder's model, for `fill`: what that brings is not drawn before."""
-        with self._blaming_the_variant(), values_follow():
-            return self.variant.builder(**kwargs)
+        with self._blaming_the_variant():
+            return build_for(
+                self.checkpoint, self.variant.builder, kwargs, self.explicit
+            )
 
     def fill(self, model, kernel=None):
         """Gives the model the weights; all of them, or a `CheckpointError`."""
@@ -146,6 +146,7 @@ class Loading:
 
     def _check_entry(self):
         """Raises where it is known before the download that it would be in vain."""
+        check_arguments(self.variant, self.explicit)
         name, classes = f"{self.entry.model} {self.entry.tag!r}", self.entry.classes
         said = {"num_classes": classes, **self.variant.numbers, **self.explicit}
         if self.entry.experimental:
@@ -175,25 +176,6 @@ class Loading:
         for variable in model.weights:
             if variable.path == "head/kernel" and not keras.ops.any(variable.value):
                 raise _no_classifier(self.checkpoint.path, self.made["num_classes"])
-
-    def _check_claims(self):
-        """Raises where the file's model cannot be in the file."""
-        sizes = {**self.variant.numbers, **self.checkpoint.sizes, **self.made}
-        least = fewest_weights({**sizes, "image_size": self.source_size})
-        held = sum(math.prod(shape) for shape in self.checkpoint.shapes.values())
-        if least > held:
-            raise CheckpointError(
-                f"{self.checkpoint.path} holds {held:,} weights, and its configuration "
-                f"is of a model of {least:,} at least: {sizes!r:.500}. One of them is "
-                "of another model, or made to do harm; take the complete files."
-            )
-        least, held = 4 * blocks(sizes), len(self.checkpoint.shapes)
-        if least > held:
-            raise CheckpointError(
-                f"{self.checkpoint.path} holds {held:,} tensors, and its configuration "
-                f"is of a model of {least:,} at least: {sizes!r:.500}. Take the "
-                "complete files."
-            )
 
     def _source_size(self):
         said = self.checkpoint.image_size

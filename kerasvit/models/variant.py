@@ -4,11 +4,11 @@ import inspect
 import sys
 
 from kerasvit.hub.manifest import published
-from kerasvit.hub.repository import named
 from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
 from .arguments import sides
+from .claims import entry_of
 from .loading import Loading, transform_of
 
 
@@ -132,11 +132,12 @@ class Variant:
             weights: As for a call.
 
         Raises:
-            ValueError: The weights cannot be read (`CheckpointError`).
+            ValueError: The weights cannot be read, or are of another model
+                (`CheckpointError`).
         """
         if weights is None:
             return Preprocessing(self.defaults["image_size"], **self.evaluation)
-        if entry := named(weights, self.name):
+        if entry := entry_of(weights, self):
             return transform_of(entry)
         loading = Loading(weights, self, {})
         return loading.preprocessing().with_size(loading.source_size)

@@ -1,0 +1,109 @@
+"""What a file and a caller claim, checked before a download or memory is spent on it.
+
+A configuration may claim any size. So the variables of its model are counted while they
+are made, and there is an end as soon as they are more than the file holds.
+"""
+
+import math
+
+from kerasvit.checkpoints import CheckpointError
+from kerasvit.hub.repository import named
+from kerasvit.layers import TooLarge, values_follow
+
+from .arguments import MOST, integer
+
+# Beyond what the file holds: as much as names every tensor that is missing in a file
+# of another model. It is 64 MB, and the tensors of a ViT-L.
+MORE_WEIGHTS, MORE_TENSORS = 2**24, 300
+# Of masks and other tables that layers compute: a Swin-L's have 2 MB.
+MOST_TABLE_BYTES = 2**28
+
+
+def entry_of(weights, variant):
+    """The entry of the manifest that `weights` is or names, or None.
+
+    Raises:
+        CheckpointError: It is of another variant.
+    """
+    entry = named(weights, variant.name)
+    if entry and entry.model != variant.name:
+        raise CheckpointError(
+            f"{entry.tag!r} of {entry.model} are no weights of {variant.label}. Build "
+            f"kerasvit.{entry.model} with them; kerasvit.list_weights("
+            f"{variant.label!r}) shows those of {variant.label}."
+        )
+    return entry
+
+
+def check_arguments(variant, explicit):
+    """Raises what the builder would say of the caller's arguments; builds nothing.
+
+    Left for later is what depends on the file: whether there is a class token, and
+    which windows have to fill the image.
+
+    Args:
+        variant: `Variant`, a row of the zoo.
+        explicit: The builder's arguments that the caller gave.
+
+    Raises:
+        ValueError: One of them is wrong.
+    """
+    later = {"class_token"}
+    if "window_size" in variant.defaults:
+        later.add("image_size")
+    said = {key: value for key, value in explicit.items() if key not in later}
+    try:
+        with values_follow(weights=0):
+            variant.builder(**{**variant.defaults, **variant.numbers, **said})
+    except TooLarge:
+        pass  # at the first weight: all arguments have been checked
+
+
+def build_for(checkpoint, builder, kwargs, explicit):
+    """The builder's model, no larger than the tensors of a checkpoint can fill.
+
+    Args:
+        checkpoint: `Checkpoint` that its variables are written from afterwards.
+        builder: Of `ImageModel`.
+        kwargs: Its arguments.
+        explicit: Those among them that the caller gave.
+
+    Raises:
+        CheckpointError: The model is larger than the file, and not by the caller's
+            wish for another head or image size.
+        ValueError: An argument is wrong.
+    """
+    shapes = checkpoint.shapes.values()
+    held = {"weights": sum(map(math.prod, shapes)), "tensors": len(shapes)}
+    most = {
+        "weights": _factor(explicit) * held["weights"] + MORE_WEIGHTS,
+        "tensors": 3 * held["tensors"] + MORE_TENSORS,  # query, key and value in one
+        "table_bytes": MOST_TABLE_BYTES,
+    }
+    most["weights"] += _fresh_heads(shapes, explicit)
+    try:
+        with values_follow(**most):
+            return builder(**kwargs)
+    except TooLarge as error:
+        what = error.what.replace("_", " ")
+        holds = f"{held[what]:,} {what}" if what in held else f"no {what}"
+        raise CheckpointError(
+            f"{checkpoint.path} holds {holds}, and its configuration is of a model of "
+            f"more than {most[error.what]:,}: {kwargs!r:.500}. One of them is of "
+            "another model, or made to do harm; take the complete files."
+        ) from error
+
+
+def _factor(explicit):
+    """How many times larger a model may be for the caller's image or windows.
+
+    A Mixer-L, whose kernels grow most, doubles with 3 times the sides of its image.
+    """
+    return 16 if {"image_size", "window_size"} & explicit.keys() else 2
+
+
+def _fresh_heads(shapes, explicit):
+    """How many weights the heads of the caller's classes may have, both of a DeiT."""
+    widest = max((side for shape in shapes for side in shape), default=0)
+    classes = integer("num_classes", explicit.get("num_classes") or 0, 0)
+    return 2 * classes * min(widest, MOST["width"])

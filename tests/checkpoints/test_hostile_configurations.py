@@ -1,0 +1,261 @@
+"""Configurations that are made to do harm: refused before they cost anything."""
+
+import functools
+import json
+import math
+import shutil
+import tracemalloc
+
+import keras
+import pytest
+
+import kerasvit
+from kerasvit.checkpoints import CheckpointError
+from tests.tiny_vit import TinyViT
+
+
+def tiny(tmp_path):
+    """A folder and its configuration."""
+    folder = kerasvit.save_pretrained(TinyViT(image_size=8, num_classes=3), tmp_path)
+    return folder, json.loads((folder / "config.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"width": 10**12},
+        {"depth": 10**9},
+        {"num_classes": 10**12},
+        {"image_size": [10**9, 10**9]},
+        {"mlp_dim": -1},
+        {"num_heads": 0},
+        {"patch_size": "4"},
+        {"patch_size": 0},
+    ],
+    ids=str,
+)
+def test_a_configuration_that_asks_for_too_much(tmp_path, changes):
+    folder, config = tiny(tmp_path)
+    config["kerasvit"]["kwargs"].update(changes)
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        kerasvit.from_pretrained(folder)
+
+
+BUILDERS = {
+    "VisionTransformer": {
+        "patch_size": 4, "width": 64, "depth": 1, "num_heads": 1, "mlp_dim": 8,
+    },
+    "MLPMixer": {
+        "patch_size": 4, "width": 64, "depth": 1, "tokens_mlp_dim": 8,
+        "channels_mlp_dim": 8,
+    },
+    "SwinTransformer": {
+        "width": 32, "depths": [1], "num_heads": [1], "window_size": 2, "patch_size": 4,
+    },
+    "BigTransfer": {"depths": [1], "width_factor": 1},
+    "HybridVisionTransformer": {
+        "resnet_depths": [], "width_factor": 0.5, "patch_size": 1, "width": 32,
+        "depth": 1, "num_heads": 1, "mlp_dim": 8,
+    },
+    "AlterNet": {
+        "depths": [2], "widths": [8], "attention_depths": [1], "num_heads": [1],
+        "stem": "cifar", "bottleneck": False, "window_size": 4,
+    },
+    "PreActResNet": {
+        "depths": [1], "widths": [8], "stem": "cifar", "bottleneck": False,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A function: name of a builder → folder of a small model."""
+
+    @functools.cache
+    def save(builder):
+        kwargs = {"image_size": 8, "num_classes": 3, **BUILDERS[builder]}
+        model = getattr(kerasvit, builder)(**kwargs)
+        folder = kerasvit.save_pretrained(model, tmp_path_factory.mktemp(builder))
+        assert kerasvit.from_pretrained(folder).count_params() == model.count_params()
+        return folder
+
+    return save
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """How many weights each variable has that is made from now on."""
+    sizes = []
+    for kind in (keras.initializers.Zeros, keras.initializers.Ones):
+
+        def make(self, shape, dtype=None, own=kind.__call__, **same):
+            sizes.append(math.prod(shape))
+            return own(self, shape, dtype, **same)
+
+        monkeypatch.setattr(kind, "__call__", make)
+    return sizes
+
+
+def claiming(folder, place, changes):
+    """A copy of a folder whose configuration says something else."""
+    shutil.copytree(folder, place)
+    config = json.loads((place / "config.json").read_text())
+    config["kerasvit"]["kwargs"].update(changes)
+    (place / "config.json").write_text(json.dumps(config))
+    return place
+
+
+@pytest.mark.parametrize(
+    ("builder", "changes"),
+    [
+        ("VisionTransformer", {"depth": 1000, "width": 65536}),
+        ("VisionTransformer", {"mlp_dim": 1_000_000, "depth": 1000}),
+        ("VisionTransformer", {"num_classes": 1_000_000}),
+        ("VisionTransformer", {"representation_size": 1_000_000}),
+        ("VisionTransformer", {"patch_size": 1024, "image_size": [16384, 16384]}),
+        ("MLPMixer", {"depth": 1000, "channels_mlp_dim": 1_000_000}),
+        ("MLPMixer", {"tokens_mlp_dim": 1_000_000, "image_size": [16, 16]}),
+        ("SwinTransformer", {"depths": [500, 500], "num_heads": [1, 1]}),
+        ("SwinTransformer", {"width": 65536}),
+        ("SwinTransformer", {"mlp_ratio": 5e6}),
+        ("SwinTransformer", {"mlp_ratio": 1e300}),
+        ("SwinTransformer", {"num_classes": 1_000_000}),
+        ("BigTransfer", {"width_factor": 1000}),
+        ("BigTransfer", {"width_factor": 1e6}),
+        ("BigTransfer", {"num_classes": 1_000_000}),
+        ("HybridVisionTransformer", {"width_factor": 1e6}),
+        ("HybridVisionTransformer", {"mlp_dim": 1_000_000}),
+        ("PreActResNet", {"stem_width": 1_000_000}),
+        ("AlterNet", {"head_width": 1_000_000, "num_heads": [1_000_000]}),
+        ("BigTransfer", {"depths": [10] * 100}),
+        ("AlterNet", {"widths": [65536]}),
+    ],
+    ids=str,
+)
+def test_a_model_that_cannot_be_in_the_file_is_not_built(
+    saved, made, tmp_path, builder, changes
+):
+    folder = saved(builder)
+    held = kerasvit.from_pretrained(folder).count_params()
+    claimed = claiming(folder, tmp_path / "claimed", changes)
+    made.clear()
+    with pytest.raises(CheckpointError, match="s, and its configuration is of a model"):
+        kerasvit.from_pretrained(claimed)
+    assert sum(made) < 2 * held + 2**24 + 100_000
+
+
+@pytest.mark.parametrize(
+    ("builder", "changes", "said"),
+    [
+        ("AlterNet", {"depths": [1000] * 2, "widths": [1] * 2}, "add up to at most"),
+        (
+            "VisionTransformer",
+            {"depth": 1000, "width": 1, "mlp_dim": 1},
+            "tensors, and its config",
+        ),
+        (
+            "AlterNet",
+            {
+                "depths": [10] * 90,
+                "widths": [1] * 90,
+                "num_heads": [1] * 90,
+                "attention_depths": [0] * 90,
+            },
+            "tensors, and its config",
+        ),
+    ],
+)
+def test_many_small_blocks_that_are_not_in_the_file(
+    saved, tmp_path, builder, changes, said
+):
+    with pytest.raises(ValueError, match=said):
+        kerasvit.from_pretrained(claiming(saved(builder), tmp_path / "x", changes))
+
+
+@pytest.mark.parametrize(
+    ("builder", "own", "claims"),
+    [
+        (
+            "VisionTransformer",
+            {"positions": "sincos2d", "pool": "average", "patch_size": 1, "width": 256},
+            {"image_size": [512, 512]},
+        ),
+        (
+            "VisionTransformerAblation",
+            {"window": 3, "pool": "token", "norm": "pre"},
+            {"image_size": [512, 512]},
+        ),
+    ],
+)
+def test_tables_that_no_file_holds(tmp_path, builder, own, claims):
+    kwargs = {"image_size": 8, "num_classes": 3, **BUILDERS["VisionTransformer"], **own}
+    model = getattr(kerasvit, builder)(**kwargs)
+    folder = kerasvit.save_pretrained(model, tmp_path / "own")
+    claimed = claiming(folder, tmp_path / "claimed", claims)
+    tracemalloc.start()
+    with pytest.raises(CheckpointError, match="holds no table bytes"):
+        kerasvit.from_pretrained(claimed)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**26
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'{"kerasvit": ' + b"9" * 5000 + b"}",
+        b'{"a": "' + b"x" * 17_000_000 + b'"}',
+        b"\xff\xfe",
+        b"null",
+    ],
+    ids=("lists", "objects", "digits", "length", "bytes", "null"),
+)
+def test_json_that_is_made_to_do_harm(tmp_path, content):
+    folder, _ = tiny(tmp_path)
+    (folder / "config.json").write_bytes(content)
+    with pytest.raises(CheckpointError, match="config.json"):
+        kerasvit.from_pretrained(folder)
+
+
+def test_of_a_name_that_is_twice_in_json_the_last_counts_and_is_checked(tmp_path):
+    folder, config = tiny(tmp_path)
+    text = json.dumps(config).replace('"depth": 1,', '"depth": 1, "depth": "many",')
+    (folder / "config.json").write_text(text)
+    with pytest.raises(ValueError, match="depth.*many"):
+        kerasvit.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("variant", ["ViTB16"]),
+        ("variant", {}),
+        ("origin", ["timm"]),
+        ("format_version", 10**30),
+        ("builder", "__import__"),
+        ("preprocessing", {"size": [8, 8], "crop": "wide"}),
+        ("preprocessing", {"size": [10**9, 8]}),
+        ("preprocessing", {"size": [8, 8], "mean": [float("nan")] * 3}),
+        ("preprocessing", {"size": [8, 8], "command": "rm"}),
+        ("label_names", "ant"),
+        ("label_names", ["ant", "bee", 3]),
+        ("label_names", ["ant", "bee", ["cat"]]),
+        ("label_names", ["ant"] * 1000),
+        ("kwargs", {"name": "../../x"}),
+        ("kwargs", {"epsilon": float("nan")}),
+        ("kwargs", {"activation": "<script>"}),
+        ("kwargs", {"normalization": {"mean": ["a"] * 3, "std": [1] * 3}}),
+    ],
+    ids=str,
+)
+def test_a_configuration_with_nonsense(tmp_path, key, value):
+    folder, config = tiny(tmp_path)
+    config["label_names"] = None
+    said = config["kerasvit"]
+    said[key] = {**said[key], **value} if key == "kwargs" else value
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ValueError):
+        kerasvit.from_pretrained(folder)
