@@ -53,6 +53,8 @@ def from_pretrained(
         "local_files_only": local_files_only,
     }
     _check_access(weights, {"revision": revision, **access})
+    if isinstance(weights, Entry):
+        return getattr(models, weights.model)(weights, **changes)
     if _on_hub(weights):
         repository, said = parse_address(weights)
         if revision and said and revision != said:

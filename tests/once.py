@@ -1,8 +1,15 @@
-"""Work that the workers of pytest-xdist share: the first does it, the others wait."""
+"""Work that is done once: by one backend of all, or by one worker of pytest-xdist."""
 
+import importlib.util
 import os
 
 from filelock import FileLock
+
+
+def last_backend():
+    """The last of those that are installed, for what does not depend on it."""
+    backends = ("tensorflow", "jax", "torch")
+    return [name for name in backends if importlib.util.find_spec(name)][-1]
 
 
 def once(tmp_path_factory, name, work):

@@ -1,5 +1,6 @@
 """A file of tensors, read by name."""
 
+import io
 import json
 import math
 import zipfile
@@ -18,6 +19,9 @@ REFUSED = {
 # Of a file that is no bomb: the largest model here has 1,300 tensors and a header of
 # 150 kB; the library reads headers of 100 MB and takes a gigabyte of memory for them.
 MOST_TENSORS, LONGEST_HEADER, LONGEST_JSON = 20_000, 4_000_000, 16_000_000
+
+# Of one array in an .npz: NumPy refuses longer ones, too, but reads them before.
+LONGEST_NPY_HEADER = 10_000
 
 # What was read of an open file counts as memory of the process: after so many bytes it
 # is opened anew.
@@ -163,29 +167,46 @@ def _damaged(path, error, name=None):
 
 
 def _open_npz(path):
-    with zipfile.ZipFile(path) as archive:
-        _check_count(path, len(archive.namelist()))
-        shapes = {}
-        for entry in archive.namelist():
-            with archive.open(entry) as member:
-                version = np.lib.format.read_magic(member)
-                read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
-                shape, _, dtype = read(member)
-                header = member.tell()
-            if dtype.hasobject:
-                raise CheckpointError(
-                    f"{path} holds a pickled Python object in {entry!r}, which is not "
-                    "read: loading it could run code. Save it again with plain arrays."
-                )
-            held = archive.getinfo(entry).file_size - header
-            if held != math.prod(shape) * dtype.itemsize:
-                raise CheckpointError(
-                    f"{path} says that {entry!r} is {shape}, and holds {held} bytes. "
-                    "It is damaged, or made to do harm; download it again."
-                )
-            shapes[entry.removesuffix(".npy")] = shape
+    archive = zipfile.ZipFile(path)
+    members = archive.infolist()
+    _check_count(path, len(members))
+    shapes = {}
+    for member in members:
+        # np.load would also read `a` for the array that `a.npy` is checked as.
+        name = member.filename.removesuffix(".npy")
+        if name == member.filename or name in shapes:
+            raise CheckpointError(
+                f"{path} has a member {member.filename!r}, where each must be another "
+                "array, NAME.npy. It is no file of weights, or made to do harm."
+            )
+        shapes[name] = _checked_shape(path, archive, member)
 
-    return np.load(path, allow_pickle=False).__getitem__, shapes
+    def get(name):
+        with archive.open(f"{name}.npy") as array:
+            return np.lib.format.read_array(array, allow_pickle=False)
+
+    return get, shapes
+
+
+def _checked_shape(path, archive, member):
+    """The shape of an array that holds as many bytes as it says."""
+    with archive.open(member) as array:
+        start = io.BytesIO(array.read(LONGEST_NPY_HEADER))
+    version = np.lib.format.read_magic(start)
+    read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
+    shape, _, dtype = read(start)
+    if dtype.hasobject:
+        raise CheckpointError(
+            f"{path} holds a pickled Python object in {member.filename!r}, which is "
+            "not read: loading it could run code. Save it again with plain arrays."
+        )
+    held = member.file_size - start.tell()
+    if held != math.prod(shape) * dtype.itemsize:
+        raise CheckpointError(
+            f"{path} says that {member.filename!r} is {shape}, and holds {held} bytes. "
+            "It is damaged, or made to do harm; download it again."
+        )
+    return shape
 
 
 def _check_count(path, count):

@@ -11,6 +11,7 @@ import pytest
 
 import kerasvit
 from kerasvit.checkpoints import CheckpointError
+from tests.once import last_backend
 from tests.tiny_vit import TinyViT
 
 
@@ -71,6 +72,8 @@ BUILDERS = {
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A function: name of a builder → folder of a small model."""
+    if keras.backend.backend() != last_backend():
+        pytest.skip("all is counted alike on all backends; tried on the last")
 
     @functools.cache
     def save(builder):
@@ -176,6 +179,7 @@ def test_many_small_blocks_that_are_not_in_the_file(
 @pytest.mark.parametrize(
     ("builder", "own", "claims"),
     [
+        ("VisionTransformer", {}, {"mlp_dim": 1_000_000}),
         (
             "VisionTransformer",
             {"positions": "sincos2d", "pool": "average", "patch_size": 1, "width": 256},
@@ -188,17 +192,17 @@ def test_many_small_blocks_that_are_not_in_the_file(
         ),
     ],
 )
-def test_tables_that_no_file_holds(tmp_path, builder, own, claims):
+def test_what_no_file_holds_takes_no_memory(tmp_path, builder, own, claims):
     kwargs = {"image_size": 8, "num_classes": 3, **BUILDERS["VisionTransformer"], **own}
     model = getattr(kerasvit, builder)(**kwargs)
     folder = kerasvit.save_pretrained(model, tmp_path / "own")
     claimed = claiming(folder, tmp_path / "claimed", claims)
     tracemalloc.start()
-    with pytest.raises(CheckpointError, match="holds no table bytes"):
+    with pytest.raises(CheckpointError, match="of a model of more than"):
         kerasvit.from_pretrained(claimed)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 2**26
+    assert peak < 2**26  # of NumPy's arrays
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import shutil
 import struct
+import tracemalloc
 import zipfile
 
 import numpy as np
@@ -71,6 +72,34 @@ def npz(path, shape, content, name="a.npy"):
 def test_an_array_larger_than_its_bytes(tmp_path):
     path = npz(tmp_path / "x.npz", (10**12,), bytes(8))
     with pytest.raises(CheckpointError, match="1000000000000.*holds 8 bytes"):
+        Reader(path)
+
+
+def test_a_header_that_does_not_end_is_not_read(tmp_path):
+    """It is a thousand times as long as the file."""
+    path, spaces = tmp_path / "x.npz", 40_000_000
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        start = b"\x93NUMPY\x02\x00" + struct.pack("<I", spaces)
+        archive.writestr("a.npy", start + b" " * spaces)
+    tracemalloc.start()
+    with pytest.raises(CheckpointError, match="cannot be read") as caught:
+        Reader(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000 and "allow_pickle" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize(
+    "names", [("a", "a.npy"), ("a.npy", "a"), ("a.npy", "a.npy"), ("a.txt",), ("a/",)]
+)
+def test_what_is_read_is_what_was_checked(tmp_path, names):
+    path = tmp_path / "x.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            with archive.open(name, "w") as member:
+                np.save(member, np.zeros(2, "float32"))
+    with pytest.raises(CheckpointError, match="has a member 'a.*NAME.npy"):
         Reader(path)
 
 

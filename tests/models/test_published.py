@@ -108,6 +108,49 @@ def test_weights_of_another_variant_say_which(hub, names, folder):
         kerasvit.ViTS16("sam")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"num_classes": -1}, "`num_classes` must be"),
+        ({"num_classes": 10**9}, "at most 1,000,000"),
+        ({"num_classes": "3"}, "`num_classes` must be"),
+        ({"image_size": 33}, "multiple of the patch size.*32 × 32"),
+        ({"dropout": 2}, "`dropout` must be"),
+        ({"epsilon": "x"}, "`epsilon` must be"),
+    ],
+)
+def test_arguments_are_checked_before_the_download(hub, names, arguments, said):
+    names(entry("timm/vit"))
+    with pytest.raises(ValueError, match=said):
+        kerasvit.ViTTi16("sam", **arguments)
+    assert not hub.requests
+
+
+def test_arguments_that_depend_on_the_file_wait_for_it(hub, names):
+    said = entry("timm/vit"), dataclasses.replace(entry("timm/vit"), model="SwinT")
+    names(*said)  # and the repository does not exist
+    for variant, change in (
+        (kerasvit.ViTTi16, {"class_token": False}),  # with the file's `pool`
+        (kerasvit.SwinT, {"image_size": 384}),  # with the file's windows
+    ):
+        with pytest.raises(CheckpointError, match="timm/vit"):
+            variant("sam", **change)
+
+
+def test_weights_by_an_entry_are_those_of_its_model(hub, folder):
+    hub.add("timm/vit", files(folder))
+    public = entry("timm/vit")
+    expected = logits(kerasvit.ViTTi16(folder))
+    for model in (kerasvit.ViTTi16(public), kerasvit.from_pretrained(public)):
+        np.testing.assert_allclose(logits(model), expected)
+    del hub.requests[:]
+    for ask in (kerasvit.ViTS16, kerasvit.ViTS16.preprocessing):
+        with pytest.raises(CheckpointError, match="'sam' of ViTTi16.*kerasvit.ViTTi16"):
+            ask(public)
+    assert kerasvit.ViTTi16.preprocessing(public).crop == 0.5
+    assert not hub.requests
+
+
 def test_from_a_repository_of_timm(hub, folder):
     commit = hub.add("timm/vit", files(folder)).branches["main"]
     for model in (
