@@ -85,12 +85,14 @@ def build_for(checkpoint, builder, kwargs, explicit):
         with values_follow(**most):
             return builder(**kwargs)
     except TooLarge as error:
-        what = error.what.replace("_", " ")
-        holds = f"{held[what]:,} {what}" if what in held else f"no {what}"
+        holds = f"{held['weights']:,} weights in {held['tensors']:,} tensors"
+        what = error.what.replace("table_bytes", "bytes of masks and other tables")
+        wish = f", or ask for less than {explicit!r:.200}" if explicit else ""
         raise CheckpointError(
             f"{checkpoint.path} holds {holds}, and its configuration is of a model of "
-            f"more than {most[error.what]:,}: {kwargs!r:.500}. One of them is of "
-            "another model, or made to do harm; take the complete files."
+            f"more than {most[error.what]:,} {what}: {kwargs!r:.500}. One of them is "
+            "of another model, or made to do harm; take the complete files"
+            f"{wish}."
         ) from error
 
 

@@ -143,7 +143,7 @@ def test_a_model_that_cannot_be_in_the_file_is_not_built(
     held = kerasvit.from_pretrained(folder).count_params()
     claimed = claiming(folder, tmp_path / "claimed", changes)
     made.clear()
-    with pytest.raises(CheckpointError, match="s, and its configuration is of a model"):
+    with pytest.raises(CheckpointError, match="weights in .* of a model of more than"):
         kerasvit.from_pretrained(claimed)
     assert sum(made) < 2 * held + 2**24 + 100_000
 
@@ -155,7 +155,7 @@ def test_a_model_that_cannot_be_in_the_file_is_not_built(
         (
             "VisionTransformer",
             {"depth": 1000, "width": 1, "mlp_dim": 1},
-            "tensors, and its config",
+            "of a model of more than .* tensors",
         ),
         (
             "AlterNet",
@@ -165,7 +165,7 @@ def test_a_model_that_cannot_be_in_the_file_is_not_built(
                 "num_heads": [1] * 90,
                 "attention_depths": [0] * 90,
             },
-            "tensors, and its config",
+            "of a model of more than .* tensors",
         ),
     ],
 )
