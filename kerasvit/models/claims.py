@@ -76,11 +76,12 @@ def build_for(checkpoint, builder, kwargs, explicit):
     shapes = checkpoint.shapes.values()
     held = {"weights": sum(map(math.prod, shapes)), "tensors": len(shapes)}
     most = {
-        "weights": _factor(explicit) * held["weights"] + MORE_WEIGHTS,
+        "weights": MORE_WEIGHTS
+        + _factor(explicit) * held["weights"]
+        + _fresh_heads(shapes, explicit),
         "tensors": 3 * held["tensors"] + MORE_TENSORS,  # query, key and value in one
         "table_bytes": MOST_TABLE_BYTES,
     }
-    most["weights"] += _fresh_heads(shapes, explicit)
     try:
         with values_follow(**most):
             return builder(**kwargs)
