@@ -25,11 +25,13 @@ class Entry:
         license: As the source says, an SPDX identifier.
         preprocessing: Fields of `kerasvit.Preprocessing`.
         top1: {"percent", "source"}: ImageNet accuracy and who published it, or None.
-        head: "zeroed" where the head in the file is no classifier.
-        experimental: Whether users have measured far less than what was published.
+        head: "zeroed" where the head in the file is known to be no classifier.
+        experimental: Why they are to be measured before they are relied on, or None.
         revision: Commit of the repository that is downloaded, or None: the newest.
         size: Of the file in bytes, or None.
         sha256: Of the file, or None: the server's own is checked.
+        made_from: Fields of the original's entry that differ, where the file is one
+            that was converted and published by `weights/`, or None.
     """
 
     model: str
@@ -42,10 +44,11 @@ class Entry:
     preprocessing: dict
     top1: dict | None = None
     head: str | None = None
-    experimental: bool = False
+    experimental: str | None = None
     revision: str | None = None
     size: int | None = None
     sha256: str | None = None
+    made_from: dict | None = None
 
     @property
     def on_hub(self) -> bool:

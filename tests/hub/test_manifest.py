@@ -12,8 +12,9 @@ from kerasvit.hub.download import fetch
 from kerasvit.hub.manifest import MANIFEST, Entry, entries, explain_tag, published
 from kerasvit.models.loading import transform_of
 from weights import lock
+from weights.originals import first
 
-from . import accidents
+from . import accidents, some_weights
 
 
 def test_the_manifest_is_what_lock_makes_of_the_sources():
@@ -40,10 +41,15 @@ LARGER = {
 }
 
 
-@pytest.mark.parametrize("entry", entries(), ids=lambda e: f"{e.model} {e.tag}")
+@pytest.mark.parametrize(
+    "entry",
+    [*entries(), some_weights.OURS],
+    ids=lambda e: f"{e.model} {e.tag} of {e.source}",
+)
 def test_an_entry_is_of_a_file_that_its_variant_can_be_in(entry):
     row = getattr(kerasvit, entry.model)
-    readers = [source for source in SOURCES if source.ORIGIN == entry.format]
+    format = first(entry).format  # ours can hold any variant
+    readers = [source for source in SOURCES if source.ORIGIN == format]
     assert any(row.builder.__name__ in source.BUILDERS for source in readers)
     size = entry.preprocessing["size"]
     numbers = {**row.defaults, **row.numbers}
@@ -167,6 +173,18 @@ def test_pinning(hub, tmp_path):
     hub.repositories["timm/vit"].commit({**files, "model.safetensors": b"others"})
     (changed,) = lock.pin_all(found[:1], again=True, manifest=manifest)
     assert "has changed" in changed and found[0]["revision"] == commit
+
+
+def test_pinning_is_patient_and_needs_no_token(hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "stale")
+    commit = hub.add("me/vit", some_weights.FILES).branches["main"]
+    hub.faults = 2 * [accidents.status(503, ("api",))]
+    assert lock.pin(some_weights.entry("me/vit"))["revision"] == commit
+    hub.faults = []
+    before = len(hub.requests)
+    with pytest.raises(OSError, match="404|401"):
+        lock.pin(some_weights.entry("me/gone"))
+    assert len(hub.requests) == before + 1  # is not there in a moment either
 
 
 def at_addresses(hub, *models):
