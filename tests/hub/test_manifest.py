@@ -77,6 +77,15 @@ def test_names():
     assert kerasvit.ViTB16.preprocessing("sam") == Preprocessing(224, crop=0.9)
 
 
+def test_nothing_is_said_that_is_not_known():
+    reasons = {e.model: e.experimental or "" for e in entries() if e.tag == "gsam"}
+    assert len(reasons) == 9 and all(reasons.values())
+    for model, reason in reasons.items():  # who measured, measured ViTs
+        assert ("measured far less" in reason) == model.startswith("ViT")
+    zeroed = {entry.model for entry in entries() if entry.head}
+    assert "ViTB8" in zeroed and not zeroed & {"R26ViTB32", "R50ViTL32"}
+
+
 def test_the_list_is_a_table():
     weights = kerasvit.list_weights("vitb16")
     text = repr(weights)
