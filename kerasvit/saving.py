@@ -32,6 +32,10 @@ def save_pretrained(
     A README.md that is there is replaced if it is as this wrote it. The text of another
     is kept, and what is given here goes into its metadata.
 
+    A save that is stopped leaves the old model or the new one, for who reads it here.
+    To other programs the folder may hold files of both until then: the next reading
+    here, or the next save, puts them in order.
+
     Args:
         model: `ImageModel`. Of a trainer, give `trainer.model`.
         folder: Made where it does not exist.
