@@ -168,22 +168,34 @@ def serialise(model, record, pretrained_cfg, dtype=None) -> dict[str, bytes]:
     }
 
 
+def local_folder(folder) -> Path:
+    """A folder, of this machine, that a model is to be saved in; it need not exist.
+
+    Raises:
+        ValueError: It is a file, or no path.
+    """
+    text = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else ""
+    if not text or re.match(r"\w\w+:/", text):  # C:/ is one
+        raise ValueError(
+            f"`folder` must be the path of a folder. Received: {folder!r}. A model "
+            'goes to the Hugging Face Hub by push_to_hub(model, "user/name").'
+        )
+    path = Path(folder).expanduser()
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"`folder` must be a folder. Received: the file {folder}.")
+    return path
+
+
 def write_folder(folder, contents) -> Path:
     """Writes files into a folder in one step: for our readers all are old, or all new.
 
     Args:
-        folder: Made where it does not exist.
+        folder: `pathlib.Path`; made where it does not exist.
         contents: {name: bytes}.
 
     Returns:
         The folder.
-
-    Raises:
-        ValueError: It is a file.
     """
-    folder = Path(folder).expanduser()
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"`folder` must be a folder. Received: the file {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
     replace_files(folder, contents)
     return folder
@@ -191,7 +203,7 @@ def write_folder(folder, contents) -> Path:
 
 def page_of(folder) -> bytes | None:
     """The README.md of a folder, or None."""
-    page = current(Path(folder).expanduser() / "README.md")
+    page = current(folder / "README.md")
     return page.read_bytes() if page.is_file() else None
 
 
