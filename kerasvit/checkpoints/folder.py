@@ -8,8 +8,8 @@ import uuid
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-_WHOLE = ".saved"  # holds new files, all complete, until each is in its place
-_UNFINISHED = ".saving-"  # and a word: holds a save's files until all are complete
+_WHOLE = ".kerasvit-saved"  # holds new files, all complete, until each is in its place
+_UNFINISHED = ".kerasvit-saving-"  # holds those of a save until all are complete
 _FORGOTTEN = 3600  # seconds after which files of a save that was killed are removed
 
 
@@ -118,7 +118,7 @@ def _renamed(new, whole):
 def _move(folder):
     """Moves what waits into its place, whoever else does the same."""
     whole = folder / _WHOLE
-    if not whole.is_dir():
+    if not whole.is_dir() or whole.is_symlink():  # a link would be none of ours
         return
     with suppress(FileNotFoundError):
         for file in sorted(whole.iterdir(), reverse=True):

@@ -79,7 +79,7 @@ def test_all_old_or_all_new_at_every_step(folder, stop):
 
 
 def test_nothing_is_left_but_the_files(folder):
-    (left := folder / ".saving-0").mkdir()
+    (left := folder / ".kerasvit-saving-0").mkdir()
     replace_files(folder, NEW)
     assert left.exists()  # another process may be at work
     os.utime(left, (0, 0))
@@ -107,7 +107,7 @@ def test_many_saves_at_a_time(folder):
 
 
 def test_reading_puts_a_stopped_save_in_order(folder):
-    whole = folder / ".saved"
+    whole = folder / ".kerasvit-saved"
     whole.mkdir()
     (whole / "a").write_bytes(NEW["a"])
     with pytest.raises(CheckpointError, match="no model.safetensors"):
@@ -115,9 +115,18 @@ def test_reading_puts_a_stopped_save_in_order(folder):
     assert (folder / "a").read_bytes() == NEW["a"] and not whole.exists()
 
 
+def test_a_folder_that_came_from_elsewhere_moves_no_files(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("documents")
+    (other / "letter").write_bytes(b"mine")
+    (folder / ".kerasvit-saved").symlink_to(other)
+    with pytest.raises(CheckpointError):
+        Checkpoint(folder)
+    assert (other / "letter").exists()
+
+
 def test_what_may_not_be_written_is_read_all_the_same(folder, monkeypatch):
-    (folder / ".saved").mkdir()
-    (folder / ".saved" / "model.safetensors").write_bytes(b"no tensors")
+    (folder / ".kerasvit-saved").mkdir()
+    (folder / ".kerasvit-saved" / "model.safetensors").write_bytes(b"no tensors")
 
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
