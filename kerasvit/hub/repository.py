@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from kerasvit.checkpoints import (
 from kerasvit.checkpoints.folder import current
 
 from .download import fetch, fetch_repository, parse_address
+from .hashes import wrong_content
 from .manifest import Entry, explain_tag, published
 
 
@@ -118,6 +121,31 @@ def _is_base(base):
         and isinstance(base.get("source"), str)
         and isinstance(base.get("license"), (str, type(None)))
     )
+
+
+@contextmanager
+def held_to(checkpoint):
+    """Raises in the end where the tensors are not those of the folder's config.json.
+
+    Meanwhile they can be loaded: hashing takes a second for 1 or 2 GB. A link is of the
+    Hub's cache, which was checked.
+
+    Raises:
+        CheckpointError: They are not.
+    """
+    file, said = checkpoint.file, checkpoint.record.get("weights_sha256")
+    said = None if file.is_symlink() else said
+    with ThreadPoolExecutor(1) as other:
+        found = other.submit(wrong_content, file, digest=said)
+        try:
+            yield
+        finally:
+            if wrong := found.result():
+                raise CheckpointError(
+                    f"{file} is not what config.json beside it is of: {wrong}. If it "
+                    "was being saved, load again; else take both from one save, or "
+                    "remove `weights_sha256` if you changed the weights."
+                )
 
 
 def serialise(model, record, pretrained_cfg, dtype=None) -> dict[str, bytes]:
