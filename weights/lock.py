@@ -19,7 +19,7 @@ import time
 import tomllib
 from pathlib import Path
 
-from kerasvit.checkpoints import replace_files
+from kerasvit.checkpoints import replace_file
 from kerasvit.hub import web
 from kerasvit.hub.explanations import status
 from kerasvit.hub.hashes import file_hash
@@ -63,8 +63,7 @@ def lock(sources=SOURCES, manifest=MANIFEST) -> list[dict]:
 def write(entries, manifest=MANIFEST):
     """Writes the manifest, whole or not at all."""
     text = json.dumps({"format_version": 1, "weights": entries}, indent=1) + "\n"
-    manifest = Path(manifest)
-    replace_files(manifest.parent, {manifest.name: text.encode()})
+    replace_file(manifest, text.encode())
 
 
 def pin(entry: Entry, again=False) -> dict:

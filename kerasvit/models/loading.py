@@ -2,14 +2,12 @@
 
 import logging
 import math
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import keras
 
 from kerasvit.checkpoints import CheckpointError, assign, read_json
-from kerasvit.hub.hashes import wrong_content
-from kerasvit.hub.repository import base_of, find_weights, named
+from kerasvit.hub.repository import base_of, find_weights, held_to, named
 from kerasvit.layers import values_follow
 from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
@@ -118,7 +116,7 @@ class Loading:
 
     def fill(self, model, kernel=None):
         """Gives the model the weights; all of them, or a `CheckpointError`."""
-        with self._hashing(), self._blaming_the_variant() as mismatch:
+        with held_to(self.checkpoint), self._blaming_the_variant() as mismatch:
             assign(
                 model,
                 self.checkpoint,
@@ -152,28 +150,6 @@ class Loading:
             log.warning("%s is experimental: %s.", name, self.entry.experimental)
         if self.entry.head == "zeroed" and said["num_classes"] == classes:
             raise _no_classifier(name, classes)
-
-    @contextmanager
-    def _hashing(self):
-        """Raises in the end where the tensors are not those of the record.
-
-        Meanwhile they can be loaded: hashing takes a second for 1 or 2 GB. A link is
-        of the Hub's cache, and was checked there.
-        """
-        file, said = self.checkpoint.file, self.checkpoint.record.get("weights_sha256")
-        with ThreadPoolExecutor(1) as other:
-            found = other.submit(
-                wrong_content, file, digest=None if file.is_symlink() else said
-            )
-            try:
-                yield
-            finally:
-                if wrong := found.result():
-                    raise CheckpointError(
-                        f"{file} is not what config.json beside it is of: {wrong}. If "
-                        "it was being saved, load again; else take both from one save, "
-                        "or remove `weights_sha256` if you changed the weights."
-                    )
 
     def _check_head(self, model):
         """Raises where the file of another code base answers nothing but zeros."""
