@@ -55,7 +55,8 @@ def ask_timm(report, entry, folders, images, work):
         except Exception as error:  # whatever: it is in the certificate then
             row = Check(row_of(name), "timm", nan, nan, ALLOWED, timm.__version__)
             report.checks.append(row)
-            report.notes.append(f"timm on the {name}: {type(error).__name__} {error}")
+            said = " ".join(str(error).split())[:500]  # it has lines for each tensor
+            report.notes.append(f"timm on the {name}: {type(error).__name__} {said}")
 
 
 def timm_logits(folder, images, classes=None) -> np.ndarray:

@@ -114,12 +114,12 @@ def test_what_timm_says(folder, monkeypatch):
 
 def test_what_timm_cannot_load_fails(folder, monkeypatch):
     def refuse(*arguments):
-        raise RuntimeError("Missing key(s) in state_dict")
+        raise RuntimeError("Error(s) in loading:\n\tMissing key(s)")
 
     monkeypatch.setattr(in_timm, "timm_logits", refuse)
     assert verify.verify(folder) == certificate.FAILED
     card = (folder / "README.md").read_text()
-    assert "timm on the folder: RuntimeError Missing key(s)" in card
+    assert "timm on the folder: RuntimeError Error(s) in loading: Missing" in card
     assert "| logits, the original in timm | timm | nan |" in card
 
 
