@@ -9,7 +9,7 @@ from pathlib import Path
 
 from kerasvit.checkpoints import CheckpointError
 
-from .explanations import first_line, meaning_of, of_the_disk, status
+from .explanations import first_line, is_busy, meaning_of, of_the_disk, status
 from .hashes import wrong_content
 from .web import PAUSES, fetch_address
 
@@ -127,9 +127,10 @@ class HubFiles:
             if optional and missing:
                 return None
             if wrong:
+                cause = error.__cause__ or error  # of a forced one it says no more
                 raise DownloadError(
                     f"{path} is damaged: {wrong}. It could not be downloaded again: "
-                    f"{type(error).__name__}: {first_line(error)}"
+                    f"{type(cause).__name__}: {first_line(cause)}"
                 ) from error
             if missing and name == TENSORS:
                 self._refuse_parts()
@@ -156,13 +157,13 @@ class HubFiles:
     def _etag(self, path):
         from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 
-        access = {key: self.access.get(key) for key in ("endpoint", "token")}
         if self.access.get("local_files_only") or constants.HF_HUB_OFFLINE:
             return ""
-        commit = {"revision": path.parent.name, "endpoint": access["endpoint"]}
+        place = {"endpoint": self.access.get("endpoint")}
+        commit = path.parent.name
         try:
-            url = hf_hub_url(self.repository, path.name, **commit)
-            return get_hf_file_metadata(url, **access).etag or ""
+            url = hf_hub_url(self.repository, path.name, revision=commit, **place)
+            return self._ask(get_hf_file_metadata, url, **place).etag or ""
         except Exception as error:  # whatever: what is in the cache is usable without
             log.debug("%s: %s", path, first_line(error))
             return ""
@@ -177,40 +178,51 @@ class HubFiles:
             )
 
     def _patiently(self, name, **options):
-        access = dict(self.access)
         for pause in (*PAUSES, None):
             began = time.monotonic()
             try:
-                return self._get(name, **access, **options)
+                return self._get(name, **options)
             except Exception as error:
-                stale = "Invalid credentials" in str(error)
-                if stale and access.get("token") is not False:
-                    log.warning(
-                        "The Hugging Face token is not valid; trying without. Log in "
-                        "again: hf auth login."
-                    )
-                    access["token"] = False
-                elif pause is None or not _passing(error, time.monotonic() - began):
+                if pause is None or not _passing(error, time.monotonic() - began):
                     raise
-                elif "Consistency check" in str(error):
+                if "Consistency check" in str(error):
                     # Else clients before 2.0 add to what they have for ever.
                     options["force_download"] = True
-            time.sleep(pause or 0)
-        return self._get(name, **access, **options)
+            time.sleep(pause)
 
     def _get(self, name, **options):
         from huggingface_hub import hf_hub_download
 
-        return Path(
-            hf_hub_download(
-                self.repository,
-                name,
-                revision=self.revision,
-                library_name="kerasvit",
-                library_version=version("kerasvit"),
-                **options,
-            )
+        about = {
+            "revision": self.revision,
+            "library_name": "kerasvit",
+            "library_version": version("kerasvit"),
+            **{key: self.access[key] for key in self.access if key != "token"},
+        }
+        found = self._ask(hf_hub_download, self.repository, name, **about, **options)
+        return Path(found)
+
+    def _ask(self, function, *names, **options):
+        """What the client answers; from the first refusal on without the token.
+
+        Public files need none, and that of this machine may be out of date.
+        """
+        from huggingface_hub.utils import build_hf_headers
+
+        token = self.access.get("token")
+        try:
+            return function(*names, token=token, **options)
+        except Exception as error:
+            if status(error) != 401:
+                raise
+            if "authorization" not in build_hf_headers(token=token):
+                raise  # none was sent
+        log.warning(
+            "The Hugging Face token is not valid; trying without. Log in again: "
+            "hf auth login."
         )
+        self.access["token"] = False
+        return function(*names, token=False, **options)
 
 
 def check_token(token):
@@ -226,17 +238,12 @@ def check_token(token):
 def _passing(error, took):
     """Whether it may go better in a moment, after so many seconds."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    if "LocalEntryNotFoundError" in kinds:
-        # Clients before 2.0 give up at the first answer, later ones after 20 seconds.
-        return took < 10 and _busy(error.__cause__)
-    if status(error) is not None:
-        return _busy(error)
+    if "LocalEntryNotFoundError" in kinds and took > 10:
+        return False  # clients from 2.0 on have waited; those before ask once
+    if code := status(error):
+        return is_busy(code)
     # Of httpx or httpx2, by the client's version.
     return "TransportError" in kinds or "Consistency check" in str(error)
-
-
-def _busy(error):
-    return (status(error) or 0) == 429 or (status(error) or 0) >= 500
 
 
 def _by_hand(entry):

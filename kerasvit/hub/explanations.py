@@ -30,10 +30,12 @@ def meaning_of(error, name, files) -> str:
          f"{_not_reached(error.__cause__)} {by_hand}"),
         (errors.EntryNotFoundError, _without(name)),
     )  # fmt: skip
-    if "Invalid credentials" in str(error):
-        meaning = "refuses the token. Log in again: hf auth login."
-    elif code := status(error):
-        meaning = f"cannot be had: the server answers {code}. Try later. {by_hand}"
+    code = status(error)
+    if code == 401:
+        meaning = "wants a token, or refuses yours. Log in: `hf auth login`."
+    elif code:
+        later = "Try later. " if is_busy(code) else ""
+        meaning = f"cannot be had: the server answers {code}. {later}{by_hand}"
     else:
         what = f"{type(error).__name__}: {first_line(error)}"
         meaning = of_the_disk(error) or f"cannot be downloaded: {what} {by_hand}"
@@ -61,8 +63,14 @@ def _without(name):
 
 
 def status(error):
-    """The HTTP status that an error tells of, or None."""
-    return getattr(getattr(error, "response", None), "status_code", None)
+    """The HTTP status that an error or its cause tells of, or None."""
+    answers = (getattr(e, "response", None) for e in (error, error.__cause__))
+    return next((a.status_code for a in answers if a is not None), None)
+
+
+def is_busy(code):
+    """Whether a server with this HTTP status may answer in a moment."""
+    return code == 429 or code >= 500
 
 
 def of_the_disk(error):

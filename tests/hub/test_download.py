@@ -141,6 +141,9 @@ def test_a_cache_without_links_is_checked_too(hub, monkeypatch, caplog):
     path.write_bytes(CONTENT[:-1] + b"!")
     assert read(fetch_repository("timm/vit", folder.name)) == CONTENT
     assert caplog.text.count("It is downloaded again") == 2
+    path.write_bytes(CONTENT[:-1] + b"!")
+    monkeypatch.setenv("HF_TOKEN", "hf_stale")
+    assert read(fetch_repository("timm/vit", folder.name)) == CONTENT
     # Where nobody can be asked, what is there is taken.
     path.write_bytes(CONTENT[:-1] + b"!")
     assert fetch_repository("timm/vit", folder.name, local_files_only=True) == folder
@@ -188,13 +191,31 @@ def test_a_pin_refuses_other_weights(hub):
         fetch(pinned("timm/vit"))
 
 
-def test_a_stale_token_does_not_keep_from_public_weights(hub, monkeypatch, caplog):
+@pytest.mark.parametrize("faults", [[], accidents.always(accidents.expired)], ids=len)
+def test_a_stale_token_does_not_keep_from_public_weights(
+    hub, monkeypatch, caplog, faults
+):
     hub.add("timm/vit", FILES)
+    hub.faults = faults.copy()
     monkeypatch.setenv("HF_TOKEN", "hf_stale_secret")
     with caplog.at_level(logging.DEBUG):
-        assert read(fetch(entry("timm/vit"))) == CONTENT
-    assert "not valid; trying without" in caplog.text
+        folder = fetch(entry("timm/vit"))
+    assert read(folder) == CONTENT
+    assert caplog.text.count("not valid; trying without") == 1
     assert "hf_stale_secret" not in caplog.text
+    damaged(folder, CONTENT[:-1] + b"!")
+    assert read(fetch(entry("timm/vit"))) == CONTENT
+
+
+@pytest.mark.parametrize("said", ["Invalid credentials in Authorization header", "No"])
+def test_where_a_token_is_wanted_nobody_is_told_to_wait(hub, said, caplog):
+    hub.faults = accidents.always(
+        accidents.status(401, ("head",), X_Error_Message=said)
+    )
+    with pytest.raises(DownloadError, match="hf auth login") as caught:
+        fetch(entry("timm/vit"))
+    assert "Try later" not in str(caught.value)
+    assert "token is not valid" not in caplog.text  # none was sent
 
 
 @pytest.mark.parametrize(
