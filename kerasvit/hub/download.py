@@ -1,5 +1,6 @@
 """Files of weights from the Hugging Face Hub and from the authors' servers, checked."""
 
+import functools
 import logging
 import os
 import re
@@ -27,6 +28,7 @@ def fetch(entry) -> Path:
 
     A folder that `KERASVIT_WEIGHTS_DIR` names is looked into first, for
     MODEL/TAG/FILE, as in ViTB16/sam/model.safetensors with its config.json beside it.
+    Where no hash is pinned, FILE.sha256 may hold it, as sha256sum writes it.
 
     Returns:
         A folder of the Hub's cache, or a file.
@@ -38,7 +40,8 @@ def fetch(entry) -> Path:
     if place:
         path = Path(place).expanduser() / entry.model / entry.tag / entry.filename
         if path.exists():
-            if wrong := wrong_content(path, entry.size, entry.sha256):
+            sha256 = entry.sha256 or _noted(path)
+            if wrong := wrong_content(path, entry.size, sha256):
                 raise DownloadError(f"{path} is damaged: {wrong}. Copy it again.")
             return path
         log.warning("There is no %s; trying %s.", path, entry.source)
@@ -50,6 +53,27 @@ def fetch(entry) -> Path:
         meaning = of_the_disk(error)
         said = f"{entry.source} {meaning}" if meaning else f"{error}{_by_hand(entry)}"
         raise DownloadError(said) from error
+
+
+def _noted(path):
+    """SHA-256 of a copy as the note beside it says, in hex; None where there is none."""
+    note = path.with_name(path.name + ".sha256")
+    if not note.exists():
+        _say_unchecked(path, note.name)
+        return None
+    said = note.read_text(errors="replace")
+    found = re.match(r"\s*([0-9a-fA-F]{64})\b", said)
+    if not found:
+        raise DownloadError(
+            f"{note} must begin with 64 hex digits, as sha256sum writes it. Received: "
+            f"{said!r:.100}."
+        )
+    return found[1].lower()
+
+
+@functools.cache  # once is enough
+def _say_unchecked(path, note):
+    log.warning("%s is not checked: no hash is pinned, nor in %s.", path, note)
 
 
 def fetch_repository(repository, revision=None, *, pin=None, **access) -> Path:

@@ -7,6 +7,8 @@ import functools
 import json
 from pathlib import Path
 
+from .web import name_behind
+
 MANIFEST = Path(__file__).with_name("manifest.json")
 RECIPE = "python recipes/pretrain.py --model {}"
 
@@ -55,7 +57,7 @@ class Entry:
     @property
     def filename(self) -> str:
         """Of the file with the tensors."""
-        return "model.safetensors" if self.on_hub else self.source.split("/")[-1]
+        return "model.safetensors" if self.on_hub else name_behind(self.source)
 
 
 class Weights(list):

@@ -14,7 +14,7 @@ from kerasvit.hub.download import DownloadError, fetch, fetch_repository, parse_
 from kerasvit.hub.manifest import Entry
 
 from . import accidents
-from .some_weights import CONTENT, FILES, entry, pinned
+from .some_weights import CONTENT, FILES, SHA256, entry, pinned
 
 
 def read(path):
@@ -296,6 +296,31 @@ def test_weights_that_were_copied_by_hand(hub, monkeypatch, tmp_path):
     (place / "model.safetensors").write_bytes(CONTENT[:-1])
     with pytest.raises(DownloadError, match="damaged: it has 299999 bytes"):
         fetch(pinned("timm/vit"))
+
+
+def test_a_copy_is_checked_by_the_note_beside_it(hub, monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("KERASVIT_WEIGHTS_DIR", str(tmp_path))
+
+    def copied(tag, note=None, content=CONTENT):
+        path = tmp_path / "ViTTi16" / tag / "model.safetensors"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+        if note is not None:
+            path.with_name("model.safetensors.sha256").write_text(note)
+        for _ in range(2):
+            assert fetch(dataclasses.replace(entry("timm/vit"), tag=tag)) == path
+
+    copied("right", f"{SHA256}  model.safetensors\n")
+    copied("upper_case", SHA256.upper())
+    assert not caplog.text
+    copied("none")
+    assert (
+        caplog.text.count("is not checked: no hash is pinned, nor in model.safe") == 1
+    )
+    with pytest.raises(DownloadError, match="damaged: its hash is .* Copy it again"):
+        copied("other", SHA256, CONTENT[::-1])
+    with pytest.raises(DownloadError, match="64 hex digits, as sha256sum .* 'no hash'"):
+        copied("no_note", "no hash")
 
 
 def test_several_at_once_download_once(hub):
