@@ -56,7 +56,7 @@ def fetch(entry) -> Path:
 
 
 def _noted(path):
-    """SHA-256 of a copy as the note beside it says, in hex; None where there is none."""
+    """SHA-256 of a copy, as a note beside it says; None where there is none."""
     note = path.with_name(path.name + ".sha256")
     if not note.exists():
         _say_unchecked(path, note.name)

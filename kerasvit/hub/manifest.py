@@ -10,7 +10,13 @@ from pathlib import Path
 from .web import name_behind
 
 MANIFEST = Path(__file__).with_name("manifest.json")
-RECIPE = "python recipes/pretrain.py --model {}"
+RECIPES = {  # what trains a model from scratch, by a word in its name; the first counts
+    "CIFAR": "alternet_cifar100 --model {}",
+    "ViT": "vit --model {}",
+    "Mixer": "mixer --model {}",
+    "BiT": "bit --model {}",
+    "": "--model {} --dataset imagenet2012 --augment photo",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,6 +71,10 @@ class Weights(list):
 
     empty = "No published weights."
 
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        return Weights(found) if isinstance(key, slice) else found
+
     def __repr__(self):
         if not self:
             return self.empty
@@ -82,7 +92,8 @@ class Weights(list):
             ).rstrip()
             for row in rows
         ]
-        lines.append("Top-1 on ImageNet, measured by timm unless said here.")
+        if any(entry.top1 for entry in self):
+            lines.append("Top-1 on ImageNet, measured by timm unless said here.")
         return "\n".join([*lines, *sorted(notes)])
 
 
@@ -141,9 +152,23 @@ def list_weights(pattern: str = "*") -> Weights:
         found.empty = (
             f"There are no public weights of {pattern}. There are of "
             f"{', '.join(models)}. The others of kerasvit.list_models() can be "
-            f"trained: {RECIPE.format('NAME')}."
+            "trained: python recipes/pretrain.py --help."
         )
     return found
+
+
+def recipe(model: str) -> str:
+    """The command that trains a variant from scratch, in a clone of the repository."""
+    options = next(RECIPES[word] for word in RECIPES if word in model)
+    return f"python recipes/pretrain.py {options.format(model)}"
+
+
+def call_of(repository: str) -> str | None:
+    """How weights are called here that have this name on the Hub, or None."""
+    for entry in entries():
+        if entry.on_hub and entry.source.split("/")[-1] == repository:
+            return f'kerasvit.{entry.model}("{entry.tag}")'
+    return None
 
 
 def explain_tag(model: str, tag: str) -> str:
@@ -151,11 +176,12 @@ def explain_tag(model: str, tag: str) -> str:
     tags = published(model)
     if not tags:
         return (
-            f"{model} has no public weights. Train it: {RECIPE.format(model)}. Or give "
-            "the path of a .safetensors or .npz file, or of a folder."
+            f"{model} has no public weights. Train it: {recipe(model)}. Or give the "
+            "path of a .safetensors or .npz file, or of a folder."
         )
     near = difflib.get_close_matches(tag.lower(), tags, n=1)
-    meant = f" Did you mean {near[0]!r}?" if near else ""
+    meant = call_of(tag) or (repr(near[0]) if near else None)
+    meant = f" Did you mean {meant}?" if meant else ""
     names = ", ".join(f'"{name}"' for name in tags)
     return (
         f"{model} has no weights {tag!r}.{meant} Published: {names}. A path to a "

@@ -314,9 +314,7 @@ def test_a_copy_is_checked_by_the_note_beside_it(hub, monkeypatch, tmp_path, cap
     copied("upper_case", SHA256.upper())
     assert not caplog.text
     copied("none")
-    assert (
-        caplog.text.count("is not checked: no hash is pinned, nor in model.safe") == 1
-    )
+    assert caplog.text.count("is not checked: no hash is pinned") == 1
     with pytest.raises(DownloadError, match="damaged: its hash is .* Copy it again"):
         copied("other", SHA256, CONTENT[::-1])
     with pytest.raises(DownloadError, match="64 hex digits, as sha256sum .* 'no hash'"):
