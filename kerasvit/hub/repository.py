@@ -77,7 +77,8 @@ def _explain_absence(path, text, name):
         )
     if "/" in text or path.suffix in (".npz", ".safetensors", *REFUSED):
         return
-    there = f"The folder {text} has no model.safetensors. " if path.exists() else ""
+    empty = f"The folder {text} has no model.safetensors of save_pretrained. "
+    there = empty if path.exists() else ""
     if name:
         raise CheckpointError(there + explain_tag(name, text))
     there = there or f"There is no folder {text!r}. "

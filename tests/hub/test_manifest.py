@@ -111,7 +111,7 @@ def test_whatever_is_no_file_may_be_a_wrong_name(wrong):
 def test_a_folder_may_have_the_name_that_was_meant(tmp_path, monkeypatch):
     (tmp_path / "imagenet").mkdir()
     monkeypatch.chdir(tmp_path)
-    said = "The folder imagenet has no model.safetensors. "
+    said = "The folder imagenet has no model.safetensors of save_pretrained. "
     with pytest.raises(ValueError, match=said + "ViTB16 has no weights 'imagenet'"):
         kerasvit.ViTB16("imagenet")
     with pytest.raises(ValueError, match=said + "Public weights"):
