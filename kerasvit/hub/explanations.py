@@ -37,8 +37,8 @@ def meaning_of(error, name, files) -> str:
         later = "Try later. " if is_busy(code) else ""
         meaning = f"cannot be had: the server answers {code}. {later}{by_hand}"
     else:
-        what = f"{type(error).__name__}: {first_line(error)}"
-        meaning = of_the_disk(error) or f"cannot be downloaded: {what} {by_hand}"
+        what = f"{type(error).__name__}: {first_line(error)}".rstrip(".")
+        meaning = of_the_disk(error) or f"cannot be downloaded: {what}. {by_hand}"
     known = (text for kind, text in explanations if isinstance(error, kind))
     return f"{files.repository} {next(known, meaning)}"
 
@@ -47,7 +47,7 @@ def _not_reached(cause):
     said = first_line(cause)
     if not said:
         return "is not to be asked: local_files_only, or HF_HUB_OFFLINE."
-    return f"cannot be reached, or is not to be asked: {said}"
+    return f"cannot be reached, or is not to be asked: {said.rstrip('.')}."
 
 
 def _without(name):
