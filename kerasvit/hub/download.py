@@ -238,7 +238,7 @@ class HubFiles:
         try:
             return function(*names, token=token, **options)
         except Exception as error:
-            if status(error) != 401:
+            if _answer(error) != 401:
                 raise
             if "authorization" not in build_hf_headers(token=token):
                 raise  # none was sent
@@ -255,10 +255,15 @@ def _passing(error, took):
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "LocalEntryNotFoundError" in kinds and took > 10:
         return False  # clients from 2.0 on have waited; those before ask once
-    if code := status(error):
+    if code := _answer(error):
         return is_busy(code)
     # Of httpx or httpx2, by the client's version.
     return "TransportError" in kinds or "Consistency check" in str(error)
+
+
+def _answer(error):
+    """The HTTP status that an error tells of, or its cause, or None."""
+    return status(error) or status(error.__cause__)
 
 
 def _by_hand(entry):

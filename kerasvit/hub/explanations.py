@@ -64,9 +64,8 @@ def _without(name):
 
 
 def status(error):
-    """The HTTP status that an error or its cause tells of, or None."""
-    answers = (getattr(e, "response", None) for e in (error, error.__cause__))
-    return next((a.status_code for a in answers if a is not None), None)
+    """The HTTP status that an error tells of, or None."""
+    return getattr(getattr(error, "response", None), "status_code", None)
 
 
 def is_busy(code):
