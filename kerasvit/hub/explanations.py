@@ -1,6 +1,7 @@
 """What errors of the Hub's client and of the disk mean to the user, and what to do."""
 
 import errno
+import re
 
 
 def meaning_of(error, name, files) -> str:
@@ -14,7 +15,7 @@ def meaning_of(error, name, files) -> str:
     from huggingface_hub import constants, errors
 
     endpoint = (files.access.get("endpoint") or constants.ENDPOINT).rstrip("/")
-    where = f"{endpoint}/{files.repository}"
+    where = without_credentials(f"{endpoint}/{files.repository}")
     by_hand = (
         f"Download {name} and config.json of {where} elsewhere into one folder, and "
         "pass its path."
@@ -30,13 +31,15 @@ def meaning_of(error, name, files) -> str:
          f"{_not_reached(error.__cause__)} {by_hand}"),
         (errors.EntryNotFoundError, _without(name)),
     )  # fmt: skip
-    if "Invalid credentials" in str(error):
-        meaning = "refuses the token. Log in again: hf auth login."
-    elif code := status(error):
-        meaning = f"cannot be had: the server answers {code}. Try later. {by_hand}"
+    code = status(error)
+    if code == 401:
+        meaning = "wants a token, or refuses yours. Log in: `hf auth login`."
+    elif code:
+        later = "Try later. " if is_busy(code) else ""
+        meaning = f"cannot be had: the server answers {code}. {later}{by_hand}"
     else:
-        what = f"{type(error).__name__}: {first_line(error)}"
-        meaning = of_the_disk(error) or f"cannot be downloaded: {what} {by_hand}"
+        what = f"{type(error).__name__}: {first_line(error)}".rstrip(".")
+        meaning = of_the_disk(error) or f"cannot be downloaded: {what}. {by_hand}"
     known = (text for kind, text in explanations if isinstance(error, kind))
     return f"{files.repository} {next(known, meaning)}"
 
@@ -45,7 +48,7 @@ def _not_reached(cause):
     said = first_line(cause)
     if not said:
         return "is not to be asked: local_files_only, or HF_HUB_OFFLINE."
-    return f"cannot be reached, or is not to be asked: {said}"
+    return f"cannot be reached, or is not to be asked: {said.rstrip('.')}."
 
 
 def _without(name):
@@ -65,6 +68,11 @@ def status(error):
     return getattr(getattr(error, "response", None), "status_code", None)
 
 
+def is_busy(code):
+    """Whether a server with this HTTP status may answer in a moment."""
+    return code == 429 or code >= 500
+
+
 def of_the_disk(error):
     """What an error of the disk means to the user; None for other errors."""
     code = getattr(error, "errno", None)
@@ -82,5 +90,10 @@ def of_the_disk(error):
 
 
 def first_line(error):
-    """The first line of an error's text; "" for None."""
-    return str(error or "").strip().split("\n")[0]
+    """The first line of an error's text, without passwords; "" for None."""
+    return without_credentials(str(error or "").strip().split("\n")[0])
+
+
+def without_credentials(text):
+    """A text, without user and password where they begin it or an address in it."""
+    return re.sub(r"(://|^\W?)[^\s/]*@", r"\1", text)

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 import keras
 
 from kerasvit.checkpoints import CheckpointError, assign, read_json
-from kerasvit.hub.hashes import wrong_content
-from kerasvit.hub.repository import base_of, find_weights
+from kerasvit.hub.repository import base_of, find_weights, held_to
 from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
 
@@ -117,8 +116,7 @@ class Loading:
 
     def fill(self, model, kernel=None):
         """Gives the model the weights; all of them, or a `CheckpointError`."""
-        self._check_hash()
-        with self._blaming_the_variant() as mismatch:
+        with held_to(self.checkpoint), self._blaming_the_variant() as mismatch:
             assign(
                 model,
                 self.checkpoint,
@@ -150,23 +148,9 @@ class Loading:
         name, classes = f"{self.entry.model} {self.entry.tag!r}", self.entry.classes
         said = {"num_classes": classes, **self.variant.numbers, **self.explicit}
         if self.entry.experimental:
-            log.warning(
-                "%s is experimental: others measured far less than the paper says "
-                "(huggingface/pytorch-image-models#1302).",
-                name,
-            )
+            log.warning("%s is experimental: %s.", name, self.entry.experimental)
         if self.entry.head == "zeroed" and said["num_classes"] == classes:
             raise _no_classifier(name, classes)
-
-    def _check_hash(self):
-        """Raises where the tensors are not those that the record was written with."""
-        said = self.checkpoint.record.get("weights_sha256")
-        if wrong := wrong_content(self.checkpoint.file, digest=said):
-            raise CheckpointError(
-                f"{self.checkpoint.path} is not what config.json beside it is of: "
-                f"{wrong}. Take both from one save; or, if you changed the weights, "
-                "remove `weights_sha256` from it."
-            )
 
     def _check_head(self, model):
         """Raises where the file of another code base answers nothing but zeros."""
