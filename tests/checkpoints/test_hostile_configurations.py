@@ -10,7 +10,9 @@ import keras
 import pytest
 
 import kerasvit
-from kerasvit.checkpoints import CheckpointError
+from kerasvit.checkpoints import Checkpoint, CheckpointError
+from kerasvit.layers import counted
+from kerasvit.models.claims import build_for
 from tests.once import last_backend
 from tests.tiny_vit import TinyViT
 
@@ -203,6 +205,25 @@ def test_what_no_file_holds_takes_no_memory(tmp_path, builder, own, claims):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**26  # of NumPy's arrays
+
+
+@pytest.mark.parametrize(
+    ("wish", "weights"),
+    [
+        ({}, lambda held: 2 * held + 2**24),
+        ({"dropout": 0.5}, lambda held: 2 * held + 2**24),
+        ({"image_size": [64, 64]}, lambda held: 16 * held + 2**24),
+        ({"num_classes": 10**6}, lambda held: 2 * held + 2**24 + 2 * 10**6 * 48),
+    ],
+)
+def test_the_caller_may_ask_for_more(tmp_path, wish, weights):
+    tiny(tmp_path)
+    file = Checkpoint(tmp_path)
+    assert max(side for shape in file.shapes.values() for side in shape) == 48
+    most = weights(sum(math.prod(shape) for shape in file.shapes.values()))
+    build_for(file, lambda: counted(weights=most), {}, wish)
+    with pytest.raises(CheckpointError, match="of a model of more than"):
+        build_for(file, lambda: counted(weights=most + 1), {}, wish)
 
 
 @pytest.mark.parametrize(
