@@ -1,9 +1,11 @@
 """Files that are made to do harm: refused before they cost anything."""
 
 import json
+import re
 import shutil
 import struct
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -153,7 +155,7 @@ BUILDERS = {
         ("VisionTransformer", {"mlp_dim": 1_000_000, "depth": 1000}),
         ("VisionTransformer", {"num_classes": 1_000_000}),
         ("VisionTransformer", {"representation_size": 1_000_000}),
-        ("VisionTransformer", {"patch_size": 1024, "image_size": [16384, 16384]}),
+        ("VisionTransformer", {"patch_size": 1024, "image_size": [2048, 2048]}),
         ("MLPMixer", {"depth": 1000, "channels_mlp_dim": 1_000_000}),
         ("MLPMixer", {"tokens_mlp_dim": 1_000_000}),
         ("SwinTransformer", {"depths": [500, 500], "num_heads": [1, 1]}),
@@ -267,6 +269,30 @@ def test_a_configuration_with_nonsense(tmp_path, key, value):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError):
         kerasvit.from_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        ("timm_swin", "mlp.fc1.weight"),
+        ("hf_swin", "intermediate.dense.weight"),
+        ("hf_swin", "patch_embeddings.projection.weight"),
+        ("timm_vit", "patch_embed.proj.weight"),
+    ],
+)
+def test_a_tensor_with_a_side_of_nothing(tmp_path, case, name):
+    from safetensors.numpy import load_file, save_file
+
+    folder = Path(__file__).parents[1] / "golden" / "models" / case
+    tensors = {
+        key: array[..., :0] if key.endswith(name) else array
+        for key, array in load_file(folder / "model.safetensors").items()
+    }
+    save_file(tensors, tmp_path / "model.safetensors")
+    if (config := folder / "config.json").exists():
+        shutil.copy(config, tmp_path)
+    with pytest.raises(CheckpointError, match=re.escape(str(tmp_path))):
+        kerasvit.from_pretrained(tmp_path)
 
 
 def test_nan_and_infinity_are_refused(tmp_path):
