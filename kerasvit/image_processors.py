@@ -47,7 +47,7 @@ def fields(config, model_type=None):
     if not config.get("do_resize", True):
         other["do_resize"] = config["do_resize"]
     if other:
-        raise ValueError(f"It asks for {other}, which is not built.")
+        raise ValueError(f"An image processor with {other} is not built.")
     resized, mode = config["size"], "squash"
     if isinstance(resized, dict) and [*resized] == ["shortest_edge"]:
         resized, mode = resized["shortest_edge"], "center"

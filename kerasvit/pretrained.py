@@ -6,6 +6,7 @@ import keras
 
 from . import models
 from .checkpoints import assign, resampling_kernel, variable_paths
+from .hub.access import check_access
 from .hub.download import fetch_repository, parse_address
 from .hub.manifest import Entry
 from .hub.repository import find_weights
@@ -77,19 +78,8 @@ def _check_access(weights, access):
             "`weights` must be the path of a folder or of a file, or "
             f'"hf://user/repository". Received: {weights!r}.'
         )
-    kinds = {
-        "revision": (str, "the name of a branch, tag or commit"),
-        "token": ((str, bool), "a text, or False for none"),
-        "cache_dir": ((str, os.PathLike), "a path"),
-        "endpoint": (str, 'an address, such as "https://huggingface.co"'),
-        "local_files_only": (bool, "True or False"),
-    }
-    given = {key: value for key, value in access.items() if value not in (None, False)}
-    for key, value in given.items():
-        kind, meant = kinds[key]
-        if not isinstance(value, kind):
-            shown = type(value).__name__ if key == "token" else repr(value)
-            raise ValueError(f"`{key}` must be {meant}. Received: {shown}.")
+    check_access(**access)
+    given = [name for name, value in access.items() if value not in (None, False)]
     if given and not _on_hub(weights):
         raise ValueError(
             f"{', '.join(given)} can be given for the Hugging Face Hub alone, with "

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from .hub.card import Facts, write_card
-from .hub.repository import page_of, serialise, write_folder
+from .hub.repository import local_folder, page_of, serialise, write_folder
 from .hub.upload import check_target, prepare, upload
 from .preprocessing import Preprocessing
 
@@ -32,6 +32,10 @@ def save_pretrained(
     A README.md that is there is replaced if it is as this wrote it. The text of another
     is kept, and what is given here goes into its metadata.
 
+    A save that is stopped leaves the old model or the new one, for who reads it here.
+    To other programs the folder may hold files of both until then: the next reading
+    here, or the next save, puts them in order.
+
     Args:
         model: `ImageModel`. Of a trainer, give `trainer.model`.
         folder: Made where it does not exist.
@@ -56,10 +60,11 @@ def save_pretrained(
         ValueError: The model has no record, or weights that are not finite numbers, or
             an argument is wrong; nothing is written.
     """
+    folder = local_folder(folder)
     facts = Facts(license, base_model, datasets, metrics, training, card)
     record, contents = _ready(model, label_names, dtype)
     before = page_of(folder)
-    name = name or Path(folder).expanduser().resolve().name  # no path of the user's
+    name = name or folder.resolve().name  # no path of the user's
     page = write_card(record, name, facts, before)
     if page != before:
         contents["README.md"] = page
@@ -97,7 +102,7 @@ def push_to_hub(
         private: Whether a new repository is private; None: as the user's settings say.
             A public one is refused if True.
         revision: Branch, made where it does not exist; None: main.
-        create_pr: Opens a pull request in place of writing.
+        create_pr: Opens a pull request in place of writing; not with `revision`.
         commit_message: None: one that names kerasvit.
         endpoint: Address of another Hub.
         dtype, label_names, license, base_model, datasets, metrics, training, card: As
@@ -110,14 +115,21 @@ def push_to_hub(
         ValueError: The model or an argument is wrong, and nothing was asked of the Hub;
             or it could not be uploaded, and why (`UploadError`).
     """
-    check_target(repo_id, token)
+    access = {
+        "token": token,
+        "private": private,
+        "endpoint": endpoint,
+        "revision": revision,
+    }
+    said = {"create_pr": create_pr, "commit_message": commit_message}
+    check_target(repo_id, **access, **said)
     facts = Facts(license, base_model, datasets, metrics, training, card)
     record, contents = _ready(model, label_names, dtype)
-    access = {"token": token, "private": private, "endpoint": endpoint}
-    client, before = prepare(repo_id, revision=revision, **access)
-    page = write_card(record, f"hf://{repo_id}", facts, before)
+    client, before = prepare(repo_id, **access)
+    branch = f"@{revision}" if revision else ""
+    page = write_card(record, f"hf://{repo_id}{branch}", facts, before)
     with tempfile.TemporaryDirectory() as place:
-        write_folder(place, {**contents, "README.md": page})
+        write_folder(Path(place), {**contents, "README.md": page})
         return upload(
             client,
             place,

@@ -18,7 +18,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from kerasvit.checkpoints import replace_files
+from kerasvit.checkpoints import replace_file
 from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import MANIFEST, Entry
 from kerasvit.hub.web import fetch_address
@@ -61,8 +61,7 @@ def lock(sources=SOURCES, manifest=MANIFEST) -> list[dict]:
 def write(entries, manifest=MANIFEST):
     """Writes the manifest, whole or not at all."""
     text = json.dumps({"format_version": 1, "weights": entries}, indent=1) + "\n"
-    manifest = Path(manifest)
-    replace_files(manifest.parent, {manifest.name: text.encode()})
+    replace_file(manifest, text.encode())
 
 
 def pin(entry: Entry, again=False) -> dict:

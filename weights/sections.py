@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from kerasvit.checkpoints import replace_files
+from kerasvit.checkpoints import replace_file
 
 
 def set_section(card, heading: str, text: str):
@@ -28,8 +28,7 @@ def section(card, heading: str) -> str:
 
 def write(path, text: str):
     """Writes a text file, whole or not at all."""
-    path = Path(path)
-    replace_files(path.parent, {path.name: text.encode()})
+    replace_file(path, text.encode())
 
 
 def _pattern(heading):

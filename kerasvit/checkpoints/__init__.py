@@ -8,6 +8,7 @@ from .checkpoint import format_of as format_of
 from .checkpoint import resampling_kernel as resampling_kernel
 from .checkpoint import why_not_timm as why_not_timm
 from .folder import finish as finish
+from .folder import replace_file as replace_file
 from .folder import replace_files as replace_files
 from .key_map import KeyMap as KeyMap
 from .reader import CheckpointError as CheckpointError

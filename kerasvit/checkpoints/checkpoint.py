@@ -3,7 +3,7 @@
 import operator
 from pathlib import Path
 
-from .folder import current
+from .folder import current, settle
 from .reader import CheckpointError, Reader, read_json
 from .sources import (
     big_transfer,
@@ -106,6 +106,7 @@ class Checkpoint:
 
     def __init__(self, path):
         path = Path(path).expanduser()
+        settle(path if path.is_dir() else path.parent)
         if path.is_dir():
             path = _weights_in(path)
         self.path = path

@@ -67,7 +67,7 @@ def write_card(record, name, facts, before=None) -> bytes:
 
     Args:
         record: Of the model.
-        name: Of the folder, or "hf://user/name".
+        name: Of the folder, or "hf://user/name[@revision]".
         facts: `Facts`.
         before: The page that is there, or None.
     """
@@ -243,9 +243,9 @@ def _body(record, name, facts):
         rows = {key: f"{value:g}" for key, value in facts.metrics.items()}
         parts.append(_table("metric", "value", rows))
     if base := (record.get("base") or {}).get("source"):
-        parts.append(f"It began with the weights of {base}.")
+        parts.append(f"It began with the weights of {_line(base)}.")
     if isinstance(labels, list):
-        some = ", ".join(labels[:20]) + (", …" if len(labels) > 20 else "")
+        some = ", ".join(map(_line, labels[:20])) + (", …" if len(labels) > 20 else "")
         parts.append(f"Classes: {some}.")
     said = json.dumps(record["preprocessing"])
     parts.append(f"Images are prepared by `kerasvit.Preprocessing`: `{said}`.")
@@ -277,8 +277,13 @@ def _in_timm(record, name):
 def _table(first, second, rows):
     """Rows of a dict; what would end a cell or a line is taken out of its values."""
     cells = (
-        " | ".join(" ".join(str(cell).split()).replace("|", "\\|") for cell in row)
+        " | ".join(_line(cell).replace("|", "\\|") for cell in row)
         for row in rows.items()
     )
     lines = [f"{first} | {second}", "--- | ---", *cells]
     return "\n".join(f"| {line} |" for line in lines)
+
+
+def _line(value):
+    """A value in one line: after a break it could begin a heading or a table."""
+    return " ".join(str(value).split())

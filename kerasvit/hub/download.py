@@ -9,6 +9,7 @@ from pathlib import Path
 
 from kerasvit.checkpoints import CheckpointError
 
+from .access import check_access
 from .explanations import first_line, meaning_of, of_the_disk, status
 from .hashes import wrong_content
 from .web import PAUSES, fetch_address
@@ -69,7 +70,7 @@ def fetch_repository(repository, revision=None, *, pin=None, **access) -> Path:
     Raises:
         DownloadError: They cannot be had, or are not what they should be.
     """
-    check_token(access.get("token"))
+    check_access(revision=revision, **access)
     pinned = (pin.size, pin.sha256) if pin else (None, None)
     get = HubFiles(repository, revision, access)
     tensors = get(TENSORS, *pinned)
@@ -89,7 +90,7 @@ def parse_address(address) -> tuple[str, str | None]:
     found = re.fullmatch(
         r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?/?", address
     )
-    if not found:
+    if not found or re.search(r"\.(safetensors|json|bin)$", found[2] or ""):
         raise ValueError(
             'An address must be "hf://user/repository" or "hf://user/repository@'
             f'revision", without a path in it. Received: {address!r}.'
@@ -210,16 +211,6 @@ class HubFiles:
                 library_version=version("kerasvit"),
                 **options,
             )
-        )
-
-
-def check_token(token):
-    """Raises a `ValueError`, in which it is not, for a token that cannot be sent."""
-    # The client's own error would hold it.
-    if isinstance(token, str) and not re.fullmatch(r"[!-~]+", token):
-        raise ValueError(
-            "`token` must be one word, hf_…, without spaces and line breaks. Received: "
-            f"{len(token)} characters that are not; .strip() what a file holds."
         )
 
 

@@ -1,6 +1,7 @@
 """What errors of the Hub's client and of the disk mean to the user, and what to do."""
 
 import errno
+import re
 
 
 def meaning_of(error, name, files) -> str:
@@ -14,7 +15,7 @@ def meaning_of(error, name, files) -> str:
     from huggingface_hub import constants, errors
 
     endpoint = (files.access.get("endpoint") or constants.ENDPOINT).rstrip("/")
-    where = f"{endpoint}/{files.repository}"
+    where = without_credentials(f"{endpoint}/{files.repository}")
     by_hand = (
         f"Download {name} and config.json of {where} elsewhere into one folder, and "
         "pass its path."
@@ -82,5 +83,10 @@ def of_the_disk(error):
 
 
 def first_line(error):
-    """The first line of an error's text; "" for None."""
-    return str(error or "").strip().split("\n")[0]
+    """The first line of an error's text, without passwords; "" for None."""
+    return without_credentials(str(error or "").strip().split("\n")[0])
+
+
+def without_credentials(text):
+    """A text, without user and password where they begin it or an address in it."""
+    return re.sub(r"(://|^\W?)[^\s/]*@", r"\1", text)

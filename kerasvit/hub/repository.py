@@ -4,6 +4,8 @@ import hashlib
 import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from kerasvit.checkpoints import (
 from kerasvit.checkpoints.folder import current
 
 from .download import fetch, fetch_repository, parse_address
+from .hashes import wrong_content
 from .manifest import Entry, explain_tag, published
 
 
@@ -120,6 +123,31 @@ def _is_base(base):
     )
 
 
+@contextmanager
+def held_to(checkpoint):
+    """Raises in the end where the tensors are not those of the folder's config.json.
+
+    Meanwhile they can be loaded: hashing takes a second for 1 or 2 GB. A link is of the
+    Hub's cache, which was checked.
+
+    Raises:
+        CheckpointError: They are not.
+    """
+    file, said = checkpoint.file, checkpoint.record.get("weights_sha256")
+    said = None if file.is_symlink() else said
+    with ThreadPoolExecutor(1) as other:
+        found = other.submit(wrong_content, file, digest=said)
+        try:
+            yield
+        finally:
+            if wrong := found.result():
+                raise CheckpointError(
+                    f"{file} is not what config.json beside it is of: {wrong}. If it "
+                    "was being saved, load again; else take both from one save, or "
+                    "remove `weights_sha256` if you changed the weights."
+                )
+
+
 def serialise(model, record, pretrained_cfg, dtype=None) -> dict[str, bytes]:
     """The files that hold a model, such that timm reads them too, where it can.
 
@@ -168,22 +196,34 @@ def serialise(model, record, pretrained_cfg, dtype=None) -> dict[str, bytes]:
     }
 
 
+def local_folder(folder) -> Path:
+    """A folder, of this machine, that a model is to be saved in; it need not exist.
+
+    Raises:
+        ValueError: It is a file, or no path.
+    """
+    text = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else ""
+    if not text or re.match(r"\w\w+:/", text):  # C:/ is one
+        raise ValueError(
+            f"`folder` must be the path of a folder. Received: {folder!r}. A model "
+            'goes to the Hugging Face Hub by push_to_hub(model, "user/name").'
+        )
+    path = Path(folder).expanduser()
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"`folder` must be a folder. Received: the file {folder}.")
+    return path
+
+
 def write_folder(folder, contents) -> Path:
     """Writes files into a folder in one step: for our readers all are old, or all new.
 
     Args:
-        folder: Made where it does not exist.
+        folder: `pathlib.Path`; made where it does not exist.
         contents: {name: bytes}.
 
     Returns:
         The folder.
-
-    Raises:
-        ValueError: It is a file.
     """
-    folder = Path(folder).expanduser()
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"`folder` must be a folder. Received: the file {folder}.")
     folder.mkdir(parents=True, exist_ok=True)
     replace_files(folder, contents)
     return folder
@@ -191,7 +231,7 @@ def write_folder(folder, contents) -> Path:
 
 def page_of(folder) -> bytes | None:
     """The README.md of a folder, or None."""
-    page = current(Path(folder).expanduser() / "README.md")
+    page = current(folder / "README.md")
     return page.read_bytes() if page.is_file() else None
 
 

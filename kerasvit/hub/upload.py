@@ -4,22 +4,34 @@ import re
 import tempfile
 from pathlib import Path
 
-from .download import DownloadError, check_token
+from .access import check_access
+from .download import DownloadError
+from .explanations import first_line, status
 
 
 class UploadError(DownloadError):
-    """A model could not be put on the Hub; nothing of it is there."""
+    """A model could not be put on the Hub: at most a new repository is, without it."""
 
 
-def check_target(repository, token=None):
-    """Raises for a name or a token that no Hub takes, before any time is spent."""
+def check_target(repository, *, create_pr=None, revision=None, **access):
+    """Raises for arguments that no Hub takes, before any time is spent.
+
+    Args:
+        repository: "user/name".
+        create_pr, revision, access: As `push_to_hub` was given them.
+    """
     if not isinstance(repository, str) or not re.fullmatch(
         r"[\w.-]+/[\w.-]+", repository
     ):
         raise UploadError(
             f'`repo_id` must be "user/name" of the Hub. Received: {repository!r}.'
         )
-    check_token(token)
+    check_access(create_pr=create_pr, revision=revision, **access)
+    if create_pr and revision is not None:
+        raise UploadError(
+            "`create_pr` opens a pull request for the branch main: leave `revision` "
+            f"out, or push to the branch alone. Received: {revision!r}."
+        )
 
 
 def prepare(repository, *, token=None, private=None, endpoint=None, revision=None):
@@ -42,8 +54,9 @@ def prepare(repository, *, token=None, private=None, endpoint=None, revision=Non
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RevisionNotFoundError
 
-    check_target(repository, token)
-    client = HfApi(endpoint=endpoint, token=token, library_name="kerasvit")
+    where = {"token": token, "endpoint": endpoint}
+    check_target(repository, private=private, revision=revision, **where)
+    client = HfApi(**where, library_name="kerasvit")
     try:
         client.create_repo(repository, private=private, exist_ok=True)
         try:
@@ -107,20 +120,32 @@ def upload(client, folder, repository, *, revision, create_pr, message, readme):
 
 
 def _explained(error, repository):
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    owner = repository.split("/")[0]
-    if status == 401 or type(error).__name__ == "LocalTokenNotFoundError":
-        meaning = "the Hub does not know the token: `hf auth login`, or pass `token=`"
-    elif status == 403:
-        meaning = (
-            f"the token may not write to {owner!r}: it needs the right to write there, "
-            "and fine-grained ones the repository in their list"
-        )
-    elif status == 404:
-        meaning = "there is no such repository or branch, or the token may not see it"
-    elif status is not None:
-        meaning = f"the Hub answers {status}; try later"
-    else:
-        first = str(error).strip().split("\n")[0]
-        meaning = f"{type(error).__name__}: {first}"
+    meaning = _meaning(error, repository).rstrip(".")
     return UploadError(f"{repository} was not written: {meaning}.")
+
+
+def _meaning(error, repository):
+    code = status(error)
+    said = first_line(getattr(error, "server_message", None)) or "nothing more"
+    if code == 401 or type(error).__name__ == "LocalTokenNotFoundError":
+        return "the Hub does not know the token: `hf auth login`, or pass `token=`"
+    if code == 403:
+        return (
+            f"the token may not write to {repository.split('/')[0]!r}: it needs the "
+            "right to write there, and fine-grained ones the repository in their list. "
+            f"Or the Hub has another reason; it says: {said}"
+        )
+    if code == 404:
+        return "there is no such repository or branch, or the token may not see it"
+    if code in (409, 412):
+        return f"somebody else wrote to it meanwhile; push again. The Hub says: {said}"
+    if code == 429 or (code or 0) >= 500:
+        return f"the Hub answers {code}; try later"
+    if code is not None:
+        return f"the Hub answers {code}, and says: {said}"
+    if "Invalid metadata" in str(error):
+        return (
+            f"{' '.join(str(error).split())} Change `license`, `datasets`, "
+            "`base_model`, `metrics` or `card`, or the README.md that is there"
+        )
+    return f"{type(error).__name__}: {first_line(error)}"

@@ -20,13 +20,12 @@ def stated(checkpoint):
         CheckpointError: They tell none that can be made.
     """
     config, path = checkpoint.config, checkpoint.path.parent / "config.json"
-    processor = path.with_name("preprocessor_config.json")
     try:
         if checkpoint.record:
             return Preprocessing.from_config(checkpoint.record["preprocessing"])
         if timms := config.get("pretrained_cfg"):
             return Preprocessing.from_timm(timms)
-        path = processor
+        path = path.with_name("preprocessor_config.json")
         said = config and read_json(path)
         return said and Preprocessing.from_transformers(said, config.get("model_type"))
     except CheckpointError:
@@ -34,15 +33,16 @@ def stated(checkpoint):
     except ValueError as error:
         raise CheckpointError(
             f"{path} tells a preprocessing that cannot be made: {error} Correct it "
-            "there; or remove it, and what the model's code base uses is taken."
+            "there, or remove it."
         ) from error
 
 
 def size_of(checkpoint):
     """(height, width) of the images of `stated`, where it tells them; else None."""
     transform = None if checkpoint.record else stated(checkpoint)
-    timms = checkpoint.config.get("pretrained_cfg") or {"input_size": True}
-    return transform.size if transform and timms.get("input_size") else None
+    timms = checkpoint.config.get("pretrained_cfg")
+    told = transform and (not timms or timms.get("input_size"))
+    return transform.size if told else None
 
 
 def customary(checkpoint, variant, image_size):

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 import keras
 
 from kerasvit.checkpoints import CheckpointError, assign
-from kerasvit.hub.hashes import wrong_content
-from kerasvit.hub.repository import base_of, find_weights, named
+from kerasvit.hub.repository import base_of, find_weights, held_to, named
 from kerasvit.layers import values_follow
 from kerasvit.layers.position_embedding import table_grid
 
@@ -92,8 +91,7 @@ class Loading:
 
     def fill(self, model, kernel=None):
         """Gives the model the weights; all of them, or a `CheckpointError`."""
-        self._check_hash()
-        with self._blaming_the_variant() as mismatch:
+        with held_to(self.checkpoint), self._blaming_the_variant() as mismatch:
             assign(
                 model,
                 self.checkpoint,
@@ -131,16 +129,6 @@ class Loading:
             )
         if self.entry.head == "zeroed" and said["num_classes"] == classes:
             raise _no_classifier(name, classes)
-
-    def _check_hash(self):
-        """Raises where the tensors are not those that the record was written with."""
-        said = self.checkpoint.record.get("weights_sha256")
-        if wrong := wrong_content(self.checkpoint.file, digest=said):
-            raise CheckpointError(
-                f"{self.checkpoint.path} is not what config.json beside it is of: "
-                f"{wrong}. Take both from one save; or, if you changed the weights, "
-                "remove `weights_sha256` from it."
-            )
 
     def _check_head(self, model):
         """Raises where the file of another code base answers nothing but zeros."""

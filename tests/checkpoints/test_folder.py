@@ -3,10 +3,12 @@
 import os
 import signal
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from kerasvit.checkpoints.folder import current, replace_files
+from kerasvit.checkpoints import Checkpoint, CheckpointError
+from kerasvit.checkpoints.folder import current, replace_file, replace_files
 
 OLD, NEW, NEWEST = ({"a": bytes([n]), "b": bytes([n]), "c": b""} for n in (1, 2, 3))
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -20,8 +22,8 @@ def folder(tmp_path):
     return tmp_path
 
 
-def save_stopped(folder, contents, operation, stop):
-    """Saves in another process, which `stop`s at that number of file operation.
+def stopped(operation, stop, change, *arguments):
+    """Changes files in another process, which `stop`s at that number of operation.
 
     Returns:
         Whether it came to its end.
@@ -39,7 +41,7 @@ def save_stopped(folder, contents, operation, stop):
 
     sys.addaudithook(count)
     try:
-        replace_files(folder, contents)
+        change(*arguments)
     except OSError:
         os._exit(1)
     os._exit(0)
@@ -64,10 +66,10 @@ def test_all_old_or_all_new_at_every_step(folder, stop):
         for name, content in OLD.items():
             (folder / name).write_bytes(content)
         operation += 1
-        done = save_stopped(folder, NEW, operation, stop)
+        done = stopped(operation, stop, replace_files, folder, NEW)
         states.append((OLD, NEW).index(seen(folder)))
         # The next save is stopped too, later and later, and another brings it about.
-        save_stopped(folder, NEWEST, operation, stop)
+        stopped(operation, stop, replace_files, folder, NEWEST)
         assert seen(folder) in (OLD, NEW, NEWEST)
         replace_files(folder, NEWEST)
         assert seen(folder) == NEWEST
@@ -77,9 +79,58 @@ def test_all_old_or_all_new_at_every_step(folder, stop):
 
 
 def test_nothing_is_left_but_the_files(folder):
-    (left := folder / ".saving-0").mkdir()
+    (left := folder / ".kerasvit-saving-0").mkdir()
     replace_files(folder, NEW)
     assert left.exists()  # another process may be at work
     os.utime(left, (0, 0))
     replace_files(folder, NEW)
     assert {path.name for path in folder.iterdir()} == {*NEW, "mine"}
+
+
+@pytest.mark.parametrize("stop", [kill, fail])
+def test_one_file_is_old_or_new_at_its_own_place(folder, stop):
+    states, operation, done = [], 0, False
+    while not done:
+        (folder / "a").write_bytes(OLD["a"])
+        operation += 1
+        done = stopped(operation, stop, replace_file, folder / "a", NEW["a"])
+        states.append((OLD["a"], NEW["a"]).index((folder / "a").read_bytes()))
+    assert operation > 3 and states == sorted(states) and set(states) == {0, 1}
+
+
+def test_many_saves_at_a_time(folder):
+    saves = [{name: bytes([n]) * 999 for name in OLD} for n in range(40)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda contents: replace_files(folder, contents), saves))
+    assert seen(folder) in saves
+    assert {path.name for path in folder.iterdir()} == {*OLD, "mine"}
+
+
+def test_reading_puts_a_stopped_save_in_order(folder):
+    whole = folder / ".kerasvit-saved"
+    whole.mkdir()
+    (whole / "a").write_bytes(NEW["a"])
+    with pytest.raises(CheckpointError, match="no model.safetensors"):
+        Checkpoint(folder)
+    assert (folder / "a").read_bytes() == NEW["a"] and not whole.exists()
+
+
+def test_a_folder_that_came_from_elsewhere_moves_no_files(folder, tmp_path_factory):
+    other = tmp_path_factory.mktemp("documents")
+    (other / "letter").write_bytes(b"mine")
+    (folder / ".kerasvit-saved").symlink_to(other)
+    with pytest.raises(CheckpointError):
+        Checkpoint(folder)
+    assert (other / "letter").exists()
+
+
+def test_what_may_not_be_written_is_read_all_the_same(folder, monkeypatch):
+    (folder / ".kerasvit-saved").mkdir()
+    (folder / ".kerasvit-saved" / "model.safetensors").write_bytes(b"no tensors")
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(CheckpointError, match="model.safetensors.* cannot be read"):
+        Checkpoint(folder)

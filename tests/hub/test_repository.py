@@ -216,8 +216,15 @@ def test_what_weights_began_with_is_kept_or_named_damaged(tmp_path, base):
         ("vit", {"token": "x", "local_files_only": True}, "^token, local_files_only"),
         ("hf://me/vit", {"revision": 3}, "`revision` must be the name of a branch.* 3"),
         ("hf://me/vit", {"cache_dir": 3}, "`cache_dir` must be a path"),
+        ("hf://me/vit", {"revision": False}, "`revision` must be the name"),
+        ("hf://me/vit", {"revision": ""}, "`revision` must be the name"),
+        ("hf://me/vit", {"cache_dir": ""}, "`cache_dir` must be a path"),
         ("hf://me/vit", {"token": b"secret"}, "`token` must be a text.*: bytes"),
+        ("hf://me/vit", {"token": 0}, "`token` must be a text.*: int"),
         ("hf://me/vit", {"endpoint": 3}, "`endpoint` must be an address"),
+        ("hf://me/vit", {"endpoint": "me:pw@mirror"}, "an address.* 'mirror'"),
+        ("hf://me/vit@v1/model.safetensors", {}, "without a path in it"),
+        ("hf://me/vit@config.json", {}, "without a path in it"),
         ("hf://me/vit", {"local_files_only": "yes"}, "must be True or False"),
     ],
 )
@@ -315,6 +322,14 @@ def test_a_file_in_place_of_the_folder(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="must be a folder"):
         kerasvit.save_pretrained(small(), tmp_path / "file")
+
+
+@pytest.mark.parametrize("folder", ["", "hf://me/vit", "s3://me/vit", None, 3])
+def test_what_is_no_folder_is_not_made(folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="`folder` must be the path of.*push_to_hub"):
+        kerasvit.save_pretrained(small(), folder)
+    assert not os.listdir(tmp_path)
 
 
 def test_a_model_of_the_bare_builder_is_saved_too(tmp_path):

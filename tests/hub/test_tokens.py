@@ -86,6 +86,20 @@ def test_addresses_are_not_sent_the_token(hub, monkeypatch):
     assert sent and SECRET not in sent[0]
 
 
+@pytest.mark.parametrize("accident", ACCIDENTS[2:])
+def test_a_password_in_an_address_is_in_no_message_of_ours(hub, accident, caplog):
+    mirror = hub.endpoint.replace("://", f"://me:{SECRET}@")
+    hub.faults = accidents.always(accident)
+    model = TinyViT(image_size=8, num_classes=3)
+    access = {"endpoint": mirror, "token": "good"}
+    with pytest.raises(ValueError) as down:
+        kerasvit.from_pretrained("hf://me/vit", **access)
+    with pytest.raises(ValueError) as up:
+        kerasvit.push_to_hub(model, "me/vit", **access)
+    ours = [log.getMessage() for log in caplog.records if log.name == "kerasvit"]
+    assert SECRET not in f"{down.value} {up.value} {ours}"
+
+
 @pytest.mark.parametrize("token", [SECRET + "\n", f"{SECRET} x", SECRET + "é"])
 def test_a_token_that_cannot_be_sent_is_not_shown(hub, all_that_is_said, token):
     hub.add("me/vit", FILES)

@@ -12,6 +12,8 @@ from kerasvit.hub.upload import UploadError
 from tests.contract import to_numpy
 from tests.tiny_vit import TinyViT
 
+from . import accidents
+
 IMAGES = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
 
 
@@ -93,6 +95,14 @@ def test_a_page_of_ours_tells_of_the_newest_model(logged_in):
         {"label_names": "imagenet1k"},
         {"label_names": [1, 2, 3]},
         {"token": "two words"},
+        {"token": b"good"},
+        {"token": 12345},
+        {"private": "no"},
+        {"create_pr": "no"},
+        {"revision": 3},
+        {"revision": ""},
+        {"commit_message": 3},
+        {"endpoint": "nonsense"},
         {"repo_id": 2},
     ],
     ids=str,
@@ -145,6 +155,7 @@ def test_licence_and_source_of_foreign_weights_go_along(logged_in, tmp_path):
 def test_the_page(logged_in):
     options = {"license": "mit", "base_model": "timm/vit", "datasets": ["me/insects"]}
     options["training"] = {"method": "SAM, rho 0.1", "notes": "a | b\nc", "epochs": 30}
+    options["label_names"] = ["ant", "bee", "cat\n\n# dog"]
     kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": 0.5}, **options)
     page = logged_in.repositories["me/vit"].files["README.md"].decode()
     from huggingface_hub import ModelCard
@@ -155,7 +166,7 @@ def test_the_page(logged_in):
     (result,) = card.data.eval_results
     assert (result.metric_type, result.metric_value) == ("accuracy", 0.5)
     assert result.dataset_name == "me/insects"
-    assert 'from_pretrained("hf://me/vit")' in page and "ant, bee, cat" in page
+    assert 'from_pretrained("hf://me/vit")' in page and "ant, bee, cat # dog." in page
     assert 'timm.create_model("hf-hub:me/vit", pretrained=True)' in page
     rows = page[page.index("## Training") :].splitlines()[4:]
     assert rows == [
@@ -170,8 +181,16 @@ def test_branch_pull_request_and_privacy(logged_in):
     repository = logged_in.repositories["me/vit"]
     assert repository.private and repository.files == {}
     assert kerasvit.from_pretrained("hf://me/vit@v1").output_shape == (None, 3)
+    page = repository.commits[repository.branches["v1"]]["README.md"].decode()
+    assert 'from_pretrained("hf://me/vit@v1")' in page and '"hf-hub:me/vit@v1"' in page
     info = kerasvit.push_to_hub(small(), "me/vit", create_pr=True)
     assert info.pr_url and repository.files == {}
+
+
+def test_a_pull_request_is_for_main_alone(logged_in):
+    with pytest.raises(UploadError, match="leave `revision` out.*Received: 'v1'"):
+        kerasvit.push_to_hub(small(), "me/vit", revision="v1", create_pr=True)
+    assert not logged_in.requests
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -213,9 +232,43 @@ def test_a_commit_that_fails_leaves_the_repository(logged_in):
         return functools.partial(handler.send, 500) if refuses else None
 
     logged_in.faults += [fail] * 10
-    with pytest.raises(UploadError, match="answers 500"):
+    with pytest.raises(UploadError, match="answers 500; try later.$"):
         kerasvit.push_to_hub(small(), "me/vit")
     assert repository.files == {"model.safetensors": b"old"}
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "said"),
+    [
+        (400, "Repo name is reserved", "answers 400, and says: Repo name is reserved."),
+        (403, "Storage limit reached.", "it says: Storage limit reached."),
+        (409, "", "somebody else .* push again. The Hub says: nothing more."),
+        (412, "Not the newest", "somebody else .* push again. .*: Not the newest."),
+        (413, "Too large", "answers 413, and says: Too large."),
+        (422, "", "answers 422, and says: nothing more."),
+        (429, "", "answers 429; try later."),
+    ],
+)
+def test_a_refusal_is_told_in_the_words_of_the_hub(logged_in, code, reason, said):
+    refuse = accidents.status(code, ("api",), X_Error_Message=reason)
+    logged_in.add("me/vit", {})
+    logged_in.faults = accidents.always(
+        lambda h, kind: refuse(h, kind) if "/commit/" in h.path else None
+    )
+    with pytest.raises(UploadError, match=f"{said}$"):
+        kerasvit.push_to_hub(small(), "me/vit")
+
+
+def test_metadata_that_the_hub_refuses_are_named(logged_in):
+    wrong = [{"message": '"license" must be one of [mit]'}, {"message": "second"}]
+
+    def refuse(handler, kind):
+        answer = functools.partial(handler.send, 400, {"errors": wrong})
+        return answer if handler.path.endswith("validate-yaml") else None
+
+    logged_in.faults = accidents.always(refuse)
+    with pytest.raises(UploadError, match="must be one of .mit. - second Change `lic"):
+        kerasvit.push_to_hub(small(), "me/vit", license="none of them")
 
 
 def test_a_full_disk_leaves_the_old_folder(tmp_path, monkeypatch):

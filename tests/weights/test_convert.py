@@ -124,7 +124,7 @@ def test_stopped_while_it_replaces_a_folder(publics, source, tmp_path, monkeypat
     replace, moved = os.replace, []
 
     def stop(old, new):
-        if Path(old).parent == out / ".saved":
+        if Path(old).parent == out / ".kerasvit-saved":
             if moved:
                 raise KeyboardInterrupt
             moved.append(new)
@@ -156,6 +156,6 @@ def test_stopped_before_that_the_old_folder_stays(
         patch.setattr(os, "rename", stop)
         convert.convert(entry, out)
     assert (out / "README.md").read_text() == "old"
-    (out / ".saving-1").mkdir()  # as a run that was killed leaves it
+    (out / ".kerasvit-saving-1").mkdir()  # as a run that was killed leaves it
     convert.convert(entry, out)
     assert "sam" in (out / "README.md").read_text()

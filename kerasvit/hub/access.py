@@ -1,0 +1,70 @@
+"""Arguments that say how the Hub is asked; they are checked before it is."""
+
+import os
+import re
+
+from .explanations import without_credentials
+
+
+def check_access(**arguments):
+    """Raises for an argument of the Hub that is of a wrong kind; None always fits.
+
+    Args:
+        arguments: By the names that `from_pretrained` and `push_to_hub` give them.
+
+    Raises:
+        ValueError: One is wrong. A token is not shown, nor a password in an address.
+    """
+    for name, value in arguments.items():
+        fits, meant = _KINDS[name]
+        if value is not None and not fits(value):
+            shown = (
+                _size(value) if name == "token" else without_credentials(repr(value))
+            )
+            raise ValueError(f"`{name}` must be {meant}. Received: {shown}.")
+
+
+def _is_flag(value):
+    return isinstance(value, bool)
+
+
+def _is_text(value):
+    return isinstance(value, str)
+
+
+def _is_path(value):
+    return isinstance(value, (str, os.PathLike)) and value != ""
+
+
+def _is_revision(value):
+    return _is_text(value) and re.fullmatch(r"\S+", value)
+
+
+def _is_token(value):
+    # The client's own error for what cannot be sent would hold it. And it takes what is
+    # of another kind for none given, and the machine's own login instead.
+    return _is_flag(value) or (_is_text(value) and re.fullmatch(r"[!-~]+", value))
+
+
+def _is_address(value):
+    return _is_text(value) and re.fullmatch(r"https?://[^\s/]+(/\S*)?", value)
+
+
+def _size(token):
+    return f"{len(token)} characters" if _is_text(token) else type(token).__name__
+
+
+_KINDS = {
+    "revision": (_is_revision, "the name of a branch, tag or commit"),
+    "token": (
+        _is_token,
+        "a text, one word without spaces and line breaks (.strip() what a file holds), "
+        "or False for none",
+    ),
+    "cache_dir": (_is_path, "a path"),
+    "endpoint": (_is_address, 'an address, such as "https://huggingface.co"'),
+    "local_files_only": (_is_flag, "True or False"),
+    "private": (_is_flag, "True or False, or None for what the user's settings say"),
+    "create_pr": (_is_flag, "True or False"),
+    "commit_message": (_is_text, "a text"),
+}
