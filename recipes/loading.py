@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import memory
 import rivals
+from import_timm import import_timm
 
 import kerasvit
 
@@ -45,10 +46,9 @@ def ours(folder):
 
 def timm_model(folder, config):
     """timm's model of the same file, in plain torch."""
-    import timm
     from safetensors.torch import load_file
 
-    model = timm.create_model(
+    model = import_timm().create_model(
         config["architecture"],
         num_classes=config["num_classes"],
         **config["model_args"],

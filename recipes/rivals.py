@@ -7,6 +7,7 @@ are installed.
 
 import keras
 import numpy as np
+from import_timm import import_timm
 from rich.console import Console
 
 import kerasvit
@@ -101,9 +102,9 @@ def keras_step(config, model, images, labels, optimizer=None):
 
 def timm_model(config, numbers, images, labels):
     """A step of timm's model of the same size, in plain torch."""
-    import timm
     import torch
 
+    timm = import_timm()
     if config.model in TIMM:
         size = {} if "BiT" in config.model else {"img_size": config.image_size}
         model = timm.create_model(TIMM[config.model], num_classes=1000, **size)
@@ -148,7 +149,7 @@ def timm_model(config, numbers, images, labels):
 def installed(package):
     """Whether it can be imported; why not is said where it is there."""
     try:
-        __import__(package)
+        import_timm() if package == "timm" else __import__(package)
     except ImportError:
         return False
     except Exception as error:

@@ -41,6 +41,13 @@ EXCEPTIONS = {
     "models/variant.py": {"hub"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
+# What the scripts beside the package import of each other, and why.
+OUTSIDE = {
+    # A certificate says what every change of the package is tested with.
+    "weights/parity.py": {"tests"},
+    # timm is had in one way, by the certificate as by the measurements.
+    "weights/in_timm.py": {"recipes"},
+}
 
 
 def room(path):
@@ -50,7 +57,7 @@ def room(path):
 
 def imports(path):
     """Absolute dotted names that a file imports, relative ones resolved."""
-    package = ["kerasvit", *path.relative_to(PACKAGE).parent.parts]
+    package = path.relative_to(ROOT).parent.parts
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -81,6 +88,15 @@ def test_a_room_sees_only_the_rooms_below_it(path):
         assert first not in ("weights", "recipes", "tests"), name
         if first == "kerasvit":
             assert rest and rest[0] in allowed, f"{named(path)} imports {name}"
+
+
+def test_the_scripts_import_the_package_and_each_other_only_where_it_is_said():
+    found = {}
+    for path in [*(ROOT / "weights").glob("*.py"), *(ROOT / "recipes").glob("*.py")]:
+        seen = {name.split(".")[0] for name in imports(path)} - {path.parent.name}
+        if seen := seen & {"weights", "recipes", "tests"}:
+            found[str(path.relative_to(ROOT))] = seen
+    assert found == OUTSIDE
 
 
 @pytest.mark.parametrize("path", files("models"), ids=named)

@@ -1,7 +1,7 @@
 """The certificate of a converted folder: what was compared, and how it went."""
 
 import datetime
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kerasvit.hub.hashes import file_hash
@@ -9,7 +9,8 @@ from kerasvit.hub.hashes import file_hash
 from .sections import section, set_section
 
 HEADING = "Parity certificate"
-PASSED, FAILED = "**PASSED**", "**FAILED**"
+PASSED, FAILED, INCOMPLETE = "**PASSED**", "**FAILED**", "**INCOMPLETE**"
+ALLOWED = 1e-5  # of the largest logit; float32 computed in another order is 1e-6
 COVERED = ("model.safetensors", "config.json")
 COLUMNS = (
     "check",
@@ -49,31 +50,50 @@ class Check:
         return self.relative <= self.allowed
 
 
-def write_certificate(folder, checks, notes) -> bool:
+@dataclass
+class Report:
+    """What was found of a folder beside its original.
+
+    Attributes:
+        original: Which file that was, in words.
+        checks: Of `Check`.
+        missing: Sentences: what should have been compared, and why it was not.
+        notes: Sentences: what there was not to compare, or was measured besides.
+    """
+
+    original: str
+    checks: list[Check] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        """PASSED, where all comparisons were made and passed."""
+        if not all(check.passed for check in self.checks):
+            return FAILED
+        return INCOMPLETE if self.missing or not self.checks else PASSED
+
+
+def write_certificate(folder, report: Report):
     """Puts the certificate into the card of a folder.
 
     Args:
         folder: With config.json, model.safetensors and README.md.
-        checks: Of `Check`, at least one.
-        notes: Sentences: what was not compared and why, or measured besides.
-
-    Returns:
-        Whether all checks passed.
+        report: What it is to say.
     """
     folder = Path(folder)
-    passed = bool(checks) and all(check.passed for check in checks)
-    rows = [COLUMNS, ["---"] * len(COLUMNS), *map(_row, checks)]
+    rows = [COLUMNS, ["---"] * len(COLUMNS), *map(_row, report.checks)]
     table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
     files = "\n".join(f"- {name}: `{file_hash(folder / name)}`" for name in COVERED)
     parts = [
-        f"{PASSED if passed else FAILED}: this model beside the original, by "
-        "`python -m weights.verify`.",
+        f"{report.verdict}: this model beside the original, by "
+        f"`python -m weights.verify`. The original: {report.original}.",
         table,
-        *notes,
+        *report.missing,
+        *report.notes,
         f"It is for these files alone (SHA-256):\n\n{files}",
     ]
     set_section(folder / "README.md", HEADING, "\n\n".join(parts))
-    return passed
 
 
 def check_certificate(folder):
@@ -83,6 +103,11 @@ def check_certificate(folder):
     verify = f"Run: python -m weights.verify {folder}"
     if FAILED in text:
         raise ValueError(f"{folder} failed its comparison with the original. {verify}")
+    if INCOMPLETE in text:
+        raise ValueError(
+            f"{folder} was not compared with all that it should be: its card says why. "
+            f"{verify}"
+        )
     if PASSED not in text:
         raise ValueError(f"{folder} has no parity certificate in its card. {verify}")
     for name in COVERED:

@@ -11,27 +11,28 @@ head that its authors zeroed is left off. Next: python -m weights.verify vit
 import argparse
 import datetime
 import difflib
-import os
 import sys
 import tempfile
-from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 
 import kerasvit
 from kerasvit.checkpoints import finish, read_json, replace_files
 from kerasvit.hub import manifest
-from kerasvit.hub.hashes import wrong_content
 from kerasvit.hub.manifest import Entry, explain_tag, published
 
+from .originals import first, offered, original
 from .sections import set_section
 
+ORIGIN = "Origin"  # heading of the card
 FILES = ("config.json", "model.safetensors", "README.md")
 SOMEBODY = "USER"  # stands in the card for who will publish it
 
 
 def entry_named(name: str) -> Entry:
     """The entry of the manifest that "ViTB16/sam" names.
+
+    Of weights of ours it is the one of the file that they were made from.
 
     Raises:
         ValueError: There is none; the message has those there are.
@@ -46,50 +47,7 @@ def entry_named(name: str) -> Entry:
         )
     if tag not in published(model):
         raise ValueError(explain_tag(model, tag))
-    return published(model)[tag]
-
-
-def original(entry: Entry):
-    """The model of an entry with the weights of its source, which are checked."""
-    classes = 0 if entry.head == "zeroed" else None
-    return getattr(kerasvit, entry.model)(entry, num_classes=classes)
-
-
-@contextmanager
-def offered(path, entry: Entry):
-    """Lets a local file stand for the download of an entry, here and in subprocesses.
-
-    Args:
-        path: Of the file, with its config.json beside it if it has one; or a folder.
-        entry: Whose file it is.
-
-    Raises:
-        ValueError: It is not there, or not what was pinned.
-    """
-    path = Path(path).expanduser().absolute()  # a link may have another name
-    path = path / entry.filename if path.is_dir() else path
-    if not path.is_file() or path.suffix != Path(entry.filename).suffix:
-        raise ValueError(f"A {entry.filename} is expected. Received: {path}.")
-    if wrong := wrong_content(path, entry.size, entry.sha256):
-        raise ValueError(f"{path} is not what was pinned of {entry.source}: {wrong}.")
-    before = os.environ.get("KERASVIT_WEIGHTS_DIR")
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place, entry.model, entry.tag)
-        folder.mkdir(parents=True)
-        (folder / entry.filename).symlink_to(path)
-        for name in ("config.json", "preprocessor_config.json") * entry.on_hub:
-            if (beside := path.with_name(name)).exists():
-                (folder / name).symlink_to(beside)
-        os.environ["KERASVIT_WEIGHTS_DIR"] = place
-        try:
-            yield folder
-        except ValueError as error:
-            own = str(error).replace(str(folder / entry.filename), str(path))
-            raise ValueError(own) from error
-        finally:
-            del os.environ["KERASVIT_WEIGHTS_DIR"]
-            if before is not None:
-                os.environ["KERASVIT_WEIGHTS_DIR"] = before
+    return first(published(model)[tag])
 
 
 def convert(entry: Entry, out, source=None) -> Path:
@@ -107,14 +65,14 @@ def convert(entry: Entry, out, source=None) -> Path:
     """
     out = Path(out).expanduser().resolve()
     _check_free(out)
-    with offered(source, entry) if source else nullcontext():
+    with offered(entry, source) as (_, said):
         model = original(entry)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as place:
         new = Path(place, "new")
         name = f"hf://{SOMEBODY}/{entry.model}-{entry.tag}"
         kerasvit.save_pretrained(model, new, name=name)
-        set_section(new / "README.md", "Origin", _origin(entry))
+        set_section(new / "README.md", ORIGIN, _origin(entry, said))
         if out.exists():
             replace_files(out, {path.name: path.read_bytes() for path in new.iterdir()})
         else:
@@ -153,19 +111,16 @@ def _check_free(out):
     record_of(out)
 
 
-def _origin(entry):
-    """Facts of the card that only the manifest knows."""
-    pins = {"revision": entry.revision, "SHA-256": entry.sha256}
-    pinned = "".join(f", {name} {pin}" for name, pin in pins.items() if pin)
+def _origin(entry, file):
+    """Facts of the card that only the manifest knows, and which file it was."""
     said = [
-        f"The public weights {entry.tag!r} of {entry.model}, which "
-        f'`kerasvit.{entry.model}("{entry.tag}")` loads, from {entry.source}{pinned}. '
-        f"Converted by kerasvit {version('kerasvit')} on {datetime.date.today()}."
+        f'`kerasvit.{entry.model}("{entry.tag}")`, from {file}. Converted by kerasvit '
+        f"{version('kerasvit')} on {datetime.date.today()}."
     ]
-    if entry.top1:
+    if top1 := entry.top1:
         said.append(
-            f"Top-1 on ImageNet, of the original: {entry.top1['percent']:.2f} %, "
-            f"{entry.top1['source']}."
+            f"Top-1 on ImageNet, of the published weights: {top1['percent']:.2f} %, "
+            f"{top1['source']}."
         )
     if entry.head == "zeroed":
         said.append(
@@ -173,10 +128,7 @@ def _origin(entry):
             "weights were published, so that the model answers features."
         )
     if entry.experimental:
-        said.append(
-            "**Experimental:** others measured far less than the paper says "
-            "(huggingface/pytorch-image-models#1302)."
-        )
+        said.append(f"**Experimental:** {entry.experimental}.")
     return "\n\n".join(said)
 
 
@@ -199,7 +151,7 @@ def main(arguments):
         for entry in wanted:
             own = f"{entry.model}-{entry.tag}" if len(wanted) > 1 else ""
             print(convert(entry, Path(options.out) / own, options.source))
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"Error: {error}")
 
 

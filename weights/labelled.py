@@ -1,5 +1,6 @@
 """Top-1 on a folder of class folders of images."""
 
+import math
 import re
 from pathlib import Path
 
@@ -30,6 +31,22 @@ def top1(model, folder) -> tuple[int, int]:
         found = np.argmax(model.predict(batch, verbose=0), axis=-1)
         right += int(np.sum(found == truth))
     return right, len(images)
+
+
+def shortfall(percent, right, count) -> tuple[float, float]:
+    """(how far top-1 is below the published, how far it may be), as shares of 1.
+
+    It may be three standard errors of so many images, and a point, which decoding and
+    resizing in other ways can make.
+
+    Args:
+        percent: The published top-1.
+        right: How many images were named right.
+        count: Of how many.
+    """
+    share = percent / 100
+    error = math.sqrt(share * (1 - share) / count)
+    return share - right / count, 3 * error + 0.01
 
 
 def listed(record, folder) -> list[tuple[Path, int]]:

@@ -15,13 +15,15 @@ import argparse
 import difflib
 import json
 import sys
+import time
 import tomllib
 from pathlib import Path
 
 from kerasvit.checkpoints import replace_file
+from kerasvit.hub import web
+from kerasvit.hub.explanations import status
 from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import MANIFEST, Entry
-from kerasvit.hub.web import fetch_address
 
 SOURCES = Path(__file__).with_name("sources.toml")
 PINS = ("revision", "size", "sha256")
@@ -76,9 +78,7 @@ def pin(entry: Entry, again=False) -> dict:
         OSError: The file cannot be had, or is not what its server has.
     """
     if entry.on_hub:
-        from huggingface_hub import HfApi
-
-        info = HfApi().model_info(entry.source, files_metadata=True)
+        info = _ask_hub(entry.source)
         files = {file.rfilename: file for file in info.siblings}
         if entry.filename not in files:
             raise ValueError(f"no {entry.filename}, only {', '.join(files)}")
@@ -88,8 +88,22 @@ def pin(entry: Entry, again=False) -> dict:
             "size": file.size,
             "sha256": file.lfs and file.lfs.sha256,
         }
-    path = fetch_address(entry.source, entry.size, entry.sha256, again=again)
+    path = web.fetch_address(entry.source, entry.size, entry.sha256, again=again)
     return {"size": path.stat().st_size, "sha256": file_hash(path)}
+
+
+def _ask_hub(repository):
+    """Commit and files of a repository; asked as anybody, for all here are public."""
+    from huggingface_hub import HfApi
+
+    for pause in (*web.PAUSES, None):
+        try:
+            return HfApi(token=False).model_info(repository, files_metadata=True)
+        except Exception as error:
+            code = status(error) or 500  # none: it was not reached
+            if pause is None or (code < 500 and code != 429):
+                raise
+        time.sleep(pause)
 
 
 def pin_all(entries, again, names=(), manifest=MANIFEST) -> list[str]:
@@ -155,10 +169,10 @@ def main(arguments):
     try:
         entries = lock()
         check_names(entries, options.names)
-    except ValueError as error:
+        write(entries)
+        problems = pin_all(entries, options.again, options.names) if options.pin else []
+    except (ValueError, OSError) as error:
         sys.exit(f"Error: {error}")
-    write(entries)
-    problems = pin_all(entries, options.again, options.names) if options.pin else []
     pinned = sum("sha256" in entry for entry in entries)
     print(f"{MANIFEST.name}: {len(entries)} weights, {pinned} pinned")
     if problems:

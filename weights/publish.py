@@ -19,15 +19,18 @@ from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import Entry
 from kerasvit.hub.upload import prepare, upload
 
-from .certificate import COVERED, check_certificate
-from .convert import record_of
-from .sections import write
+from .certificate import COVERED, HEADING, check_certificate
+from .convert import ORIGIN, record_of
+from .originals import as_pinned
+from .sections import section, write
 from .verify import entry_of
 
 ORDER = (
     "model", "tag", "source", "format", "classes", "megabytes", "top1", "license",
-    "experimental", "preprocessing", "revision", "size", "sha256",
+    "experimental", "preprocessing", "revision", "size", "sha256", "made_from",
 )  # fmt: skip
+# What is said of the original's file, and replaced by what ours is.
+OF_FILE = ("source", "format", "classes", "head", "revision", "size", "sha256")
 
 
 def publish(folder, repository: str, *, private=None, endpoint=None, revision=None):
@@ -47,12 +50,15 @@ def publish(folder, repository: str, *, private=None, endpoint=None, revision=No
         (`huggingface_hub.CommitInfo`, `Entry` of the published weights, pinned).
 
     Raises:
-        ValueError: The folder has no certificate, or it could not be uploaded.
+        ValueError: The folder has no certificate, its original was not pinned, or it
+            could not be uploaded.
     """
     folder = Path(folder).expanduser()
     record = record_of(folder)
     check_certificate(folder)
-    entry = published_entry(entry_of(record, folder), folder, repository)
+    original = entry_of(record, folder)
+    check_pin(folder, original)
+    entry = published_entry(original, folder, repository)
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8")
     if title := re.search(r"(?m)^# (\S+/\S+)$", text):
@@ -78,6 +84,25 @@ def publish(folder, repository: str, *, private=None, endpoint=None, revision=No
     return info, dataclasses.replace(entry, revision=info.oid)
 
 
+def check_pin(folder, entry: Entry):
+    """Raises a `ValueError` unless a folder was made from the file that is pinned.
+
+    Args:
+        folder: With its card.
+        entry: Of the original.
+    """
+    card = folder / "README.md"
+    if all(as_pinned(entry) in section(card, name) for name in (ORIGIN, HEADING)):
+        return
+    name = f"{entry.model}/{entry.tag}"
+    pin = "" if entry.sha256 else f"python -m weights.lock --pin {name}, then "
+    raise ValueError(
+        f"{folder} was not made from a file that was known to be {entry.source}, or "
+        f"not compared with one. Run {pin}python -m weights.convert {name} and "
+        "python -m weights.verify anew."
+    )
+
+
 def published_entry(entry: Entry, folder, repository: str) -> Entry:
     """What the manifest is to say of weights once they are in a repository of ours."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -85,6 +110,7 @@ def published_entry(entry: Entry, folder, repository: str) -> Entry:
     size = (folder / "model.safetensors").stat().st_size
     height, width = record["preprocessing"]["size"]
     side = height if height == width else [height, width]
+    facts = {key: getattr(entry, key) for key in OF_FILE}
     return dataclasses.replace(
         entry,
         source=repository,
@@ -96,12 +122,13 @@ def published_entry(entry: Entry, folder, repository: str) -> Entry:
         revision=None,  # known after the upload
         size=size,
         sha256=file_hash(folder / "model.safetensors"),
+        made_from={k: fact for k, fact in facts.items() if fact is not None},
     )
 
 
 def as_toml(entry: Entry) -> str:
     """An entry as sources.toml has it."""
-    fields = {**dataclasses.asdict(entry), "experimental": entry.experimental or None}
+    fields = dataclasses.asdict(entry)
     said = [key for key in ORDER if fields[key] is not None]
     lines = [f"{key} = {_value(fields[key])}" for key in said]
     return "\n".join(["[[weights]]", *lines])
@@ -129,7 +156,7 @@ def main(arguments):
     options = vars(parser.parse_args(arguments))
     try:
         info, entry = publish(**options)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         sys.exit(f"Error: {error}")
     print(
         f"{info.commit_url}\n\nLet sources.toml say of {entry.model}/{entry.tag}:\n\n"

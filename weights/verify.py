@@ -6,8 +6,9 @@
 
 On every installed backend: small models of its format beside every activation of the
 original's code; the folder's logits beside those of the original's file; and beside
-timm's, where it is installed and has the model. A difference beyond what is allowed is
-written as FAILED and ends with an error. Next: python -m weights.publish vit user/name
+timm's, where it has the model. A difference beyond what is allowed is written as
+FAILED, what should have been compared and was not as INCOMPLETE; both end with an
+error. Next: python -m weights.publish vit user/name
 """
 
 import argparse
@@ -24,20 +25,20 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from kerasvit.checkpoints import read_json
 from kerasvit.hub import manifest
-from kerasvit.hub.download import fetch
 from kerasvit.hub.manifest import Entry
 
-from .certificate import Check, write_certificate
-from .convert import offered, record_of
-from .labelled import listed
+from .certificate import FAILED, INCOMPLETE, Check, Report, write_certificate
+from .convert import record_of
+from .in_timm import ask_timm
+from .labelled import listed, shortfall
+from .originals import first, offered
 
 BACKENDS = ("jax", "tensorflow", "torch")
 BATCH = 2
 
 
-def verify(folder, source=None, photos=None) -> bool:
+def verify(folder, source=None, photos=None) -> str:
     """Writes the certificate of a folder into its card.
 
     Args:
@@ -46,7 +47,7 @@ def verify(folder, source=None, photos=None) -> bool:
         photos: Folder of class folders of images, or None.
 
     Returns:
-        Whether all comparisons passed.
+        The certificate's verdict: PASSED, FAILED or INCOMPLETE.
 
     Raises:
         ValueError: The original cannot be had, or an argument is wrong.
@@ -55,6 +56,7 @@ def verify(folder, source=None, photos=None) -> bool:
     record = record_of(folder)
     entry = entry_of(record, folder)
     if photos:
+        photos = Path(photos).expanduser().resolve()
         listed(record, photos)  # before any time is spent
     shape = (BATCH, *record["kwargs"]["image_size"], 3)
     images = np.random.default_rng(0).normal(size=shape).astype("float32")
@@ -62,33 +64,34 @@ def verify(folder, source=None, photos=None) -> bool:
     task = {
         "entry": dataclasses.asdict(entry),
         "folder": str(folder),
-        "photos": {here: str(Path(photos).expanduser().resolve())} if photos else {},
+        "photos": {here: str(photos)} if photos else {},
     }
     with (
-        offered(source or fetch(entry), entry) as place,
+        offered(entry, source) as (place, said),
         tempfile.TemporaryDirectory() as work,
     ):
+        report = Report(said)
         np.save(Path(work, "images.npy"), images)
         Path(work, "task.json").write_text(json.dumps(task))
-        notes = _ask_timm({"original": place, "folder": folder}, images, Path(work))
+        folders = {"original": place, "folder": folder}
+        ask_timm(report, entry, folders, images, Path(work))
         answers = [on_backend(name, work) for name in installed()]
-    checks = [Check(**check) for answer in answers for check in answer["checks"]]
-    for right, count in (answer["top1"] for answer in answers if "top1" in answer):
-        notes.append(
-            f"Top-1 on {count} images of {Path(photos).name}, on {here}: "
-            f"{100 * right / count:.2f} %."
-        )
-    return write_certificate(folder, checks, notes)
+    for answer in answers:
+        report.checks += [Check(**check) for check in answer["checks"]]
+        if "top1" in answer:
+            _report_top1(report, entry, record, photos, *answer["top1"])
+    write_certificate(folder, report)
+    return report.verdict
 
 
 def entry_of(record, folder) -> Entry:
-    """The entry of the manifest that a folder was converted from.
+    """The entry of the file that a folder was converted from.
 
     Raises:
         ValueError: There is none.
     """
     source = record["base"].get("source")
-    for entry in manifest.entries():
+    for entry in map(first, manifest.entries()):
         if (entry.model, entry.source) == (record["variant"], source):
             return entry
     raise ValueError(
@@ -124,30 +127,22 @@ def on_backend(backend, work) -> dict:
     return said
 
 
-def timm_logits(folder, images) -> np.ndarray:
-    """What timm answers with the weights of a folder."""
-    import timm
-    import torch
-
-    model = timm.create_model(f"local-dir:{folder}", pretrained=True).eval()
-    channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
-    with torch.no_grad():
-        return model(torch.from_numpy(channels_first)).numpy()
-
-
-def _ask_timm(folders, images, work) -> list[str]:
-    """Saves timm's logits for the backends to meet; says what it could not."""
-    try:
-        import timm
-    except Exception as error:  # its neighbours' too, such as torchvision's
-        return [f"Not run: timm cannot be imported here ({error})."]
-    notes = [f"timm is {timm.__version__}, with torch {version('torch')}."]
-    for name, folder in folders.items():
-        if "architecture" not in read_json(Path(folder) / "config.json"):
-            notes.append(f"Not run: the {name} in timm; its config.json is not timm's.")
-            continue
-        np.save(work / f"timm-{name}.npy", timm_logits(folder, images))
-    return notes
+def _report_top1(report, entry, record, photos, right, count):
+    """Adds top-1, and whether it is as published, where all classes have images."""
+    backend, said = keras.backend.backend(), f"{count} images of {photos.name}"
+    report.notes.append(f"Top-1 on {said}, on {backend}: {100 * right / count:.2f} %.")
+    if not entry.top1:
+        return
+    percent = entry.top1["percent"]
+    seen = {index for _, index in listed(record, photos)}
+    if len(seen) < record["kwargs"]["num_classes"]:
+        report.notes.append(
+            f"Not compared with the published {percent:.2f} %: it is of all classes."
+        )
+        return
+    below, allowed = shortfall(percent, right, count)
+    name = f"top-1 on {said}, below {percent:.2f} %"
+    report.checks.append(Check(name, backend, below, 1.0, allowed, version("kerasvit")))
 
 
 def main(arguments):
@@ -162,12 +157,14 @@ def main(arguments):
     parser.add_argument("--images", help="folder of class folders, for top-1")
     options = parser.parse_args(arguments)
     try:
-        passed = verify(options.folder, options.source, options.images)
-    except ValueError as error:
+        verdict = verify(options.folder, options.source, options.images)
+    except (ValueError, OSError) as error:
         sys.exit(f"Error: {error}")
     card = Path(options.folder) / "README.md"
-    if not passed:
+    if verdict == FAILED:
         sys.exit(f"FAILED: the table in {card} says where.")
+    if verdict == INCOMPLETE:
+        sys.exit(f"INCOMPLETE: not all could be compared; {card} says why.")
     print(f"PASSED: {card}")
 
 

@@ -1,5 +1,6 @@
 """Files of weights from the Hugging Face Hub and from the authors' servers, checked."""
 
+import functools
 import logging
 import os
 import re
@@ -10,7 +11,7 @@ from pathlib import Path
 from kerasvit.checkpoints import CheckpointError
 
 from .access import check_access
-from .explanations import first_line, meaning_of, of_the_disk, status
+from .explanations import first_line, is_busy, meaning_of, of_the_disk, status
 from .hashes import wrong_content
 from .web import PAUSES, fetch_address
 
@@ -28,6 +29,7 @@ def fetch(entry) -> Path:
 
     A folder that `KERASVIT_WEIGHTS_DIR` names is looked into first, for
     MODEL/TAG/FILE, as in ViTB16/sam/model.safetensors with its config.json beside it.
+    Where no hash is pinned, FILE.sha256 may hold it, as sha256sum writes it.
 
     Returns:
         A folder of the Hub's cache, or a file.
@@ -39,7 +41,8 @@ def fetch(entry) -> Path:
     if place:
         path = Path(place).expanduser() / entry.model / entry.tag / entry.filename
         if path.exists():
-            if wrong := wrong_content(path, entry.size, entry.sha256):
+            sha256 = entry.sha256 or _noted(path)
+            if wrong := wrong_content(path, entry.size, sha256):
                 raise DownloadError(f"{path} is damaged: {wrong}. Copy it again.")
             return path
         log.warning("There is no %s; trying %s.", path, entry.source)
@@ -51,6 +54,27 @@ def fetch(entry) -> Path:
         meaning = of_the_disk(error)
         said = f"{entry.source} {meaning}" if meaning else f"{error}{_by_hand(entry)}"
         raise DownloadError(said) from error
+
+
+def _noted(path):
+    """SHA-256 of a copy, as a note beside it says; None where there is none."""
+    note = path.with_name(path.name + ".sha256")
+    if not note.exists():
+        _say_unchecked(path, note.name)
+        return None
+    said = note.read_text(errors="replace")
+    found = re.match(r"\s*([0-9a-fA-F]{64})\b", said)
+    if not found:
+        raise DownloadError(
+            f"{note} must begin with 64 hex digits, as sha256sum writes it. Received: "
+            f"{said!r:.100}."
+        )
+    return found[1].lower()
+
+
+@functools.cache  # once is enough
+def _say_unchecked(path, note):
+    log.warning("%s is not checked: no hash is pinned, nor in %s.", path, note)
 
 
 def fetch_repository(repository, revision=None, *, pin=None, **access) -> Path:
@@ -128,9 +152,10 @@ class HubFiles:
             if optional and missing:
                 return None
             if wrong:
+                cause = error.__cause__ or error  # of a forced one it says no more
                 raise DownloadError(
                     f"{path} is damaged: {wrong}. It could not be downloaded again: "
-                    f"{type(error).__name__}: {first_line(error)}"
+                    f"{type(cause).__name__}: {first_line(cause)}"
                 ) from error
             if missing and name == TENSORS:
                 self._refuse_parts()
@@ -157,13 +182,13 @@ class HubFiles:
     def _etag(self, path):
         from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 
-        access = {key: self.access.get(key) for key in ("endpoint", "token")}
         if self.access.get("local_files_only") or constants.HF_HUB_OFFLINE:
             return ""
-        commit = {"revision": path.parent.name, "endpoint": access["endpoint"]}
+        place = {"endpoint": self.access.get("endpoint")}
+        commit = path.parent.name
         try:
-            url = hf_hub_url(self.repository, path.name, **commit)
-            return get_hf_file_metadata(url, **access).etag or ""
+            url = hf_hub_url(self.repository, path.name, revision=commit, **place)
+            return self._ask(get_hf_file_metadata, url, **place).etag or ""
         except Exception as error:  # whatever: what is in the cache is usable without
             log.debug("%s: %s", path, first_line(error))
             return ""
@@ -178,56 +203,67 @@ class HubFiles:
             )
 
     def _patiently(self, name, **options):
-        access = dict(self.access)
         for pause in (*PAUSES, None):
             began = time.monotonic()
             try:
-                return self._get(name, **access, **options)
+                return self._get(name, **options)
             except Exception as error:
-                stale = "Invalid credentials" in str(error)
-                if stale and access.get("token") is not False:
-                    log.warning(
-                        "The Hugging Face token is not valid; trying without. Log in "
-                        "again: hf auth login."
-                    )
-                    access["token"] = False
-                elif pause is None or not _passing(error, time.monotonic() - began):
+                if pause is None or not _passing(error, time.monotonic() - began):
                     raise
-                elif "Consistency check" in str(error):
+                if "Consistency check" in str(error):
                     # Else clients before 2.0 add to what they have for ever.
                     options["force_download"] = True
-            time.sleep(pause or 0)
-        return self._get(name, **access, **options)
+            time.sleep(pause)
 
     def _get(self, name, **options):
         from huggingface_hub import hf_hub_download
 
-        return Path(
-            hf_hub_download(
-                self.repository,
-                name,
-                revision=self.revision,
-                library_name="kerasvit",
-                library_version=version("kerasvit"),
-                **options,
-            )
+        about = {
+            "revision": self.revision,
+            "library_name": "kerasvit",
+            "library_version": version("kerasvit"),
+            **{key: self.access[key] for key in self.access if key != "token"},
+        }
+        found = self._ask(hf_hub_download, self.repository, name, **about, **options)
+        return Path(found)
+
+    def _ask(self, function, *names, **options):
+        """What the client answers; from the first refusal on without the token.
+
+        Public files need none, and that of this machine may be out of date.
+        """
+        from huggingface_hub.utils import build_hf_headers
+
+        token = self.access.get("token")
+        try:
+            return function(*names, token=token, **options)
+        except Exception as error:
+            if _answer(error) != 401:
+                raise
+            if "authorization" not in build_hf_headers(token=token):
+                raise  # none was sent
+        log.warning(
+            "The Hugging Face token is not valid; trying without. Log in again: "
+            "hf auth login."
         )
+        self.access["token"] = False
+        return function(*names, token=False, **options)
 
 
 def _passing(error, took):
     """Whether it may go better in a moment, after so many seconds."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    if "LocalEntryNotFoundError" in kinds:
-        # Clients before 2.0 give up at the first answer, later ones after 20 seconds.
-        return took < 10 and _busy(error.__cause__)
-    if status(error) is not None:
-        return _busy(error)
+    if "LocalEntryNotFoundError" in kinds and took > 10:
+        return False  # clients from 2.0 on have waited; those before ask once
+    if code := _answer(error):
+        return is_busy(code)
     # Of httpx or httpx2, by the client's version.
     return "TransportError" in kinds or "Consistency check" in str(error)
 
 
-def _busy(error):
-    return (status(error) or 0) == 429 or (status(error) or 0) >= 500
+def _answer(error):
+    """The HTTP status that an error tells of, or its cause, or None."""
+    return status(error) or status(error.__cause__)
 
 
 def _by_hand(entry):

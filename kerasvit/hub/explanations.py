@@ -31,13 +31,15 @@ def meaning_of(error, name, files) -> str:
          f"{_not_reached(error.__cause__)} {by_hand}"),
         (errors.EntryNotFoundError, _without(name)),
     )  # fmt: skip
-    if "Invalid credentials" in str(error):
-        meaning = "refuses the token. Log in again: hf auth login."
-    elif code := status(error):
-        meaning = f"cannot be had: the server answers {code}. Try later. {by_hand}"
+    code = status(error)
+    if code == 401:
+        meaning = "wants a token, or refuses yours. Log in: `hf auth login`."
+    elif code:
+        later = "Try later. " if is_busy(code) else ""
+        meaning = f"cannot be had: the server answers {code}. {later}{by_hand}"
     else:
-        what = f"{type(error).__name__}: {first_line(error)}"
-        meaning = of_the_disk(error) or f"cannot be downloaded: {what} {by_hand}"
+        what = f"{type(error).__name__}: {first_line(error)}".rstrip(".")
+        meaning = of_the_disk(error) or f"cannot be downloaded: {what}. {by_hand}"
     known = (text for kind, text in explanations if isinstance(error, kind))
     return f"{files.repository} {next(known, meaning)}"
 
@@ -46,7 +48,7 @@ def _not_reached(cause):
     said = first_line(cause)
     if not said:
         return "is not to be asked: local_files_only, or HF_HUB_OFFLINE."
-    return f"cannot be reached, or is not to be asked: {said}"
+    return f"cannot be reached, or is not to be asked: {said.rstrip('.')}."
 
 
 def _without(name):
@@ -64,6 +66,11 @@ def _without(name):
 def status(error):
     """The HTTP status that an error tells of, or None."""
     return getattr(getattr(error, "response", None), "status_code", None)
+
+
+def is_busy(code):
+    """Whether a server with this HTTP status may answer in a moment."""
+    return code == 429 or code >= 500
 
 
 def of_the_disk(error):

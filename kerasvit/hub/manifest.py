@@ -7,8 +7,16 @@ import functools
 import json
 from pathlib import Path
 
+from .web import name_behind
+
 MANIFEST = Path(__file__).with_name("manifest.json")
-RECIPE = "python recipes/pretrain.py --model {}"
+RECIPES = {  # what trains a model from scratch, by a word in its name; the first counts
+    "CIFAR": "alternet_cifar100 --model {}",
+    "ViT": "vit --model {}",
+    "Mixer": "mixer --model {}",
+    "BiT": "bit --model {}",
+    "": "--model {} --dataset imagenet2012 --augment photo",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,11 +33,13 @@ class Entry:
         license: As the source says, an SPDX identifier.
         preprocessing: Fields of `kerasvit.Preprocessing`.
         top1: {"percent", "source"}: ImageNet accuracy and who published it, or None.
-        head: "zeroed" where the head in the file is no classifier.
-        experimental: Whether users have measured far less than what was published.
+        head: "zeroed" where the head in the file is known to be no classifier.
+        experimental: Why they are to be measured before they are relied on, or None.
         revision: Commit of the repository that is downloaded, or None: the newest.
         size: Of the file in bytes, or None.
         sha256: Of the file, or None: the server's own is checked.
+        made_from: Fields of the original's entry that differ, where the file is one
+            that was converted and published by `weights/`, or None.
     """
 
     model: str
@@ -42,10 +52,11 @@ class Entry:
     preprocessing: dict
     top1: dict | None = None
     head: str | None = None
-    experimental: bool = False
+    experimental: str | None = None
     revision: str | None = None
     size: int | None = None
     sha256: str | None = None
+    made_from: dict | None = None
 
     @property
     def on_hub(self) -> bool:
@@ -55,13 +66,17 @@ class Entry:
     @property
     def filename(self) -> str:
         """Of the file with the tensors."""
-        return "model.safetensors" if self.on_hub else self.source.split("/")[-1]
+        return "model.safetensors" if self.on_hub else name_behind(self.source)
 
 
 class Weights(list):
     """A list of `Entry`, shown as a table."""
 
     empty = "No published weights."
+
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        return Weights(found) if isinstance(key, slice) else found
 
     def __repr__(self):
         if not self:
@@ -80,7 +95,8 @@ class Weights(list):
             ).rstrip()
             for row in rows
         ]
-        lines.append("Top-1 on ImageNet, measured by timm unless said here.")
+        if any(entry.top1 for entry in self):
+            lines.append("Top-1 on ImageNet, measured by timm unless said here.")
         return "\n".join([*lines, *sorted(notes)])
 
 
@@ -139,9 +155,23 @@ def list_weights(pattern: str = "*") -> Weights:
         found.empty = (
             f"There are no public weights of {pattern}. There are of "
             f"{', '.join(models)}. The others of kerasvit.list_models() can be "
-            f"trained: {RECIPE.format('NAME')}."
+            "trained: python recipes/pretrain.py --help."
         )
     return found
+
+
+def recipe(model: str) -> str:
+    """The command that trains a variant from scratch, in a clone of the repository."""
+    options = next(RECIPES[word] for word in RECIPES if word in model)
+    return f"python recipes/pretrain.py {options.format(model)}"
+
+
+def call_of(repository: str) -> str | None:
+    """How weights are called here that have this name on the Hub, or None."""
+    for entry in entries():
+        if entry.on_hub and entry.source.split("/")[-1] == repository:
+            return f'kerasvit.{entry.model}("{entry.tag}")'
+    return None
 
 
 def explain_tag(model: str, tag: str) -> str:
@@ -149,11 +179,12 @@ def explain_tag(model: str, tag: str) -> str:
     tags = published(model)
     if not tags:
         return (
-            f"{model} has no public weights. Train it: {RECIPE.format(model)}. Or give "
-            "the path of a .safetensors or .npz file, or of a folder."
+            f"{model} has no public weights. Train it: {recipe(model)}. Or give the "
+            "path of a .safetensors or .npz file, or of a folder."
         )
     near = difflib.get_close_matches(tag.lower(), tags, n=1)
-    meant = f" Did you mean {near[0]!r}?" if near else ""
+    meant = call_of(tag) or (repr(near[0]) if near else None)
+    meant = f" Did you mean {meant}?" if meant else ""
     names = ", ".join(f'"{name}"' for name in tags)
     return (
         f"{model} has no weights {tag!r}.{meant} Published: {names}. A path to a "

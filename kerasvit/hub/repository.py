@@ -21,10 +21,11 @@ from kerasvit.checkpoints import (
     replace_files,
 )
 from kerasvit.checkpoints.folder import current
+from kerasvit.checkpoints.reader import REFUSED
 
 from .download import fetch, fetch_repository, parse_address
 from .hashes import wrong_content
-from .manifest import Entry, explain_tag, published
+from .manifest import Entry, call_of, explain_tag, published
 
 
 def named(weights, model) -> Entry | None:
@@ -64,25 +65,31 @@ def find_weights(weights, name, **access) -> Checkpoint:
         )
     else:
         path = Path(text).expanduser()
-    if not path.exists():
+    tensors = path / "model.safetensors" if path.is_dir() else path
+    if not current(tensors).exists():
         _explain_absence(path, text, name)
     return Checkpoint(path)
 
 
 def _explain_absence(path, text, name):
-    """Raises where a text that names no file was meant for something else."""
+    """Raises where a text that names no weights was meant for something else."""
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.parent.exists():
         raise CheckpointError(
             f'There is no folder or file {text}. Of the Hugging Face Hub it is "hf://'
             f'{text}".'
         )
-    if "/" not in text and not path.suffix:
-        raise CheckpointError(
-            explain_tag(name, text)
-            if name
-            else f"There is no folder {text!r}. Public weights are taken by the name "
-            'of their model, as in kerasvit.ViTB16("sam"): kerasvit.list_weights().'
-        )
+    if "/" in text or path.suffix in (".npz", ".safetensors", *REFUSED):
+        return
+    empty = f"The folder {text} has no model.safetensors of save_pretrained. "
+    there = empty if path.exists() else ""
+    if name:
+        raise CheckpointError(there + explain_tag(name, text))
+    there = there or f"There is no folder {text!r}. "
+    call = call_of(text) or 'kerasvit.ViTB16("sam")'
+    raise CheckpointError(
+        f"{there}Public weights are taken by the name of their model, as in {call}: "
+        "kerasvit.list_weights()."
+    )
 
 
 def base_of(checkpoint) -> dict | None:

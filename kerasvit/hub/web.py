@@ -3,19 +3,28 @@
 import base64
 import hashlib
 import json
+import logging
 import os
 import time
 import urllib.error
 import urllib.request
 from http.client import HTTPException
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
 
 from .crc32c import crc32c
-from .hashes import file_hash
+from .hashes import file_hash, wrong_content
+
+log = logging.getLogger("kerasvit")
 
 PAUSES = (1, 4)  # seconds before the second and the third try
 PIECE = 1 << 20  # bytes
 PATIENCE = 30  # seconds for which a server may be silent
+
+
+def name_behind(address) -> str:
+    """The name of the file behind an address, as a browser saves it."""
+    return PurePosixPath(unquote(urlsplit(address).path)).name
 
 
 def fetch_address(address, size=None, sha256=None, *, again=False) -> Path:
@@ -43,29 +52,36 @@ def fetch_address(address, size=None, sha256=None, *, again=False) -> Path:
 
     key = hashlib.sha256(address.encode()).hexdigest()[:16]
     folder = cached_assets_path("kerasvit", namespace="weights", subfolder=key)
-    path = folder / address.split("/")[-1].replace("%2B", "+")
-    if not again and _whole(path, sha256):
+    path = folder / name_behind(address)
+    wrong = "is to be asked again" if again else _wrong(path, sha256)
+    if not wrong:
         return path
     if constants.HF_HUB_OFFLINE:
-        wanted = "is to be asked again" if again else "is not in the cache"
-        raise OSError(f"{address} {wanted}, and HF_HUB_OFFLINE is set.")
+        raise OSError(f"{address} {wrong}, and HF_HUB_OFFLINE is set.")
     with FileLock(path.with_name("lock")):
         # Another process may have come first.
-        if again or not _whole(path, sha256):
+        if wrong := again or _wrong(path, sha256):
+            if path.exists() and not again:
+                log.warning("%s %s. It is downloaded again.", address, wrong)
             _download(address, path, size, sha256)
     return path
 
 
-def _whole(path, sha256):
-    """Whether the file is there, and is what was downloaded."""
-    note = path.with_name(path.name + ".json")
-    if not path.exists() or not note.exists():
-        return False
+def _wrong(path, sha256):
+    """What is wrong with a file of the cache, or None."""
+    if not path.exists():
+        return "is not in the cache"
     try:
-        known = json.loads(note.read_text())["sha256"]
-    except (ValueError, LookupError, TypeError):  # a note that is cut short
-        return False
-    return sha256 in (None, known) and file_hash(path) == known
+        known = str(json.loads(_note_of(path).read_text())["sha256"])
+    except (FileNotFoundError, ValueError, LookupError, TypeError):
+        wrong = "the note with its hash is cut short"
+    else:
+        wrong = wrong_content(path, digest=sha256 or known)
+    return wrong and f"is damaged in the cache, {path}: {wrong}"
+
+
+def _note_of(path):
+    return path.with_name(path.name + ".json")
 
 
 def _download(address, path, size, sha256):
@@ -82,10 +98,9 @@ def _download(address, path, size, sha256):
                     said = f"{address} cannot be downloaded: {error}."
                     raise OSError(said) from error
                 time.sleep(pause)
-        note = path.with_name(path.name + ".json")
-        note.unlink(missing_ok=True)
+        _note_of(path).unlink(missing_ok=True)
         os.replace(unfinished, path)
-        note.write_text(json.dumps({"address": address, **found}))
+        _note_of(path).write_text(json.dumps({"address": address, **found}))
     finally:
         unfinished.unlink(missing_ok=True)
 

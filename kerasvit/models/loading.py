@@ -122,11 +122,7 @@ class Loading:
         name, classes = f"{self.entry.model} {self.entry.tag!r}", self.entry.classes
         said = {"num_classes": classes, **self.variant.numbers, **self.explicit}
         if self.entry.experimental:
-            log.warning(
-                "%s is experimental: others measured far less than the paper says "
-                "(huggingface/pytorch-image-models#1302).",
-                name,
-            )
+            log.warning("%s is experimental: %s.", name, self.entry.experimental)
         if self.entry.head == "zeroed" and said["num_classes"] == classes:
             raise _no_classifier(name, classes)
 

@@ -55,6 +55,13 @@ def status(code, kinds=BODIES, **headers):
     return fault
 
 
+def expired(handler, kind):
+    """A token is refused, in words that the client does not know."""
+    said = 'User Access Token "mine" is expired'
+    answer = functools.partial(handler.send, 401, X_Error_Message=said)
+    return answer if handler.headers.get("Authorization") else None
+
+
 def hanging(kinds=BODIES):
     """(fault, reached, let go): once, half an answer, and nothing until let go."""
     reached, go = threading.Event(), threading.Event()

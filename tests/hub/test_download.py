@@ -14,7 +14,7 @@ from kerasvit.hub.download import DownloadError, fetch, fetch_repository, parse_
 from kerasvit.hub.manifest import Entry
 
 from . import accidents
-from .some_weights import CONTENT, FILES, entry, pinned
+from .some_weights import CONTENT, FILES, SHA256, entry, pinned
 
 
 def read(path):
@@ -79,7 +79,7 @@ def test_what_happens_once_is_got_over(hub, accident):
     ("accident", "said"),
     [
         (accidents.flipped, "downloaded twice.*hash is .* in place of.*proxy"),
-        (accidents.shorter, "Consistency check failed.*elsewhere"),
+        (accidents.shorter, r"Consistency check failed.*[^.]\. Download"),
         (accidents.portal, "Consistency check failed.*elsewhere"),
         (accidents.ended, "RemoteProtocolError.*elsewhere"),
         (accidents.reset, "ReadError.*elsewhere"),
@@ -141,6 +141,9 @@ def test_a_cache_without_links_is_checked_too(hub, monkeypatch, caplog):
     path.write_bytes(CONTENT[:-1] + b"!")
     assert read(fetch_repository("timm/vit", folder.name)) == CONTENT
     assert caplog.text.count("It is downloaded again") == 2
+    path.write_bytes(CONTENT[:-1] + b"!")
+    monkeypatch.setenv("HF_TOKEN", "hf_stale")
+    assert read(fetch_repository("timm/vit", folder.name)) == CONTENT
     # Where nobody can be asked, what is there is taken.
     path.write_bytes(CONTENT[:-1] + b"!")
     assert fetch_repository("timm/vit", folder.name, local_files_only=True) == folder
@@ -188,13 +191,31 @@ def test_a_pin_refuses_other_weights(hub):
         fetch(pinned("timm/vit"))
 
 
-def test_a_stale_token_does_not_keep_from_public_weights(hub, monkeypatch, caplog):
+@pytest.mark.parametrize("faults", [[], accidents.always(accidents.expired)], ids=len)
+def test_a_stale_token_does_not_keep_from_public_weights(
+    hub, monkeypatch, caplog, faults
+):
     hub.add("timm/vit", FILES)
+    hub.faults = faults.copy()
     monkeypatch.setenv("HF_TOKEN", "hf_stale_secret")
     with caplog.at_level(logging.DEBUG):
-        assert read(fetch(entry("timm/vit"))) == CONTENT
-    assert "not valid; trying without" in caplog.text
+        folder = fetch(entry("timm/vit"))
+    assert read(folder) == CONTENT
+    assert caplog.text.count("not valid; trying without") == 1
     assert "hf_stale_secret" not in caplog.text
+    damaged(folder, CONTENT[:-1] + b"!")
+    assert read(fetch(entry("timm/vit"))) == CONTENT
+
+
+@pytest.mark.parametrize("said", ["Invalid credentials in Authorization header", "No"])
+def test_where_a_token_is_wanted_nobody_is_told_to_wait(hub, said, caplog):
+    hub.faults = accidents.always(
+        accidents.status(401, ("head",), X_Error_Message=said)
+    )
+    with pytest.raises(DownloadError, match="hf auth login") as caught:
+        fetch(entry("timm/vit"))
+    assert "Try later" not in str(caught.value)
+    assert "token is not valid" not in caplog.text  # none was sent
 
 
 @pytest.mark.parametrize(
@@ -261,7 +282,7 @@ def test_a_server_that_is_down_or_silent_is_not_needed_for_what_is_here(
     hub.close()
     assert fetch(entry("timm/vit")) == folder
     shutil.rmtree(folder)
-    with pytest.raises(DownloadError, match="not in the cache.*Connect.*elsewhere"):
+    with pytest.raises(DownloadError, match=r"in the cache.*Connect.*[a-z]\. Downl"):
         fetch(entry("timm/vit"))
 
 
@@ -275,6 +296,29 @@ def test_weights_that_were_copied_by_hand(hub, monkeypatch, tmp_path):
     (place / "model.safetensors").write_bytes(CONTENT[:-1])
     with pytest.raises(DownloadError, match="damaged: it has 299999 bytes"):
         fetch(pinned("timm/vit"))
+
+
+def test_a_copy_is_checked_by_the_note_beside_it(hub, monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("KERASVIT_WEIGHTS_DIR", str(tmp_path))
+
+    def copied(tag, note=None, content=CONTENT):
+        path = tmp_path / "ViTTi16" / tag / "model.safetensors"
+        path.parent.mkdir(parents=True)
+        path.write_bytes(content)
+        if note is not None:
+            path.with_name("model.safetensors.sha256").write_text(note)
+        for _ in range(2):
+            assert fetch(dataclasses.replace(entry("timm/vit"), tag=tag)) == path
+
+    copied("right", f"{SHA256}  model.safetensors\n")
+    copied("upper_case", SHA256.upper())
+    assert not caplog.text
+    copied("none")
+    assert caplog.text.count("is not checked: no hash is pinned") == 1
+    with pytest.raises(DownloadError, match="damaged: its hash is .* Copy it again"):
+        copied("other", SHA256, CONTENT[::-1])
+    with pytest.raises(DownloadError, match="64 hex digits, as sha256sum .* 'no hash'"):
+        copied("no_note", "no hash")
 
 
 def test_several_at_once_download_once(hub):

@@ -9,11 +9,12 @@ import kerasvit
 from kerasvit import Preprocessing
 from kerasvit.checkpoints.checkpoint import ORIGINS, SOURCES
 from kerasvit.hub.download import fetch
-from kerasvit.hub.manifest import MANIFEST, Entry, entries, explain_tag, published
+from kerasvit.hub.manifest import MANIFEST, Entry, Weights, entries, published
 from kerasvit.models.evaluation import transform_of
 from weights import lock
+from weights.originals import first
 
-from . import accidents
+from . import accidents, some_weights
 
 
 def test_the_manifest_is_what_lock_makes_of_the_sources():
@@ -40,10 +41,15 @@ LARGER = {
 }
 
 
-@pytest.mark.parametrize("entry", entries(), ids=lambda e: f"{e.model} {e.tag}")
+@pytest.mark.parametrize(
+    "entry",
+    [*entries(), some_weights.OURS],
+    ids=lambda e: f"{e.model} {e.tag} of {e.source}",
+)
 def test_an_entry_is_of_a_file_that_its_variant_can_be_in(entry):
     row = getattr(kerasvit, entry.model)
-    readers = [source for source in SOURCES if source.ORIGIN == entry.format]
+    format = first(entry).format  # ours can hold any variant
+    readers = [source for source in SOURCES if source.ORIGIN == format]
     assert any(row.builder.__name__ in source.BUILDERS for source in readers)
     size = entry.preprocessing["size"]
     numbers = {**row.defaults, **row.numbers}
@@ -71,6 +77,15 @@ def test_names():
     assert kerasvit.ViTB16.preprocessing("sam") == Preprocessing(224, crop=0.9)
 
 
+def test_nothing_is_said_that_is_not_known():
+    reasons = {e.model: e.experimental or "" for e in entries() if e.tag == "gsam"}
+    assert len(reasons) == 9 and all(reasons.values())
+    for model, reason in reasons.items():  # who measured, measured ViTs
+        assert ("measured far less" in reason) == model.startswith("ViT")
+    zeroed = {entry.model for entry in entries() if entry.head}
+    assert "ViTB8" in zeroed and not zeroed & {"R26ViTB32", "R50ViTL32"}
+
+
 def test_the_list_is_a_table():
     weights = kerasvit.list_weights("vitb16")
     text = repr(weights)
@@ -81,6 +96,10 @@ def test_the_list_is_a_table():
         assert part in text
     assert "77.36: leondgarse" in repr(kerasvit.list_weights("MixerB16"))
     assert "no public weights of AlterNet*" in repr(kerasvit.list_weights("AlterNet*"))
+    assert "measured by timm" in text
+    assert len(repr(weights[:2]).splitlines()) == 4 and weights[0].model == "ViTB16"
+    unmeasured = [e for e in entries() if not e.top1]
+    assert "measured by timm" not in repr(Weights(unmeasured))
 
 
 def test_a_wrong_name_lists_the_right_ones():
@@ -88,13 +107,41 @@ def test_a_wrong_name_lists_the_right_ones():
         ValueError, match="weights 'same'. Did you mean 'sam'.*\"gsam\""
     ):
         kerasvit.ViTB16("same")
-    with pytest.raises(ValueError, match="AlterNet50 has no public weights. Train it"):
+    with pytest.raises(
+        ValueError, match="AlterNet50 has no public weights. Train it: python recip"
+    ):
         kerasvit.AlterNet50("imagenet")
-    assert "recipes/pretrain.py --model AlterNet50" in explain_tag("AlterNet50", "x")
     with pytest.raises(ValueError, match="Did you mean 'sam'"):
         kerasvit.ViTB16("SAM")
     with pytest.raises(ValueError, match="must be a name in quotes"):
         kerasvit.list_weights(kerasvit.ViTB16)
+
+
+@pytest.mark.parametrize("wrong", ["augreg.in21k", "sam.v2", "vit_b16"])
+def test_whatever_is_no_file_may_be_a_wrong_name(wrong):
+    with pytest.raises(ValueError, match=f"no weights '{wrong}'.* Published: .*gsam"):
+        kerasvit.ViTB16(wrong)
+
+
+def test_a_folder_may_have_the_name_that_was_meant(tmp_path, monkeypatch):
+    (tmp_path / "imagenet").mkdir()
+    monkeypatch.chdir(tmp_path)
+    said = "The folder imagenet has no model.safetensors of save_pretrained. "
+    with pytest.raises(ValueError, match=said + "ViTB16 has no weights 'imagenet'"):
+        kerasvit.ViTB16("imagenet")
+    with pytest.raises(ValueError, match=said + "Public weights"):
+        kerasvit.from_pretrained("imagenet")
+    with pytest.raises(ValueError, match="no model.safetensors. Give a folder"):
+        kerasvit.ViTB16("./imagenet")
+
+
+def test_a_name_of_the_hub_gets_ours():
+    name, call = "vit_base_patch16_224.sam_in1k", r'kerasvit.ViTB16\("sam"\)'
+    for model in (kerasvit.ViTB16, kerasvit.ViTS16):
+        with pytest.raises(ValueError, match=f"Did you mean {call}"):
+            model(name)
+    with pytest.raises(ValueError, match=f"as in {call}"):
+        kerasvit.from_pretrained(name)
 
 
 def test_what_is_no_folder_says_what_it_may_be():
@@ -167,6 +214,18 @@ def test_pinning(hub, tmp_path):
     hub.repositories["timm/vit"].commit({**files, "model.safetensors": b"others"})
     (changed,) = lock.pin_all(found[:1], again=True, manifest=manifest)
     assert "has changed" in changed and found[0]["revision"] == commit
+
+
+def test_pinning_is_patient_and_needs_no_token(hub, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "stale")
+    commit = hub.add("me/vit", some_weights.FILES).branches["main"]
+    hub.faults = 2 * [accidents.status(503, ("api",))]
+    assert lock.pin(some_weights.entry("me/vit"))["revision"] == commit
+    hub.faults = []
+    before = len(hub.requests)
+    with pytest.raises(OSError, match="404|401"):
+        lock.pin(some_weights.entry("me/gone"))
+    assert len(hub.requests) == before + 1  # is not there in a moment either
 
 
 def at_addresses(hub, *models):

@@ -1,7 +1,6 @@
 """Models of ours in timm, and timm's own here: the same logits, by names and files."""
 
-import importlib
-from pathlib import Path
+import importlib.util
 
 import keras
 import numpy as np
@@ -9,6 +8,7 @@ import pytest
 
 import kerasvit
 from kerasvit.checkpoints.sources import timm_names
+from recipes.import_timm import import_timm
 from tests.contract import to_numpy
 
 VIT = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
@@ -59,22 +59,9 @@ def timm():
     """timm in plain torch, in this process."""
     if keras.backend.backend() != "torch":
         pytest.skip("names and numbers of files: compared once, on torch")
-    found = [importlib.util.find_spec(name) for name in ("timm", "torchvision")]
-    if None in found:
+    if None in [importlib.util.find_spec(name) for name in ("timm", "torchvision")]:
         pytest.skip("timm is not installed: see `Set up` in README.md")
-    import torch
-
-    names = torch.library.Library("torchvision", "FRAGMENT")  # until the tests end
-    try:
-        torch.ops.load_library(Path(found[1].origin).with_name("_C.so"))
-    except OSError:
-        # Made for CUDA, and torch is not: torchvision then finds none of its operators,
-        # of which it wants two to exist. timm takes nothing of it but its image ones.
-        for name in ("nms", "qnms"):
-            names.define(
-                f"{name}(Tensor dets, Tensor scores, float threshold) -> Tensor"
-            )
-    yield importlib.import_module("timm")
+    return import_timm()
 
 
 def small(name="ViT", **changes):

@@ -28,6 +28,17 @@ def test_an_address_comes_under_its_name_and_once(hub):
     assert hub.count("GET") == 1
 
 
+def test_a_copy_is_found_under_the_name_that_a_browser_gives(
+    hub, monkeypatch, tmp_path
+):
+    wanted = entry("https://host.example/a%2Bb/R26%2BViT-B_32.npz?alt=media")
+    place = tmp_path / "by_hand" / wanted.model / wanted.tag
+    place.mkdir(parents=True)
+    (place / "R26+ViT-B_32.npz").write_bytes(CONTENT)
+    monkeypatch.setenv("KERASVIT_WEIGHTS_DIR", str(tmp_path / "by_hand"))
+    assert fetch(wanted) == place / "R26+ViT-B_32.npz"
+
+
 def test_the_same_name_elsewhere_is_another_file(hub):
     hub.files["a/ViT-B_16.npz"], hub.files["b/ViT-B_16.npz"] = b"a", b"b"
     contents = {
@@ -178,25 +189,32 @@ def test_a_silent_server_is_not_waited_for(hub, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT[:-9], b""], ids=len)
-def test_a_file_that_rots_is_downloaded_again(hub, content, monkeypatch):
+def test_a_file_that_rots_is_downloaded_again(hub, content, monkeypatch, caplog):
     source = npz(hub)
     path = fetch(entry(source))
     path.write_bytes(content)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(DownloadError, match="not in the cache.*HF_HUB_OFFLINE.*pass"):
+    said = "damaged in the cache, .*: its hash is .* in place of .*HF_HUB_OFFLINE.*pass"
+    with pytest.raises(DownloadError, match=said):
         fetch(entry(source))
+    assert path.read_bytes() == content
+    with pytest.raises(DownloadError, match="x is not in the cache.*HF_HUB_OFFLINE"):
+        fetch(entry(source + "x"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     assert fetch(entry(source)).read_bytes() == CONTENT
+    assert caplog.text.count("It is downloaded again") == 1
+    assert f"damaged in the cache, {path}: its hash is" in caplog.text
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert fetch(entry(source)).read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("note", ["", "{", "[1]", "{}"])
-def test_a_note_that_is_cut_short_is_made_again(hub, note):
+@pytest.mark.parametrize("note", ["", "{", "[1]", "{}", '{"sha256": 3}'])
+def test_a_note_that_is_cut_short_is_made_again(hub, note, caplog):
     path = fetch(entry(npz(hub)))
     path.with_name(path.name + ".json").write_text(note)
     assert fetch(entry(npz(hub))).read_bytes() == CONTENT
     assert hub.count("GET") == 2
+    assert "is damaged in the cache" in caplog.text
 
 
 def test_what_a_killed_process_left_is_of_no_account(hub):

@@ -13,6 +13,7 @@ import tensorflow_datasets
 import training
 
 import kerasvit
+from kerasvit.hub.manifest import recipe
 
 TRAININGS = {k: v for k, v in pretrain.PRESETS.items() if k != "study"}
 PAPERS = [name for name in TRAININGS if not name.startswith(("study", "mnist"))]
@@ -54,6 +55,30 @@ def photos(images):
 
 def small_model():
     return pretrain.build(config(), ["a", "b"])
+
+
+@pytest.mark.parametrize(
+    ("model", "dataset"),
+    {
+        "ViTS8": "imagenet2012",
+        "R50ViTL16": "imagenet2012",
+        "MixerB8": "imagenet2012",
+        "BiTR50x2": "imagenet2012",
+        "AlterNet50": "imagenet2012",
+        "PreActResNet18": "imagenet2012",
+        "AlterNet50CIFAR100": "cifar100",
+        "PreActResNet18CIFAR": "cifar100",
+        "ViTTi4CIFARLocal3": "cifar100",
+    }.items(),
+)
+def test_models_without_weights_are_told_a_command_that_trains_them(model, dataset):
+    script, *options = recipe(model).split()[1:]
+    assert script == "recipes/pretrain.py"
+    found = pretrain.parse(options)
+    assert (found.model, found.dataset) == (model, dataset)
+    assert found.augment != "none"
+    rates = ("dropout", "stochastic_depth")
+    getattr(kerasvit, model).check_names([r for r in rates if getattr(found, r)])
 
 
 # Steps, highest learning rate, schedule, warm-up, decay, clip, batch, epochs, dropout,

@@ -1,7 +1,7 @@
 """Public weights of a tiny ViT, on a local Hub."""
 
 import json
-import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import kerasvit
 from kerasvit.hub import manifest
 from tests.hub.conftest import hub as hub
 from tests.tiny_vit import TinyViT
-from weights import certificate, parity, verify
+from weights import certificate, in_timm, parity, verify
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def source(hub, tmp_path):
 
 @pytest.fixture
 def here_alone(monkeypatch):
-    """Verifies in this process, on its backend; no small models, and no timm."""
+    """Verifies in this process, on its backend; no small models, kerasvit for timm."""
 
     def on_backend(backend, work):
         parity.main(work)
@@ -60,4 +60,11 @@ def here_alone(monkeypatch):
     monkeypatch.setattr(parity, "golden", lambda entry: check)
     monkeypatch.setattr(verify, "on_backend", on_backend)
     monkeypatch.setattr(verify, "installed", lambda: ["torch"])
-    monkeypatch.setitem(sys.modules, "timm", None)
+
+    def timm_logits(place, images, classes):
+        model = kerasvit.from_pretrained(place, num_classes=classes)
+        return parity.logits(model, images)
+
+    timm = types.SimpleNamespace(__version__="1.2.3")
+    monkeypatch.setattr(in_timm, "import_timm", lambda: timm)
+    monkeypatch.setattr(in_timm, "timm_logits", timm_logits)

@@ -9,9 +9,10 @@ import pytest
 
 import kerasvit
 from kerasvit.checkpoints import CheckpointError
+from kerasvit.hub.hashes import file_hash
 from tests.contract import to_numpy
 from tests.tiny_vit import TinyViT
-from weights import convert
+from weights import convert, sections
 
 IMAGES = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
 
@@ -46,7 +47,30 @@ def test_from_a_local_file_nothing_is_asked(publics, source, hub, tmp_path):
         labels = kerasvit.from_pretrained(out).record["label_names"]
         assert labels == ["ant", "bee", "cat, tabby"]
     assert not hub.requests
-    assert "KERASVIT_WEIGHTS_DIR" not in convert.os.environ
+    assert "KERASVIT_WEIGHTS_DIR" not in os.environ
+
+
+def test_the_card_says_which_file_it_was(publics, source, hub, tmp_path, monkeypatch):
+    sha256 = file_hash(source / "model.safetensors")
+    commit = hub.repositories["timm/tiny"].branches["main"]
+
+    def origin(entry, path=None):
+        folder = convert.convert(entry, tmp_path / "vit", path)
+        return sections.section(folder / "README.md", convert.ORIGIN)
+
+    pinned = f"from timm/tiny, revision {commit}, SHA-256 `{sha256}`, as pinned."
+    entry = publics(revision=commit, sha256=sha256)
+    assert pinned in origin(entry) and pinned in origin(entry, source)
+    there = f"from timm/tiny, revision {commit}, SHA-256 `{sha256}`, not pinned."
+    assert there in origin(publics())
+    local = (
+        f"a local file in place of timm/tiny, SHA-256 `{sha256}`, not pinned: nothing"
+    )
+    assert local in origin(publics(), source)
+    monkeypatch.setenv("KERASVIT_WEIGHTS_DIR", str(tmp_path))
+    (tmp_path / "TinyViT").mkdir()
+    (tmp_path / "TinyViT" / "sam").symlink_to(source)
+    assert local in origin(publics())
 
 
 def test_a_file_that_is_not_what_was_pinned_is_refused(publics, source, tmp_path):
@@ -69,12 +93,12 @@ def test_a_file_that_is_not_what_was_pinned_is_refused(publics, source, tmp_path
 def test_a_zeroed_head_is_left_off_and_experimental_weights_say_so(
     publics, source, tmp_path
 ):
-    entry = publics(head="zeroed", experimental=True)
+    entry = publics(head="zeroed", experimental="nobody measured them")
     folder = convert.convert(entry, tmp_path / "vit")
     assert kerasvit.from_pretrained(folder).output_shape == (None, 16)
     card = (folder / "README.md").read_text()
     assert "without a head" in card and "for 3 classes was zeroed" in card
-    assert "**Experimental:**" in card and "classify" not in card
+    assert "**Experimental:** nobody measured them." in card and "classify" not in card
 
 
 def test_several_names_have_a_folder_each(publics, source, tmp_path, capsys):
@@ -94,6 +118,13 @@ def test_a_wrong_name_lists_the_right_ones(publics, tmp_path):
     }.items():
         with pytest.raises(SystemExit, match=said):
             convert.main([name, "--out", str(tmp_path / "vit")])
+
+
+def test_a_place_that_cannot_be_written_is_an_error(publics, source, tmp_path):
+    publics()
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match="Error: .*File exists.*file"):
+        convert.main(["TinyViT/sam", "--out", str(tmp_path / "file" / "vit")])
 
 
 def test_the_users_files_are_left_alone(publics, source, tmp_path, monkeypatch):

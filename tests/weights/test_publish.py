@@ -1,16 +1,29 @@
 """From a converted folder to the Hub, and to what sources.toml says of it."""
 
+import dataclasses
 import hashlib
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import kerasvit
 from kerasvit.hub import manifest
+from kerasvit.hub.hashes import file_hash
 from tests.contract import to_numpy
-from weights import convert, publish, verify
+from weights import convert, lock, parity, publish, verify
+from weights.certificate import PASSED
+from weights.originals import first
 
+MODELS = Path(__file__).parents[1] / "golden" / "models"
+TinyMixer = kerasvit.Variant(
+    "TinyMixer",
+    kerasvit.MLPMixer,
+    **{"patch_size": 4, "width": 20, "depth": 2},
+    **{"tokens_mlp_dim": 12, "channels_mlp_dim": 36},
+)
+BIGGER = np.random.default_rng(1).normal(size=(2, 16, 16, 3)).astype("float32")
 IMAGES = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
 
 
@@ -18,8 +31,10 @@ IMAGES = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
 def folder(publics, source, here_alone, tmp_path, monkeypatch):
     """Converted and verified; the user has logged in."""
     monkeypatch.setenv("HF_TOKEN", "good")
-    folder = convert.convert(publics(head="zeroed"), tmp_path / "vit")
-    assert verify.verify(folder)
+    sha256 = file_hash(source / "model.safetensors")
+    entry = publics(head="zeroed", sha256=sha256)
+    folder = convert.convert(entry, tmp_path / "vit")
+    assert verify.verify(folder) == PASSED
     return folder
 
 
@@ -44,6 +59,10 @@ def test_there_and_back_by_name(folder, hub, capsys, monkeypatch):
     assert entry.size == len(tensors)
     assert entry.sha256 == hashlib.sha256(tensors).hexdigest()
     assert (entry.source, entry.format, entry.classes) == ("me/tiny", "timm", 0)
+    (before,) = manifest.entries()
+    again = dataclasses.asdict(first(entry))  # as it was, but for what is rounded
+    rest = {"preprocessing": entry.preprocessing, "megabytes": entry.megabytes}
+    assert again == {**dataclasses.asdict(before), **rest}
     monkeypatch.setattr(manifest, "entries", lambda: (entry,))
     expected = to_numpy(kerasvit.from_pretrained(folder)(IMAGES))
     monkeypatch.setenv("HF_TOKEN", "good")
@@ -58,6 +77,52 @@ def test_a_branch_of_an_old_repository_whose_page_is_replaced(folder, hub):
     assert repository.files["README.md"] == b"old"
     trial = repository.commits[repository.branches["trial"]]
     assert set(trial) == set(convert.FILES) and b"PASSED" in trial["README.md"]
+
+
+def test_timm_has_no_such_model(hub, here_alone, publics, monkeypatch, tmp_path):
+    """All five steps, and all again once it is published in our own format."""
+    monkeypatch.setattr(kerasvit, "TinyMixer", TinyMixer, raising=False)
+    monkeypatch.setenv("HF_TOKEN", "good")
+    hub.files["mixer.npz"] = (MODELS / "mixer" / "checkpoint.npz").read_bytes()
+    said = {"model": "TinyMixer", "format": "vision_transformer", "classes": 7}
+    said |= {"source": hub.address("mixer.npz"), "preprocessing": {"size": 16}}
+    original = dataclasses.asdict(publics(**said))
+    found = [{k: fact for k, fact in original.items() if fact is not None}]
+    assert lock.pin_all(found, again=False, manifest=tmp_path / "manifest.json") == []
+    entry, folder = manifest.Entry(**found[0]), tmp_path / "mixer"
+    expected = None
+    for repository in ("me/mixer", "me/again"):
+        monkeypatch.setattr(manifest, "entries", lambda: (entry,))  # noqa: B023
+        logits = to_numpy(kerasvit.TinyMixer("sam")(BIGGER))
+        expected = logits if expected is None else expected
+        np.testing.assert_array_equal(logits, expected)
+        convert.main(["TinyMixer/sam", "--out", str(folder)])
+        verify.main([str(folder)])
+        info, new = publish.publish(folder, repository)
+        (tmp_path / "sources.toml").write_text(publish.as_toml(new))
+        (fields,) = lock.lock(tmp_path / "sources.toml", tmp_path / "manifest.json")
+        entry = manifest.Entry(**fields)
+        assert entry == new and first(entry).source == said["source"]
+        assert (entry.source, entry.format) == (repository, "kerasvit")
+        assert list(parity.cases(first(entry))) == ["mixer", "mixer_patch8"]
+        card = hub.repositories[repository].files["README.md"].decode()
+        assert f'base_model: "{repository}"' not in card and said["source"] in card
+
+
+def test_what_was_not_pinned_is_not_published(folder, hub, publics):
+    pinned = manifest.entries()[0].sha256
+    convert.convert(publics(), folder)
+    assert verify.verify(folder) == PASSED
+    with pytest.raises(SystemExit, match="lock --pin TinyViT/sam, then .*convert"):
+        publish.main([str(folder), "me/tiny"])
+    entry = publics(sha256=pinned)
+    assert verify.verify(folder) == PASSED  # but what was it made from?
+    with pytest.raises(SystemExit, match="known to be timm/tiny.* Run python -m .*con"):
+        publish.main([str(folder), "me/tiny"])
+    assert not any("me/tiny" in path for _, path in hub.requests)
+    convert.convert(entry, folder)
+    assert verify.verify(folder) == PASSED
+    publish.main([str(folder), "me/tiny"])
 
 
 def test_without_a_certificate_nothing_is_uploaded(folder, hub, publics):

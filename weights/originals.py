@@ -1,0 +1,98 @@
+"""The files that weights come from: which they are, here or downloaded, and checked."""
+
+import dataclasses
+import os
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import kerasvit
+from kerasvit.hub.download import fetch
+from kerasvit.hub.hashes import file_hash, wrong_content
+from kerasvit.hub.manifest import Entry
+
+BESIDE = ("config.json", "preprocessor_config.json")
+
+
+def first(entry: Entry) -> Entry:
+    """What `entry` said before its weights were converted and published; or itself."""
+    if not entry.made_from:
+        return entry
+    unsaid = dict.fromkeys(("head", "revision", "size"))
+    return dataclasses.replace(entry, made_from=None, **{**unsaid, **entry.made_from})
+
+
+def original(entry: Entry):
+    """The model of an entry with the weights of its source, which are checked."""
+    return getattr(kerasvit, entry.model)(entry, num_classes=classes(entry))
+
+
+def classes(entry: Entry) -> int | None:
+    """0 where the head is left off, None where it is the file's own."""
+    return 0 if entry.head == "zeroed" else None
+
+
+@contextmanager
+def offered(entry: Entry, source=None):
+    """Lets one file stand for the download of an entry, here and in subprocesses.
+
+    Args:
+        entry: Whose file it is.
+        source: Local file, with its config.json beside it if it has one, or their
+            folder; None: it is downloaded, or where `fetch` finds it.
+
+    Yields:
+        (folder with the file, what a card says of which file it is).
+
+    Raises:
+        ValueError: It is not there, or not what was pinned.
+    """
+    path = Path(source or fetch(entry)).expanduser().absolute()  # not a link's end
+    path = path / entry.filename if path.is_dir() else path
+    if not path.is_file() or path.suffix != Path(entry.filename).suffix:
+        raise ValueError(f"A {entry.filename} is expected. Received: {path}.")
+    if wrong := wrong_content(path, entry.size, entry.sha256):
+        raise ValueError(f"{path} is not what was pinned of {entry.source}: {wrong}.")
+    before = os.environ.get("KERASVIT_WEIGHTS_DIR")
+    said = _identity(entry, path, source or _is_in(path, before))
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place, entry.model, entry.tag)
+        folder.mkdir(parents=True)
+        (folder / entry.filename).symlink_to(path)
+        for name in BESIDE * entry.on_hub:
+            if (beside := path.with_name(name)).exists():
+                (folder / name).symlink_to(beside)
+        os.environ["KERASVIT_WEIGHTS_DIR"] = place
+        try:
+            yield folder, said
+        except ValueError as error:
+            own = str(error).replace(str(folder / entry.filename), str(path))
+            raise ValueError(own) from error
+        finally:
+            del os.environ["KERASVIT_WEIGHTS_DIR"]
+            if before is not None:
+                os.environ["KERASVIT_WEIGHTS_DIR"] = before
+
+
+def as_pinned(entry: Entry) -> str:
+    """What a card says of the file that an entry has pinned, and of no other."""
+    return f"SHA-256 `{entry.sha256}`, as pinned"
+
+
+def _identity(entry, path, local):
+    """Which file it is, and how far that is known."""
+    if entry.sha256:
+        revision = f", revision {entry.revision}" if entry.revision else ""
+        return f"{entry.source}{revision}, {as_pinned(entry)}"
+    found = f"SHA-256 `{file_hash(path)}`, not pinned"
+    if local:
+        return (
+            f"a local file in place of {entry.source}, {found}: nothing says that it "
+            "is what was published there"
+        )
+    commit = f", revision {path.parent.name}" if entry.on_hub else ""
+    return f"{entry.source}{commit}, {found}"
+
+
+def _is_in(path, folder):
+    return folder and path.is_relative_to(Path(folder).expanduser().absolute())
