@@ -2,24 +2,18 @@
 
 import dataclasses
 import math
-import numbers
-import operator
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
+from . import image_processors
 from .images import read_image
 from .layers.resampling import resample_grid
 from .origins import IMAGENET, ORIGINS
+from .transform_fields import KERNELS, MAX_SIDE, finite, json_object, one_of, sides
 
-# The filters that every Pillow has, by its numbers, which transformers' files use.
-KERNELS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 MODES = ("center", "squash", "border")
-
-# No side beyond this, and no resized image beyond its square: a strip of 10 × 90,000
-# pixels, or a hostile config, would otherwise ask for gigabytes.
-_MAX_SIDE = 16384
 
 _HALF = (0.5, 0.5, 0.5)
 
@@ -61,13 +55,13 @@ class Preprocessing:
 
     def __post_init__(self):
         checked = {
-            "size": _size(self.size),
-            "crop": _numbers("crop", self.crop, 1, 0.01, 1)[0],
-            "mode": _one_of("mode", self.mode, MODES),
-            "kernel": _one_of("kernel", self.kernel, KERNELS),
-            "antialias": _one_of("antialias", self.antialias, (True, False)),
-            "mean": _numbers("mean", self.mean, 3, -1000, 1000),
-            "std": _numbers("std", self.std, 3, 1e-6, 1000),
+            "size": sides(self.size),
+            "crop": finite("crop", self.crop, 1, 0.01, 1)[0],
+            "mode": one_of("mode", self.mode, MODES),
+            "kernel": one_of("kernel", self.kernel, KERNELS),
+            "antialias": one_of("antialias", self.antialias, (True, False)),
+            "mean": finite("mean", self.mean, 3, -1000, 1000),
+            "std": finite("std", self.std, 3, 1e-6, 1000),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -96,7 +90,7 @@ class Preprocessing:
         """
         image = read_image(image)
         height, width = self._resized(image.height, image.width)
-        if height * width > _MAX_SIDE**2:
+        if height * width > MAX_SIDE**2:
             raise ValueError(
                 f"An image of {image.height} × {image.width} pixels would become "
                 f"{height} × {width} before its crop to {self.size}. Crop it to a "
@@ -164,7 +158,7 @@ class Preprocessing:
             size: (height, width), or one number for a square.
             **fields: Those that differ from the origin's.
         """
-        made = ORIGINS[_one_of("origin", origin, tuple(ORIGINS))]
+        made = ORIGINS[one_of("origin", origin, tuple(ORIGINS))]
         return cls(size, **{**made, **fields})
 
     @classmethod
@@ -173,7 +167,7 @@ class Preprocessing:
 
         Reference: timm/data/config.py `resolve_data_config`.
         """
-        config = _dict("A timm config", config)
+        config = json_object("A timm config", config)
         size = config.get("input_size") or (3, 224, 224)
         if not isinstance(size, (list, tuple)) or len(size) != 3 or size[0] != 3:
             raise ValueError(
@@ -202,42 +196,20 @@ class Preprocessing:
         }
 
     @classmethod
-    def from_transformers(cls, config: dict) -> "Preprocessing":
+    def from_transformers(cls, config: dict, model_type=None) -> "Preprocessing":
         """Reads a `preprocessor_config.json` of transformers.
 
-        Gaps are filled as its ViT image processor does.
+        A centre crop can lie one pixel beside theirs: they round its place down, timm,
+        torchvision and this class to the nearest.
 
-        Reference: transformers/models/vit/image_processing_vit.py.
+        Args:
+            config: The file's content; gaps are filled as the processor does that it
+                names.
+            model_type: The word for the model in its `config.json`, for a file that
+                names no processor; None: ViT's.
         """
-        config = _dict("A preprocessor config", config)
-        resized, mode = config.get("size") or 224, "squash"
-        if isinstance(resized, dict) and "shortest_edge" in resized:
-            resized, mode = resized["shortest_edge"], "center"
-        resized = size = _size(resized)
-        if config.get("do_center_crop"):
-            size = _size(config.get("crop_size") or 224)
-        # They normalise value × factor; here it is value / 255.
-        scaled = config.get("do_rescale", True)
-        factor = config.get("rescale_factor", 1 / 255) if scaled else 1
-        unit = 255 * _numbers("rescale_factor", factor, 1, 1e-4, 1)[0]
-        mean, std = 0, 1
-        if config.get("do_normalize", True):
-            mean, std = config.get("image_mean", 0.5), config.get("image_std", 0.5)
-        number = config.get("resample", 2)
-        return cls(
-            size=size,
-            crop=_share(size, resized),
-            mode=mode,
-            kernel=KERNELS[_one_of("resample", number, tuple(range(len(KERNELS))))],
-            mean=[value / unit for value in _numbers("image_mean", mean, 3, -255, 255)],
-            std=[value / unit for value in _numbers("image_std", std, 3, 1e-6, 255)],
-        )
-
-
-def _dict(name, config):
-    if not isinstance(config, dict):
-        raise ValueError(f"{name} must be a dict. Received: {config!r:.100}.")
-    return config
+        config = json_object("A preprocessor config", config)
+        return cls(**image_processors.fields(config, model_type))
 
 
 def _window(have, want):
@@ -247,54 +219,3 @@ def _window(have, want):
         return slice(start, start + want), slice(0, want)
     start = (want - have) // 2
     return slice(0, have), slice(start, start + have)
-
-
-def _share(size, resized):
-    """The `crop` that leads from `size` to exactly the `resized` sides."""
-    for crop in (size[0] / resized[0], size[0] / (resized[0] + 0.5)):
-        if [math.floor(side / crop) for side in size] == list(resized):
-            return crop
-    raise ValueError(
-        "The crop of a preprocessor config must keep the same share of both sides. "
-        f"Received: size={resized}, crop_size={size}."
-    )
-
-
-def _size(size):
-    if isinstance(size, dict):  # transformers
-        size = (size.get("height"), size.get("width"))
-    sides = tuple(size) if isinstance(size, (list, tuple)) else (size, size)
-    try:
-        checked = tuple(operator.index(side) for side in sides)
-    except TypeError:
-        checked = ()
-    if len(checked) != 2 or not all(1 <= side <= _MAX_SIDE for side in checked):
-        raise ValueError(
-            "`size` must be (height, width) or one number, in whole pixels between 1 "
-            f"and {_MAX_SIDE}. Received: {size!r:.100}."
-        )
-    return checked
-
-
-def _numbers(name, value, count, low, high):
-    values = [value] * count if isinstance(value, numbers.Real) else value
-    if (
-        not isinstance(values, (list, tuple, np.ndarray))
-        or len(values) != count
-        or not all(isinstance(v, numbers.Real) and low <= v <= high for v in values)
-    ):
-        many = "a number" if count == 1 else f"a number or {count} numbers"
-        raise ValueError(
-            f"`{name}` must be {many} between {low} and {high}. Received: "
-            f"{value!r:.100}."
-        )
-    return tuple(float(v) for v in values)
-
-
-def _one_of(name, value, options):
-    if not isinstance(value, type(options[0])) or value not in options:
-        raise ValueError(
-            f"`{name}` must be one of {', '.join(map(repr, options))}. Received: "
-            f"{value!r:.100}."
-        )
-    return value

@@ -178,7 +178,8 @@ def fitting_variant(checkpoint):
         for row in vars(models).values()
         if isinstance(row, Variant) and row.builder is builder and row.fits(said)
     ]
-    # DeiT's models are ViTs by all numbers; timm's configuration tells them apart.
-    deit = str(checkpoint.config.get("architecture", "")).startswith("deit")
+    # DeiT's models are ViTs by all numbers; the configurations tell them apart.
+    said = (checkpoint.config.get(key) for key in ("architecture", "model_type"))
+    deit = any(str(name).startswith("deit") for name in said)
     rows = [row for row in rows if row.name.startswith("DeiT") == deit] or rows
     return rows[0] if rows else Variant(None, builder, **checkpoint.sizes)

@@ -8,6 +8,8 @@ from kerasvit.preprocessing import MODES, ORIGINS, Preprocessing
 
 GOLDEN = Path(__file__).parent / "golden" / "preprocess"
 IMAGE = np.load(GOLDEN / "image_uint8.npy")  # 61 × 97
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 IMAGENET = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
 
 
@@ -175,6 +177,28 @@ def test_config_that_is_no_dict_is_refused(config):
             {"size": {"shortest_edge": 256}, "do_center_crop": True},
             Preprocessing(224, 0.875, "center", "bilinear"),
         ),
+        (  # google/bit-50; from here on, gaps are those of the processor named
+            {
+                "image_processor_type": "BitImageProcessor",
+                "size": {"shortest_edge": 480},
+                "crop_size": {"height": 480, "width": 480},
+                "image_mean": [0.5] * 3,
+                "image_std": [0.5] * 3,
+            },
+            Preprocessing(480, 1.0),
+        ),
+        (
+            {"feature_extractor_type": "CLIPFeatureExtractor", "size": 256},
+            Preprocessing(224, 0.875, mean=CLIP_MEAN, std=CLIP_STD),
+        ),
+        (
+            {"image_processor_type": "DeiTImageProcessorFast", "do_pad": None},
+            Preprocessing(224, 0.875, "squash"),
+        ),
+        (
+            {"image_processor_type": "ViTImageProcessorPil", "do_center_crop": None},
+            Preprocessing(224, 1.0, "squash", "bilinear"),
+        ),
         (
             {"do_normalize": False},
             Preprocessing(224, 1.0, "squash", "bilinear", mean=0, std=1),
@@ -183,6 +207,39 @@ def test_config_that_is_no_dict_is_refused(config):
 )
 def test_reads_a_transformers_config(config, transform):
     assert Preprocessing.from_transformers(config) == transform
+
+
+@pytest.mark.parametrize(
+    "config, said",
+    [
+        ({"image_processor_type": "ConvNextImageProcessor"}, "ConvNextImageProcessor"),
+        ({"feature_extractor_type": 3}, "Received: 3"),
+        ({"crop_pct": 0.875, "size": {"shortest_edge": 224}}, "crop_pct"),
+        ({"do_resize": False}, "do_resize"),
+        ({"do_pad": True}, "do_pad"),
+        ({"size": {"longest_edge": 64}}, "`size`"),
+        ({"size": {"shortest_edge": 24, "longest_edge": 48}}, "`size`"),
+        ({"resample": None}, "`resample`"),
+        ({"image_mean": None}, "`image_mean`"),
+        (
+            {"size": 30, "do_center_crop": True, "crop_size": {"height": 24}},
+            "`size`",
+        ),
+        ({"size": (30, 30), "do_center_crop": True, "crop_size": (24, 12)}, "share"),
+    ],
+    ids=str,
+)
+def test_what_no_processor_of_transformers_here_does_is_refused(config, said):
+    with pytest.raises(ValueError, match=said):
+        Preprocessing.from_transformers(config)
+
+
+@pytest.mark.parametrize(
+    "model_type, mode, size", [("bit", "center", 224), ("swin", "squash", 224)]
+)
+def test_without_a_name_a_processor_is_the_models(model_type, mode, size):
+    transform = Preprocessing.from_transformers({}, model_type)
+    assert (transform.mode, transform.size) == (mode, (size, size))
 
 
 def test_transformers_rescaling_is_kept():

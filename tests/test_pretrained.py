@@ -1,9 +1,12 @@
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
 
 import kerasvit
 from kerasvit.layers.resampling import resample_grid
+from kerasvit.pretrained import fitting_variant
 from tests.contract import to_numpy
 
 SMALL = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
@@ -42,6 +45,25 @@ def test_models_are_listed_whatever_the_case():
 def test_a_misspelled_model_names_the_near_ones():
     with pytest.raises(AttributeError, match="no 'VitB16'.*ViTB16"):
         kerasvit.VitB16  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({}, "ViTTi16"),
+        ({"model_type": "vit"}, "ViTTi16"),
+        ({"model_type": "deit"}, "DeiTTi16"),
+        ({"architecture": "deit_tiny_patch16_224"}, "DeiTTi16"),
+    ],
+)
+def test_a_vit_that_is_a_deit_is_called_so(config, name):
+    file = SimpleNamespace(
+        builders=("VisionTransformer",),
+        builder_changes={},
+        sizes=kerasvit.ViTTi16.numbers,
+        config=config,
+    )
+    assert fitting_variant(file).name == name
 
 
 def test_resize_gives_the_model_at_another_size():

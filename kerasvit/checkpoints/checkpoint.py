@@ -236,9 +236,15 @@ class Checkpoint:
     def _ask(self, question, *given):
         try:
             return question(*given)
-        except CheckpointError:
-            raise
-        except (LookupError, AttributeError, ValueError, TypeError) as error:
+        except CheckpointError as error:
+            raise CheckpointError(f"{self.path}: {error}") from error
+        except (
+            LookupError,
+            AttributeError,
+            ValueError,
+            TypeError,
+            ArithmeticError,
+        ) as error:
             raise CheckpointError(
                 f"{self.path} has names of {self.origin}, but is not a whole model of "
                 f"it, or its config.json is damaged: {type(error).__name__} {error}. "

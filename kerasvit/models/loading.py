@@ -2,17 +2,18 @@
 
 import logging
 import math
+import re
 from contextlib import contextmanager
 
 import keras
 
-from kerasvit.checkpoints import CheckpointError, assign, read_json
+from kerasvit.checkpoints import CheckpointError, assign
 from kerasvit.hub.repository import base_of, find_weights, held_to
 from kerasvit.layers.position_embedding import table_grid
-from kerasvit.preprocessing import Preprocessing
 
 from .arguments import sides
 from .claims import build_for, check_arguments, entry_of
+from .evaluation import customary, size_of, stated, transform_of
 
 log = logging.getLogger("kerasvit")
 
@@ -66,37 +67,11 @@ class Loading:
 
     def preprocessing(self):
         """The evaluation transform of the weights, at the size they were made for."""
-        config, origin = self.checkpoint.config, self.checkpoint.origin
-        image_size = self.source_size
         if self.entry:
-            transform = transform_of(self.entry)
-        elif self.checkpoint.record:
-            transform = self.checkpoint.record["preprocessing"]
-            transform = Preprocessing.from_config(transform)
-        elif config.get("pretrained_cfg"):
-            transform = Preprocessing.from_timm(config["pretrained_cfg"])
-        elif said := self._processor():
-            transform = said
-        else:
-            # The rows say what timm and the authors of AlterNet evaluate them with.
-            own = origin in ("timm", "how_do_vits_work")
-            fields = self.variant.evaluation if own else {}
-            if origin == "timm" and min(image_size) >= 384:
-                fields = {**fields, "crop": 1.0}  # as all of timm's of that size
-            transform = Preprocessing.of_origin(origin, image_size, **fields)
-            log.warning(
-                "%s says nothing of its preprocessing; taken is what %s uses: %s.",
-                self.checkpoint.path,
-                origin,
-                transform,
-            )
-        return transform
-
-    def _processor(self):
-        """The folder's image processor of transformers, or None where it has none."""
-        folder = self.checkpoint.path.parent
-        said = self.checkpoint.config and read_json(folder / "preprocessor_config.json")
-        return Preprocessing.from_transformers(said) if said else None
+            return transform_of(self.entry)
+        return stated(self.checkpoint) or customary(
+            self.checkpoint, self.variant, self.source_size
+        )
 
     def record(self):
         """What `ImageModel.record` keeps of the weights."""
@@ -162,29 +137,34 @@ class Loading:
                 raise _no_classifier(self.checkpoint.path, self.made["num_classes"])
 
     def _source_size(self):
-        said = self.checkpoint.image_size
+        said, path = self.checkpoint.image_size, self.checkpoint.path
         table = self.checkpoint.cells(self.kwargs)
+        likely = said or size_of(self.checkpoint)
         if not table:
-            # transformers' BiTs have a size in their processor only.
-            if not said and (processor := self._processor()):
-                said = processor.size
-            return said or tuple(sides(self.made["image_size"]))
+            return tuple(sides(likely or self.made["image_size"]))
         name, cells, stride = table
-        if said and not self.explicit_grid and math.prod(_grid(said, stride)) == cells:
-            return said
+        fits = likely and math.prod(_grid(likely, stride)) == cells
+        if fits and not self.explicit_grid:
+            return likely
+        positions = self.kwargs.get("positions")
+        hint = positions and (
+            f" Counted with positions={positions!r}: give another `positions` if class "
+            "and register tokens have rows, or none."
+        )
+        if said and not self.explicit_grid:
+            raise CheckpointError(
+                f"{name} of {path} has {cells} patch rows, of {stride} × {stride} "
+                f"pixels each, and its configuration says images of {said[0]} × "
+                f"{said[1]}. Correct that, or give `source_grid`.{hint or ''}"
+            )
         try:
             grid = table_grid(
                 cells,
                 own_grid=_grid(self.kwargs["image_size"], stride),
                 source_grid=self.explicit_grid,
-                name=f"{name} of {self.checkpoint.path}",
+                name=f"{name} of {path}",
             )
         except ValueError as error:
-            positions = self.kwargs.get("positions")
-            hint = positions and (
-                f" Counted with positions={positions!r}: give another `positions` if "
-                "class and register tokens have rows, or none."
-            )
             raise CheckpointError(f"{error}{hint or ''}") from error
         return tuple(side * stride for side in grid)
 
@@ -224,7 +204,9 @@ class Loading:
         if not count or count != self.made["num_classes"]:
             return None
         names = self.checkpoint.label_names
-        if names is None and count == 1000 and not self.checkpoint.record:
+        # Of transformers, whose configurations name classes, None is for not known.
+        told = self.checkpoint.record or self.checkpoint.origin == "transformers"
+        if names is None and count == 1000 and not told:
             return "imagenet1k"
         listed = isinstance(names, list) and len(names) == count
         listed = listed and all(isinstance(name, str) for name in names)
@@ -237,7 +219,7 @@ class Loading:
 
     @contextmanager
     def _blaming_the_variant(self):
-        """Says first what is wrong if the file is of another variant."""
+        """Says first if the file is of another variant, and whose the argument is."""
         said = {**self.made, **self.checkpoint.sizes}
         mismatch = self.variant.mismatch(said, self.explicit)
         try:
@@ -246,6 +228,13 @@ class Loading:
             if mismatch:
                 mismatch = f"{self.checkpoint.path} {mismatch}"
                 raise CheckpointError(f"{mismatch}\n{error}") from error
+            named = set(re.findall(r"`(\w+)`", str(error)))
+            files = named & self.kwargs.keys() and not named & self.explicit.keys()
+            if files and not isinstance(error, CheckpointError):
+                raise CheckpointError(
+                    f"{self.checkpoint.path}, or the configuration beside it, asks for "
+                    f"what is not built: {error}"
+                ) from error
             raise
 
 
@@ -254,11 +243,6 @@ def _no_classifier(name, classes):
         f"{name} has no classifier: its head of {classes} classes holds zeros alone. "
         "Pass `num_classes`: your own number for a fresh head, or 0 for features."
     )
-
-
-def transform_of(entry):
-    """The evaluation transform of weights that have a name."""
-    return Preprocessing.of_origin(entry.format, **entry.preprocessing)
 
 
 def _grid(image_size, stride):

@@ -9,7 +9,8 @@ from kerasvit.preprocessing import Preprocessing
 
 from .arguments import sides
 from .claims import entry_of
-from .loading import Loading, transform_of
+from .evaluation import transform_of
+from .loading import Loading
 
 
 class Variant:

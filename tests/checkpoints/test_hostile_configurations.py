@@ -118,7 +118,7 @@ def claiming(folder, place, changes):
         ("VisionTransformer", {"mlp_dim": 1_000_000, "depth": 1000}),
         ("VisionTransformer", {"num_classes": 1_000_000}),
         ("VisionTransformer", {"representation_size": 1_000_000}),
-        ("VisionTransformer", {"patch_size": 1024, "image_size": [16384, 16384]}),
+        ("VisionTransformer", {"patch_size": 1024, "image_size": [2048, 2048]}),
         ("MLPMixer", {"depth": 1000, "channels_mlp_dim": 1_000_000}),
         ("MLPMixer", {"tokens_mlp_dim": 1_000_000, "image_size": [16, 16]}),
         ("SwinTransformer", {"depths": [500, 500], "num_heads": [1, 1]}),

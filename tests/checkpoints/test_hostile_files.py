@@ -1,10 +1,12 @@
 """Files that are made to do harm: refused before they cost anything."""
 
 import json
+import re
 import shutil
 import struct
 import tracemalloc
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -132,6 +134,30 @@ def tiny(tmp_path):
     """A folder and its configuration."""
     folder = kerasvit.save_pretrained(TinyViT(image_size=8, num_classes=3), tmp_path)
     return folder, json.loads((folder / "config.json").read_text())
+
+
+@pytest.mark.parametrize(
+    ("case", "name"),
+    [
+        ("timm_swin", "mlp.fc1.weight"),
+        ("hf_swin", "intermediate.dense.weight"),
+        ("hf_swin", "patch_embeddings.projection.weight"),
+        ("timm_vit", "patch_embed.proj.weight"),
+    ],
+)
+def test_a_tensor_with_a_side_of_nothing(tmp_path, case, name):
+    from safetensors.numpy import load_file, save_file
+
+    folder = Path(__file__).parents[1] / "golden" / "models" / case
+    tensors = {
+        key: array[..., :0] if key.endswith(name) else array
+        for key, array in load_file(folder / "model.safetensors").items()
+    }
+    save_file(tensors, tmp_path / "model.safetensors")
+    if (config := folder / "config.json").exists():
+        shutil.copy(config, tmp_path)
+    with pytest.raises(CheckpointError, match=re.escape(str(tmp_path))):
+        kerasvit.from_pretrained(tmp_path)
 
 
 def test_nan_and_infinity_are_refused(tmp_path):

@@ -393,10 +393,18 @@ def test_registers_of_a_timm_config_have_rows_unless_it_says_no(tmp_path):
         timm(timm_config(tmp_path, add, model_args=args))
 
 
-def test_the_table_wins_over_an_input_size_that_cannot_be(tmp_path):
-    # timm writes the architecture's default there, whatever the model was built with.
-    cfg = {"input_size": [3, 224, 224]}
+@pytest.mark.parametrize("size", [[3, 224, 224], None])
+def test_the_table_wins_over_an_input_size_that_cannot_be(tmp_path, size):
+    # timm wrote the architecture's default there, whatever the model was built with.
+    cfg = {"input_size": size}
     assert timm(timm_config(tmp_path, pretrained_cfg=cfg)).input_shape[1:3] == (16, 16)
+
+
+def test_a_table_for_another_image_than_the_configuration_names(tmp_path):
+    folder = timm_config(tmp_path, model_args={"img_size": [8, 24]})
+    with pytest.raises(CheckpointError, match="16 patch rows.*8 × 24.*`source_grid`"):
+        timm(folder)
+    assert timm(folder, source_grid=(4, 4)).input_shape[1:3] == (16, 16)
 
 
 def test_names_of_the_classes_may_be_a_dict(tmp_path):
@@ -416,7 +424,6 @@ def test_names_that_are_not_as_many_as_the_classes(tmp_path, names):
     [
         {"model_args": [1]},
         {"model_args": {"img_size": 16.0}},
-        {"pretrained_cfg": {"input_size": None}},
         {"pretrained_cfg": {"input_size": 3}},
         {"pretrained_cfg": [1]},
         {"model_args": {"act_layer": "relu"}},
@@ -433,7 +440,6 @@ def test_odd_timm_config_is_an_error_of_ours(tmp_path, config):
     [
         {"hidden_act": "relu"},
         {"hidden_act": "quick_gelu"},
-        {"pooler_act": "relu"},
         {"id2label": [1]},
         {"layer_norm_eps": "x"},
         {"image_size": 16.0},

@@ -63,3 +63,9 @@ def test_arguments_win_over_the_name():
 def test_what_no_vit_of_ours_computes_is_refused(config, said):
     with pytest.raises(CheckpointError, match=said):
         timm_names.refuse_unlike(config)
+
+
+def test_another_activation_is_refused():
+    config = {"model_args": {"act_layer": "quick_gelu"}}
+    with pytest.raises(CheckpointError, match="activation 'quick_gelu'"):
+        timm_names.activation(config)

@@ -15,9 +15,9 @@ from kerasvit.checkpoints.sources import transformers_swin
 from tests.contract import check_key_map, to_numpy
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
-PREFIX = {"hf_swin": "swin.", "hf_bit": "bit."}
+PREFIX = {"hf_vit": "vit.", "hf_swin": "swin.", "hf_bit": "bit."}
 BUILDER = {"hf_swin": "SwinTransformer", "hf_bit": "BigTransfer"}
-both = pytest.mark.parametrize("case", PREFIX)
+both = pytest.mark.parametrize("case", BUILDER)
 
 
 def expected(case, quantity):
@@ -136,8 +136,32 @@ def test_what_only_other_models_of_transformers_use_is_left_out(tmp_path):
 )
 def test_what_is_not_built_is_refused(case, key, value, tmp_path):
     file = Checkpoint(copied(case, tmp_path, **{key: value}))
-    with pytest.raises(CheckpointError, match=rf"config\.json asks for {key}="):
+    said = rf"{tmp_path}.*config\.json asks for {key}="
+    with pytest.raises(CheckpointError, match=said):
         dict(file.builder_changes)
+
+
+@pytest.mark.parametrize(
+    "case, said, built",
+    [
+        ("hf_vit", "gelu_python", "gelu"),
+        ("hf_vit", "gelu_accurate", "gelu_tanh"),
+        ("hf_vit", "gelu_python_tanh", "gelu_tanh"),
+        ("hf_swin", "gelu_python", None),  # the only one that Swins have
+    ],
+)
+def test_one_activation_has_many_names(case, said, built, tmp_path):
+    file = Checkpoint(copied(case, tmp_path, hidden_act=said))
+    assert file.builder_changes.get("activation") == built
+
+
+def test_the_poolers_activation_matters_where_there_is_a_pooler(tmp_path):
+    folder = copied("hf_vit", tmp_path, pooler_act="relu")
+    assert Checkpoint(folder).builder_changes["representation_size"] is None
+    pooler = {"pooler.dense.weight": np.ones((24, 24), "float32")}
+    copied("hf_vit", tmp_path, {**backbone("hf_vit"), **pooler}, pooler_act="relu")
+    with pytest.raises(CheckpointError, match="asks for pooler_act='relu'"):
+        dict(Checkpoint(folder).builder_changes)
 
 
 @pytest.mark.parametrize("size, fits", [((24, 36), True), ((12, 24), False)])
@@ -171,3 +195,42 @@ def test_swin_names_there_and_back(changes):
     written = {name for name in tensors if ".blocks." not in name}
     assert "encoder.layers.1.downsample.reduction.weight" in written
     assert "encoder.layers.2.downsample.reduction.weight" not in written
+
+
+@pytest.mark.parametrize(
+    "said", [{"resample": None}, {"size": {"longest_edge": 64}}, {"do_resize": False}]
+)
+def test_a_processor_that_is_not_built_is_called_by_its_file(said, tmp_path):
+    copied("hf_bit", tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
+    with pytest.raises(
+        CheckpointError, match=r"preprocessor_config\.json tells.*or re"
+    ):
+        kerasvit.from_pretrained(tmp_path, image_size=32)
+
+
+def test_a_processor_without_a_name_is_the_models(tmp_path):
+    copied("hf_bit", tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text('{"crop_size": 32}')
+    said = kerasvit.from_pretrained(tmp_path).record["preprocessing"]
+    assert (said["mode"], said["kernel"], said["crop"]) == ("center", "bicubic", 1 / 7)
+
+
+@pytest.mark.parametrize("case", ["hf_vit", "hf_swin"])
+@pytest.mark.parametrize("size", [0, -24, 10**12, 23])
+def test_an_image_size_that_is_none_is_called_by_its_file(case, size, tmp_path):
+    copied(case, tmp_path, image_size=size)
+    with pytest.raises(CheckpointError, match=rf"{tmp_path}.*({size}|{size:,})"):
+        kerasvit.from_pretrained(tmp_path)
+
+
+def test_a_thousand_classes_without_names_are_not_imagenets(tmp_path):
+    head = {
+        "classifier.weight": np.ones((1000, 24), "float32"),
+        "classifier.bias": np.ones(1000, "float32"),
+    }
+    names = {str(i): f"LABEL_{i}" for i in range(1000)}
+    copied("hf_vit", tmp_path, {**backbone("hf_vit"), **head}, id2label=names)
+    model = kerasvit.from_pretrained(tmp_path)
+    assert model.output_shape == (None, 1000)
+    assert model.record["label_names"] is None

@@ -87,6 +87,18 @@ def timm_model(timm, place):
     return timm.create_model(f"local-dir:{place}", pretrained=True)
 
 
+def timms_own(timm, name, folder, resize=None, **arguments):
+    """A small model of timm, and the folder that timm writes of it."""
+    model = timm.create_model(name, num_classes=3, **arguments)
+    for parameter in model.parameters():
+        if not parameter.any():  # such as the head
+            parameter.data.normal_(std=0.1)
+    if resize:
+        model.set_input_size(img_size=resize)
+    timm.models.save_for_hf(model, folder, safe_serialization=True)
+    return model
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_there_and_back(timm, name, tmp_path):
     model = small(name)
@@ -120,13 +132,64 @@ def test_there_and_back(timm, name, tmp_path):
 )
 def test_timms_own(timm, name, arguments, tmp_path):
     size = {} if "resnet" in name else {"img_size": 32}
-    theirs = timm.create_model(name, num_classes=3, **size, **arguments)
-    for parameter in theirs.parameters():
-        if not parameter.any():  # such as the head
-            parameter.data.normal_(std=0.1)
-    timm.models.save_for_hf(theirs, tmp_path, safe_serialization=True)
+    theirs = timms_own(timm, name, tmp_path, **size, **arguments)
     size = {} if size else {"image_size": 32}
     same_logits(kerasvit.from_pretrained(tmp_path, **size), theirs)
+
+
+OWN = {
+    "vit_tiny_patch16_224": {"patch_size": 8, "embed_dim": 12, "depth": 1},
+    "vit_tiny_r_s16_p8_224": {"patch_size": 2, "embed_dim": 12, "depth": 1},
+    "swin_tiny_patch4_window7_224": {
+        "embed_dim": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 4,
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "size"), [*zip(OWN, [(32, 64), (64, 32), (64, 64)])])
+def test_timms_own_at_another_size(timm, name, size, tmp_path):
+    theirs = timms_own(timm, name, tmp_path, img_size=32, resize=size, **OWN[name])
+    model = kerasvit.from_pretrained(tmp_path)
+    assert model.input_shape == (None, *size, 3)
+    same_logits(model, theirs)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"img_size": 112, "window_size": (14, 14, 7), "patch_size": 4},
+        {"img_size": 32, "window_size": ((4, 4), (4, 4), (2, 2))},
+        {"img_size": (32, 64), "window_size": ((4, 4), (4, 4), (3, 4))},
+        {"img_size": 64, "window_size": 4, "head_dim": 8},
+        {"img_size": 64, "window_size": 4, "head_dim": (8, 8, 8)},
+    ],
+    ids=str,
+)
+def test_swins_by_other_words(timm, arguments, tmp_path):
+    numbers = {"embed_dim": 8, "depths": [1, 1, 2], "num_heads": [1, 2, 4]}
+    name = "swin_tiny_patch4_window7_224"
+    theirs = timms_own(timm, name, tmp_path, **numbers, **arguments)
+    same_logits(kerasvit.from_pretrained(tmp_path), theirs)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("vit_tiny_patch16_224", {"global_pool": "map", "fc_norm": True}, "fc_norm"),
+        ("vit_tiny_patch16_224", {"act_layer": "silu"}, "activation 'silu'"),
+        ("vit_tiny_r_s16_p8_224", {"no_embed_class": True}, "no_embed_class"),
+        ("vit_tiny_r_s16_p8_224", {"reg_tokens": 2}, "reg_tokens"),
+        ("swin_tiny_patch4_window7_224", {"window_size": (4, 2)}, r"\[4, 2\]"),
+        ("swin_tiny_patch4_window7_224", {"head_dim": 4}, "head_dim=4"),
+        ("swin_tiny_patch4_window7_224", {"resize": (32, 64)}, r"\[\[4, 8\], "),
+    ],
+)
+def test_what_timm_computes_otherwise_is_refused(timm, name, arguments, said, tmp_path):
+    # 2 × 5 cells and none for the class token would be 3 × 3 and one.
+    size = (16, 40) if arguments == {"no_embed_class": True} else 32
+    timms_own(timm, name, tmp_path, **{**OWN[name], "img_size": size, **arguments})
+    with pytest.raises(kerasvit.CheckpointError, match=said):
+        kerasvit.from_pretrained(tmp_path)
 
 
 def test_what_the_entry_points_of_all_plain_vits_fix(timm, monkeypatch):

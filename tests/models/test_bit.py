@@ -313,6 +313,7 @@ def test_another_architecture_is_named():
         ({"architecture": "resnetv2_50d_gn"}, "resnetv2_50d_gn"),
         ({"model_args": {"global_pool": "max"}}, "'max'"),
         ({"model_args": {"output_stride": 8}}, "output_stride"),
+        ({"model_args": {"layers": [1], "img_size": 64}}, "img_size', 'layers"),
     ],
 )
 def test_configurations_of_timm_that_are_not_built(tmp_path, config, message):

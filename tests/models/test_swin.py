@@ -247,6 +247,15 @@ def test_what_timm_can_and_this_cannot_is_refused(args, tmp_path):
         TINY(path)
 
 
+def test_a_size_that_timm_pads_is_called_by_its_file(tmp_path):
+    args = {"img_size": 40, "window_size": 4}
+    path = written(small(image_size=32), tmp_path, model_args=args)
+    with pytest.raises(kerasvit.CheckpointError, match=rf"{path}.*`image_size`.*40 ×"):
+        TINY(path)
+    with pytest.raises(ValueError, match="^`image_size`.*24 ×"):  # the caller's
+        TINY(path, image_size=24)
+
+
 def test_a_stage_with_larger_windows_is_refused(tmp_path):
     path = written(small(image_size=32), tmp_path)
     tensors = load_file(path)

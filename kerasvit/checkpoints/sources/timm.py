@@ -53,11 +53,7 @@ def model_args(config):
 def image_size(config):
     """(height, width) that the configuration names, or None."""
     size = model_args(config).get("img_size")
-    if size is None:
-        size = (config.get("pretrained_cfg") or {}).get("input_size", (None,))[1:]
-    if isinstance(size, int):
-        size = (size, size)
-    return tuple(size) or None
+    return (size, size) if isinstance(size, int) else size and tuple(size)
 
 
 def label_names(config):

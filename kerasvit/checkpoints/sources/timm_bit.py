@@ -24,9 +24,10 @@ _ARCHITECTURES = {
     "resnetv2_152x2_bit": ([3, 8, 36, 3], 2),
     "resnetv2_152x4_bit": ([3, 8, 36, 3], 4),
 }
+# Units and the factor are the name's: timm takes no others.
 _KNOWN_ARGUMENTS = {
-    "layers", "channels", "width_factor", "stem_chs", "num_classes", "in_chans",
-    "img_size", "drop_rate", "drop_path_rate", "zero_init_last", "global_pool",
+    "channels", "stem_chs", "num_classes", "in_chans", "global_pool", "drop_rate",
+    "drop_path_rate", "zero_init_last",
 }  # fmt: skip
 
 

@@ -51,6 +51,16 @@ def sizes(shapes, config):
 def builder_changes(shapes, config):
     """What the weights were made with, from the keys and timm's `config.json`."""
     changes = timm_vit.builder_changes(shapes, config)
+    if "reg_token" in shapes:
+        raise CheckpointError(
+            "The file has register tokens (timm's reg_tokens). Built of hybrids are "
+            "models without."
+        )
+    if changes["class_token"] and changes.get("positions") == "patches":
+        raise CheckpointError(
+            "The configuration says that the class token has no row in the position "
+            "table (timm's no_embed_class=True). Built of hybrids are tables with one."
+        )
     built = ("token", True) if changes["pool"] == "token" else ("average", False)
     if (changes["pool"], changes["class_token"]) != built:
         raise CheckpointError(

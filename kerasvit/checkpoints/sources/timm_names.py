@@ -95,9 +95,14 @@ def heads(config):
 
 def activation(config):
     """The activation that timm builds."""
-    args = model_args(config)
     fixed = "gelu_tanh" if re.search(_TANH, _name(config)) else "gelu"
-    return args.get("act_layer", fixed) or "gelu"
+    said = model_args(config).get("act_layer", fixed) or "gelu"
+    if said not in ("gelu", "gelu_tanh"):
+        raise CheckpointError(
+            f"The configuration asks for timm's activation {said!r}. Built here are "
+            "gelu, the exact one, and gelu_tanh."
+        )
+    return said
 
 
 def no_embed_class(config):

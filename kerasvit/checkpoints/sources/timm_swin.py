@@ -18,7 +18,7 @@ KERNEL = "geometric_linear"  # timm/layers/pos_embed_rel.py, resize_rel_pos_bias
 
 _TABLE = "layers.{}.blocks.0.attn.relative_position_bias_table"
 # What timm's model may be told and this one has no form of: argument → what it must be.
-_ONLY = {"global_pool": "avg", "head_dim": None, "always_partition": False}
+_ONLY = {"global_pool": ["avg"], "always_partition": [False]}
 
 
 def recognises(names) -> bool:
@@ -48,17 +48,17 @@ def sizes(shapes, config):
 def builder_changes(shapes, config):
     """What the weights were made with, from the keys and timm's `config.json`."""
     args = model_args(config)
-    for key, expected in _ONLY.items():
-        if args.get(key, expected) != expected:
+    for key, known in {**_ONLY, "head_dim": _head_dims(sizes(shapes, config))}.items():
+        if args.get(key, known[0]) not in known:
             raise CheckpointError(
-                f"config.json asks for {key}={args[key]!r} of timm's Swin. Built here "
-                f"is {key}={expected!r} only."
+                f"config.json asks for {key}={args[key]!r} of timm's Swin. Built here, "
+                f"for the tensors of this file, is {known[-1]!r} only."
             )
     hidden, channels = shapes[f"layers.{_last(shapes)}.blocks.0.mlp.fc1.weight"]
     head = next((n for n in ("head.fc.weight", "head.weight") if n in shapes), None)
     return {
         "patch_size": shapes["patch_embed.proj.weight"][-1],
-        **_windows(shapes, args),
+        **_windows(shapes, config),
         "num_classes": shapes[head][0] if head else 0,
         # From the last stage, where rounding down to whole units matters least.
         "mlp_ratio": hidden / channels,
@@ -67,34 +67,63 @@ def builder_changes(shapes, config):
     }
 
 
+def _head_dims(numbers):
+    """The ways to tell timm that heads share a stage's channels evenly."""
+    pairs = zip(_channels(numbers), numbers["num_heads"], strict=True)
+    shares = [channels // heads for channels, heads in pairs]
+    return [None, *(shares[:1] if len(set(shares)) == 1 else []), shares]
+
+
 def _last(shapes):
     return count(shapes, _TABLE) - 1
 
 
-def _windows(shapes, args):
+def _windows(shapes, config):
     """The window size, and the image size that it was chosen for.
 
     A table of (2M - 1)² rows tells M. In all published models the last map is one
     window: 7 at 224 pixels, 12 at 384.
     """
-    sides = [
-        (shapes[_TABLE.format(i)][0] ** 0.5 + 1) / 2 for i in range(_last(shapes) + 1)
-    ]
-    said = args.get("window_size")
-    if isinstance(said, (list, tuple)):
-        said = said[0] if len(set(map(str, said))) == 1 else tuple(said)
-    if not isinstance(said, (int, type(None))) or max(sides) > sides[0]:
+    rows = [shapes[_TABLE.format(i)][0] for i in range(_last(shapes) + 1)]
+    if max(rows) > rows[0]:
         raise CheckpointError(
-            "The windows are no squares of one size for all stages: config.json says "
-            f"{said}, the tables of the stages {sides}. Built here is one size."
+            f"The tables of the stages have {rows} rows. Built here are windows of one "
+            "size for all stages, which later ones may cut off, not exceed."
         )
+    patch = shapes["patch_embed.proj.weight"][-1]
+    sides = [(number**0.5 + 1) / 2 for number in rows]
+    said = _window_size(config, patch, len(rows))
     changes = {}
     if said or sides[0].is_integer():
         changes["window_size"] = said or int(sides[0])
     if sides[-1].is_integer():
-        pixels = shapes["patch_embed.proj.weight"][-1] * 2 ** _last(shapes)
-        changes["image_size"] = [int(sides[-1]) * pixels] * 2
+        changes["image_size"] = [int(sides[-1]) * patch * 2 ** _last(shapes)] * 2
     return changes
+
+
+def _window_size(config, patch, stages):
+    """M, where the configuration tells it.
+
+    timm's argument is a side, two of them, or a list of either for the stages. As here,
+    a side that is longer than that of a stage's map is cut off.
+    """
+    said = model_args(config).get("window_size")
+    if not said:
+        return None
+    listed = isinstance(said, list) and (len(said) != 2 or isinstance(said[0], list))
+    windows = said if listed else [said] * stages
+    windows = [side if isinstance(side, list) else [side, side] for side in windows]
+    longest = max(max(pair) for pair in windows)
+    default = (config.get("pretrained_cfg") or {}).get("input_size", (3, 224, 224))[1:]
+    for i, window in enumerate(windows):
+        for side, pixels in zip(window, image_size(config) or default, strict=True):
+            places = -(-pixels // (patch * 2**i))
+            if min(side, places) != min(longest, places):
+                raise CheckpointError(
+                    f"config.json asks for windows of {said} of timm's Swin. Built "
+                    "here are squares of one size for all stages."
+                )
+    return longest
 
 
 def cells(shapes, kwargs):

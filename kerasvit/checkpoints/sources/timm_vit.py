@@ -82,6 +82,11 @@ def _pool(shapes, config):
             f"pool_include_prefix={args.get('pool_include_prefix', False)}. Built here "
             "are token, avg and map, over the patches."
         )
+    if said == "map" and "fc_norm.weight" in shapes:
+        raise CheckpointError(
+            "The file normalises behind attention pooling (timm's fc_norm=True). Built "
+            "here is attention pooling of normalised tokens."
+        )
     if said == "avg" and "fc_norm.weight" in shapes:
         return "average_then_norm"
     return {"token": "token", "avg": "average", "map": "attention"}[said]

@@ -8,17 +8,16 @@ distillation token is one register.
 
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
+from .count import count
 
 ORIGIN = "transformers"
 BUILDERS = ("VisionTransformer",)
 KERNEL = "bicubic"  # interpolate_pos_encoding, without antialias
 
-_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-}
+# The activations of transformers/activations.py that are built.
+GELU = ("gelu", "gelu_python")
+_GELU_TANH = ("gelu_new", "gelu_fast", "gelu_accurate")
+_GELU_TANH += ("gelu_pytorch_tanh", "gelu_python_tanh")
 
 
 def recognises(names) -> bool:
@@ -43,12 +42,10 @@ def dropped(name, names):
 def sizes(shapes, config):
     """What the file says of the architecture's numbers."""
     width, _, patch, _ = shapes["embeddings.patch_embeddings.projection.weight"]
-    block = "encoder.layer.{}.layernorm_before.weight"
-    depth = next(i for i in range(len(shapes) + 1) if block.format(i) not in shapes)
     numbers = {
         "patch_size": patch,
         "width": width,
-        "depth": depth,
+        "depth": count(shapes, "encoder.layer.{}.layernorm_before.weight"),
         "mlp_dim": shapes["encoder.layer.0.intermediate.dense.weight"][0],
     }
     if "num_attention_heads" in config:
@@ -58,13 +55,11 @@ def sizes(shapes, config):
 
 def builder_changes(shapes, config):
     """What the weights were made with, from the keys and `config.json`."""
-    activation = config.get("hidden_act", "gelu")
-    pooler = config.get("pooler_act", "tanh")
-    if activation not in _ACTIVATIONS or pooler != "tanh":
-        raise CheckpointError(
-            f"config.json asks for hidden_act {activation!r}, pooler_act {pooler!r}. "
-            f"Built here are {', '.join(_ACTIVATIONS)}, and tanh."
-        )
+    check(config, {"hidden_act": GELU + _GELU_TANH})
+    pooler = shapes.get("pooler.dense.weight")
+    if pooler:
+        check(config, {"pooler_act": "tanh"})
+    tanh = config.get("hidden_act") in _GELU_TANH
     return {
         "num_classes": shapes.get("classifier.weight", (0,))[0],
         "pool": "token",
@@ -72,14 +67,10 @@ def builder_changes(shapes, config):
         "register_tokens": shapes.get("embeddings.distillation_token", (1, 0))[1],
         "positions": "tokens",
         # ViTModel's pooler is the paper's pre-logits.
-        "representation_size": (
-            None
-            if "classifier.weight" in shapes
-            else shapes.get("pooler.dense.weight", (None,))[0]
-        ),
+        "representation_size": pooler and pooler[0],
         "qkv_bias": "encoder.layer.0.attention.attention.query.bias" in shapes,
         "layer_scale": None,
-        "activation": _ACTIVATIONS[activation],
+        "activation": "gelu_tanh" if tanh else "gelu",
         "epsilon": config.get("layer_norm_eps", 1e-12),
     }
 
@@ -121,13 +112,15 @@ def check(config, built):
 
     Args:
         config: Of transformers.
-        built: {key: the only value that it may have where it is there}.
+        built: {key: the only value that it may have where it is there, or a tuple of
+            all}.
     """
-    for key, value in built.items():
-        if config.get(key, value) != value:
+    for key, values in built.items():
+        values = values if isinstance(values, tuple) else (values,)
+        if config.get(key, values[0]) not in values:
             raise CheckpointError(
                 f"config.json asks for {key}={config[key]!r}. Built here, for the "
-                f"tensors of this file, is {key}={value!r} only."
+                f"tensors of this file, is {' or '.join(map(repr, values))} only."
             )
 
 

@@ -11,8 +11,8 @@ from .timm_swin import BUILDERS as BUILDERS
 from .timm_swin import KERNEL as KERNEL  # transformers resamples no table
 from .timm_swin import cells as cells
 from .timm_swin import merging
+from .transformers import GELU, block, check, patches
 from .transformers import ORIGIN as ORIGIN
-from .transformers import block, check, patches
 from .transformers import image_size as image_size
 from .transformers import label_names as label_names
 
@@ -76,7 +76,7 @@ def builder_changes(shapes, config):
         "window_size": window,
         "qkv_bias": changes["qkv_bias"],
         "use_absolute_embeddings": False,
-        "hidden_act": "gelu",
+        "hidden_act": GELU,
         # That of the patches' and mergings' normalisations, which no key changes.
         "layer_norm_eps": 1e-5,
     }

@@ -1,0 +1,63 @@
+"""The evaluation transform of weights: what they say of it, or what others use."""
+
+import logging
+
+from kerasvit.checkpoints import CheckpointError, read_json
+from kerasvit.preprocessing import Preprocessing
+
+log = logging.getLogger("kerasvit")
+
+
+def transform_of(entry):
+    """The evaluation transform of weights that have a name."""
+    return Preprocessing.of_origin(entry.format, **entry.preprocessing)
+
+
+def stated(checkpoint):
+    """The transform that the files of a checkpoint tell, or None.
+
+    Raises:
+        CheckpointError: They tell none that can be made.
+    """
+    config, path = checkpoint.config, checkpoint.path.parent / "config.json"
+    try:
+        if checkpoint.record:
+            return Preprocessing.from_config(checkpoint.record["preprocessing"])
+        if timms := config.get("pretrained_cfg"):
+            return Preprocessing.from_timm(timms)
+        path = path.with_name("preprocessor_config.json")
+        said = config and read_json(path)
+        return said and Preprocessing.from_transformers(said, config.get("model_type"))
+    except CheckpointError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(
+            f"{path} tells a preprocessing that cannot be made: {error} Correct it "
+            "there, or remove it."
+        ) from error
+
+
+def size_of(checkpoint):
+    """(height, width) of the images of `stated`, where it tells them; else None."""
+    transform = None if checkpoint.record else stated(checkpoint)
+    timms = checkpoint.config.get("pretrained_cfg")
+    told = transform and (not timms or timms.get("input_size"))
+    return transform.size if told else None
+
+
+def customary(checkpoint, variant, image_size):
+    """The transform that the code base of the weights uses; said in the log."""
+    origin = checkpoint.origin
+    # The rows say what timm and the authors of AlterNet evaluate them with.
+    own = origin in ("timm", "how_do_vits_work")
+    fields = variant.evaluation if own else {}
+    if origin == "timm" and min(image_size) >= 384:
+        fields = {**fields, "crop": 1.0}  # as all of timm's of that size
+    transform = Preprocessing.of_origin(origin, image_size, **fields)
+    log.warning(
+        "%s says nothing of its preprocessing; taken is what %s uses: %s.",
+        checkpoint.path,
+        origin,
+        transform,
+    )
+    return transform
