@@ -39,7 +39,7 @@ def check_arguments(variant, explicit):
     """Raises what the builder would say of the caller's arguments; builds nothing.
 
     Left for later is what depends on the file: whether there is a class token, and
-    which windows have to fill the image.
+    whether windows fill the image, where the caller gives only one of the two.
 
     Args:
         variant: `Variant`, a row of the zoo.
@@ -48,9 +48,9 @@ def check_arguments(variant, explicit):
     Raises:
         ValueError: One of them is wrong.
     """
-    later = {"class_token"}
-    if "window_size" in variant.defaults:
-        later.add("image_size")
+    later, fitted = {"class_token"}, {"window_size", "image_size"}
+    if "window_size" in variant.defaults and not fitted <= explicit.keys():
+        later |= fitted
     said = {key: value for key, value in explicit.items() if key not in later}
     try:
         with values_follow(weights=0):

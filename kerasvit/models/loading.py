@@ -139,7 +139,8 @@ class Loading:
     def _source_size(self):
         said, path = self.checkpoint.image_size, self.checkpoint.path
         table = self.checkpoint.cells(self.kwargs)
-        likely = said or size_of(self.checkpoint)
+        windows = self.checkpoint.builder_changes.get("image_size")  # Swin's tell it
+        likely = said or windows or size_of(self.checkpoint)
         if not table:
             return tuple(sides(likely or self.made["image_size"]))
         name, cells, stride = table

@@ -132,9 +132,15 @@ def test_arguments_that_depend_on_the_file_wait_for_it(hub, names):
     for variant, change in (
         (kerasvit.ViTTi16, {"class_token": False}),  # with the file's `pool`
         (kerasvit.SwinT, {"image_size": 384}),  # with the file's windows
+        (kerasvit.SwinT, {"window_size": 12}),  # with the file's image size
+        (kerasvit.SwinT, {"window_size": 8, "image_size": 256}),  # they fit
     ):
         with pytest.raises(CheckpointError, match="timm/vit"):
             variant("sam", **change)
+    del hub.requests[:]
+    with pytest.raises(ValueError, match="multiple of 256.*Received: 384 × 384"):
+        kerasvit.SwinT("sam", window_size=8, image_size=384)
+    assert not hub.requests
 
 
 def test_weights_by_an_entry_are_those_of_its_model(hub, folder):

@@ -190,6 +190,13 @@ def test_a_bare_file_tells_window_and_image_size(tmp_path):
     assert kwargs == {**square.record["kwargs"], "mlp_ratio": 52 / 16}
 
 
+def test_windows_tell_the_image_size_before_the_preprocessing_does(tmp_path):
+    said = {"pretrained_cfg": {"input_size": [3, 56, 56], "crop_pct": 0.5}}
+    record = TINY(written(small(image_size=32), tmp_path, **said)).record
+    assert record["kwargs"]["image_size"] == record["preprocessing"]["size"] == [32, 32]
+    assert record["preprocessing"]["crop"] == 0.5
+
+
 def test_a_larger_window_is_resampled_on_request_only(tmp_path):
     path = written(small(image_size=32), tmp_path)
     with pytest.raises(ValueError, match="another `window_size`"):
