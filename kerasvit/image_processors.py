@@ -3,10 +3,13 @@
 Reference: transformers/models/{vit,deit,bit,clip}/image_processing_*.py.
 """
 
+import logging
 import math
 import re
 
 from .transform_fields import KERNELS, finite, one_of, sides
+
+log = logging.getLogger("kerasvit")
 
 _HALF = {"image_mean": 0.5, "image_std": 0.5}
 _CLIP = {
@@ -24,6 +27,8 @@ _PROCESSORS = {
     "CLIP": _CLIP,
 }
 _NAMES = rf"({'|'.join(_PROCESSORS)})(ImageProcessor|FeatureExtractor)(Fast|Pil)?"
+# What a file of another processor has to say: nothing is filled in then.
+_ALL = {"size", "resample", "image_mean", "image_std"}
 _OF_MODELS = {"deit": "DeiT", "bit": "Bit"}  # others of ours have ViT's
 
 # What others of theirs do besides: of these, not even where a file asks for it.
@@ -88,12 +93,16 @@ def _kind(config, model_type):
     said = next((config[key] for key in keys if config.get(key)), None)
     if said is None:
         return _OF_MODELS.get(model_type, "ViT")
-    if not (known := re.fullmatch(_NAMES, str(said))):
-        raise ValueError(
-            f"The image processors of transformers that are built are those of "
-            f"{', '.join(_PROCESSORS)}. Received: {said!r:.100}."
-        )
-    return known[1]
+    if known := re.fullmatch(_NAMES, str(said)):
+        return known[1]
+    if _ALL <= config.keys():
+        log.warning("Of the image processor %.100r its fields alone are read.", said)
+        return "ViT"
+    raise ValueError(
+        "The image processors of transformers that are built are those of "
+        f"{', '.join(_PROCESSORS)}, and others whose file says "
+        f"{', '.join(sorted(_ALL))}. Received: {said!r:.100}."
+    )
 
 
 def _share(size, resized):

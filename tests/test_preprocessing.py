@@ -209,6 +209,22 @@ def test_reads_a_transformers_config(config, transform):
     assert Preprocessing.from_transformers(config) == transform
 
 
+def test_of_another_processor_of_transformers_a_whole_file_is_read(caplog):
+    config = {
+        "image_processor_type": "SiglipImageProcessor",
+        "size": {"height": 24, "width": 24},
+        "resample": 3,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
+    assert Preprocessing.from_transformers(config) == Preprocessing(24, 1.0, "squash")
+    assert "'SiglipImageProcessor'" in caplog.text
+    for key in set(config) - {"image_processor_type"}:
+        gap = {k: v for k, v in config.items() if k != key}
+        with pytest.raises(ValueError, match="others whose file says.*Siglip"):
+            Preprocessing.from_transformers(gap)
+
+
 @pytest.mark.parametrize(
     "config, said",
     [
