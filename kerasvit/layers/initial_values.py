@@ -13,7 +13,7 @@ class TooLarge(ValueError):
     """A model is larger than what it is built for.
 
     Args:
-        what: That it has too many of: "weights", "tensors" or "bytes".
+        what: That it has too many of: an argument of `values_follow`.
     """
 
     def __init__(self, what):

@@ -27,13 +27,16 @@ def stated(checkpoint):
             return Preprocessing.from_timm(timms)
         path = path.with_name("preprocessor_config.json")
         said = config and read_json(path)
-        return said and Preprocessing.from_transformers(said, config.get("model_type"))
+        if not said:
+            return None
+        return Preprocessing.from_transformers(said, config.get("model_type"))
     except CheckpointError:
         raise
     except ValueError as error:
+        theirs = "Correct it there, or remove it."
+        what_to_do = "Save the model again." if checkpoint.record else theirs
         raise CheckpointError(
-            f"{path} tells a preprocessing that cannot be made: {error} Correct it "
-            "there, or remove it."
+            f"{path} tells a preprocessing that cannot be made: {error} {what_to_do}"
         ) from error
 
 

@@ -284,3 +284,11 @@ def test_a_configuration_with_nonsense(tmp_path, key, value):
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError):
         kerasvit.from_pretrained(folder)
+
+
+def test_nobody_is_told_to_remove_what_a_folder_of_ours_needs(tmp_path):
+    folder, config = tiny(tmp_path)
+    config["kerasvit"]["preprocessing"]["crop"] = "wide"
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=r"wide.*\. Save the model again\.$"):
+        kerasvit.from_pretrained(folder)
