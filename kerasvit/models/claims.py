@@ -7,7 +7,6 @@ are made, and there is an end as soon as they are more than the file holds.
 import math
 
 from kerasvit.checkpoints import CheckpointError
-from kerasvit.hub.repository import named
 from kerasvit.layers import TooLarge, values_follow
 
 from .arguments import MOST, integer
@@ -19,24 +18,8 @@ MORE_WEIGHTS, MORE_TENSORS = 2**24, 300
 MOST_TABLE_BYTES = 2**28
 
 
-def entry_of(weights, variant):
-    """The entry of the manifest that `weights` is or names, or None.
-
-    Raises:
-        CheckpointError: It is of another variant.
-    """
-    entry = named(weights, variant.name)
-    if entry and entry.model != variant.name:
-        raise CheckpointError(
-            f"{entry.tag!r} of {entry.model} are no weights of {variant.label}. Build "
-            f"kerasvit.{entry.model} with them; kerasvit.list_weights("
-            f"{variant.label!r}) shows those of {variant.label}."
-        )
-    return entry
-
-
 def check_arguments(variant, explicit):
-    """Raises what the builder would say of the caller's arguments; builds nothing.
+    """Raises what the builder would say of the caller's arguments; makes no weight.
 
     Left for later is what depends on the file: whether there is a class token, and
     whether windows fill the image, where the caller gives only one of the two.

@@ -8,16 +8,32 @@ from contextlib import contextmanager
 import keras
 
 from kerasvit.checkpoints import CheckpointError, assign
-from kerasvit.hub.repository import base_of, find_weights, held_to
+from kerasvit.hub.repository import base_of, find_weights, held_to, named
 from kerasvit.layers.position_embedding import table_grid
 
 from .arguments import sides
-from .claims import build_for, check_arguments, entry_of
+from .claims import build_for, check_arguments
 from .evaluation import customary, size_of, stated, transform_of
 
 log = logging.getLogger("kerasvit")
 
 HEADS = ["head", "head_distillation"]  # layers that depend on the number of classes
+
+
+def entry_of(weights, variant):
+    """The entry of the manifest that `weights` is or names, or None.
+
+    Raises:
+        CheckpointError: It is of another variant.
+    """
+    entry = named(weights, variant.name)
+    if entry and entry.model != variant.name:
+        raise CheckpointError(
+            f"{entry.tag!r} of {entry.model} are no weights of {variant.label}. Build "
+            f"kerasvit.{entry.model} with them; kerasvit.list_weights("
+            f"{variant.label!r}) shows those of {variant.label}."
+        )
+    return entry
 
 
 class Loading:
@@ -229,8 +245,8 @@ class Loading:
             if mismatch:
                 mismatch = f"{self.checkpoint.path} {mismatch}"
                 raise CheckpointError(f"{mismatch}\n{error}") from error
-            named = set(re.findall(r"`(\w+)`", str(error)))
-            files = named & self.kwargs.keys() and not named & self.explicit.keys()
+            blamed = set(re.findall(r"`(\w+)`", str(error)))
+            files = blamed & self.kwargs.keys() and not blamed & self.explicit.keys()
             if files and not isinstance(error, CheckpointError):
                 raise CheckpointError(
                     f"{self.checkpoint.path}, or the configuration beside it, asks for "

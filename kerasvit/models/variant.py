@@ -8,9 +8,8 @@ from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
 from .arguments import sides
-from .claims import entry_of
 from .evaluation import transform_of
-from .loading import Loading
+from .loading import Loading, entry_of
 
 
 class Variant:
