@@ -204,7 +204,7 @@ class Preprocessing:
 
         Args:
             config: The file's content; gaps are filled as the processor does that it
-                names.
+                names. Of one that is not known here it must have none.
             model_type: The word for the model in its `config.json`, for a file that
                 names no processor; None: ViT's.
         """
