@@ -82,6 +82,13 @@ def _check_access(weights, access):
         )
     check_access(**access)
     given = [name for name, value in access.items() if value not in (None, False)]
+    if given and isinstance(weights, Entry):
+        raise ValueError(
+            f"{', '.join(given)} cannot be given for weights that have a name: their "
+            "place is known, and they are public. HF_HOME, HF_ENDPOINT and "
+            "HF_HUB_OFFLINE count for them, too. Received: "
+            f"{weights.model}({weights.tag!r})."
+        )
     if given and not _on_hub(weights):
         raise ValueError(
             f"{', '.join(given)} can be given for the Hugging Face Hub alone, with "

@@ -3,7 +3,7 @@
 import operator
 from pathlib import Path
 
-from .folder import current, settle
+from .folder import current, read_current, settle
 from .reader import CheckpointError, Reader, read_json
 from .sources import (
     big_transfer,
@@ -112,12 +112,12 @@ class Checkpoint:
         self.path = path
         self.config = {}
         if path.suffix == ".safetensors":
-            self.config = read_json(current(path.parent / "config.json"))
+            self.config = read_json(path.parent / "config.json")
         self.record = self.config.get("kerasvit") or {}
         if self.record:
             self._check_record()
-        self.file = current(path)
-        self._reader = Reader(self.file)
+        self._reader = read_current(path, Reader)
+        self.file = self._reader.path
         self._source = source = self._recognise()
         self.origin = source.ORIGIN
         own = {source.own_name(name): name for name in self._reader.shapes}
@@ -254,7 +254,8 @@ class Checkpoint:
 
 def _weights_in(folder):
     path = folder / "model.safetensors"
-    if not current(path).is_file():
+    # In this order: a save may move it into its place meanwhile.
+    if not (current(path).is_file() or path.is_file()):
         raise CheckpointError(
             f"{folder} has no model.safetensors. Give a folder that save_pretrained "
             "wrote, or a .safetensors or .npz file."

@@ -24,6 +24,39 @@ def current(path) -> Path:
     return new if new.exists() else path
 
 
+def read_current(path, read):
+    """What `read` makes of the content of a file of a model folder, beside savers too.
+
+    They move it into its place meanwhile; where it is gone, it is read from there.
+
+    Args:
+        path: Of the file.
+        read: Function of the path where the content is; it raises `OSError` or
+            `ValueError` where it cannot read it.
+
+    Raises:
+        OSError, ValueError: As `read` raises them.
+    """
+    path = Path(path)
+    while True:
+        where = current(path)
+        before = stamp(where)
+        try:
+            return read(where)
+        except (OSError, ValueError):
+            if where == path or before and stamp(where) == before:
+                raise
+
+
+def stamp(path):
+    """What changes with a file's content; None where there is no file."""
+    try:
+        found = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
 def replace_file(path, content):
     """Writes one file, that no other belongs to: whole or not at all.
 

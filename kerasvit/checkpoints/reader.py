@@ -9,6 +9,8 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 
+from .folder import read_current, stamp
+
 REFUSED = {
     ".bin": "a pickle", ".pth": "a pickle", ".pt": "a pickle", ".pkl": "a pickle",
     ".ckpt": "a pickle", ".keras": "a Keras archive", ".h5": "a Keras archive",
@@ -50,7 +52,7 @@ class Reader:
     def __init__(self, path):
         self.path = Path(path)
         _check_readable(self.path)
-        self._stamp = _stamp(self.path)
+        self._stamp = stamp(self.path)
         opened = _open_npz if self.path.suffix == ".npz" else _open_safetensors
         try:
             self._get, self.shapes = opened(self.path)
@@ -62,13 +64,11 @@ class Reader:
 
     def __getitem__(self, name):
         # Files are opened again and again: half of another one would fit, and be wrong.
-        if _stamp(self.path) != self._stamp:
-            raise CheckpointError(
-                f"{self.path} was replaced while it was read. Load it again."
-            )
+        self._check_unchanged()
         try:
             array = self._get(name)
         except Exception as error:
+            self._check_unchanged()
             raise _damaged(self.path, error, name) from error
         if array.dtype == np.dtype("V2"):
             # NumPy files have no name for bfloat16 (vit_jax/checkpoint.py, too, takes
@@ -89,28 +89,42 @@ class Reader:
             )
         return array
 
+    def _check_unchanged(self):
+        if stamp(self.path) != self._stamp:
+            raise CheckpointError(
+                f"{self.path} was replaced while it was read. Load it again."
+            )
+
 
 def read_json(path):
-    """The object in a JSON file, or {} where there is no file.
+    """The object in a JSON file of a model folder, or {} where there is no file.
 
     Raises:
         CheckpointError: The file is not a JSON object.
     """
-    path = Path(path)
-    if not path.is_file():
-        return {}
-    if (length := path.stat().st_size) > LONGEST_JSON:
-        raise CheckpointError(
-            f"{path} has {length:,} bytes; configurations have at most "
-            f"{LONGEST_JSON:,}."
-        )
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_current(path, _short).decode("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except CheckpointError:
+        raise
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}.") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} must hold a JSON object.")
     return content
+
+
+def _short(path):
+    """The bytes of a file that is as short as configurations are."""
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    if (length := path.stat().st_size) > LONGEST_JSON:
+        raise CheckpointError(
+            f"{path} has {length:,} bytes; configurations have at most "
+            f"{LONGEST_JSON:,}."
+        )
+    return path.read_bytes()
 
 
 def _check_readable(path):
@@ -148,14 +162,6 @@ def _check_start(path, start):
         raise CheckpointError(
             f"{path} is a Git LFS pointer, not the file itself. Run `git lfs pull`."
         )
-
-
-def _stamp(path):
-    """What changes with a file's content; None where there is no file."""
-    if not path.exists():
-        return None
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _damaged(path, error, name=None):

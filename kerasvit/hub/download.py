@@ -137,19 +137,19 @@ class HubFiles:
         from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 
         wrong = None
+        if optional and self._known_absent(name):
+            return None
         try:
             path = self._patiently(name)
             wrong = wrong_content(path, size, sha256 or self._promised(path))
             if wrong:
                 log.warning("%s is damaged: %s. It is downloaded again.", path, wrong)
-                if not path.is_symlink():
-                    path.unlink()  # else the client leaves it, and its new one aside
-                path = self._patiently(name, force_download=True)
+                path = self._again(path, name)
                 wrong = wrong_content(path, size, sha256 or self._promised(path))
         except Exception as error:
             local = isinstance(error, LocalEntryNotFoundError)
             missing = isinstance(error, EntryNotFoundError) and not local
-            if optional and missing:
+            if optional and (missing or local and self._offline()):
                 return None
             if wrong:
                 cause = error.__cause__ or error  # of a forced one it says no more
@@ -167,6 +167,34 @@ class HubFiles:
             )
         return path
 
+    def _known_absent(self, name):
+        """Whether the cache says that the commit has no such file."""
+        from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
+
+        place = {"cache_dir": self.access.get("cache_dir"), "revision": self.revision}
+        found = try_to_load_from_cache(self.repository, name, **place)
+        return found is _CACHED_NO_EXIST
+
+    def _offline(self):
+        from huggingface_hub import constants
+
+        return self.access.get("local_files_only") or constants.HF_HUB_OFFLINE
+
+    def _again(self, path, name):
+        """A damaged file, downloaded once more; until it is here the old one stays."""
+        if path.is_symlink():
+            return self._patiently(name, force_download=True)
+        # Else the client leaves it, and puts its new one aside.
+        aside = path.with_name(f".{path.name}.damaged")
+        os.replace(path, aside)
+        try:
+            return self._patiently(name, force_download=True)
+        finally:
+            if path.exists():
+                aside.unlink(missing_ok=True)
+            else:
+                os.replace(aside, path)
+
     def _promised(self, path):
         """The hash that the Hub has for a file of its cache, or None."""
         if path.is_symlink():
@@ -180,9 +208,9 @@ class HubFiles:
         return None
 
     def _etag(self, path):
-        from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url
 
-        if self.access.get("local_files_only") or constants.HF_HUB_OFFLINE:
+        if self._offline():
             return ""
         place = {"endpoint": self.access.get("endpoint")}
         commit = path.parent.name

@@ -20,7 +20,7 @@ from kerasvit.checkpoints import (
     format_of,
     replace_files,
 )
-from kerasvit.checkpoints.folder import current
+from kerasvit.checkpoints.folder import current, read_current
 from kerasvit.checkpoints.reader import REFUSED
 
 from .download import fetch, fetch_repository, parse_address
@@ -66,7 +66,8 @@ def find_weights(weights, name, **access) -> Checkpoint:
     else:
         path = Path(text).expanduser()
     tensors = path / "model.safetensors" if path.is_dir() else path
-    if not current(tensors).exists():
+    # In this order: a save may move it into its place meanwhile.
+    if not (current(tensors).exists() or tensors.exists()):
         _explain_absence(path, text, name)
     return Checkpoint(path)
 
@@ -147,7 +148,11 @@ def held_to(checkpoint):
         try:
             yield
         finally:
-            if wrong := found.result():
+            try:
+                wrong = found.result()
+            except OSError as error:  # a save may have moved it
+                wrong = f"{type(error).__name__}: {error}"
+            if wrong:
                 raise CheckpointError(
                     f"{file} is not what config.json beside it is of: {wrong}. If it "
                     "was being saved, load again; else take both from one save, or "
@@ -238,8 +243,10 @@ def write_folder(folder, contents) -> Path:
 
 def page_of(folder) -> bytes | None:
     """The README.md of a folder, or None."""
-    page = current(folder / "README.md")
-    return page.read_bytes() if page.is_file() else None
+    try:
+        return read_current(folder / "README.md", Path.read_bytes)
+    except (FileNotFoundError, IsADirectoryError):
+        return None
 
 
 def dtype_of(name):

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from .access import check_access
 from .download import DownloadError
-from .explanations import first_line, status
+from .explanations import first_line, is_busy, status
 
 
 class UploadError(DownloadError):
-    """A model could not be put on the Hub: at most a new repository is, without it."""
+    """A model could not be put on the Hub; a new repository or branch may be there."""
 
 
 def check_target(repository, *, create_pr=None, revision=None, **access):
@@ -139,7 +139,7 @@ def _meaning(error, repository):
         return "there is no such repository or branch, or the token may not see it"
     if code in (409, 412):
         return f"somebody else wrote to it meanwhile; push again. The Hub says: {said}"
-    if code == 429 or (code or 0) >= 500:
+    if code is not None and is_busy(code):
         return f"the Hub answers {code}; try later"
     if code is not None:
         return f"the Hub answers {code}, and says: {said}"

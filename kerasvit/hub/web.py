@@ -8,11 +8,15 @@ import os
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
+from kerasvit.checkpoints import replace_file
+
 from .crc32c import crc32c
+from .explanations import is_busy
 from .hashes import file_hash, wrong_content
 
 log = logging.getLogger("kerasvit")
@@ -53,35 +57,48 @@ def fetch_address(address, size=None, sha256=None, *, again=False) -> Path:
     key = hashlib.sha256(address.encode()).hexdigest()[:16]
     folder = cached_assets_path("kerasvit", namespace="weights", subfolder=key)
     path = folder / name_behind(address)
-    wrong = "is to be asked again" if again else _wrong(path, sha256)
+    wrong = "is to be asked again" if again else _wrong(path, address, sha256)
     if not wrong:
         return path
     if constants.HF_HUB_OFFLINE:
         raise OSError(f"{address} {wrong}, and HF_HUB_OFFLINE is set.")
     with FileLock(path.with_name("lock")):
         # Another process may have come first.
-        if wrong := again or _wrong(path, sha256):
+        if wrong := again or _wrong(path, address, sha256):
             if path.exists() and not again:
                 log.warning("%s %s. It is downloaded again.", address, wrong)
             _download(address, path, size, sha256)
     return path
 
 
-def _wrong(path, sha256):
+def _wrong(path, address, sha256):
     """What is wrong with a file of the cache, or None."""
     if not path.exists():
         return "is not in the cache"
+    noted, fault = None, "cut short"
     try:
-        known = str(json.loads(_note_of(path).read_text())["sha256"])
-    except (FileNotFoundError, ValueError, LookupError, TypeError):
-        wrong = "the note with its hash is cut short"
+        noted = str(json.loads(_note_of(path).read_text())["sha256"])
+    except FileNotFoundError:
+        fault = "missing"
+    except (ValueError, LookupError, TypeError):
+        pass
+    known = sha256 or noted
+    if known is None:
+        wrong = f"the note with its hash is {fault}"
     else:
-        wrong = wrong_content(path, digest=sha256 or known)
+        wrong = wrong_content(path, digest=known)
+    if not wrong and known != noted:
+        with suppress(OSError):  # a cache that may only be read
+            _note(path, address, {"size": path.stat().st_size, "sha256": known})
     return wrong and f"is damaged in the cache, {path}: {wrong}"
 
 
 def _note_of(path):
     return path.with_name(path.name + ".json")
+
+
+def _note(path, address, found):
+    replace_file(_note_of(path), json.dumps({"address": address, **found}).encode())
 
 
 def _download(address, path, size, sha256):
@@ -100,7 +117,7 @@ def _download(address, path, size, sha256):
                 time.sleep(pause)
         _note_of(path).unlink(missing_ok=True)
         os.replace(unfinished, path)
-        _note_of(path).write_text(json.dumps({"address": address, **found}))
+        _note(path, address, found)
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -128,7 +145,7 @@ def _stream(address, unfinished):
                     file.write(piece)
                     bar.update(len(piece))
     except urllib.error.HTTPError as error:
-        if error.code == 429 or error.code >= 500:
+        if is_busy(error.code):
             raise _Passing(f"the server answers {error.code}") from error
         said = f"{address} cannot be had: the server answers {error.code}."
         raise OSError(said) from error

@@ -3,12 +3,22 @@
 import os
 import signal
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from kerasvit.checkpoints import Checkpoint, CheckpointError
-from kerasvit.checkpoints.folder import current, replace_file, replace_files
+from kerasvit.checkpoints.folder import (
+    current,
+    read_current,
+    replace_file,
+    replace_files,
+    settle,
+)
+from kerasvit.hub.repository import held_to
+from kerasvit.saving import save_pretrained
+from tests.tiny_vit import TinyViT
 
 OLD, NEW, NEWEST = ({"a": bytes([n]), "b": bytes([n]), "c": b""} for n in (1, 2, 3))
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -134,3 +144,55 @@ def test_what_may_not_be_written_is_read_all_the_same(folder, monkeypatch):
     monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(CheckpointError, match="model.safetensors.* cannot be read"):
         Checkpoint(folder)
+
+
+def waits(folder, name, content):
+    """A save was stopped, or is about to move the file."""
+    (folder / ".kerasvit-saved").mkdir()
+    (folder / ".kerasvit-saved" / name).write_bytes(content)
+
+
+def test_what_is_moved_between_finding_and_opening_is_found_again(folder):
+    waits(folder, "a", NEW["a"])
+    asked = []
+
+    def late(path):
+        asked.append(path)
+        settle(folder)
+        return path.read_bytes()
+
+    assert read_current(folder / "a", late) == NEW["a"]
+    assert [path.parent.name for path in asked] == [".kerasvit-saved", folder.name]
+    with pytest.raises(FileNotFoundError):
+        read_current(folder / "none", late)
+
+
+def saved(tmp_path):
+    save_pretrained(TinyViT(image_size=8, num_classes=3), tmp_path)
+    return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_tensors_that_a_save_moves_while_they_are_hashed(tmp_path):
+    saved(tmp_path)
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.file.unlink()
+    with pytest.raises(CheckpointError, match="FileNotFound.*being saved, load again"):
+        with held_to(checkpoint):
+            pass
+
+
+def test_a_reader_beside_a_saver_has_a_whole_model(tmp_path, monkeypatch):
+    files = saved(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # for more saves in less time
+    end = time.monotonic() + 0.7
+    child = os.fork()
+    if not child:
+        while time.monotonic() < end:
+            replace_files(tmp_path, files)
+        os._exit(0)
+    try:
+        while time.monotonic() < end:
+            checkpoint = Checkpoint(tmp_path)
+            assert checkpoint.record and checkpoint.shapes
+    finally:
+        os.waitpid(child, 0)

@@ -32,6 +32,32 @@ def test_a_repository_comes_whole_and_is_not_asked_for_twice_when_pinned(hub):
     assert len(hub.requests) == before
 
 
+@pytest.mark.parametrize("noted", [True, False], ids=["noted", "copied"])
+def test_an_optional_file_that_is_absent_is_not_asked_for_again(hub, noted, tmp_path):
+    files = {**FILES, "config.json": b'{"model_type": "vit"}'}
+    commit = hub.add("me/vit", files).branches["main"]
+    folder = fetch_repository("me/vit", commit)
+    before = len(hub.requests)
+    if noted:
+        assert fetch_repository("me/vit", commit) == folder
+    else:  # a cache that was copied without the client's own notes
+        shutil.rmtree(tmp_path / "cache" / "models--me--vit" / ".no_exist")
+    assert fetch_repository("me/vit", local_files_only=True, revision=commit) == folder
+    assert len(hub.requests) == before
+    assert not (folder / "preprocessor_config.json").exists()
+
+
+def test_an_optional_file_that_cannot_be_asked_for_is_not_taken_as_absent(hub):
+    files = {**FILES, "config.json": b'{"model_type": "vit"}'}
+    hub.add("me/vit", files)
+    down = accidents.status(503, ("head",))
+    hub.faults = accidents.always(
+        lambda handler, kind: "preprocessor" in handler.path and down(handler, kind)
+    )
+    with pytest.raises(DownloadError, match="preprocessor_config.json"):
+        fetch_repository("me/vit")
+
+
 def test_all_files_are_of_one_commit(hub):
     repository = hub.add("timm/vit", FILES)
     first = repository.branches["main"]
@@ -149,6 +175,22 @@ def test_a_cache_without_links_is_checked_too(hub, monkeypatch, caplog):
     assert fetch_repository("timm/vit", folder.name, local_files_only=True) == folder
     hub.faults = accidents.always(accidents.status(503, ("head",)))
     assert fetch_repository("timm/vit", folder.name) == folder
+
+
+def test_without_links_a_damaged_file_stays_until_the_right_one_has_come(
+    hub, monkeypatch
+):
+    monkeypatch.setattr(file_download, "are_symlinks_supported", lambda place: False)
+    commit = hub.add("timm/vit", FILES).branches["main"]
+    folder = fetch(pinned("timm/vit", revision=commit))
+    (folder / "model.safetensors").write_bytes(CONTENT[::-1])
+    hub.faults = accidents.always(accidents.status(503))
+    with pytest.raises(DownloadError, match="damaged.*not be downloaded again"):
+        fetch(pinned("timm/vit", revision=commit))
+    assert read(folder) == CONTENT[::-1]
+    hub.faults = []
+    assert read(fetch(pinned("timm/vit", revision=commit))) == CONTENT
+    assert {path.name for path in folder.iterdir()} == set(FILES)
 
 
 def test_a_full_disk_says_so(hub, monkeypatch):

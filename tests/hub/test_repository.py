@@ -10,6 +10,8 @@ from kerasvit import CheckpointError
 from kerasvit.checkpoints import why_not_timm
 from tests.contract import to_numpy
 
+from .some_weights import OURS
+
 SMALL = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
 Small = kerasvit.Variant("Small", kerasvit.VisionTransformer, **SMALL)
 TIMM_CAN = [
@@ -214,6 +216,7 @@ def test_what_weights_began_with_is_kept_or_named_damaged(tmp_path, base):
         (3, {}, "`weights` must be the path"),
         ("vit", {"revision": "v1"}, "^revision can be given for the .* alone"),
         ("vit", {"token": "x", "local_files_only": True}, "^token, local_files_only"),
+        (OURS, {"token": "x"}, r"^token cannot .* a name.* MixerS16\('gsam'\)\.$"),
         ("hf://me/vit", {"revision": 3}, "`revision` must be the name of a branch.* 3"),
         ("hf://me/vit", {"cache_dir": 3}, "`cache_dir` must be a path"),
         ("hf://me/vit", {"revision": False}, "`revision` must be the name"),

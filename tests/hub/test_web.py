@@ -7,6 +7,7 @@ import threading
 import pytest
 from huggingface_hub import constants
 
+from kerasvit.checkpoints import folder
 from kerasvit.hub import web
 from kerasvit.hub.crc32c import LANE, POLYNOMIAL, crc32c
 from kerasvit.hub.download import DownloadError, fetch
@@ -215,6 +216,29 @@ def test_a_note_that_is_cut_short_is_made_again(hub, note, caplog):
     assert fetch(entry(npz(hub))).read_bytes() == CONTENT
     assert hub.count("GET") == 2
     assert "is damaged in the cache" in caplog.text
+
+
+def test_the_pin_counts_where_the_note_is_missing(hub, monkeypatch):
+    source = npz(hub)
+    path = fetch(entry(source))
+    note = path.with_name(path.name + ".json")
+    said = note.read_text()
+    note.unlink()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(DownloadError, match="the note with its hash is missing, and"):
+        fetch(entry(source))
+    for damage in ("{", None):
+        note.write_text(damage) if damage else note.unlink()
+        assert fetch(pinned(source)) == path
+        assert note.read_text() == said
+    assert fetch(entry(source)) == path
+    note.unlink()
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(folder.os, "replace", refuse)
+    assert fetch(pinned(source)) == path and not note.exists()
 
 
 def test_what_a_killed_process_left_is_of_no_account(hub):
