@@ -151,6 +151,20 @@ def test_a_cache_without_links_is_checked_too(hub, monkeypatch, caplog):
     assert fetch_repository("timm/vit", folder.name) == folder
 
 
+def test_a_damaged_file_stays_until_the_new_one_is_here(hub, monkeypatch):
+    monkeypatch.setattr(file_download, "are_symlinks_supported", lambda place: False)
+    hub.add("timm/vit", FILES)
+    path = fetch(pinned("timm/vit")) / "model.safetensors"
+    path.write_bytes(CONTENT[::-1])
+    hub.faults = accidents.always(accidents.status(503))
+    with pytest.raises(DownloadError, match="damaged.*not be downloaded again"):
+        fetch(pinned("timm/vit"))
+    assert path.read_bytes() == CONTENT[::-1]
+    hub.faults = []
+    assert read(fetch(pinned("timm/vit"))) == CONTENT
+    assert {*os.listdir(path.parent)} == {*FILES}
+
+
 def test_a_full_disk_says_so(hub, monkeypatch):
     hub.add("timm/vit", FILES)
     write = file_download.http_get
