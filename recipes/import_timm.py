@@ -6,8 +6,6 @@ two names, which are in a compiled part that a torch without CUDA cannot load.
 
 import functools
 import importlib
-import importlib.util
-from pathlib import Path
 
 
 def import_timm():
@@ -16,22 +14,23 @@ def import_timm():
     Raises:
         ImportError: It is not installed, or torch is not.
     """
-    if torchvision := importlib.util.find_spec("torchvision"):
-        _have_operators(Path(torchvision.origin).with_name("_C.so"))
+    try:
+        return importlib.import_module("timm")
+    except RuntimeError as error:
+        if "operator torchvision::" not in str(error):
+            raise
+    _define_operators()
     return importlib.import_module("timm")
 
 
 @functools.cache  # which keeps the definitions: they end with their library
-def _have_operators(compiled):
+def _define_operators():
     import torch
 
-    try:
-        torch.ops.load_library(compiled)
-    except OSError:
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for name in ("nms", "qnms"):
-            if not hasattr(torch.ops.torchvision, name):
-                library.define(
-                    f"{name}(Tensor dets, Tensor scores, float threshold) -> Tensor"
-                )
-        return library
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        if not hasattr(torch.ops.torchvision, name):
+            library.define(
+                f"{name}(Tensor dets, Tensor scores, float threshold) -> Tensor"
+            )
+    return library

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from kerasvit.checkpoints import replace_file
 from kerasvit.hub import web
-from kerasvit.hub.explanations import status
+from kerasvit.hub.download import is_passing
 from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import MANIFEST, Entry
 
@@ -32,7 +32,7 @@ PINS = ("revision", "size", "sha256")
 def lock(sources=SOURCES, manifest=MANIFEST) -> list[dict]:
     """The manifest's entries: what the sources say, with the pins there are.
 
-    A pin in the sources counts, where it is of another file than the manifest's.
+    Where the sources hold any pin, theirs alone count.
 
     Raises:
         ValueError: The sources are wrong; the message says where.
@@ -52,9 +52,7 @@ def lock(sources=SOURCES, manifest=MANIFEST) -> list[dict]:
             Entry(**entry)
         except TypeError as error:
             raise ValueError(f"{SOURCES.name}, {name}: {error}") from error
-        before = old.get(_place(entry), {})
-        if entry.get("sha256") not in (None, before.get("sha256")):
-            before = {}
+        before = {} if entry.keys() & {*PINS} else old.get(_place(entry), {})
         pins = {key: before[key] for key in PINS if key in before}
         entries.append({**entry, **pins})
     return entries
@@ -100,8 +98,7 @@ def _ask_hub(repository):
         try:
             return HfApi(token=False).model_info(repository, files_metadata=True)
         except Exception as error:
-            code = status(error) or 500  # none: it was not reached
-            if pause is None or (code < 500 and code != 429):
+            if pause is None or not is_passing(error):
                 raise
         time.sleep(pause)
 

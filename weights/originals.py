@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import kerasvit
-from kerasvit.hub.download import fetch
+from kerasvit.hub.download import fetch, noted
 from kerasvit.hub.hashes import file_hash, wrong_content
 from kerasvit.hub.manifest import Entry
 
@@ -45,7 +45,8 @@ def offered(entry: Entry, source=None):
         (folder with the file, what a card says of which file it is).
 
     Raises:
-        ValueError: It is not there, or not what was pinned.
+        ValueError: It is not there, or not what was pinned; where nothing was, not what
+            FILE.sha256 beside `source` says.
     """
     path = Path(source or fetch(entry)).expanduser().absolute()  # not a link's end
     path = path / entry.filename if path.is_dir() else path
@@ -53,12 +54,16 @@ def offered(entry: Entry, source=None):
         raise ValueError(f"A {entry.filename} is expected. Received: {path}.")
     if wrong := wrong_content(path, entry.size, entry.sha256):
         raise ValueError(f"{path} is not what was pinned of {entry.source}: {wrong}.")
+    sha256 = entry.sha256 or file_hash(path)
+    if source and not entry.sha256 and noted(path) not in (None, sha256):
+        raise ValueError(f"{path} is not what {path.name}.sha256 beside it says.")
     before = os.environ.get("KERASVIT_WEIGHTS_DIR")
-    said = _identity(entry, path, source or _is_in(path, before))
+    said = _identity(entry, path, sha256, source or _is_in(path, before))
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, entry.model, entry.tag)
         folder.mkdir(parents=True)
         (folder / entry.filename).symlink_to(path)
+        (folder / f"{entry.filename}.sha256").write_text(sha256)
         for name in BESIDE * entry.on_hub:
             if (beside := path.with_name(name)).exists():
                 (folder / name).symlink_to(beside)
@@ -79,12 +84,12 @@ def as_pinned(entry: Entry) -> str:
     return f"SHA-256 `{entry.sha256}`, as pinned"
 
 
-def _identity(entry, path, local):
+def _identity(entry, path, sha256, local):
     """Which file it is, and how far that is known."""
     if entry.sha256:
         revision = f", revision {entry.revision}" if entry.revision else ""
         return f"{entry.source}{revision}, {as_pinned(entry)}"
-    found = f"SHA-256 `{file_hash(path)}`, not pinned"
+    found = f"SHA-256 `{sha256}`, not pinned"
     if local:
         return (
             f"a local file in place of {entry.source}, {found}: nothing says that it "

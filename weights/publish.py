@@ -36,8 +36,8 @@ OF_FILE = ("source", "format", "classes", "head", "revision", "size", "sha256")
 def publish(folder, repository: str, *, private=None, endpoint=None, revision=None):
     """Puts a converted folder into a repository of the Hub, in one commit.
 
-    The card goes along and takes the repository's name; the folder's own does so once
-    the upload is done.
+    The card goes along and takes the repository's name, and that of the branch if one
+    is given; the folder's own does so once the upload is done.
 
     Args:
         folder: That `weights.convert` wrote and `weights.verify` passed.
@@ -62,7 +62,8 @@ def publish(folder, repository: str, *, private=None, endpoint=None, revision=No
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8")
     if title := re.search(r"(?m)^# (\S+/\S+)$", text):
-        text = text.replace(title[1], repository)
+        branch = f"@{revision}" if revision else ""
+        text = text.replace(title[1], repository + branch)
     client, _ = prepare(
         repository, private=private, endpoint=endpoint, revision=revision
     )

@@ -41,7 +41,7 @@ def fetch(entry) -> Path:
     if place:
         path = Path(place).expanduser() / entry.model / entry.tag / entry.filename
         if path.exists():
-            sha256 = entry.sha256 or _noted(path)
+            sha256 = entry.sha256 or noted(path)
             if wrong := wrong_content(path, entry.size, sha256):
                 raise DownloadError(f"{path} is damaged: {wrong}. Copy it again.")
             return path
@@ -56,7 +56,7 @@ def fetch(entry) -> Path:
         raise DownloadError(said) from error
 
 
-def _noted(path):
+def noted(path):
     """SHA-256 of a copy, as a note beside it says; None where there is none."""
     note = path.with_name(path.name + ".sha256")
     if not note.exists():
@@ -144,7 +144,7 @@ class HubFiles:
             wrong = wrong_content(path, size, sha256 or self._promised(path))
             if wrong:
                 log.warning("%s is damaged: %s. It is downloaded again.", path, wrong)
-                path = self._again(path, name)
+                path = self._anew(path)
                 wrong = wrong_content(path, size, sha256 or self._promised(path))
         except Exception as error:
             local = isinstance(error, LocalEntryNotFoundError)
@@ -180,20 +180,18 @@ class HubFiles:
 
         return self.access.get("local_files_only") or constants.HF_HUB_OFFLINE
 
-    def _again(self, path, name):
-        """A damaged file, downloaded once more; until it is here the old one stays."""
-        if path.is_symlink():
-            return self._patiently(name, force_download=True)
-        # Else the client leaves it, and puts its new one aside.
-        aside = path.with_name(f".{path.name}.damaged")
-        os.replace(path, aside)
+    def _anew(self, path):
+        """Downloads a damaged file once more; it stays until the new one is here."""
+        aside = path.with_name(f"{path.name}.damaged")
+        if not path.is_symlink():
+            path.replace(aside)  # else the client leaves it, and its new one aside
         try:
-            return self._patiently(name, force_download=True)
+            return self._patiently(path.name, force_download=True)
         finally:
             if path.exists():
                 aside.unlink(missing_ok=True)
-            else:
-                os.replace(aside, path)
+            elif aside.exists():
+                aside.replace(path)
 
     def _promised(self, path):
         """The hash that the Hub has for a file of its cache, or None."""
@@ -236,7 +234,7 @@ class HubFiles:
             try:
                 return self._get(name, **options)
             except Exception as error:
-                if pause is None or not _passing(error, time.monotonic() - began):
+                if pause is None or not is_passing(error, time.monotonic() - began):
                     raise
                 if "Consistency check" in str(error):
                     # Else clients before 2.0 add to what they have for ever.
@@ -278,7 +276,7 @@ class HubFiles:
         return function(*names, token=False, **options)
 
 
-def _passing(error, took):
+def is_passing(error, took=0):
     """Whether it may go better in a moment, after so many seconds."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "LocalEntryNotFoundError" in kinds and took > 10:

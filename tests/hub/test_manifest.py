@@ -4,6 +4,7 @@ import json
 import tomllib
 
 import pytest
+from huggingface_hub import constants
 
 import kerasvit
 from kerasvit import Preprocessing
@@ -181,9 +182,9 @@ def test_lock_keeps_pins_and_says_what_is_wrong(tmp_path):
     assert "sha256" not in lock.lock(toml(moved), manifest)[0]
     (own,) = lock.lock(toml({**one, "revision": "a", "sha256": "e" * 64}), manifest)
     assert (own["revision"], own["sha256"]) == ("a", "e" * 64)  # of another file
-    lock.write([{**one, "revision": "b", "sha256": "e" * 64}], manifest)
+    lock.write([{**one, "revision": "b", "size": 3, "sha256": "e" * 64}], manifest)
     (own,) = lock.lock(toml({**one, "revision": "a", "sha256": "e" * 64}), manifest)
-    assert own["revision"] == "b"  # of the same
+    assert own["revision"] == "a" and "size" not in own  # the same, published anew
     with pytest.raises(ValueError, match="twice"):
         lock.lock(toml(one, one), manifest)
     with pytest.raises(ValueError, match="'sam'.*sise"):
@@ -226,6 +227,12 @@ def test_pinning_is_patient_and_needs_no_token(hub, monkeypatch):
     with pytest.raises(OSError, match="404|401"):
         lock.pin(some_weights.entry("me/gone"))
     assert len(hub.requests) == before + 1  # is not there in a moment either
+    pauses = []
+    monkeypatch.setattr(lock.time, "sleep", pauses.append)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    with pytest.raises(OSError, match="offline"):
+        lock.pin(some_weights.entry("me/vit"))
+    assert not pauses  # nor is what was never asked
 
 
 def at_addresses(hub, *models):

@@ -1,5 +1,6 @@
 """Models of ours in timm, and timm's own here: the same logits, by names and files."""
 
+import importlib
 import importlib.util
 
 import keras
@@ -62,6 +63,22 @@ def timm():
     if None in [importlib.util.find_spec(name) for name in ("timm", "torchvision")]:
         pytest.skip("timm is not installed: see `Set up` in README.md")
     return import_timm()
+
+
+def test_a_healthy_timm_is_left_alone(timm, monkeypatch):
+    import_module, asked = importlib.import_module, []
+    monkeypatch.setattr(
+        "recipes.import_timm._define_operators", lambda: asked.append(1)
+    )
+    assert import_timm() is timm and not asked
+
+    def broken(name):
+        if name == "timm" and not asked:
+            raise RuntimeError("operator torchvision::nms does not exist")
+        return import_module(name)
+
+    monkeypatch.setattr(importlib, "import_module", broken)
+    assert import_timm() is timm and asked == [1]
 
 
 def small(name="ViT", **changes):

@@ -1,9 +1,11 @@
 """Public weights of a tiny ViT, on a local Hub."""
 
+import functools
 import json
 import types
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
@@ -59,6 +61,9 @@ def here_alone(monkeypatch):
     check = certificate.Check("small models", "torch", 0.0, 1.0, 1e-5, "")
     monkeypatch.setattr(parity, "golden", lambda entry: check)
     monkeypatch.setattr(verify, "on_backend", on_backend)
+    # It looks for garbage among all that the tests have made, which takes its time.
+    quick = functools.partial(keras.utils.clear_session, free_memory=False)
+    monkeypatch.setattr(keras.utils, "clear_session", quick)
     monkeypatch.setattr(verify, "installed", lambda: ["torch"])
 
     def timm_logits(place, images, classes):

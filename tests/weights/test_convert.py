@@ -50,6 +50,24 @@ def test_from_a_local_file_nothing_is_asked(publics, source, hub, tmp_path):
     assert "KERASVIT_WEIGHTS_DIR" not in os.environ
 
 
+def test_a_local_file_is_checked_by_the_note_beside_it(
+    publics, source, tmp_path, caplog
+):
+    entry, path = publics(), source / "model.safetensors"
+    convert.convert(entry, tmp_path / "vit")
+    note = source / "model.safetensors.sha256"
+    note.write_text(f"{file_hash(path)}  model.safetensors\n")
+    convert.convert(entry, tmp_path / "vit", source)
+    assert not caplog.text
+    note.write_text("f" * 64)
+    with pytest.raises(ValueError, match=f"{path} is not what .*sha256 beside it says"):
+        convert.convert(entry, tmp_path / "vit", source)
+    note.unlink()
+    convert.convert(entry, tmp_path / "vit", source)
+    (record,) = caplog.records
+    assert f"{path} is not checked: no hash is pinned" in record.getMessage()
+
+
 def test_the_card_says_which_file_it_was(publics, source, hub, tmp_path, monkeypatch):
     sha256 = file_hash(source / "model.safetensors")
     commit = hub.repositories["timm/tiny"].branches["main"]

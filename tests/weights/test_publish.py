@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import shutil
 import tomllib
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import kerasvit
 from kerasvit.hub import manifest
 from kerasvit.hub.hashes import file_hash
 from tests.contract import to_numpy
+from tests.once import once
 from weights import convert, lock, parity, publish, verify
 from weights.certificate import PASSED
 from weights.originals import first
@@ -28,14 +30,17 @@ IMAGES = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
 
 
 @pytest.fixture
-def folder(publics, source, here_alone, tmp_path, monkeypatch):
+def folder(publics, source, here_alone, tmp_path, tmp_path_factory, monkeypatch):
     """Converted and verified; the user has logged in."""
     monkeypatch.setenv("HF_TOKEN", "good")
     sha256 = file_hash(source / "model.safetensors")
     entry = publics(head="zeroed", sha256=sha256)
-    folder = convert.convert(entry, tmp_path / "vit")
-    assert verify.verify(folder) == PASSED
-    return folder
+
+    def work(place):
+        assert verify.verify(convert.convert(entry, place / "vit")) == PASSED
+
+    place = once(tmp_path_factory, "verified", work)
+    return shutil.copytree(place / "vit", tmp_path / "vit")
 
 
 def test_there_and_back_by_name(folder, hub, capsys, monkeypatch):
@@ -77,6 +82,11 @@ def test_a_branch_of_an_old_repository_whose_page_is_replaced(folder, hub):
     assert repository.files["README.md"] == b"old"
     trial = repository.commits[repository.branches["trial"]]
     assert set(trial) == set(convert.FILES) and b"PASSED" in trial["README.md"]
+    card = trial["README.md"].decode()
+    for part in ("# me/tiny@trial\n", "hf://me/tiny@trial", "hf-hub:me/tiny@trial"):
+        assert part in card
+    publish.main([str(folder), "me/tiny"])
+    assert b"@trial" not in repository.files["README.md"]
 
 
 def test_timm_has_no_such_model(hub, here_alone, publics, monkeypatch, tmp_path):
