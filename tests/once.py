@@ -3,6 +3,8 @@
 import importlib.util
 import os
 
+import keras
+import pytest
 from filelock import FileLock
 
 
@@ -10,6 +12,13 @@ def last_backend():
     """The last of those that are installed, for what does not depend on it."""
     backends = ("tensorflow", "jax", "torch")
     return [name for name in backends if importlib.util.find_spec(name)][-1]
+
+
+# Marks tests of what is alike on all backends.
+on_last_backend = pytest.mark.skipif(
+    keras.backend.backend() != last_backend(),
+    reason="alike on all backends; tried on the last",
+)
 
 
 def once(tmp_path_factory, name, work):

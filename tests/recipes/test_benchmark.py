@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import kerasvit
+from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 
 BACKENDS = [
@@ -175,6 +176,7 @@ def test_load_prints_seconds_and_memory(config, capsys, monkeypatch):
     assert float(peak) == pytest.approx(bytes_of["kerasvit"] / 1e6, abs=0.5)
 
 
+@on_last_backend
 def test_import_prints_what_we_add(config, capsys, monkeypatch):
     import benchmark
     import loading

@@ -8,6 +8,10 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets
 
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend  # all of it is tf.data
+
 
 def test_digits_are_split_without_overlap():
     digits = data.built_in("digits")

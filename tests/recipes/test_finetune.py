@@ -13,6 +13,7 @@ import tensorflow_datasets
 import training
 
 import kerasvit
+from tests.once import on_last_backend
 
 SCRIPT = Path(finetune.__file__)
 
@@ -216,6 +217,7 @@ def test_images_in_the_wrong_range(monkeypatch):
         finetune.finetune(config())
 
 
+@on_last_backend
 def test_error_on_the_command_line_is_a_line():
     run = subprocess.run(
         [sys.executable, SCRIPT, "--rho=-1"],
