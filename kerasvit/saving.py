@@ -32,7 +32,7 @@ def save_pretrained(
     A README.md that is there is replaced if it is as this wrote it. The text of another
     is kept, and what is given here goes into its metadata.
 
-    config.json holds the SHA-256 of model.safetensors, and a folder in which they do not
+    config.json holds the SHA-256 of model.safetensors. A folder in which they do not
     agree is refused: it is damaged, or of two saves.
 
     A save that is stopped leaves the old model or the new one, for who reads it here.
