@@ -14,11 +14,17 @@ def last_backend():
     return [name for name in backends if importlib.util.find_spec(name)][-1]
 
 
-# Marks tests of what is alike on all backends.
+ALIKE = "alike on all backends; tried on the last"
+# Marks tests of what is; fixtures call `skip_where_alike`.
 on_last_backend = pytest.mark.skipif(
-    keras.backend.backend() != last_backend(),
-    reason="alike on all backends; tried on the last",
+    keras.backend.backend() != last_backend(), reason=ALIKE
 )
+
+
+def skip_where_alike():
+    """Skips the test on all backends but the last."""
+    if keras.backend.backend() != last_backend():
+        pytest.skip(ALIKE)
 
 
 def once(tmp_path_factory, name, work):

@@ -7,10 +7,13 @@ from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import format_of as format_of
 from .checkpoint import resampling_kernel as resampling_kernel
 from .checkpoint import why_not_timm as why_not_timm
+from .folder import current as current
 from .folder import finish as finish
+from .folder import read_current as read_current
 from .folder import replace_file as replace_file
 from .folder import replace_files as replace_files
 from .key_map import KeyMap as KeyMap
+from .reader import REFUSED as REFUSED
 from .reader import CheckpointError as CheckpointError
 from .reader import read_json as read_json
 from .sources import variable_paths as variable_paths

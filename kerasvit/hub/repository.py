@@ -15,13 +15,14 @@ import numpy as np
 
 from kerasvit.checkpoints import (
     FORMAT,
+    REFUSED,
     Checkpoint,
     CheckpointError,
+    current,
     format_of,
+    read_current,
     replace_files,
 )
-from kerasvit.checkpoints.folder import current, read_current
-from kerasvit.checkpoints.reader import REFUSED
 
 from .download import fetch, fetch_repository, parse_address
 from .hashes import wrong_content

@@ -13,7 +13,7 @@ import kerasvit
 from kerasvit.checkpoints import Checkpoint, CheckpointError
 from kerasvit.layers import counted
 from kerasvit.models.claims import build_for
-from tests.once import last_backend
+from tests.once import skip_where_alike
 from tests.tiny_vit import TinyViT
 
 
@@ -74,8 +74,7 @@ BUILDERS = {
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A function: name of a builder → folder of a small model."""
-    if keras.backend.backend() != last_backend():
-        pytest.skip("all is counted alike on all backends; tried on the last")
+    skip_where_alike()
 
     @functools.cache
     def save(builder):

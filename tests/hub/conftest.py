@@ -1,9 +1,8 @@
 """A local Hub, and a client that knows no other."""
 
-import importlib.util
-
-import keras
 import pytest
+
+from tests.once import skip_where_alike
 
 from .accidents import NO_TIME
 from .local_hub import LocalHub
@@ -12,11 +11,7 @@ from .local_hub import LocalHub
 @pytest.fixture
 def hub(monkeypatch, tmp_path):
     """A fresh Hub; caches are in the test's own folder, and no pause is long."""
-    backends = [
-        b for b in ("tensorflow", "jax", "torch") if importlib.util.find_spec(b)
-    ]
-    if keras.backend.backend() != backends[-1]:
-        pytest.skip("files come and go alike on all backends; tried on the last")
+    skip_where_alike()
 
     import huggingface_hub
     from huggingface_hub import constants, file_download
