@@ -45,6 +45,23 @@ class Indexed:
         """Every image and label once, in order."""
         return self._read(tf.data.Dataset.range(len(self)))
 
+    def sample(self, count, seed):
+        """At most `count` of the images, with every class in its share."""
+        if count >= len(self):
+            return self
+        random = np.random.default_rng(seed)
+        # The i-th of n images of a class comes at (i + u) / n, so that the first images
+        # of this order hold all classes as they are in the whole.
+        at = np.empty(len(self))
+        for label in np.unique(self.labels):
+            places = random.permutation(np.flatnonzero(self.labels == label))
+            at[places] = (np.arange(len(places)) + random.random()) / len(places)
+        chosen = np.sort(np.argsort(at)[:count])
+        items = self.items
+        if isinstance(items, np.ndarray):
+            return type(self)(items[chosen], self.labels[chosen])
+        return type(self)([items[i] for i in chosen], self.labels[chosen])
+
     def endless(self, seed, start=0):
         """Epoch after epoch, each in an order of its own, from example `start` on."""
         count = len(self)
@@ -92,6 +109,15 @@ class Streamed:
 
     def __len__(self):
         return self.count
+
+    def sample(self, count, seed):
+        """At most `count` of the images, drawn as in an epoch of training."""
+        if count >= len(self):
+            return self
+        buffer = min(len(self), SHUFFLE_BUFFER)
+        options = {"seed": seed, "reshuffle_each_iteration": False}
+        chosen = self.encoded.shuffle(buffer, **options).take(count)
+        return Streamed(chosen.cache(), self.decode)
 
     def once(self):
         """Every image and label once, in order."""
