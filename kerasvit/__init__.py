@@ -118,8 +118,7 @@ from .training import SAMON as SAMON
 from .training import LookSAM as LookSAM
 from .training import suggest_rho as suggest_rho
 from .training import warmup_cosine as warmup_cosine
-
-__version__ = "0.1.0"
+from .version import __version__ as __version__
 
 
 def __getattr__(name):

@@ -5,10 +5,10 @@ import logging
 import os
 import re
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 from kerasvit.checkpoints import CheckpointError
+from kerasvit.version import __version__
 
 from .access import check_access
 from .explanations import first_line, is_busy, meaning_of, of_the_disk, status
@@ -247,7 +247,7 @@ class HubFiles:
         about = {
             "revision": self.revision,
             "library_name": "kerasvit",
-            "library_version": version("kerasvit"),
+            "library_version": __version__,
             **{key: self.access[key] for key in self.access if key != "token"},
         }
         found = self._ask(hf_hub_download, self.repository, name, **about, **options)

@@ -6,7 +6,6 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 
 import keras
@@ -23,6 +22,7 @@ from kerasvit.checkpoints import (
     read_current,
     replace_files,
 )
+from kerasvit.version import __version__
 
 from .download import fetch, fetch_repository, parse_address
 from .hashes import wrong_content
@@ -196,8 +196,8 @@ def serialise(model, record, pretrained_cfg, dtype=None) -> dict[str, bytes]:
             "weights_format": origin,
             "weights_dtype": " ".join(sorted({str(t.dtype) for t in tensors.values()})),
             "weights_sha256": hashlib.sha256(content).hexdigest(),
-            "kerasvit_version": version("kerasvit"),
-            "keras_version": version("keras"),
+            "kerasvit_version": __version__,
+            "keras_version": keras.__version__,
         },
     }
     if timm is not None:
