@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from kerasvit.checkpoints import format_of, why_not_timm
 
+from .front_matter import split_page
+
 log = logging.getLogger("kerasvit")
 
 # Heads a page that nobody changed since: it may be replaced.
@@ -51,11 +53,14 @@ class Facts:
             value = getattr(self, name)
             if value is not None and not fits(value):
                 raise ValueError(f"`{name}` must be {meant}. Received: {value!r:.200}.")
-        if self.card and _parts(self.card) is None:
+        try:
+            split_page(self.card or "")
+        except ValueError as error:
             raise ValueError(
                 "The metadata at the head of `card`, between two lines of ---, must be "
-                f"YAML, a name and a value a line. Received: {self.card!r:.200}."
-            )
+                f"YAML, a name and a value a line. Received: {self.card!r:.200}; "
+                f"{error}."
+            ) from error
 
 
 def write_card(record, name, facts, before=None) -> bytes:
@@ -75,7 +80,7 @@ def write_card(record, name, facts, before=None) -> bytes:
     own = _body(record, name, facts)
     text = facts.card
     if text is not None:
-        text = _merged(text, _parts(text), metadata, own)
+        text = _merged(text, split_page(text), metadata, own)
     elif before is None or _is_ours(before):
         page = _page(metadata[0] | metadata[1], own).removeprefix("---\n")
         text = f"{_OURS}{_digest(page)}\n{page}"
@@ -87,12 +92,14 @@ def write_card(record, name, facts, before=None) -> bytes:
 
 def _kept(text, metadata, own, name):
     """Somebody's page, with the metadata that it lacks if it has any."""
-    parts = _parts(text)
-    if parts is None:
+    try:
+        parts = split_page(text)
+    except ValueError as error:
         log.warning(
             "The README.md of %s is kept as it is, and nothing of this model is in it: "
-            "the metadata at its head cannot be read. With `card` it is replaced.",
+            "the metadata at its head cannot be read: %s. With `card` it is replaced.",
             name,
+            error,
         )
         return text
     if parts[1].strip():
@@ -155,19 +162,6 @@ def _page(metadata, body):
         for key, value in metadata.items()
     )
     return f"---\n{front}\n---\n{body.rstrip()}\n"
-
-
-def _parts(text):
-    """(metadata, body) of a page; None where its metadata cannot be read."""
-    if not text.lstrip().startswith("---"):
-        return {}, text
-    from huggingface_hub import RepoCard
-
-    try:
-        card = RepoCard(text)
-        return card.data.to_dict(), card.text
-    except Exception:  # its YAML reader's errors have no kind that we may name
-        return None
 
 
 def _is_ours(page):

@@ -25,6 +25,7 @@ from kerasvit.checkpoints import (
 from kerasvit.version import __version__
 
 from .download import fetch, fetch_repository, parse_address
+from .front_matter import read_page
 from .hashes import wrong_content
 from .manifest import Entry, call_of, explain_tag, published
 
@@ -243,9 +244,13 @@ def write_folder(folder, contents) -> Path:
 
 
 def page_of(folder) -> bytes | None:
-    """The README.md of a folder, or None."""
+    """The README.md of a folder, or None.
+
+    Raises:
+        ValueError: It is too long to be one.
+    """
     try:
-        return read_current(folder / "README.md", Path.read_bytes)
+        return read_current(folder / "README.md", read_page)
     except (FileNotFoundError, IsADirectoryError):
         return None
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from .access import check_access
 from .download import DownloadError
 from .explanations import first_line, is_busy, status
+from .front_matter import LONGEST_PAGE, read_page, too_long
 
 
 class UploadError(DownloadError):
@@ -57,16 +58,17 @@ def prepare(repository, *, token=None, private=None, endpoint=None, revision=Non
     where = {"token": token, "endpoint": endpoint}
     check_target(repository, private=private, revision=revision, **where)
     client = HfApi(**where, library_name="kerasvit")
+    sizes = {"files_metadata": True}
     try:
         client.create_repo(repository, private=private, exist_ok=True)
         try:
-            there = client.model_info(repository, revision=revision)
-        except RevisionNotFoundError:
-            there = client.model_info(repository)  # the branch will be made from it
-        page = _page(client, there)
+            about = client.model_info(repository, revision=revision, **sizes)
+        except RevisionNotFoundError:  # the branch will be made from main
+            about = client.model_info(repository, **sizes)
+        page = _page(client, about)
     except Exception as error:
         raise _explained(error, repository) from error
-    if private and there.private is False:
+    if private and about.private is False:
         raise UploadError(
             f"{repository} was not written: it is public, and `private` is True. Make "
             "it private in its settings on the Hub, or leave `private` out."
@@ -74,14 +76,17 @@ def prepare(repository, *, token=None, private=None, endpoint=None, revision=Non
     return client, page
 
 
-def _page(client, there):
-    """README.md of what `HfApi.model_info` told of, or None."""
-    if "README.md" not in {file.rfilename for file in there.siblings or ()}:
+def _page(client, about):
+    """README.md of the repository that `HfApi.model_info` describes, or None."""
+    sizes = {file.rfilename: file.size for file in about.siblings or ()}
+    if "README.md" not in sizes:
         return None
+    if (size := sizes["README.md"] or 0) > LONGEST_PAGE:
+        raise ValueError(f"Its README.md {too_long(size)}")
     with tempfile.TemporaryDirectory() as place:
-        options = {"revision": there.sha, "cache_dir": place}
-        path = client.hf_hub_download(there.id, "README.md", **options)
-        return Path(path).read_bytes()
+        options = {"revision": about.sha, "cache_dir": place}
+        path = client.hf_hub_download(about.id, "README.md", **options)
+        return read_page(Path(path))
 
 
 def upload(client, folder, repository, *, revision, create_pr, message, readme):
