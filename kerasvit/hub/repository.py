@@ -25,6 +25,7 @@ from kerasvit.checkpoints import (
 from kerasvit.version import __version__
 
 from .download import fetch, fetch_repository, parse_address
+from .explanations import without_credentials
 from .front_matter import read_page
 from .hashes import wrong_content
 from .manifest import Entry, call_of, explain_tag, published
@@ -60,9 +61,10 @@ def find_weights(weights, name, **access) -> Checkpoint:
     if text.startswith("hf://"):
         path = fetch_repository(*parse_address(text), **access)
     elif "://" in text:
+        shown = without_credentials(text)
         raise CheckpointError(
             "`weights` may be an address of the Hugging Face Hub alone, "
-            f"hf://user/repository. Received: {text!r}. Download the file, and the "
+            f"hf://user/repository. Received: {shown!r}. Download the file, and the "
             "config.json beside it if there is one, and give its path."
         )
     else:

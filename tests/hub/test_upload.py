@@ -259,6 +259,30 @@ def test_a_refusal_is_told_in_the_words_of_the_hub(logged_in, code, reason, said
         kerasvit.push_to_hub(small(), "me/vit")
 
 
+def answers(code, body=b""):
+    return lambda handler, kind: functools.partial(handler.send, code, body)
+
+
+@pytest.mark.parametrize("part", ["/api/", "/commit/"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *map(answers, (301, 400, 403, 404, 451)),
+        answers(200, b"<html>"),
+        answers(200, {}),
+        answers(200, []),
+    ],
+)
+def test_another_server_is_not_taken_for_a_hub(logged_in, part, answer):
+    logged_in.add("me/vit", {})
+    logged_in.faults = accidents.always(
+        lambda h, kind: answer(h, kind) if part in h.path else None
+    )
+    said = f"{logged_in.endpoint} answers, but not as a Hub does.*HF_ENDPOINT"
+    with pytest.raises(UploadError, match=said):
+        kerasvit.push_to_hub(small(), "me/vit")
+
+
 def test_metadata_that_the_hub_refuses_are_named(logged_in):
     wrong = [{"message": '"license" must be one of [mit]'}, {"message": "second"}]
 
