@@ -7,7 +7,7 @@ from kerasvit.hub.manifest import published
 from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
-from .arguments import sides
+from .arguments import sides, with_normalization
 from .evaluation import transform_of
 from .loading import Loading, entry_of
 
@@ -67,7 +67,7 @@ class Variant:
         *,
         num_classes: int | None = None,
         image_size: int | tuple[int, int] | None = None,
-        include_preprocessing: bool = False,
+        include_preprocessing: bool | None = None,
         source_grid: tuple[int, int] | None = None,
         kernel: str | None = None,
         **changes,
@@ -83,8 +83,9 @@ class Variant:
                 Another number than theirs makes a fresh head; 0 leaves it off.
             image_size: Height and width in pixels, an int for a square. None: what the
                 weights were made for. At another size the position table is resampled.
-            include_preprocessing: Puts the normalisation into the model, which then
-                takes pixels from 0 to 255.
+            include_preprocessing: True puts the normalisation into the model, which
+                then takes pixels from 0 to 255; False takes it out of a model that was
+                saved with it. None: as the weights have it, else False.
             source_grid: (height, width) in patches that the file's position table was
                 made for, where a bare file leaves it open.
             kernel: How to resample the position table, one of
@@ -106,6 +107,11 @@ class Variant:
             changes["image_size"] = sides(image_size)
         self.check_names(changes)
         check_resampling(kernel, source_grid)
+        if include_preprocessing is False and changes.get("normalization"):
+            raise ValueError(
+                "`include_preprocessing=False` takes the normalisation out of the "
+                "model, and `normalization` puts one in: give one of them."
+            )
         loading = None
         if weights is None:
             kwargs = {**self.defaults, **self.numbers, **changes}
@@ -113,9 +119,7 @@ class Variant:
         else:
             loading = Loading(weights, self, changes, source_grid)
             kwargs, transform = loading.kwargs, loading.preprocessing()
-        if include_preprocessing:
-            mean_std = {"mean": list(transform.mean), "std": list(transform.std)}
-            kwargs = {**kwargs, "normalization": mean_std}
+        kwargs, transform = with_normalization(kwargs, transform, include_preprocessing)
         model = loading.build(kwargs) if loading else self.builder(**kwargs)
         transform = transform.with_size(model.record["kwargs"]["image_size"])
         model.record["variant"] = self.name
@@ -140,7 +144,8 @@ class Variant:
         if entry := entry_of(weights, self):
             return transform_of(entry)
         loading = Loading(weights, self, {})
-        return loading.preprocessing().with_size(loading.source_size)
+        _, transform = with_normalization(loading.kwargs, loading.preprocessing(), None)
+        return transform.with_size(loading.source_size)
 
     @property
     def label(self):
