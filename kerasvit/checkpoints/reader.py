@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from .folder import read_current, stamp
+from .quoting import printable
 
 REFUSED = {
     ".bin": "a pickle", ".pth": "a pickle", ".pt": "a pickle", ".pkl": "a pickle",
@@ -31,7 +32,15 @@ KEPT_OPEN = 1 << 20
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be read, or does not fit the model."""
+    """A checkpoint that cannot be read, or does not fit the model.
+
+    Args:
+        message: Of any number of lines. Other characters that do not print, which may
+            come from a file, are escaped.
+    """
+
+    def __init__(self, message):
+        super().__init__("\n".join(map(printable, str(message).split("\n"))))
 
 
 class Reader:
