@@ -216,6 +216,17 @@ class Checkpoint:
         return self._ask(self._source.builder_changes, self.shapes, self.config)
 
     @property
+    def left_open(self):
+        """What no file tells of the model, and has to be assumed.
+
+        Returns:
+            (arguments of the builder, what else is assumed, in words).
+        """
+        if self.record or not hasattr(self._source, "left_open"):
+            return (), ()
+        return self._ask(self._source.left_open, self.shapes, self.config)
+
+    @property
     def image_size(self):
         """(height, width) in pixels that the weights were made for, or None."""
 

@@ -100,6 +100,7 @@ class Loading:
 
     def build(self, kwargs):
         """The builder's model, for `fill`: what that brings is not drawn before."""
+        self._log_assumptions()
         with self._blaming_the_variant():
             return build_for(
                 self.checkpoint, self.variant.builder, kwargs, self.explicit
@@ -120,6 +121,26 @@ class Loading:
                 # All shapes agree, and yet it is another model: its heads differ.
                 raise CheckpointError("Every tensor fits, but not what it means.")
         self._check_head(model)
+
+    def _log_assumptions(self):
+        """Says in one line what neither the files nor the caller told."""
+        if self.entry:
+            return  # weights that have a name are of the variant as it is
+        names, words = self.checkpoint.left_open
+        names = [key for key in names if key in self.kwargs.keys() - self.explicit]
+        assumed = [f"{key}={self.kwargs[key]!r}" for key in names] + [*words]
+        if not assumed:
+            return
+        ways = [f"state {', '.join(f'{key}=' for key in names)} in the call"]
+        ways = ways if names else []
+        if self.checkpoint.origin in ("timm", "transformers"):
+            ways.append("put the config.json of the model beside the file")
+        log.warning(
+            "%s does not tell all that the model computes. Assumed: %s.%s",
+            self.checkpoint.path,
+            ", ".join(assumed),
+            f" If it differs, {', or '.join(ways)}." if ways else "",
+        )
 
     def _check_architecture(self):
         builders, wanted = self.checkpoint.builders, self.variant.builder.__name__
