@@ -145,6 +145,8 @@ class Checkpoint:
         wrong = [k for k, kind in kinds.items() if not isinstance(record.get(k), kind)]
         if record.get("origin") not in (None, *ORIGINS):
             wrong.append("origin")
+        if not (record.get("variant") or "").isprintable():
+            wrong.append("variant")
         if wrong:
             raise CheckpointError(
                 f"{self.path.parent / 'config.json'} is damaged: its part `kerasvit` "

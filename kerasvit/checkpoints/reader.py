@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import zipfile
 from pathlib import Path
 
@@ -113,10 +114,18 @@ def read_json(path):
     """
     try:
         content = json.loads(read_current(path, _short).decode("utf-8"))
+        # JSON may escape half of a surrogate pair, which no text file can hold.
+        json.dumps(content, ensure_ascii=False).encode("utf-8")
     except FileNotFoundError:
         return {}
     except CheckpointError:
         raise
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeEncodeError as error:
+        raise CheckpointError(
+            f"{path} holds text that is not Unicode: {error}. Remove it there."
+        ) from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}.") from error
     if not isinstance(content, dict):
@@ -127,6 +136,8 @@ def read_json(path):
 def _short(path):
     """The bytes of a file that is as short as configurations are."""
     if not path.is_file():
+        if os.path.lexists(path):
+            raise CheckpointError(f"{path} must be a file: it is of another kind.")
         raise FileNotFoundError(path)
     if (length := path.stat().st_size) > LONGEST_JSON:
         raise CheckpointError(
@@ -149,8 +160,11 @@ def _check_readable(path):
         raise CheckpointError(
             f"{path} must end in .safetensors or .npz. Received: {path.suffix!r}."
         )
-    with path.open("rb") as file:
-        start = file.read(512)
+    try:
+        with path.open("rb") as file:
+            start = file.read(512)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
     if not start.startswith(b"PK") and start[8:9] != b"{":  # neither kind: what then?
         _check_start(path, start)
 
@@ -214,6 +228,13 @@ def _checked_shape(path, archive, member):
         raise CheckpointError(
             f"{path} holds a pickled Python object in {member.filename!r}, which is "
             "not read: loading it could run code. Save it again with plain arrays."
+        )
+    # NumPy takes True for a side, and negative ones.
+    if not all(type(side) is int and side >= 0 for side in shape) or dtype.subdtype:
+        raise CheckpointError(
+            f"{path} says that {member.filename!r} is {shape!r:.200} of {dtype}. Sides "
+            "are integers, not negative. It is damaged, or made to do harm; download "
+            "it again."
         )
     held = member.file_size - start.tell()
     if held != math.prod(shape) * dtype.itemsize:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import keras
 
-from kerasvit.checkpoints import CheckpointError, assign
+from kerasvit.checkpoints import CheckpointError, assign, printable
 from kerasvit.hub.repository import base_of, find_weights, held_to, named
 from kerasvit.layers.position_embedding import table_grid
 
@@ -63,7 +63,10 @@ class Loading:
         self.checkpoint = find_weights(self.entry or weights, variant.label)
         self._check_architecture()
         self.made = {**variant.defaults, **self.checkpoint.builder_changes}
-        variant.check_names(self.made, f"{self.checkpoint.path}, of a newer kerasvit: ")
+        variant.check_names(
+            {printable(key) for key in self.made},
+            f"{printable(self.checkpoint.path)}, of a newer kerasvit: ",
+        )
         self.kwargs = {**self.made, **variant.numbers, **explicit}
         if missing := sorted(variant.required - set(self.kwargs)):
             raise CheckpointError(
@@ -148,7 +151,7 @@ class Loading:
             return
         path, label = self.checkpoint.path, self.variant.label
         raise CheckpointError(
-            f"{path} holds a {' or a '.join(builders)}, in the names of "
+            f"{path} holds a {printable(' or a '.join(builders))}, in the names of "
             f"{self.checkpoint.origin}, not the {wanted} that {label} is. Build the "
             "variant that it is of: kerasvit.list_models() names all, and "
             "kerasvit.from_pretrained opens what save_pretrained wrote."

@@ -6,6 +6,7 @@ registers in timm/models/vision_transformer.py and deit.py, and of hybrids.
 
 import re
 
+from ..quoting import printable
 from ..reader import CheckpointError
 from .timm import model_args
 
@@ -68,26 +69,29 @@ def refuse_unlike(config):
         CheckpointError: With what it has, or that its name is not known.
     """
     name, args = _name(config), model_args(config)
+    shown = printable(name or "ViT")
     other = sorted(
         key for key, said in args.items() if said is not None and key not in _ARGUMENTS
     )
     if other:
         raise CheckpointError(
-            f"The configuration asks for timm's {name or 'ViT'} with the arguments "
-            f"{', '.join(other)}, which are not known here. Known are "
+            f"The configuration asks for timm's {shown} with the arguments "
+            f"{', '.join(map(printable, other))}, which are not known here. Known are "
             f"{', '.join(sorted(_ARGUMENTS))}."
         )
     if not name:
         return
     for pattern, what in _UNLIKE.items():
         if re.search(pattern, name + "_"):
-            raise CheckpointError(f"timm's {name} has {what}: it cannot be built here.")
+            raise CheckpointError(
+                f"timm's {shown} has {what}: it cannot be built here."
+            )
     if not all(re.fullmatch(_WORDS, word) for word in name.split("_")):
         raise CheckpointError(
-            f"timm's {name} is not known here, and the tensors do not tell all that it "
-            "computes. If it is a plain ViT, put the .safetensors file into a folder "
-            "without config.json and build the variant that it is of, with `num_heads` "
-            "and `activation` where they differ."
+            f"timm's {shown} is not known here, and the tensors do not tell all that "
+            "it computes. If it is a plain ViT, put the .safetensors file into a "
+            "folder without config.json and build the variant that it is of, with "
+            "`num_heads` and `activation` where they differ."
         )
 
 
