@@ -1,5 +1,6 @@
 """Models into folders and onto the Hugging Face Hub."""
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -65,9 +66,11 @@ def save_pretrained(
     """
     folder = local_folder(folder)
     facts = Facts(license, base_model, datasets, metrics, training, card)
+    _check_text({"label_names": label_names, "name": name, **vars(facts)})
     record, contents = _ready(model, label_names, dtype)
     before = page_of(folder)
-    name = name or folder.resolve().name  # no path of the user's
+    # No path of the user's; a folder's name may be of bytes that are no text.
+    name = name or folder.resolve().name.encode(errors="replace").decode()
     page = write_card(record, name, facts, before)
     if page != before:
         contents["README.md"] = page
@@ -127,6 +130,7 @@ def push_to_hub(
     said = {"create_pr": create_pr, "commit_message": commit_message}
     check_target(repo_id, **access, **said)
     facts = Facts(license, base_model, datasets, metrics, training, card)
+    _check_text({"label_names": label_names, **vars(facts)})
     record, contents = _ready(model, label_names, dtype)
     client, before = prepare(repo_id, **access)
     branch = f"@{revision}" if revision else ""
@@ -158,6 +162,18 @@ def record_of(model) -> dict:
             "trainer.model; other models have none."
         )
     return record
+
+
+def _check_text(said):
+    """Raises where an argument holds half of a surrogate pair, which no file can."""
+    for key, value in said.items():
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"`{key}` must be text that UTF-8 can encode. Received: {value!r:.200}."
+            ) from error
 
 
 def _ready(model, label_names, dtype):

@@ -68,12 +68,24 @@ def find_weights(weights, name, **access) -> Checkpoint:
             "config.json beside it if there is one, and give its path."
         )
     else:
-        path = Path(text).expanduser()
+        path = _path(text)
     tensors = path / "model.safetensors" if path.is_dir() else path
     # In this order: a save may move it into its place meanwhile.
     if not (current(tensors).exists() or tensors.exists()):
         _explain_absence(path, text, name)
     return Checkpoint(path)
+
+
+def _path(text):
+    """The path that a text is, of something or of nothing."""
+    try:
+        path = Path(text).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{text!r:.500} cannot be opened: {error}.") from error
+    return path
 
 
 def _explain_absence(path, text, name):

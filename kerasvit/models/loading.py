@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import keras
 
-from kerasvit.checkpoints import CheckpointError, assign
+from kerasvit.checkpoints import CheckpointError, assign, printable
 from kerasvit.hub.repository import base_of, find_weights, held_to, named
 from kerasvit.layers.position_embedding import table_grid
 
@@ -63,7 +63,10 @@ class Loading:
         self.checkpoint = find_weights(self.entry or weights, variant.label)
         self._check_architecture()
         self.made = {**variant.defaults, **self.checkpoint.builder_changes}
-        variant.check_names(self.made, f"{self.checkpoint.path}, of a newer kerasvit: ")
+        variant.check_names(
+            {printable(key) for key in self.made},
+            f"{printable(self.checkpoint.path)}, of a newer kerasvit: ",
+        )
         self.kwargs = {**self.made, **variant.numbers, **explicit}
         if missing := sorted(variant.required - set(self.kwargs)):
             raise CheckpointError(
@@ -100,6 +103,7 @@ class Loading:
 
     def build(self, kwargs):
         """The builder's model, for `fill`: what that brings is not drawn before."""
+        self._log_assumptions()
         with self._blaming_the_variant():
             return build_for(
                 self.checkpoint, self.variant.builder, kwargs, self.explicit
@@ -121,13 +125,33 @@ class Loading:
                 raise CheckpointError("Every tensor fits, but not what it means.")
         self._check_head(model)
 
+    def _log_assumptions(self):
+        """Says in one line what neither the files nor the caller told."""
+        if self.entry:
+            return  # weights that have a name are of the variant as it is
+        names, words = self.checkpoint.left_open
+        names = [key for key in names if key in self.kwargs.keys() - self.explicit]
+        assumed = [f"{key}={self.kwargs[key]!r}" for key in names] + [*words]
+        if not assumed:
+            return
+        ways = [f"state {', '.join(f'{key}=' for key in names)} in the call"]
+        ways = ways if names else []
+        if self.checkpoint.origin in ("timm", "transformers"):
+            ways.append("put the config.json of the model beside the file")
+        log.warning(
+            "%s does not tell all that the model computes. Assumed: %s.%s",
+            self.checkpoint.path,
+            ", ".join(assumed),
+            f" If it differs, {', or '.join(ways)}." if ways else "",
+        )
+
     def _check_architecture(self):
         builders, wanted = self.checkpoint.builders, self.variant.builder.__name__
         if wanted in builders:
             return
         path, label = self.checkpoint.path, self.variant.label
         raise CheckpointError(
-            f"{path} holds a {' or a '.join(builders)}, in the names of "
+            f"{path} holds a {printable(' or a '.join(builders))}, in the names of "
             f"{self.checkpoint.origin}, not the {wanted} that {label} is. Build the "
             "variant that it is of: kerasvit.list_models() names all, and "
             "kerasvit.from_pretrained opens what save_pretrained wrote."
