@@ -21,10 +21,12 @@ from kerasvit.layers import (
 )
 
 from .arguments import integers, number, one_of, sides
+from .builder import builder, recorded
+from .encoder import encoder
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
-from .vit import SIZES, check_arguments, encoder
+from .vit import SIZES, check_arguments
 
 GROUPS = 32  # of channels, in every normalisation of the ResNet
 
@@ -38,6 +40,7 @@ FIXED = {
 }
 
 
+@builder
 def HybridVisionTransformer(
     *,
     resnet_depths: list[int],
@@ -59,6 +62,7 @@ def HybridVisionTransformer(
     dropout: float = 0.0,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "hybrid",
 ) -> ImageModel:
     """Builds a hybrid: (batch, H, W, 3) → (batch, num_classes) logits.
@@ -90,12 +94,13 @@ def HybridVisionTransformer(
             linearly from 0 at the first, in [0, 1).
         normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
             normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Of the model.
 
     Raises:
         ValueError: An argument is out of range, or the map is not whole patches.
     """
-    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs = _checked(recorded(locals()))
     s = SimpleNamespace(**{**FIXED, **kwargs})
     image, x = image_input(s.image_size, s.normalization)
     x = _resnet(x, s)  # (B, H / stride, W / stride, C), rounded up

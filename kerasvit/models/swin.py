@@ -19,11 +19,13 @@ from kerasvit.origins import IMAGENET
 
 from .arguments import integer, integers, mean_and_std, number, one_of, probability
 from .arguments import sides as both_sides
+from .builder import builder, recorded
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
 
 
+@builder
 def SwinTransformer(
     *,
     width: int,
@@ -39,6 +41,7 @@ def SwinTransformer(
     dropout: float = 0.0,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "swin",
 ) -> ImageModel:
     """Builds a Swin Transformer: (batch, H, W, 3) → (batch, num_classes) logits.
@@ -62,13 +65,14 @@ def SwinTransformer(
             linearly from 0 at the first, in [0, 1).
         normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
             normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Of the model.
 
     Raises:
         ValueError: An argument is out of range, or patches, windows and merged patches
             do not fill the image; says which size does.
     """
-    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs = _checked(recorded(locals()))
     s = SimpleNamespace(**kwargs)
     image, x = image_input(s.image_size, s.normalization)
     x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)

@@ -10,6 +10,7 @@ from kerasvit.preprocessing import Preprocessing
 from .arguments import sides
 from .evaluation import transform_of
 from .loading import Loading, entry_of
+from .other_names import CALL, check_names
 
 
 class Variant:
@@ -43,6 +44,7 @@ class Variant:
         self.evaluation = evaluation or {}
         signature = inspect.signature(builder).parameters.values()
         made = {p.name: p.default for p in signature if p.default is not p.empty}
+        made.pop("dtype", None)  # of the layers, and of no row or file
         self.numbers = {k: v for k, v in numbers.items() if k not in made}
         self.defaults = {**made, **{k: v for k, v in numbers.items() if k in made}}
         self._shown = numbers
@@ -70,6 +72,7 @@ class Variant:
         include_preprocessing: bool = False,
         source_grid: tuple[int, int] | None = None,
         kernel: str | None = None,
+        dtype=None,
         **changes,
     ):
         """Builds the model.
@@ -89,6 +92,8 @@ class Variant:
                 made for, where a bare file leaves it open.
             kernel: How to resample the position table, one of
                 `kerasvit.layers.resampling.KERNELS`; None: as the weights' origin does.
+            dtype: Of the layers, as in any Keras layer: "mixed_bfloat16", "float16", a
+                `keras.DTypePolicy`; None: Keras's global policy. Weights are cast.
             **changes: Other arguments of the builder; they win over what the weights
                 say.
 
@@ -104,6 +109,8 @@ class Variant:
             changes["num_classes"] = num_classes
         if image_size is not None:
             changes["image_size"] = sides(image_size)
+        if dtype is not None:
+            changes["dtype"] = dtype
         self.check_names(changes)
         check_resampling(kernel, source_grid)
         loading = None
@@ -150,16 +157,15 @@ class Variant:
     @property
     def required(self):
         """The builder's arguments that have none."""
-        return set(inspect.signature(self.builder).parameters) - set(self.defaults)
+        known = set(inspect.signature(self.builder).parameters) - {"dtype"}
+        return known - set(self.defaults)
 
     def check_names(self, changes, before=""):
         """Raises a `ValueError` for arguments that the builder does not have."""
         known = set(inspect.signature(self.builder).parameters)
-        if unknown := sorted(set(changes) - known):
-            raise ValueError(
-                f"{before}{self.label} has no argument {', '.join(unknown)}. It takes "
-                f"those of a call and the builder's: {', '.join(sorted(known))}."
-            )
+        if before:  # of a file, which does not say in what precision it is used
+            check_names(self.label, changes, known - {"dtype"}, before)
+        check_names(self.label, changes, known, call=CALL)
 
     def mismatch(self, said, changes):
         """In words, where a file says other numbers than this row; None where not."""

@@ -11,12 +11,8 @@ from types import SimpleNamespace
 import keras
 
 from kerasvit.layers import (
-    MLP,
-    Attention,
     AttentionPooling,
     Dense,
-    EncoderBlock,
-    LayerScaleBlock,
     PatchEmbedding,
     PositionEmbedding,
     PrefixTokens,
@@ -24,6 +20,8 @@ from kerasvit.layers import (
 )
 
 from .arguments import integer, mean_and_std, multiple_of, number, one_of, probability
+from .builder import builder, recorded
+from .encoder import encoder
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
@@ -37,6 +35,7 @@ CHOICES = {
 }
 
 
+@builder
 def VisionTransformer(
     *,
     patch_size: int,
@@ -58,6 +57,7 @@ def VisionTransformer(
     dropout: float = 0.0,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "vit",
 ) -> ImageModel:
     """Builds a Vision Transformer: (batch, H, W, 3) → (batch, num_classes) logits.
@@ -92,12 +92,13 @@ def VisionTransformer(
             linearly from 0 at the first, in [0, 1).
         normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
             normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    kwargs = check_arguments({k: v for k, v in locals().items() if k != "name"})
+    kwargs = check_arguments(recorded(locals()))
     s = SimpleNamespace(**kwargs)
     image, x = image_input(s.image_size, s.normalization)
     x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
@@ -120,28 +121,6 @@ def VisionTransformer(
     x = head(s.num_classes)(x)
     record = new_record("VisionTransformer", kwargs)
     return ImageModel(image, x, name=name, record=record)
-
-
-def encoder(x, s):
-    """Dropout, then the blocks, by the builder's arguments `s`: (B, N, D) → same."""
-    x = keras.layers.Dropout(s.dropout, name="dropout")(x)
-    for i in range(s.depth):
-        parts = {
-            "attention": Attention(
-                s.num_heads, use_bias=s.qkv_bias, dropout=s.dropout, name="attention"
-            ),
-            "mlp": MLP(
-                s.mlp_dim, activation=s.activation, dropout=s.dropout, name="mlp"
-            ),
-            "epsilon": s.epsilon,
-            "stochastic_depth": s.stochastic_depth * i / max(s.depth - 1, 1),
-            "name": f"encoder_block_{i}",
-        }
-        if s.layer_scale is None:
-            x = EncoderBlock(**parts)(x)
-        else:
-            x = LayerScaleBlock(init_value=s.layer_scale, **parts)(x)
-    return x
 
 
 def _pooled(x, prefix, s):
