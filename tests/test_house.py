@@ -108,7 +108,7 @@ def test_an_architecture_sees_no_other_but_in_a_composition(path):
         return
     shared = {
         *("arguments", "builder", "claims", "encoder", "ends", "evaluation"),
-        *("image_model", "labels", "loading", "other_names", "variant"),
+        *("image_model", "labels", "loading", "other_names", "variant", "same_graph"),
     }
     for name in imports(path):
         if name.startswith("kerasvit.models."):

@@ -4,7 +4,7 @@ import keras
 import pytest
 
 import kerasvit
-from tests.models.tiny import TINY
+from tests.models.tiny import TINY, tiny
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 
@@ -47,9 +47,7 @@ def test_another_librarys_argument_is_answered_with_ours(argument, told, tmp_pat
 
 @pytest.mark.parametrize("name", TINY)
 def test_builders_answer_as_variants_do(name):
-    with pytest.raises(
-        ValueError, match=f"{name} has no .*num_classes=10"
-    ):
+    with pytest.raises(ValueError, match=f"{name} has no .*num_classes=10"):
         getattr(kerasvit, name)(classes=10)
 
 
@@ -89,3 +87,30 @@ def test_a_part_of_a_name_lists_weights():
     assert {entry.model for entry in kerasvit.list_weights("ViTB16")} == {"ViTB16"}
     said = repr(kerasvit.list_weights("vitb17"))
     assert "no public weights of vitb17. Did you mean ViTB16" in said
+
+
+def test_a_model_shows_what_it_is(tmp_path):
+    model = TinyViT(image_size=(32, 48), num_classes=7)
+    size = f"{model.count_params():,}"
+    assert repr(model) == (
+        f"<ImageModel vit: TinyViT, 32 × 48 pixels to 7 classes, {size} parameters, "
+        "weights begun at random>"
+    )
+    assert str(model) == repr(model)
+    model.record["origin"] = "timm"
+    assert "weights from a file of timm>" in repr(model)
+    model.record["base"] = {"source": "timm/vit_tiny", "license": None}
+    assert "weights from timm/vit_tiny>" in repr(model)
+    kerasvit.save_pretrained(model, tmp_path)
+    half = kerasvit.from_pretrained(tmp_path, num_classes=0, dtype="mixed_bfloat16")
+    assert "to 16 features" in repr(half) and "mixed_bfloat16" in repr(half)
+    assert "weights from timm/vit_tiny>" in repr(half)
+    half.trainable = False
+    assert f"{half.count_params():,} not trainable" in repr(half)
+
+
+def test_a_model_without_a_record_shows_itself_as_keras_does():
+    model = tiny("VisionTransformer")
+    for record in (None, {}, {"kwargs": {}}, {"kwargs": {"image_size": 3}}):
+        model.record = record
+        assert repr(model) == "<ImageModel name=vit, built=True>"
