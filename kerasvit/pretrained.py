@@ -39,8 +39,8 @@ def from_pretrained(
         cache_dir: Folder for downloads; None: the Hub's usual cache.
         endpoint: Address of another Hub; None: that of HF_ENDPOINT, or the usual one.
         local_files_only: Takes what is in the cache and asks nobody.
-        **changes: As for a variant: `num_classes`, `image_size`, `kernel`, and any
-            argument of the builder.
+        **changes: As for a variant: `num_classes`, `image_size`, `preprocessing`,
+            `label_names`, `kernel`, `dtype`, and any argument of the builder.
 
     Raises:
         ValueError: There is nothing, or it is damaged, or of no known architecture

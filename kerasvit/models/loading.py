@@ -14,6 +14,7 @@ from kerasvit.layers.position_embedding import table_grid
 from .arguments import sides
 from .claims import build_for, check_arguments
 from .evaluation import customary, size_of, stated, transform_of
+from .labels import check_count
 
 log = logging.getLogger("kerasvit")
 
@@ -44,6 +45,7 @@ class Loading:
         variant: `Variant` that is asked for.
         explicit: The builder's arguments that the caller gave; they win.
         source_grid: (height, width) in patches of the file's position table, or None.
+        label_names: Names of the classes that the caller gave, or None.
 
     Attributes:
         kwargs: All arguments of the builder.
@@ -53,8 +55,9 @@ class Loading:
         CheckpointError: The file cannot be read, or says something impossible.
     """
 
-    def __init__(self, weights, variant, explicit, source_grid=None):
+    def __init__(self, weights, variant, explicit, source_grid=None, label_names=None):
         self.variant = variant
+        self.label_names = label_names
         self.explicit = explicit
         self.explicit_grid = source_grid
         self.entry = entry_of(weights, variant)
@@ -138,6 +141,7 @@ class Loading:
         check_arguments(self.variant, self.explicit)
         name, classes = f"{self.entry.model} {self.entry.tag!r}", self.entry.classes
         said = {"num_classes": classes, **self.variant.numbers, **self.explicit}
+        check_count(self.label_names, said["num_classes"])
         if self.entry.experimental:
             log.warning("%s is experimental: %s.", name, self.entry.experimental)
         if self.entry.head == "zeroed" and said["num_classes"] == classes:
@@ -218,6 +222,8 @@ class Loading:
 
     def _label_names(self):
         count = self.kwargs["num_classes"]
+        if self.label_names:  # the caller's; checked when they were read
+            return self.label_names
         if not count or count != self.made["num_classes"]:
             return None
         names = self.checkpoint.label_names

@@ -8,7 +8,8 @@ from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
 from .arguments import sides
-from .evaluation import transform_of
+from .evaluation import given_transform, transform_of
+from .labels import check_count, read_labels
 from .loading import Loading, entry_of
 from .other_names import CALL, check_names
 
@@ -72,6 +73,8 @@ class Variant:
         include_preprocessing: bool = False,
         source_grid: tuple[int, int] | None = None,
         kernel: str | None = None,
+        preprocessing: Preprocessing | dict | None = None,
+        label_names: list[str] | str | None = None,
         dtype=None,
         **changes,
     ):
@@ -92,6 +95,11 @@ class Variant:
                 made for, where a bare file leaves it open.
             kernel: How to resample the position table, one of
                 `kerasvit.layers.resampling.KERNELS`; None: as the weights' origin does.
+            preprocessing: How images are prepared, a `Preprocessing` or a dict of its
+                fields, `size` left out or that of the model. None: as the weights say,
+                or else as their origin does.
+            label_names: Names of the classes, in the order of the head: a list, or the
+                path of a text file with one name a line. None: as the weights say.
             dtype: Of the layers, as in any Keras layer: "mixed_bfloat16", "float16", a
                 `keras.DTypePolicy`; None: Keras's global policy. Weights are cast.
             **changes: Other arguments of the builder; they win over what the weights
@@ -113,14 +121,24 @@ class Variant:
             changes["dtype"] = dtype
         self.check_names(changes)
         check_resampling(kernel, source_grid)
+        if preprocessing is not None and changes.get("normalization"):
+            raise ValueError(
+                "`normalization` and `preprocessing` both give a mean and a deviation: "
+                "give `preprocessing`, with include_preprocessing=True."
+            )
+        own = given_transform(preprocessing, changes.get("image_size"))
+        names = read_labels(label_names)
         loading = None
         if weights is None:
             kwargs = {**self.defaults, **self.numbers, **changes}
-            transform = Preprocessing(1, **self.evaluation)
+            transform = own or Preprocessing(1, **self.evaluation)
         else:
-            loading = Loading(weights, self, changes, source_grid)
-            kwargs, transform = loading.kwargs, loading.preprocessing()
-        if include_preprocessing:
+            loading = Loading(weights, self, changes, source_grid, names)
+            kwargs, transform = loading.kwargs, own or loading.preprocessing()
+        given_transform(preprocessing, kwargs["image_size"])  # of the model's size
+        check_count(names, kwargs["num_classes"])
+        # A normalisation in the model is that of the transform.
+        if include_preprocessing or (own and kwargs["normalization"]):
             mean_std = {"mean": list(transform.mean), "std": list(transform.std)}
             kwargs = {**kwargs, "normalization": mean_std}
         model = loading.build(kwargs) if loading else self.builder(**kwargs)
@@ -130,6 +148,8 @@ class Variant:
         if loading:
             model.record.update(loading.record())
             loading.fill(model, kernel)
+        if names:
+            model.record["label_names"] = names
         return model
 
     def preprocessing(self, weights=None) -> Preprocessing:
