@@ -189,4 +189,5 @@ def fitting_variant(checkpoint):
     said = (checkpoint.config.get(key) for key in ("architecture", "model_type"))
     deit = any(str(name).startswith("deit") for name in said)
     rows = [row for row in rows if row.name.startswith("DeiT") == deit] or rows
+    rows.sort(key=lambda row: len(row.parts), reverse=True)  # the most special first
     return rows[0] if rows else Variant(None, builder, **checkpoint.sizes)

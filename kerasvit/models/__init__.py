@@ -72,6 +72,9 @@ from .mixer import MLPMixer as MLPMixer
 from .swin import SwinB as SwinB
 from .swin import SwinL as SwinL
 from .swin import SwinS as SwinS
+from .swin import SwinS3B as SwinS3B
+from .swin import SwinS3S as SwinS3S
+from .swin import SwinS3T as SwinS3T
 from .swin import SwinT as SwinT
 from .swin import SwinTransformer as SwinTransformer
 from .variant import Variant as Variant

@@ -11,7 +11,7 @@ import keras
 
 from kerasvit.layers import GroupNorm, PreactUnit, StandardizedConv
 
-from .arguments import integer, integers, mean_and_std, number, sides
+from .arguments import integer, integers, mean_and_std, number, sides, stage_widths
 from .builder import builder, recorded
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
@@ -113,24 +113,12 @@ def _checked(kwargs):
     checked["width_factor"] = int(factor) if factor.is_integer() else factor
     checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
     checked["image_size"] = sides(kwargs["image_size"])
-    if kwargs["stage_widths"] is not None:
-        checked["stage_widths"] = _checked_widths(
-            kwargs["stage_widths"], checked["depths"]
-        )
+    widths = stage_widths(kwargs["stage_widths"], len(checked["depths"]), GROUPS)
+    checked["stage_widths"] = widths
     for key in ("conv_epsilon", "epsilon"):
         checked[key] = number(key, kwargs[key], "from 0 to 1", 0, 1)
     checked["normalization"] = mean_and_std(kwargs["normalization"])
     return checked
-
-
-def _checked_widths(value, depths):
-    widths = integers("stage_widths", value, len(depths), 4 * GROUPS)
-    if any(width % (4 * GROUPS) for width in widths):
-        raise ValueError(
-            f"`stage_widths` must be multiples of {4 * GROUPS}, for {GROUPS} groups of "
-            f"a quarter of them. Received: {value!r}."
-        )
-    return widths
 
 
 # `get_block_desc` in google-research/big_vision big_vision/models/bit.py.

@@ -137,6 +137,7 @@ def _checked(kwargs):
         "register_tokens": 1,
         "positions": "tokens",
         "representation_size": None,
+        "partial_patches": False,
     }
     checked = check_arguments({**kwargs, **fixed})
     return {key: checked[key] for key in kwargs}

@@ -20,7 +20,7 @@ from kerasvit.layers import (
     StandardizedConv,
 )
 
-from .arguments import integers, number, one_of, sides
+from .arguments import integers, number, one_of, sides, stage_widths
 from .builder import builder, recorded
 from .encoder import encoder
 from .ends import head, image_input
@@ -37,6 +37,7 @@ FIXED = {
     "positions": "tokens",
     "qkv_bias": True,
     "layer_scale": None,
+    "partial_patches": False,
 }
 
 
@@ -50,6 +51,7 @@ def HybridVisionTransformer(
     num_heads: int,
     mlp_dim: int,
     width_factor: float = 1,
+    stage_widths: list[int] | None = None,
     image_size: int | tuple[int, int] = 224,
     num_classes: int = 1000,
     pool: str = "token",
@@ -76,6 +78,8 @@ def HybridVisionTransformer(
         num_heads: Attention heads, a divisor of D.
         mlp_dim: Hidden size of the blocks' MLPs.
         width_factor: The ResNet's channels over those of a ResNet-50, a multiple of ½.
+        stage_widths: Channels that each stage puts out, multiples of 128. None: 256
+            times `width_factor`, doubled from stage to stage.
         image_size: Height and width in pixels; an int for a square. The map, which has
             one cell for each stride or part of one, must be whole patches.
         num_classes: Size of the head; 0 leaves it off: the model returns the features.
@@ -130,15 +134,16 @@ def _resnet(x, s):
         3, 2, padding="same", data_format="channels_last", name="root_pool"
     )(x)
     for i, units in enumerate(s.resnet_depths):
+        wide = s.stage_widths[i] if s.stage_widths else 4 * channels * 2**i
         for j in range(units):
             strides = 2 if i and not j else 1
             name = f"stage_{i}_unit_{j}"
-            x = _unit(channels * 2**i, strides, s, project=not j, name=name)(x)
+            x = _unit(wide, strides, s, project=not j, name=name)(x)
     return x
 
 
-def _unit(channels, strides, s, *, project, name):
-    wide = 4 * channels
+def _unit(wide, strides, s, *, project, name):
+    channels = wide // 4
     shortcut = {}
     if project:
         shortcut = {
@@ -197,6 +202,8 @@ def _checked(kwargs):
             f"{GROUPS} groups. Received: {factor!r}."
         )
     checked["width_factor"] = factor
+    widths, stages = kwargs["stage_widths"], len(checked["resnet_depths"])
+    checked["stage_widths"] = stage_widths(widths, stages, GROUPS)
     checked["image_size"] = _fitting(kwargs["image_size"], checked)
     return checked
 

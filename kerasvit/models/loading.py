@@ -164,7 +164,7 @@ class Loading:
         if not table:
             return tuple(sides(likely or self.made["image_size"]))
         name, cells, stride = table
-        fits = likely and math.prod(_grid(likely, stride)) == cells
+        fits = likely and math.prod(self._grid(likely, stride)) == cells
         if fits and not self.explicit_grid:
             return likely
         positions = self.kwargs.get("positions")
@@ -181,7 +181,7 @@ class Loading:
         try:
             grid = table_grid(
                 cells,
-                own_grid=_grid(self.kwargs["image_size"], stride),
+                own_grid=self._grid(self.kwargs["image_size"], stride),
                 source_grid=self.explicit_grid,
                 name=f"{name} of {path}",
             )
@@ -194,7 +194,7 @@ class Loading:
         table = self.checkpoint.cells(self.kwargs)
         stride = table[2] if table else 1
         sizes = (self.source_size, model.record["kwargs"]["image_size"])
-        made, built = (_grid(size, stride) for size in sizes)
+        made, built = (self._grid(size, stride) for size in sizes)
         return {
             layer.name: self.explicit_grid
             or tuple(
@@ -204,6 +204,16 @@ class Loading:
             for layer in model.layers
             if hasattr(layer, "grid")
         }
+
+    def _grid(self, image_size, stride):
+        """(height, width) in cells; a ResNet's last may be only in part in the image.
+
+        A Transformer leaves out the pixels that fill no patch.
+        """
+        height, width = sides(image_size)
+        if self.kwargs.get("partial_patches"):
+            return height // stride, width // stride
+        return -(-height // stride), -(-width // stride)
 
     def _left_out(self):
         """Layers whose tensors the caller does not want; said in the log."""
@@ -266,8 +276,3 @@ def _no_classifier(name, classes):
         f"{name} has no classifier: its head of {classes} classes holds zeros alone. "
         "Pass `num_classes`: your own number for a fresh head, or 0 for features."
     )
-
-
-def _grid(image_size, stride):
-    """(height, width) in cells; a ResNet's last may be only in part in the image."""
-    return tuple(-(-side // stride) for side in sides(image_size))

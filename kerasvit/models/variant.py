@@ -210,7 +210,12 @@ class Variant:
 
     def fits(self, said):
         """Whether a file may be of this row: its numbers, and parts such as scales."""
-        parts = self._shown.keys() - self.numbers.keys()
         return all(said.get(key, n) == n for key, n in self.numbers.items()) and all(
-            said.get(key) is not None for key in parts
+            said.get(key) == n if isinstance(n, list) else said.get(key) is not None
+            for key, n in self.parts.items()
         )
+
+    @property
+    def parts(self):
+        """The row's values of arguments that have a default in the builder."""
+        return {k: n for k, n in self._shown.items() if k not in self.numbers}

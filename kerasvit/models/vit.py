@@ -19,7 +19,15 @@ from kerasvit.layers import (
     SinCosPositionEmbedding,
 )
 
-from .arguments import integer, mean_and_std, multiple_of, number, one_of, probability
+from .arguments import (
+    integer,
+    mean_and_std,
+    multiple_of,
+    number,
+    one_of,
+    probability,
+    whole_of,
+)
 from .builder import builder, recorded
 from .encoder import encoder
 from .ends import head, image_input
@@ -32,6 +40,7 @@ CHOICES = {
     "activation": ("gelu", "gelu_tanh"),
     "class_token": (True, False, None),
     "qkv_bias": (True, False),
+    "partial_patches": (True, False),
 }
 
 
@@ -44,6 +53,7 @@ def VisionTransformer(
     num_heads: int,
     mlp_dim: int,
     image_size: int | tuple[int, int] = 224,
+    partial_patches: bool = False,
     num_classes: int = 1000,
     pool: str = "token",
     class_token: bool | None = None,
@@ -69,6 +79,9 @@ def VisionTransformer(
         num_heads: Attention heads, a divisor of D.
         mlp_dim: Hidden size of the blocks' MLPs.
         image_size: Height and width in pixels, multiples of P; an int for a square.
+        partial_patches: True: `image_size` may be no multiple of P. The pixels below
+            and to the right that fill no patch are left out, as in timm and big_vision
+            (SigLIP: 384 pixels in 27 patches of 14).
         num_classes: Size of the head; 0 leaves it off: the model returns the features.
         pool: How tokens become one vector. "token": the class token after the last
             normalisation. "average": normalise, then average the patches (Google).
@@ -101,8 +114,12 @@ def VisionTransformer(
     kwargs = check_arguments(recorded(locals()))
     s = SimpleNamespace(**kwargs)
     image, x = image_input(s.image_size, s.normalization)
-    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
     grid = tuple(side // s.patch_size for side in s.image_size)
+    if any(rest := [side % s.patch_size for side in s.image_size]):
+        x = keras.layers.Cropping2D(
+            [(0, pixels) for pixels in rest], "channels_last", name="whole_patches"
+        )(x)
+    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
     prefix = s.class_token + s.register_tokens
     if s.positions == "patches":
         x = PositionEmbedding(grid, name="position_embedding")(x)
@@ -159,7 +176,8 @@ def check_arguments(kwargs):
         checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"], "finite")
     for key, known in CHOICES.items():
         one_of(key, kwargs[key], known)
-    checked["qkv_bias"] = bool(kwargs["qkv_bias"])
+    for key in ("qkv_bias", "partial_patches"):
+        checked[key] = bool(kwargs[key])
     if kwargs["class_token"] is None:
         checked["class_token"] = kwargs["pool"] == "token"
     elif kwargs["pool"] == "token" and not kwargs["class_token"]:
@@ -168,7 +186,8 @@ def check_arguments(kwargs):
             '`pool="average"` or leave `class_token` out.'
         )
     checked["class_token"] = bool(checked["class_token"])
-    checked["image_size"] = multiple_of(
+    fitting = whole_of if checked["partial_patches"] else multiple_of
+    checked["image_size"] = fitting(
         kwargs["image_size"], checked["patch_size"], "the patch size"
     )
     checked["normalization"] = mean_and_std(kwargs["normalization"])
