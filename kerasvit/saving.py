@@ -8,6 +8,7 @@ from .hub.card import Facts, write_card
 from .hub.repository import local_folder, page_of, serialise, write_folder
 from .hub.upload import check_target, prepare, upload
 from .preprocessing import Preprocessing
+from .records import found_record
 
 
 def save_pretrained(
@@ -154,12 +155,13 @@ def record_of(model) -> dict:
     Raises:
         ValueError: It has none.
     """
-    record = getattr(model, "record", None)
-    if not isinstance(record, dict):
+    record = found_record(model)
+    if record is None:
         raise ValueError(
             f"The model must be one that kerasvit built. Received: {model!r}, without "
-            "a record. keras.models.clone_model drops it; of a trainer give "
-            "trainer.model; other models have none."
+            "a record. What keras.models.clone_model makes has one where it computes "
+            "the same as the model, a part of a model has none; of a trainer give "
+            "trainer.model."
         )
     return record
 

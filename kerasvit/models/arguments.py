@@ -67,6 +67,23 @@ def integers(name, value, count: int | None, least: int) -> list[int]:
     return checked
 
 
+def stage_widths(value, stages: int, groups: int) -> list[int] | None:
+    """Channels that stages of bottleneck units put out, or None.
+
+    Raises:
+        ValueError: They are no integers, or a quarter of them is not whole groups.
+    """
+    if value is None:
+        return None
+    widths = integers("stage_widths", value, stages, 4 * groups)
+    if any(width % (4 * groups) for width in widths):
+        raise ValueError(
+            f"`stage_widths` must be multiples of {4 * groups}, for {groups} groups of "
+            f"a quarter of them. Received: {value!r}."
+        )
+    return widths
+
+
 def number(name, value, expected, low=-math.inf, high=math.inf) -> float:
     """An argument that must be a finite number in [low, high); `expected` says so.
 
@@ -139,6 +156,25 @@ def multiple_of(image_size, stride: int, what: str) -> list[int]:
             f"`image_size` must have at most {MOST_PATCHES:,} times the area of "
             f"{what}, {stride}. Received: {checked[0]} × {checked[1]}."
         )
+    return checked
+
+
+def whole_of(image_size, stride: int, what: str) -> list[int]:
+    """[height, width] of an image of at least one stride; a part of one may remain.
+
+    Args:
+        what: The stride's name, such as "the patch size".
+
+    Raises:
+        ValueError: A side is shorter than the stride, or too long.
+    """
+    checked = sides(image_size)
+    if min(checked) < stride:
+        raise ValueError(
+            f"`image_size` must be at least {what}, {stride}. Received: {checked[0]} × "
+            f"{checked[1]}."
+        )
+    multiple_of([side - side % stride for side in checked], stride, what)
     return checked
 
 

@@ -8,8 +8,10 @@ from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
 from .arguments import sides, with_normalization
-from .evaluation import transform_of
+from .evaluation import given_transform, transform_of
+from .labels import check_count, read_labels
 from .loading import Loading, entry_of
+from .other_names import CALL, check_names
 
 
 class Variant:
@@ -43,6 +45,7 @@ class Variant:
         self.evaluation = evaluation or {}
         signature = inspect.signature(builder).parameters.values()
         made = {p.name: p.default for p in signature if p.default is not p.empty}
+        made.pop("dtype", None)  # of the layers, and of no row or file
         self.numbers = {k: v for k, v in numbers.items() if k not in made}
         self.defaults = {**made, **{k: v for k, v in numbers.items() if k in made}}
         self._shown = numbers
@@ -70,6 +73,9 @@ class Variant:
         include_preprocessing: bool | None = None,
         source_grid: tuple[int, int] | None = None,
         kernel: str | None = None,
+        preprocessing: Preprocessing | dict | None = None,
+        label_names: list[str] | str | None = None,
+        dtype=None,
         **changes,
     ):
         """Builds the model.
@@ -90,6 +96,13 @@ class Variant:
                 made for, where a bare file leaves it open.
             kernel: How to resample the position table, one of
                 `kerasvit.layers.resampling.KERNELS`; None: as the weights' origin does.
+            preprocessing: How images are prepared, a `Preprocessing` or a dict of its
+                fields, `size` left out or that of the model. None: as the weights say,
+                or else as their origin does.
+            label_names: Names of the classes, in the order of the head: a list, or the
+                path of a text file with one name a line. None: as the weights say.
+            dtype: Of the layers, as in any Keras layer: "mixed_bfloat16", "float16", a
+                `keras.DTypePolicy`; None: Keras's global policy. Weights are cast.
             **changes: Other arguments of the builder; they win over what the weights
                 say.
 
@@ -105,6 +118,8 @@ class Variant:
             changes["num_classes"] = num_classes
         if image_size is not None:
             changes["image_size"] = sides(image_size)
+        if dtype is not None:
+            changes["dtype"] = dtype
         self.check_names(changes)
         check_resampling(kernel, source_grid)
         if include_preprocessing is False and changes.get("normalization"):
@@ -112,13 +127,27 @@ class Variant:
                 "`include_preprocessing=False` takes the normalisation out of the "
                 "model, and `normalization` puts one in: give one of them."
             )
+        if preprocessing is not None and changes.get("normalization"):
+            raise ValueError(
+                "`normalization` and `preprocessing` both give a mean and a deviation: "
+                "give `preprocessing`, with include_preprocessing=True."
+            )
+        own = given_transform(preprocessing, changes.get("image_size"))
+        names = read_labels(label_names)
         loading = None
         if weights is None:
             kwargs = {**self.defaults, **self.numbers, **changes}
-            transform = Preprocessing(1, **self.evaluation)
+            transform = own or Preprocessing(1, **self.evaluation)
         else:
-            loading = Loading(weights, self, changes, source_grid)
-            kwargs, transform = loading.kwargs, loading.preprocessing()
+            loading = Loading(weights, self, changes, source_grid, names)
+            kwargs, transform = loading.kwargs, own or loading.preprocessing()
+        given_transform(preprocessing, kwargs["image_size"])  # of the model's size
+        check_count(names, kwargs["num_classes"])
+        if own and kwargs["normalization"]:
+            # The caller's mean and deviation replace those in the model.
+            config = own.to_config()
+            mean_std = {"mean": config["mean"], "std": config["std"]}
+            kwargs = {**kwargs, "normalization": mean_std}
         kwargs, transform = with_normalization(kwargs, transform, include_preprocessing)
         model = loading.build(kwargs) if loading else self.builder(**kwargs)
         transform = transform.with_size(model.record["kwargs"]["image_size"])
@@ -127,6 +156,8 @@ class Variant:
         if loading:
             model.record.update(loading.record())
             loading.fill(model, kernel)
+        if names:
+            model.record["label_names"] = names
         return model
 
     def preprocessing(self, weights=None) -> Preprocessing:
@@ -155,16 +186,15 @@ class Variant:
     @property
     def required(self):
         """The builder's arguments that have none."""
-        return set(inspect.signature(self.builder).parameters) - set(self.defaults)
+        known = set(inspect.signature(self.builder).parameters) - {"dtype"}
+        return known - set(self.defaults)
 
     def check_names(self, changes, before=""):
         """Raises a `ValueError` for arguments that the builder does not have."""
         known = set(inspect.signature(self.builder).parameters)
-        if unknown := sorted(set(changes) - known):
-            raise ValueError(
-                f"{before}{self.label} has no argument {', '.join(unknown)}. It takes "
-                f"those of a call and the builder's: {', '.join(sorted(known))}."
-            )
+        if before:  # of a file, which does not say in what precision it is used
+            check_names(self.label, changes, known - {"dtype"}, before)
+        check_names(self.label, changes, known, call=CALL)
 
     def mismatch(self, said, changes):
         """In words, where a file says other numbers than this row; None where not."""
@@ -189,7 +219,12 @@ class Variant:
 
     def fits(self, said):
         """Whether a file may be of this row: its numbers, and parts such as scales."""
-        parts = self._shown.keys() - self.numbers.keys()
         return all(said.get(key, n) == n for key, n in self.numbers.items()) and all(
-            said.get(key) is not None for key in parts
+            said.get(key) == n if isinstance(n, list) else said.get(key) is not None
+            for key, n in self.parts.items()
         )
+
+    @property
+    def parts(self):
+        """The row's values of arguments that have a default in the builder."""
+        return {k: n for k, n in self._shown.items() if k not in self.numbers}

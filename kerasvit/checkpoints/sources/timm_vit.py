@@ -61,6 +61,10 @@ def builder_changes(shapes, config):
         changes["activation"] = "gelu_tanh"
     if "blocks.0.ls1.gamma" in shapes:
         changes["layer_scale"] = model_args(config).get("init_values", 1e-5)
+    patch, size = shapes["patch_embed.proj.weight"][-1], _pixels(config)
+    if any(side % patch for side in size):
+        # timm's convolution leaves out the pixels that fill no patch.
+        changes["partial_patches"] = True
     # Nothing in the tensors tells whether class and register tokens have rows in the
     # position table. In timm's published models they have none where there are
     # registers, as a rule.
@@ -68,6 +72,12 @@ def builder_changes(shapes, config):
         patches_only = timm_names.no_embed_class(config) if config else True
         changes["positions"] = "patches" if patches_only else "tokens"
     return changes
+
+
+def _pixels(config):
+    """(height, width) of the model's images, or () where it is not said."""
+    timms = (config.get("pretrained_cfg") or {}).get("input_size") or ()
+    return image_size(config) or timms[1:]
 
 
 def left_open(shapes, config):
