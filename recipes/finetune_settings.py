@@ -24,7 +24,7 @@ class Config:
     steps: int = 480  # of the optimizer, warm-up included
     epochs: int | None = None  # passes through the training images, in place of `steps`
     rho: float = 0.05  # radius of SAM, ≥ 0; 0 trains without
-    compare: bool = False  # train without SAM too, from the same start; keep the better
+    compare: bool = False  # train without SAM too, keep the better; the demo does
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"  # of Keras
     seed: int = 0  # of fresh weights, order, augmentation and dropout

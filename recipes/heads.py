@@ -5,7 +5,7 @@ print(heads.settle(model, label_names))
 
 import re
 
-import keras
+import numpy as np
 
 HEADS = ("head", "head_distillation")
 
@@ -25,13 +25,12 @@ def settle(model, label_names: list[str]) -> str:
     """
     count, named = len(label_names), model.record["label_names"]
     heads = [layer for layer in model.layers if layer.name in HEADS]
-    if not any(keras.ops.any(weight) for head in heads for weight in head.weights):
+    if not any(np.any(weight) for head in heads for weight in head.get_weights()):
         return f"Head: made afresh, as the weights have none for {count} classes."
     if fits(named, label_names):
         return f"Head: kept; the weights are for the same {count} classes."
     for head in heads:
-        for weight in head.weights:
-            weight.assign(keras.ops.zeros_like(weight))
+        head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
     if named is None:
         return (
             f"Head: made afresh; the weights have one for {count} classes, but do not "

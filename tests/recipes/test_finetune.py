@@ -244,6 +244,20 @@ def test_head_of_the_weights_is_kept_for_the_same_classes(theirs, said, kept, ca
 
 
 @on_last_backend
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"weights": "vit.npz"}, "vit.npz"), ({"model": "vitb61"}, "no 'vitb61'")],
+)
+def test_weights_and_model_are_checked_before_images_are_read(
+    changes, message, monkeypatch
+):
+    Path("vit.npz").write_bytes(b"no weights")
+    monkeypatch.setattr(training.data, "find", None)
+    with pytest.raises(training.BadInput, match=message):
+        prepared(dataset="cifar10", **changes)
+
+
+@on_last_backend
 def test_heads_for_imagenet_fit_its_numbers():
     numbers = [f"n{i:08}" for i in range(1000)]
     assert heads.fits("imagenet1k", numbers)
