@@ -20,7 +20,7 @@ def save_pretrained(
     license: str | None = None,
     base_model: str | None = None,
     datasets: list[str] | None = None,
-    metrics: dict[str, float] | None = None,
+    metrics: dict[str, float | dict] | None = None,
     training: dict | None = None,
     card: str | None = None,
     name: str | None = None,
@@ -51,7 +51,9 @@ def save_pretrained(
             with, where it is known.
         base_model: Repository it was trained from; None: likewise.
         datasets: Names of what it was trained on.
-        metrics: Results on the first of them, such as {"accuracy": 0.93}.
+        metrics: Results on the first of them, such as {"accuracy": 0.93}; or, in
+            place of the number, {"value": 0.93, "dataset": "my photos", "split":
+            "test", "images": 413}, of which only "value" must be there.
         training: How it was trained, for a table in the card, such as
             {"method": "SAM, rho 0.1", "epochs": 30}.
         card: Text of the README.md, in place of any other; metadata at its head are
@@ -93,7 +95,7 @@ def push_to_hub(
     license: str | None = None,
     base_model: str | None = None,
     datasets: list[str] | None = None,
-    metrics: dict[str, float] | None = None,
+    metrics: dict[str, float | dict] | None = None,
     training: dict | None = None,
     card: str | None = None,
 ):

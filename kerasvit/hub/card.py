@@ -3,13 +3,13 @@
 import hashlib
 import json
 import logging
-import math
 import re
 from dataclasses import dataclass
 
 from kerasvit.checkpoints import format_of, why_not_timm
 
 from .front_matter import split_page
+from .metrics import are_metrics, results, shown
 
 log = logging.getLogger("kerasvit")
 
@@ -25,7 +25,8 @@ class Facts:
         license: SPDX identifier.
         base_model: Repository of the Hub.
         datasets: Names.
-        metrics: {name: number}, on the first of the datasets.
+        metrics: {name: number}, on the first of the datasets; or, in place of a
+            number, a dict as in metrics.py.
         training: {setting: value}.
         card: Text of a README.md.
 
@@ -36,7 +37,7 @@ class Facts:
     license: str | None
     base_model: str | None
     datasets: list[str] | None
-    metrics: dict[str, float] | None
+    metrics: dict[str, float | dict] | None
     training: dict | None
     card: str | None
 
@@ -45,7 +46,7 @@ class Facts:
             "license": (_is_text, 'an SPDX identifier, such as "apache-2.0"'),
             "base_model": (_is_text, 'a repository, such as "user/name"'),
             "datasets": (_are_names, 'a list of names, such as ["cifar10"]'),
-            "metrics": (_are_numbers, 'names with finite numbers: {"accuracy": 0.93}'),
+            "metrics": (are_metrics, 'names with finite numbers: {"accuracy": 0.93}'),
             "training": (_is_dict, 'a dict for a table, such as {"epochs": 30}'),
             "card": (_is_text, "the text of a README.md"),
         }
@@ -141,7 +142,9 @@ def _metadata(record, name, facts):
     }
     if facts.metrics:
         given["metrics"] = list(facts.metrics)
-        given["model-index"] = [_results(name.removeprefix("hf://"), facts)]
+        if found := results(facts):
+            entry = {"name": name.removeprefix("hf://"), "results": found}
+            given["model-index"] = [entry]
     return (
         {key: value for key, value in known.items() if value},
         {key: value for key, value in given.items() if value},
@@ -192,30 +195,6 @@ def _are_names(value):
     return isinstance(value, (list, tuple)) and all(map(_is_text, value))
 
 
-def _are_numbers(value):
-    try:
-        return _are_names(list(value)) and all(map(math.isfinite, value.values()))
-    except (AttributeError, TypeError, ValueError, OverflowError):
-        return False
-
-
-def _results(name, facts):
-    data = (facts.datasets or ["the author's own"])[0]
-    return {
-        "name": name,
-        "results": [
-            {
-                "task": {"type": "image-classification"},
-                "dataset": {"name": data, "type": data},
-                "metrics": [
-                    {"type": metric, "value": float(value)}
-                    for metric, value in facts.metrics.items()
-                ],
-            }
-        ],
-    }
-
-
 def _body(record, name, facts):
     kwargs, labels = record["kwargs"], record["label_names"]
     height, width = kwargs["image_size"]
@@ -232,12 +211,15 @@ def _body(record, name, facts):
         f"{classify if classes else 'model.predict(images)'}\n"
         "```",
         _in_timm(record, name),
+        *_where(name),
     ]
     if facts.metrics:
-        rows = {key: f"{value:g}" for key, value in facts.metrics.items()}
+        rows = {key: shown(value) for key, value in facts.metrics.items()}
         parts.append(_table("metric", "value", rows))
     if base := (record.get("base") or {}).get("source"):
         parts.append(f"It began with the weights of {_line(base)}.")
+    license = facts.license or (record.get("base") or {}).get("license")
+    parts.append(f"Licence: {_line(license) if license else 'none is stated'}.")
     if isinstance(labels, list):
         some = ", ".join(map(_line, labels[:20])) + (", …" if len(labels) > 20 else "")
         parts.append(f"Classes: {some}.")
@@ -246,6 +228,16 @@ def _body(record, name, facts):
     if facts.training:
         parts.append("## Training\n\n" + _table("setting", "value", facts.training))
     return "\n\n".join(parts)
+
+
+def _where(name):
+    """What to put in place of a name that is no address."""
+    if name.startswith("hf://"):
+        return []
+    return [
+        f"{name} is to be the path of the folder with this file. On the Hugging Face "
+        'Hub it is "hf://user/name", for timm "hf-hub:user/name".'
+    ]
 
 
 def _in_timm(record, name):
