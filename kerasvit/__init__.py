@@ -80,6 +80,9 @@ from .models import RViTTi16 as RViTTi16
 from .models import SwinB as SwinB
 from .models import SwinL as SwinL
 from .models import SwinS as SwinS
+from .models import SwinS3B as SwinS3B
+from .models import SwinS3S as SwinS3S
+from .models import SwinS3T as SwinS3T
 from .models import SwinT as SwinT
 from .models import SwinTransformer as SwinTransformer
 from .models import Variant as Variant
@@ -118,8 +121,7 @@ from .training import SAMON as SAMON
 from .training import LookSAM as LookSAM
 from .training import suggest_rho as suggest_rho
 from .training import warmup_cosine as warmup_cosine
-
-__version__ = "0.1.0"
+from .version import __version__ as __version__
 
 
 def __getattr__(name):

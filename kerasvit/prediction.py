@@ -13,6 +13,7 @@ from PIL import Image
 
 from .images import input_problem
 from .preprocessing import Preprocessing
+from .records import found_record
 
 _BATCH_SIZE = 32
 _NO_TRANSFORM = (
@@ -85,14 +86,15 @@ def _best(chances, names, top):
 
 def _record(model):
     """The model's record, once it is sure to be a classifier."""
-    record = getattr(model, "record", None)
-    if not isinstance(record, dict):
+    record = found_record(model)
+    if record is None:
         raise ValueError(
             "`model` has no record of how its images are prepared. Received: "
             f"{type(model).__name__}. Pass a model of kerasvit's, such as "
             "kerasvit.ViTB16(weights=...) or what from_pretrained and load_model give; "
-            "of a trainer its trainer.model. keras.models.clone_model drops the "
-            "record: copy it with `clone.record = model.record`."
+            "of a trainer its trainer.model. keras.models.clone_model keeps the record "
+            "where the clone computes the same as the model. Where it holds otherwise, "
+            "copy it: `clone.record = model.record`."
         )
     shape = model.outputs[0].shape
     if len(model.outputs) > 1 or len(shape) != 2:

@@ -39,8 +39,8 @@ def from_pretrained(
         cache_dir: Folder for downloads; None: the Hub's usual cache.
         endpoint: Address of another Hub; None: that of HF_ENDPOINT, or the usual one.
         local_files_only: Takes what is in the cache and asks nobody.
-        **changes: As for a variant: `num_classes`, `image_size`, `kernel`, and any
-            argument of the builder.
+        **changes: As for a variant: `num_classes`, `image_size`, `preprocessing`,
+            `label_names`, `kernel`, `dtype`, and any argument of the builder.
 
     Raises:
         ValueError: There is nothing, or it is damaged, or of no known architecture
@@ -189,4 +189,5 @@ def fitting_variant(checkpoint):
     said = (checkpoint.config.get(key) for key in ("architecture", "model_type"))
     deit = any(str(name).startswith("deit") for name in said)
     rows = [row for row in rows if row.name.startswith("DeiT") == deit] or rows
+    rows.sort(key=lambda row: len(row.parts), reverse=True)  # the most special first
     return rows[0] if rows else Variant(None, builder, **checkpoint.sizes)

@@ -1,5 +1,6 @@
 """Models into folders and onto the Hugging Face Hub."""
 
+import json
 import tempfile
 from pathlib import Path
 
@@ -7,6 +8,7 @@ from .hub.card import Facts, write_card
 from .hub.repository import local_folder, page_of, serialise, write_folder
 from .hub.upload import check_target, prepare, upload
 from .preprocessing import Preprocessing
+from .records import found_record
 
 
 def save_pretrained(
@@ -18,7 +20,7 @@ def save_pretrained(
     license: str | None = None,
     base_model: str | None = None,
     datasets: list[str] | None = None,
-    metrics: dict[str, float] | None = None,
+    metrics: dict[str, float | dict] | None = None,
     training: dict | None = None,
     card: str | None = None,
     name: str | None = None,
@@ -49,7 +51,9 @@ def save_pretrained(
             with, where it is known.
         base_model: Repository it was trained from; None: likewise.
         datasets: Names of what it was trained on.
-        metrics: Results on the first of them, such as {"accuracy": 0.93}.
+        metrics: Results on the first of them, such as {"accuracy": 0.93}; or, in
+            place of the number, {"value": 0.93, "dataset": "my photos", "split":
+            "test", "images": 413}, of which only "value" must be there.
         training: How it was trained, for a table in the card, such as
             {"method": "SAM, rho 0.1", "epochs": 30}.
         card: Text of the README.md, in place of any other; metadata at its head are
@@ -65,9 +69,11 @@ def save_pretrained(
     """
     folder = local_folder(folder)
     facts = Facts(license, base_model, datasets, metrics, training, card)
+    _check_text({"label_names": label_names, "name": name, **vars(facts)})
     record, contents = _ready(model, label_names, dtype)
     before = page_of(folder)
-    name = name or folder.resolve().name  # no path of the user's
+    # No path of the user's; a folder's name may be of bytes that are no text.
+    name = name or folder.resolve().name.encode(errors="replace").decode()
     page = write_card(record, name, facts, before)
     if page != before:
         contents["README.md"] = page
@@ -89,7 +95,7 @@ def push_to_hub(
     license: str | None = None,
     base_model: str | None = None,
     datasets: list[str] | None = None,
-    metrics: dict[str, float] | None = None,
+    metrics: dict[str, float | dict] | None = None,
     training: dict | None = None,
     card: str | None = None,
 ):
@@ -127,6 +133,7 @@ def push_to_hub(
     said = {"create_pr": create_pr, "commit_message": commit_message}
     check_target(repo_id, **access, **said)
     facts = Facts(license, base_model, datasets, metrics, training, card)
+    _check_text({"label_names": label_names, **vars(facts)})
     record, contents = _ready(model, label_names, dtype)
     client, before = prepare(repo_id, **access)
     branch = f"@{revision}" if revision else ""
@@ -150,14 +157,27 @@ def record_of(model) -> dict:
     Raises:
         ValueError: It has none.
     """
-    record = getattr(model, "record", None)
-    if not isinstance(record, dict):
+    record = found_record(model)
+    if record is None:
         raise ValueError(
             f"The model must be one that kerasvit built. Received: {model!r}, without "
-            "a record. keras.models.clone_model drops it; of a trainer give "
-            "trainer.model; other models have none."
+            "a record. What keras.models.clone_model makes has one where it computes "
+            "the same as the model, a part of a model has none; of a trainer give "
+            "trainer.model."
         )
     return record
+
+
+def _check_text(said):
+    """Raises where an argument holds half of a surrogate pair, which no file can."""
+    for key, value in said.items():
+        try:
+            text = json.dumps(value, ensure_ascii=False, default=str)
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"`{key}` must be text that UTF-8 can encode. Received: {value!r:.200}."
+            ) from error
 
 
 def _ready(model, label_names, dtype):

@@ -24,13 +24,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 from typing import Annotated, Literal
 
+import command_line
+import startup
 import tyro
 from rich.console import Console
 from rich.table import Table
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,10 +68,15 @@ ON_EVERY_BACKEND = ("sam", "load", "import")
 
 def main(config: Config) -> None:
     """Prints a table for each model, or for each backend too."""
+    counts = {
+        "rounds": some(config.rounds, ROUNDS.get(config.what, 7), 1, "rounds"),
+        "warmup": some(config.warmup, WARMUP.get(config.what, 1), 0, "warmup"),
+    }
     if "KERAS_BACKEND" not in os.environ and config.what in ON_EVERY_BACKEND:
         on_every_backend(config)
         return
-    # Only now: the first import of Keras settles the backend of a process.
+    # Only now: it takes seconds, and settles the backend of a process.
+    startup.import_quietly("keras")
     import keras
 
     import kerasvit
@@ -86,8 +92,7 @@ def main(config: Config) -> None:
             config,
             model=name,
             image_size=size,
-            rounds=some(config.rounds, ROUNDS.get(config.what, 7), 1, "rounds"),
-            warmup=some(config.warmup, WARMUP.get(config.what, 1), 0, "warmup"),
+            **counts,
         )
         measure(one, keras.backend.backend())
 
@@ -256,5 +261,25 @@ def ratio_to_us(times, rival):
     return "" if rival == "kerasvit" else f"{ratio:.2f}"
 
 
+def read(arguments) -> Config:
+    """The configuration of a command, checked before anything slow is imported.
+
+    Raises:
+        command_line.BadInput: An option, a number, the backend or a path is wrong.
+    """
+    config = command_line.parse_options(
+        arguments, Config, prog="benchmark.py", description=Config.__doc__
+    )
+    try:
+        command_line.check_numbers(config)
+        if "KERAS_BACKEND" in os.environ or config.what not in ON_EVERY_BACKEND:
+            startup.check_backend()
+        if config.folder is not None and not Path(config.folder).is_dir():
+            raise ValueError(f"`folder`: there is no folder {config.folder}.")
+    except ValueError as error:
+        raise command_line.BadInput(str(error)) from error
+    return config
+
+
 if __name__ == "__main__":
-    main(tyro.cli(Config))
+    command_line.main(lambda: main(read(sys.argv[1:])))

@@ -11,11 +11,11 @@ import dataclasses
 import difflib
 import functools
 import os
-from pathlib import Path
 
 import numpy as np
 from batches import Indexed, Streamed
 from built_in import SOURCES
+from command_line import existing_folder
 from folders import check_images, classes, given_splits
 
 SHARES = {"validation": 0.1, "test": 0.2}  # of every class, where no split is given
@@ -80,12 +80,7 @@ def folder(path: str | os.PathLike) -> Dataset:
     Raises:
         ValueError: There is no such folder, or too little in it, or a damaged file.
     """
-    root = Path(path).expanduser()
-    if not root.is_dir():
-        raise ValueError(
-            f"`data`: there is no folder {path} (looked in {Path.cwd()}). Give one "
-            "that holds a folder of images for every class."
-        )
+    root = existing_folder(path)
     where = given_splits(root) or {"all": root}
     found = {part: classes(place) for part, place in where.items()}
     first = next(iter(found))

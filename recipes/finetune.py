@@ -11,44 +11,22 @@ On 2 busy CPU cores, 2026-11-21, the first took 1.2 minutes on JAX, 1.5 on Tenso
 """
 
 # ruff: noqa: E402
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow's notes on the machine
-
-import dataclasses
 import functools
 import sys
-from typing import Literal
 
+import command_line
+from finetune_settings import PRESETS, Config
+
+parse = functools.partial(command_line.parse, presets=PRESETS, script="finetune.py")
+if __name__ == "__main__":  # before the imports that take seconds
+    CONFIG = command_line.read(sys.argv[1:], PRESETS, "finetune.py")
+
+import heads
 import keras
 import training
 from progress import console, report
 
 import kerasvit
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """Fine-tunes a model with SAM. A preset's name may stand before the options."""
-
-    model: str = "small"  # "small", for 32 px, or one of kerasvit.list_models()
-    weights: str | None = None  # file or folder to start from; None: fresh weights
-    dataset: str = "digits"  # "digits", or a name of tensorflow-datasets
-    data: str | None = None  # folder of class folders of images, in place of `dataset`
-    image_size: tuple[int] | tuple[int, int] | None = None  # pixels, height first
-    augment: Literal["none", "shift", "photo"] = "shift"  # AUGMENTATIONS in batches.py
-    batch_size: int = 64  # images a step
-    learning_rate: float = 0.2  # the highest, after the warm-up; then a cosine to 0
-    warmup_steps: int = 50  # rising from 0, at most a fifth of the training
-    steps: int = 480  # of the optimizer, warm-up included
-    epochs: int | None = None  # passes through the training images, in place of `steps`
-    rho: float = 0.05  # radius of SAM, ≥ 0; 0 trains without
-    compare: bool = True  # train without SAM too, from the same start
-    dropout: float = 0.0  # rate in the blocks, in [0, 1)
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"  # of Keras
-    seed: int = 0  # of fresh weights, order, augmentation and dropout
-    out: str | None = None  # folder of the results; None: runs/NAME-BACKEND
-
 
 SMALL = kerasvit.Variant(  # 114,000 weights
     "small",
@@ -61,34 +39,6 @@ SMALL = kerasvit.Variant(  # 114,000 weights
     pool="average",
 )
 
-paper = functools.partial(  # Dosovitskiy et al. 2021; vit_jax/configs/common.py
-    Config,
-    model="ViTB16",
-    image_size=(384,),
-    augment="photo",
-    batch_size=512,
-    rho=0.0,
-    compare=False,
-)
-PRESETS = {  # those of the paper have no SAM, and need weights: of ImageNet-21k there
-    "digits": Config(),
-    "cifar10": paper(
-        dataset="cifar10", learning_rate=0.01, warmup_steps=500, steps=10_000
-    ),
-    "cifar100": paper(
-        dataset="cifar100", learning_rate=0.03, warmup_steps=500, steps=10_000
-    ),
-    "pets": paper(
-        dataset="oxford_iiit_pet", learning_rate=0.03, warmup_steps=100, steps=500
-    ),
-    "flowers": paper(
-        dataset="oxford_flowers102", learning_rate=0.03, warmup_steps=100, steps=500
-    ),
-    "imagenet": paper(
-        dataset="imagenet2012", learning_rate=0.03, warmup_steps=500, steps=20_000
-    ),
-}
-
 
 def finetune(config: Config) -> dict:
     """Trains, or goes on where it was stopped, and leaves the results in a folder.
@@ -96,7 +46,7 @@ def finetune(config: Config) -> dict:
     Raises:
         training.BadInput: Something is wrong; found before any training time is spent.
     """
-    prepared = training.prepare(config, build)
+    prepared = training.prepare(config, build, {"small": SMALL})
     radii = {"with SAM": config.rho} if config.rho else {}
     if config.compare or not config.rho:
         radii = {"without SAM": 0.0, **radii}
@@ -131,15 +81,15 @@ def build(config, label_names):
         image_size=size and (size[0], size[-1]),
         **({"dropout": config.dropout} if has_dropout else {}),
     )
-    model.record["label_names"] = label_names
-    if not config.weights:
-        console.print(f"{config.model}: fresh weights, as --weights gives no others.")
+    if config.weights:
+        console.print(heads.settle(model, label_names))
+    else:
+        console.print(f"{config.model}: fresh weights, as --weights gives none.")
         # There is no transform to be true to: show it the image to its edges.
         model.record["preprocessing"]["crop"] = 1.0
+    model.record["label_names"] = label_names
     return model
 
 
-parse = functools.partial(training.parse, presets=PRESETS, script="finetune.py")
-
 if __name__ == "__main__":
-    training.main(lambda: report(finetune(parse(sys.argv[1:]))))
+    command_line.main(lambda: report(finetune(CONFIG)))

@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import memory
 import rivals
+import startup
 from import_timm import import_timm
 
 import kerasvit
@@ -67,11 +68,14 @@ def imports(backend):
     """{name: step} of new processes that import Keras, without us and with us."""
 
     def run(code):
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "KERAS_BACKEND": backend},
-            check=True,
+            stderr=subprocess.PIPE,
         )
+        notes = done.stderr.splitlines(keepends=True)
+        startup.copy_without_notes(notes, sys.stderr.buffer)
+        done.check_returncode()
 
     return {
         "keras": lambda: run("import keras"),

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import rich.progress
+from card_facts import comparison
 from rich.console import Console
 from rich.table import Table
 
@@ -20,7 +22,7 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
 
     Args:
         folder: Its path.
-        config: Dataclass of all settings; `out` is left out.
+        config: Dataclass of all settings; `out` and `license` are left out.
         dataset: `data.Dataset`.
 
     Raises:
@@ -28,7 +30,8 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
             be written.
     """
     settings = dataclasses.asdict(config)
-    del settings["out"]
+    for name in ("out", "license"):  # no setting of the training
+        settings.pop(name, None)
     for name in ("data", "weights"):  # wherever the command is typed
         if settings.get(name):
             settings[name] = str(Path(settings[name]).resolve())
@@ -118,6 +121,61 @@ class Progress(keras.callbacks.Callback):
         return state.with_name(state.name.replace(".weights.h5", ".json"))
 
 
+class Steps(keras.callbacks.Callback):
+    """Shows the steps of a training: a bar on a terminal, a line a validation.
+
+    Args:
+        name: Of the training.
+        done, rounds: How many stretches are done, and how many there are.
+        round_steps: Steps of each, after which the training is validated and saved.
+    """
+
+    def __init__(self, name, done, rounds, round_steps):
+        super().__init__()
+        self.name, self.done, self.round_steps = name, done, round_steps
+        self.total = rounds * round_steps
+        self.bar = rich.progress.Progress(
+            *rich.progress.Progress.get_default_columns(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+
+    def __enter__(self):
+        done = self.done * self.round_steps
+        console.rule(self.name)
+        if done == self.total:
+            console.print(f"All {self.total:,} steps are done.")
+        elif done:
+            console.print(f"Continues after step {done:,} of {self.total:,}.")
+        else:
+            console.print(
+                f"{self.total:,} steps, validated and saved every {self.round_steps:,}."
+            )
+        self.task = self.bar.add_task(self.name, total=self.total, completed=done)
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_):
+        self.bar.stop()
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Moves the bar."""
+        self.bar.advance(self.task)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Prints what was measured since the last validation, and by it."""
+        step = (epoch + 1) * self.round_steps
+        parts = (
+            f"{part} loss {logs[f'{key}loss']:.4f}, "
+            f"accuracy {logs[f'{key}accuracy']:.2%}"
+            for part, key in (("training", ""), ("validation", "val_"))
+        )
+        place = f"{step:>{len(f'{self.total:,}')},}"
+        line = f"step {place} of {self.total:,}: {'; '.join(parts)}"
+        console.print(line, highlight=False, soft_wrap=True)
+
+
 def write_json(path: Path, content) -> None:
     """Writes a file, whole or not at all."""
     unfinished = path.with_name(f".{path.name}")
@@ -131,21 +189,34 @@ def draw_curves(result: dict, path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
+    from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
 
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for axis, quantity in zip(axes, ("loss", "accuracy"), strict=True):
         for name, training in result["results"].items():
             rounds = training["history"]
-            steps = [(i + 1) * result["round_steps"] for i in range(len(rounds))]
-            for key, line, part in (("", ":", "training"), ("val_", "-", "validation")):
+            each = result["steps_between_validations"]
+            size = 4 if len(rounds) < 10 else 2
+            steps = [(i + 1) * each for i in range(len(rounds))]
+            for key, line, part in (
+                ("", "o:", "training"),
+                ("val_", "s-", "validation"),
+            ):
                 values = [logs[key + quantity] for logs in rounds]
-                label = f"{part}, {name}"
-                axis.plot(steps, values, line, color=COLORS[name], label=label)
+                options = {"label": f"{part}, {name}", "color": COLORS[name]}
+                # With markers: a line through one point cannot be seen.
+                axis.plot(steps, values, line, markersize=size, **options)
         axis.set(xlabel="step", ylabel=quantity)
+        axis.set_xlim(left=0)
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_yscale("log")
-    axes[1].legend(frameon=False, loc="lower right")
+    for which in ("major", "minor"):  # 2.5, not 2.5 × 10⁰
+        getattr(axes[0].yaxis, f"set_{which}_formatter")(LogFormatter())
+    axes[1].yaxis.set_major_formatter(PercentFormatter(1.0))
+    labels = axes[1].get_legend_handles_labels()
+    figure.legend(*labels, loc="outside lower center", ncols=4, frameon=False)
     save_figure(figure, path)
 
 
@@ -160,9 +231,9 @@ def save_figure(figure, path: Path) -> None:
 
 
 def report(result: dict) -> None:
-    """Prints what came of it, and where it lies."""
+    """Prints the results, which model is kept and where it is."""
     images = result["images"]
-    table = Table(title=f"{images['test']:,} images of {result['test']}")
+    table = Table(title=f"Test: {images['test']:,} images ({result['test']})")
     for column in ("", "accuracy", "loss", "training"):
         table.add_column(column, justify="right")
     for name, training in result["results"].items():
@@ -174,11 +245,23 @@ def report(result: dict) -> None:
         )
         table.add_row(name, *row)
     console.print(table)
+    if len(result["results"]) > 1:
+        console.print(f"Kept: {comparison(result)}.", highlight=False, soft_wrap=True)
     folder = result["folder"]
     console.print(
         f"Curves: {folder}/curves.png. The model, to use as\n"
         f'    model = kerasvit.from_pretrained("{folder}/model")\n'
-        '    kerasvit.classify(model, "image.png")',
+        '    kerasvit.classify(model, "image.png")\n'
+        "and to publish with its card as\n"
+        f"    hf upload USER/NAME {folder}/model",
         soft_wrap=True,
         highlight=False,
     )
+    if not result["license"]:
+        console.print(
+            "Its card states no licence. Before you publish it, add one to the head "
+            f"of {folder}/model/README.md, such as `license: apache-2.0`; --license "
+            "gives one to a new training.",
+            soft_wrap=True,
+            highlight=False,
+        )

@@ -18,6 +18,8 @@ import keras
 import numpy as np
 import training
 from batches import evaluation_batches, training_batches
+from command_line import BadInput, check
+from pretrain_settings import Study
 from progress import COLORS, claim_folder, console, save_figure, write_json
 from rich.table import Table
 
@@ -32,18 +34,6 @@ QUANTITIES = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Study:
-    """Trains a small ViT, Mixer and BiT from scratch, with SAM and without."""
-
-    dataset: str = "mnist_subset"  # of built_in.py, or a name of tensorflow-datasets
-    data: str | None = None  # folder of class folders of images, in place of `dataset`
-    epochs: int | None = None  # of every training; None: as in the presets study_…
-    seeds: int = 3  # trainings of each kind
-    curved_images: int = 500  # training images whose loss's curvature is taken
-    out: str | None = None  # folder of the results; None: runs/study-…
-
-
 def run(study: Study, pretrain: Callable, presets: dict) -> dict:
     """Trains and measures what is not finished yet; leaves a table and a picture.
 
@@ -53,16 +43,16 @@ def run(study: Study, pretrain: Callable, presets: dict) -> dict:
         presets: Name → configuration; those of `MODELS` are trained.
 
     Raises:
-        training.BadInput: Something is wrong; found before any training time is spent.
+        BadInput: Something is wrong; found before any training time is spent.
     """
     try:
-        training.check(study)
+        check(study)
         dataset = data.find(study.dataset, study.data)
         images = Path(study.data or study.dataset).resolve().name
         folder = study.out or f"runs/study-{images}-{keras.backend.backend()}"
         folder = claim_folder(folder, study, dataset)
     except ValueError as error:
-        raise training.BadInput(str(error)) from error
+        raise BadInput(str(error)) from error
     measured = {}
     with _programs_kept(folder / "programs"):
         for model, preset in MODELS.items():

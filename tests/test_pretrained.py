@@ -162,6 +162,7 @@ def test_resize_refuses_a_remainder():
 
 
 def test_resize_of_a_model_without_a_record():
-    clone = keras.models.clone_model(small())
+    model = small()
+    part = keras.Model(model.input, model.get_layer("encoder_norm").output)
     with pytest.raises(ValueError, match="clone_model"):
-        kerasvit.resize(clone, 16)
+        kerasvit.resize(part, 16)

@@ -13,7 +13,6 @@ import datetime
 import difflib
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 
 import kerasvit
@@ -115,7 +114,7 @@ def _origin(entry, file):
     """Facts of the card that only the manifest knows, and which file it was."""
     said = [
         f'`kerasvit.{entry.model}("{entry.tag}")`, from {file}. Converted by kerasvit '
-        f"{version('kerasvit')} on {datetime.date.today()}."
+        f"{kerasvit.__version__} on {datetime.date.today()}."
     ]
     if top1 := entry.top1:
         said.append(

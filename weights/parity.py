@@ -94,8 +94,10 @@ def read_here(entry: Entry) -> str:
 
 def _check(name, relative, scale, allowed):
     backend = keras.backend.backend()
-    packages = ("kerasvit", "keras", backend)
-    versions = ", ".join(f"{package} {version(package)}" for package in packages)
+    versions = (
+        f"kerasvit {kerasvit.__version__}, keras {keras.__version__}, "
+        f"{backend} {version(backend)}"
+    )
     return Check(name, backend, relative, float(scale), float(allowed), versions)
 
 

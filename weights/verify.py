@@ -19,7 +19,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from importlib.metadata import version
 from pathlib import Path
 
 import keras
@@ -27,6 +26,7 @@ import numpy as np
 
 from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry
+from kerasvit.version import __version__
 
 from .certificate import FAILED, INCOMPLETE, Check, Report, write_certificate
 from .convert import record_of
@@ -142,7 +142,7 @@ def _report_top1(report, entry, record, photos, right, count):
         return
     below, allowed = shortfall(percent, right, count)
     name = f"top-1 on {said}, below {percent:.2f} %"
-    report.checks.append(Check(name, backend, below, 1.0, allowed, version("kerasvit")))
+    report.checks.append(Check(name, backend, below, 1.0, allowed, __version__))
 
 
 def main(arguments):

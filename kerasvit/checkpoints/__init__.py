@@ -13,6 +13,7 @@ from .folder import read_current as read_current
 from .folder import replace_file as replace_file
 from .folder import replace_files as replace_files
 from .key_map import KeyMap as KeyMap
+from .quoting import printable as printable
 from .reader import REFUSED as REFUSED
 from .reader import CheckpointError as CheckpointError
 from .reader import read_json as read_json

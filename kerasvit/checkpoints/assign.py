@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from .quoting import printable
 from .reader import CheckpointError
 
 
@@ -32,28 +33,36 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
         if not variable.path.startswith(tuple(f"{name}/" for name in without))
     }
     resampled = _resampling(model, source_grids or {}, kernel)
-    places, unexpected, misshaped = {}, [], []
+    places, unexpected, misshaped, twice = {}, [], [], []
     for name, shape in checkpoint.shapes.items():
         paths, transform = key_map.find(name) or ([], None)
         if paths and all(path.split("/")[0] in without for path in paths):
             continue
         if not paths or any(path not in variables for path in paths):
-            unexpected.append(f"{name} {tuple(shape)}")
+            unexpected.append(f"{printable(name)} {tuple(shape)}")
             continue
-        places.update({path: name for path in paths})
+        for path in paths:
+            if (first := places.setdefault(path, name)) != name:
+                twice.append(f"{printable(first)} and {printable(name)}: {path}")
         for path, array in zip(paths, _outlines(transform, shape, paths), strict=True):
             wanted = tuple(variables[path].shape)
             if array is None or resampled(path, array).shape != wanted:
                 misshaped.append(
-                    f"{name} {tuple(shape)}: the model's {path} is {wanted}"
+                    f"{printable(name)} {tuple(shape)}: the model's {path} is {wanted}"
                 )
     missing = [
         f"{key_map.name(path) or path} for {path} {tuple(variables[path].shape)}"
         for path in variables
         if path not in places
     ]
-    if missing or unexpected or misshaped:
-        raise CheckpointError(_complaint(checkpoint, missing, unexpected, misshaped))
+    problems = {
+        "missing in the file": missing,
+        "unexpected: the model has no place for it": unexpected,
+        "mis-shaped": misshaped,
+        "two tensors for one variable": twice,
+    }
+    if any(problems.values()):
+        raise CheckpointError(_complaint(checkpoint, problems))
 
     def write(name):
         paths, transform = key_map.find(name)
@@ -91,14 +100,9 @@ def _outlines(transform, shape, paths):
         return [None] * len(paths)
 
 
-def _complaint(checkpoint, missing, unexpected, misshaped):
-    blocks = [
-        ("missing in the file", missing),
-        ("unexpected: the model has no place for it", unexpected),
-        ("mis-shaped", misshaped),
-    ]
+def _complaint(checkpoint, problems):
     lines = [f"{checkpoint.path} does not fit the model; nothing was loaded."]
-    for title, names in blocks:
+    for title, names in problems.items():
         if names:
             lines += [f"{title} ({len(names)}):"] + [f"  {name}" for name in names]
     return "\n".join(lines)

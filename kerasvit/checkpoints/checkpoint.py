@@ -4,6 +4,7 @@ import operator
 from pathlib import Path
 
 from .folder import current, read_current, settle
+from .quoting import printable
 from .reader import CheckpointError, Reader, read_json
 from .sources import (
     big_transfer,
@@ -120,7 +121,7 @@ class Checkpoint:
         self.file = self._reader.path
         self._source = source = self._recognise()
         self.origin = source.ORIGIN
-        own = {source.own_name(name): name for name in self._reader.shapes}
+        own = self._own_names(source)
         self._names = {
             name: full for name, full in own.items() if not source.dropped(name, own)
         }
@@ -144,6 +145,8 @@ class Checkpoint:
         wrong = [k for k, kind in kinds.items() if not isinstance(record.get(k), kind)]
         if record.get("origin") not in (None, *ORIGINS):
             wrong.append("origin")
+        if not (record.get("variant") or "").isprintable():
+            wrong.append("variant")
         if wrong:
             raise CheckpointError(
                 f"{self.path.parent / 'config.json'} is damaged: its part `kerasvit` "
@@ -159,13 +162,30 @@ class Checkpoint:
                         "config.json that was beside it. Copy the whole folder."
                     )
                 return source
-        some = ", ".join(list(self._reader.shapes)[:5])
+        some = ", ".join(printable(n) for n in list(self._reader.shapes)[:5])
         raise CheckpointError(
             f"{self.path} has names of no known code base: {some}, … Known are timm, "
             "google-research/vision_transformer and big_vision, big_transfer, "
             "how-do-vits-work, transformers' ViT, DeiT, Swin and BiT, and folders of "
             "save_pretrained, of the architectures in this package."
         )
+
+    def _own_names(self, source):
+        """{name without what was put around it: name in the file}, each of one."""
+        own, twice = {}, []
+        for name in self._reader.shapes:
+            first = own.setdefault(source.own_name(name), name)
+            if first != name:
+                twice.append(f"  {printable(first)} and {printable(name)}")
+        if twice:
+            pairs = "\n".join(twice)
+            raise CheckpointError(
+                f"{self.path} holds two tensors for one part of the model, under names "
+                f"that differ by a prefix or a number only ({len(twice)}):\n{pairs}\n"
+                "They may be of two models, such as one and its average. Save the file "
+                "again with one of each."
+            )
+        return own
 
     def __getitem__(self, name):
         return self._reader[self._names[name]]
@@ -196,6 +216,17 @@ class Checkpoint:
         if self.record:
             return dict(self.record["kwargs"])
         return self._ask(self._source.builder_changes, self.shapes, self.config)
+
+    @property
+    def left_open(self):
+        """What no file tells of the model, and has to be assumed.
+
+        Returns:
+            (arguments of the builder, what else is assumed, in words).
+        """
+        if self.record or not hasattr(self._source, "left_open"):
+            return (), ()
+        return self._ask(self._source.left_open, self.shapes, self.config)
 
     @property
     def image_size(self):

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+import os
 import zipfile
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from .folder import read_current, stamp
+from .quoting import printable
 
 REFUSED = {
     ".bin": "a pickle", ".pth": "a pickle", ".pt": "a pickle", ".pkl": "a pickle",
@@ -22,6 +24,10 @@ REFUSED = {
 # 150 kB; the library reads headers of 100 MB and takes a gigabyte of memory for them.
 MOST_TENSORS, LONGEST_HEADER, LONGEST_JSON = 20_000, 4_000_000, 16_000_000
 
+# Of a configuration: one of 21,843 classes names each twice, with up to ten commas. An
+# empty list takes 64 bytes of memory and 3 of the file.
+MOST_VALUES = 500_000
+
 # Of one array in an .npz: NumPy refuses longer ones, too, but reads them before.
 LONGEST_NPY_HEADER = 10_000
 
@@ -31,7 +37,15 @@ KEPT_OPEN = 1 << 20
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be read, or does not fit the model."""
+    """A checkpoint that cannot be read, or does not fit the model.
+
+    Args:
+        message: Of any number of lines. Other characters that do not print, which may
+            come from a file, are escaped.
+    """
+
+    def __init__(self, message):
+        super().__init__("\n".join(map(printable, str(message).split("\n"))))
 
 
 class Reader:
@@ -103,11 +117,17 @@ def read_json(path):
         CheckpointError: The file is not a JSON object.
     """
     try:
-        content = json.loads(read_current(path, _short).decode("utf-8"))
+        content = _parsed(path, read_current(path, _short).decode("utf-8"))
     except FileNotFoundError:
         return {}
     except CheckpointError:
         raise
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeEncodeError as error:
+        raise CheckpointError(
+            f"{path} holds text that is not Unicode: {error}. Remove it there."
+        ) from error
     except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} is not JSON: {error}.") from error
     if not isinstance(content, dict):
@@ -115,9 +135,25 @@ def read_json(path):
     return content
 
 
+def _parsed(path, text):
+    """What JSON says, of no more values than configurations have."""
+    if (count := text.count(",")) > MOST_VALUES:
+        raise CheckpointError(
+            f"{path} holds {count:,} values; configurations have at most "
+            f"{MOST_VALUES:,}."
+        )
+    content = json.loads(text)
+    if "\\u" in text:
+        # JSON may escape half of a surrogate pair, which no text file can hold.
+        json.dumps(content, ensure_ascii=False).encode("utf-8")
+    return content
+
+
 def _short(path):
     """The bytes of a file that is as short as configurations are."""
     if not path.is_file():
+        if os.path.lexists(path):
+            raise CheckpointError(f"{path} must be a file: it is of another kind.")
         raise FileNotFoundError(path)
     if (length := path.stat().st_size) > LONGEST_JSON:
         raise CheckpointError(
@@ -140,8 +176,11 @@ def _check_readable(path):
         raise CheckpointError(
             f"{path} must end in .safetensors or .npz. Received: {path.suffix!r}."
         )
-    with path.open("rb") as file:
-        start = file.read(512)
+    try:
+        with path.open("rb") as file:
+            start = file.read(512)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
     if not start.startswith(b"PK") and start[8:9] != b"{":  # neither kind: what then?
         _check_start(path, start)
 
@@ -205,6 +244,13 @@ def _checked_shape(path, archive, member):
         raise CheckpointError(
             f"{path} holds a pickled Python object in {member.filename!r}, which is "
             "not read: loading it could run code. Save it again with plain arrays."
+        )
+    # NumPy takes True for a side, and negative ones.
+    if not all(type(side) is int and side >= 0 for side in shape) or dtype.subdtype:
+        raise CheckpointError(
+            f"{path} says that {member.filename!r} is {shape!r:.200} of {dtype}. Sides "
+            "are integers, not negative. It is damaged, or made to do harm; download "
+            "it again."
         )
     held = member.file_size - start.tell()
     if held != math.prod(shape) * dtype.itemsize:

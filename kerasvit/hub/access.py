@@ -3,8 +3,6 @@
 import os
 import re
 
-from .explanations import without_credentials
-
 
 def check_access(**arguments):
     """Raises for an argument of the Hub that is of a wrong kind; None always fits.
@@ -18,10 +16,28 @@ def check_access(**arguments):
     for name, value in arguments.items():
         fits, meant = _KINDS[name]
         if value is not None and not fits(value):
-            shown = (
-                _size(value) if name == "token" else without_credentials(repr(value))
-            )
+            shown = _SHOWN.get(name, repr)(value)
             raise ValueError(f"`{name}` must be {meant}. Received: {shown}.")
+
+
+def endpoint_of(endpoint=None) -> str:
+    """The address of the Hub that is asked, without a slash at its end.
+
+    Args:
+        endpoint: The argument, checked; None: that of the client, from HF_ENDPOINT.
+
+    Raises:
+        ValueError: HF_ENDPOINT is no address, or holds a password.
+    """
+    from huggingface_hub import HfApi
+
+    address = HfApi(endpoint=endpoint).endpoint
+    if not _is_address(address):
+        raise ValueError(
+            f"HF_ENDPOINT of the environment must be {_ADDRESS}. Received: "
+            f"{_without_password(address)}."
+        )
+    return address.rstrip("/")
 
 
 def _is_flag(value):
@@ -47,13 +63,25 @@ def _is_token(value):
 
 
 def _is_address(value):
-    return _is_text(value) and re.fullmatch(r"https?://[^\s/]+(/\S*)?", value)
+    # The client writes the whole address into its log.
+    return _is_text(value) and re.fullmatch(r"https?://[^\s/@?#]+(/[^\s@?#]*)?", value)
+
+
+def _without_password(address):
+    if _is_text(address) and "@" in address:
+        return "an address with a user or a password, not shown"
+    return repr(address)
 
 
 def _size(token):
     return f"{len(token)} characters" if _is_text(token) else type(token).__name__
 
 
+_ADDRESS = (
+    'an address, such as "https://huggingface.co", without a user, a password or a '
+    "query: a Hub is told who asks by `token=`"
+)
+_SHOWN = {"token": _size, "endpoint": _without_password}
 _KINDS = {
     "revision": (_is_revision, "the name of a branch, tag or commit"),
     "token": (
@@ -62,7 +90,7 @@ _KINDS = {
         "or False for none",
     ),
     "cache_dir": (_is_path, "a path"),
-    "endpoint": (_is_address, 'an address, such as "https://huggingface.co"'),
+    "endpoint": (_is_address, _ADDRESS),
     "local_files_only": (_is_flag, "True or False"),
     "private": (_is_flag, "True or False, or None for what the user's settings say"),
     "create_pr": (_is_flag, "True or False"),

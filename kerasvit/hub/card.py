@@ -3,11 +3,13 @@
 import hashlib
 import json
 import logging
-import math
 import re
 from dataclasses import dataclass
 
 from kerasvit.checkpoints import format_of, why_not_timm
+
+from .front_matter import split_page
+from .metrics import are_metrics, results, shown
 
 log = logging.getLogger("kerasvit")
 
@@ -23,7 +25,8 @@ class Facts:
         license: SPDX identifier.
         base_model: Repository of the Hub.
         datasets: Names.
-        metrics: {name: number}, on the first of the datasets.
+        metrics: {name: number}, on the first of the datasets; or, in place of a
+            number, a dict as in metrics.py.
         training: {setting: value}.
         card: Text of a README.md.
 
@@ -34,7 +37,7 @@ class Facts:
     license: str | None
     base_model: str | None
     datasets: list[str] | None
-    metrics: dict[str, float] | None
+    metrics: dict[str, float | dict] | None
     training: dict | None
     card: str | None
 
@@ -43,7 +46,7 @@ class Facts:
             "license": (_is_text, 'an SPDX identifier, such as "apache-2.0"'),
             "base_model": (_is_text, 'a repository, such as "user/name"'),
             "datasets": (_are_names, 'a list of names, such as ["cifar10"]'),
-            "metrics": (_are_numbers, 'names with finite numbers: {"accuracy": 0.93}'),
+            "metrics": (are_metrics, 'names with finite numbers: {"accuracy": 0.93}'),
             "training": (_is_dict, 'a dict for a table, such as {"epochs": 30}'),
             "card": (_is_text, "the text of a README.md"),
         }
@@ -51,11 +54,14 @@ class Facts:
             value = getattr(self, name)
             if value is not None and not fits(value):
                 raise ValueError(f"`{name}` must be {meant}. Received: {value!r:.200}.")
-        if self.card and _parts(self.card) is None:
+        try:
+            split_page(self.card or "")
+        except ValueError as error:
             raise ValueError(
                 "The metadata at the head of `card`, between two lines of ---, must be "
-                f"YAML, a name and a value a line. Received: {self.card!r:.200}."
-            )
+                f"YAML, a name and a value a line. Received: {self.card!r:.200}; "
+                f"{error}."
+            ) from error
 
 
 def write_card(record, name, facts, before=None) -> bytes:
@@ -75,7 +81,7 @@ def write_card(record, name, facts, before=None) -> bytes:
     own = _body(record, name, facts)
     text = facts.card
     if text is not None:
-        text = _merged(text, _parts(text), metadata, own)
+        text = _merged(text, split_page(text), metadata, own)
     elif before is None or _is_ours(before):
         page = _page(metadata[0] | metadata[1], own).removeprefix("---\n")
         text = f"{_OURS}{_digest(page)}\n{page}"
@@ -87,12 +93,14 @@ def write_card(record, name, facts, before=None) -> bytes:
 
 def _kept(text, metadata, own, name):
     """Somebody's page, with the metadata that it lacks if it has any."""
-    parts = _parts(text)
-    if parts is None:
+    try:
+        parts = split_page(text)
+    except ValueError as error:
         log.warning(
             "The README.md of %s is kept as it is, and nothing of this model is in it: "
-            "the metadata at its head cannot be read. With `card` it is replaced.",
+            "the metadata at its head cannot be read: %s. With `card` it is replaced.",
             name,
+            error,
         )
         return text
     if parts[1].strip():
@@ -134,7 +142,9 @@ def _metadata(record, name, facts):
     }
     if facts.metrics:
         given["metrics"] = list(facts.metrics)
-        given["model-index"] = [_results(name.removeprefix("hf://"), facts)]
+        if found := results(facts):
+            entry = {"name": name.removeprefix("hf://"), "results": found}
+            given["model-index"] = [entry]
     return (
         {key: value for key, value in known.items() if value},
         {key: value for key, value in given.items() if value},
@@ -155,19 +165,6 @@ def _page(metadata, body):
         for key, value in metadata.items()
     )
     return f"---\n{front}\n---\n{body.rstrip()}\n"
-
-
-def _parts(text):
-    """(metadata, body) of a page; None where its metadata cannot be read."""
-    if not text.lstrip().startswith("---"):
-        return {}, text
-    from huggingface_hub import RepoCard
-
-    try:
-        card = RepoCard(text)
-        return card.data.to_dict(), card.text
-    except Exception:  # its YAML reader's errors have no kind that we may name
-        return None
 
 
 def _is_ours(page):
@@ -198,30 +195,6 @@ def _are_names(value):
     return isinstance(value, (list, tuple)) and all(map(_is_text, value))
 
 
-def _are_numbers(value):
-    try:
-        return _are_names(list(value)) and all(map(math.isfinite, value.values()))
-    except (AttributeError, TypeError, ValueError, OverflowError):
-        return False
-
-
-def _results(name, facts):
-    data = (facts.datasets or ["the author's own"])[0]
-    return {
-        "name": name,
-        "results": [
-            {
-                "task": {"type": "image-classification"},
-                "dataset": {"name": data, "type": data},
-                "metrics": [
-                    {"type": metric, "value": float(value)}
-                    for metric, value in facts.metrics.items()
-                ],
-            }
-        ],
-    }
-
-
 def _body(record, name, facts):
     kwargs, labels = record["kwargs"], record["label_names"]
     height, width = kwargs["image_size"]
@@ -238,12 +211,15 @@ def _body(record, name, facts):
         f"{classify if classes else 'model.predict(images)'}\n"
         "```",
         _in_timm(record, name),
+        *_where(name),
     ]
     if facts.metrics:
-        rows = {key: f"{value:g}" for key, value in facts.metrics.items()}
+        rows = {key: shown(value) for key, value in facts.metrics.items()}
         parts.append(_table("metric", "value", rows))
     if base := (record.get("base") or {}).get("source"):
         parts.append(f"It began with the weights of {_line(base)}.")
+    license = facts.license or (record.get("base") or {}).get("license")
+    parts.append(f"Licence: {_line(license) if license else 'none is stated'}.")
     if isinstance(labels, list):
         some = ", ".join(map(_line, labels[:20])) + (", …" if len(labels) > 20 else "")
         parts.append(f"Classes: {some}.")
@@ -252,6 +228,16 @@ def _body(record, name, facts):
     if facts.training:
         parts.append("## Training\n\n" + _table("setting", "value", facts.training))
     return "\n\n".join(parts)
+
+
+def _where(name):
+    """What to put in place of a name that is no address."""
+    if name.startswith("hf://"):
+        return []
+    return [
+        f"{name} is to be the path of the folder with this file. On the Hugging Face "
+        'Hub it is "hf://user/name", for timm "hf-hub:user/name".'
+    ]
 
 
 def _in_timm(record, name):

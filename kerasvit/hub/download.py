@@ -5,13 +5,21 @@ import logging
 import os
 import re
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 from kerasvit.checkpoints import CheckpointError
+from kerasvit.version import __version__
 
-from .access import check_access
-from .explanations import first_line, is_busy, meaning_of, of_the_disk, status
+from .access import check_access, endpoint_of
+from .explanations import (
+    client_errors,
+    first_line,
+    http_error,
+    is_passing,
+    meaning_of,
+    of_the_disk,
+    status,
+)
 from .hashes import wrong_content
 from .web import PAUSES, fetch_address
 
@@ -131,54 +139,58 @@ class HubFiles:
 
     def __init__(self, repository, revision, access):
         self.repository, self.revision, self.access = repository, revision, access
+        self.endpoint = endpoint_of(access.get("endpoint"))
 
     def __call__(self, name, size=None, sha256=None, *, optional=False):
         """Path of a file in the cache; None if there is none and it is optional."""
-        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+        from huggingface_hub import errors, is_offline_mode
 
-        wrong = None
+        offline = self.access.get("local_files_only") or is_offline_mode()
         if optional and self._known_absent(name):
             return None
         try:
-            path = self._patiently(name)
-            wrong = wrong_content(path, size, sha256 or self._promised(path))
-            if wrong:
-                log.warning("%s is damaged: %s. It is downloaded again.", path, wrong)
-                path = self._anew(path)
-                wrong = wrong_content(path, size, sha256 or self._promised(path))
-        except Exception as error:
-            local = isinstance(error, LocalEntryNotFoundError)
-            missing = isinstance(error, EntryNotFoundError) and not local
-            if optional and (missing or local and self._offline()):
+            return self._checked(self._patiently(name), size, sha256)
+        except errors.EntryNotFoundError as error:
+            # A Hub that was not asked does not say that the file is missing.
+            asked = not isinstance(error, errors.LocalEntryNotFoundError)
+            if optional and (asked or offline):
                 return None
-            if wrong:
-                cause = error.__cause__ or error  # of a forced one it says no more
-                raise DownloadError(
-                    f"{path} is damaged: {wrong}. It could not be downloaded again: "
-                    f"{type(cause).__name__}: {first_line(cause)}"
-                ) from error
-            if missing and name == TENSORS:
+            if asked and name == TENSORS:
                 self._refuse_parts()
             raise DownloadError(meaning_of(error, name, self)) from error
-        if wrong:
+        except client_errors() as error:
+            raise DownloadError(meaning_of(error, name, self)) from error
+
+    def _checked(self, path, size, sha256):
+        """The path of a file that is what it should be, after a second download."""
+        wrong = wrong_content(path, size, sha256 or self._promised(path))
+        if not wrong:
+            return path
+        log.warning("%s is damaged: %s. It is downloaded again.", path, wrong)
+        try:
+            path = self._anew(path)
+        except (ValueError, *client_errors()) as error:
+            cause = error.__cause__ or error  # of a forced one it says no more
             raise DownloadError(
-                f"{name} of {self.repository} was downloaded twice and is not what it "
-                f"should be: {wrong}. A proxy changes it, or it was replaced: {path}."
+                f"{path} is damaged: {wrong}. It could not be downloaded again: "
+                f"{type(cause).__name__}: {first_line(cause)}"
+            ) from error
+        if wrong := wrong_content(path, size, sha256 or self._promised(path)):
+            raise DownloadError(
+                f"{path.name} of {self.repository} was downloaded twice and is not "
+                f"what it should be: {wrong}. A proxy changes it, or it was replaced: "
+                f"{path}."
             )
         return path
 
     def _known_absent(self, name):
         """Whether the cache says that the commit has no such file."""
-        from huggingface_hub import _CACHED_NO_EXIST, try_to_load_from_cache
+        from huggingface_hub import try_to_load_from_cache
 
         place = {"cache_dir": self.access.get("cache_dir"), "revision": self.revision}
         found = try_to_load_from_cache(self.repository, name, **place)
-        return found is _CACHED_NO_EXIST
-
-    def _offline(self):
-        from huggingface_hub import constants
-
-        return self.access.get("local_files_only") or constants.HF_HUB_OFFLINE
+        # Besides a path and None for "not known" it answers one thing: "absent".
+        return found is not None and not isinstance(found, str)
 
     def _anew(self, path):
         """Downloads a damaged file once more; it stays until the new one is here."""
@@ -206,16 +218,16 @@ class HubFiles:
         return None
 
     def _etag(self, path):
-        from huggingface_hub import get_hf_file_metadata, hf_hub_url
+        from huggingface_hub import get_hf_file_metadata, hf_hub_url, is_offline_mode
 
-        if self._offline():
+        if self.access.get("local_files_only") or is_offline_mode():
             return ""
         place = {"endpoint": self.access.get("endpoint")}
         commit = path.parent.name
         try:
             url = hf_hub_url(self.repository, path.name, revision=commit, **place)
             return self._ask(get_hf_file_metadata, url, **place).etag or ""
-        except Exception as error:  # whatever: what is in the cache is usable without
+        except client_errors() as error:  # what is in the cache is usable without
             log.debug("%s: %s", path, first_line(error))
             return ""
 
@@ -230,15 +242,11 @@ class HubFiles:
 
     def _patiently(self, name, **options):
         for pause in (*PAUSES, None):
-            began = time.monotonic()
             try:
                 return self._get(name, **options)
-            except Exception as error:
-                if pause is None or not is_passing(error, time.monotonic() - began):
+            except client_errors() as error:
+                if pause is None or not is_passing(error):
                     raise
-                if "Consistency check" in str(error):
-                    # Else clients before 2.0 add to what they have for ever.
-                    options["force_download"] = True
             time.sleep(pause)
 
     def _get(self, name, **options):
@@ -247,7 +255,7 @@ class HubFiles:
         about = {
             "revision": self.revision,
             "library_name": "kerasvit",
-            "library_version": version("kerasvit"),
+            "library_version": __version__,
             **{key: self.access[key] for key in self.access if key != "token"},
         }
         found = self._ask(hf_hub_download, self.repository, name, **about, **options)
@@ -258,38 +266,27 @@ class HubFiles:
 
         Public files need none, and that of this machine may be out of date.
         """
-        from huggingface_hub.utils import build_hf_headers
-
-        token = self.access.get("token")
         try:
-            return function(*names, token=token, **options)
-        except Exception as error:
-            if _answer(error) != 401:
+            return _call(function, *names, token=self.access.get("token"), **options)
+        except (ValueError, OSError) as error:
+            sent = status(error) == 401 and http_error(error).response.request.headers
+            if not sent or "authorization" not in sent:
                 raise
-            if "authorization" not in build_hf_headers(token=token):
-                raise  # none was sent
+        self.access["token"] = False
+        answer = _call(function, *names, token=False, **options)
+        # Without an answer, it is open whether the token or the name is wrong.
         log.warning(
             "The Hugging Face token is not valid; trying without. Log in again: "
             "hf auth login."
         )
-        self.access["token"] = False
-        return function(*names, token=False, **options)
+        return answer
 
 
-def is_passing(error, took=0):
-    """Whether it may go better in a moment, after so many seconds."""
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    if "LocalEntryNotFoundError" in kinds and took > 10:
-        return False  # clients from 2.0 on have waited; those before ask once
-    if code := _answer(error):
-        return is_busy(code)
-    # Of httpx or httpx2, by the client's version.
-    return "TransportError" in kinds or "Consistency check" in str(error)
-
-
-def _answer(error):
-    """The HTTP status that an error tells of, or its cause, or None."""
-    return status(error) or status(error.__cause__)
+def _call(function, *names, **options):
+    try:
+        return function(*names, **options)
+    except RuntimeError as error:  # so Xet, the Hub's storage, reports some of its own
+        raise OSError(str(error)) from error
 
 
 def _by_hand(entry):

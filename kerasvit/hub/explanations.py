@@ -4,18 +4,55 @@ import errno
 import re
 
 
+def client_errors():
+    """The kinds of errors by which the Hub's client says that a file cannot be had.
+
+    For `except`. Arguments that the client refuses are `ValueError`s besides.
+    """
+    import httpx2
+
+    return OSError, httpx2.HTTPError, httpx2.InvalidURL
+
+
+def is_passing(error):
+    """Whether a request that ended in this error may succeed in a moment."""
+    import httpx2
+    from huggingface_hub.errors import EntryNotFoundError
+
+    if isinstance(error, EntryNotFoundError):
+        return False  # for a Hub that does not answer the client has waited itself
+    if code := status(error):
+        return is_busy(code)
+    # The client raises an OSError without a number for a file of a wrong length.
+    wrong_length = type(error) is OSError and error.errno is None
+    return wrong_length or isinstance(error, httpx2.TransportError)
+
+
+def http_error(error):
+    """The `HfHubHTTPError` that an error is or was raised from, or None."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    chain = (error, getattr(error, "__cause__", None))
+    return next((link for link in chain if isinstance(link, HfHubHTTPError)), None)
+
+
+def status(error):
+    """The HTTP status that an error or its cause tells of, or None."""
+    found = http_error(error)
+    return found.response.status_code if found else None
+
+
 def meaning_of(error, name, files) -> str:
     """Why a file of a repository could not be had, in one sentence or two.
 
     Args:
-        error: Of `huggingface_hub`, or of the disk.
+        error: One of `client_errors`.
         name: Of the file.
         files: `HubFiles` that was asked.
     """
-    from huggingface_hub import constants, errors
+    from huggingface_hub import errors
 
-    endpoint = (files.access.get("endpoint") or constants.ENDPOINT).rstrip("/")
-    where = without_credentials(f"{endpoint}/{files.repository}")
+    where = f"{files.endpoint}/{files.repository}"
     by_hand = (
         f"Download {name} and config.json of {where} elsewhere into one folder, and "
         "pass its path."
@@ -24,19 +61,16 @@ def meaning_of(error, name, files) -> str:
         (errors.GatedRepoError, f"asks for your consent: accept it at {where}, and "
          "log in with `hf auth login`."),
         (errors.DisabledRepoError, "has been disabled by the Hub."),
-        (errors.RepositoryNotFoundError, "does not exist, or is private and your "
-         "token may not read it: `hf auth login`."),
+        (errors.RepositoryNotFoundError, _not_found(where)),
         (errors.RevisionNotFoundError, f"has no revision {files.revision!r}."),
-        (errors.LocalEntryNotFoundError, "is not in the cache, and the Hub "
-         f"{_not_reached(error.__cause__)} {by_hand}"),
+        (errors.LocalEntryNotFoundError, "is not in the cache, and "
+         f"{_no_answer(error.__cause__, files.endpoint)} {by_hand}"),
         (errors.EntryNotFoundError, _without(name)),
     )  # fmt: skip
-    code = status(error)
-    if code == 401:
-        meaning = "wants a token, or refuses yours. Log in: `hf auth login`."
-    elif code:
-        later = "Try later. " if is_busy(code) else ""
-        meaning = f"cannot be had: the server answers {code}. {later}{by_hand}"
+    if status(error) == 401:
+        meaning = _not_found(where)
+    elif status(error):
+        meaning = f"cannot be had: {_answered(error, files.endpoint)} {by_hand}"
     else:
         what = f"{type(error).__name__}: {first_line(error)}".rstrip(".")
         meaning = of_the_disk(error) or f"cannot be downloaded: {what}. {by_hand}"
@@ -44,11 +78,54 @@ def meaning_of(error, name, files) -> str:
     return f"{files.repository} {next(known, meaning)}"
 
 
-def _not_reached(cause):
-    said = first_line(cause)
-    if not said:
-        return "is not to be asked: local_files_only, or HF_HUB_OFFLINE."
-    return f"cannot be reached, or is not to be asked: {said.rstrip('.')}."
+def _not_found(where):
+    # The Hub gives one answer for both, so that nobody learns what is private.
+    return (
+        "does not exist, or is private and cannot be read with the token of this call "
+        f"or machine, if there is one. Check the name: {where}. To read a private one, "
+        "log in with `hf auth login` or pass `token=`."
+    )
+
+
+def _no_answer(cause, endpoint):
+    """Why there is no answer of the Hub to a question for a file."""
+    from huggingface_hub.errors import FileMetadataError, OfflineModeIsEnabled
+
+    if cause is None or isinstance(cause, OfflineModeIsEnabled):
+        return "the Hub is not to be asked: local_files_only, or HF_HUB_OFFLINE."
+    if isinstance(cause, FileMetadataError):
+        return not_a_hub(endpoint)
+    if status(cause):
+        return _answered(cause, endpoint)
+    said = f"{type(cause).__name__}: {first_line(cause)}".rstrip(".")
+    return f"{endpoint} cannot be reached: {said}."
+
+
+def not_a_hub(endpoint):
+    """What an answer means that no Hub gives."""
+    return (
+        f"{endpoint} answers, but not as a Hub does. It is another server, or a proxy, "
+        "a firewall or a page to log in at answers in its place: check `endpoint`, "
+        "HF_ENDPOINT and the proxy's settings."
+    )
+
+
+def of_a_hub(error):
+    """Whether the server of an error with a status says why, as a Hub does."""
+    found = http_error(error)
+    said = ("X-Error-Code", "X-Error-Message")
+    return bool(found.server_message) or any(s in found.response.headers for s in said)
+
+
+def _answered(error, endpoint):
+    """What a server said that did not send a file."""
+    code, said = status(error), first_line(http_error(error).server_message)
+    if is_busy(code):
+        return f"the server answers {code}. Try later."
+    said = f" and says: {said.rstrip('.')}" if said else ""
+    legal = " (withheld for legal reasons)" if code == 451 else ""
+    other = "" if of_a_hub(error) else f" {not_a_hub(endpoint)}"
+    return f"the server answers {code}{legal}{said}.{other}"
 
 
 def _without(name):
@@ -61,11 +138,6 @@ def _without(name):
         f"has no {name}. Pickled weights, .bin and .pth, are not read: they can run "
         "any code."
     )
-
-
-def status(error):
-    """The HTTP status that an error tells of, or None."""
-    return getattr(getattr(error, "response", None), "status_code", None)
 
 
 def is_busy(code):

@@ -2,10 +2,11 @@
 
 import dataclasses
 import difflib
-import fnmatch
 import functools
 import json
 from pathlib import Path
+
+from kerasvit.patterns import chosen, near
 
 from .web import name_behind
 
@@ -133,7 +134,8 @@ def list_weights(pattern: str = "*") -> Weights:
     """The public weights that a variant takes by name, as a list that prints a table.
 
     Args:
-        pattern: Name of a variant, or a pattern such as "mixer*", whatever the case.
+        pattern: Name of a variant; or a part of names, "mixer", or a shell pattern of
+            whole ones, "vit?16*"; whatever the case.
 
     Returns:
         List of `Entry`; empty, and saying so, where nothing is published.
@@ -141,19 +143,16 @@ def list_weights(pattern: str = "*") -> Weights:
     Raises:
         ValueError: The pattern is no text.
     """
-    if not isinstance(pattern, str):
-        raise ValueError(
-            '`pattern` must be a name in quotes, such as "ViTB16" or "mixer*". '
-            f"Received: {pattern!r}."
-        )
-    wanted = pattern.lower()
-    found = Weights(
-        e for e in entries() if fnmatch.fnmatchcase(e.model.lower(), wanted)
-    )
+    models = sorted({entry.model for entry in entries()})
+    wanted = chosen(models, pattern)
+    # The name of a variant is not also a part of others: R50ViTB16 is no ViTB16.
+    wanted = [name for name in wanted if name.lower() == pattern.lower()] or wanted
+    found = Weights(entry for entry in entries() if entry.model in wanted)
     if not found:
-        models = sorted({entry.model for entry in entries()})
+        close = near(models, pattern)
+        hint = f"Did you mean {' or '.join(close)}? " if close else ""
         found.empty = (
-            f"There are no public weights of {pattern}. There are of "
+            f"There are no public weights of {pattern}. {hint}There are of "
             f"{', '.join(models)}. The others of kerasvit.list_models() can be "
             "trained: python recipes/pretrain.py --help."
         )

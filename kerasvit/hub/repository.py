@@ -6,7 +6,6 @@ import os
 import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 
 import keras
@@ -23,8 +22,11 @@ from kerasvit.checkpoints import (
     read_current,
     replace_files,
 )
+from kerasvit.version import __version__
 
 from .download import fetch, fetch_repository, parse_address
+from .explanations import without_credentials
+from .front_matter import read_page
 from .hashes import wrong_content
 from .manifest import Entry, call_of, explain_tag, published
 
@@ -59,18 +61,31 @@ def find_weights(weights, name, **access) -> Checkpoint:
     if text.startswith("hf://"):
         path = fetch_repository(*parse_address(text), **access)
     elif "://" in text:
+        shown = without_credentials(text)
         raise CheckpointError(
             "`weights` may be an address of the Hugging Face Hub alone, "
-            f"hf://user/repository. Received: {text!r}. Download the file, and the "
+            f"hf://user/repository. Received: {shown!r}. Download the file, and the "
             "config.json beside it if there is one, and give its path."
         )
     else:
-        path = Path(text).expanduser()
+        path = _path(text)
     tensors = path / "model.safetensors" if path.is_dir() else path
     # In this order: a save may move it into its place meanwhile.
     if not (current(tensors).exists() or tensors.exists()):
         _explain_absence(path, text, name)
     return Checkpoint(path)
+
+
+def _path(text):
+    """The path that a text is, of something or of nothing."""
+    try:
+        path = Path(text).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{text!r:.500} cannot be opened: {error}.") from error
+    return path
 
 
 def _explain_absence(path, text, name):
@@ -196,8 +211,8 @@ def serialise(model, record, pretrained_cfg, dtype=None) -> dict[str, bytes]:
             "weights_format": origin,
             "weights_dtype": " ".join(sorted({str(t.dtype) for t in tensors.values()})),
             "weights_sha256": hashlib.sha256(content).hexdigest(),
-            "kerasvit_version": version("kerasvit"),
-            "keras_version": version("keras"),
+            "kerasvit_version": __version__,
+            "keras_version": keras.__version__,
         },
     }
     if timm is not None:
@@ -243,9 +258,13 @@ def write_folder(folder, contents) -> Path:
 
 
 def page_of(folder) -> bytes | None:
-    """The README.md of a folder, or None."""
+    """The README.md of a folder, or None.
+
+    Raises:
+        ValueError: It is too long to be one.
+    """
     try:
-        return read_current(folder / "README.md", Path.read_bytes)
+        return read_current(folder / "README.md", read_page)
     except (FileNotFoundError, IsADirectoryError):
         return None
 

@@ -1,12 +1,22 @@
 """A model folder to the Hugging Face Hub, in one commit."""
 
+import json
 import re
 import tempfile
 from pathlib import Path
 
-from .access import check_access
+from .access import check_access, endpoint_of
 from .download import DownloadError
-from .explanations import first_line, is_busy, status
+from .explanations import (
+    client_errors,
+    first_line,
+    http_error,
+    is_busy,
+    not_a_hub,
+    of_a_hub,
+    status,
+)
+from .front_matter import LONGEST_PAGE, read_page, too_long
 
 
 class UploadError(DownloadError):
@@ -27,6 +37,7 @@ def check_target(repository, *, create_pr=None, revision=None, **access):
             f'`repo_id` must be "user/name" of the Hub. Received: {repository!r}.'
         )
     check_access(create_pr=create_pr, revision=revision, **access)
+    endpoint_of(access.get("endpoint"))
     if create_pr and revision is not None:
         raise UploadError(
             "`create_pr` opens a pull request for the branch main: leave `revision` "
@@ -57,16 +68,17 @@ def prepare(repository, *, token=None, private=None, endpoint=None, revision=Non
     where = {"token": token, "endpoint": endpoint}
     check_target(repository, private=private, revision=revision, **where)
     client = HfApi(**where, library_name="kerasvit")
+    sizes = {"files_metadata": True}
     try:
         client.create_repo(repository, private=private, exist_ok=True)
         try:
-            there = client.model_info(repository, revision=revision)
-        except RevisionNotFoundError:
-            there = client.model_info(repository)  # the branch will be made from it
-        page = _page(client, there)
-    except Exception as error:
-        raise _explained(error, repository) from error
-    if private and there.private is False:
+            about = client.model_info(repository, revision=revision, **sizes)
+        except RevisionNotFoundError:  # the branch will be made from main
+            about = client.model_info(repository, **sizes)
+        page = _page(client, about)
+    except _failures() as error:
+        raise _explained(error, repository, client) from error
+    if private and about.private is False:
         raise UploadError(
             f"{repository} was not written: it is public, and `private` is True. Make "
             "it private in its settings on the Hub, or leave `private` out."
@@ -74,14 +86,17 @@ def prepare(repository, *, token=None, private=None, endpoint=None, revision=Non
     return client, page
 
 
-def _page(client, there):
-    """README.md of what `HfApi.model_info` told of, or None."""
-    if "README.md" not in {file.rfilename for file in there.siblings or ()}:
+def _page(client, about):
+    """README.md of the repository that `HfApi.model_info` describes, or None."""
+    sizes = {file.rfilename: file.size for file in about.siblings or ()}
+    if "README.md" not in sizes:
         return None
+    if (size := sizes["README.md"] or 0) > LONGEST_PAGE:
+        raise ValueError(f"Its README.md {too_long(size)}")
     with tempfile.TemporaryDirectory() as place:
-        options = {"revision": there.sha, "cache_dir": place}
-        path = client.hf_hub_download(there.id, "README.md", **options)
-        return Path(path).read_bytes()
+        options = {"revision": about.sha, "cache_dir": place}
+        path = client.hf_hub_download(about.id, "README.md", **options)
+        return read_page(Path(path))
 
 
 def upload(client, folder, repository, *, revision, create_pr, message, readme):
@@ -115,19 +130,41 @@ def upload(client, folder, repository, *, revision, create_pr, message, readme):
             + (["README.md"] if readme else []),
             delete_patterns=["model*.safetensors*"],
         )
-    except Exception as error:
-        raise _explained(error, repository) from error
+    except _failures() as error:
+        raise _explained(error, repository, client) from error
 
 
-def _explained(error, repository):
-    meaning = _meaning(error, repository).rstrip(".")
+# The client reads an answer unchecked: one of another server than a Hub ends in these.
+_UNREADABLE = (json.JSONDecodeError, LookupError, TypeError, AttributeError)
+
+
+def _failures():
+    return (ValueError, RuntimeError, *_UNREADABLE, *client_errors())
+
+
+def _explained(error, repository, client):
+    meaning = _meaning(error, repository, client.endpoint).rstrip(".")
     return UploadError(f"{repository} was not written: {meaning}.")
 
 
-def _meaning(error, repository):
-    code = status(error)
-    said = first_line(getattr(error, "server_message", None)) or "nothing more"
-    if code == 401 or type(error).__name__ == "LocalTokenNotFoundError":
+def _meaning(error, repository, endpoint):
+    from huggingface_hub import errors
+
+    code, cause = status(error), error.__cause__
+    said = first_line(code and http_error(error).server_message) or "nothing more"
+    if isinstance(error, ValueError) and isinstance(cause, errors.BadRequestError):
+        # So the client says what the Hub has against the head of the README.md.
+        return (
+            f"{' '.join(str(error).split())} Change `license`, `datasets`, "
+            "`base_model`, `metrics` or `card`, or the README.md that is there"
+        )
+    if isinstance(error, _UNREADABLE):
+        return not_a_hub(endpoint)
+    if code not in (None, 401) and not is_busy(code) and not of_a_hub(error):
+        return f"the server answers {code}. {not_a_hub(endpoint)}"
+    if code == 404 or isinstance(error, errors.RepositoryNotFoundError):
+        return "there is no such repository or branch, or the token may not see it"
+    if code == 401 or isinstance(error, errors.LocalTokenNotFoundError):
         return "the Hub does not know the token: `hf auth login`, or pass `token=`"
     if code == 403:
         return (
@@ -135,17 +172,10 @@ def _meaning(error, repository):
             "right to write there, and fine-grained ones the repository in their list. "
             f"Or the Hub has another reason; it says: {said}"
         )
-    if code == 404:
-        return "there is no such repository or branch, or the token may not see it"
     if code in (409, 412):
         return f"somebody else wrote to it meanwhile; push again. The Hub says: {said}"
     if code is not None and is_busy(code):
         return f"the Hub answers {code}; try later"
     if code is not None:
         return f"the Hub answers {code}, and says: {said}"
-    if "Invalid metadata" in str(error):
-        return (
-            f"{' '.join(str(error).split())} Change `license`, `datasets`, "
-            "`base_model`, `metrics` or `card`, or the README.md that is there"
-        )
     return f"{type(error).__name__}: {first_line(error)}"

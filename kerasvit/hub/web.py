@@ -52,7 +52,7 @@ def fetch_address(address, size=None, sha256=None, *, again=False) -> Path:
         OSError: It cannot be had, or is not what it should be; in plain words.
     """
     from filelock import FileLock
-    from huggingface_hub import cached_assets_path, constants
+    from huggingface_hub import cached_assets_path, is_offline_mode
 
     key = hashlib.sha256(address.encode()).hexdigest()[:16]
     folder = cached_assets_path("kerasvit", namespace="weights", subfolder=key)
@@ -60,7 +60,7 @@ def fetch_address(address, size=None, sha256=None, *, again=False) -> Path:
     wrong = "is to be asked again" if again else _wrong(path, address, sha256)
     if not wrong:
         return path
-    if constants.HF_HUB_OFFLINE:
+    if is_offline_mode():
         raise OSError(f"{address} {wrong}, and HF_HUB_OFFLINE is set.")
     with FileLock(path.with_name("lock")):
         # Another process may have come first.

@@ -1,5 +1,7 @@
 """One architecture a file: a builder, its sizes, and one row a variant."""
 
+from kerasvit.patterns import chosen, near
+
 from .alternet import AlterNet as AlterNet
 from .alternet import AlterNet18 as AlterNet18
 from .alternet import AlterNet18CIFAR as AlterNet18CIFAR
@@ -70,6 +72,9 @@ from .mixer import MLPMixer as MLPMixer
 from .swin import SwinB as SwinB
 from .swin import SwinL as SwinL
 from .swin import SwinS as SwinS
+from .swin import SwinS3B as SwinS3B
+from .swin import SwinS3S as SwinS3S
+from .swin import SwinS3T as SwinS3T
 from .swin import SwinT as SwinT
 from .swin import SwinTransformer as SwinTransformer
 from .variant import Variant as Variant
@@ -105,13 +110,33 @@ BUILDERS = {  # by the name in a record
 }
 
 
-def list_models(pattern: str = "*") -> list[str]:
+class Names(list):
+    """A list of names; an empty one shows which there are."""
+
+    empty = "[]"
+
+    def __repr__(self):
+        return super().__repr__() if self else self.empty
+
+
+def list_models(pattern: str = "*") -> Names:
     """Names of the zoo's models, each a `Variant` of that name in `kerasvit`.
 
     Args:
-        pattern: Shell pattern, whatever the case: "vits*".
-    """
-    from fnmatch import fnmatch
+        pattern: Part of a name, "vit", or a shell pattern of a whole one, "vits*";
+            whatever the case.
 
+    Returns:
+        List of str; an empty one is shown as a sentence that names the nearest.
+
+    Raises:
+        ValueError: The pattern is no text.
+    """
     names = [name for name, row in globals().items() if isinstance(row, Variant)]
-    return [name for name in names if fnmatch(name.lower(), pattern.lower())]
+    found = Names(chosen(names, pattern))
+    if not found:
+        found.empty = (
+            f"[]: no model matches {pattern!r:.80}. Nearest: "
+            f"{', '.join(near(names, pattern)) or 'none'}. All: {', '.join(names)}."
+        )
+    return found

@@ -14,6 +14,7 @@ from kerasvit.layers import AttentionUnit, Conv, LocalAttention, MaxPool, Preact
 from kerasvit.origins import CIFAR100, IMAGENET
 
 from .arguments import integer, integers, mean_and_std, one_of, probability, sides
+from .builder import builder, recorded
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
@@ -21,6 +22,7 @@ from .variant import Variant
 STEMS = {"imagenet": 4, "cifar": 1}  # by how much it divides the sides of the image
 
 
+@builder
 def AlterNet(
     *,
     depths: list[int],
@@ -36,6 +38,7 @@ def AlterNet(
     window_size: int = 7,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "alternet",
 ) -> ImageModel:
     """Builds an AlterNet: (batch, H, W, 3) → (batch, num_classes) logits.
@@ -60,17 +63,19 @@ def AlterNet(
             linearly from 0 at the first, in [0, 1).
         normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
             normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Of the model.
 
     Raises:
         ValueError: An argument is out of range, or the windows do not cover a map.
     """
-    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs = _checked(recorded(locals()))
     kwargs.update(_checked_attention(kwargs))
     image, x = _network(SimpleNamespace(**kwargs))
     return ImageModel(image, x, name=name, record=new_record("AlterNet", kwargs))
 
 
+@builder
 def PreActResNet(
     *,
     depths: list[int],
@@ -82,6 +87,7 @@ def PreActResNet(
     stem_width: int = 64,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "preact_resnet",
 ) -> ImageModel:
     """Builds a pre-activation ResNet: (batch, H, W, 3) → (batch, num_classes) logits.
@@ -91,12 +97,12 @@ def PreActResNet(
     Args:
         depths, bottleneck, stem, widths, stem_width: The architecture.
         image_size: Height and width in pixels, of any number; an int for a square.
-        num_classes, stochastic_depth, normalization, name: As for `AlterNet`.
+        num_classes, stochastic_depth, normalization, dtype, name: As for `AlterNet`.
 
     Raises:
         ValueError: An argument is out of range.
     """
-    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs = _checked(recorded(locals()))
     none = {"attention_depths": [0] * len(kwargs["depths"])}
     image, x = _network(SimpleNamespace(**kwargs, **none))
     return ImageModel(image, x, name=name, record=new_record("PreActResNet", kwargs))
@@ -114,11 +120,8 @@ def _network(s):
     for i, depth in enumerate(s.depths):
         for j in range(depth):
             rate = s.stochastic_depth * (sum(s.depths[:i]) + j) / last
-            unit = (
-                _attention_unit
-                if _attends(j, depth, s.attention_depths[i])
-                else _conv_unit
-            )
+            attends = _attends(j, depth, s.attention_depths[i])
+            unit = _attention_unit if attends else _conv_unit
             x = unit(i, j, x.shape[-1], rate, s)(x)  # (B, H, W, C)
     x = keras.layers.ReLU(name="final_relu")(_norm("final_norm")(x))
     x = keras.layers.GlobalAveragePooling2D("channels_last", name="pool")(x)  # (B, C)

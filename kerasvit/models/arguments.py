@@ -1,5 +1,6 @@
 """Checks that the arguments of builders share."""
 
+import dataclasses
 import math
 import numbers
 import operator
@@ -64,6 +65,23 @@ def integers(name, value, count: int | None, least: int) -> list[int]:
             f"{sum(checked):,}."
         )
     return checked
+
+
+def stage_widths(value, stages: int, groups: int) -> list[int] | None:
+    """Channels that stages of bottleneck units put out, or None.
+
+    Raises:
+        ValueError: They are no integers, or a quarter of them is not whole groups.
+    """
+    if value is None:
+        return None
+    widths = integers("stage_widths", value, stages, 4 * groups)
+    if any(width % (4 * groups) for width in widths):
+        raise ValueError(
+            f"`stage_widths` must be multiples of {4 * groups}, for {groups} groups of "
+            f"a quarter of them. Received: {value!r}."
+        )
+    return widths
 
 
 def number(name, value, expected, low=-math.inf, high=math.inf) -> float:
@@ -141,6 +159,25 @@ def multiple_of(image_size, stride: int, what: str) -> list[int]:
     return checked
 
 
+def whole_of(image_size, stride: int, what: str) -> list[int]:
+    """[height, width] of an image of at least one stride; a part of one may remain.
+
+    Args:
+        what: The stride's name, such as "the patch size".
+
+    Raises:
+        ValueError: A side is shorter than the stride, or too long.
+    """
+    checked = sides(image_size)
+    if min(checked) < stride:
+        raise ValueError(
+            f"`image_size` must be at least {what}, {stride}. Received: {checked[0]} × "
+            f"{checked[1]}."
+        )
+    multiple_of([side - side % stride for side in checked], stride, what)
+    return checked
+
+
 def mean_and_std(normalization):
     """The argument `normalization`: None, or {"mean": [3], "std": [3]} as plain JSON.
 
@@ -157,3 +194,29 @@ def mean_and_std(normalization):
     # Validates both; the size is of no account here.
     config = Preprocessing(1, **normalization).to_config()
     return {key: config[key] for key in ("mean", "std")}
+
+
+def with_normalization(kwargs, transform, include):
+    """(builder's arguments, transform) that agree on how images are normalised.
+
+    Args:
+        kwargs: Of the builder. A `normalization` in it is what the weights were
+            trained with: the transform takes its mean and deviation.
+        transform: `Preprocessing` of the weights.
+        include: True puts the normalisation into the model, False takes it out; None
+            leaves it as `kwargs` has it.
+
+    Raises:
+        ValueError: `normalization` or `include` is of a wrong kind.
+    """
+    if include is not None and not isinstance(include, bool):
+        raise ValueError(
+            "`include_preprocessing` must be True, False, or None for as the weights "
+            f"have it. Received: {include!r}."
+        )
+    if built_in := mean_and_std(kwargs.get("normalization")):
+        transform = dataclasses.replace(transform, **built_in)
+    if include is not None:
+        config = transform.to_config()
+        built_in = {key: config[key] for key in ("mean", "std")} if include else None
+    return {**kwargs, "normalization": built_in}, transform

@@ -11,7 +11,8 @@ import keras
 
 from kerasvit.layers import GroupNorm, PreactUnit, StandardizedConv
 
-from .arguments import integer, integers, mean_and_std, number, sides
+from .arguments import integer, integers, mean_and_std, number, sides, stage_widths
+from .builder import builder, recorded
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
@@ -19,6 +20,7 @@ from .variant import Variant
 GROUPS = 32  # of every group normalisation
 
 
+@builder
 def BigTransfer(
     *,
     depths: list[int],
@@ -29,6 +31,7 @@ def BigTransfer(
     conv_epsilon: float = 1e-10,
     epsilon: float = 1e-5,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "bit",
 ) -> ImageModel:
     """Builds a BiT ResNet: (batch, H, W, 3) → (batch, num_classes) logits.
@@ -47,12 +50,13 @@ def BigTransfer(
         epsilon: Of every group normalisation.
         normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
             normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Of the model.
 
     Raises:
         ValueError: An argument is out of range.
     """
-    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs = _checked(recorded(locals()))
     s = SimpleNamespace(**kwargs)
     image, x = image_input(s.image_size, s.normalization)
     x = _conv(int(64 * s.width_factor), 7, "root_conv", s, strides=2, padding=3)(x)
@@ -109,24 +113,12 @@ def _checked(kwargs):
     checked["width_factor"] = int(factor) if factor.is_integer() else factor
     checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
     checked["image_size"] = sides(kwargs["image_size"])
-    if kwargs["stage_widths"] is not None:
-        checked["stage_widths"] = _checked_widths(
-            kwargs["stage_widths"], checked["depths"]
-        )
+    widths = stage_widths(kwargs["stage_widths"], len(checked["depths"]), GROUPS)
+    checked["stage_widths"] = widths
     for key in ("conv_epsilon", "epsilon"):
         checked[key] = number(key, kwargs[key], "from 0 to 1", 0, 1)
     checked["normalization"] = mean_and_std(kwargs["normalization"])
     return checked
-
-
-def _checked_widths(value, depths):
-    widths = integers("stage_widths", value, len(depths), 4 * GROUPS)
-    if any(width % (4 * GROUPS) for width in widths):
-        raise ValueError(
-            f"`stage_widths` must be multiples of {4 * GROUPS}, for {GROUPS} groups of "
-            f"a quarter of them. Received: {value!r}."
-        )
-    return widths
 
 
 # `get_block_desc` in google-research/big_vision big_vision/models/bit.py.

@@ -13,14 +13,17 @@ import keras
 from kerasvit.layers import PatchEmbedding, PositionEmbedding, PrefixTokens
 from kerasvit.origins import IMAGENET
 
+from .builder import builder, recorded
+from .encoder import encoder
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
-from .vit import SIZES, VisionTransformer, check_arguments, encoder
+from .vit import SIZES, VisionTransformer, check_arguments
 
 HEADS = ("head", "head_distillation")  # of the class and of the distillation token
 
 
+@builder
 def DistilledVisionTransformer(
     *,
     patch_size: int,
@@ -37,6 +40,7 @@ def DistilledVisionTransformer(
     dropout: float = 0.0,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "deit_distilled",
 ) -> ImageModel:
     """Builds a ViT with a distillation token: (batch, H, W, 3) → logits.
@@ -63,12 +67,13 @@ def DistilledVisionTransformer(
             linearly from 0 at the first, in [0, 1).
         normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
             normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs = _checked(recorded(locals()))
     s = SimpleNamespace(**kwargs)
     image, x = image_input(s.image_size, s.normalization)
     x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
@@ -132,6 +137,7 @@ def _checked(kwargs):
         "register_tokens": 1,
         "positions": "tokens",
         "representation_size": None,
+        "partial_patches": False,
     }
     checked = check_arguments({**kwargs, **fixed})
     return {key: checked[key] for key in kwargs}

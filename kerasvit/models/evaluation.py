@@ -1,9 +1,12 @@
 """The evaluation transform of weights: what they say of it, or what others use."""
 
+import dataclasses
 import logging
 
 from kerasvit.checkpoints import CheckpointError, read_json
 from kerasvit.preprocessing import Preprocessing
+
+from .arguments import sides
 
 log = logging.getLogger("kerasvit")
 
@@ -11,6 +14,43 @@ log = logging.getLogger("kerasvit")
 def transform_of(entry):
     """The evaluation transform of weights that have a name."""
     return Preprocessing.of_origin(entry.format, **entry.preprocessing)
+
+
+def given_transform(preprocessing, image_size):
+    """The transform that a caller gives, or None.
+
+    Args:
+        preprocessing: `Preprocessing`, a dict of its fields, or None.
+        image_size: Of the model, as its builder takes it; None: it is not known yet.
+
+    Raises:
+        ValueError: It is neither, a field is wrong, or its size is not the model's.
+    """
+    if preprocessing is None:
+        return None
+    size = None if image_size is None else tuple(sides(image_size))
+    given = preprocessing
+    if isinstance(given, dict):
+        fields = {field.name for field in dataclasses.fields(Preprocessing)}
+        if not set(given) <= fields:
+            raise ValueError(
+                "`preprocessing` must be a kerasvit.Preprocessing or a dict of its "
+                f"fields, {', '.join(sorted(fields))}. Received: {given!r:.300}."
+            )
+        given = Preprocessing(**{"size": size or 1, **given})
+        size = size if "size" in preprocessing else None
+    if not isinstance(given, Preprocessing):
+        raise ValueError(
+            "`preprocessing` must be a kerasvit.Preprocessing or a dict of its fields. "
+            f"Received: {given!r:.300}."
+        )
+    if size and given.size != size:
+        raise ValueError(
+            f"`preprocessing` makes images of {given.size[0]} × {given.size[1]}, and "
+            f"the model takes {size[0]} × {size[1]}. Give the same `image_size`, or a "
+            "dict without `size`."
+        )
+    return given
 
 
 def stated(checkpoint):
@@ -58,7 +98,8 @@ def customary(checkpoint, variant, image_size):
         fields = {**fields, "crop": 1.0}  # as all of timm's of that size
     transform = Preprocessing.of_origin(origin, image_size, **fields)
     log.warning(
-        "%s says nothing of its preprocessing; taken is what %s uses: %s.",
+        "%s says nothing of its preprocessing; taken is what %s uses: %s. The argument "
+        "`preprocessing` says otherwise.",
         checkpoint.path,
         origin,
         transform,

@@ -20,11 +20,13 @@ from kerasvit.layers import (
     StandardizedConv,
 )
 
-from .arguments import integers, number, one_of, sides
+from .arguments import integers, number, one_of, sides, stage_widths
+from .builder import builder, recorded
+from .encoder import encoder
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
-from .vit import SIZES, check_arguments, encoder
+from .vit import SIZES, check_arguments
 
 GROUPS = 32  # of channels, in every normalisation of the ResNet
 
@@ -35,9 +37,11 @@ FIXED = {
     "positions": "tokens",
     "qkv_bias": True,
     "layer_scale": None,
+    "partial_patches": False,
 }
 
 
+@builder
 def HybridVisionTransformer(
     *,
     resnet_depths: list[int],
@@ -47,6 +51,7 @@ def HybridVisionTransformer(
     num_heads: int,
     mlp_dim: int,
     width_factor: float = 1,
+    stage_widths: list[int] | None = None,
     image_size: int | tuple[int, int] = 224,
     num_classes: int = 1000,
     pool: str = "token",
@@ -59,6 +64,7 @@ def HybridVisionTransformer(
     dropout: float = 0.0,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "hybrid",
 ) -> ImageModel:
     """Builds a hybrid: (batch, H, W, 3) → (batch, num_classes) logits.
@@ -72,6 +78,8 @@ def HybridVisionTransformer(
         num_heads: Attention heads, a divisor of D.
         mlp_dim: Hidden size of the blocks' MLPs.
         width_factor: The ResNet's channels over those of a ResNet-50, a multiple of ½.
+        stage_widths: Channels that each stage puts out, multiples of 128. None: 256
+            times `width_factor`, doubled from stage to stage.
         image_size: Height and width in pixels; an int for a square. The map, which has
             one cell for each stride or part of one, must be whole patches.
         num_classes: Size of the head; 0 leaves it off: the model returns the features.
@@ -90,12 +98,13 @@ def HybridVisionTransformer(
             linearly from 0 at the first, in [0, 1).
         normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
             normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Of the model.
 
     Raises:
         ValueError: An argument is out of range, or the map is not whole patches.
     """
-    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs = _checked(recorded(locals()))
     s = SimpleNamespace(**{**FIXED, **kwargs})
     image, x = image_input(s.image_size, s.normalization)
     x = _resnet(x, s)  # (B, H / stride, W / stride, C), rounded up
@@ -125,15 +134,16 @@ def _resnet(x, s):
         3, 2, padding="same", data_format="channels_last", name="root_pool"
     )(x)
     for i, units in enumerate(s.resnet_depths):
+        wide = s.stage_widths[i] if s.stage_widths else 4 * channels * 2**i
         for j in range(units):
             strides = 2 if i and not j else 1
             name = f"stage_{i}_unit_{j}"
-            x = _unit(channels * 2**i, strides, s, project=not j, name=name)(x)
+            x = _unit(wide, strides, s, project=not j, name=name)(x)
     return x
 
 
-def _unit(channels, strides, s, *, project, name):
-    wide = 4 * channels
+def _unit(wide, strides, s, *, project, name):
+    channels = wide // 4
     shortcut = {}
     if project:
         shortcut = {
@@ -192,6 +202,8 @@ def _checked(kwargs):
             f"{GROUPS} groups. Received: {factor!r}."
         )
     checked["width_factor"] = factor
+    widths, stages = kwargs["stage_widths"], len(checked["resnet_depths"])
+    checked["stage_widths"] = stage_widths(widths, stages, GROUPS)
     checked["image_size"] = _fitting(kwargs["image_size"], checked)
     return checked
 

@@ -1,20 +1,32 @@
 """What a builder returns."""
 
+import json
+import math
+
 import keras
 
 from kerasvit.preprocessing import Preprocessing
+from kerasvit.records import OWNER, found_record
+
+from .same_graph import computes_the_same
+
+# An attribute of the tensor that a run of the graph ends in: the model it is of.
+_CLONE_OF = "_kerasvit_clone_of"
 
 
 @keras.saving.register_keras_serializable("kerasvit")
 class ImageModel(keras.Model):
     """A functional model that remembers how it was made.
 
+    `keras.models.clone_model` keeps the record where the clone computes the same as the
+    model, given the same weights; a clone with other layers has None.
+
     Attributes:
         record: Plain JSON, kept by `.keras` files and model folders: `builder` and
             `kwargs`, which make the same architecture again; `variant`, the row it came
             from, or None; `origin`, the code base of its weights, or None;
             `preprocessing`, the evaluation transform they expect; `label_names`, a
-            list, "imagenet1k" or None. `keras.models.clone_model` drops it.
+            list, "imagenet1k" or None.
     """
 
     # Keras takes a subclass for a functional model only with this signature.
@@ -22,6 +34,26 @@ class ImageModel(keras.Model):
         record = kwargs.pop("record", None)
         super().__init__(inputs, outputs, name=name, **kwargs)
         self.record = record
+        if len(self.outputs) == 1:
+            if record is None:
+                self.record = self._inherited()
+            vars(self.outputs[0]).setdefault(OWNER, self)
+
+    def _inherited(self):
+        """A copy of the record of the model that this is of the same graph as."""
+        record = found_record(self)
+        model = vars(self.outputs[0]).pop(_CLONE_OF, None)
+        if model is not None and isinstance(model.record, dict):
+            record = model.record if computes_the_same(self, model) else None
+        return record and json.loads(json.dumps(record))
+
+    def _run_through_graph(self, *args, **kwargs):
+        # keras.models.clone_model calls this and makes a model of what it returns.
+        outputs = super()._run_through_graph(*args, **kwargs)
+        for output in keras.tree.flatten(outputs):
+            if isinstance(output, keras.KerasTensor):
+                setattr(output, _CLONE_OF, self)
+        return outputs
 
     def get_config(self):
         """The graph's configuration and the record."""
@@ -36,6 +68,35 @@ class ImageModel(keras.Model):
         model = super().from_config(config, custom_objects=custom_objects)
         model.record = record
         return model
+
+    def __repr__(self):
+        record = getattr(self, "record", None)
+        kwargs = record.get("kwargs") if isinstance(record, dict) else None
+        size = kwargs.get("image_size") if isinstance(kwargs, dict) else None
+        if not isinstance(size, (list, tuple)) or len(size) != 2:
+            return super().__repr__()
+        (height, width), classes = size, kwargs.get("num_classes")
+        ends = f"{classes} classes" if classes else f"{self.output_shape[-1]} features"
+        count = sum(math.prod(variable.shape) for variable in self.weights)
+        fixed = sum(math.prod(v.shape) for v in self.non_trainable_weights)
+        policies = {layer.dtype_policy.name for layer in self.layers if layer.weights}
+        parts = [
+            record.get("variant") or record.get("builder"),
+            f"{height} × {width} pixels to {ends}",
+            f"{count:,} parameters" + (f", {fixed:,} not trainable" if fixed else ""),
+            *([] if policies == {"float32"} else [" and ".join(sorted(policies))]),
+            _weights(record),
+        ]
+        return f"<{type(self).__name__} {self.name}: {', '.join(map(str, parts))}>"
+
+
+def _weights(record):
+    """Where weights came from, in words."""
+    base, origin = record.get("base"), record.get("origin")
+    source = base.get("source") if isinstance(base, dict) else None
+    if source:
+        return f"weights from {source}"
+    return f"weights from a file of {origin}" if origin else "weights begun at random"
 
 
 def new_record(builder: str, kwargs: dict) -> dict:

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 
 import keras
 
-from kerasvit.checkpoints import CheckpointError, assign
+from kerasvit.checkpoints import CheckpointError, assign, printable
 from kerasvit.hub.repository import base_of, find_weights, held_to, named
 from kerasvit.layers.position_embedding import table_grid
 
 from .arguments import sides
 from .claims import build_for, check_arguments
 from .evaluation import customary, size_of, stated, transform_of
+from .labels import check_count
 
 log = logging.getLogger("kerasvit")
 
@@ -44,6 +45,7 @@ class Loading:
         variant: `Variant` that is asked for.
         explicit: The builder's arguments that the caller gave; they win.
         source_grid: (height, width) in patches of the file's position table, or None.
+        label_names: Names of the classes that the caller gave, or None.
 
     Attributes:
         kwargs: All arguments of the builder.
@@ -53,8 +55,9 @@ class Loading:
         CheckpointError: The file cannot be read, or says something impossible.
     """
 
-    def __init__(self, weights, variant, explicit, source_grid=None):
+    def __init__(self, weights, variant, explicit, source_grid=None, label_names=None):
         self.variant = variant
+        self.label_names = label_names
         self.explicit = explicit
         self.explicit_grid = source_grid
         self.entry = entry_of(weights, variant)
@@ -63,7 +66,10 @@ class Loading:
         self.checkpoint = find_weights(self.entry or weights, variant.label)
         self._check_architecture()
         self.made = {**variant.defaults, **self.checkpoint.builder_changes}
-        variant.check_names(self.made, f"{self.checkpoint.path}, of a newer kerasvit: ")
+        variant.check_names(
+            {printable(key) for key in self.made},
+            f"{printable(self.checkpoint.path)}, of a newer kerasvit: ",
+        )
         self.kwargs = {**self.made, **variant.numbers, **explicit}
         if missing := sorted(variant.required - set(self.kwargs)):
             raise CheckpointError(
@@ -100,6 +106,7 @@ class Loading:
 
     def build(self, kwargs):
         """The builder's model, for `fill`: what that brings is not drawn before."""
+        self._log_assumptions()
         with self._blaming_the_variant():
             return build_for(
                 self.checkpoint, self.variant.builder, kwargs, self.explicit
@@ -121,13 +128,33 @@ class Loading:
                 raise CheckpointError("Every tensor fits, but not what it means.")
         self._check_head(model)
 
+    def _log_assumptions(self):
+        """Says in one line what neither the files nor the caller told."""
+        if self.entry:
+            return  # weights that have a name are of the variant as it is
+        names, words = self.checkpoint.left_open
+        names = [key for key in names if key in self.kwargs.keys() - self.explicit]
+        assumed = [f"{key}={self.kwargs[key]!r}" for key in names] + [*words]
+        if not assumed:
+            return
+        ways = [f"state {', '.join(f'{key}=' for key in names)} in the call"]
+        ways = ways if names else []
+        if self.checkpoint.origin in ("timm", "transformers"):
+            ways.append("put the config.json of the model beside the file")
+        log.warning(
+            "%s does not tell all that the model computes. Assumed: %s.%s",
+            self.checkpoint.path,
+            ", ".join(assumed),
+            f" If it differs, {', or '.join(ways)}." if ways else "",
+        )
+
     def _check_architecture(self):
         builders, wanted = self.checkpoint.builders, self.variant.builder.__name__
         if wanted in builders:
             return
         path, label = self.checkpoint.path, self.variant.label
         raise CheckpointError(
-            f"{path} holds a {' or a '.join(builders)}, in the names of "
+            f"{path} holds a {printable(' or a '.join(builders))}, in the names of "
             f"{self.checkpoint.origin}, not the {wanted} that {label} is. Build the "
             "variant that it is of: kerasvit.list_models() names all, and "
             "kerasvit.from_pretrained opens what save_pretrained wrote."
@@ -138,6 +165,7 @@ class Loading:
         check_arguments(self.variant, self.explicit)
         name, classes = f"{self.entry.model} {self.entry.tag!r}", self.entry.classes
         said = {"num_classes": classes, **self.variant.numbers, **self.explicit}
+        check_count(self.label_names, said["num_classes"])
         if self.entry.experimental:
             log.warning("%s is experimental: %s.", name, self.entry.experimental)
         if self.entry.head == "zeroed" and said["num_classes"] == classes:
@@ -160,7 +188,7 @@ class Loading:
         if not table:
             return tuple(sides(likely or self.made["image_size"]))
         name, cells, stride = table
-        fits = likely and math.prod(_grid(likely, stride)) == cells
+        fits = likely and math.prod(self._grid(likely, stride)) == cells
         if fits and not self.explicit_grid:
             return likely
         positions = self.kwargs.get("positions")
@@ -177,7 +205,7 @@ class Loading:
         try:
             grid = table_grid(
                 cells,
-                own_grid=_grid(self.kwargs["image_size"], stride),
+                own_grid=self._grid(self.kwargs["image_size"], stride),
                 source_grid=self.explicit_grid,
                 name=f"{name} of {path}",
             )
@@ -190,7 +218,7 @@ class Loading:
         table = self.checkpoint.cells(self.kwargs)
         stride = table[2] if table else 1
         sizes = (self.source_size, model.record["kwargs"]["image_size"])
-        made, built = (_grid(size, stride) for size in sizes)
+        made, built = (self._grid(size, stride) for size in sizes)
         return {
             layer.name: self.explicit_grid
             or tuple(
@@ -200,6 +228,16 @@ class Loading:
             for layer in model.layers
             if hasattr(layer, "grid")
         }
+
+    def _grid(self, image_size, stride):
+        """(height, width) in cells; a ResNet's last may be only in part in the image.
+
+        A Transformer leaves out the pixels that fill no patch.
+        """
+        height, width = sides(image_size)
+        if self.kwargs.get("partial_patches"):
+            return height // stride, width // stride
+        return -(-height // stride), -(-width // stride)
 
     def _left_out(self):
         """Layers whose tensors the caller does not want; said in the log."""
@@ -218,6 +256,8 @@ class Loading:
 
     def _label_names(self):
         count = self.kwargs["num_classes"]
+        if self.label_names:  # the caller's; checked when they were read
+            return self.label_names
         if not count or count != self.made["num_classes"]:
             return None
         names = self.checkpoint.label_names
@@ -260,8 +300,3 @@ def _no_classifier(name, classes):
         f"{name} has no classifier: its head of {classes} classes holds zeros alone. "
         "Pass `num_classes`: your own number for a fresh head, or 0 for features."
     )
-
-
-def _grid(image_size, stride):
-    """(height, width) in cells; a ResNet's last may be only in part in the image."""
-    return tuple(-(-side // stride) for side in sides(image_size))

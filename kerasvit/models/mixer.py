@@ -19,11 +19,13 @@ from .arguments import (
     one_of,
     probability,
 )
+from .builder import builder, recorded
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
 
 
+@builder
 def MLPMixer(
     *,
     patch_size: int,
@@ -37,6 +39,7 @@ def MLPMixer(
     epsilon: float = 1e-6,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "mixer",
 ) -> ImageModel:
     """Builds an MLP-Mixer: (batch, H, W, 3) → (batch, num_classes) logits.
@@ -65,12 +68,13 @@ def MLPMixer(
             linearly from 0 at the first, in [0, 1).
         normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
             normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs = _checked(recorded(locals()))
     s = SimpleNamespace(**kwargs)
     image, x = image_input(s.image_size, s.normalization)
     x = PatchEmbedding(s.patch_size, width=s.width, name="stem")(x)  # (B, N, C)

@@ -4,6 +4,7 @@ Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifte
 Windows", arXiv 2103.14030. Numerics follow timm/models/swin_transformer.py.
 """
 
+import math
 from types import SimpleNamespace
 
 import keras
@@ -19,18 +20,20 @@ from kerasvit.origins import IMAGENET
 
 from .arguments import integer, integers, mean_and_std, number, one_of, probability
 from .arguments import sides as both_sides
+from .builder import builder, recorded
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
 
 
+@builder
 def SwinTransformer(
     *,
     width: int,
     depths: list[int],
     num_heads: list[int],
     patch_size: int = 4,
-    window_size: int = 7,
+    window_size: int | list[int] = 7,
     image_size: int | tuple[int, int] = 224,
     num_classes: int = 1000,
     mlp_ratio: float = 4.0,
@@ -39,6 +42,7 @@ def SwinTransformer(
     dropout: float = 0.0,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "swin",
 ) -> ImageModel:
     """Builds a Swin Transformer: (batch, H, W, 3) → (batch, num_classes) logits.
@@ -48,8 +52,9 @@ def SwinTransformer(
         depths: Number of blocks of each stage.
         num_heads: Attention heads of each stage, divisors of its channels.
         patch_size: P, edge of a patch in pixels.
-        window_size: M, edge of a window of attention, in places of the stage's map.
-            Along a side that is no longer than M the window is that side.
+        window_size: M, edge of a window of attention, in places of the stage's map; or
+            a list, one M for each stage (arXiv 2111.14725). Along a side that is no
+            longer than M the window is that side.
         image_size: Height and width in pixels; an int for a square. At every stage,
             each side of the map must be a multiple of M or no longer than it, and even
             where a stage follows. (timm pads what does not fit.)
@@ -62,13 +67,14 @@ def SwinTransformer(
             linearly from 0 at the first, in [0, 1).
         normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
             normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Of the model.
 
     Raises:
         ValueError: An argument is out of range, or patches, windows and merged patches
             do not fill the image; says which size does.
     """
-    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs = _checked(recorded(locals()))
     s = SimpleNamespace(**kwargs)
     image, x = image_input(s.image_size, s.normalization)
     x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)
@@ -97,7 +103,7 @@ def _block(stage, block, s):
     return SwinBlock(
         WindowAttention(
             s.num_heads[stage],
-            window_size=s.window_size,
+            window_size=_windows(s.window_size, s.depths)[stage],
             shifted=block % 2 == 1,
             use_bias=s.qkv_bias,
             dropout=s.dropout,
@@ -118,11 +124,16 @@ def _mlp_dim(channels, ratio):
 def _checked(kwargs):
     """The builder's arguments, as plain JSON gives them back."""
     checked = dict(kwargs)
-    for key in ("width", "patch_size", "window_size"):
+    for key in ("width", "patch_size"):
         checked[key] = integer(key, kwargs[key], 1)
     checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
     checked["depths"] = integers("depths", kwargs["depths"], None, 1)
-    stages = len(checked["depths"])
+    stages, windows = len(checked["depths"]), kwargs["window_size"]
+    if isinstance(windows, (list, tuple)):
+        windows = integers("window_size", windows, stages, 1)
+        checked["window_size"] = windows if len(set(windows)) > 1 else windows[0]
+    else:
+        checked["window_size"] = integer("window_size", windows, 1)
     checked["num_heads"] = integers("num_heads", kwargs["num_heads"], stages, 1)
     for stage, heads in enumerate(checked["num_heads"]):
         if checked["width"] * 2**stage % heads:
@@ -147,34 +158,46 @@ def _checked(kwargs):
     return checked
 
 
+def _windows(window_size, depths):
+    """M of each stage."""
+    listed = isinstance(window_size, list)
+    return window_size if listed else [window_size] * len(depths)
+
+
 def _image_size(image_size, kwargs):
-    checked = both_sides(image_size)
-    window, stages = kwargs["window_size"], len(kwargs["depths"])
-    last = kwargs["patch_size"] * 2 ** (stages - 1)  # pixels a place of the last map
-    if all(_fits(side / last, window, stages) for side in checked):
+    checked, said = both_sides(image_size), kwargs["window_size"]
+    windows = _windows(said, kwargs["depths"])[::-1]  # from the last stage on
+    last = kwargs["patch_size"] * 2 ** (len(windows) - 1)  # pixels a place of its map
+    if all(_fits(side / last, windows) for side in checked):
         return checked
-    # Beyond one window in the last map, only whole windows there fit everywhere.
-    small = [n for n in range(1, window) if _fits(n, window, stages)]
+    # Where no window is cut off, only whole windows fit in every map.
+    whole = math.lcm(*(m // math.gcd(m, 2**i) for i, m in enumerate(windows)))
+    longest = max(-(-m // 2**i) for i, m in enumerate(windows))
+    small = [n for n in range(1, longest) if n % whole and _fits(n, windows)]
     near = [
         min(
-            [*small, *range(window, side // last + 2 * window, window)],
+            [*small, *range(whole, side // last + 2 * whole, whole)],
             key=lambda n, side=side: abs(n * last - side),
         )
         for side in checked
     ]
     also = f", or {', '.join(str(n * last) for n in small)}" if small else ""
+    shape = f"{said} × {said}" if isinstance(said, int) else f"{said} places"
     raise ValueError(
-        f"`image_size` must be, for windows of {window} × {window} in {stages} stages, "
-        f"a multiple of {last * window}{also}. Received: {checked[0]} × {checked[1]}. "
+        f"`image_size` must be, for windows of {shape} in {len(windows)} stages, a "
+        f"multiple of {last * whole}{also}. Received: {checked[0]} × {checked[1]}. "
         f"The nearest that fits is {near[0] * last} × {near[1] * last}; or choose "
         "another `window_size`."
     )
 
 
-def _fits(places, window, stages):
+def _fits(places, windows):
     """Whether windows fill all maps along a side of so many places in the last one."""
-    maps = [places * 2**i for i in range(stages)]
-    return places == int(places) and all(m <= window or m % window == 0 for m in maps)
+    maps = [places * 2**i for i in range(len(windows))]
+    return places == int(places) and all(
+        side <= window or side % window == 0
+        for side, window in zip(maps, windows, strict=True)
+    )
 
 
 # Section 3.3 of the paper, and Table 1, whose multiply-adds are those of the products
@@ -185,6 +208,15 @@ SIZES = {
     "B": {"width": 128, "depths": [2, 2, 18, 2], "num_heads": [4, 8, 16, 32]},
     "L": {"width": 192, "depths": [2, 2, 18, 2], "num_heads": [6, 12, 24, 48]},
 }
+
+# S3: Chen et al. 2021, "Searching the Search Space of Vision Transformer", arXiv
+# 2111.14725: a window for each stage. Numbers as in timm.
+S3 = {
+    "T": {"depths": [2, 2, 6, 2], "window_size": [7, 7, 14, 7]},
+    "S": {"depths": [2, 2, 18, 2], "window_size": [14, 14, 14, 7]},
+    "B": {"depths": [2, 2, 30, 2], "window_size": [7, 7, 14, 7]},
+}
+S3 = {key: {**SIZES["T"], **numbers} for key, numbers in S3.items()}
 
 SwinT = Variant(
     "SwinT",
@@ -217,4 +249,28 @@ SwinL = Variant(
     multiply_adds=34.5,
     evaluation=IMAGENET,
     **SIZES["L"],
+)
+SwinS3T = Variant(
+    "SwinS3T",
+    SwinTransformer,
+    parameters=28_328_674,
+    multiply_adds=4.62,
+    evaluation=IMAGENET,
+    **S3["T"],
+)
+SwinS3S = Variant(
+    "SwinS3S",
+    SwinTransformer,
+    parameters=49_737_298,
+    multiply_adds=9.4,
+    evaluation=IMAGENET,
+    **S3["S"],
+)
+SwinS3B = Variant(
+    "SwinS3B",
+    SwinTransformer,
+    parameters=71_125_762,
+    multiply_adds=13.66,
+    evaluation=IMAGENET,
+    **S3["B"],
 )

@@ -7,9 +7,11 @@ from kerasvit.hub.manifest import published
 from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
-from .arguments import sides
-from .evaluation import transform_of
+from .arguments import sides, with_normalization
+from .evaluation import given_transform, transform_of
+from .labels import check_count, read_labels
 from .loading import Loading, entry_of
+from .other_names import CALL, check_names
 
 
 class Variant:
@@ -43,6 +45,7 @@ class Variant:
         self.evaluation = evaluation or {}
         signature = inspect.signature(builder).parameters.values()
         made = {p.name: p.default for p in signature if p.default is not p.empty}
+        made.pop("dtype", None)  # of the layers, and of no row or file
         self.numbers = {k: v for k, v in numbers.items() if k not in made}
         self.defaults = {**made, **{k: v for k, v in numbers.items() if k in made}}
         self._shown = numbers
@@ -67,9 +70,12 @@ class Variant:
         *,
         num_classes: int | None = None,
         image_size: int | tuple[int, int] | None = None,
-        include_preprocessing: bool = False,
+        include_preprocessing: bool | None = None,
         source_grid: tuple[int, int] | None = None,
         kernel: str | None = None,
+        preprocessing: Preprocessing | dict | None = None,
+        label_names: list[str] | str | None = None,
+        dtype=None,
         **changes,
     ):
         """Builds the model.
@@ -83,12 +89,20 @@ class Variant:
                 Another number than theirs makes a fresh head; 0 leaves it off.
             image_size: Height and width in pixels, an int for a square. None: what the
                 weights were made for. At another size the position table is resampled.
-            include_preprocessing: Puts the normalisation into the model, which then
-                takes pixels from 0 to 255.
+            include_preprocessing: True puts the normalisation into the model, which
+                then takes pixels from 0 to 255; False takes it out of a model that was
+                saved with it. None: as the weights have it, else False.
             source_grid: (height, width) in patches that the file's position table was
                 made for, where a bare file leaves it open.
             kernel: How to resample the position table, one of
                 `kerasvit.layers.resampling.KERNELS`; None: as the weights' origin does.
+            preprocessing: How images are prepared, a `Preprocessing` or a dict of its
+                fields, `size` left out or that of the model. None: as the weights say,
+                or else as their origin does.
+            label_names: Names of the classes, in the order of the head: a list, or the
+                path of a text file with one name a line. None: as the weights say.
+            dtype: Of the layers, as in any Keras layer: "mixed_bfloat16", "float16", a
+                `keras.DTypePolicy`; None: Keras's global policy. Weights are cast.
             **changes: Other arguments of the builder; they win over what the weights
                 say.
 
@@ -104,18 +118,37 @@ class Variant:
             changes["num_classes"] = num_classes
         if image_size is not None:
             changes["image_size"] = sides(image_size)
+        if dtype is not None:
+            changes["dtype"] = dtype
         self.check_names(changes)
         check_resampling(kernel, source_grid)
+        if include_preprocessing is False and changes.get("normalization"):
+            raise ValueError(
+                "`include_preprocessing=False` takes the normalisation out of the "
+                "model, and `normalization` puts one in: give one of them."
+            )
+        if preprocessing is not None and changes.get("normalization"):
+            raise ValueError(
+                "`normalization` and `preprocessing` both give a mean and a deviation: "
+                "give `preprocessing`, with include_preprocessing=True."
+            )
+        own = given_transform(preprocessing, changes.get("image_size"))
+        names = read_labels(label_names)
         loading = None
         if weights is None:
             kwargs = {**self.defaults, **self.numbers, **changes}
-            transform = Preprocessing(1, **self.evaluation)
+            transform = own or Preprocessing(1, **self.evaluation)
         else:
-            loading = Loading(weights, self, changes, source_grid)
-            kwargs, transform = loading.kwargs, loading.preprocessing()
-        if include_preprocessing:
-            mean_std = {"mean": list(transform.mean), "std": list(transform.std)}
+            loading = Loading(weights, self, changes, source_grid, names)
+            kwargs, transform = loading.kwargs, own or loading.preprocessing()
+        given_transform(preprocessing, kwargs["image_size"])  # of the model's size
+        check_count(names, kwargs["num_classes"])
+        if own and kwargs["normalization"]:
+            # The caller's mean and deviation replace those in the model.
+            config = own.to_config()
+            mean_std = {"mean": config["mean"], "std": config["std"]}
             kwargs = {**kwargs, "normalization": mean_std}
+        kwargs, transform = with_normalization(kwargs, transform, include_preprocessing)
         model = loading.build(kwargs) if loading else self.builder(**kwargs)
         transform = transform.with_size(model.record["kwargs"]["image_size"])
         model.record["variant"] = self.name
@@ -123,6 +156,8 @@ class Variant:
         if loading:
             model.record.update(loading.record())
             loading.fill(model, kernel)
+        if names:
+            model.record["label_names"] = names
         return model
 
     def preprocessing(self, weights=None) -> Preprocessing:
@@ -140,7 +175,8 @@ class Variant:
         if entry := entry_of(weights, self):
             return transform_of(entry)
         loading = Loading(weights, self, {})
-        return loading.preprocessing().with_size(loading.source_size)
+        _, transform = with_normalization(loading.kwargs, loading.preprocessing(), None)
+        return transform.with_size(loading.source_size)
 
     @property
     def label(self):
@@ -150,16 +186,15 @@ class Variant:
     @property
     def required(self):
         """The builder's arguments that have none."""
-        return set(inspect.signature(self.builder).parameters) - set(self.defaults)
+        known = set(inspect.signature(self.builder).parameters) - {"dtype"}
+        return known - set(self.defaults)
 
     def check_names(self, changes, before=""):
         """Raises a `ValueError` for arguments that the builder does not have."""
         known = set(inspect.signature(self.builder).parameters)
-        if unknown := sorted(set(changes) - known):
-            raise ValueError(
-                f"{before}{self.label} has no argument {', '.join(unknown)}. It takes "
-                f"those of a call and the builder's: {', '.join(sorted(known))}."
-            )
+        if before:  # of a file, which does not say in what precision it is used
+            check_names(self.label, changes, known - {"dtype"}, before)
+        check_names(self.label, changes, known, call=CALL)
 
     def mismatch(self, said, changes):
         """In words, where a file says other numbers than this row; None where not."""
@@ -178,13 +213,18 @@ class Variant:
             and row.builder is self.builder
             and row.fits(said)
         ]
-        numbers = ", ".join(f"{key} {said[key]}, not {wanted[key]}" for key in wrong)
+        numbers = ", ".join(f"{key} {said[key]!r}, not {wanted[key]}" for key in wrong)
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
         return f"does not hold weights of {self!r}: {numbers}.{build}"
 
     def fits(self, said):
         """Whether a file may be of this row: its numbers, and parts such as scales."""
-        parts = self._shown.keys() - self.numbers.keys()
         return all(said.get(key, n) == n for key, n in self.numbers.items()) and all(
-            said.get(key) is not None for key in parts
+            said.get(key) == n if isinstance(n, list) else said.get(key) is not None
+            for key, n in self.parts.items()
         )
+
+    @property
+    def parts(self):
+        """The row's values of arguments that have a default in the builder."""
+        return {k: n for k, n in self._shown.items() if k not in self.numbers}

@@ -11,19 +11,25 @@ from types import SimpleNamespace
 import keras
 
 from kerasvit.layers import (
-    MLP,
-    Attention,
     AttentionPooling,
     Dense,
-    EncoderBlock,
-    LayerScaleBlock,
     PatchEmbedding,
     PositionEmbedding,
     PrefixTokens,
     SinCosPositionEmbedding,
 )
 
-from .arguments import integer, mean_and_std, multiple_of, number, one_of, probability
+from .arguments import (
+    integer,
+    mean_and_std,
+    multiple_of,
+    number,
+    one_of,
+    probability,
+    whole_of,
+)
+from .builder import builder, recorded
+from .encoder import encoder
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
@@ -34,9 +40,11 @@ CHOICES = {
     "activation": ("gelu", "gelu_tanh"),
     "class_token": (True, False, None),
     "qkv_bias": (True, False),
+    "partial_patches": (True, False),
 }
 
 
+@builder
 def VisionTransformer(
     *,
     patch_size: int,
@@ -45,6 +53,7 @@ def VisionTransformer(
     num_heads: int,
     mlp_dim: int,
     image_size: int | tuple[int, int] = 224,
+    partial_patches: bool = False,
     num_classes: int = 1000,
     pool: str = "token",
     class_token: bool | None = None,
@@ -58,6 +67,7 @@ def VisionTransformer(
     dropout: float = 0.0,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "vit",
 ) -> ImageModel:
     """Builds a Vision Transformer: (batch, H, W, 3) → (batch, num_classes) logits.
@@ -69,6 +79,9 @@ def VisionTransformer(
         num_heads: Attention heads, a divisor of D.
         mlp_dim: Hidden size of the blocks' MLPs.
         image_size: Height and width in pixels, multiples of P; an int for a square.
+        partial_patches: True: `image_size` may be no multiple of P. The pixels below
+            and to the right that fill no patch are left out, as in timm and big_vision
+            (SigLIP: 384 pixels in 27 patches of 14).
         num_classes: Size of the head; 0 leaves it off: the model returns the features.
         pool: How tokens become one vector. "token": the class token after the last
             normalisation. "average": normalise, then average the patches (Google).
@@ -92,16 +105,21 @@ def VisionTransformer(
             linearly from 0 at the first, in [0, 1).
         normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
             normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    kwargs = check_arguments({k: v for k, v in locals().items() if k != "name"})
+    kwargs = check_arguments(recorded(locals()))
     s = SimpleNamespace(**kwargs)
     image, x = image_input(s.image_size, s.normalization)
-    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
     grid = tuple(side // s.patch_size for side in s.image_size)
+    if any(rest := [side % s.patch_size for side in s.image_size]):
+        x = keras.layers.Cropping2D(
+            [(0, pixels) for pixels in rest], "channels_last", name="whole_patches"
+        )(x)
+    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
     prefix = s.class_token + s.register_tokens
     if s.positions == "patches":
         x = PositionEmbedding(grid, name="position_embedding")(x)
@@ -120,28 +138,6 @@ def VisionTransformer(
     x = head(s.num_classes)(x)
     record = new_record("VisionTransformer", kwargs)
     return ImageModel(image, x, name=name, record=record)
-
-
-def encoder(x, s):
-    """Dropout, then the blocks, by the builder's arguments `s`: (B, N, D) → same."""
-    x = keras.layers.Dropout(s.dropout, name="dropout")(x)
-    for i in range(s.depth):
-        parts = {
-            "attention": Attention(
-                s.num_heads, use_bias=s.qkv_bias, dropout=s.dropout, name="attention"
-            ),
-            "mlp": MLP(
-                s.mlp_dim, activation=s.activation, dropout=s.dropout, name="mlp"
-            ),
-            "epsilon": s.epsilon,
-            "stochastic_depth": s.stochastic_depth * i / max(s.depth - 1, 1),
-            "name": f"encoder_block_{i}",
-        }
-        if s.layer_scale is None:
-            x = EncoderBlock(**parts)(x)
-        else:
-            x = LayerScaleBlock(init_value=s.layer_scale, **parts)(x)
-    return x
 
 
 def _pooled(x, prefix, s):
@@ -180,7 +176,8 @@ def check_arguments(kwargs):
         checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"], "finite")
     for key, known in CHOICES.items():
         one_of(key, kwargs[key], known)
-    checked["qkv_bias"] = bool(kwargs["qkv_bias"])
+    for key in ("qkv_bias", "partial_patches"):
+        checked[key] = bool(kwargs[key])
     if kwargs["class_token"] is None:
         checked["class_token"] = kwargs["pool"] == "token"
     elif kwargs["pool"] == "token" and not kwargs["class_token"]:
@@ -189,7 +186,8 @@ def check_arguments(kwargs):
             '`pool="average"` or leave `class_token` out.'
         )
     checked["class_token"] = bool(checked["class_token"])
-    checked["image_size"] = multiple_of(
+    fitting = whole_of if checked["partial_patches"] else multiple_of
+    checked["image_size"] = fitting(
         kwargs["image_size"], checked["patch_size"], "the patch size"
     )
     checked["normalization"] = mean_and_std(kwargs["normalization"])

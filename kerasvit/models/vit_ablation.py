@@ -23,6 +23,7 @@ from kerasvit.layers import (
 )
 
 from .arguments import integer, mean_and_std, multiple_of, one_of, probability
+from .builder import builder, recorded
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
@@ -31,6 +32,7 @@ EPSILON = 1e-5  # PyTorch's
 BLOCKS = {"pre": EncoderBlock, "post": PostNormBlock}
 
 
+@builder
 def VisionTransformerAblation(
     *,
     patch_size: int,
@@ -45,6 +47,7 @@ def VisionTransformerAblation(
     num_classes: int = 1000,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
     name: str = "vit_ablation",
 ) -> ImageModel:
     """Builds a ViT to compare: (batch, H, W, 3) → (batch, num_classes) logits.
@@ -71,12 +74,13 @@ def VisionTransformerAblation(
             linearly from 0 at the first, in [0, 1).
         normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
             normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
         name: Of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    kwargs = _checked({k: v for k, v in locals().items() if k != "name"})
+    kwargs = _checked(recorded(locals()))
     s = SimpleNamespace(**kwargs)
     image, x = image_input(s.image_size, s.normalization)
     x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)

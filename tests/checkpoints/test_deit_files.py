@@ -35,7 +35,7 @@ def test_another_number_of_classes_is_two_fresh_heads_and_one_log_line(caplog):
     assert model.output_shape == (None, 3)
     for name in HEADS:
         assert not np.any(to_numpy(model.get_layer(name).kernel))
-    said = [line for line in caplog.messages if "head" in line]
+    said = [line for line in caplog.messages if "fresh head" in line]
     assert len(said) == 1 and "3 classes" in said[0] and "7" in said[0]
     assert np.any(to_numpy(model.get_layer("distillation_token").tokens))
 

@@ -1,6 +1,6 @@
 """A Hugging Face Hub on this machine, for the real client: downloads, uploads, faults.
 
-It answers as the Hub does to huggingface_hub ≥ 1.0: a file of tensors is sent by
+It answers as the Hub does to huggingface_hub ≥ 2.0: a file of tensors is sent by
 another host (`localhost` beside `127.0.0.1`) or lies in a Xet store, small files are
 sent by the Hub itself.
 """

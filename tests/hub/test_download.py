@@ -273,6 +273,51 @@ def test_what_may_not_be_read_says_so(hub, options, said):
         fetch(entry("timm/vit"))
 
 
+@pytest.mark.parametrize("token", ["hf_valid", "hf_stale", ""])
+def test_a_missing_repository_is_not_blamed_on_the_token(
+    hub, monkeypatch, token, caplog
+):
+    hub.tokens = {"hf_valid"}
+    monkeypatch.setenv("HF_TOKEN", token)
+    with pytest.raises(DownloadError) as caught:
+        fetch_repository("timm/none")
+    said = str(caught.value)
+    assert "does not exist, or is private" in said and "Check the name" in said
+    assert f"{hub.endpoint}/timm/none" in said and "`hf auth login`" in said
+    assert "token is not valid" not in caplog.text
+
+
+@pytest.mark.parametrize("code", [400, 403, 404, 409, 451])
+@pytest.mark.parametrize("kind", ["head", "body"])
+def test_another_server_or_a_proxy_is_not_a_hub_out_of_reach(hub, code, kind):
+    hub.add("timm/vit", FILES)
+    hub.faults = accidents.always(accidents.status(code, (kind,)))
+    with pytest.raises(DownloadError) as caught:
+        fetch_repository("timm/vit")
+    said = str(caught.value)
+    assert "cannot be reached" not in said and f"the server answers {code}" in said
+    assert "but not as a Hub does" in said and "HF_ENDPOINT" in said
+    assert ("legal reasons" in said) == (code == 451)
+    assert hub.count("HEAD") + hub.count("GET", "/content") < 5  # nobody waits
+
+
+@pytest.mark.parametrize("code", [200, 301, 302, 307])
+def test_a_page_to_log_in_at_is_not_a_hub_out_of_reach(hub, code):
+    hub.add("timm/vit", FILES)
+    login = accidents.status(code, ("head",), Location="http://localhost:9/login")
+    hub.faults = accidents.always(login)
+    with pytest.raises(DownloadError, match="but not as a Hub does.*page to log in at"):
+        fetch_repository("timm/vit")
+
+
+def test_what_the_hub_says_is_passed_on(hub):
+    hub.add("timm/vit", FILES)
+    refuse = accidents.status(403, ("head",), X_Error_Message="Region not allowed.")
+    hub.faults = accidents.always(refuse)
+    with pytest.raises(DownloadError, match="403 and says: Region not allowed. Downlo"):
+        fetch_repository("timm/vit")
+
+
 def test_a_missing_repository_revision_and_file_say_which(hub):
     with pytest.raises(DownloadError, match="timm/none does not exist"):
         fetch_repository("timm/none")

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+from huggingface_hub import RepoCard
 
 import kerasvit
 from kerasvit.hub.upload import UploadError
@@ -77,6 +78,19 @@ def test_a_page_of_ours_tells_of_the_newest_model(logged_in):
     kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": 0.75})
     page = logged_in.repositories["me/vit"].files["README.md"].decode()
     assert "0.75" in page and "0.625" not in page and "license" not in page
+    assert "model-index" not in page  # a result on no data: the Hub refuses it
+
+
+def test_a_page_says_on_what_a_metric_was_measured(logged_in):
+    metric = {"value": 0.75, "dataset": "clothes", "split": "val", "images": 1234}
+    kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": metric, "loss": 1})
+    page = logged_in.repositories["me/vit"].files["README.md"].decode()
+    assert "| accuracy | 0.75 (clothes, val, 1,234 images) |\n| loss | 1 |" in page
+    [entry] = RepoCard(page).data.to_dict()["model-index"]
+    [result] = entry["results"]
+    data = {"name": "clothes", "type": "clothes", "split": "val"}
+    assert entry["name"] == "me/vit" and result["dataset"] == data
+    assert result["metrics"] == [{"type": "accuracy", "value": 0.75}]
 
 
 @pytest.mark.parametrize(
@@ -86,6 +100,9 @@ def test_a_page_of_ours_tells_of_the_newest_model(logged_in):
         {"datasets": "pets"},
         {"metrics": {"accuracy": "93%"}},
         {"metrics": {"accuracy": float("nan")}},
+        {"metrics": {"accuracy": {"split": "test"}}},
+        {"metrics": {"accuracy": {"value": 0.5, "images": 0}}},
+        {"metrics": {"accuracy": {"value": 0.5, "imagse": 3}}},
         {"training": ["SAM"]},
         {"license": 2},
         {"base_model": 2},
@@ -256,6 +273,30 @@ def test_a_refusal_is_told_in_the_words_of_the_hub(logged_in, code, reason, said
         lambda h, kind: refuse(h, kind) if "/commit/" in h.path else None
     )
     with pytest.raises(UploadError, match=f"{said}$"):
+        kerasvit.push_to_hub(small(), "me/vit")
+
+
+def answers(code, body=b""):
+    return lambda handler, kind: functools.partial(handler.send, code, body)
+
+
+@pytest.mark.parametrize("part", ["/api/", "/commit/"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *map(answers, (301, 400, 403, 404, 451)),
+        answers(200, b"<html>"),
+        answers(200, {}),
+        answers(200, []),
+    ],
+)
+def test_another_server_is_not_taken_for_a_hub(logged_in, part, answer):
+    logged_in.add("me/vit", {})
+    logged_in.faults = accidents.always(
+        lambda h, kind: answer(h, kind) if part in h.path else None
+    )
+    said = f"{logged_in.endpoint} answers, but not as a Hub does.*HF_ENDPOINT"
+    with pytest.raises(UploadError, match=said):
         kerasvit.push_to_hub(small(), "me/vit")
 
 

@@ -129,6 +129,15 @@ def test_one_compiled_step_inside_sam():
         ({"image_size": 224, "patch_size": 7}, "nearest that fits is 392 × 392"),
         ({"window_size": 0}, "`window_size`"),
         ({"window_size": (7, 7)}, "`window_size`"),
+        ({"window_size": [7, 7, 14, 0]}, "`window_size`"),
+        (
+            {"window_size": [7, 7, 14, 7], "image_size": 256},
+            r"windows of \[7, 7, 14, 7\].*a multiple of 224. .*nearest.*224 × 224",
+        ),
+        (
+            {"window_size": [7, 7, 7, 14], "image_size": 300},
+            "a multiple of 448, or 224.*nearest that fits is 224 × 224",
+        ),
         ({"depths": [2, 2]}, "`num_heads` must be a list of 2"),
         ({"depths": 2}, "`depths`"),
         ({"num_heads": [3, 6, 12, 25]}, "`num_heads` must divide"),
@@ -263,15 +272,24 @@ def test_a_size_that_timm_pads_is_called_by_its_file(tmp_path):
         TINY(path, image_size=24)
 
 
-def test_a_stage_with_larger_windows_is_refused(tmp_path):
-    path = written(small(image_size=32), tmp_path)
-    tensors = load_file(path)
-    name = "layers.1.blocks.{}.attn.relative_position_bias_table"
-    for block in range(2):
-        tensors[name.format(block)] = np.zeros((15 * 15, 2), "float32")
-    save_file(tensors, path)
-    with pytest.raises(kerasvit.CheckpointError, match="one size for all stages"):
-        TINY(path)
+def test_a_bare_file_tells_the_window_of_each_stage(tmp_path):
+    model = small(image_size=64, window_size=[4, 8])  # maps of 16 × 16 and 8 × 8
+    made = TINY(written(model, tmp_path))
+    assert made.record["kwargs"]["window_size"] == [4, 8]
+    assert made.record["kwargs"]["image_size"] == [64, 64]
+    resized = kerasvit.resize(made, 128)
+    assert resized.record["kwargs"]["window_size"] == [4, 8]
+
+
+def test_windows_of_one_size_are_one_number():
+    assert small(window_size=[4, 4]).record["kwargs"]["window_size"] == 4
+
+
+def test_another_window_for_each_stage_of_a_file(tmp_path):
+    path = written(small(image_size=32), tmp_path)  # windows of 4 in maps of 8 and 4
+    model = TINY(path, window_size=[8, 4])
+    layers = [model.get_layer(f"stage_{i}_block_0").attention for i in range(2)]
+    assert [layer.window for layer in layers] == [(8, 8), (4, 4)]
 
 
 def test_a_file_of_another_variant_names_it(tmp_path):

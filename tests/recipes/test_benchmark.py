@@ -182,9 +182,12 @@ def test_import_prints_what_we_add(config, capsys, monkeypatch):
     import loading
 
     ran = []
-    monkeypatch.setattr(
-        loading.subprocess, "run", lambda command, **_: ran.append(command[-1])
-    )
+
+    def run(command, **_):
+        ran.append(command[-1])
+        return subprocess.CompletedProcess(command, 0, stderr=b"")
+
+    monkeypatch.setattr(loading.subprocess, "run", run)
     config = dataclasses.replace(config, what="import", model=None, rounds=3)
     benchmark.main(config)
     assert ran == ["import keras", "import keras, kerasvit"] * 4

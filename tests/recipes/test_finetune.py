@@ -1,16 +1,21 @@
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import card_facts
 import finetune
+import heads
 import numpy as np
+import progress
 import pytest
 import tensorflow_datasets
 import training
+from PIL import Image
 
 import kerasvit
 from tests.once import on_last_backend
@@ -27,6 +32,10 @@ def tiny(monkeypatch, tmp_path):
     """The smallest of models, in a folder of its own."""
     monkeypatch.setattr(finetune, "SMALL", TINY)
     monkeypatch.chdir(tmp_path)
+
+
+def prepared(**changes):
+    return training.prepare(config(**changes), finetune.build, {"small": TINY})
 
 
 def config(**changes):
@@ -72,12 +81,20 @@ def test_leaves_curves_and_results_and_nothing_else(finished):
 def test_the_card_says_how_it_was_trained(finished):
     settings, result, _ = finished
     card = (Path(settings.out) / "model" / "README.md").read_text()
-    accuracy = result["results"]["with SAM"]["accuracy"]
+    accuracy = result["results"][result["kept"]]["accuracy"]
+    sam = result["kept"] == "with SAM"
     for row in (
-        f"| accuracy | {accuracy:g} |",
-        f"| method | SAM, rho {settings.rho:g} |",
+        "# small-digits\n",
+        f"| accuracy | {accuracy:g} (digits, test, 359 images) |",
+        f"| method | {f'SAM, rho {settings.rho:g}' if sam else 'without SAM'} |",
+        f"| chosen | {result['kept']}, for its ",
         "| recipe | recipes/finetune.py |",
+        "| data | digits |",
+        "| images | 1,259 for training, 179 for validation, 359 for the test |",
+        "| image_size | 32 × 32 |",
         f"| batch_size | {settings.batch_size} |",
+        "| steps | 2 |",
+        "Licence: none is stated.",
     ):
         assert row in card
     assert str(settings.out) not in card.split("## Training")[1]
@@ -87,6 +104,167 @@ def test_both_trainings_begin_at_the_same_weights(finished):
     plain, sam = finished[2]
     for a, b in zip(plain, sam, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def trained(accuracy, loss):
+    logs = {"val_accuracy": accuracy, "val_loss": loss}
+    return {"accuracy": 0.5, "loss": 1.0, "history": [{**logs, "seconds": 1.0}]}
+
+
+@pytest.mark.parametrize(
+    ("plain", "sam", "kept", "said"),
+    [
+        (
+            (0.8, 1.0),
+            (0.7, 0.5),
+            "without SAM",
+            "higher accuracy on the 2 v.* 80.00%",
+        ),
+        ((0.7, 0.5), (0.8, 1.0), "with SAM", "higher accuracy on the 2 v.* 80.00%"),
+        ((0.8, 1.0), (0.8, 0.9), "with SAM", "lower loss at equal .* loss 0.9000"),
+        ((0.8, 0.9), (0.8, 1.0), "without SAM", "lower loss at equal .* loss 0.9000"),
+    ],
+)
+@on_last_backend
+def test_the_better_on_validation_images_is_kept(
+    plain, sam, kept, said, photos, monkeypatch, capsys
+):
+    numbers = {"without SAM": plain, "with SAM": sam}
+
+    def train(config, trainer, dataset, progress, options):
+        name = progress.folder.name.replace("_", " ")
+        model.set_weights([w * 0 + list(numbers).index(name) for w in start])
+        return trained(*numbers[name])
+
+    monkeypatch.setattr(training, "_train", train)
+    monkeypatch.setattr(training, "draw_curves", lambda *a: None)
+    settings = config(data=photos, license="mit")
+    found = prepared(data=photos, license="mit")
+    model, start = found[0], found[0].get_weights()
+    radii = {"without SAM": 0.0, "with SAM": 0.1}
+    result = training.run(settings, found, radii, finetune.compiled)
+    assert result["kept"] == kept
+    saved = kerasvit.from_pretrained("run/model").get_weights()
+    assert all(np.all(w == list(numbers).index(kept)) for w in saved)
+    card = Path("run/model/README.md").read_text()
+    progress.report(result)
+    for text in (card, capsys.readouterr().out):
+        assert re.search(rf"{kept}, for its {said}", text)
+    assert 'license: "mit"' in card and "Licence: mit." in card
+
+
+@on_last_backend
+def test_the_card_of_a_folder_is_not_about_the_digits(photos):
+    settings = config(data=photos, compare=True)
+    model, dataset, _ = prepared(data=photos, compare=True)
+    result = {
+        "results": {"with SAM": trained(0.5, 1.0)},
+        "kept": "with SAM",
+        "steps_between_validations": 2,
+        "test": "test",
+        "images": dataset.counts,
+    }
+    said = card_facts.facts(settings, model, result, 0.1, "recipes/finetune.py")
+    kerasvit.save_pretrained(model, "model", **said)
+    card = Path("model/README.md").read_text()
+    assert "digits" not in card and "author's own" not in card
+    assert "# small-images\n" in card and "(images, test, 4 images)" in card
+    assert '"dataset": {"name": "images", "type": "images", "split": "test"}' in card
+    assert str(Path(photos).parent) not in card and "(32,)" not in card
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("head", "license"),
+    [
+        ("license: apache-2.0\ntags: [a]", "apache-2.0"),
+        ('tags: [a]\nlicense: "mit"', "mit"),
+        ("tags: [a]", None),
+        ("a: &a [x]\nlicense: *a", None),
+    ],
+)
+def test_the_licence_of_the_folder_of_the_weights_is_taken(head, license, tmp_path):
+    model = finetune.build(config(), ["a", "b"])
+    (tmp_path / "README.md").write_text(f"---\n{head}\n---\nlicense: none\n")
+    settings = config(weights=str(tmp_path))
+    assert card_facts._license_beside(settings, model) == license
+    model.record["base"] = {"source": "timm/vit", "license": "cc0-1.0"}
+    assert card_facts._license_beside(settings, model) is None
+
+
+@on_last_backend
+def test_one_validation_is_seen_in_the_curves(tmp_path):
+    logs = {"loss": 2.0, "accuracy": 0.2, "val_loss": 2.1, "val_accuracy": 0.1}
+    result = {
+        "results": {"with SAM": {"history": [logs]}},
+        "steps_between_validations": 4,
+    }
+    progress.draw_curves(result, tmp_path / "curves.png")
+    pixels = np.asarray(Image.open(tmp_path / "curves.png").convert("RGB"), int)
+    orange = np.abs(pixels - (255, 127, 14)).sum(axis=2) < 30  # tab:orange
+    height, width = orange.shape
+    for half in (orange[:, : width // 2], orange[:, width // 2 :]):
+        assert half[: int(0.85 * height)].sum() > 2 * 25  # not those of the legend
+
+
+@on_last_backend
+def test_output_is_counted_in_steps(photos, capsys):
+    progress.report(finetune.finetune(config(data=photos, epochs=2, batch_size=20)))
+    printed = capsys.readouterr().out
+    assert "2 steps, validated and saved every 1." in printed
+    assert "step 1 of 2: training loss" in printed and "; validation loss" in printed
+    assert "poch" not in printed and "round" not in printed
+    assert "20 images is larger than the training set of 14" in printed
+    assert "Its card states no licence." in printed
+
+
+@pytest.mark.parametrize(
+    ("theirs", "said", "kept"),
+    [
+        (["cat", "dog"], "Head: kept; the weights are for the same 2 classes.", True),
+        (
+            ["dog", "cat"],
+            "Head: made afresh; that of the weights is for dog, c",
+            False,
+        ),
+        (["a", "b", "c"], "Head: made afresh, as the weights have none for 2 c", False),
+        (None, "have one for 2 classes, but do not name them", False),
+    ],
+)
+def test_head_of_the_weights_is_kept_for_the_same_classes(theirs, said, kept, capsys):
+    model = finetune.build(config(), theirs or ["a", "b"])
+    model.record["label_names"] = theirs
+    head = model.get_layer("head")
+    head.kernel.assign(np.ones(head.kernel.shape))
+    start = str(kerasvit.save_pretrained(model, "start"))
+    tuned = finetune.build(config(weights=start), ["cat", "dog"])
+    assert said in " ".join(capsys.readouterr().out.split())
+    assert tuned.record["label_names"] == ["cat", "dog"]
+    assert np.all(np.asarray(tuned.get_layer("head").get_weights()[0]) == kept)
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"weights": "vit.npz"}, "vit.npz"), ({"model": "vitb61"}, "no 'vitb61'")],
+)
+def test_weights_and_model_are_checked_before_images_are_read(
+    changes, message, monkeypatch
+):
+    Path("vit.npz").write_bytes(b"no weights")
+    monkeypatch.setattr(training.data, "find", None)
+    with pytest.raises(training.BadInput, match=message):
+        prepared(dataset="cifar10", **changes)
+
+
+@on_last_backend
+def test_heads_for_imagenet_fit_its_numbers():
+    numbers = [f"n{i:08}" for i in range(1000)]
+    assert heads.fits("imagenet1k", numbers)
+    assert not heads.fits("imagenet1k", numbers[::-1])
+    assert not heads.fits("imagenet1k", numbers[:-1])
+    assert not heads.fits("imagenet1k", [f"class {i}" for i in range(1000)])
+    assert not heads.fits(None, numbers)
 
 
 def test_finished_training_shows_its_result(finished, capsys):
@@ -126,7 +304,7 @@ def test_weights_keep_their_transform(photos):
     model = finetune.build(config(), ["a", "b", "c"])
     model.record["preprocessing"].update({"mean": [0.1, 0.2, 0.3], "crop": 0.5})
     start = str(kerasvit.save_pretrained(model, "start"))
-    tuned, _, _ = training.prepare(config(data=photos, weights=start), finetune.build)
+    tuned, _, _ = prepared(data=photos, weights=start)
     assert tuned.record["preprocessing"] == model.record["preprocessing"]
     for a, b in zip(model.get_weights()[:-2], tuned.get_weights()[:-2], strict=True):
         np.testing.assert_array_equal(a, b)
@@ -136,7 +314,7 @@ def test_weights_with_their_own_normalisation_get_pixels(photos):
     plain = kerasvit.save_pretrained(finetune.build(config(), ["a", "b"]), "plain")
     model = kerasvit.from_pretrained(plain, include_preprocessing=True)
     start = str(kerasvit.save_pretrained(model, "start"))
-    tuned, _, _ = training.prepare(config(data=photos, weights=start), finetune.build)
+    tuned, _, _ = prepared(data=photos, weights=start)
     assert tuned.record["kwargs"]["normalization"]
 
 
@@ -169,8 +347,6 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
 
 
 def test_folder_whose_first_file_was_never_finished(tmp_path):
-    import progress
-
     images = SimpleNamespace(label_names=["a", "b"], counts={"train": 2})
     (tmp_path / ".config.json").write_text('{"mod')
     assert progress.claim_folder(tmp_path, config(), images) == tmp_path

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import optimizers
 import pretrain
+import pretrain_settings
 import pytest
 import study
 import tensorflow_datasets
@@ -125,7 +126,7 @@ def test_radius_is_the_papers_for_the_model(model, rho):
 
 
 def test_radii_are_for_models_of_the_zoo():
-    assert set(pretrain.RADII) <= set(kerasvit.list_models())
+    assert set(pretrain_settings.RADII) <= set(kerasvit.list_models())
 
 
 def test_a_radius_given_is_taken():
@@ -239,6 +240,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     [
         ({"rho": -0.1}, "`rho` must be at least 0. Received: -0.1"),
         ({"rho": None}, "`rho`: the paper has none for small_vit. Give one"),
+        ({"loss": "sigmoid", "label_smoothing": 0.1}, "is for the loss softmax"),
         ({"epochs": 0}, "`epochs` must be at least 1"),
         ({"weight_decay": -1.0}, "`weight_decay` must be at least 0"),
         ({"clip": float("inf")}, "`clip` must be at least 0"),

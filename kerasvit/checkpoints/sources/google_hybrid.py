@@ -6,6 +6,7 @@ files keep the ResNet's normalisations as (1, 1, 1, C), later ones as (C,).
 
 from ..key_map import KeyMap, reshaped
 from . import google_vit
+from .big_transfer import unless_standard
 from .count import count
 from .google import KERNEL as KERNEL
 from .google import ORIGIN as ORIGIN
@@ -37,9 +38,14 @@ def sizes(shapes, config):
 def builder_changes(shapes, config):
     """What the weights were made with, from the keys present."""
     changes = google_vit.builder_changes(shapes, config)
+    root, last = shapes["conv_root/kernel"][-1], "block{}/unit1/conv3/kernel"
+    blocks = count(shapes, last, start=1)
     return {
         **{key: changes[key] for key in _SOFT},
-        "width_factor": shapes["conv_root/kernel"][-1] / 64,
+        "width_factor": root / 64,
+        "stage_widths": unless_standard(
+            [shapes[last.format(i + 1)][-1] for i in range(blocks)], root
+        ),
         "group_epsilon": 1e-6,  # flax.linen.GroupNorm's default
         "kernel_epsilon": 1e-5,  # models_resnet.py, StdConv
         "add_to_deviation": True,

@@ -55,6 +55,12 @@ def builder_changes(shapes, config):
     return changes
 
 
+def left_open(shapes, config):
+    """What the tensors do not tell, as in `timm_vit`: a product alone is in them."""
+    attends = any(name.endswith(_TABLE) for name in shapes)
+    return (("num_heads", "head_width") if attends else ()), ()
+
+
 def key_map(kwargs, shapes=None) -> KeyMap:
     """The map for a model built with `kwargs`."""
     _check_heads(kwargs, shapes or {})

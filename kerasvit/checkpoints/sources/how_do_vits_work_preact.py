@@ -33,6 +33,11 @@ def builder_changes(shapes, config):
     return changes_of(shapes, _STEM)
 
 
+def left_open(shapes, config):
+    """What the tensors do not tell, as in `timm_vit`."""
+    return (), ("no smoothing of the feature maps",)
+
+
 def key_map(kwargs, shapes=None) -> KeyMap:
     """The map for a model built with `kwargs`."""
     stages = range(len(kwargs["depths"]))

@@ -1,6 +1,7 @@
 """timm's BiTs: names and layouts as timm/models/resnetv2.py writes them."""
 
 from ..key_map import CONVOLUTION, TORCH_POINTWISE, KeyMap, torch_norm
+from ..quoting import printable
 from ..reader import CheckpointError
 from .big_transfer import unless_standard
 from .count import count
@@ -52,9 +53,9 @@ def builder_changes(shapes, config):
     other = sorted(set(args) - _KNOWN_ARGUMENTS)
     if pool != "avg" or other or not name.endswith("_bit"):
         raise CheckpointError(
-            f"The configuration asks for timm's {name} with the pooling {pool!r} and "
-            f"the arguments {other}. Built here are timm's BiTs, resnetv2_…_bit, with "
-            "avg."
+            f"The configuration asks for timm's {printable(name)} with the pooling "
+            f"{pool!r} and the arguments {other}. Built here are timm's BiTs, "
+            "resnetv2_…_bit, with avg."
         )
     widths = [units[0] for units in stages(shapes, _UNIT)]
     return {

@@ -13,6 +13,7 @@ from .timm import ends, unlike
 from .timm import image_size as image_size
 from .timm import label_names as label_names
 from .timm import own_name as own_name
+from .timm_vit import left_open as left_open
 from .timm_vit import sizes as sizes
 
 BUILDERS = ("DistilledVisionTransformer",)

@@ -7,6 +7,7 @@ them; not those of timm's other backbones.
 from ..key_map import CONVOLUTION, KeyMap, torch_norm
 from ..reader import CheckpointError
 from . import timm_vit
+from .big_transfer import unless_standard
 from .count import count
 from .google_hybrid import stride
 from .timm import KERNEL as KERNEL
@@ -16,6 +17,7 @@ from .timm import ends, unlike
 from .timm import image_size as image_size
 from .timm import label_names as label_names
 from .timm import own_name as own_name
+from .timm_vit import left_open as left_open
 
 BUILDERS = ("HybridVisionTransformer",)
 
@@ -68,10 +70,16 @@ def builder_changes(shapes, config):
             f"{changes['class_token']}. Built of hybrids are the class token, and the "
             "average of the normalised patches without one."
         )
-    stem = _stem(not sizes(shapes, config)["resnet_depths"])
+    units = sizes(shapes, config)["resnet_depths"]
+    stem = _stem(not units)
+    last = _BACKBONE + "stages.{}.blocks.0.conv3.weight"
+    root = shapes[stem + "conv.weight"][0]
     return {
         **{key: changes[key] for key in _SOFT},
-        "width_factor": shapes[stem + "conv.weight"][0] / 64,
+        "width_factor": root / 64,
+        "stage_widths": unless_standard(
+            [shapes[last.format(i)][0] for i in range(len(units))], root
+        ),
         "group_epsilon": 1e-5,  # layers/norm_act.py, GroupNormAct
         "kernel_epsilon": 1e-8,  # StdConv2dSame, as _resnetv2 has it
         "add_to_deviation": False,
@@ -114,6 +122,7 @@ def differs(record):
     known = {
         "resnet_depths": [list(depths) for depths in _ARCHITECTURES],
         "width_factor": [1],
+        "stage_widths": [None],
         "group_epsilon": [1e-5],
         "kernel_epsilon": [1e-8],
         "add_to_deviation": [False],

@@ -6,6 +6,7 @@ registers in timm/models/vision_transformer.py and deit.py, and of hybrids.
 
 import re
 
+from ..quoting import printable
 from ..reader import CheckpointError
 from .timm import model_args
 
@@ -18,6 +19,11 @@ _HEADS = {
     "so400m": 16, "giant": 16, "giantopt": 16, "gigantic": 16,
 }  # fmt: skip
 _TANH = "(base_patch32|so400m_patch16|giantopt_patch16)_siglip|large_.*siglip.*_512"
+# The same, told by (width, patch size, rows of the position table or None for any) of
+# models without class token, registers and LayerScale: timm's others differ in size.
+_TANH_SIZES = {
+    (768, 32, None), (1152, 16, None), (1536, 16, None), (1024, 16, 1024),
+}  # fmt: skip
 # Class and register tokens have no rows in the position table.
 _NO_ROWS = r"flexivit|deit3|^(?!.*so150m).*_reg\d"
 
@@ -63,26 +69,29 @@ def refuse_unlike(config):
         CheckpointError: With what it has, or that its name is not known.
     """
     name, args = _name(config), model_args(config)
+    shown = printable(name or "ViT")
     other = sorted(
         key for key, said in args.items() if said is not None and key not in _ARGUMENTS
     )
     if other:
         raise CheckpointError(
-            f"The configuration asks for timm's {name or 'ViT'} with the arguments "
-            f"{', '.join(other)}, which are not known here. Known are "
+            f"The configuration asks for timm's {shown} with the arguments "
+            f"{', '.join(map(printable, other))}, which are not known here. Known are "
             f"{', '.join(sorted(_ARGUMENTS))}."
         )
     if not name:
         return
     for pattern, what in _UNLIKE.items():
         if re.search(pattern, name + "_"):
-            raise CheckpointError(f"timm's {name} has {what}: it cannot be built here.")
+            raise CheckpointError(
+                f"timm's {shown} has {what}: it cannot be built here."
+            )
     if not all(re.fullmatch(_WORDS, word) for word in name.split("_")):
         raise CheckpointError(
-            f"timm's {name} is not known here, and the tensors do not tell all that it "
-            "computes. If it is a plain ViT, put the .safetensors file into a folder "
-            "without config.json and build the variant that it is of, with `num_heads` "
-            "and `activation` where they differ."
+            f"timm's {shown} is not known here, and the tensors do not tell all that "
+            "it computes. If it is a plain ViT, put the .safetensors file into a "
+            "folder without config.json and build the variant that it is of, with "
+            "`num_heads` and `activation` where they differ."
         )
 
 
@@ -91,6 +100,43 @@ def heads(config):
     name = _name(config)
     size = next((word for word in name.split("_") if word in _HEADS), None)
     return model_args(config).get("num_heads") or _HEADS.get(name, _HEADS.get(size))
+
+
+def refuse_unlike_names(shapes, config):
+    """Raises where the names of the tensors are those of another model than ours.
+
+    Raises:
+        CheckpointError: With what it has.
+    """
+    if "norm_pre.weight" in shapes:
+        raise CheckpointError(
+            "The file has a normalisation before the blocks (norm_pre), as timm's CLIP "
+            "models, vit_*_clip_*: it cannot be built here."
+        )
+    parts = {"cls_token", "reg_token", "blocks.0.ls1.gamma", "blocks.0.attn.qkv.bias"}
+    if not (is_told(config) or parts & set(shapes)):
+        raise CheckpointError(
+            "The file has the names of timm's vit_base_patch16_rpn_224, with its "
+            "normalisations behind the branches, which cannot be built here. Of timm's "
+            "models only that one has no class token, no registers, no LayerScale and "
+            "no bias of query, key and value. If this is a ViT with its normalisations "
+            "before the branches, put a config.json with the model_args of timm beside "
+            'the file, such as {"model_args": {"num_heads": 12}}.'
+        )
+
+
+def is_told(config):
+    """Whether the configuration tells which of timm's models it is of."""
+    return bool(_name(config) or model_args(config))
+
+
+def tanh_by_size(shapes):
+    """Whether timm's only models with these tensors have the approximate GELU."""
+    if {"cls_token", "reg_token", "blocks.0.ls1.gamma"} & set(shapes):
+        return False
+    width, _, patch, _ = shapes["patch_embed.proj.weight"]
+    rows = shapes.get("pos_embed", (1, 0))[1]
+    return bool({(width, patch, None), (width, patch, rows)} & _TANH_SIZES)
 
 
 def activation(config):

@@ -79,51 +79,63 @@ def _last(shapes):
 
 
 def _windows(shapes, config):
-    """The window size, and the image size that it was chosen for.
+    """The windows' size, and the image size that it was chosen for.
 
     A table of (2M - 1)² rows tells M. In all published models the last map is one
     window: 7 at 224 pixels, 12 at 384.
     """
     rows = [shapes[_TABLE.format(i)][0] for i in range(_last(shapes) + 1)]
-    if max(rows) > rows[0]:
-        raise CheckpointError(
-            f"The tables of the stages have {rows} rows. Built here are windows of one "
-            "size for all stages, which later ones may cut off, not exceed."
-        )
     patch = shapes["patch_embed.proj.weight"][-1]
     sides = [(number**0.5 + 1) / 2 for number in rows]
     said = _window_size(config, patch, len(rows))
     changes = {}
-    if said or sides[0].is_integer():
-        changes["window_size"] = said or int(sides[0])
-    if sides[-1].is_integer():
+    if said:
+        changes["window_size"] = said
+    elif all(side.is_integer() for side in sides):
+        sides = [int(side) for side in sides]
+        changes["window_size"] = sides[0] if _cut_off(sides) else sides
+    elif sides[0].is_integer():
+        changes["window_size"] = int(sides[0])
+    if sides[-1] == int(sides[-1]):
         changes["image_size"] = [int(sides[-1]) * patch * 2 ** _last(shapes)] * 2
     return changes
 
 
+def _cut_off(sides):
+    """Whether windows are those of the first stage, where they fit into the map."""
+    maps = [sides[-1] * 2**i for i in reversed(range(len(sides)))]
+    return sides == [min(sides[0], places) for places in maps]
+
+
 def _window_size(config, patch, stages):
-    """M, where the configuration tells it.
+    """M, or a list with that of each stage, where the configuration tells it.
 
     timm's argument is a side, two of them, or a list of either for the stages. As here,
     a side that is longer than that of a stage's map is cut off.
     """
     said = model_args(config).get("window_size")
     if not said:
-        return None
+        name = (config.get("architecture") or "").split(".")[0]
+        return [14, 14, 14, 7] if name == "swin_s3_small_224" else None
     listed = isinstance(said, list) and (len(said) != 2 or isinstance(said[0], list))
     windows = said if listed else [said] * stages
     windows = [side if isinstance(side, list) else [side, side] for side in windows]
-    longest = max(max(pair) for pair in windows)
     default = (config.get("pretrained_cfg") or {}).get("input_size", (3, 224, 224))[1:]
-    for i, window in enumerate(windows):
-        for side, pixels in zip(window, image_size(config) or default, strict=True):
-            places = -(-pixels // (patch * 2**i))
-            if min(side, places) != min(longest, places):
-                raise CheckpointError(
-                    f"config.json asks for windows of {said} of timm's Swin. Built "
-                    "here are squares of one size for all stages."
-                )
-    return longest
+    maps = [
+        [-(-pixels // (patch * 2**i)) for pixels in image_size(config) or default]
+        for i in range(stages)
+    ]
+    squares = [max(window) for window in windows]
+    if len(windows) != stages or any(
+        min(side, places) != min(square, places)
+        for square, window, shape in zip(squares, windows, maps, strict=True)
+        for side, places in zip(window, shape, strict=True)
+    ):
+        raise CheckpointError(
+            f"config.json asks for windows of {said} of timm's Swin. Built here are "
+            "squares, of one size for all stages or of one for each."
+        )
+    return squares if len(set(squares)) > 1 else squares[0]
 
 
 def cells(shapes, kwargs):
@@ -195,6 +207,13 @@ def _channels(kwargs):
     return [kwargs["width"] * 2**i for i in range(len(kwargs["depths"]))]
 
 
+def _for_timm(window_size):
+    """The argument of timm's Swins, for which a list of two is height and width."""
+    if isinstance(window_size, int):
+        return window_size
+    return [[side, side] for side in window_size]
+
+
 def config(record):
     """timm's `config.json` for one of our models, or None where timm has no such."""
     if differs(record):
@@ -210,7 +229,7 @@ def config(record):
         "model_args": {
             "img_size": list(kwargs["image_size"]),
             "patch_size": kwargs["patch_size"],
-            "window_size": kwargs["window_size"],
+            "window_size": _for_timm(kwargs["window_size"]),
             "embed_dim": kwargs["width"],
             "depths": kwargs["depths"],
             "num_heads": kwargs["num_heads"],

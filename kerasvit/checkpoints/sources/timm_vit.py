@@ -43,6 +43,7 @@ def sizes(shapes, config):
 def builder_changes(shapes, config):
     """What the weights were made with, from the keys and timm's `config.json`."""
     timm_names.refuse_unlike(config)
+    timm_names.refuse_unlike_names(shapes, config)
     class_token = "cls_token" in shapes
     registers = shapes.get("reg_token", (1, 0))[1]
     changes = {
@@ -56,8 +57,14 @@ def builder_changes(shapes, config):
         "activation": timm_names.activation(config),
         "epsilon": 1e-6,
     }
+    if not timm_names.is_told(config) and timm_names.tanh_by_size(shapes):
+        changes["activation"] = "gelu_tanh"
     if "blocks.0.ls1.gamma" in shapes:
         changes["layer_scale"] = model_args(config).get("init_values", 1e-5)
+    patch, size = shapes["patch_embed.proj.weight"][-1], _pixels(config)
+    if any(side % patch for side in size):
+        # timm's convolution leaves out the pixels that fill no patch.
+        changes["partial_patches"] = True
     # Nothing in the tensors tells whether class and register tokens have rows in the
     # position table. In timm's published models they have none where there are
     # registers, as a rule.
@@ -67,9 +74,44 @@ def builder_changes(shapes, config):
     return changes
 
 
-def _pool(shapes, config):
+def _pixels(config):
+    """(height, width) of the model's images, or () where it is not said."""
+    timms = (config.get("pretrained_cfg") or {}).get("input_size") or ()
+    return image_size(config) or timms[1:]
+
+
+def left_open(shapes, config):
+    """What neither the tensors nor the configuration tell.
+
+    Returns:
+        (arguments of the builder, what else is assumed, in words).
+    """
+    if config.get("architecture"):
+        return (), ()
     args = model_args(config)
-    said = args.get("global_pool", config.get("global_pool"))
+    told = {
+        "num_heads": args.get("num_heads"),
+        "activation": args.get("act_layer"),
+        "pool": _pool_of(config)
+        or "cls_token" not in shapes
+        or {"attn_pool.latent", "fc_norm.weight"} & set(shapes),
+    }
+    words = []
+    # timm has LayerScale in blocks that normalise before the branches alone.
+    if not (args or "blocks.0.ls1.gamma" in shapes):
+        words.append("normalisation before attention and MLP, not behind them")
+    prefix = {"cls_token", "reg_token"} & set(shapes)
+    if prefix and "attn_pool.latent" in shapes and not args:
+        words.append("attention pooling over the patches alone")
+    return tuple(key for key, is_told in told.items() if not is_told), tuple(words)
+
+
+def _pool_of(config):
+    return model_args(config).get("global_pool", config.get("global_pool"))
+
+
+def _pool(shapes, config):
+    args, said = model_args(config), _pool_of(config)
     if said is None:
         said = "token" if "cls_token" in shapes else "avg"
         if "attn_pool.latent" in shapes:

@@ -75,6 +75,14 @@ def builder_changes(shapes, config):
     }
 
 
+def left_open(shapes, config):
+    """What neither the tensors nor the configuration tell, as in `timm_vit`."""
+    keys = {"hidden_act": "activation", "layer_norm_eps": "epsilon"}
+    keys = {} if config.get("model_type") else keys  # else the defaults of its class
+    keys = {"num_attention_heads": "num_heads", **keys}
+    return tuple(ours for key, ours in keys.items() if key not in config), ()
+
+
 def cells(shapes, kwargs):
     """(name of the position table, patches it covers, pixels a patch), or None."""
     name = "embeddings.position_embeddings"

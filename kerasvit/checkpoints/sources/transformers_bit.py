@@ -73,6 +73,12 @@ def builder_changes(shapes, config):
     }
 
 
+def left_open(shapes, config):
+    """What neither the tensors nor the configuration tell, as in `timm_vit`."""
+    usual = "ReLU, 32 groups, an output_stride of 32 and no global_padding"
+    return (), () if config.get("model_type") else (usual,)
+
+
 def key_map(kwargs, shapes=None) -> KeyMap:
     """The map for a model built with `kwargs`."""
     return KeyMap(

@@ -11,6 +11,7 @@ from .transformers import KERNEL as KERNEL
 from .transformers import ORIGIN as ORIGIN
 from .transformers import image_size as image_size
 from .transformers import label_names as label_names
+from .transformers import left_open as left_open
 from .transformers import sizes as sizes
 
 BUILDERS = ("DistilledVisionTransformer",)

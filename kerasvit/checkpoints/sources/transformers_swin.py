@@ -85,6 +85,12 @@ def builder_changes(shapes, config):
     return changes
 
 
+def left_open(shapes, config):
+    """What neither the tensors nor the configuration tell, as in `timm_vit`."""
+    told = config.get("model_type") or "hidden_act" in config
+    return (), () if told else ("the exact GELU",)
+
+
 def _check_shifts(said, pixels):
     """Raises for an image whose last map is one window high or wide, and not both.
 

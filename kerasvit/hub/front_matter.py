@@ -1,0 +1,95 @@
+"""The YAML block at the head of a README.md, read within fixed limits.
+
+A few bytes of YAML can stand for gigabytes: an alias repeats what an anchor names. The
+limits hold before any value is built.
+"""
+
+import json
+import re
+
+LONGEST_PAGE = 16_000_000  # bytes of a README.md
+LONGEST_BLOCK = 128_000  # characters of its metadata
+DEEPEST = 32  # lists and mappings inside each other
+
+# As the Hugging Face Hub finds the block.
+_BLOCK = re.compile(
+    r"^\s*---(?:\r\n|\r|\n)([\S\s]*?)(?:\r\n|\r|\n)---[ \t]*(?:\r\n|\n|$)"
+)
+
+
+def read_page(path) -> bytes:
+    """The content of a README.md.
+
+    Raises:
+        ValueError: It is longer than `LONGEST_PAGE`.
+    """
+    size = path.stat().st_size
+    if size > LONGEST_PAGE:
+        raise ValueError(f"{path} {too_long(size)}")
+    return path.read_bytes()
+
+
+def too_long(size) -> str:
+    """Why a page of `size` bytes is not read."""
+    return (
+        f"has {size:,} bytes; a README.md may have {LONGEST_PAGE:,}. Shorten or remove "
+        "it."
+    )
+
+
+def split_page(text) -> tuple[dict, str]:
+    """(metadata, body) of a page; without a block there are no metadata.
+
+    Args:
+        text: Of a README.md.
+
+    Raises:
+        ValueError: The block is not a YAML mapping of JSON's kinds of values, or
+            exceeds a limit; the message says which.
+    """
+    found = _BLOCK.match(text)
+    if not found:
+        return {}, text
+    return _metadata(found[1]), text[found.end() :]
+
+
+def _metadata(block):
+    import yaml
+
+    if len(block) > LONGEST_BLOCK:
+        raise ValueError(f"it has {len(block):,} characters, more than {LONGEST_BLOCK}")
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        _check_events(yaml.parse(block, loader))
+        metadata = yaml.load(block, loader)
+    except yaml.YAMLError as error:
+        raise ValueError(f"it is not YAML: {' '.join(str(error).split())}") from error
+    except OverflowError as error:  # a number of too many digits
+        raise ValueError(str(error)) from error
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, dict) or not all(isinstance(k, str) for k in metadata):
+        raise ValueError("it must have a name and a value a line")
+    try:
+        json.dumps(metadata, default=str)
+    except TypeError as error:  # a date as the name of a value, for example
+        raise ValueError(str(error)) from error
+    return {key: value for key, value in metadata.items() if value is not None}
+
+
+def _check_events(events):
+    """Raises a `ValueError` for aliases, tags and depth beyond `DEEPEST`."""
+    import yaml
+
+    depth = 0
+    for event in events:
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError(f"it has the alias *{event.anchor:.50}; write the value")
+        if getattr(event, "tag", None) is not None:
+            raise ValueError(f"it has the tag {event.tag:.50}; remove it")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            raise ValueError(f"its values are nested deeper than {DEEPEST}")

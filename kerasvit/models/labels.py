@@ -1,0 +1,71 @@
+"""Names of classes that a caller gives."""
+
+import os
+from collections import Counter
+from pathlib import Path
+
+MOST = 10_000_000  # bytes of a file of names
+
+
+def read_labels(label_names) -> list[str] | str | None:
+    """The names of classes, each once, in the order of the head.
+
+    Args:
+        label_names: List of str, "imagenet1k", the path of a UTF-8 text file with one
+            name a line, or None.
+
+    Raises:
+        ValueError: They are none of these, or empty, or one is there twice.
+    """
+    if label_names is None or label_names == "imagenet1k":
+        return label_names
+    path = isinstance(label_names, (str, os.PathLike))
+    names = _lines(Path(label_names).expanduser()) if path else label_names
+    if (
+        not isinstance(names, (list, tuple))
+        or not names
+        or not all(isinstance(name, str) and name.strip() for name in names)
+    ):
+        raise ValueError(
+            "`label_names` must be a list of names, none of them empty, the path of a "
+            'text file with one name a line, or "imagenet1k". Received: '
+            f"{label_names!r:.200}."
+        )
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ValueError(
+            "`label_names` must have each name once: `classify` could not tell two "
+            f"classes apart. Twice or more: {twice!r:.200}."
+        )
+    return list(names)
+
+
+def check_count(names, classes: int) -> None:
+    """Raises a `ValueError` where there are not as many names as classes.
+
+    Args:
+        names: As `read_labels` returns them.
+        classes: Size of the head.
+    """
+    count = 1000 if names == "imagenet1k" else len(names or ())
+    if names is not None and count != classes:
+        raise ValueError(
+            f"`label_names` must name each class of the head, {classes}. Received: "
+            f"{count} names. Give all names, or `num_classes={count}` for a fresh head "
+            "of that size."
+        )
+
+
+def _lines(path):
+    try:
+        if path.stat().st_size > MOST:
+            raise ValueError(
+                f"`label_names`: {path} is too large to be a list of names."
+            )
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            "`label_names` must be the path of a UTF-8 text file with one name a line, "
+            f"or a list of names. {str(path)!r:.200} cannot be read: {error}."
+        ) from error
+    return [line.strip() for line in text.rstrip().split("\n")]

@@ -1,0 +1,89 @@
+"""Arguments that a builder does not have: what does the same here, and near names."""
+
+import difflib
+
+# The same argument under another name.
+RENAMED = {
+    "classes": "num_classes",  # keras.applications
+    "drop_path_rate": "stochastic_depth",  # timm
+    "embed_dim": "width",
+    "init_values": "layer_scale",
+    "reg_tokens": "register_tokens",
+    "checkpoint_path": "weights",
+    "num_labels": "num_classes",  # transformers
+    "hidden_size": "width",
+    "num_hidden_layers": "depth",
+    "num_attention_heads": "num_heads",
+    "intermediate_size": "mlp_dim",
+}
+# What else to do, whatever the value and the model.
+INSTEAD = {
+    "input_tensor": "build the model, then call it: model(tensor)",
+    "classifier_activation": (
+        "models return logits; put keras.layers.Softmax() behind the model, or call "
+        "kerasvit.classify(model, images)"
+    ),
+    "in_chans": "images have three channels; repeat a grey one three times",
+    "id2label": 'label_names=["cat", "dog", ...]',
+    "torch_dtype": 'dtype="bfloat16"',
+}
+# Of every variant's call; `weights` is its first argument.
+CALL = ("weights", "preprocessing", "label_names", "include_preprocessing")
+CALL += ("source_grid", "kernel")
+
+
+def check_names(label, given, known, before="", call=()):
+    """Raises for arguments that there are not; says what does the same.
+
+    Args:
+        label: What the message calls the model.
+        given: {name: value} of the arguments.
+        known: Names of the builder's arguments.
+        before: What the message begins with.
+        call: Names of other arguments that there are.
+
+    Raises:
+        ValueError: Some arguments are unknown.
+    """
+    known = {*known, *call}
+    unknown = sorted(set(given) - known)
+    if not unknown:
+        return
+    hints = [f"`{name}`: {_hint(name, given[name], known)}." for name in unknown]
+    raise ValueError(
+        f"{before}{label} has no argument {', '.join(unknown)}. {' '.join(hints)} It "
+        f"takes {', '.join(sorted(known))}."
+    )
+
+
+def _hint(name, value, known):
+    """What to write in place of an argument, without a full stop."""
+    if name in INSTEAD:
+        return INSTEAD[name]
+    if RENAMED.get(name) in known:
+        return f"write {RENAMED[name]}={value!r:.80}"
+    if name in ("input_shape", "img_size"):
+        return f"write image_size={_sides(value)!r:.80}"
+    if name == "include_top":
+        return "leave it out" if value else "write num_classes=0"
+    if name == "pretrained":
+        call = 'weights="sam"; kerasvit.list_weights() shows the names of weights'
+        return f"write {call}" if value else "leave it out"
+    if name in ("pooling", "global_pool"):
+        return _pooling(value, known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
+    return f"did you mean {' or '.join(near)}" if near else "nothing here is like it"
+
+
+def _pooling(value, known):
+    if "pool" not in known:
+        return "the model pools in one way; num_classes=0 returns pooled features"
+    ours = {"token": "token", "map": "attention"}.get(value, "average")
+    return f'write pool="{ours}"; num_classes=0 returns pooled features'
+
+
+def _sides(shape):
+    """Height and width of another library's shape of an image."""
+    if isinstance(shape, (tuple, list)) and len(shape) == 3:
+        shape = shape[1:] if shape[0] in (1, 3) else shape[:2]
+    return tuple(shape) if isinstance(shape, list) else shape

@@ -1,0 +1,70 @@
+"""Whether two functional models compute the same from the same weights."""
+
+import keras
+
+# Arguments of layers that do not matter at inference: values at the start, precision,
+# and what is done in training alone.
+_FREE = {"trainable", "dtype", "seed", "rate", "dropout", "stochastic_depth"}
+_FREE |= {"momentum", "build_config", "shared_object_id"}
+_FREE_ENDS = ("_initializer", "_regularizer", "_constraint")
+
+
+def computes_the_same(one, other) -> bool:
+    """Whether two models have the same layers, connections and variables' names.
+
+    Precision, dropout, initial values, regularisation and the size of batches may
+    differ.
+
+    Args:
+        one: Functional `keras.Model`.
+        other: Another one, all of whose layers have a `get_config`.
+    """
+    kinds = [[type(op) for op in model.operations] for model in (one, other)]
+    if kinds[0] != kinds[1]:
+        return False
+    try:
+        return _graph(one) == _graph(other)
+    except NotImplementedError:  # a layer inside another has no `get_config`
+        return False
+
+
+def _graph(model):
+    """Layers and connections as plain lists and dictionaries."""
+    config = model.get_config()
+    places = {layer["name"]: i for i, layer in enumerate(config["layers"])}
+    layers = []
+    for layer, operation in zip(config["layers"], model.operations, strict=True):
+        plain = _plain(layer, places)
+        if not isinstance(operation, keras.layers.Layer) or _is_input(operation):
+            del plain["name"], plain["config"]["name"]  # of no variable's path
+        if _is_input(operation):
+            plain["config"]["batch_shape"][0] = None
+        layers.append(plain)
+    ends = [config["input_layers"], config["output_layers"]]
+    return [layers, [_history(end, places) for end in ends]]
+
+
+def _is_input(operation):
+    return isinstance(operation, keras.layers.InputLayer)
+
+
+def _plain(config, places):
+    """A part of a configuration without what does not matter."""
+    if isinstance(config, (list, tuple)):
+        return [_plain(part, places) for part in config]
+    if not isinstance(config, dict):
+        return config
+    if "keras_history" in config:
+        return _history(config["keras_history"], places)
+    return {
+        key: _plain(part, places)
+        for key, part in config.items()
+        if key not in _FREE and not key.endswith(_FREE_ENDS)
+    }
+
+
+def _history(end, places):
+    """[place of an operation, its node, its output], or a list of them."""
+    if end and isinstance(end[0], str):
+        return [places[end[0]], *end[1:]]
+    return [_history(part, places) for part in end]

@@ -1,0 +1,103 @@
+"""What the card of a trained model says: its data, its results and how it was trained.
+
+kerasvit.save_pretrained(model, folder, **facts(config, model, result, rho, file))
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+
+LEFT_OUT = ("out", "compare", "rho", "license", "dataset", "data")
+
+
+def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
+    """Arguments of `kerasvit.save_pretrained` for the model that is kept.
+
+    Args:
+        config: Dataclass of the settings.
+        model: `ImageModel` to be saved.
+        result: As `training.run` returns it.
+        rho: Radius of SAM of the training that is kept.
+        recipe: Path of the script.
+    """
+    images, kept = result["images"], result["kept"]
+    name = Path(config.data or config.dataset).resolve().name
+    measured = result["results"][kept]["accuracy"]
+    accuracy = {
+        "value": measured,
+        "dataset": name,
+        "split": result["test"],
+        "images": images["test"],
+    }
+    last = len(result["results"][kept]["history"])
+    table = {
+        "method": f"SAM, rho {rho:g}" if rho else "without SAM",
+        **({"chosen": comparison(result)} if len(result["results"]) > 1 else {}),
+        "recipe": f"recipes/{Path(recipe).name}",
+        "data": name,
+        "images": f"{images['train']:,} for training, {images['validation']:,} for "
+        f"validation, {images['test']:,} for the test",
+        **_settings(config, model),
+        "steps": last * result["steps_between_validations"],
+    }
+    return {
+        "name": re.sub(r"[^\w.-]+", "-", f"{config.model}-{name}"),
+        "license": config.license or _license_beside(config, model),
+        "metrics": {"accuracy": accuracy},
+        "training": table,
+    }
+
+
+def comparison(result: dict) -> str:
+    """Which training is kept, and the numbers by which it was chosen."""
+    last = {name: each["history"][-1] for name, each in result["results"].items()}
+    accuracies = {name: logs["val_accuracy"] for name, logs in last.items()}
+    said = [f"{name} {accuracy:.2%}" for name, accuracy in accuracies.items()]
+    tie = len(set(accuracies.values())) < len(accuracies)
+    by = "lower loss at equal accuracy" if tie else "higher accuracy"
+    if tie:
+        said = [
+            f"{text}, loss {last[name]['val_loss']:.4f}"
+            for name, text in zip(last, said, strict=True)
+        ]
+    same = ", which are the test images too" if result["test_is_validation"] else ""
+    return (
+        f"{result['kept']}, for its {by} on the {result['images']['validation']:,} "
+        f"validation images{same}: {'; '.join(said)}"
+    )
+
+
+def _settings(config, model):
+    """The settings of the model, without paths of the user's."""
+    settings = dataclasses.asdict(config)
+    for name in LEFT_OUT:
+        settings.pop(name, None)
+    weights = settings.get("weights")
+    if weights and Path(weights).expanduser().exists():
+        settings["weights"] = Path(weights).expanduser().resolve().name
+    height, width = model.record["kwargs"]["image_size"]
+    settings["image_size"] = f"{height} × {width}"
+    return {key: value for key, value in settings.items() if value is not None}
+
+
+def _license_beside(config, model):
+    """The licence in the card of the folder that the weights are from, or None.
+
+    None too where the model's record has one: `save_pretrained` takes that.
+    """
+    weights = getattr(config, "weights", None)
+    if not weights or (model.record.get("base") or {}).get("license"):
+        return None
+    place = Path(weights).expanduser()
+    card = (place if place.is_dir() else place.parent) / "README.md"
+    try:
+        with card.open(encoding="utf-8", errors="replace") as file:
+            text = file.read(2**16)
+    except OSError:
+        return None
+    # One line of the YAML at its head, which is not parsed: it may be anybody's.
+    head = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
+    found = head and re.search(
+        r"^license:\s*[\"']?([\w.+-]+)[\"']?\s*$", head[1], re.MULTILINE
+    )
+    return found[1] if found else None

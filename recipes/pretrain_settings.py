@@ -1,0 +1,174 @@
+"""The settings of `pretrain.py`: its options and presets, and the papers' radii.
+
+Imports neither Keras nor kerasvit, so that a command is read before they are.
+"""
+
+import dataclasses
+import functools
+from typing import Literal
+
+AUGMENT = Literal["none", "shift", "photo", "photo_mixed", "cifar", "cifar_mixed"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Trains a model from scratch. A preset's name may stand before the options."""
+
+    model: str = "small_vit"  # one of SMALL, for 28 px, or of kerasvit.list_models()
+    dataset: str = "mnist_subset"  # of built_in.py, or a name of tensorflow-datasets
+    data: str | None = None  # folder of class folders of images, in place of `dataset`
+    image_size: tuple[int] | tuple[int, int] | None = None  # pixels; None: the model's
+    augment: AUGMENT = "none"  # AUGMENTATIONS in augmentations.py
+    batch_size: int = 100  # images a step
+    epochs: int = 40  # passes through the training images
+    optimizer: Literal["adamw", "sgd"] = "adamw"  # sgd: with momentum 0.9
+    learning_rate: float = 2e-3  # the highest, after the warm-up
+    schedule: Literal["cosine", "linear"] = "cosine"  # how it falls from there to 0
+    warmup_steps: int = 100  # rising from 0, at most a fifth of the training
+    weight_decay: float = 0.1  # a step takes rate × this of a weight, and not of SAM's
+    decayed: Literal["kernels", "all"] = "kernels"  # which weights decay
+    clip: float = 1.0  # norm beyond which gradients are scaled down; 0: never
+    loss: Literal["softmax", "sigmoid"] = "softmax"  # sigmoid: summed over classes
+    label_smoothing: float = 0.0  # of softmax, in [0, 1)
+    rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: none; None: a first guess by model
+    micro_batches: int = 1  # parts of a batch, each with its own perturbation
+    dropout: float = 0.0  # rate in the blocks, in [0, 1)
+    stochastic_depth: float = 0.0  # of the last block, in [0, 1)
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"  # of Keras
+    seed: int = 0  # of weights, order, augmentation and dropout
+    license: str | None = None  # of the model, for its card
+    out: str | None = None  # folder of the results; None: runs/pretrain-…
+
+    def check(self) -> None:
+        """Raises a `ValueError` for settings that do not go together."""
+        radius(self)
+        if self.loss == "sigmoid" and self.label_smoothing:
+            raise ValueError("`label_smoothing` is for the loss softmax.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Trains a small ViT, Mixer and BiT from scratch, with SAM and without."""
+
+    dataset: str = "mnist_subset"  # of built_in.py, or a name of tensorflow-datasets
+    data: str | None = None  # folder of class folders of images, in place of `dataset`
+    epochs: int | None = None  # of every training; None: as in the presets study_…
+    seeds: int = 3  # trainings of each kind
+    curved_images: int = 500  # training images whose loss's curvature is taken
+    out: str | None = None  # folder of the results; None: runs/study-…
+
+
+# arXiv 2106.01548; unconfirmed by its appendix, but for ViT-B/16, which others give:
+# where to begin. A network of BiT's widths is their ResNet.
+RADII = {
+    "BiTR50x1": 0.02,
+    "BiTR101x1": 0.05,
+    "BiTR152x1": 0.02,
+    "BiTR50x2": 0.05,
+    "BiTR101x2": 0.05,
+    "BiTR152x2": 0.05,
+    "ViTS32": 0.05,
+    "ViTS16": 0.1,
+    "ViTS14": 0.1,
+    "ViTS8": 0.15,
+    "ViTB32": 0.15,
+    "ViTB16": 0.2,
+    "MixerS32": 0.1,
+    "MixerS16": 0.15,
+    "MixerS8": 0.2,
+    "MixerB32": 0.35,
+    "MixerB16": 0.6,
+    "MixerB8": 0.6,
+}
+
+imagenet = functools.partial(
+    Config,
+    dataset="imagenet2012",
+    augment="photo",
+    batch_size=4096,
+    epochs=300,
+    learning_rate=3e-3,
+    warmup_steps=10_000,
+    weight_decay=0.3,
+)
+# From scratch on ImageNet, arXiv 2010.11929, table 3 and section B.1; the loss is that
+# of Google's code (big_vision/configs/vit_i1k.py).
+vit = functools.partial(imagenet, model="ViTB16", loss="sigmoid", dropout=0.1)
+resnet = functools.partial(
+    imagenet,
+    model="BiTR50x1",
+    epochs=90,
+    optimizer="sgd",
+    learning_rate=1.6,  # 0.1 for 256 images
+    weight_decay=1e-3,  # 1.6e-3 in big_vision's unit, which is not that of the rate
+)
+PRESETS = {
+    "mnist": Config(),
+    "vit": vit(),
+    # arXiv 2106.01548, appendix: the same, and for a Mixer a straight line.
+    "vit_sam": vit(rho=None),
+    "mixer_sam": imagenet(
+        model="MixerB16",
+        schedule="linear",
+        loss="sigmoid",
+        stochastic_depth=0.1,
+        rho=None,
+    ),
+    "resnet_sam": resnet(warmup_steps=5_000, rho=None),
+    # big_vision/configs/mlp_mixer_i1k.py, after arXiv 2105.01601; decay 1e-4 there.
+    "mixer": imagenet(
+        model="MixerB16",
+        augment="photo_mixed",
+        learning_rate=1e-3,
+        schedule="linear",
+        weight_decay=0.1,
+        loss="sigmoid",
+        stochastic_depth=0.1,
+    ),
+    # big_vision/configs/bit_i1k.py, after arXiv 1912.11370.
+    "bit": resnet(warmup_steps=1_000),
+    # configs/cifar100_vit.yaml of xxxnell/how-do-vits-work, arXiv 2202.06709: 5 epochs
+    # of warm-up and 300 more.
+    "alternet_cifar100": Config(
+        model="AlterNet50CIFAR100",
+        dataset="cifar100",
+        augment="cifar_mixed",
+        batch_size=96,
+        epochs=305,
+        learning_rate=1.25e-4,
+        warmup_steps=2_552,  # of 49,000 images
+        weight_decay=0.05,
+        decayed="all",
+        clip=5.0,
+        label_smoothing=0.1,
+        stochastic_depth=0.1,
+    ),
+    # What the study trains, each of them with rho and with 0; none was searched for.
+    "study": Study(),
+    "study_vit": Config(epochs=30, rho=0.1),
+    "study_mixer": Config(model="small_mixer", epochs=30, rho=0.1),
+    "study_bit": Config(
+        model="small_bit",
+        epochs=30,
+        optimizer="sgd",
+        learning_rate=0.05,
+        weight_decay=0.01,
+        rho=0.1,
+    ),
+}
+
+
+def radius(config: Config) -> float:
+    """Radius of SAM: the number given, or the paper's for the model.
+
+    Raises:
+        ValueError: The paper has none.
+    """
+    if config.rho is not None:
+        return config.rho
+    if config.model not in RADII:
+        raise ValueError(
+            f"`rho`: the paper has none for {config.model}. Give one with --rho, or "
+            f"take one of {', '.join(RADII)}."
+        )
+    return RADII[config.model]

@@ -1,0 +1,275 @@
+import dataclasses
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import benchmark
+import command_line
+import finetune_settings
+import pretrain_settings
+import pytest
+import reachable
+import startup
+
+from tests.once import on_last_backend
+
+RECIPES = Path(command_line.__file__).parent
+BACKEND = os.environ.get("KERAS_BACKEND", "jax")
+HEAVY = {"keras", "tensorflow", "jax", "torch", "kerasvit", "tensorflow_datasets"}
+
+
+def run(script, arguments, **environment):
+    """A script's exit status, what it wrote to stderr, and what it imported."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", RECIPES / script, *arguments],
+        env={**os.environ, "PYTHONPATH": str(RECIPES.parent), **environment},
+        capture_output=True,
+        text=True,
+    )
+    lines = done.stderr.splitlines()
+    imported = {line.split("|")[-1].strip() for line in lines if "|" in line[:30]}
+    said = [line for line in lines if not line.startswith("import time:")]
+    return done.returncode, "\n".join(said), imported
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("script", "arguments", "expected"),
+    [
+        (
+            "finetune.py",
+            "--lr 3",
+            "no option --lr. Did you mean --learning-rate?",
+        ),
+        ("finetune.py", "--help", ""),
+        ("finetune.py", "pets --weights no.npz", "there is no file or folder no.npz"),
+        ("pretrain.py", "--rho=-1", "`rho` must be at least 0. Received: -1.0."),
+        ("pretrain.py", "study --data nowhere", "there is no folder nowhere"),
+        ("benchmark.py", "train --bs 3", "Did you mean --batch-size?"),
+    ],
+)
+def test_a_mistake_is_found_before_the_slow_imports(script, arguments, expected):
+    status, said, imported = run(script, arguments.split())
+    assert (status != 0) == bool(expected)
+    assert expected in said and "Traceback" not in said
+    assert "tyro" in imported and not imported & HEAVY
+
+
+@on_last_backend
+@pytest.mark.parametrize("script", ["finetune.py", "pretrain.py study", "benchmark.py"])
+def test_an_unknown_backend_is_one_line(script):
+    script, *arguments = script.split()
+    arguments = arguments or (["train"] if script == "benchmark.py" else [])
+    status, said, imported = run(script, arguments, KERAS_BACKEND="tensorfow")
+    assert status == 1 and not imported & HEAVY
+    expected = "KERAS_BACKEND is 'tensorfow'. Expected one of tensorflow, jax, torch."
+    assert said == f"Error: {expected}"
+
+
+@on_last_backend
+def test_a_backend_that_is_not_installed(monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.setattr(startup.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"not installed. Install it, pip .*\[jax,rec"):
+        startup.check_backend()
+    with pytest.raises(ValueError, match="TensorFlow, which reads the images"):
+        startup.check_reader()
+
+
+@on_last_backend
+def test_the_backend_of_keras_json(monkeypatch, tmp_path):
+    monkeypatch.delenv("KERAS_BACKEND", raising=False)
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    startup.check_backend()
+    (tmp_path / "keras.json").write_text('{"backend": "theano"}')
+    with pytest.raises(ValueError, match="The backend in keras.json is 'theano'"):
+        startup.check_backend()
+
+
+OPTIONS = {
+    "lr": "learning-rate",
+    "lr-rate": "learning-rate",
+    "bs": "batch-size",
+    "batch": "batch-size",
+    "epoch": "epochs",
+    "wd": "weight-decay",
+    "modle": "model",
+    "licence": "license",
+    "output": "out",
+    "checkpoint": "weights",
+}
+
+
+@on_last_backend
+@pytest.mark.parametrize(("wrong", "right"), OPTIONS.items())
+def test_a_wrong_option_suggests_the_right_one(wrong, right, capsys):
+    settings = pretrain_settings if right == "weight-decay" else finetune_settings
+    with pytest.raises((SystemExit, command_line.BadInput)) as raised:
+        command_line.parse([f"--{wrong}", "3"], settings.PRESETS, "recipe.py")
+    assert f"--{right}" in f"{raised.value} {capsys.readouterr().err}"
+
+
+@on_last_backend
+def test_aliases_are_of_options_that_exist():
+    kinds = (finetune_settings.Config, pretrain_settings.Config, benchmark.Config)
+    fields = {field.name for kind in kinds for field in dataclasses.fields(kind)}
+    fields = {name.replace("_", "-") for name in fields}
+    assert set(command_line.ALIASES.values()) <= fields
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("arguments", "compared"),
+    [
+        ("", True),
+        ("--rho 0.1", True),
+        ("--no-compare", False),
+        ("digits --data photos", True),
+        ("--data photos", False),
+        ("--dataset cifar10", False),
+        ("--data photos --compare", True),
+        ("pets", False),
+    ],
+)
+def test_the_demo_alone_is_compared_without_asking(arguments, compared):
+    presets = finetune_settings.PRESETS
+    config = command_line.parse(arguments.split(), presets, "finetune.py")
+    assert config.compare is compared
+
+
+@on_last_backend
+@pytest.mark.parametrize("weights", ["sam", "hf://user/name", __file__, "~"])
+def test_weights_that_may_be_there(weights):
+    command_line.check_weights(weights)
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        ("vit.npz", "no file or folder vit.npz"),
+        ("runs/model", "Of the Hugging Face Hub it is hf://runs/model"),
+        ("~/vit.safetensors", "no file or folder ~/vit.safetensors"),
+        ("", "no file or folder"),
+    ],
+)
+def test_weights_that_are_not_there(weights, said):
+    with pytest.raises(ValueError, match=said):
+        command_line.check_weights(weights)
+
+
+def test_stderr_is_clean_on_every_backend(tmp_path):
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import startup; startup.import_quietly('tensorflow')\n"
+        "import keras; keras.ops.ones(2) + 1\n"
+        "import tensorflow as tf; list(tf.data.Dataset.range(2))\n"
+        "import os; os.write(2, b'seen')"
+    )
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TF_")}
+    done = subprocess.run(
+        [sys.executable, "-c", code, RECIPES],
+        env={**environment, "KERAS_BACKEND": BACKEND},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "seen")
+
+
+NOTES = """\
+WARNING: All log messages before absl::InitializeLog() is called are written to STDERR
+I0000 00:00:1795353811.557842    6271 port.cc:153] oneDNN custom operations are on.
+2024-11-21 13:00:00.123456: I tensorflow/core/util/port.cc:153] oneDNN custom operations
+To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow
+E0000 00:00:1.2    9 cuda_dnn.cc:8310] Unable to register cuDNN factory: Attempting to
+W0000 00:00:1.2    9 computation_placer.cc:177] computation placer already registered.
+"""
+ERRORS = """\
+F0000 00:00:1.2    9 cpu_feature_guard.cc:34] The library was compiled to use AVX.
+W0000 00:00:1.2    9 gpu_device.cc:2344] Cannot dlopen some GPU libraries.
+Traceback (most recent call last):
+"""
+
+
+@on_last_backend
+@pytest.mark.parametrize("end", ["os.abort()", "raise ValueError('no')", "pass"])
+def test_errors_are_seen_and_notes_are_not(end, tmp_path):
+    loud = f"import os\nos.write(2, {NOTES + ERRORS!r}.encode())\n{end}"
+    (tmp_path / "loud.py").write_text(loud)
+    code = (
+        f"import sys; sys.path[:0] = [{str(RECIPES)!r}, {str(tmp_path)!r}]\n"
+        "import startup; startup.import_quietly('loud')\n"
+        "print('after', file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.startswith(ERRORS) and "oneDNN" not in done.stderr
+    assert ("ValueError: no" in done.stderr) == ("raise" in end)
+    assert done.stderr.endswith("after\n") == (end == "pass")
+
+
+@on_last_backend
+def test_servers_are_those_of_the_data_set():
+    assert reachable.servers("cifar10") == [("www.cs.toronto.edu", 443)]
+    assert reachable.servers("oxford_iiit_pet") == [("thor.robots.ox.ac.uk", 443)]
+    assert reachable.servers("no_such_data") == []
+
+
+@pytest.fixture
+def offline(monkeypatch, tmp_path):
+    """No server answers; the folder of tensorflow-datasets, empty."""
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    monkeypatch.setattr(reachable, "any_answers", lambda servers: False)
+    monkeypatch.setattr(reachable.urllib.request, "getproxies", dict)
+    return tmp_path
+
+
+@on_last_backend
+def test_a_data_set_that_cannot_be_downloaded(offline, capsys):
+    with pytest.raises(ValueError, match=r"(?s)cifar10 is not in .*toronto.*--data"):
+        reachable.check("cifar10")
+    with pytest.raises(SystemExit, match="no file or folder missing.npz"):
+        arguments = ["pets", "--weights", "missing.npz"]
+        command_line.read(arguments, finetune_settings.PRESETS, "finetune.py")
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    "file",
+    ["cifar10/3.0.2/dataset_info.json", "downloads/a.INFO", "downloads/cifar10/a.INFO"],
+)
+def test_a_data_set_that_is_here_or_partly(offline, file):
+    (offline / file).parent.mkdir(parents=True)
+    (offline / file).touch()
+    reachable.check("cifar10:3.*.*")
+
+
+@on_last_backend
+def test_what_needs_no_server_or_is_not_known(offline, monkeypatch):
+    for name in ("digits", "mnist_subset", "no_such_data"):
+        reachable.check(name)
+    monkeypatch.setattr(reachable.urllib.request, "getproxies", lambda: {"https": "x"})
+    reachable.check("cifar10")
+
+
+@on_last_backend
+def test_servers_are_asked_at_once_and_not_for_long(monkeypatch):
+    never, closed = threading.Event(), []
+
+    def connect(address, timeout):
+        if address[0] == "hangs":
+            never.wait(20)
+        if address[0] != "answers":
+            raise OSError
+        return type("Connection", (), {"close": lambda self: closed.append(address)})()
+
+    monkeypatch.setattr(reachable.socket, "create_connection", connect)
+    monkeypatch.setattr(reachable, "SECONDS", 1.0)
+    start = time.monotonic()
+    assert not reachable.any_answers([("refuses", 443), ("hangs", 443)])
+    assert not reachable.any_answers([("refuses", 443)])
+    assert reachable.any_answers([("hangs", 443), ("answers", 443)])
+    assert closed and time.monotonic() - start < 10
+    never.set()
