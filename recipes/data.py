@@ -18,6 +18,7 @@ from built_in import SOURCES
 from command_line import existing_folder
 from folders import check_images, classes, given_splits
 
+LOOKED_AT = 50  # images, for their kind
 SHARES = {"validation": 0.1, "test": 0.2}  # of every class, where no split is given
 
 
@@ -43,6 +44,17 @@ class Dataset:
         """How many images are in each."""
         parts = ("train", "validation", "test")
         return {part: len(getattr(self, part)) for part in parts}
+
+    @functools.cached_property
+    def kind(self):
+        """ "drawings" where a few training images are all grey, else "photographs"."""
+        few = self.train
+        if isinstance(few, Indexed):  # a folder is in the order of its classes
+            few = few.sample(LOOKED_AT, seed=0)
+        for pixels, _ in few.once().take(LOOKED_AT).as_numpy_iterator():
+            if np.any(pixels != pixels[..., :1]):
+                return "photographs"
+        return "drawings"
 
 
 def find(dataset: str, folder_path: str | None = None) -> Dataset:

@@ -21,8 +21,10 @@ parse = functools.partial(command_line.parse, presets=PRESETS, script="finetune.
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "finetune.py")
 
+import defaults
 import heads
 import keras
+import starting_point
 import training
 from progress import console, report
 
@@ -46,11 +48,13 @@ def finetune(config: Config) -> dict:
     Raises:
         training.BadInput: Something is wrong; found before any training time is spent.
     """
-    prepared = training.prepare(config, build, {"small": SMALL})
+    prepared = training.prepare(
+        config, build, {"small": SMALL}, resolve=defaults.resolve
+    )
     radii = {"with SAM": config.rho} if config.rho else {}
     if config.compare or not config.rho:
         radii = {"without SAM": 0.0, **radii}
-    return training.run(config, prepared, radii, compiled)
+    return training.run(prepared, radii, compiled)
 
 
 def compiled(config, model, rho, steps):
@@ -60,9 +64,13 @@ def compiled(config, model, rho, steps):
         steps=steps,
         warmup_steps=min(config.warmup_steps, steps // 5),
     )
+    if config.optimizer == "sgd":
+        optimizer = keras.optimizers.SGD(rate, momentum=0.9, global_clipnorm=1.0)
+    else:
+        optimizer = keras.optimizers.AdamW(rate, global_clipnorm=1.0)
     trainer = kerasvit.SAM(model, rho)
     trainer.compile(
-        keras.optimizers.SGD(rate, momentum=0.9, global_clipnorm=1.0),
+        optimizer,
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )
@@ -72,24 +80,39 @@ def compiled(config, model, rho, steps):
 def build(config, label_names):
     """The model at its start."""
     variant = training.chosen(config, {"small": SMALL})
-    fresh = config.model == "small" and not config.weights
-    size = config.image_size or ((32,) if fresh else None)
-    has_dropout = config.dropout or "dropout" in variant.defaults
-    model = variant(
-        config.weights,
-        num_classes=len(label_names),
-        image_size=size and (size[0], size[-1]),
-        **({"dropout": config.dropout} if has_dropout else {}),
-    )
+    size = config.image_size
+    if variant is SMALL and not config.weights:
+        size = size or (32,)
+    options = {
+        "num_classes": len(label_names),
+        "image_size": size and (size[0], size[-1]),
+    }
+    if variant is None:
+        model = kerasvit.from_pretrained(config.weights, **options)
+        if model.record["kwargs"].get("dropout", config.dropout) != config.dropout:
+            options["dropout"] = config.dropout
+            model = kerasvit.from_pretrained(config.weights, **options)
+    else:
+        if config.dropout or "dropout" in variant.defaults:
+            options["dropout"] = config.dropout
+        model = variant(config.weights, **options)
     if config.weights:
         console.print(heads.settle(model, label_names))
     else:
-        console.print(f"{config.model}: fresh weights, as --weights gives none.")
+        console.print(
+            f"{model.record['variant']}: fresh weights, as --weights gives none."
+        )
         # There is no transform to be true to: show it the image to its edges.
         model.record["preprocessing"]["crop"] = 1.0
     model.record["label_names"] = label_names
     return model
 
 
+def show(result: dict) -> None:
+    """Prints the results, and a warning if the training made the weights worse."""
+    report(result)
+    starting_point.warn_below(result)
+
+
 if __name__ == "__main__":
-    command_line.main(lambda: report(finetune(CONFIG)))
+    command_line.main(lambda: show(finetune(CONFIG)))

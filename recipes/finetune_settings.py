@@ -12,16 +12,20 @@ from typing import Literal
 class Config:
     """Fine-tunes a model with SAM. A preset's name may stand before the options."""
 
-    model: str = "small"  # "small", for 32 px, or one of kerasvit.list_models()
+    model: str | None = None  # "small", or one of kerasvit.list_models(); None: "small"
+    #     without weights, else the model that the folder of the weights is of
     weights: str | None = None  # file or folder to start from; None: fresh weights
     dataset: str = "digits"  # "digits", or a name of tensorflow-datasets
     data: str | None = None  # folder of class folders of images, in place of `dataset`
     image_size: tuple[int] | tuple[int, int] | None = None  # pixels, height first
-    augment: Literal["none", "shift", "photo"] = "shift"  # AUGMENTATIONS in batches.py
-    batch_size: int = 64  # images a step
-    learning_rate: float = 0.2  # the highest, after the warm-up; then a cosine to 0
-    warmup_steps: int = 50  # rising from 0, at most a fifth of the training
-    steps: int = 480  # of the optimizer, warm-up included
+    # None: by the task, as defaults.py has it; a table shows the value and why.
+    augment: Literal["none", "shift", "photo"] | None = None  # of augmentations.py
+    batch_size: int | None = None  # images a step
+    optimizer: Literal["adamw", "sgd"] | None = None  # sgd: with momentum 0.9
+    learning_rate: float | None = None  # after the warm-up; then a cosine to 0
+    linear_head: bool | None = None  # start with a head fitted to frozen features
+    warmup_steps: int | None = None  # rising from 0, at most a fifth of the training
+    steps: int | None = None  # of the optimizer, warm-up included
     epochs: int | None = None  # passes through the training images, in place of `steps`
     rho: float = 0.05  # radius of SAM, ≥ 0; 0 trains without
     compare: bool = False  # train without SAM too, keep the better; the demo does
@@ -38,6 +42,8 @@ paper = functools.partial(  # Dosovitskiy et al. 2021; vit_jax/configs/common.py
     image_size=(384,),
     augment="photo",
     batch_size=512,
+    optimizer="sgd",
+    linear_head=False,
     rho=0.0,
 )
 PRESETS = {  # those of the paper have no SAM, and need weights: of ImageNet-21k there

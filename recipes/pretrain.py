@@ -70,7 +70,7 @@ def pretrain(config: Config) -> dict:
     prepared = training.prepare(config, build, SMALL, f"pretrain-{config.model}-")
     rho = radius(config)
     radii = {"with SAM" if rho else "without SAM": rho}
-    return training.run(config, prepared, radii, compiled, one_hot=True)
+    return training.run(prepared, radii, compiled, one_hot=True)
 
 
 def compiled(config, model, rho, steps):

@@ -4,6 +4,7 @@ Every training is cut into rounds of equal steps; after each it is validated and
 and the same command continues from there. What users see is counted in steps.
 """
 
+import dataclasses
 import inspect
 import json
 import logging
@@ -11,9 +12,11 @@ import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import data
 import keras
+import starting_point
 from batches import AUGMENTATIONS, evaluation_batches, training_batches
 from card_facts import facts
 from command_line import BadInput, check
@@ -25,7 +28,27 @@ from kerasvit.images import input_problem
 log = logging.getLogger("kerasvit")
 
 
-def prepare(config, build: Callable, small: dict, name: str = ""):
+class Prepared(NamedTuple):
+    """A training that can begin.
+
+    Attributes:
+        config: Dataclass of the settings, with nothing left open.
+        model: `ImageModel` at its start.
+        dataset: `data.Dataset`.
+        folder: Path of the results.
+        reasons: Setting → why it has its value, of those that depend on the task.
+    """
+
+    config: object
+    model: keras.Model
+    dataset: data.Dataset
+    folder: Path
+    reasons: dict
+
+
+def prepare(
+    config, build: Callable, small: dict, name: str = "", resolve: Callable = None
+) -> Prepared:
     """Model, data and folder, once all that can be wrong with them has been tried.
 
     Args:
@@ -33,15 +56,23 @@ def prepare(config, build: Callable, small: dict, name: str = ""):
         build: Makes the model of the configuration and the names of the classes.
         small: Name → models that the zoo does not have.
         name: What the folder's name begins with, where the user gives none.
+        resolve: Fills in what depends on the data, as `defaults.resolve`.
 
     Raises:
         BadInput: Something is wrong.
     """
+    reasons = {}
     try:
         check(config)
         check_weights(config, chosen(config, small))
         dataset = data.find(config.dataset, config.data)
+        if resolve:
+            config, reasons = resolve(config, len(dataset.train), dataset.kind)
         model = build(config, dataset.label_names)
+        if config.model is None:
+            config = dataclasses.replace(
+                config, model=model.record["variant"] or model.name
+            )
         check_first_batch(config, model, dataset)
         images = Path(config.data or config.dataset).resolve().name
         folder = config.out or f"runs/{name}{images}-{keras.backend.backend()}"
@@ -54,27 +85,31 @@ def prepare(config, build: Callable, small: dict, name: str = ""):
             f"of {count:,}: every step uses images more than once. A smaller "
             "--batch-size saves time."
         )
-    return model, dataset, folder
+    return Prepared(config, model, dataset, folder, reasons)
 
 
-def run(config, prepared, radii: dict, compiled: Callable, *, one_hot=False) -> dict:
+def run(prepared: Prepared, radii: dict, compiled: Callable, *, one_hot=False) -> dict:
     """Trains with each radius, or continues where it was stopped; saves the results.
 
     Of several trainings the model with the best validation accuracy is kept; of equal
     ones, that with the lower validation loss.
 
     Args:
-        config: Dataclass of the settings.
         prepared: What `prepare` returned.
         radii: Name of a training → rho of SAM. All begin at the same weights.
         compiled: Makes the compiled trainer of (config, model, rho, steps).
         one_hot: Whether labels are rows of a number a class.
     """
-    model, dataset, folder = prepared
+    config, model, dataset, folder, reasons = prepared
     if (finished := folder / "result.json").exists():
         console.print(f"{folder} is finished. To train again, delete it.")
         return json.loads(finished.read_text())
     options = reading(config, model)
+    if reasons:
+        starting_point.show_settings(config, reasons)
+    begun = None
+    if getattr(config, "weights", None):
+        begun = starting_point.measure(model, dataset, options, config, folder)
     if one_hot:
         options["classes"] = len(dataset.label_names)
     rounds, round_steps = plan(config, len(dataset.train))
@@ -97,6 +132,7 @@ def run(config, prepared, radii: dict, compiled: Callable, *, one_hot=False) -> 
         "test": dataset.test_name,
         "test_is_validation": dataset.test is dataset.validation,
         "images": dataset.counts,
+        "start": begun and starting_point.facts(begun),
     }
     said = facts(config, model, result, radii[kept], inspect.getfile(compiled))
     base = model.record.get("base") or {}
@@ -106,6 +142,7 @@ def run(config, prepared, radii: dict, compiled: Callable, *, one_hot=False) -> 
     write_json(folder / "result.json", result)
     for name in radii:
         shutil.rmtree(folder / name.replace(" ", "_"))
+    (folder / "start.npz").unlink(missing_ok=True)
     return result
 
 
@@ -148,19 +185,24 @@ def _train(config, trainer, dataset, progress, options):
 def chosen(config, small: dict) -> kerasvit.Variant:
     """The row of the model's name, once precision and seed are set for building it.
 
+    None where the weights are to say which model they are of.
+
     Args:
         config: Dataclass of the settings.
         small: Name → models that the zoo does not have.
     """
     keras.config.set_dtype_policy(config.dtype)
     keras.utils.set_random_seed(config.seed)
-    data.check_name("model", config.model, [*small, *kerasvit.list_models()])
-    return small.get(config.model) or getattr(kerasvit, config.model)
+    name = config.model or ("small" if not config.weights else None)
+    if name is None:
+        return None
+    data.check_name("model", name, [*small, *kerasvit.list_models()])
+    return small.get(name) or getattr(kerasvit, name)
 
 
 def check_weights(config, variant) -> None:
     """Raises a `ValueError` for weights of another model, before images are read."""
-    if getattr(config, "weights", None):
+    if variant and getattr(config, "weights", None):
         level = log.level
         log.setLevel(logging.ERROR)  # what is logged here is logged again in building
         try:
