@@ -149,9 +149,8 @@ class Steps(keras.callbacks.Callback):
         elif done:
             console.print(f"Continues after step {done:,} of {self.total:,}.")
         else:
-            console.print(
-                f"{self.total:,} steps, validated and saved every {self.round_steps:,}."
-            )
+            steps = "1 step" if self.total == 1 else f"{self.total:,} steps"
+            console.print(f"{steps}, validated and saved every {self.round_steps:,}.")
         self.task = self.bar.add_task(self.name, total=self.total, completed=done)
         self.bar.start()
         return self
