@@ -24,6 +24,10 @@ REFUSED = {
 # 150 kB; the library reads headers of 100 MB and takes a gigabyte of memory for them.
 MOST_TENSORS, LONGEST_HEADER, LONGEST_JSON = 20_000, 4_000_000, 16_000_000
 
+# Of a configuration: one of 21,843 classes names each twice, with up to ten commas. An
+# empty list takes 64 bytes of memory and 3 of the file.
+MOST_VALUES = 500_000
+
 # Of one array in an .npz: NumPy refuses longer ones, too, but reads them before.
 LONGEST_NPY_HEADER = 10_000
 
@@ -113,9 +117,7 @@ def read_json(path):
         CheckpointError: The file is not a JSON object.
     """
     try:
-        content = json.loads(read_current(path, _short).decode("utf-8"))
-        # JSON may escape half of a surrogate pair, which no text file can hold.
-        json.dumps(content, ensure_ascii=False).encode("utf-8")
+        content = _parsed(path, read_current(path, _short).decode("utf-8"))
     except FileNotFoundError:
         return {}
     except CheckpointError:
@@ -130,6 +132,20 @@ def read_json(path):
         raise CheckpointError(f"{path} is not JSON: {error}.") from error
     if not isinstance(content, dict):
         raise CheckpointError(f"{path} must hold a JSON object.")
+    return content
+
+
+def _parsed(path, text):
+    """What JSON says, of no more values than configurations have."""
+    if (count := text.count(",")) > MOST_VALUES:
+        raise CheckpointError(
+            f"{path} holds {count:,} values; configurations have at most "
+            f"{MOST_VALUES:,}."
+        )
+    content = json.loads(text)
+    if "\\u" in text:
+        # JSON may escape half of a surrogate pair, which no text file can hold.
+        json.dumps(content, ensure_ascii=False).encode("utf-8")
     return content
 
 

@@ -232,10 +232,11 @@ def test_the_caller_may_ask_for_more(tmp_path, wish, weights):
         b'{"a":' * 100_000,
         b'{"kerasvit": ' + b"9" * 5000 + b"}",
         b'{"a": "' + b"x" * 17_000_000 + b'"}',
+        b'{"a": [' + b"[]," * 1_000_000 + b"[]]}",
         b"\xff\xfe",
         b"null",
     ],
-    ids=("lists", "objects", "digits", "length", "bytes", "null"),
+    ids=("lists", "objects", "digits", "length", "values", "bytes", "null"),
 )
 def test_json_that_is_made_to_do_harm(tmp_path, content):
     folder, _ = tiny(tmp_path)
