@@ -1,5 +1,6 @@
 """Keras's train step on JAX, with the gradient left to the subclass."""
 
+import contextlib
 import functools
 
 import jax
@@ -46,7 +47,11 @@ class TrainStep(Step):
             pair for names, values in named for pair in zip(names, values, strict=True)
         ]
         batch = (x, y, sample_weight)
-        with training_pass(self, mapping, *batch, training) as (y_pred, loss, scope):
+        scope = keras.StatelessScope(mapping, collect_losses=True)
+        with (
+            traced_anew(not self.run_eagerly),
+            training_pass(self, scope, *batch, training) as (y_pred, loss),
+        ):
             state = [scope.get_current_value(v) for v in self.non_trainable_variables]
             metrics = [scope.get_current_value(v) for v in self.metrics_variables]
         scaled = loss
@@ -206,6 +211,20 @@ class TrainStep(Step):
     def _places_of_memory(self):
         places = {id(v): i for i, v in enumerate(self.non_trainable_variables)}
         return [places[id(v)] for v in self.memory_of(self.trainable_variables)]
+
+
+# Part of the key under which JAX keeps what it has traced.
+_traces = jax.make_user_context()
+
+
+def traced_anew(traced=True):
+    """Context in which JAX traces every function anew, where it traces at all.
+
+    Functions of `jax.checkpoint`, which is `keras.remat`, and of `jax.jit` that a layer
+    keeps are traced once and used again: the second pass of a step would compute with
+    the weights of the first.
+    """
+    return _traces(object()) if traced else contextlib.nullcontext()
 
 
 def _equal_pieces(batch_and_numbers, samples, parts):

@@ -25,15 +25,16 @@ def lend_compiled(trainer, model):
 
 
 @contextlib.contextmanager
-def training_pass(trainer, mapping, x, y, sample_weight, training=True):
+def training_pass(trainer, scope, x, y, sample_weight, training=True):
     """The outputs and the loss at other values of the variables.
 
     Take gradients before it closes: a rematerialised layer runs again for them.
 
     Args:
         trainer: The compiled `keras.Model`.
-        mapping: Pairs of a variable and the value to compute with; a variable that is
-            not named has its own.
+        scope: A fresh `keras.StatelessScope` that collects losses, of pairs of a
+            variable and the value to compute with; a variable that is not named has
+            its own.
         x: Inputs of one batch, as `fit` hands them to a train step; `y` and
             `sample_weight` likewise.
         y: Targets, or None.
@@ -41,14 +42,14 @@ def training_pass(trainer, mapping, x, y, sample_weight, training=True):
         training: Whether layers behave as in training.
 
     Yields:
-        Outputs, loss and the `keras.StatelessScope` that holds what the pass would have
-        written: moving statistics, seeds, metrics.
+        Outputs and loss. The scope then holds what the pass would have written: moving
+        statistics, seeds, metrics.
     """
     # One scope around call and loss: what `add_loss` recorded lives as long as it.
-    with keras.StatelessScope(mapping, collect_losses=True) as scope:
+    with scope:
         y_pred = trainer(x, training=training)
         loss = trainer._compute_loss(x, y, y_pred, sample_weight, training=training)
-        yield y_pred, loss, scope
+        yield y_pred, loss
 
 
 def batch_size(x):
