@@ -21,6 +21,10 @@ class StatefulStep(Step):
 
     def train_step(self, data):
         """One optimizer step on the batch of one device; returns the logs."""
+        with self.step_scope():
+            return self._train_step(data)
+
+    def _train_step(self, data):
         batch = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         variables = self.trainable_variables
         # Nothing that the trainer keeps is written until the step is known.

@@ -5,7 +5,10 @@ import contextlib
 import keras
 
 # What `compile` leaves in a Keras trainer for its loss and its metrics.
-_COMPILED = ("compiled", "_compile_loss", "_compile_metrics", "_loss_tracker")
+_COMPILED = (
+    *("compiled", "loss", "optimizer"),
+    *("_compile_loss", "_compile_metrics", "_loss_tracker"),
+)
 
 
 @contextlib.contextmanager
@@ -13,15 +16,28 @@ def lend_compiled(trainer, model):
     """Lets `model` compute the loss and the metrics that `trainer` was compiled with.
 
     So a model's own `compute_loss`, `compute_metrics` and `metrics` count, with `super`
-    in them, while the model's own compilation stays as it was.
+    in them, and `self.optimizer` is the trainer's, while the model's own compilation
+    stays as it was. Inside another such context nothing happens.
     """
     # Through `__dict__`, because Keras would keep a metric that it sees assigned.
-    own = {name: vars(model)[name] for name in _COMPILED}
-    vars(model).update({name: vars(trainer)[name] for name in _COMPILED})
+    lender, borrower = vars(trainer), vars(model)
+    times = lender.get("_times_lent", 0)
+    if times == 0:
+        lender["_own_of_model"] = _taken(borrower)
+        borrower.update({name: lender[name] for name in _COMPILED if name in lender})
+    lender["_times_lent"] = times + 1
     try:
         yield model
     finally:
-        vars(model).update(own)
+        # Counted, as replicas of TensorFlow take turns within a step.
+        lender["_times_lent"] -= 1
+        if lender["_times_lent"] == 0:
+            _taken(borrower)
+            borrower.update(lender.pop("_own_of_model"))
+
+
+def _taken(attributes):
+    return {name: attributes.pop(name) for name in _COMPILED if name in attributes}
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ import torch
 from keras.src.backend.torch.core import get_device
 from torch import distributed
 
+from .masks import masked, masks_of
 from .stateful import StatefulStep
 from .stateless import batch_size, training_pass
 
@@ -64,7 +65,8 @@ class TrainStep(StatefulStep):
             )
         self.check_unwritten(scope, leaves)
         # With its graph, what is returned would hold on to `values`.
-        y_pred = keras.tree.map_structure(_detached, y_pred)
+        masks = masks_of(y_pred)
+        y_pred = masked(keras.tree.map_structure(_detached, y_pred), masks)
         written = scope.state_mapping
         scope.state_mapping = {key: _detached(v) for key, v in written.items()}
         return loss.detach(), list(gradients), y_pred, scope
