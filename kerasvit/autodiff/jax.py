@@ -1,11 +1,13 @@
 """Keras's train step on JAX, with the gradient left to the subclass."""
 
+import contextlib
 import functools
 
 import jax
 import keras
 from jax.sharding import PartitionSpec
 
+from .masks import masked, masks_of
 from .stateless import batch_size, training_pass
 from .step import (
     Step,
@@ -42,11 +44,17 @@ class TrainStep(Step):
             (self.non_trainable_variables, non_trainable_variables),
             (self.metrics_variables, metrics_variables),
         )
+        if optimizer_variables is not None:  # for a loss that goes by its iterations
+            named = (*named, (self.optimizer.variables, optimizer_variables))
         mapping = [
             pair for names, values in named for pair in zip(names, values, strict=True)
         ]
         batch = (x, y, sample_weight)
-        with training_pass(self, mapping, *batch, training) as (y_pred, loss, scope):
+        scope = keras.StatelessScope(mapping, collect_losses=True)
+        with (
+            traced_anew(not self.run_eagerly),
+            training_pass(self, scope, *batch, training) as (y_pred, loss),
+        ):
             state = [scope.get_current_value(v) for v in self.non_trainable_variables]
             metrics = [scope.get_current_value(v) for v in self.metrics_variables]
         scaled = loss
@@ -66,13 +74,18 @@ class TrainStep(Step):
         It would take an equal one for one that it has compiled, before `rho` was
         assigned or for the other kind of step.
         """
-        return functools.partial(self._train_step)
+        return functools.partial(self._step_in_scope)
+
+    def _step_in_scope(self, state, data):
+        """One optimizer step: state and batch in, logs and new state out."""
+        with self.step_scope():
+            return self._train_step(state, data)
 
     def _train_step(self, state, data):
-        """One optimizer step: state and batch in, logs and new state out."""
         weights, before, optimizer_variables, metrics = state
         batch = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        update, y_pred = self._on_devices(state, batch)
+        update, outputs = self._on_devices(state, batch)
+        y_pred = masked(*outputs)
         after = list(update.state)
         places = self._places_of_memory()
         old = [before[place] for place in places]
@@ -93,7 +106,7 @@ class TrainStep(Step):
         return int(optimizer_variables[places[id(self._inner()._iterations)]])
 
     def _on_devices(self, state, batch):
-        """The update by a batch that may be spread over devices, and the outputs."""
+        """The update by a batch that may be spread over devices, outputs and masks."""
         spread = self._spread()
         if spread is None:  # also "global": JAX sums over devices by itself
             return self._in_parts(state, batch)
@@ -138,7 +151,7 @@ class TrainStep(Step):
         return mesh.backend_mesh, axis
 
     def _in_parts(self, state, batch, device=0):
-        """The update by one device's batch, and the outputs."""
+        """The update by one device's batch, outputs and masks."""
         optimizer_variables, metrics = state[2:]
         mapping = list(zip(self.optimizer.variables, optimizer_variables, strict=True))
         with keras.StatelessScope(mapping):  # for the learning rate and the loss scale
@@ -174,12 +187,18 @@ class TrainStep(Step):
         )
 
     def _part(self, state, scale, batch, part):
-        """The update by a part of the batch, and its outputs."""
+        """The update by a part of the batch, its outputs and their masks."""
         weights, before, optimizer_variables, metrics = state
         x, y, sample_weight = batch
         shifts = seed_shifts(self.non_trainable_variables, part)
         start = [v + shifts[i] if i in shifts else v for i, v in enumerate(before)]
-        differentiate = jax.value_and_grad(self.compute_loss_and_updates, has_aux=True)
+
+        def compute(*arguments, **options):
+            scaled, kept = self.compute_loss_and_updates(*arguments, **options)
+            # JAX hands the numbers on, and not what Keras has attached to them.
+            return scaled, (*kept, masks_of(kept[1]))
+
+        differentiate = jax.value_and_grad(compute, has_aux=True)
         first = []
 
         def loss_and_gradients(values):
@@ -199,13 +218,27 @@ class TrainStep(Step):
 
         memory = [before[place] for place in self._places_of_memory()]
         gradients, memory = self.part_gradients(loss_and_gradients, weights, memory)
-        loss, y_pred, after, metrics = first[0]
+        loss, y_pred, after, metrics, masks = first[0]
         after = [v - shifts[i] if i in shifts else v for i, v in enumerate(after)]
-        return Update(loss, gradients, memory, after, metrics), y_pred
+        return Update(loss, gradients, memory, after, metrics), (y_pred, masks)
 
     def _places_of_memory(self):
         places = {id(v): i for i, v in enumerate(self.non_trainable_variables)}
         return [places[id(v)] for v in self.memory_of(self.trainable_variables)]
+
+
+# Part of the key under which JAX keeps what it has traced.
+_traces = jax.make_user_context()
+
+
+def traced_anew(traced=True):
+    """Context in which JAX traces every function anew, where it traces at all.
+
+    Functions of `jax.checkpoint`, which is `keras.remat`, and of `jax.jit` that a layer
+    keeps are traced once and used again: the second pass of a step would compute with
+    the weights of the first.
+    """
+    return _traces(object()) if traced else contextlib.nullcontext()
 
 
 def _equal_pieces(batch_and_numbers, samples, parts):

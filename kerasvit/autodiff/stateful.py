@@ -16,8 +16,15 @@ class StatefulStep(Step):
     The door to a backend adds the methods at the end.
     """
 
+    # ids of trainable variables that Keras's own step has no gradient for, either.
+    _independent = frozenset()
+
     def train_step(self, data):
         """One optimizer step on the batch of one device; returns the logs."""
+        with self.step_scope():
+            return self._train_step(data)
+
+    def _train_step(self, data):
         batch = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         variables = self.trainable_variables
         # Nothing that the trainer keeps is written until the step is known.
@@ -72,6 +79,7 @@ class StatefulStep(Step):
         def loss_and_gradients(values):
             self.set_random_state(random_state)
             loss, gradients, y_pred, scope = self.gradients_of(values, seeds, batch)
+            self._check_reached(gradients, seeds, batch)
             if not first:  # Not the scope, which has the weights of this pass.
                 # Keras's own generator may be new, and is the last.
                 after = [scope.get_current_value(v) for v in self._state()]
@@ -89,6 +97,62 @@ class StatefulStep(Step):
             after[i] = after[i] - shift
         return Update(loss, gradients, memory, after, metrics), y_pred
 
+    def check_unwritten(self, scope, values):
+        """Refuses layers that assign a trainable weight in `call`.
+
+        Args:
+            scope: Scope of a pass.
+            values: Tensors that it had for the trainable variables.
+        """
+        written = [
+            variable.path
+            for variable, value in zip(self.trainable_variables, values, strict=True)
+            if scope.get_current_value(variable) is not value
+        ]
+        if written:
+            raise ValueError(
+                "A layer assigns trainable weights in `call`, as "
+                "keras.layers.SpectralNormalization does, and "
+                f"{type(self).__name__} leaves writing weights to the optimizer. "
+                f"Received: {written}. Let the layer compute with the new value "
+                "instead of assigning it, take a `kernel_constraint`, which the "
+                "optimizer applies after a step, or freeze the layer."
+            )
+
+    def make_train_function(self, force=False):
+        """Keras's; its first step finds out anew which weights the loss depends on."""
+        if force or self.train_function is None:
+            self._independent = frozenset()
+        super().make_train_function(force)
+
+    def _check_reached(self, gradients, seeds, batch):
+        """Refuses a model of which some weights would be trained by Keras alone.
+
+        A layer that gets hold of the variable itself does not compute with the value
+        that this step has for it, and then there is no gradient by that value.
+        """
+        missing = [
+            variable
+            for variable, gradient in zip(
+                self.trainable_variables, gradients, strict=True
+            )
+            if gradient is None and id(variable) not in self._independent
+        ]
+        if not missing:
+            return
+        plain = self.gradients_by_variables(missing, seeds, batch)
+        lost = [v.path for v, g in zip(missing, plain, strict=True) if g is not None]
+        if lost:
+            raise ValueError(
+                "The loss depends on these weights, and yet has no gradient at the "
+                f"values that {type(self).__name__} computes at: {lost}. A layer must "
+                "read its weights as `self.kernel` or `self.kernel.value` in each "
+                "`call`: not a tensor or parameter of the backend that it has kept, "
+                "and not within a `keras.StatelessScope` of its own. A function with "
+                "a custom gradient must take the weights as arguments."
+            )
+        self._independent |= {id(variable) for variable in missing}
+
     def values_of(self, variables):
         """Tensors that stay as they are when the variables are written."""
         raise NotImplementedError
@@ -97,6 +161,13 @@ class StatefulStep(Step):
         """Loss, its gradients, outputs and scope of a pass at values of the weights.
 
         `seeds` are pairs of a variable and its value for this pass.
+        """
+        raise NotImplementedError
+
+    def gradients_by_variables(self, variables, seeds, batch):
+        """Gradients as in Keras's own step, by variables that are not substituted.
+
+        Nothing is written.
         """
         raise NotImplementedError
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from .masks import joined, masks_of
 from .stateless import batch_size
 
 
@@ -53,6 +54,15 @@ class Step:
         """The trainer's own variables that a step for these reads and writes."""
         return []
 
+    def step_scope(self):
+        """The scope in which a whole step is taken, in training and evaluation."""
+        return contextlib.nullcontext()
+
+    def test_step(self, *arguments):
+        """Keras's."""
+        with self.step_scope():
+            return super().test_step(*arguments)
+
     def variables_scope(self):
         """The scope in which the trainer makes variables of its own."""
         return contextlib.nullcontext()
@@ -90,10 +100,9 @@ class Step:
             one, y_pred = update(piece, device * self.micro_batches + i)
             total = add_part(total, one, (last - first) / samples, metrics())
             del one  # The next part needs the room.
-            outputs.append(_piece(y_pred, 0, last - first))
-        return total, keras.tree.map_structure(
-            lambda *values: ops.concatenate(values), *outputs
-        )
+            masks = masks_of(y_pred)
+            outputs.append(_piece((y_pred, masks), 0, last - first))
+        return total, joined(outputs)
 
     def after(self, total, piece):
         """A part of the batch that is taken when the parts before are done."""

@@ -167,6 +167,10 @@ class SAM(TrainStep, keras.Model):
         with lend_compiled(self, self.model) as model:
             return model.compute_metrics(x, y, y_pred, sample_weight)
 
+    def step_scope(self):
+        """The scope of a step, in which the model has what `compile` was given."""
+        return lend_compiled(self, self.model)
+
     @property
     def metrics(self):
         """The metrics given to `compile`, and the model's own."""
