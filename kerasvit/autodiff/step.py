@@ -6,6 +6,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from .overwritten import larger
 from .stateless import batch_size
 
 
@@ -168,6 +169,8 @@ class Update(NamedTuple):
         state: One a non-trainable variable as the first pass left it, or None where it
             was not touched.
         metrics: The same, one a metric's variable.
+        overwritten: One a trainable variable: its next value by the first pass where
+            it has no derivative (`overwritten.py`), else None.
     """
 
     loss: object
@@ -175,6 +178,7 @@ class Update(NamedTuple):
     memory: list
     state: list
     metrics: list
+    overwritten: list
 
 
 def add_part(total, part, share, metrics):
@@ -216,6 +220,10 @@ def add_part(total, part, share, metrics):
         [
             summed(*values)
             for values in zip(total.metrics, part.metrics, metrics, strict=True)
+        ],
+        [
+            larger(*values, share)
+            for values in zip(total.overwritten, part.overwritten, strict=True)
         ],
     )
 

@@ -98,7 +98,7 @@ def suggest_rho(
         found = []
         for run in range(runs):
             with untouched(learner):
-                learner.radius.assign(rho)
+                learner.rho = rho
                 stream = _in_order(train, steps, (seed, run))
                 learner.fit(stream, steps_per_epoch=steps, shuffle=False, verbose=0)
                 found.append(observer.measure(held, radius))
