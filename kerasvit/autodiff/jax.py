@@ -8,17 +8,10 @@ import keras
 from jax.sharding import PartitionSpec
 
 from .masks import masked, masks_of
+from .overwritten import put_back, take_out
 from .stateless import batch_size, training_pass
-from .step import (
-    Step,
-    Update,
-    add_part,
-    is_float,
-    loss_scale,
-    remembered,
-    seed_shifts,
-    times,
-)
+from .step import Step, loss_scale, remembered, seed_shifts, times
+from .update import Update, add_part, is_float
 
 
 class TrainStep(Step):
@@ -26,6 +19,21 @@ class TrainStep(Step):
 
     Follows keras/src/backend/jax/trainer.py.
     """
+
+    @property
+    def non_trainable_variables(self):
+        """Keras's, and those that steps read besides: others would be compiled in."""
+        return [*super().non_trainable_variables, *self.step_constants()]
+
+    def step_constants(self) -> list:
+        """Variables outside `variables` that steps read and do not write."""
+        return []
+
+    def assign_between_steps(self, variable, value):
+        """Writes a variable of the trainer's, in the middle of `fit` as well."""
+        # There Keras has all values elsewhere, and writes them back later.
+        self.jax_state_sync()
+        variable.assign(value)
 
     def compute_loss_and_updates(
         self,
@@ -91,8 +99,11 @@ class TrainStep(Step):
         old = [before[place] for place in places]
         for place, value in zip(places, remembered(old, update.memory), strict=True):
             after[place] = before[place] if value is None else value
+        for place in self._places(self.step_constants()):
+            after[place] = before[place]  # the mean over parts is rounded
+        gradients = put_back(update.gradients, update.overwritten)
         weights, optimizer_variables = self.optimizer.stateless_apply(
-            optimizer_variables, update.gradients, weights
+            optimizer_variables, gradients, weights
         )
         logs, metrics = self._update_metrics_variables(
             update.metrics, update.loss, x, y, y_pred, sample_weight
@@ -121,8 +132,9 @@ class TrainStep(Step):
             ]
             state = [mean(v) if is_float(v) else v for v in update.state]
             gradients, memory = mean(update.gradients), mean(update.memory)
+            overwritten = jax.lax.pmax(update.overwritten, axis)
             loss = mean(update.loss)
-            return Update(loss, gradients, memory, state, metrics), y_pred
+            return Update(loss, gradients, memory, state, metrics, overwritten), y_pred
 
         one, parts = PartitionSpec(), PartitionSpec(axis)
         # With its check of replication, JAX sums gradients over devices unasked.
@@ -152,9 +164,13 @@ class TrainStep(Step):
 
     def _in_parts(self, state, batch, device=0):
         """The update by one device's batch, outputs and masks."""
-        optimizer_variables, metrics = state[2:]
+        _, before, optimizer_variables, metrics = state
         mapping = list(zip(self.optimizer.variables, optimizer_variables, strict=True))
-        with keras.StatelessScope(mapping):  # for the learning rate and the loss scale
+        constants = self.step_constants()
+        values = [before[place] for place in self._places(constants)]
+        mapping += zip(constants, values, strict=True)
+        # For the learning rate, the number of updates, the loss scale, the radius.
+        with keras.StatelessScope(mapping):
             scale = loss_scale(self.optimizer)
             update = functools.partial(self._part, state, scale)
             total, y_pred = self.in_parts(update, batch, metrics, device)
@@ -212,19 +228,25 @@ class TrainStep(Step):
                 training=True,
                 optimizer_variables=optimizer_variables,
             )
+            gradients, overwritten = take_out(gradients, self.trainable_variables)
             if not first:
-                first.append(kept)
+                first.append((*kept, overwritten))
             return kept[0], gradients if scale is None else times(gradients, 1 / scale)
 
         memory = [before[place] for place in self._places_of_memory()]
         gradients, memory = self.part_gradients(loss_and_gradients, weights, memory)
-        loss, y_pred, after, metrics, masks = first[0]
+        loss, y_pred, after, metrics, masks, overwritten = first[0]
         after = [v - shifts[i] if i in shifts else v for i, v in enumerate(after)]
-        return Update(loss, gradients, memory, after, metrics), (y_pred, masks)
+        update = Update(loss, gradients, memory, after, metrics, overwritten)
+        return update, (y_pred, masks)
 
     def _places_of_memory(self):
+        return self._places(self.memory_of(self.trainable_variables))
+
+    def _places(self, variables):
+        """Where they are among `non_trainable_variables`."""
         places = {id(v): i for i, v in enumerate(self.non_trainable_variables)}
-        return [places[id(v)] for v in self.memory_of(self.trainable_variables)]
+        return [places[id(v)] for v in variables]
 
 
 # Part of the key under which JAX keeps what it has traced.

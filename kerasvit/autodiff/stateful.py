@@ -6,8 +6,10 @@ import warnings
 import keras
 from keras.src.backend.common import global_state
 
+from .overwritten import put_back, take_out
 from .stateless import batch_size
-from .step import Step, Update, loss_scale, remembered, seed_shifts, times
+from .step import Step, loss_scale, remembered, seed_shifts, times
+from .update import Update
 
 
 class StatefulStep(Step):
@@ -48,17 +50,20 @@ class StatefulStep(Step):
             if value is not None:
                 variable.assign(value)
         self._loss_tracker.update_state(total.loss, sample_weight=batch_size(x))
-        gradients = total.gradients
+        gradients, overwritten = total.gradients, total.overwritten
         del total, memory, values  # The optimizer needs the room.
         if variables:
-            self.apply(
-                gradients if scale is None else times(gradients, scale), variables
-            )
+            gradients = gradients if scale is None else times(gradients, scale)
+            self.apply(put_back(gradients, overwritten), variables)
         else:
             warnings.warn(
                 "The model does not have any trainable weights.", stacklevel=2
             )
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def assign_between_steps(self, variable, value):
+        """Writes a variable of the trainer's, in the middle of `fit` as well."""
+        variable.assign(value)
 
     def _state(self):
         memory = {id(variable) for variable in self.memory_of(self.trainable_variables)}
@@ -80,11 +85,12 @@ class StatefulStep(Step):
             self.set_random_state(random_state)
             loss, gradients, y_pred, scope = self.gradients_of(values, seeds, batch)
             self._check_reached(gradients, seeds, batch)
+            gradients, overwritten = take_out(gradients, self.trainable_variables)
             if not first:  # Not the scope, which has the weights of this pass.
                 # Keras's own generator may be new, and is the last.
                 after = [scope.get_current_value(v) for v in self._state()]
                 metrics = [scope.get_current_value(v) for v in self.metrics_variables]
-                first.append((loss, y_pred, after, metrics))
+                first.append((loss, y_pred, after, metrics, overwritten))
             if scale is not None:
                 gradients = times(gradients, 1 / scale)
             if self.perturbation == "global":
@@ -92,10 +98,11 @@ class StatefulStep(Step):
             return loss, gradients
 
         gradients, memory = self.part_gradients(loss_and_gradients, weights, memory)
-        loss, y_pred, after, metrics = first[0]
+        loss, y_pred, after, metrics, overwritten = first[0]
         for i, shift in shifts.items():
             after[i] = after[i] - shift
-        return Update(loss, gradients, memory, after, metrics), y_pred
+        update = Update(loss, gradients, memory, after, metrics, overwritten)
+        return update, y_pred
 
     def check_unwritten(self, scope, values):
         """Refuses layers that assign a trainable weight in `call`.

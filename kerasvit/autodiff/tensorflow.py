@@ -160,6 +160,7 @@ class TrainStep(StatefulStep):
         return update._replace(
             gradients=gradients,
             memory=self.mean_over_devices(update.memory),
+            overwritten=[t if t is None else _largest(t) for t in update.overwritten],
             state=[
                 v if mean is None else mean
                 for v, mean in zip(update.state, means, strict=True)
@@ -177,3 +178,9 @@ class TrainStep(StatefulStep):
 
 def _replicas():
     return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def _largest(tensor):
+    """Element by element, over the replicas."""
+    context = tf.distribute.get_replica_context()
+    return tf.reduce_max(context.all_gather(tensor[tf.newaxis], axis=0), axis=0)

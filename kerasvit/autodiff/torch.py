@@ -119,6 +119,7 @@ class TrainStep(StatefulStep):
             gradients=self.mean_over_devices(update.gradients),
             memory=_mean(update.memory, memory),
             state=state,
+            overwritten=_largest(update.overwritten, self.trainable_variables),
         )
 
     def random_state(self):
@@ -175,6 +176,20 @@ def _mean(tensors, variables, kept=False):
             distributed.all_reduce(tensor)
         means.append(tensor)
     return means
+
+
+def _largest(tensors, variables):
+    """The largest of each over the processes, for variables that are overwritten.
+
+    Where a process has None, the variable's value counts.
+    """
+    largest = list(tensors)
+    for i, variable in enumerate(variables):
+        if variable.overwrite_with_gradient:
+            tensor = variable.value if largest[i] is None else largest[i]
+            largest[i] = tensor.detach().clone(memory_format=torch.contiguous_format)
+            distributed.all_reduce(largest[i], op=distributed.ReduceOp.MAX)
+    return largest
 
 
 def _generators():
