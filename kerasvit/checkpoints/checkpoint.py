@@ -3,7 +3,8 @@
 import operator
 from pathlib import Path
 
-from .folder import current, read_current, settle
+from .folder import CONFIG, TENSORS, former_save
+from .opened import stamp
 from .reader import CheckpointError, Reader, read_json
 from .sources import (
     big_transfer,
@@ -26,6 +27,9 @@ from .sources import (
 )
 
 FORMAT = 1  # of the part `kerasvit` of config.json; the newest that is read
+
+# After so many saves into a folder while it is opened, what was read is taken.
+SAVES_MEANWHILE = 5
 
 # Who wrote the names: a code base and one of its architectures. The first that knows a
 # file's names reads it.
@@ -92,9 +96,11 @@ class Checkpoint:
     Args:
         path: A `.npz` or `.safetensors` file, or a folder with `model.safetensors`. A
             `config.json` beside a `.safetensors` file belongs to it.
+        checked: SHA-256 that the file had when it was checked, or None.
 
     Attributes:
-        file: Where the content of `path` is, after a save that was stopped.
+        path: Of the file of tensors.
+        checked: As given.
         origin: The code base, one of `ORIGINS`.
         shapes: {name: shape}, without what is left out on purpose.
         record: What `save_pretrained` wrote of the model, or {}.
@@ -104,20 +110,15 @@ class Checkpoint:
         CheckpointError: The file cannot be read, or has names of no known code base.
     """
 
-    def __init__(self, path):
-        path = Path(path).expanduser()
-        settle(path if path.is_dir() else path.parent)
+    def __init__(self, path, checked=None):
+        path, self.checked = Path(path).expanduser(), checked
         if path.is_dir():
             path = _weights_in(path)
         self.path = path
-        self.config = {}
-        if path.suffix == ".safetensors":
-            self.config = read_json(path.parent / "config.json")
+        self.config, self._reader = _open_pair(path)
         self.record = self.config.get("kerasvit") or {}
         if self.record:
             self._check_record()
-        self._reader = read_current(path, Reader)
-        self.file = self._reader.path
         self._source = source = self._recognise()
         self.origin = source.ORIGIN
         own = {source.own_name(name): name for name in self._reader.shapes}
@@ -169,6 +170,10 @@ class Checkpoint:
 
     def __getitem__(self, name):
         return self._reader[self._names[name]]
+
+    def sha256(self) -> str:
+        """Hash of the file that the tensors are read from, in hex."""
+        return self._reader.sha256()
 
     @property
     def made_by(self):
@@ -253,11 +258,34 @@ class Checkpoint:
 
 
 def _weights_in(folder):
-    path = folder / "model.safetensors"
-    # In this order: a save may move it into its place meanwhile.
-    if not (current(path).is_file() or path.is_file()):
+    path = folder / TENSORS
+    if not path.is_file():
+        stopped = (
+            " Its config.json may be of a save that was stopped: then save again."
+            if (folder / CONFIG).is_file()
+            else ""
+        )
         raise CheckpointError(
-            f"{folder} has no model.safetensors. Give a folder that save_pretrained "
-            "wrote, or a .safetensors or .npz file."
+            f"{folder} has no {TENSORS}. Give a folder that save_pretrained wrote, or "
+            f"a .safetensors or .npz file.{stopped}{former_save(folder)}"
         )
     return path
+
+
+def _open_pair(path):
+    """(content of the config.json beside a file of tensors, `Reader`).
+
+    Of a folder that is saved into meanwhile both are of one save, but for a moment in
+    the middle of a save; then the hash in config.json is not that of the tensors.
+    """
+    if path.suffix != ".safetensors":
+        return {}, Reader(path)
+    beside = path.parent / CONFIG
+    for _ in range(SAVES_MEANWHILE):
+        before = stamp(beside)
+        config, reader = read_json(beside), Reader(path)
+        if stamp(beside) == before:
+            break
+    if not config and (former := former_save(path.parent)):
+        raise CheckpointError(f"{path} has no config.json beside it.{former}")
+    return config, reader
