@@ -1,15 +1,12 @@
 """What transformers' image processors do, as fields of `Preprocessing`.
 
-Reference: transformers/models/{vit,deit,bit,clip}/image_processing_*.py.
+Reference: transformers/models/{vit,deit,bit,clip,siglip}/image_processing_*.py.
 """
 
-import logging
 import math
 import re
 
 from .transform_fields import KERNELS, finite, one_of, sides
-
-log = logging.getLogger("kerasvit")
 
 _HALF = {"image_mean": 0.5, "image_std": 0.5}
 _CLIP = {
@@ -25,14 +22,23 @@ _PROCESSORS = {
     "DeiT": {"size": 256, "do_center_crop": True, "resample": 3, **_HALF},
     "Bit": _CLIP,
     "CLIP": _CLIP,
+    "Siglip": {"size": {"height": 224, "width": 224}, "resample": 3, **_HALF},
 }
+_SHORT_SIDE = ("Bit", "CLIP", "Siglip")  # one number for `size` is the short side's
 _NAMES = rf"({'|'.join(_PROCESSORS)})(ImageProcessor|FeatureExtractor)(Fast|Pil)?"
-# What a file of another processor has to say: nothing is filled in then.
-_ALL = {"size", "resample", "image_mean", "image_std"}
 _OF_MODELS = {"deit": "DeiT", "bit": "Bit"}  # others of ours have ViT's
 
 # What others of theirs do besides: of these, not even where a file asks for it.
-_UNBUILT = ("crop_pct", "do_pad", "do_flip_channel_order", "size_divisor")
+_UNBUILT = (
+    "crop_pct",
+    "do_pad",
+    "do_flip_channel_order",
+    "size_divisor",
+    "rescale_offset",
+)
+_STATE_IT = (
+    "State the preprocessing in the call: `preprocessing=kerasvit.Preprocessing(...)`."
+)
 
 
 def fields(config, model_type=None):
@@ -52,11 +58,11 @@ def fields(config, model_type=None):
     if not config.get("do_resize", True):
         other["do_resize"] = config["do_resize"]
     if other:
-        raise ValueError(f"An image processor with {other} is not built.")
+        raise ValueError(f"An image processor with {other} is not built. {_STATE_IT}")
     resized, mode = config["size"], "squash"
     if isinstance(resized, dict) and [*resized] == ["shortest_edge"]:
         resized, mode = resized["shortest_edge"], "center"
-    elif isinstance(resized, int) and _PROCESSORS[kind] is _CLIP:
+    elif isinstance(resized, int) and kind in _SHORT_SIDE:
         mode = "center"
     resized = size = sides(resized)
     if config.get("do_center_crop"):
@@ -95,13 +101,10 @@ def _kind(config, model_type):
         return _OF_MODELS.get(model_type, "ViT")
     if known := re.fullmatch(_NAMES, str(said)):
         return known[1]
-    if _ALL <= config.keys():
-        log.warning("Of the image processor %.100r its fields alone are read.", said)
-        return "ViT"
+    # Others have steps that their files do not name.
     raise ValueError(
         "The image processors of transformers that are built are those of "
-        f"{', '.join(_PROCESSORS)}, and others whose file says "
-        f"{', '.join(sorted(_ALL))}. Received: {said!r:.100}."
+        f"{', '.join(_PROCESSORS)}. Received: {said!r:.100}. {_STATE_IT}"
     )
 
 

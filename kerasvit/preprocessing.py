@@ -204,7 +204,7 @@ class Preprocessing:
 
         Args:
             config: The file's content; gaps are filled as the processor does that it
-                names. Of one that is not known here it must have none.
+                names. One that is not known here is refused.
             model_type: The word for the model in its `config.json`, for a file that
                 names no processor; None: ViT's.
         """

@@ -9,7 +9,7 @@ from .checkpoints import assign, resampling_kernel, variable_paths
 from .hub.access import check_access
 from .hub.download import fetch_repository, parse_address
 from .hub.manifest import Entry
-from .hub.repository import find_weights
+from .hub.repository import again_if_saved, find_weights
 from .layers import values_follow
 from .layers.position_embedding import check_resampling
 from .models import Variant
@@ -63,10 +63,14 @@ def from_pretrained(
                 f"`revision` is given twice: {revision!r} and in {weights!r}."
             )
         weights = fetch_repository(repository, revision or said, **access)
-    checkpoint = find_weights(weights, None)
-    if checkpoint.record:
-        return _variant(checkpoint.record)(weights, **changes)
-    return fitting_variant(checkpoint)(weights, **changes)
+
+    def load():
+        checkpoint = find_weights(weights, None)
+        if checkpoint.record:
+            return _variant(checkpoint.record)(weights, **changes)
+        return fitting_variant(checkpoint)(weights, **changes)
+
+    return again_if_saved(weights, load)
 
 
 def _on_hub(weights):

@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 
 from .hub.card import Facts, write_card
-from .hub.repository import local_folder, page_of, serialise, write_folder
 from .hub.upload import check_target, prepare, upload
+from .hub.writing import local_folder, page_of, write_model
 from .preprocessing import Preprocessing
 from .records import found_record
 
@@ -37,9 +37,11 @@ def save_pretrained(
     config.json holds the SHA-256 of model.safetensors. A folder in which they do not
     agree is refused: it is damaged, or of two saves.
 
-    A save that is stopped leaves the old model or the new one, for who reads it here.
-    To other programs the folder may hold files of both until then: the next reading
-    here, or the next save, puts them in order.
+    A save that is stopped leaves the old model or the new one, or, for a moment at its
+    end, config.json of the new one beside the old tensors: that is refused when it is
+    loaded, until the model is saved again. The files come under their names when all
+    are complete. Weights are converted one tensor after another, so that saving takes
+    little memory.
 
     Args:
         model: `ImageModel`. Of a trainer, give `trainer.model`.
@@ -70,14 +72,13 @@ def save_pretrained(
     folder = local_folder(folder)
     facts = Facts(license, base_model, datasets, metrics, training, card)
     _check_text({"label_names": label_names, "name": name, **vars(facts)})
-    record, contents = _ready(model, label_names, dtype)
+    record, transform = _ready(model, label_names)
     before = page_of(folder)
     # No path of the user's; a folder's name may be of bytes that are no text.
     name = name or folder.resolve().name.encode(errors="replace").decode()
     page = write_card(record, name, facts, before)
-    if page != before:
-        contents["README.md"] = page
-    return write_folder(folder, contents)
+    page = page if page != before else None
+    return write_model(folder, model, record, transform, dtype=dtype, page=page)
 
 
 def push_to_hub(
@@ -134,12 +135,13 @@ def push_to_hub(
     check_target(repo_id, **access, **said)
     facts = Facts(license, base_model, datasets, metrics, training, card)
     _check_text({"label_names": label_names, **vars(facts)})
-    record, contents = _ready(model, label_names, dtype)
-    client, before = prepare(repo_id, **access)
-    branch = f"@{revision}" if revision else ""
-    page = write_card(record, f"hf://{repo_id}{branch}", facts, before)
+    record, transform = _ready(model, label_names)
     with tempfile.TemporaryDirectory() as place:
-        write_folder(Path(place), {**contents, "README.md": page})
+        write_model(Path(place), model, record, transform, dtype=dtype)
+        client, before = prepare(repo_id, **access)
+        branch = f"@{revision}" if revision else ""
+        page = write_card(record, f"hf://{repo_id}{branch}", facts, before)
+        Path(place, "README.md").write_bytes(page)
         return upload(
             client,
             place,
@@ -180,8 +182,8 @@ def _check_text(said):
             ) from error
 
 
-def _ready(model, label_names, dtype):
-    """(record, {name: content}) of what is to be saved, once all is checked."""
+def _ready(model, label_names):
+    """(record, preprocessing as timm has it) of what is to be saved, checked."""
     record = dict(record_of(model))
     if label_names is not None:
         record["label_names"] = label_names
@@ -198,4 +200,4 @@ def _ready(model, label_names, dtype):
             f"Received: {names!r:.200}."
         )
     transform = Preprocessing.from_config(record["preprocessing"])
-    return record, serialise(model, record, transform.to_timm(), dtype)
+    return record, transform.to_timm()

@@ -209,20 +209,35 @@ def test_reads_a_transformers_config(config, transform):
     assert Preprocessing.from_transformers(config) == transform
 
 
-def test_of_another_processor_of_transformers_a_whole_file_is_read(caplog):
-    config = {
-        "image_processor_type": "SiglipImageProcessor",
-        "size": {"height": 24, "width": 24},
-        "resample": 3,
-        "image_mean": [0.5] * 3,
-        "image_std": [0.5] * 3,
-    }
-    assert Preprocessing.from_transformers(config) == Preprocessing(24, 1.0, "squash")
-    assert "'SiglipImageProcessor'" in caplog.text
-    for key in set(config) - {"image_processor_type"}:
-        gap = {k: v for k, v in config.items() if k != key}
-        with pytest.raises(ValueError, match="others whose file says.*Siglip"):
-            Preprocessing.from_transformers(gap)
+WHOLE = {
+    "size": {"height": 24, "width": 24},
+    "resample": 3,
+    "image_mean": [0.5] * 3,
+    "image_std": [0.5] * 3,
+}
+
+
+def test_siglips_processor_is_read(caplog):
+    siglip = {"image_processor_type": "SiglipImageProcessor"}
+    expected = Preprocessing(24, 1.0, "squash")
+    assert Preprocessing.from_transformers({**WHOLE, **siglip}) == expected
+    assert not caplog.text
+    for key in set(WHOLE) - {"size"}:
+        gap = {k: v for k, v in WHOLE.items() if k != key}
+        assert Preprocessing.from_transformers({**gap, **siglip}) == expected
+    short = Preprocessing.from_transformers({**siglip, "size": 24})
+    assert short == Preprocessing(24, 1.0, "center")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["EfficientNetImageProcessor", "BeitImageProcessor", "Siglip2ImageProcessor"],
+)
+@pytest.mark.parametrize("whole", [WHOLE, {}], ids=["whole", "gaps"])
+def test_another_processor_of_transformers_is_refused(name, whole):
+    said = f"ViT, DeiT, Bit, CLIP, Siglip. Received: '{name}'.*`preprocessing="
+    with pytest.raises(ValueError, match=said):
+        Preprocessing.from_transformers({"image_processor_type": name, **whole})
 
 
 @pytest.mark.parametrize(
@@ -233,6 +248,7 @@ def test_of_another_processor_of_transformers_a_whole_file_is_read(caplog):
         ({"crop_pct": 0.875, "size": {"shortest_edge": 224}}, "crop_pct"),
         ({"do_resize": False}, "do_resize"),
         ({"do_pad": True}, "do_pad"),
+        ({"rescale_offset": True}, "rescale_offset.*`preprocessing="),
         ({"size": {"longest_edge": 64}}, "`size`"),
         ({"size": {"shortest_edge": 24, "longest_edge": 48}}, "`size`"),
         ({"resample": None}, "`resample`"),

@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 import kerasvit
-from kerasvit.checkpoints import finish, read_json, replace_files
+from kerasvit.checkpoints import names_in, put_files, read_json
 from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry, explain_tag, published
 
@@ -73,7 +73,7 @@ def convert(entry: Entry, out, source=None) -> Path:
         kerasvit.save_pretrained(model, new, name=name)
         set_section(new / "README.md", ORIGIN, _origin(entry, said))
         if out.exists():
-            replace_files(out, {path.name: path.read_bytes() for path in new.iterdir()})
+            put_files({name: new / name for name in FILES}, out)
         else:
             new.rename(out)
     return out
@@ -86,7 +86,6 @@ def record_of(folder) -> dict:
         ValueError: It is no folder that `convert` wrote.
     """
     folder = Path(folder).expanduser()
-    finish(folder)
     config = read_json(folder / "config.json")
     record = config.get("kerasvit")
     whole = all((folder / name).is_file() for name in FILES)
@@ -99,7 +98,7 @@ def record_of(folder) -> dict:
 
 
 def _check_free(out):
-    found = finish(out) if out.is_dir() else {out.name}
+    found = names_in(out) if out.is_dir() else {out.name}
     if not out.exists() or not found:
         return
     if not out.is_dir() or found - {*FILES}:

@@ -3,6 +3,8 @@
 import jax
 import keras
 
+from .jax import traced_anew
+
 
 def loss_derivatives(model, variables, loss):
     """As in `hessian_torch.py`; the loss is compiled once for each shape."""
@@ -15,7 +17,10 @@ def loss_derivatives(model, variables, loss):
         def at(weights):
             values = [*weights, *state]
             mapping = zip([*variables, *others], values, strict=True)
-            with keras.StatelessScope(mapping, collect_losses=True):
+            with (
+                traced_anew(),
+                keras.StatelessScope(mapping, collect_losses=True),
+            ):
                 return loss(x, y)
 
         # GPUs and TPUs round the factors of a product more than one may think.

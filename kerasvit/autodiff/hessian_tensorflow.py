@@ -2,8 +2,9 @@
 
 import contextlib
 
-import keras
 import tensorflow as tf
+
+from .scope_tensorflow import PassScope
 
 
 def loss_derivatives(model, variables, loss):
@@ -18,7 +19,7 @@ def loss_derivatives(model, variables, loss):
             outer.watch(weights)
             with (
                 tf.GradientTape(watch_accessed_variables=False) as inner,
-                keras.StatelessScope(mapping, collect_losses=True),
+                PassScope(mapping, inner),
                 twice_differentiable_moments(),
             ):
                 inner.watch(weights)

@@ -1,22 +1,17 @@
 """Keras's train step on JAX, with the gradient left to the subclass."""
 
+import contextlib
 import functools
 
 import jax
 import keras
 from jax.sharding import PartitionSpec
 
+from .masks import masked, masks_of
+from .overwritten import put_back, take_out
 from .stateless import batch_size, training_pass
-from .step import (
-    Step,
-    Update,
-    add_part,
-    is_float,
-    loss_scale,
-    remembered,
-    seed_shifts,
-    times,
-)
+from .step import Step, loss_scale, remembered, seed_shifts, times
+from .update import Update, add_part, is_float
 
 
 class TrainStep(Step):
@@ -24,6 +19,21 @@ class TrainStep(Step):
 
     Follows keras/src/backend/jax/trainer.py.
     """
+
+    @property
+    def non_trainable_variables(self):
+        """Keras's, and those that steps read besides: others would be compiled in."""
+        return [*super().non_trainable_variables, *self.step_constants()]
+
+    def step_constants(self) -> list:
+        """Variables outside `variables` that steps read and do not write."""
+        return []
+
+    def assign_between_steps(self, variable, value):
+        """Writes a variable of the trainer's, in the middle of `fit` as well."""
+        # There Keras has all values elsewhere, and writes them back later.
+        self.jax_state_sync()
+        variable.assign(value)
 
     def compute_loss_and_updates(
         self,
@@ -42,11 +52,17 @@ class TrainStep(Step):
             (self.non_trainable_variables, non_trainable_variables),
             (self.metrics_variables, metrics_variables),
         )
+        if optimizer_variables is not None:  # for a loss that goes by its iterations
+            named = (*named, (self.optimizer.variables, optimizer_variables))
         mapping = [
             pair for names, values in named for pair in zip(names, values, strict=True)
         ]
         batch = (x, y, sample_weight)
-        with training_pass(self, mapping, *batch, training) as (y_pred, loss, scope):
+        scope = keras.StatelessScope(mapping, collect_losses=True)
+        with (
+            traced_anew(not self.run_eagerly),
+            training_pass(self, scope, *batch, training) as (y_pred, loss),
+        ):
             state = [scope.get_current_value(v) for v in self.non_trainable_variables]
             metrics = [scope.get_current_value(v) for v in self.metrics_variables]
         scaled = loss
@@ -66,20 +82,28 @@ class TrainStep(Step):
         It would take an equal one for one that it has compiled, before `rho` was
         assigned or for the other kind of step.
         """
-        return functools.partial(self._train_step)
+        return functools.partial(self._step_in_scope)
+
+    def _step_in_scope(self, state, data):
+        """One optimizer step: state and batch in, logs and new state out."""
+        with self.step_scope():
+            return self._train_step(state, data)
 
     def _train_step(self, state, data):
-        """One optimizer step: state and batch in, logs and new state out."""
         weights, before, optimizer_variables, metrics = state
         batch = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        update, y_pred = self._on_devices(state, batch)
+        update, outputs = self._on_devices(state, batch)
+        y_pred = masked(*outputs)
         after = list(update.state)
         places = self._places_of_memory()
         old = [before[place] for place in places]
         for place, value in zip(places, remembered(old, update.memory), strict=True):
             after[place] = before[place] if value is None else value
+        for place in self._places(self.step_constants()):
+            after[place] = before[place]  # the mean over parts is rounded
+        gradients = put_back(update.gradients, update.overwritten)
         weights, optimizer_variables = self.optimizer.stateless_apply(
-            optimizer_variables, update.gradients, weights
+            optimizer_variables, gradients, weights
         )
         logs, metrics = self._update_metrics_variables(
             update.metrics, update.loss, x, y, y_pred, sample_weight
@@ -93,7 +117,7 @@ class TrainStep(Step):
         return int(optimizer_variables[places[id(self._inner()._iterations)]])
 
     def _on_devices(self, state, batch):
-        """The update by a batch that may be spread over devices, and the outputs."""
+        """The update by a batch that may be spread over devices, outputs and masks."""
         spread = self._spread()
         if spread is None:  # also "global": JAX sums over devices by itself
             return self._in_parts(state, batch)
@@ -108,8 +132,9 @@ class TrainStep(Step):
             ]
             state = [mean(v) if is_float(v) else v for v in update.state]
             gradients, memory = mean(update.gradients), mean(update.memory)
+            overwritten = jax.lax.pmax(update.overwritten, axis)
             loss = mean(update.loss)
-            return Update(loss, gradients, memory, state, metrics), y_pred
+            return Update(loss, gradients, memory, state, metrics, overwritten), y_pred
 
         one, parts = PartitionSpec(), PartitionSpec(axis)
         # With its check of replication, JAX sums gradients over devices unasked.
@@ -138,10 +163,14 @@ class TrainStep(Step):
         return mesh.backend_mesh, axis
 
     def _in_parts(self, state, batch, device=0):
-        """The update by one device's batch, and the outputs."""
-        optimizer_variables, metrics = state[2:]
+        """The update by one device's batch, outputs and masks."""
+        _, before, optimizer_variables, metrics = state
         mapping = list(zip(self.optimizer.variables, optimizer_variables, strict=True))
-        with keras.StatelessScope(mapping):  # for the learning rate and the loss scale
+        constants = self.step_constants()
+        values = [before[place] for place in self._places(constants)]
+        mapping += zip(constants, values, strict=True)
+        # For the learning rate, the number of updates, the loss scale, the radius.
+        with keras.StatelessScope(mapping):
             scale = loss_scale(self.optimizer)
             update = functools.partial(self._part, state, scale)
             total, y_pred = self.in_parts(update, batch, metrics, device)
@@ -174,12 +203,18 @@ class TrainStep(Step):
         )
 
     def _part(self, state, scale, batch, part):
-        """The update by a part of the batch, and its outputs."""
+        """The update by a part of the batch, its outputs and their masks."""
         weights, before, optimizer_variables, metrics = state
         x, y, sample_weight = batch
         shifts = seed_shifts(self.non_trainable_variables, part)
         start = [v + shifts[i] if i in shifts else v for i, v in enumerate(before)]
-        differentiate = jax.value_and_grad(self.compute_loss_and_updates, has_aux=True)
+
+        def compute(*arguments, **options):
+            scaled, kept = self.compute_loss_and_updates(*arguments, **options)
+            # JAX hands the numbers on, and not what Keras has attached to them.
+            return scaled, (*kept, masks_of(kept[1]))
+
+        differentiate = jax.value_and_grad(compute, has_aux=True)
         first = []
 
         def loss_and_gradients(values):
@@ -193,19 +228,39 @@ class TrainStep(Step):
                 training=True,
                 optimizer_variables=optimizer_variables,
             )
+            gradients, overwritten = take_out(gradients, self.trainable_variables)
             if not first:
-                first.append(kept)
+                first.append((*kept, overwritten))
             return kept[0], gradients if scale is None else times(gradients, 1 / scale)
 
         memory = [before[place] for place in self._places_of_memory()]
         gradients, memory = self.part_gradients(loss_and_gradients, weights, memory)
-        loss, y_pred, after, metrics = first[0]
+        loss, y_pred, after, metrics, masks, overwritten = first[0]
         after = [v - shifts[i] if i in shifts else v for i, v in enumerate(after)]
-        return Update(loss, gradients, memory, after, metrics), y_pred
+        update = Update(loss, gradients, memory, after, metrics, overwritten)
+        return update, (y_pred, masks)
 
     def _places_of_memory(self):
+        return self._places(self.memory_of(self.trainable_variables))
+
+    def _places(self, variables):
+        """Where they are among `non_trainable_variables`."""
         places = {id(v): i for i, v in enumerate(self.non_trainable_variables)}
-        return [places[id(v)] for v in self.memory_of(self.trainable_variables)]
+        return [places[id(v)] for v in variables]
+
+
+# Part of the key under which JAX keeps what it has traced.
+_traces = jax.make_user_context()
+
+
+def traced_anew(traced=True):
+    """Context in which JAX traces every function anew, where it traces at all.
+
+    Functions of `jax.checkpoint`, which is `keras.remat`, and of `jax.jit` that a layer
+    keeps are traced once and used again: the second pass of a step would compute with
+    the weights of the first.
+    """
+    return _traces(object()) if traced else contextlib.nullcontext()
 
 
 def _equal_pieces(batch_and_numbers, samples, parts):

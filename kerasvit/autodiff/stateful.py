@@ -6,8 +6,10 @@ import warnings
 import keras
 from keras.src.backend.common import global_state
 
+from .overwritten import put_back, take_out
 from .stateless import batch_size
-from .step import Step, Update, loss_scale, remembered, seed_shifts, times
+from .step import Step, loss_scale, remembered, seed_shifts, times
+from .update import Update
 
 
 class StatefulStep(Step):
@@ -16,8 +18,15 @@ class StatefulStep(Step):
     The door to a backend adds the methods at the end.
     """
 
+    # ids of trainable variables that Keras's own step has no gradient for, either.
+    _independent = frozenset()
+
     def train_step(self, data):
         """One optimizer step on the batch of one device; returns the logs."""
+        with self.step_scope():
+            return self._train_step(data)
+
+    def _train_step(self, data):
         batch = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         variables = self.trainable_variables
         # Nothing that the trainer keeps is written until the step is known.
@@ -41,17 +50,20 @@ class StatefulStep(Step):
             if value is not None:
                 variable.assign(value)
         self._loss_tracker.update_state(total.loss, sample_weight=batch_size(x))
-        gradients = total.gradients
+        gradients, overwritten = total.gradients, total.overwritten
         del total, memory, values  # The optimizer needs the room.
         if variables:
-            self.apply(
-                gradients if scale is None else times(gradients, scale), variables
-            )
+            gradients = gradients if scale is None else times(gradients, scale)
+            self.apply(put_back(gradients, overwritten), variables)
         else:
             warnings.warn(
                 "The model does not have any trainable weights.", stacklevel=2
             )
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def assign_between_steps(self, variable, value):
+        """Writes a variable of the trainer's, in the middle of `fit` as well."""
+        variable.assign(value)
 
     def _state(self):
         memory = {id(variable) for variable in self.memory_of(self.trainable_variables)}
@@ -72,11 +84,13 @@ class StatefulStep(Step):
         def loss_and_gradients(values):
             self.set_random_state(random_state)
             loss, gradients, y_pred, scope = self.gradients_of(values, seeds, batch)
+            self._check_reached(gradients, seeds, batch)
+            gradients, overwritten = take_out(gradients, self.trainable_variables)
             if not first:  # Not the scope, which has the weights of this pass.
                 # Keras's own generator may be new, and is the last.
                 after = [scope.get_current_value(v) for v in self._state()]
                 metrics = [scope.get_current_value(v) for v in self.metrics_variables]
-                first.append((loss, y_pred, after, metrics))
+                first.append((loss, y_pred, after, metrics, overwritten))
             if scale is not None:
                 gradients = times(gradients, 1 / scale)
             if self.perturbation == "global":
@@ -84,10 +98,67 @@ class StatefulStep(Step):
             return loss, gradients
 
         gradients, memory = self.part_gradients(loss_and_gradients, weights, memory)
-        loss, y_pred, after, metrics = first[0]
+        loss, y_pred, after, metrics, overwritten = first[0]
         for i, shift in shifts.items():
             after[i] = after[i] - shift
-        return Update(loss, gradients, memory, after, metrics), y_pred
+        update = Update(loss, gradients, memory, after, metrics, overwritten)
+        return update, y_pred
+
+    def check_unwritten(self, scope, values):
+        """Refuses layers that assign a trainable weight in `call`.
+
+        Args:
+            scope: Scope of a pass.
+            values: Tensors that it had for the trainable variables.
+        """
+        written = [
+            variable.path
+            for variable, value in zip(self.trainable_variables, values, strict=True)
+            if scope.get_current_value(variable) is not value
+        ]
+        if written:
+            raise ValueError(
+                "A layer assigns trainable weights in `call`, as "
+                "keras.layers.SpectralNormalization does, and "
+                f"{type(self).__name__} leaves writing weights to the optimizer. "
+                f"Received: {written}. Let the layer compute with the new value "
+                "instead of assigning it, take a `kernel_constraint`, which the "
+                "optimizer applies after a step, or freeze the layer."
+            )
+
+    def make_train_function(self, force=False):
+        """Keras's; its first step finds out anew which weights the loss depends on."""
+        if force or self.train_function is None:
+            self._independent = frozenset()
+        super().make_train_function(force)
+
+    def _check_reached(self, gradients, seeds, batch):
+        """Refuses a model of which some weights would be trained by Keras alone.
+
+        A layer that gets hold of the variable itself does not compute with the value
+        that this step has for it, and then there is no gradient by that value.
+        """
+        missing = [
+            variable
+            for variable, gradient in zip(
+                self.trainable_variables, gradients, strict=True
+            )
+            if gradient is None and id(variable) not in self._independent
+        ]
+        if not missing:
+            return
+        plain = self.gradients_by_variables(missing, seeds, batch)
+        lost = [v.path for v, g in zip(missing, plain, strict=True) if g is not None]
+        if lost:
+            raise ValueError(
+                "The loss depends on these weights, and yet has no gradient at the "
+                f"values that {type(self).__name__} computes at: {lost}. A layer must "
+                "read its weights as `self.kernel` or `self.kernel.value` in each "
+                "`call`: not a tensor or parameter of the backend that it has kept, "
+                "and not within a `keras.StatelessScope` of its own. A function with "
+                "a custom gradient must take the weights as arguments."
+            )
+        self._independent |= {id(variable) for variable in missing}
 
     def values_of(self, variables):
         """Tensors that stay as they are when the variables are written."""
@@ -97,6 +168,13 @@ class StatefulStep(Step):
         """Loss, its gradients, outputs and scope of a pass at values of the weights.
 
         `seeds` are pairs of a variable and its value for this pass.
+        """
+        raise NotImplementedError
+
+    def gradients_by_variables(self, variables, seeds, batch):
+        """Gradients as in Keras's own step, by variables that are not substituted.
+
+        Nothing is written.
         """
         raise NotImplementedError
 

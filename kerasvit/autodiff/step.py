@@ -1,12 +1,13 @@
 """What the three train steps share: which gradients, when, and of which parts."""
 
 import contextlib
-from typing import NamedTuple
 
 import keras
 from keras import ops
 
+from .masks import joined, masks_of
 from .stateless import batch_size
+from .update import add_part
 
 
 class Step:
@@ -53,6 +54,15 @@ class Step:
         """The trainer's own variables that a step for these reads and writes."""
         return []
 
+    def step_scope(self):
+        """The scope in which a whole step is taken, in training and evaluation."""
+        return contextlib.nullcontext()
+
+    def test_step(self, *arguments):
+        """Keras's."""
+        with self.step_scope():
+            return super().test_step(*arguments)
+
     def variables_scope(self):
         """The scope in which the trainer makes variables of its own."""
         return contextlib.nullcontext()
@@ -90,10 +100,9 @@ class Step:
             one, y_pred = update(piece, device * self.micro_batches + i)
             total = add_part(total, one, (last - first) / samples, metrics())
             del one  # The next part needs the room.
-            outputs.append(_piece(y_pred, 0, last - first))
-        return total, keras.tree.map_structure(
-            lambda *values: ops.concatenate(values), *outputs
-        )
+            masks = masks_of(y_pred)
+            outputs.append(_piece((y_pred, masks), 0, last - first))
+        return total, joined(outputs)
 
     def after(self, total, piece):
         """A part of the batch that is taken when the parts before are done."""
@@ -158,68 +167,6 @@ class Step:
         return getattr(self.optimizer, "inner_optimizer", self.optimizer)
 
 
-class Update(NamedTuple):
-    """What a batch, or a part of one, asks for.
-
-    Attributes:
-        loss: Of the first pass, a scalar.
-        gradients: One a trainable variable, or None; of the loss without its scale.
-        memory: New values of the trainer's memory.
-        state: One a non-trainable variable as the first pass left it, or None where it
-            was not touched.
-        metrics: The same, one a metric's variable.
-    """
-
-    loss: object
-    gradients: list
-    memory: list
-    state: list
-    metrics: list
-
-
-def add_part(total, part, share, metrics):
-    """The update by one part of the batch more.
-
-    Losses, gradients, memory and moving statistics are averaged, metrics added up;
-    counters and seeds move on as in each of the parts.
-
-    Args:
-        total: `Update` by the parts before, or None.
-        part: `Update`.
-        share: Of the batch, from 0 to 1.
-        metrics: Values before the step, one a metric's variable.
-    """
-
-    def mean(total, value):
-        if value is None:
-            return total
-        if not is_float(value):
-            return value
-        weight = ops.cast(share, value.dtype)
-        # A part without samples has no numbers, and no share.
-        value = ops.where(weight > 0, weight * value, ops.zeros_like(value))
-        return value if total is None else total + value
-
-    def summed(total, value, start):
-        if value is None or total is None:
-            return total if value is None else value
-        return total + ops.where(share > 0, value - start, ops.zeros_like(value))
-
-    if total is None:
-        total = Update(None, *([None] * len(values) for values in part[1:]))
-    return Update(
-        mean(total.loss, part.loss),
-        *(
-            [mean(*pair) for pair in zip(*lists, strict=True)]
-            for lists in zip(total[1:4], part[1:4], strict=True)
-        ),
-        [
-            summed(*values)
-            for values in zip(total.metrics, part.metrics, metrics, strict=True)
-        ],
-    )
-
-
 def _piece(batch, first, last, samples=0):
     if not isinstance(samples, int):
         # A part without samples takes the last one, with no share: layers fail on none.
@@ -282,8 +229,3 @@ def remembered(before, after):
         ops.stack([ops.all(ops.isfinite(value)) for value in after] or [True])
     )
     return (ops.where(finite, new, old) for old, new in zip(before, after, strict=True))
-
-
-def is_float(value):
-    """Whether a tensor holds numbers of which a mean can be taken."""
-    return keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype))

@@ -1,7 +1,9 @@
 """Keras's train step on TensorFlow, with the gradient left to the subclass."""
 
+import keras
 import tensorflow as tf
 
+from .scope_tensorflow import PassScope
 from .stateful import StatefulStep
 from .stateless import batch_size, training_pass
 from .step import loss_scale
@@ -64,15 +66,36 @@ class TrainStep(StatefulStep):
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values)
             mapping = [*zip(self.trainable_variables, values, strict=True), *seeds]
-            with training_pass(self, mapping, *batch) as (y_pred, loss, scope):
+            scope = PassScope(mapping, tape)
+            with training_pass(self, scope, *batch) as (y_pred, loss):
                 scaled = self.optimizer.scale_loss(loss)
                 gradients = tape.gradient(scaled, values)
+        self.check_unwritten(scope, values)
         # An embedding's gradient comes as rows; the mathematics wants an array.
         gradients = [g if g is None else tf.convert_to_tensor(g) for g in gradients]
         if _replicas() > 1:
             gradients = self._unless_empty(batch, gradients, scope)
         # Keras divides the loss by the number of replicas, for the sum that follows.
         return loss * tf.cast(_replicas(), loss.dtype), gradients, y_pred, scope
+
+    def gradients_by_variables(self, variables, seeds, batch):
+        """Gradients as in Keras's own step, by variables that are not substituted."""
+        found = []
+
+        def compute():
+            of_tensorflow = [variable.value for variable in variables]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(of_tensorflow)
+                # Reads that a scope does not substitute are those of the variable.
+                scope = keras.StatelessScope(seeds, collect_losses=True)
+                with training_pass(self, scope, *batch) as (_, loss):
+                    found.extend(tape.gradient(loss, of_tensorflow))
+
+        if tf.executing_eagerly() or _replicas() > 1:
+            compute()
+        else:  # A graph that is thrown away, for no step is to compute this.
+            tf.function(compute, autograph=False).get_concrete_function()
+        return found
 
     def _unless_empty(self, batch, gradients, scope):
         """Gradients 0 and no new state where the end of an epoch left no samples."""
@@ -137,6 +160,7 @@ class TrainStep(StatefulStep):
         return update._replace(
             gradients=gradients,
             memory=self.mean_over_devices(update.memory),
+            overwritten=[t if t is None else _largest(t) for t in update.overwritten],
             state=[
                 v if mean is None else mean
                 for v, mean in zip(update.state, means, strict=True)
@@ -154,3 +178,9 @@ class TrainStep(StatefulStep):
 
 def _replicas():
     return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def _largest(tensor):
+    """Element by element, over the replicas."""
+    context = tf.distribute.get_replica_context()
+    return tf.reduce_max(context.all_gather(tensor[tf.newaxis], axis=0), axis=0)

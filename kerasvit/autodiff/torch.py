@@ -5,6 +5,7 @@ import torch
 from keras.src.backend.torch.core import get_device
 from torch import distributed
 
+from .masks import masked, masks_of
 from .stateful import StatefulStep
 from .stateless import batch_size, training_pass
 
@@ -55,17 +56,34 @@ class TrainStep(StatefulStep):
         """Loss, its gradients, outputs and scope of a pass at values of the weights."""
         leaves = [value.detach().requires_grad_() for value in values]
         mapping = [*zip(self.trainable_variables, leaves, strict=True), *seeds]
-        with training_pass(self, mapping, *batch) as (y_pred, loss, scope):
+        scope = keras.StatelessScope(mapping, collect_losses=True)
+        with training_pass(self, scope, *batch) as (y_pred, loss):
             scaled = self.optimizer.scale_loss(loss)
             # Not `backward`, which would leave gradients in `.grad` of the weights.
             gradients = leaves and torch.autograd.grad(
                 scaled, leaves, allow_unused=True
             )
+        self.check_unwritten(scope, leaves)
         # With its graph, what is returned would hold on to `values`.
-        y_pred = keras.tree.map_structure(_detached, y_pred)
+        masks = masks_of(y_pred)
+        y_pred = masked(keras.tree.map_structure(_detached, y_pred), masks)
         written = scope.state_mapping
         scope.state_mapping = {key: _detached(v) for key, v in written.items()}
         return loss.detach(), list(gradients), y_pred, scope
+
+    @torch.compiler.disable
+    def gradients_by_variables(self, variables, seeds, batch):
+        """Gradients as in Keras's own step, by variables that are not substituted."""
+        random_state = self.random_state()
+        scope = keras.StatelessScope(seeds, collect_losses=True)
+        with training_pass(self, scope, *batch) as (_, loss):
+            found = [None] * len(variables)
+            if loss.requires_grad:
+                found = torch.autograd.grad(
+                    loss, [v.value for v in variables], allow_unused=True
+                )
+        self.set_random_state(random_state)
+        return found
 
     def apply(self, gradients, variables):
         """Lets the optimizer write the weights."""
@@ -101,6 +119,7 @@ class TrainStep(StatefulStep):
             gradients=self.mean_over_devices(update.gradients),
             memory=_mean(update.memory, memory),
             state=state,
+            overwritten=_largest(update.overwritten, self.trainable_variables),
         )
 
     def random_state(self):
@@ -157,6 +176,20 @@ def _mean(tensors, variables, kept=False):
             distributed.all_reduce(tensor)
         means.append(tensor)
     return means
+
+
+def _largest(tensors, variables):
+    """The largest of each over the processes, for variables that are overwritten.
+
+    Where a process has None, the variable's value counts.
+    """
+    largest = list(tensors)
+    for i, variable in enumerate(variables):
+        if variable.overwrite_with_gradient:
+            tensor = variable.value if largest[i] is None else largest[i]
+            largest[i] = tensor.detach().clone(memory_format=torch.contiguous_format)
+            distributed.all_reduce(largest[i], op=distributed.ReduceOp.MAX)
+    return largest
 
 
 def _generators():

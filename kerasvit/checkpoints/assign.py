@@ -46,7 +46,8 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
                 twice.append(f"{printable(first)} and {printable(name)}: {path}")
         for path, array in zip(paths, _outlines(transform, shape, paths), strict=True):
             wanted = tuple(variables[path].shape)
-            if array is None or resampled(path, array).shape != wanted:
+            fits = array is not None and array.ndim == len(wanted)
+            if not fits or resampled(path, array).shape != wanted:
                 misshaped.append(
                     f"{printable(name)} {tuple(shape)}: the model's {path} is {wanted}"
                 )

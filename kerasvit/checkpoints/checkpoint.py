@@ -3,9 +3,9 @@
 import operator
 from pathlib import Path
 
-from .folder import current, read_current, settle
+from .model_files import open_pair, weights_in
 from .quoting import printable
-from .reader import CheckpointError, Reader, read_json
+from .reader import CheckpointError
 from .sources import (
     big_transfer,
     google_hybrid,
@@ -27,6 +27,7 @@ from .sources import (
 )
 
 FORMAT = 1  # of the part `kerasvit` of config.json; the newest that is read
+
 
 # Who wrote the names: a code base and one of its architectures. The first that knows a
 # file's names reads it.
@@ -93,9 +94,11 @@ class Checkpoint:
     Args:
         path: A `.npz` or `.safetensors` file, or a folder with `model.safetensors`. A
             `config.json` beside a `.safetensors` file belongs to it.
+        checked: SHA-256 that the file had when it was checked, or None.
 
     Attributes:
-        file: Where the content of `path` is, after a save that was stopped.
+        path: Of the file of tensors.
+        checked: As given.
         origin: The code base, one of `ORIGINS`.
         shapes: {name: shape}, without what is left out on purpose.
         record: What `save_pretrained` wrote of the model, or {}.
@@ -105,20 +108,15 @@ class Checkpoint:
         CheckpointError: The file cannot be read, or has names of no known code base.
     """
 
-    def __init__(self, path):
-        path = Path(path).expanduser()
-        settle(path if path.is_dir() else path.parent)
+    def __init__(self, path, checked=None):
+        path, self.checked = Path(path).expanduser(), checked
         if path.is_dir():
-            path = _weights_in(path)
+            path = weights_in(path)
         self.path = path
-        self.config = {}
-        if path.suffix == ".safetensors":
-            self.config = read_json(path.parent / "config.json")
+        self.config, self._reader = open_pair(path)
         self.record = self.config.get("kerasvit") or {}
         if self.record:
             self._check_record()
-        self._reader = read_current(path, Reader)
-        self.file = self._reader.path
         self._source = source = self._recognise()
         self.origin = source.ORIGIN
         own = self._own_names(source)
@@ -189,6 +187,10 @@ class Checkpoint:
 
     def __getitem__(self, name):
         return self._reader[self._names[name]]
+
+    def sha256(self) -> str:
+        """Hash of the file that the tensors are read from, in hex."""
+        return self._reader.sha256()
 
     @property
     def made_by(self):
@@ -281,14 +283,3 @@ class Checkpoint:
                 f"it, or its config.json is damaged: {type(error).__name__} {error}. "
                 "Take the complete files."
             ) from error
-
-
-def _weights_in(folder):
-    path = folder / "model.safetensors"
-    # In this order: a save may move it into its place meanwhile.
-    if not (current(path).is_file() or path.is_file()):
-        raise CheckpointError(
-            f"{folder} has no model.safetensors. Give a folder that save_pretrained "
-            "wrote, or a .safetensors or .npz file."
-        )
-    return path

@@ -3,14 +3,13 @@
 import io
 import json
 import math
-import os
 import zipfile
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 
-from .folder import read_current, stamp
+from .opened import OpenFile
 from .quoting import printable
 
 REFUSED = {
@@ -22,18 +21,15 @@ REFUSED = {
 
 # Of a file that is no bomb: the largest model here has 1,300 tensors and a header of
 # 150 kB; the library reads headers of 100 MB and takes a gigabyte of memory for them.
-MOST_TENSORS, LONGEST_HEADER, LONGEST_JSON = 20_000, 4_000_000, 16_000_000
-
-# Of a configuration: one of 21,843 classes names each twice, with up to ten commas. An
-# empty list takes 64 bytes of memory and 3 of the file.
-MOST_VALUES = 500_000
+MOST_TENSORS, LONGEST_HEADER = 20_000, 4_000_000
 
 # Of one array in an .npz: NumPy refuses longer ones, too, but reads them before.
 LONGEST_NPY_HEADER = 10_000
 
-# What was read of an open file counts as memory of the process: after so many bytes it
-# is opened anew.
-KEPT_OPEN = 1 << 20
+# Of a `.safetensors` file; there are others, for what is no weights.
+FLOATS = {
+    "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
+}  # fmt: skip
 
 
 class CheckpointError(ValueError):
@@ -51,7 +47,8 @@ class CheckpointError(ValueError):
 class Reader:
     """The tensors of a `.npz` or `.safetensors` file.
 
-    Opening reads names and shapes only; nothing is ever unpickled.
+    Opening reads names and shapes only; nothing is ever unpickled. A file that takes
+    the path of the opened one is not seen.
 
     Args:
         path: The file.
@@ -66,24 +63,25 @@ class Reader:
     def __init__(self, path):
         self.path = Path(path)
         _check_readable(self.path)
-        self._stamp = stamp(self.path)
-        opened = _open_npz if self.path.suffix == ".npz" else _open_safetensors
+        self._opened = opened = OpenFile(self.path)
+        read = _open_npz if self.path.suffix == ".npz" else _open_safetensors
         try:
-            self._get, self.shapes = opened(self.path)
+            self._get, self.shapes = read(opened)
         except CheckpointError:
             raise
         except Exception as error:
             # Both libraries answer damage with many kinds of exception.
-            raise _damaged(self.path, error) from error
+            raise _damaged(opened, error) from error
 
     def __getitem__(self, name):
-        # Files are opened again and again: half of another one would fit, and be wrong.
-        self._check_unchanged()
         try:
             array = self._get(name)
+        except CheckpointError:
+            raise
         except Exception as error:
             self._check_unchanged()
-            raise _damaged(self.path, error, name) from error
+            raise _damaged(self._opened, error, name) from error
+        self._check_unchanged()
         if array.dtype == np.dtype("V2"):
             # NumPy files have no name for bfloat16 (vit_jax/checkpoint.py, too, takes
             # two nameless bytes for it).
@@ -103,64 +101,21 @@ class Reader:
             )
         return array
 
+    def sha256(self) -> str:
+        """Hash of the file that the tensors are read from, in hex.
+
+        Raises:
+            CheckpointError: Something wrote into the file meanwhile.
+        """
+        found = self._opened.sha256()
+        self._check_unchanged()
+        return found
+
     def _check_unchanged(self):
-        if stamp(self.path) != self._stamp:
+        if self._opened.changed():
             raise CheckpointError(
-                f"{self.path} was replaced while it was read. Load it again."
+                f"{self.path} was changed while it was read. Load it again."
             )
-
-
-def read_json(path):
-    """The object in a JSON file of a model folder, or {} where there is no file.
-
-    Raises:
-        CheckpointError: The file is not a JSON object.
-    """
-    try:
-        content = _parsed(path, read_current(path, _short).decode("utf-8"))
-    except FileNotFoundError:
-        return {}
-    except CheckpointError:
-        raise
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
-    except UnicodeEncodeError as error:
-        raise CheckpointError(
-            f"{path} holds text that is not Unicode: {error}. Remove it there."
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise CheckpointError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} must hold a JSON object.")
-    return content
-
-
-def _parsed(path, text):
-    """What JSON says, of no more values than configurations have."""
-    if (count := text.count(",")) > MOST_VALUES:
-        raise CheckpointError(
-            f"{path} holds {count:,} values; configurations have at most "
-            f"{MOST_VALUES:,}."
-        )
-    content = json.loads(text)
-    if "\\u" in text:
-        # JSON may escape half of a surrogate pair, which no text file can hold.
-        json.dumps(content, ensure_ascii=False).encode("utf-8")
-    return content
-
-
-def _short(path):
-    """The bytes of a file that is as short as configurations are."""
-    if not path.is_file():
-        if os.path.lexists(path):
-            raise CheckpointError(f"{path} must be a file: it is of another kind.")
-        raise FileNotFoundError(path)
-    if (length := path.stat().st_size) > LONGEST_JSON:
-        raise CheckpointError(
-            f"{path} has {length:,} bytes; configurations have at most "
-            f"{LONGEST_JSON:,}."
-        )
-    return path.read_bytes()
 
 
 def _check_readable(path):
@@ -203,16 +158,16 @@ def _check_start(path, start):
         )
 
 
-def _damaged(path, error, name=None):
+def _damaged(opened, error, name=None):
     where = f" at {name!r}" if name else ""
     return CheckpointError(
-        f"{path} ({path.stat().st_size:,} bytes) cannot be read{where}: {error}. "
+        f"{opened.path} ({opened.size:,} bytes) cannot be read{where}: {error}. "
         "It is cut short, damaged or of another kind; download or copy it again."
     )
 
 
-def _open_npz(path):
-    archive = zipfile.ZipFile(path)
+def _open_npz(opened):
+    path, archive = opened.path, zipfile.ZipFile(opened.file)
     members = archive.infolist()
     _check_count(path, len(members))
     shapes = {}
@@ -269,28 +224,41 @@ def _check_count(path, count):
         )
 
 
-def _open_safetensors(path):
+def _open_safetensors(opened):
     from safetensors import safe_open
 
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-    if LONGEST_HEADER < length < path.stat().st_size:
+    path, file = opened.path, opened.file
+    length = int.from_bytes(file.read(8), "little")
+    if LONGEST_HEADER < length < opened.size:
         raise CheckpointError(
             f"{path} has a header of {length:,} bytes; of weights it has at most "
             f"{LONGEST_HEADER:,}. It is no file of weights."
         )
-    tensors, read = safe_open(path, framework="np"), 0
-    _check_count(path, len(tensors.keys()))
-    shapes = {
-        name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()
-    }
+    # The library checks the header. It opens the path, which may be of another file by
+    # now, and maps it into memory, where a file that is cut short ends the process: the
+    # tensors are read from the opened file.
+    with safe_open(path, framework="np") as checked:
+        _check_count(path, len(checked.keys()))
+    entries = json.loads(file.read(length))
+    entries.pop("__metadata__", None)
+    _check_count(path, len(entries))
 
     def get(name):
-        nonlocal tensors, read
-        if read > KEPT_OPEN:
-            tensors, read = safe_open(path, framework="np"), 0
-        array = tensors.get_tensor(name)
-        read += array.nbytes
+        entry = entries[name]
+        if entry["dtype"] not in FLOATS:
+            raise CheckpointError(
+                f"{path} holds {entry['dtype']} in {name!r}; weights are floating "
+                f"point, one of {', '.join(FLOATS)}. This is not a file of model "
+                "weights, or one of quantised weights, which are not read."
+            )
+        first, last = entry["data_offsets"]
+        dtype, size = np.dtype(FLOATS[entry["dtype"]]), last - first
+        if not 0 <= size == math.prod(entry["shape"]) * dtype.itemsize <= opened.size:
+            raise ValueError(f"{size} bytes cannot be of shape {entry['shape']}")
+        array = np.empty(entry["shape"], dtype)
+        file.seek(8 + length + first)
+        if file.readinto(array.reshape(-1).view(np.uint8)) != size:
+            raise ValueError("the file ends before")
         return array
 
-    return get, shapes
+    return get, {name: tuple(entry["shape"]) for name, entry in entries.items()}

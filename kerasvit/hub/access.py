@@ -68,9 +68,9 @@ def _is_address(value):
 
 
 def _without_password(address):
-    if _is_text(address) and "@" in address:
-        return "an address with a user or a password, not shown"
-    return repr(address)
+    if not _is_text(address):
+        return repr(address)
+    return repr(re.sub(r"(?s)^.*@|[?#].*$", "", address))
 
 
 def _size(token):

@@ -2,6 +2,8 @@
 
 import hashlib
 
+_RIGHT = {}  # {path: SHA-256 that `wrong_content` found the file to have, as expected}
+
 
 def file_hash(path, kind="sha256") -> str:
     """Hash of a file's content, in hex."""
@@ -18,6 +20,7 @@ def wrong_content(path, size=None, digest=None) -> str | None:
         digest: SHA-256 in hex, or the 40 hex digits that git has for a small file, or
             None.
     """
+    _RIGHT.pop(path, None)
     found = path.stat().st_size
     if size is not None and found != size:
         return f"it has {found} bytes in place of {size}"
@@ -28,4 +31,16 @@ def wrong_content(path, size=None, digest=None) -> str | None:
         made = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
     else:
         made = file_hash(path)
-    return None if made == digest else f"its hash is {made} in place of {digest}"
+    if made != digest:
+        return f"its hash is {made} in place of {digest}"
+    if len(digest) == 64:
+        _RIGHT[path] = digest
+    return None
+
+
+def right_hash(path) -> str | None:
+    """SHA-256 of a file when `wrong_content` was last asked, if it was as expected.
+
+    The file may be another by now: whoever reads it compares.
+    """
+    return _RIGHT.get(path)

@@ -1,33 +1,24 @@
-"""A model folder: config.json, model.safetensors and README.md."""
+"""What stands behind `weights`, and whether its files belong together."""
 
-import hashlib
-import json
+import functools
 import os
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-import keras
-import ml_dtypes
-import numpy as np
-
 from kerasvit.checkpoints import (
-    FORMAT,
     REFUSED,
     Checkpoint,
     CheckpointError,
-    current,
-    format_of,
-    read_current,
-    replace_files,
+    former_save,
+    stamp,
 )
-from kerasvit.version import __version__
 
-from .download import fetch, fetch_repository, parse_address
+from .download import CONFIG, TENSORS, fetch, fetch_repository, parse_address
 from .explanations import without_credentials
-from .front_matter import read_page
-from .hashes import wrong_content
+from .hashes import right_hash
 from .manifest import Entry, call_of, explain_tag, published
 
 
@@ -51,7 +42,9 @@ def find_weights(weights, name, **access) -> Checkpoint:
         CheckpointError: There is nothing, or it cannot be read or downloaded.
     """
     if isinstance(weights, Entry):
-        return Checkpoint(fetch(weights))
+        path = fetch(weights)
+        file = path / TENSORS if path.is_dir() else path
+        return Checkpoint(path, checked=weights.sha256 or right_hash(file))
     text = os.fspath(weights) if isinstance(weights, (str, os.PathLike)) else None
     if not text:
         raise CheckpointError(
@@ -69,11 +62,10 @@ def find_weights(weights, name, **access) -> Checkpoint:
         )
     else:
         path = _path(text)
-    tensors = path / "model.safetensors" if path.is_dir() else path
-    # In this order: a save may move it into its place meanwhile.
-    if not (current(tensors).exists() or tensors.exists()):
+    tensors = path / TENSORS if path.is_dir() else path
+    if not tensors.exists():
         _explain_absence(path, text, name)
-    return Checkpoint(path)
+    return Checkpoint(path, checked=_hash_in_cache(tensors))
 
 
 def _path(text):
@@ -126,9 +118,7 @@ def base_of(checkpoint) -> dict | None:
             f"{checkpoint.path.parent / 'config.json'} is damaged: `base` must have "
             f"`source` and `license`. Received: {base!r:.200}. Save the model again."
         )
-    # models--user--repository/snapshots/commit/model.safetensors
-    place = "/".join(checkpoint.path.absolute().parts[-4:-2])
-    found = re.fullmatch(r"models--(.+?)--(.+)/snapshots", place)
+    found = _in_cache(checkpoint.path)
     if not found:
         return None
     said = checkpoint.config.get("pretrained_cfg")
@@ -137,6 +127,22 @@ def base_of(checkpoint) -> dict | None:
         "source": f"{found[1]}/{found[2]}",
         "license": license if isinstance(license, str) else None,
     }
+
+
+def _in_cache(path):
+    """The match of (user, name) where a file is in the Hub's cache, or None."""
+    # models--user--repository/snapshots/commit/model.safetensors
+    place = "/".join(path.absolute().parts[-4:-2])
+    return re.fullmatch(r"models--(.+?)--(.+)/snapshots", place)
+
+
+def _hash_in_cache(path):
+    """SHA-256 that the Hub has for a file of its cache, or None."""
+    if not _in_cache(path):
+        return None
+    # The file may be a copy; a link has the hash for its name.
+    name = Path(os.readlink(path)).name if path.is_symlink() else ""
+    return name if re.fullmatch(r"[0-9a-f]{64}", name) else right_hash(path)
 
 
 def _is_base(base):
@@ -149,159 +155,77 @@ def _is_base(base):
 
 @contextmanager
 def held_to(checkpoint):
-    """Raises in the end where the tensors are not those of the folder's config.json.
+    """Raises in the end where the tensors are not those that they must be.
 
-    Meanwhile they can be loaded: hashing takes a second for 1 or 2 GB. A link is of the
-    Hub's cache, which was checked.
+    Their file is hashed, which takes a second for 1 or 2 GB; meanwhile they can be
+    loaded from the same open file.
 
     Raises:
-        CheckpointError: They are not.
+        CheckpointError: The file is not the one that was checked before it was opened,
+            or not the one that config.json beside it is of.
     """
-    file, said = checkpoint.file, checkpoint.record.get("weights_sha256")
-    said = None if file.is_symlink() else said
+    written = checkpoint.record.get("weights_sha256")
+    if not (written or checkpoint.checked):
+        yield
+        return
     with ThreadPoolExecutor(1) as other:
-        found = other.submit(wrong_content, file, digest=said)
+        hashing = other.submit(checkpoint.sha256)
         try:
             yield
-        finally:
-            try:
-                wrong = found.result()
-            except OSError as error:  # a save may have moved it
-                wrong = f"{type(error).__name__}: {error}"
-            if wrong:
-                raise CheckpointError(
-                    f"{file} is not what config.json beside it is of: {wrong}. If it "
-                    "was being saved, load again; else take both from one save, or "
-                    "remove `weights_sha256` if you changed the weights."
-                )
+        finally:  # in place of other errors: what is wrong explains them
+            _compare(checkpoint, hashing.result(), written)
 
 
-def serialise(model, record, pretrained_cfg, dtype=None) -> dict[str, bytes]:
-    """The files that hold a model, such that timm reads them too, where it can.
-
-    Args:
-        model: `keras.Model`.
-        record: Of the model.
-        pretrained_cfg: The model's preprocessing as timm's configuration has it.
-        dtype: Of the tensors; None: that of the variables.
-
-    Returns:
-        {name: content} of config.json and model.safetensors.
-
-    Raises:
-        ValueError: There is no such dtype, or a weight is not a finite number in it.
-    """
-    from safetensors.numpy import save
-
-    dtype = dtype_of(dtype) if dtype is not None else None
-    source, timm = format_of(record)
-    origin, key_map = source.ORIGIN, source.key_map(record["kwargs"])
-    names = record["label_names"]
-    listed = None if names == "imagenet1k" else names  # timm takes a list alone
-    arrays = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
-    tensors = _stored(key_map.write(arrays), dtype)
-    content = save(tensors, metadata={"format": "pt"})
-    config = {
-        "num_classes": record["kwargs"]["num_classes"],
-        "label_names": listed,
-        "kerasvit": {
-            **record,
-            "label_names": None if listed else names,
-            "format_version": FORMAT,
-            "weights_format": origin,
-            "weights_dtype": " ".join(sorted({str(t.dtype) for t in tensors.values()})),
-            "weights_sha256": hashlib.sha256(content).hexdigest(),
-            "kerasvit_version": __version__,
-            "keras_version": keras.__version__,
-        },
-    }
-    if timm is not None:
-        said = {**timm["pretrained_cfg"], **pretrained_cfg}
-        config = {**timm, "pretrained_cfg": said, **config}
-    return {
-        "model.safetensors": content,
-        "config.json": json.dumps(config, indent=2).encode(),
-    }
-
-
-def local_folder(folder) -> Path:
-    """A folder, of this machine, that a model is to be saved in; it need not exist.
-
-    Raises:
-        ValueError: It is a file, or no path.
-    """
-    text = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else ""
-    if not text or re.match(r"\w\w+:/", text):  # C:/ is one
-        raise ValueError(
-            f"`folder` must be the path of a folder. Received: {folder!r}. A model "
-            'goes to the Hugging Face Hub by push_to_hub(model, "user/name").'
+def _compare(checkpoint, found, written):
+    path, folder = checkpoint.path, checkpoint.path.parent
+    if checkpoint.checked not in (None, found):
+        raise CheckpointError(
+            f"{path} is not the file that was checked before: its hash is {found} in "
+            f"place of {checkpoint.checked}. It was replaced or damaged: load it again."
         )
-    path = Path(folder).expanduser()
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"`folder` must be a folder. Received: the file {folder}.")
-    return path
+    if written not in (None, found):
+        raise CheckpointError(
+            f"{path} is not what config.json beside it is of: its hash is {found} in "
+            f"place of {written}. A save was stopped between the two files, or they "
+            "are of two saves: save the model again, or take both files from one save. "
+            "Only if you changed the tensors yourself, remove `weights_sha256` from "
+            f"config.json.{former_save(folder)}"
+        )
 
 
-def write_folder(folder, contents) -> Path:
-    """Writes files into a folder in one step: for our readers all are old, or all new.
+def again_if_saved(weights, load):
+    """What `load()` returns, once more where it fails and a save came between.
+
+    A save replaces two files, one after the other; a load in between sees both saves.
 
     Args:
-        folder: `pathlib.Path`; made where it does not exist.
-        contents: {name: bytes}.
-
-    Returns:
-        The folder.
+        weights: Path of a file or of a folder; what else it is, is loaded once.
+        load: Function without arguments.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    replace_files(folder, contents)
-    return folder
-
-
-def page_of(folder) -> bytes | None:
-    """The README.md of a folder, or None.
-
-    Raises:
-        ValueError: It is too long to be one.
-    """
+    before = _stamps(weights)
     try:
-        return read_current(folder / "README.md", read_page)
-    except (FileNotFoundError, IsADirectoryError):
+        return load()
+    except CheckpointError:
+        if _stamps(weights) == before:
+            raise
+    time.sleep(0.1)  # the save renames one more file
+    return load()
+
+
+def beside_savers(load):
+    """Decorates a method whose first argument is `weights`, with `again_if_saved`."""
+
+    @functools.wraps(load)
+    def patient(self, *given, **options):
+        weights = given[0] if given else options.get("weights")
+        return again_if_saved(weights, lambda: load(self, *given, **options))
+
+    return patient
+
+
+def _stamps(weights):
+    if not isinstance(weights, (str, os.PathLike)) or "://" in os.fspath(weights):
         return None
-
-
-def dtype_of(name):
-    """The NumPy type that tensors may be stored in.
-
-    Raises:
-        ValueError: It is none.
-    """
-    known = {
-        "float32": np.float32,
-        "float16": np.float16,
-        "bfloat16": ml_dtypes.bfloat16,
-    }
-    if name not in known:
-        raise ValueError(
-            f"`dtype` must be one of {', '.join(known)}. Received: {name!r}."
-        )
-    return known[name]
-
-
-def _stored(tensors, dtype):
-    """The tensors as they are written, all of them finite."""
-    stored = {}
-    for name, array in tensors.items():
-        with np.errstate(over="ignore"):  # it is said below
-            cast = array if dtype is None else array.astype(dtype)
-        if wrong := np.size(cast) - np.count_nonzero(np.isfinite(cast)):
-            if np.isfinite(array).all():
-                meant = f"{np.dtype(dtype).name} cannot hold them; save as float32"
-            else:
-                meant = "the model is spoilt; take weights of before"
-            raise ValueError(
-                f"{name} has {wrong} of {cast.size} weights that are not finite: "
-                f"{meant}. Nothing was written."
-            )
-        # A transposed view would be written in the order of its memory.
-        stored[name] = np.ascontiguousarray(cast)
-    return stored
+    path = _path(os.fspath(weights))
+    folder = path if path.is_dir() else path.parent
+    return [stamp(file) for file in (path, folder / TENSORS, folder / CONFIG)]

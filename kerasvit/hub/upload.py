@@ -160,8 +160,9 @@ def _meaning(error, repository, endpoint):
         )
     if isinstance(error, _UNREADABLE):
         return not_a_hub(endpoint)
-    if code not in (None, 401) and not is_busy(code) and not of_a_hub(error):
-        return f"the server answers {code}. {not_a_hub(endpoint)}"
+    other = code and not of_a_hub(error) and not_a_hub(endpoint)
+    if other and code not in (401, 403) and not is_busy(code):
+        return f"the server answers {code}. {other}"
     if code == 404 or isinstance(error, errors.RepositoryNotFoundError):
         return "there is no such repository or branch, or the token may not see it"
     if code == 401 or isinstance(error, errors.LocalTokenNotFoundError):
@@ -171,6 +172,7 @@ def _meaning(error, repository, endpoint):
             f"the token may not write to {repository.split('/')[0]!r}: it needs the "
             "right to write there, and fine-grained ones the repository in their list. "
             f"Or the Hub has another reason; it says: {said}"
+            + (f". Or {other}" if other else "")
         )
     if code in (409, 412):
         return f"somebody else wrote to it meanwhile; push again. The Hub says: {said}"

@@ -24,7 +24,8 @@ def chosen_variables(model, pattern=None):
             variables are not all of one floating dtype of 32 bits or more.
     """
     check_built(model)
-    trainable = model.trainable_variables
+    # The gradient of a float8 layer's scale is its next value, and no derivative.
+    trainable = [v for v in model.trainable_variables if not v.overwrite_with_gradient]
     if not trainable:
         raise ValueError(
             "`model` must have trainable variables, to differentiate by. Set "

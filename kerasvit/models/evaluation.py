@@ -82,7 +82,10 @@ def stated(checkpoint):
 
 def size_of(checkpoint):
     """(height, width) of the images of `stated`, where it tells them; else None."""
-    transform = None if checkpoint.record else stated(checkpoint)
+    try:
+        transform = None if checkpoint.record else stated(checkpoint)
+    except CheckpointError:
+        return None  # the caller may state another; else `stated` raises it again
     timms = checkpoint.config.get("pretrained_cfg")
     told = transform and (not timms or timms.get("input_size"))
     return transform.size if told else None

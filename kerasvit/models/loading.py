@@ -67,7 +67,7 @@ class Loading:
         self._check_architecture()
         self.made = {**variant.defaults, **self.checkpoint.builder_changes}
         variant.check_names(
-            {printable(key) for key in self.made},
+            {printable(key): value for key, value in self.made.items()},
             f"{printable(self.checkpoint.path)}, of a newer kerasvit: ",
         )
         self.kwargs = {**self.made, **variant.numbers, **explicit}
@@ -137,8 +137,8 @@ class Loading:
         assumed = [f"{key}={self.kwargs[key]!r}" for key in names] + [*words]
         if not assumed:
             return
-        ways = [f"state {', '.join(f'{key}=' for key in names)} in the call"]
-        ways = ways if names else []
+        stated = ", ".join(f"{key}=" for key in names)
+        ways = [f"state {stated} in the call"] if names else []
         if self.checkpoint.origin in ("timm", "transformers"):
             ways.append("put the config.json of the model beside the file")
         log.warning(
@@ -230,10 +230,7 @@ class Loading:
         }
 
     def _grid(self, image_size, stride):
-        """(height, width) in cells; a ResNet's last may be only in part in the image.
-
-        A Transformer leaves out the pixels that fill no patch.
-        """
+        """(height, width) in cells; `partial_patches` leaves out the last ones."""
         height, width = sides(image_size)
         if self.kwargs.get("partial_patches"):
             return height // stride, width // stride

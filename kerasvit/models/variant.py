@@ -4,6 +4,7 @@ import inspect
 import sys
 
 from kerasvit.hub.manifest import published
+from kerasvit.hub.repository import beside_savers
 from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
@@ -64,6 +65,7 @@ class Variant:
             f"multiply-adds at {height} × {width}{weights}"
         )
 
+    @beside_savers
     def __call__(
         self,
         weights=None,

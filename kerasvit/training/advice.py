@@ -57,6 +57,7 @@ class Advice:
         radius: The step of `sharpness`, the same in every row.
         runs: Runs a radius.
         steps: Steps a run.
+        assumed: What the trials took for granted, a sentence; may be empty.
     """
 
     before: Seen
@@ -64,6 +65,7 @@ class Advice:
     radius: float
     runs: int
     steps: int
+    assumed: str = ""
 
     @property
     def rho(self) -> float:
@@ -86,7 +88,8 @@ class Advice:
             for line in (head, *lines)
         ]
         title = f"SAM on held-out data, means of {self.runs} runs of {self.steps} steps"
-        return "\n".join([title, "", *rows, "", self._sentence()])
+        assumed = [self.assumed] if self.assumed else []
+        return "\n".join([title, *assumed, "", *rows, "", self._sentence()])
 
     def _sentence(self):
         plain, *others = self.trials

@@ -7,18 +7,11 @@ from ..autodiff.untouched import untouched
 from .advice import Advice, Trial, compare, mean_of
 from .batches import divide
 from .checks import finite, whole
+from .compile_options import compile_options
 from .probe import Probe
 from .sam import SAM
 
 RHOS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)  # the grid of SAM's paper, arXiv 2010.01412
-LENT = (
-    "loss",
-    "loss_weights",
-    "metrics",
-    "weighted_metrics",
-    "run_eagerly",
-    "jit_compile",
-)
 RUNS = "≥ 2, for one run says nothing of chance"
 
 
@@ -57,7 +50,7 @@ def suggest_rho(
 
     Args:
         model: As for `SAM`, or a `SAM`, with whose `micro_batches` it is tried;
-            compiled, or `optimizer` and `loss` are given.
+            compiled or not.
         data: `(x, y)` or `(x, y, sample_weight)`, arrays in a tuple; or an iterable of
             such batches (tf.data, a torch DataLoader, a PyDataset), shuffled and
             without repetition, of which as many are kept in memory as there are steps,
@@ -67,29 +60,35 @@ def suggest_rho(
         rhos: Radii, ≥ 0; 0 is added where it is missing.
         steps: Steps of a run, ≥ 1.
         runs: Runs a radius, ≥ 2, in different orders of the batches.
-        optimizer: What to train with; the model's own, begun anew, if None. Give one
+        optimizer: What to train with; the model's own, begun anew, if None, or AdamW
+            with the learning rate 1e-4 if the model is not compiled. Give one
             without the warm-up of a long schedule, in which nothing would be learnt. It
             is copied by its configuration, which does not say what
             `exclude_from_weight_decay` did.
-        loss: What to train on; the model's own if None.
+        loss: What to train on; the model's own if None. If the model is not compiled:
+            the cross-entropy, where the targets are integer labels, (N,) or (N, 1), and
+            the outputs are logits or probabilities, (N, classes).
         batch_size: Samples in a batch of arrays, ≥ 1.
         seed: Of the orders, and of which samples of arrays are held out (of an iterable
             the first batches are); masks go by the model's own seeds.
 
     Returns:
-        `Advice`: prints as a table; `rho` is 0 where no benefit is seen.
+        `Advice`: prints as a table, with the optimizer and the loss where they are
+            defaults; `rho` is 0 where no benefit is seen.
 
     Raises:
-        ValueError: As for `SAM`; there is no loss, optimizer or target; there are too
-            few samples; a number is out of its range.
+        ValueError: As for `SAM`; there are no targets, or no loss is given and none
+            follows from them; there are too few samples; a number is out of its range.
     """
     rhos = _radii(rhos)
     steps = whole("steps", steps, "≥ 1, the steps of a run")
     batch_size = whole("batch_size", batch_size, "≥ 1, the samples in a batch")
     if whole("runs", runs, RUNS) < 2:
         raise ValueError(f"`runs` must be a whole number {RUNS}. Received: {runs}.")
-    learner, observer = _probes(model, optimizer, loss)
+    learner, observer = _probes(model)
     train, held = divide(data, validation, steps, batch_size, seed)
+    options, assumed = compile_options(model, held[0], optimizer, loss)
+    _compile(learner, observer, options)
     radius = rhos[len(rhos) // 2]
     with untouched(learner):
         _, before = observer.measure(held, radius)
@@ -98,7 +97,7 @@ def suggest_rho(
         found = []
         for run in range(runs):
             with untouched(learner):
-                learner.radius.assign(rho)
+                learner.rho = rho
                 stream = _in_order(train, steps, (seed, run))
                 learner.fit(stream, steps_per_epoch=steps, shuffle=False, verbose=0)
                 found.append(observer.measure(held, radius))
@@ -106,7 +105,7 @@ def suggest_rho(
         seen.append(mean_of([each for _, each in found]))
     gains, noises = compare(np.array(losses))
     trials = map(Trial, rhos, gains.tolist(), noises.tolist(), seen)
-    return Advice(before, tuple(trials), radius, runs, steps)
+    return Advice(before, tuple(trials), radius, runs, steps, assumed)
 
 
 def _radii(rhos):
@@ -131,7 +130,7 @@ def _in_order(batches, steps, seed):
         yield (x, y) if sample_weight is None else (x, y, sample_weight)
 
 
-def _probes(model, optimizer, loss):
+def _probes(model):
     """One trainer that learns, and one that looks on, around the same model."""
     plain, own = model, {}
     if isinstance(model, SAM):
@@ -146,17 +145,12 @@ def _probes(model, optimizer, loss):
             "perturbation": model.perturbation,
             "micro_batches": model.micro_batches,
         }
-    learner, observer = Probe(plain, **own), Probe(plain, **own)
-    options = _compiled(model)
-    if loss is not None:
-        options = {**options, "loss": loss, "loss_weights": None}
-    optimizer = optimizer if optimizer is not None else options.pop("optimizer", None)
-    if optimizer is None or "loss" not in options:
-        raise ValueError(
-            "`model` must be compiled, or `optimizer` and `loss` be given. Received: "
-            f"a model that is not, optimizer={optimizer!r}, loss={loss!r}."
-        )
-    optimizer = keras.optimizers.get(optimizer)
+    return Probe(plain, **own), Probe(plain, **own)
+
+
+def _compile(learner, observer, options):
+    """Gives the first an optimizer that learns, and the other one that does not."""
+    optimizer = keras.optimizers.get(options["optimizer"])
     copy = type(optimizer).from_config(optimizer.get_config())
     learner.compile(**{**options, "optimizer": copy})
     # Its gradients are looked at and not used, so there is no loss to scale for them.
@@ -164,16 +158,3 @@ def _probes(model, optimizer, loss):
     observer.compile(**{**options, **still})
     learner.optimizer.build(learner.trainable_variables)
     observer.optimizer.build(observer.trainable_variables)
-    return learner, observer
-
-
-def _compiled(model):
-    """What the model was compiled with; its metrics are lent, as states are restored.
-
-    A copy by `get_compile_config` would lose what a lambda or a local class refers to.
-    """
-    if not model.compiled:
-        return {}
-    config = model._compile_config.config
-    options = {name: config[name] for name in LENT}
-    return {**options, "optimizer": model.optimizer}

@@ -5,7 +5,7 @@ from keras import ops
 
 from .checks import finite
 from .sam import SAM
-from .vectors import add, multiply, norm
+from .vectors import add, multiply, norm, over
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -61,7 +61,7 @@ class ASAM(SAM):
         """The weights after the ascent."""
         # Under the same name, so that one copy is there at a time.
         gradients = list(multiply(gradients, self._sizes(weights)))
-        factor = self.rho / (norm(gradients) + 1e-12)
+        factor = over(self.current_rho(), norm(gradients))
         return add(weights, multiply(gradients, self._sizes(weights)), factor)
 
     def _sizes(self, weights):
@@ -70,6 +70,6 @@ class ASAM(SAM):
             stretched = self.biases or variable.name not in ("bias", "beta")
             yield ops.abs(w) + self.eta if stretched else None
 
-    def get_config(self):
-        """The constructor's arguments."""
-        return {**super().get_config(), "eta": self.eta, "biases": self.biases}
+    def settings(self):
+        """The constructor's arguments but for the model."""
+        return {**super().settings(), "eta": self.eta, "biases": self.biases}

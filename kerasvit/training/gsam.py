@@ -3,8 +3,9 @@
 import keras
 
 from .checks import finite
-from .sam import SAM, ascend
-from .vectors import add, multiply, norm, orthogonal
+from .radius import is_number
+from .sam import SAM
+from .vectors import add, ascend, multiply, norm, orthogonal, over
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -46,6 +47,7 @@ class GSAM(SAM):
     big_vision configs/proj/gsam/vit_i1k_gsam_no_aug.py and trainers/proj/gsam/gsam.py.
     """
 
+    plain_at_zero = False
     rho_min = 0.0  # while the constructor has not come to it
 
     def __init__(
@@ -89,6 +91,13 @@ class GSAM(SAM):
 
     @SAM.rho.setter
     def rho(self, rho):
+        if not is_number(rho):
+            raise ValueError(
+                "`rho_max` must be a number: GSAM's radius follows the optimizer's "
+                "learning rate, from `rho_max` at `lr_max` to `rho_min` at `lr_min`. "
+                "Give the optimizer a schedule, or `SAM` this one. Received: "
+                f"rho_max={rho!r}."
+            )
         rho = finite("rho_max", rho, "≥ 0, the radius at `lr_max`")
         self._check_radii(rho)
         SAM.rho.fset(self, rho)
@@ -104,7 +113,8 @@ class GSAM(SAM):
     def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets."""
         _, here = loss_and_gradients(weights)
-        _, above = loss_and_gradients(self.perturbed(weights, here))
+        above = self.perturbed(weights, here)
+        above = self.gradients_above(loss_and_gradients, above)
         if not self.minimize_perturbed:
             return add(here, orthogonal(above, here), self.alpha), memory
         return add(above, orthogonal(here, above), -self.alpha), memory
@@ -113,29 +123,30 @@ class GSAM(SAM):
         """The weights after the ascent."""
         if not self.adaptive:
             return ascend(weights, gradients, self.current_rho())
-        factor = self.current_rho() / (norm(gradients) + 1e-12)
+        factor = over(self.current_rho(), norm(gradients))
         sizes = (keras.ops.abs(w) for w in weights)
         return add(weights, multiply(gradients, sizes), factor)
 
     def current_rho(self):
-        """The radius at the optimizer's learning rate, a scalar tensor or a number."""
+        """The radius at the optimizer's learning rate, a scalar tensor."""
+        rho_max = super().current_rho()
         if self.lr_max == self.lr_min:
-            return self.rho
-        rate = keras.ops.cast(self.optimizer.learning_rate, "float32")
+            return rho_max
+        rate = keras.ops.cast(self.optimizer.learning_rate, rho_max.dtype)
         share = (rate - self.lr_min) / (self.lr_max - self.lr_min)
-        rho = self.rho_min + (self.rho - self.rho_min) * share
-        return keras.ops.maximum(rho, 0.0)
+        rho = self.rho_min + (rho_max - self.rho_min) * share
+        return keras.ops.where(rho < 0, keras.ops.zeros_like(rho), rho)
 
-    def get_config(self):
-        """The constructor's arguments."""
-        config = super().get_config()
+    def settings(self):
+        """The constructor's arguments but for the model."""
+        settings = super().settings()
         return {
-            "rho_max": config.pop("rho"),
+            "rho_max": settings.pop("rho"),
             "rho_min": self.rho_min,
             "alpha": self.alpha,
             "lr_max": self.lr_max,
             "lr_min": self.lr_min,
             "adaptive": self.adaptive,
             "minimize_perturbed": self.minimize_perturbed,
-            **config,
+            **settings,
         }

@@ -5,7 +5,6 @@ from keras import ops
 
 from .checks import finite, whole
 from .remembering import RememberingSAM
-from .sam import SAM
 from .vectors import add, norm, orthogonal
 
 
@@ -72,10 +71,17 @@ class LookSAM(RememberingSAM):
     def step_gradients(self, loss_and_gradients, weights, memory):
         """SAM's gradients, and what to remember of them."""
         _, here = loss_and_gradients(weights)
-        if self.rho == 0:  # what would be remembered is rounding, made large
+        if self._radius.plain:
             return here, [ops.zeros_like(old) for old in memory]
-        _, above = loss_and_gradients(self.perturbed(weights, here))
-        seen = orthogonal(above, here)
+        above = self.perturbed(weights, here)
+        above = self.gradients_above(loss_and_gradients, above)
+        # At a schedule's 0 the two gradients differ by rounding, which `alpha` would
+        # make large.
+        some = self.current_rho() > 0
+        seen = (
+            None if new is None else ops.where(some, new, ops.zeros_like(new))
+            for new in orthogonal(above, here)
+        )
         return above, [
             ops.zeros_like(old) if new is None else ops.cast(new, old.dtype)
             for old, new in zip(memory, seen, strict=True)
@@ -87,7 +93,7 @@ class LookSAM(RememberingSAM):
         factor = self.alpha * norm(here) / (norm(memory) + 1e-12)
         return add(here, memory, factor), memory
 
-    def get_config(self):
-        """The constructor's arguments."""
-        config = SAM.get_config(self)
-        return {"k": config.pop("every"), "alpha": self.alpha, **config}
+    def settings(self):
+        """The constructor's arguments but for the model."""
+        settings = super().settings()
+        return {"k": settings.pop("every"), "alpha": self.alpha, **settings}

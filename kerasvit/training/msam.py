@@ -4,8 +4,7 @@ import keras
 
 from .checks import finite
 from .remembering import RememberingSAM
-from .sam import SAM
-from .vectors import add, norm
+from .vectors import add, ascend
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -50,6 +49,8 @@ class MSAM(RememberingSAM):
     MarlonBecker/MSAM optimizer/msam.py and adamW_msam.py.
     """
 
+    plain_at_zero = False  # the formula is that of plain training, in one pass
+
     def __init__(
         self,
         model: keras.Model,
@@ -75,16 +76,17 @@ class MSAM(RememberingSAM):
 
     def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets, and the momentum with them in it."""
-        _, gradients = loss_and_gradients(self.perturbed(weights, memory))
+        above = self.perturbed(weights, memory)
+        gradients = self.gradients_above(loss_and_gradients, above)
         kept = (self.momentum * old for old in memory)
         return gradients, add(kept, gradients, 1.0)
 
     def perturbed(self, weights, momentum):
         """The weights further along the way that they went."""
-        return add(weights, momentum, -self.rho / (norm(momentum) + 1e-12))
+        return ascend(weights, momentum, -self.current_rho())
 
-    def get_config(self):
-        """The constructor's arguments."""
-        config = SAM.get_config(self)
-        del config["every"]
-        return {**config, "momentum": self.momentum}
+    def settings(self):
+        """The constructor's arguments but for the model."""
+        settings = super().settings()
+        del settings["every"]
+        return {**settings, "momentum": self.momentum}

@@ -4,21 +4,23 @@ import keras
 import numpy as np
 
 from .advice import Seen
-from .sam import SAM, ascend
-from .vectors import norm
+from .sam import SAM
+from .vectors import all_finite, norm, only_if
 
 
 class Probe(SAM):
-    """SAM whose radius is a variable, for one compilation, and that notes what it sees.
+    """SAM that notes what it sees, and takes two passes for a radius of 0, too.
 
     Args:
         model: As for `SAM`; it is trained in place.
         options: `perturbation` and `micro_batches`, as for `SAM`.
     """
 
+    plain_at_zero = False
+
     def __init__(self, model: keras.Model, **options):
         super().__init__(model, name="probe", **options)
-        self.radius, self.length, self.rise = (
+        self.length, self.rise = (
             self.add_weight(
                 shape=(),
                 initializer="zeros",
@@ -26,20 +28,23 @@ class Probe(SAM):
                 trainable=False,
                 name=name,
             )
-            for name in ("radius", "length", "rise")
+            for name in ("length", "rise")
         )
 
     def memory_of(self, variables):
-        """The radius; the length of the gradient; the rise of the loss."""
-        return [self.radius, self.length, self.rise]
+        """The length of the gradient; the rise of the loss."""
+        return [self.length, self.rise]
 
     def step_gradients(self, loss_and_gradients, weights, memory):
         """SAM's gradients, and what was seen on the way."""
-        radius, *_ = memory
         low, here = loss_and_gradients(weights)
-        high, above = loss_and_gradients(ascend(weights, here, radius))
-        rise = keras.ops.cast(high, "float32") - keras.ops.cast(low, "float32")
-        return above, [radius, norm(here), rise]
+        perturbed = self.perturbed(weights, here)
+        high, above = loss_and_gradients(perturbed)
+        above = only_if(all_finite(perturbed), above)
+        low, high, length = (
+            keras.ops.cast(seen, "float32") for seen in (low, high, norm(here))
+        )
+        return above, [length, high - low]
 
     def measure(self, held, radius):
         """What the model is like at these weights, with an optimizer that stands still.
@@ -57,7 +62,7 @@ class Probe(SAM):
             logs.append(
                 self.test_on_batch(x, y, sample_weight=sample_weight, return_dict=True)
             )
-        self.radius.assign(radius)
+        self.rho = radius
         for x, y, sample_weight in held:
             for variable in (self.length, self.rise):
                 variable.assign(np.nan)  # what is not finite is not written

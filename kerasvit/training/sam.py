@@ -5,8 +5,11 @@ import numpy as np
 
 from ..autodiff import TrainStep
 from ..autodiff.stateless import lend_compiled
-from .checks import check_model, finite, whole
-from .vectors import add, norm
+from .checks import check_model, whole
+from .radius import Radius, is_number, number_or_schedule
+from .vectors import all_finite, ascend, only_if
+
+SERIALIZED = {"model", "rho"}  # settings that are objects of Keras, or may be
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -39,8 +42,11 @@ class SAM(TrainStep, keras.Model):
             `compute_metrics` and `metrics` are used; its variables are shared.
         rho: Radius of the neighbourhood, a distance between all weights as one vector;
             ≥ 0. The paper's grid is 0.01 to 0.5, with 0.05 as default. 0 is plain
-            training, in one pass. May be assigned between steps; a compiled step is
-            then compiled anew.
+            training, in one pass. Or a `keras.optimizers.schedules`
+            `LearningRateSchedule`: each step calls it with `optimizer.iterations` and
+            takes 0 for a negative value, in two passes. May be assigned between steps.
+            A step is compiled again only from or to the number 0, and for another
+            schedule. Files of weights do not have it; `.keras` files do.
         perturbation: Where a batch is spread over devices, "local", the papers' rule:
             every device climbs along the gradient of its own part; or "global", along
             the mean gradient, as one device would. The optimizer gets the mean over
@@ -73,6 +79,8 @@ class SAM(TrainStep, keras.Model):
     Reference: Foret et al. 2021, arXiv 2010.01412, equations 2 and 3, algorithm 1.
     """
 
+    plain_at_zero = True  # whether `rho=0` is another step, that of plain training
+
     def __init__(
         self,
         model: keras.Model,
@@ -94,6 +102,8 @@ class SAM(TrainStep, keras.Model):
         # left to the model.
         super().__init__(name=name, dtype=model.dtype_policy, autocast=False)
         self.model = model
+        with self.variables_scope():
+            self._radius = Radius(model, self.plain_at_zero)
         self.rho = rho
         if perturbation not in ("local", "global"):
             raise ValueError(
@@ -124,33 +134,45 @@ class SAM(TrainStep, keras.Model):
 
     @property
     def rho(self):
-        """Radius of the neighbourhood."""
-        return self._rho
+        """Radius of the neighbourhood: a float, or the schedule."""
+        return self._radius.given
 
     @rho.setter
     def rho(self, rho):
-        before = getattr(self, "_rho", None)
-        self._rho = finite(
-            "rho",
-            rho,
-            "≥ 0, the radius within which the loss is to be flat; 0.05 is the paper's "
-            "default and 0 trains without SAM",
-        )
-        if self._rho != before and getattr(self, "train_function", None) is not None:
-            # The compiled step has the old number in it.
+        rho = number_or_schedule(rho)
+        compile_again = self._radius.replace(rho)
+        if is_number(rho):
+            self.assign_between_steps(self._radius.variable, rho)
+        if compile_again and getattr(self, "train_function", None) is not None:
             self.make_train_function(force=True)
+
+    def current_rho(self):
+        """The radius of the next step, a scalar tensor."""
+        return self._radius.at(self)
+
+    def step_constants(self):
+        """The radius, which a step reads."""
+        return [self._radius.variable]
 
     def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets: those at the top of a step uphill."""
-        if self.rho == 0:
+        if self._radius.plain:
             return loss_and_gradients(weights)[1], memory
         # No name for the first gradients: they make room for the second.
         above = self.perturbed(weights, loss_and_gradients(weights)[1])
-        return loss_and_gradients(above)[1], memory
+        return self.gradients_above(loss_and_gradients, above), memory
 
     def perturbed(self, weights, gradients):
         """Where the second pass computes its gradients."""
-        return ascend(weights, gradients, self.rho)
+        return ascend(weights, gradients, self.current_rho())
+
+    def gradients_above(self, loss_and_gradients, above):
+        """Gradients at perturbed weights; NaN if the first pass overflowed.
+
+        Max-pooling on TensorFlow can hide that weights are NaN.
+        """
+        finite = all_finite(above)
+        return only_if(finite, loss_and_gradients(above)[1])
 
     def call(self, inputs, training=None):
         return self.model(inputs, training=training)
@@ -166,6 +188,10 @@ class SAM(TrainStep, keras.Model):
         """The model's own."""
         with lend_compiled(self, self.model) as model:
             return model.compute_metrics(x, y, y_pred, sample_weight)
+
+    def step_scope(self):
+        """The scope of a step, in which the model has what `compile` was given."""
+        return lend_compiled(self, self.model)
 
     @property
     def metrics(self):
@@ -208,14 +234,16 @@ class SAM(TrainStep, keras.Model):
 
     def summary(self, line_length=None, positions=None, print_fn=None, **options):
         """Prints a line on SAM and the table of the model's layers."""
-        (print_fn or print)(f"{type(self).__name__}, rho={self.rho}, around:")
+        (print_fn or print)(f"{type(self).__name__}, rho={_shown(self.rho)}, around:")
         self.model.summary(line_length, positions, print_fn, **options)
 
-    def get_config(self):
-        """The constructor's arguments."""
-        model = keras.saving.serialize_keras_object(self.model)
+    def export(self, filepath, *arguments, **options):
+        """Exports the model alone, as its own `export` does, with its arguments."""
+        return self.model.export(filepath, *arguments, **options)
+
+    def settings(self) -> dict:
+        """The constructor's arguments but for the model."""
         return {
-            "model": model,
             "rho": self.rho,
             "perturbation": self.perturbation,
             "micro_batches": self.micro_batches,
@@ -223,26 +251,27 @@ class SAM(TrainStep, keras.Model):
             "name": self.name,
         }
 
+    def __repr__(self):
+        settings = {**self.settings(), "model": self.model.name}
+        text = ", ".join(f"{name}={_shown(it)}" for name, it in settings.items())
+        return f"<{type(self).__name__} {text}>"
+
+    def get_config(self):
+        """The constructor's arguments."""
+        config = {"model": self.model, **self.settings()}
+        for name in SERIALIZED.intersection(config):
+            config[name] = keras.saving.serialize_keras_object(config[name])
+        return config
+
     @classmethod
     def from_config(cls, config, custom_objects=None):
         """The trainer around a new model, from what `get_config` returned."""
-        model = keras.saving.deserialize_keras_object(
-            config["model"], custom_objects=custom_objects
-        )
-        return cls(**{**config, "model": model})
+        made = {
+            name: keras.saving.deserialize_keras_object(config[name], custom_objects)
+            for name in SERIALIZED.intersection(config)
+        }
+        return cls(**{**config, **made})
 
 
-def ascend(weights, gradients, rho):
-    """The weights after a step of length `rho` up the gradient.
-
-    Args:
-        weights: Tensors.
-        gradients: As many tensors, or None where the loss does not depend on one.
-        rho: Length of the step, one norm over all tensors together; ≥ 0.
-
-    Returns:
-        New tensors, each of its weight's dtype. A gradient of zero moves nothing.
-    """
-    # 1e-12 as in davda54/sam and big_vision; the authors' code has nothing here, and
-    # a zero gradient gives NaN.
-    return add(weights, gradients, rho / (norm(gradients) + 1e-12))
+def _shown(setting):
+    return repr(setting) if is_number(setting) else f"<{type(setting).__name__}>"

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from .sam import SAM, ascend
-from .vectors import norm
+from .sam import SAM
+from .vectors import ascend, norm
 
 SCALES = ("gamma", "beta", "scale")  # as Keras calls what a normalisation learns
 
@@ -71,4 +71,6 @@ class SAMON(SAM):
         ]
         # Not a number in an entry that is left out, too, must stop the step.
         finite = ops.isfinite(norm(gradients))
-        return ascend(weights, kept, ops.where(finite, self.rho, float("nan")))
+        return ascend(
+            weights, kept, ops.where(finite, self.current_rho(), float("nan"))
+        )

@@ -1,26 +1,55 @@
 """All weights of a model, or their gradients, as one vector: a list of tensors.
 
 An entry may be None: the loss does not depend on that weight, or it is left out. Sums
-over all entries are float32, whatever the entries are. What is computed and soon used
-up comes entry after entry, from an iterator, and needs no room for a whole vector.
+over all entries are float32, or float64 where an entry is. What is computed and soon
+used up comes entry after entry, from an iterator, and needs no room for a whole vector.
 """
 
+import keras
 from keras import ops
 
 
 def dot(first, second):
     """The scalar product; 0 where no entry is left."""
-    products = [
-        ops.sum(ops.cast(a, "float32") * ops.cast(b, "float32"))
-        for a, b in zip(first, second, strict=True)
-        if a is not None and b is not None
-    ]
-    return ops.sum(ops.stack(products)) if products else ops.zeros(())
+    pairs = zip(first, second, strict=True)
+    pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
+    if not pairs:
+        return ops.zeros(())
+    dtype = _sum_dtype(*(entry for pair in pairs for entry in pair))
+    products = [ops.sum(ops.cast(a, dtype) * ops.cast(b, dtype)) for a, b in pairs]
+    return ops.sum(ops.stack(products))
 
 
 def norm(vector):
     """The Euclidean length."""
     return ops.sqrt(dot(vector, vector))
+
+
+def over(rho, length):
+    """`rho` / `length`, about 0 · rho / 1e-12 for a length of 0.
+
+    A length that is not finite gives NaN. 0 would move finite entries of a gradient
+    nowhere and hide the others' overflow.
+    """
+    # 1e-12 as in davda54/sam and big_vision; the authors' code has nothing here, and
+    # a zero gradient gives NaN.
+    rho = _number(rho, length.dtype)
+    return ops.where(ops.isfinite(length), rho / (length + 1e-12), float("nan"))
+
+
+def ascend(weights, gradients, rho):
+    """The weights after a step of length `rho` up the gradient.
+
+    Args:
+        weights: Tensors.
+        gradients: As many tensors, or None where the loss does not depend on one.
+        rho: Length of the step, one norm over all tensors together; ≥ 0.
+
+    Returns:
+        New tensors, each of its weight's dtype. A gradient of zero moves nothing. A
+        norm that is not finite makes every tensor that has a gradient NaN.
+    """
+    return add(weights, gradients, over(rho, norm(gradients)))
 
 
 def add(weights, vector, factor):
@@ -44,10 +73,36 @@ def orthogonal(vector, direction):
     return _sums(vector, direction, -share)
 
 
+def all_finite(vector):
+    """Whether no entry has Inf or NaN, a scalar tensor."""
+    found = [ops.all(ops.isfinite(v)) for v in vector if v is not None]
+    return ops.all(ops.stack(found)) if found else ops.isfinite(ops.zeros(()))
+
+
+def only_if(condition, vector):
+    """The vector, or NaN in all of its entries where a scalar tensor is False."""
+    vector = list(vector)
+    for i, v in enumerate(vector):  # in place: there is one vector at a time
+        if v is not None:
+            vector[i] = ops.where(condition, v, float("nan"))
+    return vector
+
+
 def _sums(weights, vector, factor):
     for w, v in zip(weights, vector, strict=True):
         if w is not None and v is not None:
-            step = ops.cast(factor * ops.cast(v, "float32"), w.dtype)
+            dtype = _sum_dtype(w, v)
+            step = ops.cast(_number(factor, dtype) * ops.cast(v, dtype), w.dtype)
             step += w  # in place under PyTorch: no third tensor
             w = step
         yield w
+
+
+def _number(value, dtype):
+    # TensorFlow would round a float of Python to float32 first.
+    return value if isinstance(value, float) else ops.cast(value, dtype)
+
+
+def _sum_dtype(*entries):
+    dtypes = {keras.backend.standardize_dtype(entry.dtype) for entry in entries}
+    return "float64" if "float64" in dtypes else "float32"

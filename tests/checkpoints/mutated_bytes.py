@@ -62,7 +62,7 @@ def _header(dice, content):
         header = json.loads(content[8 : 8 + length])
         name = dice.choice([key for key in header if key != "__metadata__"])
         entry = dict(header[name])
-    except (ValueError, IndexError, TypeError, AttributeError):
+    except Exception:  # it was mutated before
         return _raw(dice, content)
     data, way = content[8 + length :], dice.randrange(9)
     if way == 0:

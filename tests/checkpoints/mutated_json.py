@@ -34,7 +34,7 @@ def mutate(dice, folder, relative):
         return "same"
     try:
         config = json.loads(path.read_text())
-    except (ValueError, OSError):
+    except (ValueError, OSError, RecursionError):
         config = {"size": {"height": 16, "width": 16}} if dice.random() < 0.5 else {}
     if not isinstance(config, dict) or dice.random() < 0.1:
         config = value(dice)

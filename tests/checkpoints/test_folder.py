@@ -1,60 +1,92 @@
-"""A folder that is saved into is old or new to its readers, whenever that stops."""
+"""A folder that is saved into holds one model, or one that is refused; never a mix."""
 
+import json
 import os
+import shutil
 import signal
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
+import kerasvit
 from kerasvit.checkpoints import Checkpoint, CheckpointError
-from kerasvit.checkpoints.folder import (
-    current,
-    read_current,
-    replace_file,
-    replace_files,
-    settle,
-)
-from kerasvit.hub.repository import held_to
-from kerasvit.saving import save_pretrained
+from kerasvit.checkpoints.folder import new_files, put_files, replace_file
+from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 
-OLD, NEW, NEWEST = ({"a": bytes([n]), "b": bytes([n]), "c": b""} for n in (1, 2, 3))
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+CONFIG, TENSORS, CARD = NAMES = ("config.json", "model.safetensors", "README.md")
+OPERATIONS = ("open", "os.mkdir", "os.rename", "os.rmdir", "os.remove")
+pytestmark = [
+    on_last_backend,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
+]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """With the old files, and one that is not ours."""
-    for name, content in {**OLD, "mine": b"mine"}.items():
-        (tmp_path / name).write_bytes(content)
-    return tmp_path
+def model(seed):
+    made = TinyViT(image_size=8, num_classes=3)
+    random = np.random.default_rng(seed)
+    made.set_weights([random.normal(size=w.shape) for w in made.weights])
+    made.record["label_names"] = [f"{name}{seed}" for name in ("ant", "bee", "cat")]
+    return made
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """Folders of two models."""
+    top = tmp_path_factory.mktemp("saved")
+    return [kerasvit.save_pretrained(model(i), top / str(i)) for i in (1, 2)]
+
+
+def content(folder):
+    return {p.name: p.read_bytes() for p in folder.iterdir() if p.is_file()}
+
+
+def loaded(folder):
+    """What tells a loaded model from another; "refused" where there is none."""
+    try:
+        made = TinyViT(folder, image_size=8)
+    except CheckpointError:
+        return "refused"
+    weights = np.concatenate([np.ravel(w) for w in made.get_weights()])
+    return weights.sum().item(), str(made.record["label_names"])
+
+
+def child(change, *arguments):
+    """Another process that calls a function."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        change(*arguments)
+    except OSError:
+        os._exit(1)
+    os._exit(0)
 
 
 def stopped(operation, stop, change, *arguments):
     """Changes files in another process, which `stop`s at that number of operation.
 
     Returns:
-        Whether it came to its end.
+        Whether there were fewer operations.
     """
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1] == 0
-    left = [operation]
 
-    def count(event, arguments):
-        if event in ("open", "os.mkdir", "os.rename", "os.rmdir", "os.remove"):
-            left[0] -= 1
-            if left[0] == 0:
-                stop()
+    def counted():
+        left = [operation]
 
-    sys.addaudithook(count)
-    try:
+        def count(event, arguments):
+            if event in OPERATIONS:
+                left[0] -= 1
+                if left[0] == 0:
+                    stop()
+
+        sys.addaudithook(count)
         change(*arguments)
-    except OSError:
-        os._exit(1)
-    os._exit(0)
+        if left[0] <= 0:  # it did without
+            os._exit(1)
+
+    return os.waitpid(child(counted), 0)[1] == 0
 
 
 def kill():
@@ -65,134 +97,259 @@ def fail():
     raise OSError(28, "No space left on device")
 
 
-def seen(folder):
-    return {name: current(folder / name).read_bytes() for name in OLD}
+def write(folder, files):
+    """As `save_pretrained` writes: the tensors first, under another name."""
+    with new_files(folder) as new:
+        for name in (TENSORS, CONFIG, CARD):
+            new.write(name, files[name])
+        new.put()
+
+
+OLD, NEW = ({name: bytes([n]) for name in NAMES} for n in (1, 2))
+STATES = [(1, 1, 1), (2, 1, 1), (2, 2, 1), (2, 2, 2)]  # of NAMES, in this order
 
 
 @pytest.mark.parametrize("stop", [kill, fail])
-def test_all_old_or_all_new_at_every_step(folder, stop):
+def test_the_configuration_comes_first_at_every_step(tmp_path, stop):
+    (tmp_path / "mine").write_bytes(b"mine")
     states, operation, done = [], 0, False
     while not done:
-        for name, content in OLD.items():
-            (folder / name).write_bytes(content)
+        for name in NAMES:
+            (tmp_path / name).write_bytes(OLD[name])
         operation += 1
-        done = stopped(operation, stop, replace_files, folder, NEW)
-        states.append((OLD, NEW).index(seen(folder)))
-        # The next save is stopped too, later and later, and another brings it about.
-        stopped(operation, stop, replace_files, folder, NEWEST)
-        assert seen(folder) in (OLD, NEW, NEWEST)
-        replace_files(folder, NEWEST)
-        assert seen(folder) == NEWEST
-        assert all((folder / name).read_bytes() == NEWEST[name] for name in NEWEST)
-    assert operation > 8 and states == sorted(states) and set(states) == {0, 1}
-    assert (folder / "mine").read_bytes() == b"mine"
+        done = stopped(operation, stop, write, tmp_path, NEW)
+        found = content(tmp_path)
+        states.append(STATES.index(tuple(found[name][0] for name in NAMES)))
+        assert set(found) == {*NAMES, "mine"} or stop is kill
+    # One that fails and lives on restores the configuration, or does without.
+    assert operation > 8 and (states == sorted(states) or stop is fail)
+    assert set(states) == ({0, 1, 2, 3} if stop is kill else {0, 2, 3})
+    assert (tmp_path / "mine").read_bytes() == b"mine"
 
 
-def test_nothing_is_left_but_the_files(folder):
-    (left := folder / ".kerasvit-saving-0").mkdir()
-    replace_files(folder, NEW)
-    assert left.exists()  # another process may be at work
-    os.utime(left, (0, 0))
-    replace_files(folder, NEW)
-    assert {path.name for path in folder.iterdir()} == {*NEW, "mine"}
+def test_a_configuration_that_was_not_there_is_removed_again(tmp_path):
+    """Where the tensors cannot be put in place."""
+    operation, done = 0, False
+    while not done:
+        shutil.rmtree(tmp_path)
+        tmp_path.mkdir()
+        operation += 1
+        done = stopped(operation, fail, write, tmp_path, NEW)
+        assert content(tmp_path).keys() in ({*()}, {CONFIG, TENSORS}, {*NAMES})
+
+
+def bare(folder):
+    """What others save: tensors alone."""
+    (folder / CONFIG).unlink()
+
+
+def of_timm(folder):
+    """A configuration without a hash."""
+    config = json.loads((folder / CONFIG).read_text())
+    del config["kerasvit"]
+    config["label_names"] = ["x", "y", "z"]
+    (folder / CONFIG).write_text(json.dumps(config))
+
+
+def empty(folder):
+    for path in folder.iterdir():
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("stop", "before"),
+    [(kill, None), (kill, bare), (kill, of_timm), (kill, empty), (fail, of_timm)],
+)
+def test_a_stopped_save_is_the_old_model_the_new_or_refused(
+    saved, tmp_path, stop, before
+):
+    start, folder, another = tmp_path / "start", tmp_path / "vit", model(2)
+    shutil.copytree(saved[0], start)
+    if before:
+        before(start)
+    old, new, outcomes, done = loaded(start), loaded(saved[1]), [], False
+    while not done:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(start, folder)
+        operation = len(outcomes) + 1
+        done = stopped(operation, stop, kerasvit.save_pretrained, another, folder)
+        outcomes.append(loaded(folder))
+    assert outcomes[-1] == new and len(outcomes) > 8
+    if stop is fail:  # and lives on: it restores the configuration
+        assert set(outcomes) == {old, new}
+        return
+    order = [[old, "refused", new].index(outcome) for outcome in outcomes]
+    assert order == sorted(order)
+    assert set(outcomes) == {old, "refused", new}
+
+
+def test_a_torn_save_says_what_to_do(saved, tmp_path):
+    for other in (saved[1] / CONFIG, saved[1] / TENSORS):
+        shutil.copytree(saved[0], tmp_path, dirs_exist_ok=True)
+        shutil.copy(other, tmp_path)
+        with pytest.raises(CheckpointError, match="A save was stopped.* save the mod"):
+            kerasvit.from_pretrained(tmp_path)
+    (tmp_path / TENSORS).unlink()
+    with pytest.raises(CheckpointError, match="save that was stopped: then save again"):
+        kerasvit.from_pretrained(tmp_path)
+    kerasvit.save_pretrained(model(2), tmp_path)
+    assert loaded(tmp_path) == loaded(saved[1])
 
 
 @pytest.mark.parametrize("stop", [kill, fail])
-def test_one_file_is_old_or_new_at_its_own_place(folder, stop):
+def test_one_file_is_old_or_new_at_its_own_place(tmp_path, stop):
     states, operation, done = [], 0, False
     while not done:
-        (folder / "a").write_bytes(OLD["a"])
+        (tmp_path / CARD).write_bytes(OLD[CARD])
         operation += 1
-        done = stopped(operation, stop, replace_file, folder / "a", NEW["a"])
-        states.append((OLD["a"], NEW["a"]).index((folder / "a").read_bytes()))
-    assert operation > 3 and states == sorted(states) and set(states) == {0, 1}
+        done = stopped(operation, stop, replace_file, tmp_path / CARD, NEW[CARD])
+        states.append((tmp_path / CARD).read_bytes()[0])
+    assert operation > 3 and states == sorted(states) and set(states) == {1, 2}
 
 
-def test_many_saves_at_a_time(folder):
-    saves = [{name: bytes([n]) * 999 for name in OLD} for n in range(40)]
-    with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda contents: replace_files(folder, contents), saves))
-    assert seen(folder) in saves
-    assert {path.name for path in folder.iterdir()} == {*OLD, "mine"}
+def test_what_was_left_long_ago_is_removed_if_it_is_ours(tmp_path):
+    ours = tmp_path / f".kerasvit-saving-{'0' * 32}"
+    strange = [tmp_path / ".kerasvit-saving-mine", tmp_path / "mine"]
+    for path in (ours, *strange):
+        path.write_bytes(b"x")
+        os.utime(path, (0, 0))
+    young = tmp_path / f".kerasvit-saving-{'1' * 32}"
+    young.write_bytes(b"x")  # another process may be at work
+    write(tmp_path, NEW)
+    assert set(tmp_path.iterdir()) == {
+        *strange,
+        young,
+        *(tmp_path / name for name in NAMES),
+    }
 
 
-def test_reading_puts_a_stopped_save_in_order(folder):
-    whole = folder / ".kerasvit-saved"
-    whole.mkdir()
-    (whole / "a").write_bytes(NEW["a"])
-    with pytest.raises(CheckpointError, match="no model.safetensors"):
-        Checkpoint(folder)
-    assert (folder / "a").read_bytes() == NEW["a"] and not whole.exists()
+def test_files_get_the_usual_permissions(tmp_path):
+    kerasvit.save_pretrained(model(1), tmp_path)
+    (tmp_path / "usual").touch()
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
 
 
-def test_a_folder_that_came_from_elsewhere_moves_no_files(folder, tmp_path_factory):
-    other = tmp_path_factory.mktemp("documents")
-    (other / "letter").write_bytes(b"mine")
-    (folder / ".kerasvit-saved").symlink_to(other)
-    with pytest.raises(CheckpointError):
-        Checkpoint(folder)
-    assert (other / "letter").exists()
+def test_two_processes_at_once(saved, tmp_path):
+    known = [loaded(folder) for folder in saved]
+
+    def save_often(number):
+        for _ in range(25):
+            write(tmp_path, content(saved[number]))
+
+    for _ in range(3):
+        for pid in [child(save_often, number) for number in (0, 1)]:
+            assert os.waitpid(pid, 0)[1] == 0
+        assert loaded(tmp_path) in (*known, "refused")
+        assert content(tmp_path).keys() == {*NAMES}
+    write(tmp_path, content(saved[1]))
+    assert loaded(tmp_path) == known[1]
 
 
-def test_what_may_not_be_written_is_read_all_the_same(folder, monkeypatch):
-    (folder / ".kerasvit-saved").mkdir()
-    (folder / ".kerasvit-saved" / "model.safetensors").write_bytes(b"no tensors")
+def test_a_reader_beside_a_saver_has_a_whole_model(saved, tmp_path):
+    known, files = [loaded(folder) for folder in saved], [content(f) for f in saved]
+    write(tmp_path, files[0])
+    end = time.monotonic() + 1.5
 
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "replace", refuse)
-    with pytest.raises(CheckpointError, match="model.safetensors.* cannot be read"):
-        Checkpoint(folder)
-
-
-def waits(folder, name, content):
-    """A save was stopped, or is about to move the file."""
-    (folder / ".kerasvit-saved").mkdir()
-    (folder / ".kerasvit-saved" / name).write_bytes(content)
-
-
-def test_what_is_moved_between_finding_and_opening_is_found_again(folder):
-    waits(folder, "a", NEW["a"])
-    asked = []
-
-    def late(path):
-        asked.append(path)
-        settle(folder)
-        return path.read_bytes()
-
-    assert read_current(folder / "a", late) == NEW["a"]
-    assert [path.parent.name for path in asked] == [".kerasvit-saved", folder.name]
-    with pytest.raises(FileNotFoundError):
-        read_current(folder / "none", late)
-
-
-def saved(tmp_path):
-    save_pretrained(TinyViT(image_size=8, num_classes=3), tmp_path)
-    return {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-
-
-def test_tensors_that_a_save_moves_while_they_are_hashed(tmp_path):
-    saved(tmp_path)
-    checkpoint = Checkpoint(tmp_path)
-    checkpoint.file.unlink()
-    with pytest.raises(CheckpointError, match="FileNotFound.*being saved, load again"):
-        with held_to(checkpoint):
-            pass
-
-
-def test_a_reader_beside_a_saver_has_a_whole_model(tmp_path, monkeypatch):
-    files = saved(tmp_path)
-    monkeypatch.setattr(os, "fsync", lambda file: None)  # for more saves in less time
-    end = time.monotonic() + 0.7
-    child = os.fork()
-    if not child:
+    def save_often():
+        number = 0
         while time.monotonic() < end:
-            replace_files(tmp_path, files)
-        os._exit(0)
+            number = 1 - number
+            write(tmp_path, files[number])
+            time.sleep(0.005)
+
+    pid, seen = child(save_often), []
     try:
         while time.monotonic() < end:
-            checkpoint = Checkpoint(tmp_path)
-            assert checkpoint.record and checkpoint.shapes
+            seen.append(loaded(tmp_path))
     finally:
-        os.waitpid(child, 0)
+        os.waitpid(pid, 0)
+    assert set(seen) == {*known}
+
+
+@pytest.mark.parametrize("load", [TinyViT, kerasvit.from_pretrained])
+def test_a_load_in_the_middle_of_a_save_is_tried_again(
+    saved, tmp_path, load, monkeypatch
+):
+    shutil.copytree(saved[0], tmp_path, dirs_exist_ok=True)
+    shutil.copy(saved[1] / CONFIG, tmp_path)
+    sha256, hashed = Checkpoint.sha256, []
+
+    def late(checkpoint):
+        hashed.append(sha256(checkpoint))
+        if len(hashed) == 1:  # the other process goes on
+            shutil.copy(saved[1] / TENSORS, tmp_path / "new")
+            put_files({TENSORS: tmp_path / "new"}, tmp_path)
+        return hashed[-1]
+
+    monkeypatch.setattr(Checkpoint, "sha256", late)
+    assert load(tmp_path).record["label_names"] == ["ant2", "bee2", "cat2"]
+    assert len(hashed) == 2
+    shutil.copy(saved[0] / CONFIG, tmp_path)
+    with pytest.raises(CheckpointError, match="A save was stopped"):
+        load(tmp_path)
+    assert len(hashed) == 3  # no file was replaced: it would be in vain
+
+
+def state(folder):
+    """All that a write would change."""
+    return {
+        path.relative_to(folder): (path.lstat(), path.is_file() and path.read_bytes())
+        for path in [folder, *folder.rglob("*")]
+    }
+
+
+@pytest.mark.parametrize("stray", [".bashrc", TENSORS, CONFIG])
+def test_reading_writes_nothing(saved, tmp_path, stray):
+    shutil.copytree(saved[0], tmp_path, dirs_exist_ok=True)
+    (tmp_path / ".bashrc").write_text("mine")
+    (tmp_path / ".kerasvit-saved").mkdir()
+    (tmp_path / ".kerasvit-saved" / stray).write_bytes(b"theirs")
+    (tmp_path / f".kerasvit-saving-{'0' * 32}").write_bytes(b"theirs")
+    os.utime(tmp_path / f".kerasvit-saving-{'0' * 32}", (0, 0))
+    os.utime(tmp_path, (0, 0))
+    os.listdir(tmp_path), (tmp_path / ".bashrc").read_text()  # times of access
+    before = state(tmp_path)
+    assert loaded(tmp_path) == loaded(saved[0])
+    assert loaded(tmp_path / TENSORS) == loaded(saved[0])
+    same(before, state(tmp_path))
+    shutil.copy(saved[1] / TENSORS, tmp_path)
+    before = state(tmp_path)
+    assert loaded(tmp_path) == "refused"
+    same(before, state(tmp_path))
+
+
+def same(before, after):
+    times = ("st_ino", "st_size", "st_mtime_ns", "st_ctime_ns", "st_mode")
+    assert before.keys() == after.keys()
+    for path, (found, text) in before.items():
+        assert after[path][1] == text
+        for field in times:
+            assert getattr(after[path][0], field) == getattr(found, field), path
+
+
+def test_an_unfinished_save_of_an_earlier_version_is_named(saved, tmp_path):
+    former = tmp_path / ".kerasvit-saved"
+    shutil.copytree(saved[1], former)
+    shutil.move(former / TENSORS, tmp_path)  # it was stopped after the first file
+    before = state(tmp_path)
+    for _ in range(2):  # with no configuration, and with an older one
+        with pytest.raises(CheckpointError, match="earlier version.*move them into"):
+            TinyViT(tmp_path, image_size=8)
+        same(before, state(tmp_path))
+        shutil.copy(saved[0] / CONFIG, tmp_path)
+        before = state(tmp_path)
+    shutil.rmtree(tmp_path / ".kerasvit-saved")
+    shutil.copy(saved[1] / CONFIG, tmp_path)
+    assert loaded(tmp_path) == loaded(saved[1])
+
+
+def test_a_folder_that_may_not_be_written_is_read(saved, tmp_path, monkeypatch):
+    shutil.copytree(saved[0], tmp_path, dirs_exist_ok=True)
+
+    def refuse(*_, **__):
+        raise PermissionError(13, "Permission denied")
+
+    for name in ("replace", "rename", "unlink", "rmdir", "mkdir", "utime"):
+        monkeypatch.setattr(os, name, refuse)
+    assert loaded(tmp_path) == loaded(saved[0])

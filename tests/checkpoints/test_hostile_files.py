@@ -207,3 +207,18 @@ def test_pickles_and_keras_archives_are_refused(tmp_path):
         (tmp_path / name).write_bytes(b"PK")
         with pytest.raises(CheckpointError, match="could run code"):
             kerasvit.from_pretrained(tmp_path / name)
+
+
+@pytest.mark.parametrize("case", ["timm_mixer", "timm_swin", "timm_vit"])
+def test_a_table_of_another_rank(tmp_path, case):
+    from safetensors.numpy import load_file, save_file
+
+    parts = ("mlp_tokens.fc1.weight", "relative_position_bias_table", "pos_embed")
+    folder = Path(__file__).parents[1] / "golden" / "models" / case
+    tensors = load_file(folder / "model.safetensors")
+    name = next(name for name in tensors if name.endswith(parts) and ".1." not in name)
+    for shape in ((-1,), (1, *tensors[name].shape)):
+        changed = {**tensors, name: tensors[name].reshape(shape)}
+        save_file(changed, tmp_path / "model.safetensors")
+        with pytest.raises(CheckpointError):
+            kerasvit.from_pretrained(tmp_path, image_size=64)

@@ -1,4 +1,7 @@
+import hashlib
+import os
 import pickle
+import time
 
 import numpy as np
 import pytest
@@ -35,11 +38,36 @@ def test_names_shapes_and_values(weights):
     np.testing.assert_array_equal(reader["a/kernel"], ARRAY)
 
 
-def test_a_file_that_is_replaced_meanwhile_is_not_mixed(weights, tmp_path):
-    reader = Reader(weights)
-    (tmp_path / "other").write_bytes(weights.read_bytes())
+def test_a_file_that_takes_the_path_is_not_seen(weights, tmp_path):
+    reader, content = Reader(weights), weights.read_bytes()
+    other = content.replace(ARRAY.tobytes(), (-ARRAY).tobytes())
+    (tmp_path / "other").write_bytes(other)
     (tmp_path / "other").replace(weights)
-    with pytest.raises(CheckpointError, match="Load it again"):
+    np.testing.assert_array_equal(reader["a/kernel"], ARRAY)
+    assert reader.sha256() == hashlib.sha256(content).hexdigest()
+    assert weights.read_bytes() == other
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_a_write_into_the_file_is_noticed(weights, hidden):
+    before = weights.stat()
+    reader = Reader(weights)
+    time.sleep(0.02)  # the clock of the file system has steps of milliseconds
+    other = weights.read_bytes().replace(ARRAY.tobytes(), (-ARRAY).tobytes())
+    weights.write_bytes(other)
+    if hidden:
+        os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    for read in (lambda: reader["a/kernel"], reader.sha256):
+        with pytest.raises(CheckpointError, match="changed while .* Load it again"):
+            read()
+
+
+def test_a_file_that_is_cut_short_meanwhile_is_an_error(weights):
+    """It would end the process if it were mapped into memory."""
+    reader = Reader(weights)
+    time.sleep(0.02)
+    os.truncate(weights, 20)
+    with pytest.raises(CheckpointError, match="changed while"):
         reader["a/kernel"]
 
 

@@ -209,6 +209,25 @@ def test_a_processor_that_is_not_built_is_called_by_its_file(said, tmp_path):
         kerasvit.from_pretrained(tmp_path, image_size=32)
 
 
+@pytest.mark.parametrize(
+    "name", ["EfficientNetImageProcessor", "ConvNextFeatureExtractor"]
+)
+def test_a_processor_of_another_model_is_refused(name, tmp_path):
+    copied("hf_vit", tmp_path)
+    said = {
+        "image_processor_type": name,
+        "size": {"height": 24, "width": 24},
+        "resample": 3,
+        "image_mean": [0.5] * 3,
+        "image_std": [0.5] * 3,
+    }
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
+    with pytest.raises(
+        CheckpointError, match=f"ViT, DeiT, Bit.*'{name}'.*`preprocessing="
+    ):
+        kerasvit.from_pretrained(tmp_path)
+
+
 def test_a_processor_without_a_name_is_the_models(tmp_path):
     copied("hf_bit", tmp_path)
     (tmp_path / "preprocessor_config.json").write_text('{"crop_size": 32}')

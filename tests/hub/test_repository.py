@@ -255,7 +255,7 @@ def test_a_failed_write_leaves_the_old_folder(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "rename", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space"):
         kerasvit.save_pretrained(small(num_classes=4), tmp_path)
     monkeypatch.undo()

@@ -86,7 +86,9 @@ def test_addresses_are_not_sent_the_token(hub, monkeypatch):
     assert sent and SECRET not in sent[0]
 
 
-@pytest.mark.parametrize("address", ["me:{}@", "{}@", "me:a/{}@", "me:{}%40x@"])
+@pytest.mark.parametrize(
+    "address", ["me:{}@", "{}@", "me:a/{}@", "me:{}%40x@", "me:a@{}@", "host?x={}#"]
+)
 @pytest.mark.parametrize("accident", ACCIDENTS[2:])
 def test_a_password_in_an_address_is_refused_and_shown_nowhere(
     hub, all_that_is_said, accident, address, monkeypatch

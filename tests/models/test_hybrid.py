@@ -197,7 +197,11 @@ def test_names_and_shapes_written_are_timms_own(name):
     assert found == expected
 
 
-@pytest.mark.parametrize("changes", [{}, STEM, {"pool": "average"}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{}, STEM, {"pool": "average"}, {"stage_widths": [256, 128]}],
+    ids=str,
+)
 @pytest.mark.parametrize("source", [google_hybrid, timm_hybrid])
 def test_key_map_both_ways_and_what_the_names_tell(source, changes):
     model = small(**changes)
@@ -211,7 +215,20 @@ def test_key_map_both_ways_and_what_the_names_tell(source, changes):
     assert sizes["resnet_depths"] == kwargs["resnet_depths"]
     soft = source.builder_changes(shapes, {})
     assert soft["width_factor"] == 0.5
+    assert soft["stage_widths"] == kwargs["stage_widths"]
     assert soft["pool"] == kwargs["pool"]
+
+
+def test_googles_file_of_a_resnet_of_any_width(tmp_path):
+    model = small(stage_widths=[256, 128])
+    arrays = {w.path: to_numpy(w) for w in model.weights}
+    kwargs = model.record["kwargs"]
+    np.savez(tmp_path / "hybrid.npz", **google_hybrid.key_map(kwargs).write(arrays))
+    numbers = {key: kwargs[key] for key in ("image_size", "num_heads")}
+    made = kerasvit.from_pretrained(tmp_path / "hybrid.npz", **numbers)
+    assert made.record["kwargs"]["stage_widths"] == [256, 128]
+    for weight, other in zip(model.weights, made.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), to_numpy(other))
 
 
 def test_normalisations_are_written_as_released_or_as_the_file_has_them():
@@ -418,6 +435,7 @@ def test_units_start_as_their_shortcut_and_the_head_at_zero():
         ({"resnet_depths": 3}, "`resnet_depths`.*3"),
         ({"resnet_depths": [2, 0]}, "`resnet_depths`.*0"),
         ({"resnet_depths": None}, "`resnet_depths`.*None"),
+        ({"stage_widths": [256, 200]}, "`stage_widths` must be multiples of 128"),
         ({"width_factor": 0.7}, "`width_factor`.*multiple of 0.5.*0.7"),
         ({"width_factor": 0}, "`width_factor`.*at least 0.5"),
         ({"pool": "average_then_norm"}, "`pool`.*average_then_norm"),

@@ -180,3 +180,19 @@ def test_built_in_normalisation_takes_pixels():
 def test_wrong_argument_says_what_to_do(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)
+
+
+def test_pixels_that_fill_no_patch_are_left_out_on_request_only():
+    from tests.models.tiny import tiny
+
+    model = tiny("VisionTransformer", image_size=(19, 17), partial_patches=True)
+    whole = tiny("VisionTransformer", image_size=16)
+    assert model.get_layer("position_embedding").grid == (4, 4)
+    x = np.random.default_rng(0).normal(size=(2, 19, 17, 3)).astype("float32")
+    np.testing.assert_allclose(
+        to_numpy(model(x)), to_numpy(whole(x[:, :16, :16])), rtol=1e-5, atol=1e-6
+    )
+    with pytest.raises(ValueError, match="multiple of the patch size, 4"):
+        tiny("VisionTransformer", image_size=(19, 17))
+    with pytest.raises(ValueError, match="at least the patch size, 4. Received: 3 ×"):
+        tiny("VisionTransformer", image_size=(3, 16), partial_patches=True)

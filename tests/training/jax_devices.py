@@ -54,11 +54,13 @@ def small():
     return keras.Sequential([keras.Input((5,)), *stack])
 
 
+FALLING = keras.optimizers.schedules.PolynomialDecay(1.0, 2, 0.1)
 TRAINERS = {
     "SAM": lambda model, **o: SAM(model, 0.5, **o),
     "LookSAM": lambda model, **o: LookSAM(model, 0.5, k=2, **o),
     "ASAM": lambda model, **o: ASAM(model, 2.0, **o),
     "SAMON": lambda model, **o: SAMON(model, 0.5, **o),
+    "schedule": lambda model, **o: SAM(model, FALLING, **o),
     "GSAM": lambda model, **o: GSAM(model, 0.5, 0.1, lr_max=0.5, lr_min=0.1, **o),
 }
 OPTIMIZERS = {
@@ -241,6 +243,11 @@ def gsam():
 
 
 @case
+def a_schedule_of_the_radius():
+    assert_parts("schedule")
+
+
+@case
 def sam_on():
     assert_parts("SAMON")
 
@@ -394,6 +401,11 @@ def local_step_of_a_split_vit_and_what_looksam_remembers():
 @case
 def global_step_of_a_split_vit_whose_batch_is_spread():
     assert_same_step((2, 2), lambda model: SAM(model, 0.5, perturbation="global"))
+
+
+@case
+def a_schedule_of_the_radius_of_a_split_vit():
+    assert_same_step((1, 2), lambda model: SAM(model, FALLING))
 
 
 @case

@@ -11,6 +11,7 @@ from kerasvit.training import SAM, LookSAM, suggest_rho
 from kerasvit.training.advice import Advice, Seen, Trial, compare
 from kerasvit.training.advisor import _probes
 from kerasvit.training.batches import divide
+from tests.once import on_last_backend
 
 
 def line(n=192, noise=1.0):
@@ -295,12 +296,54 @@ def test_bad_arguments(options, message):
 def test_radii_are_tried_in_the_trainers_parts():
     trainer = SAM(product(), micro_batches=4, perturbation="global")
     trainer.compile("sgd", "mse")
-    for probe in _probes(trainer, None, None):
+    for probe in _probes(trainer):
         assert (probe.micro_batches, probe.perturbation) == (4, "global")
 
 
 def test_a_model_that_is_not_compiled_needs_a_loss():
     model = keras.Sequential([keras.Input((1,)), layers.Dense(1)])
-    for options in ({}, {"optimizer": "sgd"}, {"loss": "mse"}):
+    for options in ({}, {"optimizer": "sgd"}):
         with pytest.raises(ValueError, match="`model` must be compiled, or"):
-            suggest_rho(model, line(64), **options)
+            suggest_rho(model, line(128), **options)
+    few = {"rhos": [0.1], "steps": 2, "runs": 2}
+    text = str(suggest_rho(model, line(128), loss="mse", **few))
+    assert "AdamW" in text and "cross-entropy" not in text
+
+
+def labelled(last=None, classes=3):
+    x = np.random.default_rng(0).normal(size=(128, 2)).astype("float32")
+    y = (x[:, 0] > 0).astype("int64") + (x[:, 1] > 0)
+    return keras.Sequential([keras.Input((2,)), layers.Dense(classes, last)]), (x, y)
+
+
+@pytest.mark.parametrize("last", [None, "softmax"])
+def test_a_model_that_is_not_compiled_learns_labels(last, capsys):
+    model, data = labelled(last)
+    before = model.get_weights()
+    advice = suggest_rho(model, data, rhos=[0.1], steps=2, runs=2)
+    print(advice)  # as in the README
+    text = capsys.readouterr().out
+    assert "accuracy" in text and "trained with the cross-entropy of labels and" in text
+    logits = keras.ops.convert_to_numpy(model(data[0]))
+    logits = np.log(logits) if last else logits
+    losses = np.log(np.exp(logits).sum(-1)) - logits[np.arange(128), data[1]]
+    # Held out are 32 batches at most, of 20 %: some of these samples.
+    assert losses.min() < advice.before.loss < losses.max()
+    assert not model.compiled
+    for a, b in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    "model_and_data",
+    [
+        labelled(classes=2),  # three labels
+        labelled(classes=1),
+        (labelled()[0], (labelled()[1][0], np.eye(3)[labelled()[1][1]])),
+    ],
+    ids=["too few outputs", "one output", "one-hot"],
+)
+def test_no_loss_is_guessed_for_other_targets(model_and_data):
+    with pytest.raises(ValueError, match="Pass a loss"):
+        suggest_rho(*model_and_data)

@@ -178,6 +178,16 @@ def gsam_follows_the_learning_rate():
 
 
 @case
+def a_schedule_of_the_radius():
+    decay = keras.optimizers.schedules.PolynomialDecay(0.5, 3, 0.1)
+
+    def method(model, rho, **options):
+        return SAM(model, decay, **options)
+
+    check(method, plain)
+
+
+@case
 def asam_and_sam_on():
     check(ASAM, plain, two={"steps_per_execution": 2})
     check(SAMON)

@@ -79,6 +79,8 @@ def gsam(model, **options):
     return GSAM(model, 0.6, 0.1, lr_max=0.2, lr_min=0.0, **options)
 
 
+FALLING = keras.optimizers.schedules.PolynomialDecay(0.5, 3, 0.1)
+
 # Model, optimizer, trainer in each of two processes, trainer in one.
 CASES = {
     "local": (
@@ -86,6 +88,12 @@ CASES = {
         sgd,
         lambda m: SAM(m, 0.5),
         lambda m: SAM(m, 0.5, micro_batches=2),
+    ),
+    "schedule": (
+        plain,
+        sgd,
+        lambda m: SAM(m, FALLING),
+        lambda m: SAM(m, FALLING, micro_batches=2),
     ),
     "parts": (
         noisy,

@@ -1,0 +1,70 @@
+"""The JSON files of a model folder, read within bounds."""
+
+import io
+import json
+import os
+from pathlib import Path
+
+from .reader import CheckpointError
+
+LONGEST_JSON = 16_000_000  # bytes
+
+# Of a configuration: one of 21,843 classes names each twice, with up to ten commas. An
+# empty list takes 64 bytes of memory and 3 of the file.
+MOST_VALUES = 500_000
+
+
+def read_json(path):
+    """The object in a JSON file of a model folder, or {} where there is no file.
+
+    Raises:
+        CheckpointError: The file is not a JSON object.
+    """
+    try:
+        content = _parsed(path, _short(Path(path)).decode("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except CheckpointError:
+        raise
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
+    except UnicodeEncodeError as error:
+        raise CheckpointError(
+            f"{path} holds text that is not Unicode: {error}. Remove it there."
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise CheckpointError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path} must hold a JSON object.")
+    return content
+
+
+def _parsed(path, text):
+    """What JSON says, of no more values than configurations have."""
+    if (count := text.count(",")) > MOST_VALUES:
+        raise CheckpointError(
+            f"{path} holds {count:,} values; configurations have at most "
+            f"{MOST_VALUES:,}."
+        )
+    content = json.loads(text)
+    if "\\u" in text:
+        # JSON may escape half of a surrogate pair, which no text file can hold.
+        json.dumps(content, ensure_ascii=False).encode("utf-8")
+    return content
+
+
+def _short(path):
+    """The bytes of a file that is as short as configurations are."""
+    if not path.is_file():
+        if os.path.lexists(path):
+            raise CheckpointError(f"{path} must be a file: it is of another kind.")
+        raise FileNotFoundError(path)
+    with path.open("rb") as file:
+        content = file.read(LONGEST_JSON + 1)
+        if len(content) > LONGEST_JSON:
+            length = file.seek(0, io.SEEK_END)
+            raise CheckpointError(
+                f"{path} has {length:,} bytes; configurations have at most "
+                f"{LONGEST_JSON:,}."
+            )
+    return content

@@ -1,0 +1,65 @@
+"""A file that stays the same while it is hashed and read."""
+
+import hashlib
+import os
+import weakref
+from pathlib import Path
+
+
+class OpenFile:
+    """One file, opened once for hashing and once for reading.
+
+    A file that another process renames to its path is not seen: both hash and content
+    are of the file that was opened. A write into the opened file itself is noticed.
+
+    Args:
+        path: The file.
+
+    Attributes:
+        file: Binary file object, for reading at any position.
+        size: In bytes, when it was opened.
+
+    Raises:
+        OSError: It cannot be opened.
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+        self.file, self._whole = _open_twice(self.path)
+        self._then = os.fstat(self.file.fileno())
+        self.size = self._then.st_size
+        for file in (self.file, self._whole):
+            weakref.finalize(self, file.close)
+
+    def sha256(self) -> str:
+        """Hash of the content, in hex; another thread may read `file` meanwhile."""
+        self._whole.seek(0)
+        return hashlib.file_digest(self._whole, "sha256").hexdigest()
+
+    def changed(self) -> bool:
+        """Whether something wrote into the file since it was opened."""
+        then, now = self._then, os.fstat(self.file.fileno())
+        if (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns):
+            return True
+        # The time of the last write can be set back, that of the last change cannot.
+        # Where another file has taken the path, the count of links tells that.
+        return now.st_nlink == then.st_nlink and now.st_ctime_ns != then.st_ctime_ns
+
+
+def _open_twice(path):
+    """Two file objects, with their own positions, of one file."""
+    while True:
+        one, other = path.open("rb"), path.open("rb")
+        if os.path.sameopenfile(one.fileno(), other.fileno()):
+            return one, other
+        one.close()
+        other.close()
+
+
+def stamp(path):
+    """What differs after a file was written or replaced; None: it cannot be opened."""
+    try:
+        found = Path(path).stat()
+    except OSError:  # whoever reads it says why
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,78 @@
+"""A `.safetensors` file, written one tensor after another."""
+
+import hashlib
+import json
+import math
+import sys
+
+import ml_dtypes  # noqa: F401  (NumPy learns the name bfloat16 from it)
+import numpy as np
+
+# By NumPy's names, in the order of the library's own files: the last come first, so
+# that all are aligned.
+TYPES = {
+    "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16",
+    "float16": "F16", "bfloat16": "BF16", "int32": "I32", "uint32": "U32",
+    "float32": "F32", "float64": "F64", "int64": "I64", "uint64": "U64",
+}  # fmt: skip
+_RANKS = {dtype: rank for rank, dtype in enumerate(TYPES)}
+
+
+def write_tensors(file, outlines, tensors, metadata) -> str:
+    """Writes what `safetensors.numpy.save` returns, byte by byte the same.
+
+    The library takes all tensors at once, in memory. The format needs that not: the
+    length of the header in 8 bytes, the header in JSON, then the bytes of the tensors.
+
+    Args:
+        file: Binary file object.
+        outlines: {name: (NumPy's name of the dtype, shape)}.
+        tensors: Mapping of the names to arrays; each is asked for once.
+        metadata: {text: text}, for the header.
+
+    Returns:
+        SHA-256 of the file, in hex.
+
+    Raises:
+        ValueError: The format has no such dtype.
+        OSError: The file cannot be written.
+    """
+    order = sorted(outlines, key=lambda name: (-_rank(name, outlines[name]), name))
+    header, end = {"__metadata__": metadata}, 0
+    for name in order:
+        dtype, shape = outlines[name]
+        start, end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
+        header[name] = {
+            "dtype": TYPES[dtype],
+            "shape": list(shape),
+            "data_offsets": [start, end],
+        }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    digest = hashlib.sha256()
+    for piece in (len(text).to_bytes(8, "little"), text):
+        digest.update(piece)
+        file.write(piece)
+    for name in order:
+        piece = _bytes(tensors[name])
+        digest.update(piece)
+        file.write(piece)
+        del piece  # before the next is made
+    return digest.hexdigest()
+
+
+def _rank(name, outline):
+    if outline[0] not in _RANKS:
+        raise ValueError(
+            f"{name} is {outline[0]}, which a .safetensors file of kerasvit cannot "
+            f"hold. It can hold {', '.join(TYPES)}."
+        )
+    return _RANKS[outline[0]]
+
+
+def _bytes(array):
+    """The bytes of an array in C order, little-endian."""
+    array = np.ascontiguousarray(array).reshape(-1)
+    if sys.byteorder == "big":
+        array = array.byteswap()
+    return array.view(np.uint8)

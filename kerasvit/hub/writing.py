@@ -1,0 +1,118 @@
+"""A model folder is written: config.json, model.safetensors and README.md."""
+
+import json
+import os
+import re
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import keras
+
+from kerasvit.checkpoints import FORMAT, format_of, new_files, write_tensors
+from kerasvit.version import __version__
+
+from .download import CONFIG, TENSORS
+from .front_matter import read_page
+from .tensors import ModelTensors
+
+
+def write_model(folder, model, record, pretrained_cfg, *, dtype=None, page=None):
+    """Writes a model into a folder, such that timm reads it too, where it can.
+
+    One tensor after another is converted and written; nothing that is there is replaced
+    before all files are complete.
+
+    Args:
+        folder: `pathlib.Path`; made where it does not exist.
+        model: `keras.Model`.
+        record: Of the model.
+        pretrained_cfg: The model's preprocessing as timm's configuration has it.
+        dtype: Of the tensors; None: that of the variables.
+        page: Content of README.md; None: it stays as it is.
+
+    Returns:
+        The folder.
+
+    Raises:
+        ValueError: There is no such dtype, or a weight is not a finite number in it;
+            nothing is written.
+        OSError: It could not be written.
+    """
+    source, timm = format_of(record)
+    tensors = ModelTensors(model, source.key_map(record["kwargs"]), dtype)
+    with _made(folder), new_files(folder) as new:
+        with new.open(TENSORS) as file:
+            sha256 = write_tensors(file, tensors.outlines, tensors, {"format": "pt"})
+        config = _configuration(record, source.ORIGIN, tensors.dtypes, sha256)
+        if timm is not None:
+            said = {**timm["pretrained_cfg"], **pretrained_cfg}
+            config = {**timm, "pretrained_cfg": said, **config}
+        new.write(CONFIG, json.dumps(config, indent=2).encode())
+        if page is not None:
+            new.write("README.md", page)
+        new.put()
+    return folder
+
+
+def _configuration(record, origin, dtypes, sha256):
+    """Our part of config.json."""
+    names = record["label_names"]
+    listed = None if names == "imagenet1k" else names  # timm takes a list alone
+    return {
+        "num_classes": record["kwargs"]["num_classes"],
+        "label_names": listed,
+        "kerasvit": {
+            **record,
+            "label_names": None if listed else names,
+            "format_version": FORMAT,
+            "weights_format": origin,
+            "weights_dtype": " ".join(dtypes),
+            "weights_sha256": sha256,
+            "kerasvit_version": __version__,
+            "keras_version": keras.__version__,
+        },
+    }
+
+
+@contextmanager
+def _made(folder):
+    """Makes a folder, and removes what it made where the block fails."""
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # somebody else may have written into it
+            for path in made:
+                path.rmdir()
+        raise
+
+
+def local_folder(folder) -> Path:
+    """A folder, of this machine, that a model is to be saved in; it need not exist.
+
+    Raises:
+        ValueError: It is a file, or no path.
+    """
+    text = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else ""
+    if not text or re.match(r"\w\w+:/", text):  # C:/ is one
+        raise ValueError(
+            f"`folder` must be the path of a folder. Received: {folder!r}. A model "
+            'goes to the Hugging Face Hub by push_to_hub(model, "user/name").'
+        )
+    path = Path(folder).expanduser()
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"`folder` must be a folder. Received: the file {folder}.")
+    return path
+
+
+def page_of(folder) -> bytes | None:
+    """The README.md of a folder, or None.
+
+    Raises:
+        ValueError: It is too long to be one.
+    """
+    try:
+        return read_page(folder / "README.md")
+    except (FileNotFoundError, IsADirectoryError):
+        return None

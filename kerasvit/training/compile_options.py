@@ -1,0 +1,88 @@
+"""What a model is tried with: what it was compiled with, or defaults."""
+
+import keras
+import numpy as np
+
+# What a trial takes over from the compilation of the model.
+LENT = (
+    "loss",
+    "loss_weights",
+    "metrics",
+    "weighted_metrics",
+    "run_eagerly",
+    "jit_compile",
+)
+RATE = 1e-4  # small enough for pretrained weights
+
+
+def compile_options(model, batch, optimizer=None, loss=None):
+    """Arguments of `compile`, among them an optimizer and a loss.
+
+    Args:
+        model: Built `keras.Model`, compiled or not.
+        batch: `(x, y, sample_weight)`, NumPy arrays, from which a loss may follow.
+        optimizer: Instead of the model's.
+        loss: Instead of the model's.
+
+    Returns:
+        Dictionary, and a sentence on what is a default, empty where nothing is.
+
+    Raises:
+        ValueError: The model has no loss, none is given, and none follows.
+    """
+    options, assumed = _compiled(model), []
+    if loss is not None:
+        options = {**options, "loss": loss, "loss_weights": None}
+    if optimizer is not None:
+        options["optimizer"] = optimizer
+    if "loss" not in options:
+        options.update(_classification(model, *batch[:2]))
+        assumed.append("the cross-entropy of labels")
+    if options.get("optimizer") is None:
+        options["optimizer"] = keras.optimizers.AdamW(RATE)
+        assumed.append(f"AdamW at a learning rate of {RATE:g}")
+    if not assumed:
+        return options, ""
+    return options, (
+        f"The model is not compiled, so it was trained with {' and '.join(assumed)}. "
+        "Pass `loss` and `optimizer` for others."
+    )
+
+
+def _compiled(model):
+    """What the model was compiled with; its metrics are lent, as states are restored.
+
+    A copy by `get_compile_config` would lose what a lambda or a local class refers to.
+    """
+    if not model.compiled:
+        return {}
+    config = model._compile_config.config
+    options = {name: config[name] for name in LENT}
+    return {**options, "optimizer": model.optimizer}
+
+
+def _classification(model, x, y):
+    """Loss and metric for integer labels.
+
+    Raises:
+        ValueError: The targets are no labels of the outputs' classes.
+    """
+    outputs = model.predict_on_batch(x)
+    classes = outputs.shape[-1] if np.ndim(outputs) == 2 else 0
+    labels = np.issubdtype(getattr(y, "dtype", None), np.integer)
+    labels = labels and y.shape in ((len(y),), (len(y), 1))
+    if not labels or classes < 2 or y.min() < 0 or y.max() >= classes:
+        shapes = keras.tree.map_structure(lambda a: (a.shape, str(a.dtype)), y)
+        raise ValueError(
+            "`model` must be compiled, or `loss` be given, or the targets be integer "
+            "labels, one a sample, from 0 to the number of outputs - 1. "
+            f"Received: targets of {shapes} and outputs of shape "
+            f"{keras.tree.map_structure(np.shape, outputs)}. Pass a loss: "
+            '`suggest_rho(model, data, loss="mse")`, or '
+            "`loss=keras.losses.CategoricalCrossentropy(from_logits=True)` for one-hot "
+            "targets."
+        )
+    sums = outputs.astype("float32").sum(-1)
+    probabilities = (outputs >= 0).all() and np.allclose(sums, 1, atol=1e-2)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=not probabilities)
+    return {"loss": loss, "metrics": ["accuracy"]}

@@ -1,0 +1,120 @@
+"""Masked time steps count neither in the loss nor in the metrics of a training."""
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+from kerasvit.training import SAM
+from tests.trainers import assert_same, compiled, values
+
+backend = keras.backend.backend()
+COMPILED = {"run_eagerly": False, "jit_compile": backend == "jax"}
+MODES = {"eager": {}} if backend == "torch" else {"eager": {}, "compiled": COMPILED}
+both_ways = pytest.mark.parametrize("options", MODES.values(), ids=[*MODES])
+PARTS = pytest.mark.parametrize("parts", [1, 3])
+
+
+def network(outputs=1):
+    """Outputs (N, 5, 1) of a mask (N, 5), and with two also (N, 5, 2)."""
+    keras.utils.set_random_seed(1)
+    words = keras.Input((5,), dtype="int32")
+    x = layers.Embedding(7, 4, mask_zero=True)(words)
+    first = layers.Dense(1, name="first")(x)
+    if outputs == 1:
+        return keras.Model(words, first)
+    return keras.Model(
+        words, {"first": first, "second": layers.Dense(2, name="second")(x)}
+    )
+
+
+def samples(outputs=1):
+    """Six samples of one mask in each pair, so that parts have equally many steps."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(1, 7, (6, 5))
+    x[::2, 2:] = 0
+    x[1::2, 4:] = 0
+    first = rng.normal(size=(6, 5, 1)).astype("float32")
+    if outputs == 1:
+        return x, first
+    return x, {"first": first, "second": rng.normal(size=(6, 5, 2)).astype("float32")}
+
+
+def weights(outputs=1):
+    each = np.linspace(0.5, 2, 30, dtype="float32").reshape(6, 5)
+    return each if outputs == 1 else {"first": each, "second": each[::-1]}
+
+
+def measured(trainer, outputs, **options):
+    names = ["mae"] if outputs == 1 else {"first": ["mae"], "second": ["mae"]}
+    options = {"metrics": names, "weighted_metrics": names, **options}
+    return compiled(trainer, keras.optimizers.SGD(0.0), **options)
+
+
+def logs_of(trainer, outputs, weighted):
+    x, y = samples(outputs)
+    given = weights(outputs) if weighted else None
+    return trainer.train_on_batch(x, y, sample_weight=given, return_dict=True)
+
+
+def of_evaluation(trainer, outputs, weighted):
+    x, y = samples(outputs)
+    given = weights(outputs) if weighted else None
+    return trainer.evaluate(
+        x, y, batch_size=6, sample_weight=given, return_dict=True, verbose=0
+    )
+
+
+def longhand():
+    """The mean of the errors of the steps that count."""
+    x, y = samples()
+    errors = np.abs(y - network().predict(x, verbose=0))[..., 0]
+    return float(errors[x > 0].mean())
+
+
+@both_ways
+@PARTS
+def test_metrics_of_training_are_those_of_the_steps_that_count(parts, options):
+    trainer = measured(SAM(network(), 0.3, micro_batches=parts), 1, **options)
+    logs = logs_of(trainer, 1, False)
+    np.testing.assert_allclose(logs["mae"], longhand(), rtol=1e-5)
+
+
+@both_ways
+@PARTS
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_training_and_evaluation_agree(parts, outputs, weighted, options):
+    if options and (outputs, weighted) != (2, True):
+        pytest.skip("compiles for long; the largest of the four is compiled")
+    trainer = SAM(network(outputs), 0.3, micro_batches=parts)
+    trainer = measured(trainer, outputs, **options)
+    logs = logs_of(trainer, outputs, weighted)
+    expected = of_evaluation(trainer, outputs, weighted)
+    assert logs.keys() == expected.keys()
+    if parts > 1 and weighted:  # Keras's mean over a batch counts other steps.
+        logs = {name: value for name, value in logs.items() if "mae" in name}
+    for name, value in logs.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, err_msg=name)
+
+
+@both_ways
+def test_without_a_radius_it_is_plain_training(options):
+    results = []
+    for wrap in (lambda model: model, lambda model: SAM(model, 0.0)):
+        trainer = compiled(wrap(network(2)), metrics=None, **options)
+        x, y = samples(2)
+        for _ in range(2):
+            trainer.train_on_batch(x, y, sample_weight=weights(2))
+        results.append(values(getattr(trainer, "model", trainer)))
+    assert_same(*results)
+
+
+def test_plain_keras_measures_the_same():
+    plain, trainer = network(2), SAM(network(2), 0.3)
+    # Keras's own training on JAX loses the mask on the way to the metrics.
+    of_plain = of_evaluation if backend == "jax" else logs_of
+    expected = of_plain(measured(plain, 2), 2, True)
+    logs = logs_of(measured(trainer, 2), 2, True)
+    for name, value in logs.items():
+        np.testing.assert_allclose(value, expected[name], rtol=1e-5, err_msg=name)
