@@ -202,11 +202,14 @@ def chosen(config, small: dict) -> kerasvit.Variant:
 
 def check_weights(config, variant) -> None:
     """Raises a `ValueError` for weights of another model, before images are read."""
-    if variant and getattr(config, "weights", None):
+    if getattr(config, "weights", None):
         level = log.level
         log.setLevel(logging.ERROR)  # what is logged here is logged again in building
         try:
-            variant.preprocessing(config.weights)
+            if variant:
+                variant.preprocessing(config.weights)
+            else:
+                kerasvit.from_pretrained(config.weights)
         finally:
             log.setLevel(level)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import card_facts
+import defaults
 import finetune
 import heads
 import numpy as np
@@ -35,7 +36,9 @@ def tiny(monkeypatch, tmp_path):
 
 
 def prepared(**changes):
-    return training.prepare(config(**changes), finetune.build, {"small": TINY})
+    return training.prepare(
+        config(**changes), finetune.build, {"small": TINY}, resolve=defaults.resolve
+    )
 
 
 def config(**changes):
@@ -138,11 +141,10 @@ def test_the_better_on_validation_images_is_kept(
 
     monkeypatch.setattr(training, "_train", train)
     monkeypatch.setattr(training, "draw_curves", lambda *a: None)
-    settings = config(data=photos, license="mit")
     found = prepared(data=photos, license="mit")
-    model, start = found[0], found[0].get_weights()
+    model, start = found.model, found.model.get_weights()
     radii = {"without SAM": 0.0, "with SAM": 0.1}
-    result = training.run(settings, found, radii, finetune.compiled)
+    result = training.run(found, radii, finetune.compiled)
     assert result["kept"] == kept
     saved = kerasvit.from_pretrained("run/model").get_weights()
     assert all(np.all(w == list(numbers).index(kept)) for w in saved)
@@ -155,8 +157,7 @@ def test_the_better_on_validation_images_is_kept(
 
 @on_last_backend
 def test_the_card_of_a_folder_is_not_about_the_digits(photos):
-    settings = config(data=photos, compare=True)
-    model, dataset, _ = prepared(data=photos, compare=True)
+    settings, model, dataset, *_ = prepared(data=photos, compare=True)
     result = {
         "results": {"with SAM": trained(0.5, 1.0)},
         "kept": "with SAM",
@@ -304,7 +305,7 @@ def test_weights_keep_their_transform(photos):
     model = finetune.build(config(), ["a", "b", "c"])
     model.record["preprocessing"].update({"mean": [0.1, 0.2, 0.3], "crop": 0.5})
     start = str(kerasvit.save_pretrained(model, "start"))
-    tuned, _, _ = prepared(data=photos, weights=start)
+    tuned = prepared(data=photos, weights=start).model
     assert tuned.record["preprocessing"] == model.record["preprocessing"]
     for a, b in zip(model.get_weights()[:-2], tuned.get_weights()[:-2], strict=True):
         np.testing.assert_array_equal(a, b)
@@ -314,7 +315,7 @@ def test_weights_with_their_own_normalisation_get_pixels(photos):
     plain = kerasvit.save_pretrained(finetune.build(config(), ["a", "b"]), "plain")
     model = kerasvit.from_pretrained(plain, include_preprocessing=True)
     start = str(kerasvit.save_pretrained(model, "start"))
-    tuned, _, _ = prepared(data=photos, weights=start)
+    tuned = prepared(data=photos, weights=start).model
     assert tuned.record["kwargs"]["normalization"]
 
 

@@ -1,0 +1,67 @@
+import dataclasses
+
+import defaults
+import pytest
+from finetune_settings import PRESETS, Config
+
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend
+
+
+def resolved(count=400, images="photographs", **settings):
+    return defaults.resolve(Config(**settings), count, images)
+
+
+def test_pretrained_weights_get_a_linear_head_and_a_small_rate():
+    config, reasons = resolved(weights="vit.safetensors", model="ViTS14")
+    assert config.linear_head and config.optimizer == "adamw"
+    assert config.learning_rate <= 1e-4 and config.augment == "photo"
+    assert "photographs" in reasons["augment"]
+    assert None not in (config.batch_size, config.steps, config.warmup_steps)
+
+
+def test_drawings_are_not_flipped():
+    assert resolved(images="drawings", weights="vit.npz")[0].augment == "shift"
+
+
+def test_the_small_model_learns_digits_as_before():
+    config, _ = resolved(1259, "drawings")
+    measured = {
+        "batch_size": 64,
+        "optimizer": "sgd",
+        "learning_rate": 0.2,
+        "linear_head": False,
+        "steps": 480,
+        "warmup_steps": 50,
+        "augment": "shift",
+    }
+    assert {name: getattr(config, name) for name in measured} == measured
+
+
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name != "digits"])
+def test_presets_of_the_paper_keep_its_settings(preset):
+    given = dataclasses.replace(PRESETS[preset], weights="vit.npz")
+    config, reasons = defaults.resolve(given, 3_000, "photographs")
+    assert config == given
+    assert reasons["learning_rate"] == "given"
+
+
+def test_what_is_given_stays():
+    given = {"learning_rate": 0.1, "batch_size": 7, "steps": 3, "augment": "none"}
+    config, reasons = resolved(weights="vit.npz", linear_head=False, **given)
+    assert {name: getattr(config, name) for name in given} == given
+    assert not config.linear_head
+    assert all(reasons[name] == "given" for name in given)
+
+
+def test_more_images_take_more_steps():
+    counts = [100, 400, 501, 2_001, 10_001, 50_001, 100_000]
+    steps = [resolved(count, weights="vit.npz")[0].steps for count in counts]
+    assert steps == sorted(steps) and steps[0] >= 60
+
+
+def test_passes_become_steps():
+    config, reasons = resolved(400, weights="vit.npz", epochs=3, batch_size=100)
+    assert config.steps == 12
+    assert reasons["steps"] == "given: 3 passes through 400 images"

