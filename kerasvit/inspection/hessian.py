@@ -17,7 +17,15 @@ from keras import ops
 
 from ..autodiff import loss_derivatives
 from .lanczos import Eigenpairs, eigenpairs
-from .mean_loss import batches, chosen_variables, in_variable_dtype, length, mean_loss
+from .mean_loss import (
+    batches,
+    check_finite,
+    chosen_variables,
+    in_variable_dtype,
+    length,
+    mean_loss,
+)
+from .progress import Progress
 
 
 class Hessian:
@@ -111,6 +119,7 @@ class Hessian:
         vectors: int = 20,
         max_products: int = 300,
         seed: int = 0,
+        verbose: str | int = "auto",
     ) -> Eigenpairs:
         """The first k eigenvalues with their vectors, by Lanczos' method.
 
@@ -127,6 +136,9 @@ class Hessian:
                 > 2 k.
             max_products: Products with the matrix after which to stop, ≥ 1.
             seed: Of the random vector to start with.
+            verbose: 1 shows the batches so far, the first eigenvalue and its residual,
+                0 nothing; "auto" is 1 after two seconds, on a terminal or in a notebook
+                where Keras may log (`keras.config.disable_interactive_logging`).
 
         Returns:
             `Eigenpairs`. Where the products did not suffice, with a warning:
@@ -135,8 +147,13 @@ class Hessian:
         Raises:
             ValueError: An argument is out of its range, or as for `Hessian`.
         """
+        progress = Progress(verbose)
+
+        def product(vector):
+            return self._at(vector, progress.batch)[2]
+
         found = eigenpairs(
-            self.__matmul__,
+            product,
             self.shape[0],
             k=k,
             which=which,
@@ -145,7 +162,9 @@ class Hessian:
             max_products=max_products,
             seed=seed,
             dtype=self.dtype,
+            report=progress.product,
         )
+        progress.end()
         if not found.converged:
             warnings.warn(
                 f"The eigenvalues {found.values} have residuals {found.residuals} "
@@ -171,7 +190,7 @@ class Hessian:
         parts = np.split(vector, ends)
         return [p.reshape(v.shape) for p, v in zip(parts, self.variables, strict=True)]
 
-    def _at(self, vector):
+    def _at(self, vector, after_batch=None):
         """Mean loss, gradient, and the product with a vector."""
         vector = np.asarray(vector, self.dtype)
         if vector.shape != self.shape[:1]:
@@ -190,6 +209,8 @@ class Hessian:
                     for part in keras.tree.flatten(self._derivatives(parts, x, y))
                 ]
                 total = terms if total is None else [*map(ops.add, total, terms)]
+                if after_batch is not None:
+                    after_batch()
         if not samples:
             raise ValueError("There must be at least one sample. Received: none.")
         arrays = [ops.convert_to_numpy(part) / samples for part in total]
@@ -198,7 +219,7 @@ class Hessian:
             np.concatenate([array.ravel() for array in group]).astype(self.dtype)
             for group in (arrays[1 : 1 + count], arrays[1 + count :])
         )
-        _check_finite(arrays[0], gradient, product)
+        check_finite(arrays[0], gradient, product)
         return float(arrays[0]), gradient, product
 
 
@@ -212,6 +233,7 @@ def largest_eigenvalue(
     variables: str | None = None,
     seed: int = 0,
     tolerance: float = 1e-3,
+    verbose: str | int = "auto",
 ) -> float:
     """How sharply a model's loss curves at its weights, in the sharpest direction.
 
@@ -235,12 +257,14 @@ def largest_eigenvalue(
             variables in whose path it is found.
         seed: Of the random vector to start with.
         tolerance: Largest error over the eigenvalue, > 0.
+        verbose: "auto", 0 or 1, as for `Hessian(...).eigenpairs`.
 
     Raises:
         ValueError: As for `Hessian`.
     """
     hessian = Hessian(model, x, y, loss, batch_size=batch_size, variables=variables)
-    return float(hessian.eigenpairs(tolerance=tolerance, seed=seed).values[0])
+    found = hessian.eigenpairs(tolerance=tolerance, seed=seed, verbose=verbose)
+    return float(found.values[0])
 
 
 def hessian_vector_product(
@@ -274,14 +298,3 @@ def hessian_vector_product(
     """
     hessian = Hessian(model, x, y, loss, batch_size=batch_size, variables=variables)
     return hessian @ vector
-
-
-def _check_finite(loss, gradient, product):
-    found = {"loss": loss, "gradient": gradient, "second derivatives": product}
-    for name, array in found.items():
-        if not np.isfinite(array).all():
-            raise ValueError(
-                f"The {name} of the model must be finite. Received: Inf or NaN. Look "
-                "for them in the samples and in the weights, and in a loss that takes "
-                "the logarithm of probabilities where it should be given logits."
-            )

@@ -42,6 +42,7 @@ def eigenpairs(
     max_products: int = 300,
     seed: int = 0,
     dtype: str = "float32",
+    report=None,
 ) -> Eigenpairs:
     """The first eigenvalues of a symmetric matrix, by Lanczos' method with restarts.
 
@@ -64,6 +65,8 @@ def eigenpairs(
         max_products: Products after which the best so far is returned, ≥ 1.
         seed: Of the random vector to start with.
         dtype: Of the vectors, "float32" or "float64".
+        report: Function that is called after every product with the first eigenvalue
+            so far and its residual, two floats; or None.
 
     Returns:
         `Eigenpairs`.
@@ -92,6 +95,8 @@ def eigenpairs(
         residuals = _norm(new) * np.abs(mixes[-1])
         rounding = 10 * np.finfo(dtype).eps * np.abs(values).max()
         allowed = np.maximum(tolerance * np.abs(values), rounding)
+        if report is not None:
+            report(float(values[0]), float(residuals[0]))
         converged = used >= k and bool((residuals <= allowed)[:k].all())
         if converged or used == size or products == max_products:
             break

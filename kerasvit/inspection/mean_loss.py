@@ -174,6 +174,22 @@ def in_variable_dtype(model):
             layer._dtype_policy = policy
 
 
+def check_finite(loss, gradient, product):
+    """Whether what was computed is finite.
+
+    Raises:
+        ValueError: It is not.
+    """
+    found = {"loss": loss, "gradient": gradient, "second derivatives": product}
+    for name, array in found.items():
+        if not np.isfinite(array).all():
+            raise ValueError(
+                f"The {name} of the model must be finite. Received: Inf or NaN. Look "
+                "for them in the samples and in the weights, and in a loss that takes "
+                "the logarithm of probabilities where it should be given logits."
+            )
+
+
 def _pair(batch):
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise ValueError(

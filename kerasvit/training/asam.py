@@ -68,7 +68,12 @@ class ASAM(SAM):
         """Iterator of T, with None for 1."""
         for w, variable in zip(weights, self.trainable_variables, strict=True):
             stretched = self.biases or variable.name not in ("bias", "beta")
-            yield ops.abs(w) + self.eta if stretched else None
+            if not stretched:
+                yield None
+                continue
+            size = ops.abs(w)
+            size += self.eta  # in place under PyTorch
+            yield size
 
     def settings(self):
         """The constructor's arguments but for the model."""

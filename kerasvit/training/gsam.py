@@ -113,8 +113,7 @@ class GSAM(SAM):
     def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets."""
         _, here = loss_and_gradients(weights)
-        above = self.perturbed(weights, here)
-        above = self.gradients_above(loss_and_gradients, above)
+        above = self.gradients_above(loss_and_gradients, self.perturbed(weights, here))
         if not self.minimize_perturbed:
             return add(here, orthogonal(above, here), self.alpha), memory
         return add(above, orthogonal(here, above), -self.alpha), memory

@@ -73,8 +73,7 @@ class LookSAM(RememberingSAM):
         _, here = loss_and_gradients(weights)
         if self._radius.plain:
             return here, [ops.zeros_like(old) for old in memory]
-        above = self.perturbed(weights, here)
-        above = self.gradients_above(loss_and_gradients, above)
+        above = self.gradients_above(loss_and_gradients, self.perturbed(weights, here))
         # At a schedule's 0 the two gradients differ by rounding, which `alpha` would
         # make large.
         some = self.current_rho() > 0

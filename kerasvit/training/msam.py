@@ -76,8 +76,10 @@ class MSAM(RememberingSAM):
 
     def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets, and the momentum with them in it."""
-        above = self.perturbed(weights, memory)
-        gradients = self.gradients_above(loss_and_gradients, above)
+        # No name for the perturbed weights: they make room for the new momentum.
+        gradients = self.gradients_above(
+            loss_and_gradients, self.perturbed(weights, memory)
+        )
         kept = (self.momentum * old for old in memory)
         return gradients, add(kept, gradients, 1.0)
 

@@ -20,14 +20,16 @@ class Radius:
             training.
 
     Attributes:
-        given: The number, a float, or the schedule; None before `replace`.
+        given: The number, a float, or the schedule; NaN before `replace`.
         variable: Scalar `keras.Variable`: the number. It is not read under a schedule.
         plain: Whether steps are those of plain training.
     """
 
     def __init__(self, model: keras.Model, plain_at_zero: bool):
         wide = any(variable.dtype == "float64" for variable in model.variables)
-        self.given = None
+        # An object that no caller has: TensorFlow's models leave out an assignment of
+        # what an attribute already is, and None would not be checked.
+        self.given = float("nan")
         self.plain = False
         self._plain_at_zero = plain_at_zero
         self.variable = keras.Variable(

@@ -158,9 +158,11 @@ class SAM(TrainStep, keras.Model):
         """The gradients that the optimizer gets: those at the top of a step uphill."""
         if self._radius.plain:
             return loss_and_gradients(weights)[1], memory
-        # No name for the first gradients: they make room for the second.
-        above = self.perturbed(weights, loss_and_gradients(weights)[1])
-        return self.gradients_above(loss_and_gradients, above), memory
+        # No names for the first gradients and the perturbed weights: they make room.
+        return self.gradients_above(
+            loss_and_gradients,
+            self.perturbed(weights, loss_and_gradients(weights)[1]),
+        ), memory
 
     def perturbed(self, weights, gradients):
         """Where the second pass computes its gradients."""
@@ -172,7 +174,9 @@ class SAM(TrainStep, keras.Model):
         Max-pooling on TensorFlow can hide that weights are NaN.
         """
         finite = all_finite(above)
-        return only_if(finite, loss_and_gradients(above)[1])
+        gradients = loss_and_gradients(above)[1]
+        del above
+        return only_if(finite, gradients)
 
     def call(self, inputs, training=None):
         return self.model(inputs, training=training)

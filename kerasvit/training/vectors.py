@@ -58,11 +58,16 @@ def add(weights, vector, factor):
 
 
 def multiply(vector, factors):
-    """Iterator of products, element by element; a factor None leaves its entry."""
-    return (
-        v if v is None or f is None else v * f
-        for v, f in zip(vector, factors, strict=True)
-    )
+    """Iterator of products, element by element; a factor None leaves its entry.
+
+    The factors are used up: they must be tensors that nothing else needs.
+    """
+    for v, f in zip(vector, factors, strict=True):
+        if v is not None and f is not None:
+            f *= v  # in place under PyTorch: no third tensor
+            v = f
+        del f
+        yield v
 
 
 def orthogonal(vector, direction):
@@ -75,14 +80,18 @@ def orthogonal(vector, direction):
 
 def all_finite(vector):
     """Whether no entry has Inf or NaN, a scalar tensor."""
-    found = [ops.all(ops.isfinite(v)) for v in vector if v is not None]
+    # A sum has them, too. It takes less memory than a test of each number.
+    sums = (ops.sum(ops.cast(v, _sum_dtype(v))) for v in vector if v is not None)
+    found = [ops.isfinite(total) for total in sums]
     return ops.all(ops.stack(found)) if found else ops.isfinite(ops.zeros(()))
 
 
 def only_if(condition, vector):
-    """The vector, or NaN in all of its entries where a scalar tensor is False."""
-    vector = list(vector)
-    for i, v in enumerate(vector):  # in place: there is one vector at a time
+    """The vector, or NaN in all of its entries where a scalar tensor is False.
+
+    It is written into the list, so that there is one vector at a time.
+    """
+    for i, v in enumerate(vector):
         if v is not None:
             vector[i] = ops.where(condition, v, float("nan"))
     return vector
