@@ -215,7 +215,7 @@ class Variant:
             and row.builder is self.builder
             and row.fits(said)
         ]
-        numbers = ", ".join(f"{key} {said[key]!r}, not {wanted[key]}" for key in wrong)
+        numbers = ", ".join(f"{key} {said[key]}, not {wanted[key]}" for key in wrong)
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
         return f"does not hold weights of {self!r}: {numbers}.{build}"
 
