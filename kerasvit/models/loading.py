@@ -275,7 +275,6 @@ class Loading:
     def _blaming_the_variant(self):
         """Says first if the file is of another variant, and whose the argument is."""
         said = {**self.made, **self.checkpoint.sizes}
-        said = {k: printable(v) if isinstance(v, str) else v for k, v in said.items()}
         mismatch = self.variant.mismatch(said, self.explicit)
         try:
             yield mismatch
