@@ -143,7 +143,7 @@ class Checkpoint:
         wrong = [k for k, kind in kinds.items() if not isinstance(record.get(k), kind)]
         if record.get("origin") not in (None, *ORIGINS):
             wrong.append("origin")
-        if not (record.get("variant") or "").isprintable():
+        if not str(record.get("variant")).isprintable():
             wrong.append("variant")
         if wrong:
             raise CheckpointError(

@@ -101,11 +101,13 @@ def _weights(record):
 
 def new_record(builder: str, kwargs: dict) -> dict:
     """The record of a model with fresh weights."""
+    normalization = kwargs.get("normalization") or {}
+    transform = Preprocessing(kwargs["image_size"], **normalization)
     return {
         "builder": builder,
         "variant": None,
         "kwargs": kwargs,
         "origin": None,
-        "preprocessing": Preprocessing(kwargs["image_size"]).to_config(),
+        "preprocessing": transform.to_config(),
         "label_names": None,
     }

@@ -247,6 +247,20 @@ def a_schedule_of_the_radius():
     assert_parts("schedule")
 
 
+def quantized():
+    model = small()
+    model.layers[-1].quantize("float8")
+    return model
+
+
+@case
+def float8_scales_are_the_same_on_both():
+    two, parts = (
+        trained(number, make=quantized, micro_batches=2 // number) for number in (2, 1)
+    )
+    assert_equal(two, parts, 1e-5)
+
+
 @case
 def sam_on():
     assert_parts("SAMON")

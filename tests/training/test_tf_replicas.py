@@ -188,6 +188,26 @@ def a_schedule_of_the_radius():
 
 
 @case
+def float8_scales_are_the_same_on_both():
+    def quantized():
+        model = keras.Sequential([keras.Input((5,)), layers.Dense(3)])
+        model.layers[0].quantize("float8")
+        return model
+
+    two, one = (
+        trained(n, lambda m, n=n: SAM(m, 0.3, micro_batches=2 // n), quantized)
+        for n in (2, 1)
+    )
+    assert_synchronous(two[0])
+    for a, e in zip(two[0].variables, one[0].variables, strict=True):
+        # Keras divides the loss, and so these, by the number of replicas.
+        share = 2 if "outputs_grad" in a.path and np.max(copies(a)[0]) != 1 else 1
+        np.testing.assert_allclose(
+            share * copies(a)[0], copies(e)[0], rtol=1e-4, err_msg=a.path
+        )
+
+
+@case
 def asam_and_sam_on():
     check(ASAM, plain, two={"steps_per_execution": 2})
     check(SAMON)

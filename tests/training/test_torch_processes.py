@@ -63,6 +63,12 @@ def branching(seed):
     return keras.Sequential([keras.Input((5,)), Sometimes(), layers.Dense(3)])
 
 
+def float8(seed):
+    model = plain(seed)
+    model.layers[-1].quantize("float8")
+    return model
+
+
 def sgd():
     return keras.optimizers.SGD(0.1, momentum=0.9)
 
@@ -94,6 +100,12 @@ CASES = {
         sgd,
         lambda m: SAM(m, FALLING),
         lambda m: SAM(m, FALLING, micro_batches=2),
+    ),
+    "float8": (
+        float8,
+        sgd,
+        lambda m: SAM(m, 0.5),
+        lambda m: SAM(m, 0.5, micro_batches=2),
     ),
     "parts": (
         noisy,
