@@ -25,7 +25,7 @@ RECIPES = Path(finetune.__file__).parent
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder of 200 handwritten digits in class folders, and weights to start from."""
+    """A folder of 200 handwritten digits, and weights to start from."""
     top = tmp_path_factory.mktemp("journey")
     write_digits(top / "digits", 20)
     keras.utils.set_random_seed(0)
