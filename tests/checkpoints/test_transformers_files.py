@@ -226,6 +226,10 @@ def test_a_processor_of_another_model_is_refused(name, tmp_path):
         CheckpointError, match=f"ViT, DeiT, Bit.*'{name}'.*`preprocessing="
     ):
         kerasvit.from_pretrained(tmp_path)
+    mine = kerasvit.Preprocessing(16, 0.9, "center", "bilinear")
+    model = kerasvit.from_pretrained(tmp_path, preprocessing=mine)
+    read = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+    assert read == mine
 
 
 def test_a_processor_without_a_name_is_the_models(tmp_path):
