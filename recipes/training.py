@@ -56,7 +56,7 @@ def prepare(
         build: Makes the model of the configuration and the names of the classes.
         small: Name → models that the zoo does not have.
         name: What the folder's name begins with, where the user gives none.
-        resolve: Fills in what depends on the data, as `defaults.resolve`.
+        resolve: Fills in what depends on data and model, as `defaults.resolve`.
 
     Raises:
         BadInput: Something is wrong.
@@ -66,9 +66,10 @@ def prepare(
         check(config)
         check_weights(config, chosen(config, small))
         dataset = data.find(config.dataset, config.data)
-        if resolve:
-            config, reasons = resolve(config, len(dataset.train), dataset.kind)
         model = build(config, dataset.label_names)
+        if resolve:
+            count, size = len(dataset.train), model.count_params()
+            config, reasons = resolve(config, count, dataset.kind, size)
         if config.model is None:
             config = dataclasses.replace(
                 config, model=model.record["variant"] or model.name

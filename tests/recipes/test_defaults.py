@@ -9,16 +9,23 @@ from tests.once import on_last_backend
 pytestmark = on_last_backend
 
 
-def resolved(count=400, images="photographs", **settings):
-    return defaults.resolve(Config(**settings), count, images)
+def resolved(count=400, images="photographs", size=22_000_000, **settings):
+    return defaults.resolve(Config(**settings), count, images, size)
 
 
 def test_pretrained_weights_get_a_linear_head_and_a_small_rate():
     config, reasons = resolved(weights="vit.safetensors", model="ViTS14")
     assert config.linear_head and config.optimizer == "adamw"
-    assert config.learning_rate <= 1e-4 and config.augment == "photo"
+    assert config.learning_rate == 1e-5 and config.augment == "photo"
     assert "photographs" in reasons["augment"]
     assert None not in (config.batch_size, config.steps, config.warmup_steps)
+
+
+def test_the_larger_the_model_the_smaller_the_rate():
+    sizes = [1_000, 100_000, 22_000_000, 86_000_000, 632_000_000]
+    rates = [resolved(size=n, weights="vit.npz")[0].learning_rate for n in sizes]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[0] == 1e-3 and rates[2] == 1e-5 and rates[-1] == 3e-6
 
 
 def test_drawings_are_not_flipped():
@@ -42,7 +49,7 @@ def test_the_small_model_learns_digits_as_before():
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name != "digits"])
 def test_presets_of_the_paper_keep_its_settings(preset):
     given = dataclasses.replace(PRESETS[preset], weights="vit.npz")
-    config, reasons = defaults.resolve(given, 3_000, "photographs")
+    config, reasons = defaults.resolve(given, 3_000, "photographs", 86_000_000)
     assert config == given
     assert reasons["learning_rate"] == "given"
 
@@ -55,10 +62,24 @@ def test_what_is_given_stays():
     assert all(reasons[name] == "given" for name in given)
 
 
+def test_another_optimizer_needs_its_rate():
+    with pytest.raises(ValueError, match="sgd.*--learning-rate.*1e-05.*adamw"):
+        resolved(weights="vit.npz", optimizer="sgd")
+    config, _ = resolved(weights="vit.npz", optimizer="sgd", learning_rate=0.01)
+    assert config.learning_rate == 0.01
+
+
 def test_more_images_take_more_steps():
     counts = [100, 400, 501, 2_001, 10_001, 50_001, 100_000]
     steps = [resolved(count, weights="vit.npz")[0].steps for count in counts]
     assert steps == sorted(steps) and steps[0] >= 60
+
+
+def test_small_models_take_more_steps():
+    steps = [
+        resolved(size=n, weights="vit.npz")[0].steps for n in (1e5, 5e6, 22e6, 9e8)
+    ]
+    assert steps == [350, 147, 70, 70]
 
 
 def test_passes_become_steps():
