@@ -1,7 +1,6 @@
 """Models of ours in timm, and timm's own here: the same logits, by names and files."""
 
 import importlib
-import importlib.util
 
 import keras
 import numpy as np
@@ -53,16 +52,6 @@ MODELS = {
     "BiT": (kerasvit.BigTransfer, BIT),
     "Swin": (kerasvit.SwinTransformer, SWIN),
 }
-
-
-@pytest.fixture(scope="module")
-def timm():
-    """timm in plain torch, in this process."""
-    if keras.backend.backend() != "torch":
-        pytest.skip("names and numbers of files: compared once, on torch")
-    if None in [importlib.util.find_spec(name) for name in ("timm", "torchvision")]:
-        pytest.skip("timm is not installed: see `Set up` in README.md")
-    return import_timm()
 
 
 def test_a_healthy_timm_is_left_alone(timm, monkeypatch):
