@@ -26,6 +26,7 @@ from safetensors.numpy import load_file
 
 import kerasvit
 from tests.checkpoints import mutated_bytes, mutated_json, mutated_places
+from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
@@ -64,10 +65,7 @@ def bare(case, load):
 def ours(builder, **kwargs):
     def make(folder):
         model = builder(image_size=16, num_classes=3, **kwargs)
-        values = np.random.default_rng(0)
-        model.set_weights(
-            [values.normal(size=w.shape, scale=0.2) for w in model.weights]
-        )
+        randomised(model, scale=0.2)
         return kerasvit.save_pretrained(model, folder, label_names=["a", "b", "c"])
 
     return make, kerasvit.from_pretrained

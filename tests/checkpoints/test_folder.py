@@ -15,6 +15,7 @@ from kerasvit.checkpoints import Checkpoint, CheckpointError
 from kerasvit.checkpoints.folder import new_files, put_files, replace_file
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
+from tests.tiny_vit import random_model as model
 
 CONFIG, TENSORS, CARD = NAMES = ("config.json", "model.safetensors", "README.md")
 OPERATIONS = ("open", "os.mkdir", "os.rename", "os.rmdir", "os.remove")
@@ -22,14 +23,6 @@ pytestmark = [
     on_last_backend,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
 ]
-
-
-def model(seed):
-    made = TinyViT(image_size=8, num_classes=3)
-    random = np.random.default_rng(seed)
-    made.set_weights([random.normal(size=w.shape) for w in made.weights])
-    made.record["label_names"] = [f"{name}{seed}" for name in ("ant", "bee", "cat")]
-    return made
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import kerasvit
 from kerasvit.checkpoints.sources import timm_names
 from recipes.import_timm import import_timm
 from tests.contract import to_numpy
+from tests.random_weights import randomised
 
 VIT = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
 HYBRID = {**VIT, "patch_size": 2, "resnet_depths": []}
@@ -72,10 +73,8 @@ def test_a_healthy_timm_is_left_alone(timm, monkeypatch):
 
 def small(name="ViT", **changes):
     builder, kwargs = MODELS[name]
-    model = builder(**{"image_size": (8, 16), "num_classes": 3, **kwargs, **changes})
-    rng = np.random.default_rng(0)
-    model.set_weights([rng.normal(size=w.shape, scale=0.3) for w in model.weights])
-    return model
+    given = {"image_size": (8, 16), "num_classes": 3, **kwargs, **changes}
+    return randomised(builder(**given))
 
 
 def same_logits(ours, theirs):
