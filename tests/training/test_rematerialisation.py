@@ -7,7 +7,7 @@ from keras import layers, ops
 
 from kerasvit.inspection import Hessian
 from kerasvit.training import SAM
-from tests.trainers import TRAINERS, assert_same, batch, compiled, values
+from tests.trainers import COMPILED, TRAINERS, assert_same, batch, compiled, values
 
 backend = keras.backend.backend()
 on_tensorflow = pytest.mark.skipif(backend != "tensorflow", reason="is TensorFlow's")
@@ -99,10 +99,9 @@ def test_a_scope_of_rematerialisation(options):
 
 @pytest.mark.parametrize("name", ["sam", "parts"])
 def test_in_a_compiled_step(name):
-    options = {"run_eagerly": False, "jit_compile": backend == "jax"}
     expected = train(TRAINERS[name](network("never")))
     trainer = TRAINERS[name](network("__init__"))
-    assert_same(train(trainer, **options), expected, 1e-5)
+    assert_same(train(trainer, **COMPILED), expected, 1e-5)
     x, y = batch(7)
     losses = [each.evaluate(x, y, verbose=0) for each in (trainer, trainer)]
     assert losses[0] == losses[1]
