@@ -210,9 +210,7 @@ class Variant:
             and row.builder is self.builder
             and row.fits(said)
         ]
-        # What a file says may hold characters that do not print: they are escaped.
-        found = {key: repr(str(said[key]))[1:-1] for key in wrong}
-        numbers = ", ".join(f"{key} {found[key]}, not {wanted[key]}" for key in wrong)
+        numbers = ", ".join(f"{key} {said[key]}, not {wanted[key]}" for key in wrong)
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
         return f"does not hold weights of {self!r}: {numbers}.{build}"
 
