@@ -17,7 +17,7 @@ from .evaluation import (
 )
 from .labels import check_count, read_labels
 from .loading import Loading, entry_of
-from .other_names import CALL, check_names
+from .other_names import check_names
 
 
 class Variant:
@@ -190,8 +190,11 @@ class Variant:
         """Raises a `ValueError` for arguments that the builder does not have."""
         known = set(inspect.signature(self.builder).parameters)
         if before:  # of a file, which does not say in what precision it is used
-            check_names(self.label, changes, known - {"dtype"}, before)
-        check_names(self.label, changes, known, call=CALL)
+            known.discard("dtype")
+        else:
+            call = inspect.signature(Variant.__call__).parameters
+            known.update(call.keys() - {"self", "changes"})
+        check_names(self.label, changes, known, before)
 
     def mismatch(self, said, changes):
         """In words, where a file says other numbers than this row; None where not."""
