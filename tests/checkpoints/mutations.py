@@ -1,4 +1,4 @@
-"""Mutated checkpoints, configurations, cards and folders, each told by its seed.
+"""Mutated checkpoints, configurations, cards and folders; a seed determines each.
 
 `python -m tests.checkpoints.mutations FIRST COUNT` loads those of COUNT seeds and ends
 with one line of JSON: how many loaded, how many were refused, and what failed.
@@ -33,8 +33,8 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 SECONDS = 5  # of the processor: other processes do not count
 HANGS = 120  # seconds on the clock after which a case that waits is stopped
 # The files have kilobytes. This is what any loading may take beside 1.5 times the file:
-# 500,000 values of a configuration (checkpoints/reader.py) are 32 MB of empty lists;
-# and allocators keep what is freed.
+# 500,000 values of a configuration (json_files.py) are 32 MB of empty lists; and
+# allocators keep what is freed.
 FLOOR = 64 * 2**20
 
 WIDE = {"patch_size": 4, "width": 24, "depth": 2, "num_heads": 3}
