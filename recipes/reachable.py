@@ -53,7 +53,11 @@ def servers(name: str) -> list[tuple[str, int]]:
             if (path := Path(root) / file).is_file():
                 lines = path.read_text(encoding="utf-8").splitlines()
                 urls = [urlsplit(line.split()[0]) for line in lines if line.strip()]
-                known |= {(url.hostname, url.port or PORTS[url.scheme]) for url in urls}
+                known |= {
+                    (url.hostname, url.port or PORTS[url.scheme])
+                    for url in urls
+                    if url.scheme in PORTS  # others: comments, and files got by hand
+                }
     return sorted(known)
 
 

@@ -15,7 +15,8 @@ def last_backend():
 
 
 ALIKE = "alike on all backends; tried on the last"
-# Marks tests of what is; fixtures call `skip_where_alike`.
+# Marks tests whose result is the same on all backends; fixtures call
+# `skip_where_alike`.
 on_last_backend = pytest.mark.skipif(
     keras.backend.backend() != last_backend(), reason=ALIKE
 )

@@ -8,6 +8,8 @@ from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
 
 RATE = 0.1
 
+backend = keras.backend.backend()
+
 # Functions of a model and of the options that all trainers have.
 TRAINERS = {
     "sam": lambda model, **options: SAM(model, 0.3, **options),
@@ -28,7 +30,7 @@ TRAINERS = {
 # elsewhere two that have all that a train step knows of: two passes, memory, a period,
 # parts. SAM has tests of its own, and the others differ in formulas, which
 # test_successors.py has everywhere.
-NAMES = list(TRAINERS) if keras.backend.backend() == "torch" else ["looksam", "parts"]
+NAMES = list(TRAINERS) if backend == "torch" else ["looksam", "parts"]
 
 
 def small(*last, seed=1, **dense):
@@ -52,6 +54,9 @@ def batch(n=6, seed=1):
 
 
 EAGER = {"run_eagerly": True, "jit_compile": False}  # faster where steps are few
+COMPILED = {"run_eagerly": False, "jit_compile": backend == "jax"}
+# {name: options of `compiled`}. PyTorch compiles nothing.
+MODES = {"eager": {}} if backend == "torch" else {"eager": {}, "compiled": COMPILED}
 
 
 def compiled(trainer, optimizer=None, loss="mse", **options):

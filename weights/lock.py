@@ -21,7 +21,7 @@ from pathlib import Path
 
 from kerasvit.checkpoints import replace_file
 from kerasvit.hub import web
-from kerasvit.hub.download import is_passing
+from kerasvit.hub.explanations import client_errors, is_passing
 from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import MANIFEST, Entry
 
@@ -97,7 +97,7 @@ def _ask_hub(repository):
     for pause in (*web.PAUSES, None):
         try:
             return HfApi(token=False).model_info(repository, files_metadata=True)
-        except Exception as error:
+        except client_errors() as error:
             if pause is None or not is_passing(error):
                 raise
         time.sleep(pause)
@@ -121,7 +121,7 @@ def pin_all(entries, again, names=(), manifest=MANIFEST) -> list[str]:
             found = pin(Entry(**entry), again)
             if known and known.get("sha256") != found["sha256"]:
                 raise ValueError(f"{entry['source']} has changed.")
-        except Exception as error:  # whatever: the others are still to be pinned
+        except (ValueError, *client_errors()) as error:  # the others are still pinned
             kept = " Its old pin is kept; remove it to take another file."
             problems.append(f"{_name(entry)}: {error}{kept if known else ''}")
             continue

@@ -142,9 +142,10 @@ def _is_rematerialised(function):
 
 
 def _let_scopes_call(example, call_in):
-    """Leaves calls of functions that TensorFlow has made to the `PassScope` around.
+    """Changes a class of TensorFlow's functions: an open `PassScope` gets the calls.
 
-    A layer may have made them long before, so that only the class can be changed.
+    A layer may have made its function long before, so that only the class can be
+    changed. Outside a `PassScope` calls are as before.
 
     Args:
         example: Such a function, an object of a class with a `__call__`.

@@ -23,9 +23,9 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
         kernel: Resampling kernel for a table of another grid.
 
     Raises:
-        CheckpointError: Something is missing, unexpected or of another shape; the
-            message lists all of it by the file's names. Or a tensor cannot be read, or
-            holds NaN.
+        CheckpointError: Something is missing, unexpected, of another shape or there
+            twice; the message lists all of it by the file's names. Or a tensor cannot
+            be read, or holds NaN.
     """
     variables = {
         variable.path: variable
@@ -33,6 +33,21 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
         if not variable.path.startswith(tuple(f"{name}/" for name in without))
     }
     resampled = _resampling(model, source_grids or {}, kernel)
+    places, problems = _places(checkpoint, key_map, variables, without, resampled)
+    if any(problems.values()):
+        raise CheckpointError(_complaint(checkpoint, problems))
+
+    def write(name):
+        paths, transform = key_map.find(name)
+        for path, array in zip(paths, transform.read(checkpoint[name]), strict=True):
+            variables[path].assign(resampled(path, array))
+
+    for name in dict.fromkeys(places.values()):
+        write(name)  # a function: its arrays are gone before the next are read
+
+
+def _places(checkpoint, key_map, variables, without, resampled):
+    """{path of a variable: name of its tensor}, and {kind of problem: its cases}."""
     places, unexpected, misshaped, twice = {}, [], [], []
     for name, shape in checkpoint.shapes.items():
         paths, transform = key_map.find(name) or ([], None)
@@ -56,22 +71,12 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
         for path in variables
         if path not in places
     ]
-    problems = {
+    return places, {
         "missing in the file": missing,
         "unexpected: the model has no place for it": unexpected,
         "mis-shaped": misshaped,
         "two tensors for one variable": twice,
     }
-    if any(problems.values()):
-        raise CheckpointError(_complaint(checkpoint, problems))
-
-    def write(name):
-        paths, transform = key_map.find(name)
-        for path, array in zip(paths, transform.read(checkpoint[name]), strict=True):
-            variables[path].assign(resampled(path, array))
-
-    for name in dict.fromkeys(places.values()):
-        write(name)  # a function: its arrays are gone before the next are read
 
 
 def _resampling(model, source_grids, kernel):

@@ -1,4 +1,4 @@
-"""Files that come under their names when they are complete, a model's in safe order."""
+"""Files that get their names once complete; those of a model in a safe order."""
 
 import os
 import re

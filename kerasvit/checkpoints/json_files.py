@@ -9,8 +9,9 @@ from .reader import CheckpointError
 
 LONGEST_JSON = 16_000_000  # bytes
 
-# Of a configuration: one of 21,843 classes names each twice, with up to ten commas. An
-# empty list takes 64 bytes of memory and 3 of the file.
+# Of a configuration, by the commas in it: one of 21,843 classes holds each name twice,
+# with up to ten commas each. This bounds the memory: an empty list takes 64 bytes of
+# it, and 3 bytes of the file.
 MOST_VALUES = 500_000
 
 

@@ -180,4 +180,6 @@ def _meaning(error, repository, endpoint):
         return f"the Hub answers {code}; try later"
     if code is not None:
         return f"the Hub answers {code}, and says: {said}"
+    if isinstance(error, ValueError):  # an argument, or the README.md that is there
+        return first_line(error)
     return f"{type(error).__name__}: {first_line(error)}"

@@ -1,6 +1,5 @@
 """Checks that the arguments of builders share."""
 
-import dataclasses
 import math
 import numbers
 import operator
@@ -191,32 +190,11 @@ def mean_and_std(normalization):
             '`normalization` must be {"mean": ..., "std": ...}, of pixels in 0…1, or '
             f"None. Received: {normalization!r}."
         )
-    # Validates both; the size is of no account here.
-    config = Preprocessing(1, **normalization).to_config()
+    # The transform validates both; its size does not matter.
+    return normalization_of(Preprocessing(1, **normalization))
+
+
+def normalization_of(transform) -> dict:
+    """The argument `normalization` that does what a `Preprocessing` does."""
+    config = transform.to_config()
     return {key: config[key] for key in ("mean", "std")}
-
-
-def with_normalization(kwargs, transform, include):
-    """(builder's arguments, transform) that agree on how images are normalised.
-
-    Args:
-        kwargs: Of the builder. A `normalization` in it is what the weights were
-            trained with: the transform takes its mean and deviation.
-        transform: `Preprocessing` of the weights.
-        include: True puts the normalisation into the model, False takes it out; None
-            leaves it as `kwargs` has it.
-
-    Raises:
-        ValueError: `normalization` or `include` is of a wrong kind.
-    """
-    if include is not None and not isinstance(include, bool):
-        raise ValueError(
-            "`include_preprocessing` must be True, False, or None for as the weights "
-            f"have it. Received: {include!r}."
-        )
-    if built_in := mean_and_std(kwargs.get("normalization")):
-        transform = dataclasses.replace(transform, **built_in)
-    if include is not None:
-        config = transform.to_config()
-        built_in = {key: config[key] for key in ("mean", "std")} if include else None
-    return {**kwargs, "normalization": built_in}, transform

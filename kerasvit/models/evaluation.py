@@ -6,7 +6,7 @@ import logging
 from kerasvit.checkpoints import CheckpointError, read_json
 from kerasvit.preprocessing import Preprocessing
 
-from .arguments import sides
+from .arguments import mean_and_std, normalization_of, sides
 
 log = logging.getLogger("kerasvit")
 
@@ -51,6 +51,49 @@ def given_transform(preprocessing, image_size):
             "dict without `size`."
         )
     return given
+
+
+def check_one_normalization(include, preprocessing, normalization):
+    """Raises a `ValueError` where arguments of a call contradict each other."""
+    if include is not None and not isinstance(include, bool):
+        raise ValueError(
+            "`include_preprocessing` must be True, False, or None for as the weights "
+            f"have it. Received: {include!r}."
+        )
+    if normalization and include is False:
+        raise ValueError(
+            "`include_preprocessing=False` takes the normalisation out of the model, "
+            "and `normalization` puts one in: give one of them."
+        )
+    if normalization and preprocessing is not None:
+        raise ValueError(
+            "`normalization` and `preprocessing` both give a mean and a deviation: "
+            "give `preprocessing`, with include_preprocessing=True."
+        )
+
+
+def with_normalization(kwargs, transform, include=None, *, given=False):
+    """(builder's arguments, transform) that agree on how images are normalised.
+
+    Args:
+        kwargs: Of the builder. A `normalization` in it is what the weights were
+            trained with: the transform takes its mean and deviation.
+        transform: `Preprocessing` of the weights, or of the caller.
+        include: True puts the normalisation into the model, False takes it out; None
+            leaves it where `kwargs` has it.
+        given: Whether the transform is the caller's: a model that normalises images
+            takes its mean and deviation.
+
+    Raises:
+        ValueError: `normalization` is of a wrong kind.
+    """
+    own = kwargs.get("normalization")
+    if own is not None and not given:
+        transform = dataclasses.replace(transform, **mean_and_std(own))
+    if include is None:
+        include = own is not None
+    normalization = normalization_of(transform) if include else None
+    return {**kwargs, "normalization": normalization}, transform
 
 
 def stated(checkpoint):

@@ -280,7 +280,7 @@ class Loading:
             yield mismatch
         except ValueError as error:
             if mismatch:
-                mismatch = f"{self.checkpoint.path} {mismatch}"
+                mismatch = f"{self.checkpoint.path} {printable(mismatch)}"
                 raise CheckpointError(f"{mismatch}\n{error}") from error
             blamed = set(re.findall(r"`(\w+)`", str(error)))
             files = blamed & self.kwargs.keys() and not blamed & self.explicit.keys()

@@ -27,26 +27,21 @@ INSTEAD = {
     "id2label": 'label_names=["cat", "dog", ...]',
     "torch_dtype": 'dtype="bfloat16"',
 }
-# Of every variant's call; `weights` is its first argument.
-CALL = ("weights", "preprocessing", "label_names", "include_preprocessing")
-CALL += ("source_grid", "kernel")
 
 
-def check_names(label, given, known, before="", call=()):
+def check_names(label, given, known, before=""):
     """Raises for arguments that there are not; says what does the same.
 
     Args:
         label: What the message calls the model.
         given: {name: value} of the arguments.
-        known: Names of the builder's arguments.
+        known: Names of the arguments that there are.
         before: What the message begins with.
-        call: Names of other arguments that there are.
 
     Raises:
         ValueError: Some arguments are unknown.
     """
-    known = {*known, *call}
-    unknown = sorted(set(given) - known)
+    unknown = sorted(set(given) - set(known))
     if not unknown:
         return
     hints = [f"`{name}`: {_hint(name, given[name], known)}." for name in unknown]

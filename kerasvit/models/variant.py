@@ -8,11 +8,16 @@ from kerasvit.hub.repository import beside_savers
 from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
-from .arguments import sides, with_normalization
-from .evaluation import given_transform, transform_of
+from .arguments import sides
+from .evaluation import (
+    check_one_normalization,
+    given_transform,
+    transform_of,
+    with_normalization,
+)
 from .labels import check_count, read_labels
 from .loading import Loading, entry_of
-from .other_names import CALL, check_names
+from .other_names import check_names
 
 
 class Variant:
@@ -124,16 +129,9 @@ class Variant:
             changes["dtype"] = dtype
         self.check_names(changes)
         check_resampling(kernel, source_grid)
-        if include_preprocessing is False and changes.get("normalization"):
-            raise ValueError(
-                "`include_preprocessing=False` takes the normalisation out of the "
-                "model, and `normalization` puts one in: give one of them."
-            )
-        if preprocessing is not None and changes.get("normalization"):
-            raise ValueError(
-                "`normalization` and `preprocessing` both give a mean and a deviation: "
-                "give `preprocessing`, with include_preprocessing=True."
-            )
+        check_one_normalization(
+            include_preprocessing, preprocessing, changes.get("normalization")
+        )
         own = given_transform(preprocessing, changes.get("image_size"))
         names = read_labels(label_names)
         loading = None
@@ -145,12 +143,9 @@ class Variant:
             kwargs, transform = loading.kwargs, own or loading.preprocessing()
         given_transform(preprocessing, kwargs["image_size"])  # of the model's size
         check_count(names, kwargs["num_classes"])
-        if own and kwargs["normalization"]:
-            # The caller's mean and deviation replace those in the model.
-            config = own.to_config()
-            mean_std = {"mean": config["mean"], "std": config["std"]}
-            kwargs = {**kwargs, "normalization": mean_std}
-        kwargs, transform = with_normalization(kwargs, transform, include_preprocessing)
+        kwargs, transform = with_normalization(
+            kwargs, transform, include_preprocessing, given=own is not None
+        )
         model = loading.build(kwargs) if loading else self.builder(**kwargs)
         transform = transform.with_size(model.record["kwargs"]["image_size"])
         model.record["variant"] = self.name
@@ -177,7 +172,7 @@ class Variant:
         if entry := entry_of(weights, self):
             return transform_of(entry)
         loading = Loading(weights, self, {})
-        _, transform = with_normalization(loading.kwargs, loading.preprocessing(), None)
+        _, transform = with_normalization(loading.kwargs, loading.preprocessing())
         return transform.with_size(loading.source_size)
 
     @property
@@ -195,8 +190,11 @@ class Variant:
         """Raises a `ValueError` for arguments that the builder does not have."""
         known = set(inspect.signature(self.builder).parameters)
         if before:  # of a file, which does not say in what precision it is used
-            check_names(self.label, changes, known - {"dtype"}, before)
-        check_names(self.label, changes, known, call=CALL)
+            known.discard("dtype")
+        else:
+            call = inspect.signature(Variant.__call__).parameters
+            known.update(call.keys() - {"self", "changes"})
+        check_names(self.label, changes, known, before)
 
     def mismatch(self, said, changes):
         """In words, where a file says other numbers than this row; None where not."""
@@ -215,9 +213,7 @@ class Variant:
             and row.builder is self.builder
             and row.fits(said)
         ]
-        # What a file says may hold characters that do not print: they are escaped.
-        found = {key: repr(str(said[key]))[1:-1] for key in wrong}
-        numbers = ", ".join(f"{key} {found[key]}, not {wanted[key]}" for key in wrong)
+        numbers = ", ".join(f"{key} {said[key]}, not {wanted[key]}" for key in wrong)
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
         return f"does not hold weights of {self!r}: {numbers}.{build}"
 

@@ -68,7 +68,8 @@ def _classification(model, x, y):
         ValueError: The targets are no labels of the outputs' classes.
     """
     outputs = model.predict_on_batch(x)
-    classes = outputs.shape[-1] if np.ndim(outputs) == 2 else 0
+    single = isinstance(outputs, np.ndarray) and outputs.ndim == 2
+    classes = outputs.shape[-1] if single else 0
     labels = np.issubdtype(getattr(y, "dtype", None), np.integer)
     labels = labels and y.shape in ((len(y),), (len(y), 1))
     if not labels or classes < 2 or y.min() < 0 or y.max() >= classes:

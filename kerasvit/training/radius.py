@@ -27,8 +27,8 @@ class Radius:
 
     def __init__(self, model: keras.Model, plain_at_zero: bool):
         wide = any(variable.dtype == "float64" for variable in model.variables)
-        # An object that no caller has: TensorFlow's models leave out an assignment of
-        # what an attribute already is, and None would not be checked.
+        # Not None: a model of TensorFlow skips the assignment of a value that the
+        # attribute already has, so that `rho=None` would not be checked.
         self.given = float("nan")
         self.plain = False
         self._plain_at_zero = plain_at_zero

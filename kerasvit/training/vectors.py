@@ -26,10 +26,11 @@ def norm(vector):
 
 
 def over(rho, length):
-    """`rho` / `length`, about 0 · rho / 1e-12 for a length of 0.
+    """`rho` / `length`, or NaN where the length is not finite.
 
-    A length that is not finite gives NaN. 0 would move finite entries of a gradient
-    nowhere and hide the others' overflow.
+    For a length of 0 it is a large number, and its product with a gradient of zeros is
+    0. In place of NaN, a quotient of 0 would leave the weights of finite gradients
+    where they are, and hide that others overflowed.
     """
     # 1e-12 as in davda54/sam and big_vision; the authors' code has nothing here, and
     # a zero gradient gives NaN.
@@ -79,8 +80,9 @@ def orthogonal(vector, direction):
 
 
 def all_finite(vector):
-    """Whether no entry has Inf or NaN, a scalar tensor."""
-    # A sum has them, too. It takes less memory than a test of each number.
+    """Whether no entry has Inf or NaN, nor a sum that overflows; a scalar tensor."""
+    # The sum of such an entry is not finite, and takes less memory than a test of each
+    # number.
     sums = (ops.sum(ops.cast(v, _sum_dtype(v))) for v in vector if v is not None)
     found = [ops.isfinite(total) for total in sums]
     return ops.all(ops.stack(found)) if found else ops.isfinite(ops.zeros(()))

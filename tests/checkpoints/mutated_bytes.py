@@ -57,8 +57,8 @@ def _raw(dice, content):
 
 def _header(dice, content):
     """A `.safetensors` file with another header."""
-    length = struct.unpack("<Q", content[:8])[0]
     try:
+        length = struct.unpack("<Q", content[:8])[0]
         header = json.loads(content[8 : 8 + length])
         name = dice.choice([key for key in header if key != "__metadata__"])
         entry = dict(header[name])

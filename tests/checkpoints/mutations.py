@@ -1,4 +1,4 @@
-"""Mutated checkpoints, configurations, cards and folders, each told by its seed.
+"""Mutated checkpoints, configurations, cards and folders; a seed determines each.
 
 `python -m tests.checkpoints.mutations FIRST COUNT` loads those of COUNT seeds and ends
 with one line of JSON: how many loaded, how many were refused, and what failed.
@@ -26,14 +26,15 @@ from safetensors.numpy import load_file
 
 import kerasvit
 from tests.checkpoints import mutated_bytes, mutated_json, mutated_places
+from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 SECONDS = 5  # of the processor: other processes do not count
 HANGS = 120  # seconds on the clock after which a case that waits is stopped
 # The files have kilobytes. This is what any loading may take beside 1.5 times the file:
-# 500,000 values of a configuration (checkpoints/reader.py) are 32 MB of empty lists;
-# and allocators keep what is freed.
+# 500,000 values of a configuration (json_files.py) are 32 MB of empty lists; and
+# allocators keep what is freed.
 FLOOR = 64 * 2**20
 
 WIDE = {"patch_size": 4, "width": 24, "depth": 2, "num_heads": 3}
@@ -64,10 +65,7 @@ def bare(case, load):
 def ours(builder, **kwargs):
     def make(folder):
         model = builder(image_size=16, num_classes=3, **kwargs)
-        values = np.random.default_rng(0)
-        model.set_weights(
-            [values.normal(size=w.shape, scale=0.2) for w in model.weights]
-        )
+        randomised(model, scale=0.2)
         return kerasvit.save_pretrained(model, folder, label_names=["a", "b", "c"])
 
     return make, kerasvit.from_pretrained

@@ -15,6 +15,7 @@ from kerasvit.checkpoints import Checkpoint, CheckpointError
 from kerasvit.checkpoints.folder import new_files, put_files, replace_file
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
+from tests.tiny_vit import random_model as model
 
 CONFIG, TENSORS, CARD = NAMES = ("config.json", "model.safetensors", "README.md")
 OPERATIONS = ("open", "os.mkdir", "os.rename", "os.rmdir", "os.remove")
@@ -22,14 +23,6 @@ pytestmark = [
     on_last_backend,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
 ]
-
-
-def model(seed):
-    made = TinyViT(image_size=8, num_classes=3)
-    random = np.random.default_rng(seed)
-    made.set_weights([random.normal(size=w.shape) for w in made.weights])
-    made.record["label_names"] = [f"{name}{seed}" for name in ("ant", "bee", "cat")]
-    return made
 
 
 @pytest.fixture(scope="module")
@@ -246,7 +239,13 @@ def test_two_processes_at_once(saved, tmp_path):
     assert loaded(tmp_path) == known[1]
 
 
-def test_a_reader_beside_a_saver_has_a_whole_model(saved, tmp_path):
+@pytest.mark.parametrize(
+    ("pause", "allowed"),
+    # A load is tried twice. Saves without a pause may come between both times.
+    [(0.3, set()), (0.005, {"refused"})],
+    ids=["some saves", "save after save"],
+)
+def test_a_reader_beside_a_saver_has_a_whole_model(saved, tmp_path, pause, allowed):
     known, files = [loaded(folder) for folder in saved], [content(f) for f in saved]
     write(tmp_path, files[0])
     end = time.monotonic() + 1.5
@@ -256,7 +255,7 @@ def test_a_reader_beside_a_saver_has_a_whole_model(saved, tmp_path):
         while time.monotonic() < end:
             number = 1 - number
             write(tmp_path, files[number])
-            time.sleep(0.005)
+            time.sleep(pause)
 
     pid, seen = child(save_often), []
     try:
@@ -264,7 +263,7 @@ def test_a_reader_beside_a_saver_has_a_whole_model(saved, tmp_path):
             seen.append(loaded(tmp_path))
     finally:
         os.waitpid(pid, 0)
-    assert set(seen) == {*known}
+    assert {*known} <= set(seen) <= {*known, *allowed}
 
 
 @pytest.mark.parametrize("load", [TinyViT, kerasvit.from_pretrained])

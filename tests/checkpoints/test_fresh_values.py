@@ -9,6 +9,7 @@ import kerasvit
 from kerasvit import CheckpointError
 from kerasvit.checkpoints.reader import Reader
 from tests.contract import to_numpy
+from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
 RANDOM = ("VarianceScaling", "RandomNormal", "RandomUniform", "TruncatedNormal")
@@ -32,8 +33,7 @@ def drawn(monkeypatch):
 @pytest.fixture
 def folder(tmp_path):
     model = TinyViT(image_size=8, num_classes=3, representation_size=5)
-    rng = np.random.default_rng(0)
-    model.set_weights([rng.normal(size=w.shape) for w in model.weights])
+    randomised(model, scale=1.0)
     return kerasvit.save_pretrained(model, tmp_path / "vit")
 
 

@@ -1,6 +1,6 @@
 """Thousands of mutated files: each gives the right model, or a `ValueError`.
 
-Each is told by its seed; `python -m tests.checkpoints.mutations SEED 1` loads one.
+A seed determines each; `python -m tests.checkpoints.mutations SEED 1` loads one.
 """
 
 import json

@@ -20,7 +20,7 @@ import numpy as np  # noqa: E402  (the backend is chosen above)
 
 import kerasvit  # noqa: E402
 from kerasvit.hub import download, manifest, web  # noqa: E402
-from tests.tiny_vit import TinyViT  # noqa: E402
+from tests.tiny_vit import TinyViT, random_model  # noqa: E402
 
 from .accidents import NO_TIME  # noqa: E402
 
@@ -105,15 +105,6 @@ def push(repository, seed):
     """Puts a model of random weights on the Hub."""
     kerasvit.push_to_hub(random_model(seed), repository)
     return "pushed"
-
-
-def random_model(seed):
-    """A tiny ViT of three named classes."""
-    model = TinyViT(image_size=8, num_classes=3)
-    random = np.random.default_rng(seed)
-    model.set_weights([random.normal(size=w.shape) for w in model.weights])
-    model.record["label_names"] = [f"{name}{seed}" for name in ("ant", "bee", "cat")]
-    return model
 
 
 def weights_of(model):

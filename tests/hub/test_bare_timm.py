@@ -1,29 +1,16 @@
 """timm's files without config.json: refused, or loaded with a line on assumptions."""
 
-import importlib.util
 import json
 
-import keras
 import numpy as np
 import pytest
 
 import kerasvit
-from recipes.import_timm import import_timm
 from tests.contract import to_numpy
 
 VIT = {"patch_size": 8, "width": 48, "depth": 1, "num_heads": 12, "mlp_dim": 192}
 SMALL = {"patch_size": 8, "embed_dim": 48, "depth": 1, "img_size": 32}
 SAID = "does not tell all that the model computes"
-
-
-@pytest.fixture(scope="module")
-def timm():
-    """timm in plain torch, in this process."""
-    if keras.backend.backend() != "torch":
-        pytest.skip("names and numbers of files: compared once, on torch")
-    if None in [importlib.util.find_spec(name) for name in ("timm", "torchvision")]:
-        pytest.skip("timm is not installed: see `Set up` in README.md")
-    return import_timm()
 
 
 def bare(timm, name, folder, **arguments):

@@ -92,7 +92,7 @@ def test_a_page_that_is_too_long_is_not_read(hub, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
     monkeypatch.setenv("HF_TOKEN", "good")
     hub.add("me/vit", {"README.md": (tmp_path / "README.md").read_bytes()})
-    with pytest.raises(UploadError, match="README.md has 16,000,001 bytes"):
+    with pytest.raises(UploadError, match="written: Its README.md has 16,000,001 b"):
         kerasvit.push_to_hub(model, "me/vit")
     assert hub.count("GET", "README.md") == 0
 

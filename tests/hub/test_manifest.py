@@ -1,5 +1,6 @@
 """The names of public weights."""
 
+import dataclasses
 import json
 import tomllib
 
@@ -215,6 +216,13 @@ def test_pinning(hub, tmp_path):
     hub.repositories["timm/vit"].commit({**files, "model.safetensors": b"others"})
     (changed,) = lock.pin_all(found[:1], again=True, manifest=manifest)
     assert "has changed" in changed and found[0]["revision"] == commit
+
+
+def test_a_mistake_of_ours_is_no_problem_of_an_entry(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "pin", lambda *_: None.size)
+    found = [dataclasses.asdict(some_weights.entry("me/vit"))]
+    with pytest.raises(AttributeError):
+        lock.pin_all(found, again=False, manifest=tmp_path / "manifest.json")
 
 
 def test_pinning_is_patient_and_needs_no_token(hub, monkeypatch):

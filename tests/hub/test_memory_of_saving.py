@@ -14,16 +14,14 @@ from safetensors.numpy import load_file, save_file
 import kerasvit
 from kerasvit.checkpoints import format_of
 from kerasvit.hub import tensors
+from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
 ROOT = Path(__file__).parents[2]
 
 
 def small(**changes):
-    model = TinyViT(image_size=8, num_classes=3, **changes)
-    random = np.random.default_rng(0)
-    model.set_weights([random.normal(size=w.shape, scale=0.3) for w in model.weights])
-    return model
+    return randomised(TinyViT(image_size=8, num_classes=3, **changes))
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from kerasvit.hub import manifest, repository
 from kerasvit.hub.manifest import Entry
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
+from tests.tiny_vit import random_model as model
 
-from .jobs import random_model as model
 from .jobs import weights_of
 
 CONFIG, TENSORS = "config.json", "model.safetensors"

@@ -9,6 +9,7 @@ import kerasvit
 from kerasvit import CheckpointError
 from kerasvit.checkpoints import why_not_timm
 from tests.contract import to_numpy
+from tests.random_weights import randomised
 
 from .some_weights import OURS
 
@@ -38,10 +39,7 @@ TIMM_CANNOT = {  # and why not
 
 
 def small(**changes):
-    model = Small(**{"image_size": 8, "num_classes": 3, **changes})
-    rng = np.random.default_rng(0)
-    model.set_weights([rng.normal(size=w.shape, scale=0.3) for w in model.weights])
-    return model
+    return randomised(Small(**{"image_size": 8, "num_classes": 3, **changes}))
 
 
 def same_logits(one, other):

@@ -1,7 +1,6 @@
 """Models of ours in timm, and timm's own here: the same logits, by names and files."""
 
 import importlib
-import importlib.util
 
 import keras
 import numpy as np
@@ -11,6 +10,7 @@ import kerasvit
 from kerasvit.checkpoints.sources import timm_names
 from recipes.import_timm import import_timm
 from tests.contract import to_numpy
+from tests.random_weights import randomised
 
 VIT = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
 HYBRID = {**VIT, "patch_size": 2, "resnet_depths": []}
@@ -55,16 +55,6 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module")
-def timm():
-    """timm in plain torch, in this process."""
-    if keras.backend.backend() != "torch":
-        pytest.skip("names and numbers of files: compared once, on torch")
-    if None in [importlib.util.find_spec(name) for name in ("timm", "torchvision")]:
-        pytest.skip("timm is not installed: see `Set up` in README.md")
-    return import_timm()
-
-
 def test_a_healthy_timm_is_left_alone(timm, monkeypatch):
     import_module, asked = importlib.import_module, []
     monkeypatch.setattr(
@@ -83,10 +73,8 @@ def test_a_healthy_timm_is_left_alone(timm, monkeypatch):
 
 def small(name="ViT", **changes):
     builder, kwargs = MODELS[name]
-    model = builder(**{"image_size": (8, 16), "num_classes": 3, **kwargs, **changes})
-    rng = np.random.default_rng(0)
-    model.set_weights([rng.normal(size=w.shape, scale=0.3) for w in model.weights])
-    return model
+    given = {"image_size": (8, 16), "num_classes": 3, **kwargs, **changes}
+    return randomised(builder(**given))
 
 
 def same_logits(ours, theirs):

@@ -7,12 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import kerasvit
-from tests.hub.test_timm import (
-    same_logits,
-    timm,  # noqa: F401
-    timm_model,
-    timms_own,
-)
+from tests.hub.test_timm import same_logits, timm_model, timms_own
 
 NARROW = {"embed_dim": 12, "num_heads": (1, 2, 3, 4)}
 DEPTHS = {"tiny": (2, 2, 2, 1), "small": (2, 2, 4, 2), "base": (1, 2, 2, 1)}
@@ -20,7 +15,7 @@ WINDOWS = {"tiny": [7, 7, 14, 7], "small": [14, 14, 14, 7], "base": [7, 7, 14, 7
 
 
 @pytest.mark.parametrize("size", DEPTHS)
-def test_swin_s3(timm, size, tmp_path):  # noqa: F811
+def test_swin_s3(timm, size, tmp_path):
     name = f"swin_s3_{size}_224"
     theirs = timms_own(timm, name, tmp_path, depths=DEPTHS[size], **NARROW)
     model = kerasvit.from_pretrained(tmp_path)
@@ -34,7 +29,7 @@ def test_swin_s3(timm, size, tmp_path):  # noqa: F811
     same_logits(again, theirs)
 
 
-def test_swin_s3_at_another_size(timm, tmp_path):  # noqa: F811
+def test_swin_s3_at_another_size(timm, tmp_path):
     theirs = timms_own(
         timm, "swin_s3_small_224", tmp_path, depths=(1, 1, 2, 2), **NARROW
     )
@@ -43,7 +38,7 @@ def test_swin_s3_at_another_size(timm, tmp_path):  # noqa: F811
 
 
 @pytest.mark.long
-def test_swin_s3_tiny_of_its_real_size(timm, tmp_path):  # noqa: F811
+def test_swin_s3_tiny_of_its_real_size(timm, tmp_path):
     theirs = timms_own(timm, "swin_s3_tiny_224", tmp_path)
     for model in (kerasvit.from_pretrained(tmp_path), kerasvit.SwinS3T(tmp_path)):
         assert model.record["variant"] == "SwinS3T"
@@ -57,7 +52,7 @@ def test_swin_s3_tiny_of_its_real_size(timm, tmp_path):  # noqa: F811
 SO400M = {"embed_dim": 32, "depth": 1, "mlp_ratio": 2}
 
 
-def test_patches_that_leave_a_rest_of_the_image(timm, tmp_path):  # noqa: F811
+def test_patches_that_leave_a_rest_of_the_image(timm, tmp_path):
     theirs = timms_own(timm, "vit_so400m_patch14_siglip_384", tmp_path, **SO400M)
     assert theirs.pos_embed.shape[1] == 27 * 27
     model = kerasvit.from_pretrained(tmp_path)
@@ -82,7 +77,7 @@ def test_patches_that_leave_a_rest_of_the_image(timm, tmp_path):  # noqa: F811
     same_logits(kerasvit.from_pretrained(bare, **numbers), theirs)
 
 
-def test_such_a_model_at_other_sizes(timm, tmp_path):  # noqa: F811
+def test_such_a_model_at_other_sizes(timm, tmp_path):
     theirs = timms_own(timm, "vit_so400m_patch14_siglip_384", tmp_path, **SO400M)
     theirs.set_input_size(img_size=224)
     model = kerasvit.from_pretrained(tmp_path, image_size=224)
@@ -95,7 +90,7 @@ def test_such_a_model_at_other_sizes(timm, tmp_path):  # noqa: F811
 @pytest.mark.parametrize(
     ("channels", "root"), [([128, 384], 32), ([256, 512], 96), ([384], 64)], ids=str
 )
-def test_a_hybrid_with_stages_of_any_width(timm, channels, root, tmp_path):  # noqa: F811
+def test_a_hybrid_with_stages_of_any_width(timm, channels, root, tmp_path):
     from timm.layers import StdConv2dSame
     from timm.models.resnetv2 import ResNetV2
     from timm.models.vision_transformer import VisionTransformer

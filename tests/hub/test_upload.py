@@ -11,6 +11,7 @@ from huggingface_hub import RepoCard
 import kerasvit
 from kerasvit.hub.upload import UploadError
 from tests.contract import to_numpy
+from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
 from . import accidents
@@ -26,9 +27,7 @@ def logged_in(hub, monkeypatch):
 
 
 def small():
-    model = TinyViT(image_size=8, num_classes=3)
-    random = np.random.default_rng(0)
-    model.set_weights([random.normal(size=w.shape, scale=0.3) for w in model.weights])
+    model = randomised(TinyViT(image_size=8, num_classes=3))
     model.record["label_names"] = ["ant", "bee", "cat"]
     return model
 

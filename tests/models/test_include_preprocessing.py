@@ -8,6 +8,7 @@ import pytest
 import kerasvit
 from tests.contract import to_numpy
 from tests.once import on_last_backend
+from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
 MEAN_STD = {"mean": [0.5, 0.4, 0.3], "std": [0.5, 0.25, 0.2]}
@@ -23,10 +24,7 @@ def logits(model, images):
 
 
 def random_model(**changes):
-    model = TinyViT(image_size=8, num_classes=3, **changes)
-    random = np.random.default_rng(0)
-    model.set_weights([random.normal(size=w.shape, scale=0.3) for w in model.weights])
-    return model
+    return randomised(TinyViT(image_size=8, num_classes=3, **changes))
 
 
 @pytest.fixture(params=["included", "own numbers", "own numbers, old folder"])

@@ -30,7 +30,7 @@ pytestmark = on_last_backend
         ({"global_pool": "map"}, 'write pool="attention"'),
         ({"num_labels": 7}, "write num_classes=7"),
         ({"hidden_size": 16}, "write width=16"),
-        ({"id2label": {0: "cat"}}, "write label_names=|label_names="),
+        ({"id2label": {0: "cat"}}, r'`id2label`: label_names=\["cat", "dog"'),
         ({"stochastic_dept": 0.1}, "did you mean stochastic_depth"),
         ({"weigths": "sam"}, "did you mean weights"),
         ({"nonsense": 0.1}, "nothing here is like it. It takes activation, .*weights"),

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 import kerasvit
 from tests.models.tiny import TINY
 from tests.once import on_last_backend
+from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
 PHOTO = np.random.default_rng(0).integers(0, 256, (20, 30, 3)).astype("uint8")
@@ -22,9 +23,7 @@ STATED = kerasvit.Preprocessing(
 
 def written(tmp_path, **changes):
     """A bare file of timm's names, without a configuration."""
-    model = TinyViT(num_classes=3, image_size=16, **changes)
-    rng = np.random.default_rng(1)
-    model.set_weights([rng.normal(size=w.shape, scale=0.3) for w in model.weights])
+    model = randomised(TinyViT(num_classes=3, image_size=16, **changes), seed=1)
     kerasvit.save_pretrained(model, tmp_path / "folder")
     path = tmp_path / "bare.safetensors"
     save_file(load_file(tmp_path / "folder" / "model.safetensors"), path)

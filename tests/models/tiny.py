@@ -1,5 +1,8 @@
 """A tiny model of every builder, for tests of what all of them share."""
 
+import keras
+import numpy as np
+
 import kerasvit
 
 VIT = {"patch_size": 4, "width": 16, "depth": 1, "num_heads": 2, "mlp_dim": 24}
@@ -8,30 +11,54 @@ TINY = {
     "VisionTransformer": {**VIT, **SMALL},
     "DistilledVisionTransformer": {**VIT, **SMALL},
     "HybridVisionTransformer": {
-        **{**VIT, **SMALL, "patch_size": 2},
+        **VIT,
+        **SMALL,
+        "patch_size": 2,
         "resnet_depths": [1],
         "width_factor": 0.5,
     },
     "MLPMixer": {
-        **{"patch_size": 4, "width": 8, "depth": 1, **SMALL},
+        **SMALL,
+        "patch_size": 4,
+        "width": 8,
+        "depth": 1,
         "tokens_mlp_dim": 6,
         "channels_mlp_dim": 10,
     },
     "SwinTransformer": {
-        **{"width": 8, "depths": [2, 1], "num_heads": [1, 2], **SMALL},
-        **{"window_size": 2, "patch_size": 4},
+        **SMALL,
+        "width": 8,
+        "depths": [2, 1],
+        "num_heads": [1, 2],
+        "window_size": 2,
+        "patch_size": 4,
     },
     "AlterNet": {
-        **{"depths": [1, 2], "attention_depths": [0, 1], "bottleneck": False, **SMALL},
-        **{"stem": "cifar", "widths": [8, 8], "stem_width": 8, "num_heads": [1, 2]},
-        **{"head_width": 4, "window_size": 4},
+        **SMALL,
+        "depths": [1, 2],
+        "attention_depths": [0, 1],
+        "bottleneck": False,
+        "stem": "cifar",
+        "widths": [8, 8],
+        "stem_width": 8,
+        "num_heads": [1, 2],
+        "head_width": 4,
+        "window_size": 4,
     },
     "PreActResNet": {
-        **{"depths": [1, 1], "bottleneck": True, "stem": "cifar", **SMALL},
-        **{"widths": [4, 8], "stem_width": 8},
+        **SMALL,
+        "depths": [1, 1],
+        "bottleneck": True,
+        "stem": "cifar",
+        "widths": [4, 8],
+        "stem_width": 8,
     },
     "VisionTransformerAblation": {
-        **{**VIT, **SMALL, "window": 3, "pool": "token", "norm": "pre"},
+        **VIT,
+        **SMALL,
+        "window": 3,
+        "pool": "token",
+        "norm": "pre",
     },
     "BigTransfer": {"depths": [1, 1], "width_factor": 0.5, **SMALL},
 }
@@ -39,9 +66,6 @@ TINY = {
 
 def tiny(name, **changes):
     """The model of a builder, with random weights in all its layers."""
-    import keras
-    import numpy as np
-
     model = getattr(kerasvit, name)(**{**TINY[name], **changes})
     rng = np.random.default_rng(0)
     for variable in model.weights:

@@ -215,6 +215,7 @@ def test_servers_are_those_of_the_data_set():
     assert reachable.servers("cifar10") == [("www.cs.toronto.edu", 443)]
     assert reachable.servers("oxford_iiit_pet") == [("thor.robots.ox.ac.uk", 443)]
     assert reachable.servers("no_such_data") == []
+    assert reachable.servers("segment_anything") == []  # a comment, no address
 
 
 @pytest.fixture

@@ -334,6 +334,12 @@ def test_a_model_that_is_not_compiled_learns_labels(last, capsys):
         np.testing.assert_array_equal(a, b)
 
 
+def with_two_outputs():
+    model, (x, y) = labelled()
+    outputs = [*model.outputs, layers.Dense(4)(model.outputs[0])]
+    return keras.Model(model.inputs, outputs), (x, (y, y))
+
+
 @on_last_backend
 @pytest.mark.parametrize(
     "model_and_data",
@@ -341,8 +347,9 @@ def test_a_model_that_is_not_compiled_learns_labels(last, capsys):
         labelled(classes=2),  # three labels
         labelled(classes=1),
         (labelled()[0], (labelled()[1][0], np.eye(3)[labelled()[1][1]])),
+        with_two_outputs(),
     ],
-    ids=["too few outputs", "one output", "one-hot"],
+    ids=["too few classes", "one class", "one-hot", "two outputs"],
 )
 def test_no_loss_is_guessed_for_other_targets(model_and_data):
     with pytest.raises(ValueError, match="Pass a loss"):

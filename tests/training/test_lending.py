@@ -7,11 +7,18 @@ from keras import layers, ops
 
 from kerasvit.autodiff import stateless
 from kerasvit.training import SAM
-from tests.trainers import NAMES, RATE, TRAINERS, assert_same, batch, compiled, values
+from tests.trainers import (
+    MODES,
+    NAMES,
+    RATE,
+    TRAINERS,
+    assert_same,
+    batch,
+    compiled,
+    values,
+)
 
 backend = keras.backend.backend()
-COMPILED = {"run_eagerly": False, "jit_compile": backend == "jax"}
-MODES = {"eager": {}} if backend == "torch" else {"eager": {}, "compiled": COMPILED}
 both_ways = pytest.mark.parametrize("options", MODES.values(), ids=[*MODES])
 
 

@@ -6,11 +6,9 @@ import pytest
 from keras import layers
 
 from kerasvit.training import SAM
-from tests.trainers import assert_same, compiled, values
+from tests.trainers import MODES, assert_same, compiled, values
 
 backend = keras.backend.backend()
-COMPILED = {"run_eagerly": False, "jit_compile": backend == "jax"}
-MODES = {"eager": {}} if backend == "torch" else {"eager": {}, "compiled": COMPILED}
 both_ways = pytest.mark.parametrize("options", MODES.values(), ids=[*MODES])
 PARTS = pytest.mark.parametrize("parts", [1, 3])
 

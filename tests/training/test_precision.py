@@ -63,7 +63,7 @@ def test_an_overflow_of_the_first_pass_that_the_second_hides(name, bad):
 
 def test_weights_that_diverge_without_a_loss_scale_become_nan():
     trainer = SAM(small(), 0.3)
-    _, gradients = None, [ops.ones(v.shape) for v in trainer.trainable_variables]
+    gradients = [ops.ones(v.shape) for v in trainer.trainable_variables]
     passes = []
 
     def loss_and_gradients(weights):

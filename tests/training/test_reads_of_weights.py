@@ -5,17 +5,13 @@ import pytest
 from keras import layers, ops
 
 from kerasvit.training import SAM
-from tests.trainers import TRAINERS, assert_same, batch, compiled, values
+from tests.trainers import MODES, TRAINERS, assert_same, batch, compiled, values
 
 backend = keras.backend.backend()
-COMPILED = {"run_eagerly": False, "jit_compile": backend == "jax"}
 on_jax = backend == "jax"
-both_ways = pytest.mark.parametrize(
-    "options",
-    # PyTorch compiles nothing, and JAX traces an eager step for its gradient, too.
-    [{}, COMPILED] if backend == "tensorflow" else [{}],
-    ids=["eager", "compiled"][: 2 if backend == "tensorflow" else 1],
-)
+# JAX traces an eager step, too, for its gradient.
+WAYS = {"eager": {}} if on_jax else MODES
+both_ways = pytest.mark.parametrize("options", WAYS.values(), ids=[*WAYS])
 
 
 class OwnScope(layers.Dense):

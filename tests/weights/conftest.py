@@ -6,12 +6,12 @@ import types
 from pathlib import Path
 
 import keras
-import numpy as np
 import pytest
 
 import kerasvit
 from kerasvit.hub import manifest
 from tests.hub.conftest import hub as hub
+from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 from weights import certificate, in_timm, parity, verify
 
@@ -36,9 +36,7 @@ def publics(hub, monkeypatch):
 @pytest.fixture
 def source(hub, tmp_path):
     """A folder as timm publishes them; the same is in the Hub's timm/tiny."""
-    model = TinyViT(image_size=8, num_classes=3)
-    random = np.random.default_rng(0)
-    model.set_weights([random.normal(size=w.shape, scale=0.3) for w in model.weights])
+    model = randomised(TinyViT(image_size=8, num_classes=3))
     model.record["label_names"] = ["ant", "bee", "cat, tabby"]
     folder = kerasvit.save_pretrained(model, tmp_path / "source")
     config = json.loads((folder / "config.json").read_text())

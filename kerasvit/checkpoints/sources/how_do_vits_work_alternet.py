@@ -56,7 +56,7 @@ def builder_changes(shapes, config):
 
 
 def left_open(shapes, config):
-    """What the tensors do not tell, as in `timm_vit`: a product alone is in them."""
+    """As in `timm_vit`; of `num_heads` and `head_width` tensors tell the product."""
     attends = any(name.endswith(_TABLE) for name in shapes)
     return (("num_heads", "head_width") if attends else ()), ()
 

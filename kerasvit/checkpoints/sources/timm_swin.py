@@ -115,6 +115,8 @@ def _window_size(config, patch, stages):
     """
     said = model_args(config).get("window_size")
     if not said:
+        # Its tables fit a window of 14 for all stages, too. At 224 pixels the map of
+        # the last stage cuts that off to 7; at larger sizes it would not.
         name = (config.get("architecture") or "").split(".")[0]
         return [14, 14, 14, 7] if name == "swin_s3_small_224" else None
     listed = isinstance(said, list) and (len(said) != 2 or isinstance(said[0], list))
