@@ -1,12 +1,16 @@
 """Settings of `finetune.py` that depend on the task: from which weights, which images.
 
-    config, reasons = defaults.resolve(config, 360, "photographs", model.count_params())
+    config, reasons = defaults.resolve(config, 360, "photographs", model)
 
 A setting that is None is filled in; one that the user or a preset gave stays.
 """
 
 import dataclasses
 import math
+
+import keras
+import numpy as np
+from linear_head import heads_of
 
 FROM_PRETRAINED = {  # measured: recipes/README.md, "Defaults"
     "batch_size": (32, "small batches give more updates for the same images"),
@@ -30,9 +34,8 @@ AUGMENT = {  # by the kind of the images
     "photographs": ("photo", "photographs: random crops and flips"),
     "drawings": ("shift", "grey images, maybe writing: small shifts, no flips"),
 }
-# Rate of ViT-S's 22 million weights, how it falls with more, its least and most.
-RATE, SIZE, FALL = 1e-5, 22e6, 0.75
-RATES = 3e-6, 1e-3
+# The rate is this share of a typical weight of a model of so many; its least and most.
+SHARE, SIZE, RATES = 6e-4, 22e6, (1e-6, 2e-3)
 # Images that a training of ViT-S sees: 2,240 of 400 in 70 steps, 323,000 of 100,000.
 # Small models learn less of each and take little time: they see up to five times more.
 SEEN, OF, GROWTH, MORE = 2_240, 400, 0.9, 5
@@ -40,14 +43,14 @@ LEAST_STEPS = 60
 FRESH_PASSES = 30
 
 
-def resolve(config, count: int, images: str, size: int):
+def resolve(config, count: int, images: str, model):
     """The settings with nothing left open, and the reason of each.
 
     Args:
         config: `finetune.Config`.
         count: Number of training images.
         images: Their kind, a key of `AUGMENT`.
-        size: Number of weights of the model.
+        model: `ImageModel`, with its weights.
 
     Returns:
         The configuration, and {setting: reason} in the order in which to print them.
@@ -57,13 +60,13 @@ def resolve(config, count: int, images: str, size: int):
     """
     pretrained = config.weights is not None
     if pretrained:
-        chosen = {**FROM_PRETRAINED, "learning_rate": _rate(size)}
+        chosen = {**FROM_PRETRAINED, "learning_rate": _rate(model)}
     else:
         chosen = dict(SMALL_MODEL if config.model in (None, "small") else FRESH)
     chosen["augment"] = AUGMENT[images]
     if config.epochs is None and "steps" not in chosen:
         batch_size = config.batch_size or chosen["batch_size"][0]
-        chosen["steps"] = _steps(count, batch_size, pretrained, size)
+        chosen["steps"] = _steps(count, batch_size, pretrained, model.count_params())
     filled, reasons = {}, {}
     for name, (value, reason) in chosen.items():
         given = getattr(config, name) is not None
@@ -88,14 +91,28 @@ def _check_rate(config, usual, filled):
         )
 
 
-def _rate(size):
-    """The rate of AdamW for pretrained weights.
+def _rate(model):
+    """The rate of AdamW for pretrained weights, and why.
 
-    Adam moves each weight by about the rate, whatever the gradient, so that the wider
-    a layer, the smaller the rate (Yang et al. 2022, arXiv 2203.03466).
+    Adam moves each weight by about the rate, whatever the gradient: so the rate is a
+    share of a typical weight, and a smaller one the wider the layers are (Yang et al.
+    2022, arXiv 2203.03466), which is by the square root of the number of weights.
     """
-    rate = min(max(RATES[0], RATE * (SIZE / size) ** FALL), RATES[1])
-    return float(f"{rate:.1e}"), f"for pretrained weights, {size / 1e6:.3g} million"
+    weight, size = _typical_weight(model), model.count_params()
+    rate = SHARE * weight * math.sqrt(SIZE / size)
+    rate = float(f"{min(max(RATES[0], rate), RATES[1]):.1e}")
+    return rate, f"{size / 1e6:.3g} million pretrained weights of about {weight:.2g}"
+
+
+def _typical_weight(model):
+    """The median over the model's matrices, heads left out, of the root mean square."""
+    heads = {id(w) for layer in heads_of(model) for w in layer.weights}
+    matrices = [
+        keras.ops.convert_to_numpy(w).astype("float32")
+        for w in model.trainable_variables
+        if len(w.shape) > 1 and id(w) not in heads
+    ]
+    return float(np.median([np.sqrt(np.mean(np.square(x))) for x in matrices]))
 
 
 def _steps(count, batch_size, pretrained, size):

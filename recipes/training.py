@@ -25,6 +25,8 @@ from progress import Progress, Steps, claim_folder, console, draw_curves, write_
 import kerasvit
 from kerasvit.images import input_problem
 
+MOST_ROUNDS, LEAST_ROUND = 50, 10  # rounds of a training, steps of a round
+
 log = logging.getLogger("kerasvit")
 
 
@@ -68,8 +70,8 @@ def prepare(
         dataset = data.find(config.dataset, config.data)
         model = build(config, dataset.label_names)
         if resolve:
-            count, size = len(dataset.train), model.count_params()
-            config, reasons = resolve(config, count, dataset.kind, size)
+            count = len(dataset.train)
+            config, reasons = resolve(config, count, dataset.kind, model)
         if config.model is None:
             config = dataclasses.replace(
                 config, model=model.record["variant"] or model.name
@@ -244,7 +246,8 @@ def plan(config, count: int) -> tuple[int, int]:
         steps = config.steps
     else:
         steps = config.epochs * steps_per_epoch
-    # An epoch each; but not hundreds, as for flowers, whose epoch is two steps.
-    rounds = min(50, max(1, round(steps / steps_per_epoch)))
+    # An epoch each; but not hundreds, and none of a few steps, as of 90 images.
+    least = max(steps_per_epoch, LEAST_ROUND)
+    rounds = min(MOST_ROUNDS, max(1, round(steps / least)))
     round_steps = math.ceil(steps / rounds)
     return math.ceil(steps / round_steps), round_steps

@@ -1,6 +1,8 @@
 import dataclasses
+from types import SimpleNamespace
 
 import defaults
+import numpy as np
 import pytest
 from finetune_settings import PRESETS, Config
 
@@ -9,8 +11,19 @@ from tests.once import on_last_backend
 pytestmark = on_last_backend
 
 
+def model(size=22_000_000, weight=0.017):
+    """What `resolve` asks a model: how many weights it has, and how large they are."""
+    head = SimpleNamespace(name="head", weights=[np.full((2, 2), 9.0)])
+    kernels = [np.full((2, 2), weight, "float32"), np.full((2, 2), -weight, "float32")]
+    return SimpleNamespace(
+        count_params=lambda: size,
+        trainable_variables=[*kernels, np.full(3, 9.0), *head.weights],
+        layers=[head],
+    )
+
+
 def resolved(count=400, images="photographs", size=22_000_000, **settings):
-    return defaults.resolve(Config(**settings), count, images, size)
+    return defaults.resolve(Config(**settings), count, images, model(size))
 
 
 def test_pretrained_weights_get_a_linear_head_and_a_small_rate():
@@ -22,10 +35,16 @@ def test_pretrained_weights_get_a_linear_head_and_a_small_rate():
 
 
 def test_the_larger_the_model_the_smaller_the_rate():
-    sizes = [1_000, 100_000, 22_000_000, 86_000_000, 632_000_000]
+    sizes = [1_000, 100_000, 22_000_000, 88_000_000, 10**12]
     rates = [resolved(size=n, weights="vit.npz")[0].learning_rate for n in sizes]
-    assert rates == sorted(rates, reverse=True)
-    assert rates[0] == 1e-3 and rates[2] == 1e-5 and rates[-1] == 3e-6
+    assert rates == [1.5e-3, 1.5e-4, 1e-5, 5.1e-6, 1e-6]
+
+
+def test_the_rate_is_a_share_of_the_weights():
+    given = Config(weights="vit.npz")
+    for weight, rate in ((0.017, 1e-5), (0.034, 2e-5), (10, 2e-3), (0, 1e-6)):
+        config, _ = defaults.resolve(given, 400, "photographs", model(weight=weight))
+        assert config.learning_rate == rate
 
 
 def test_drawings_are_not_flipped():
@@ -49,7 +68,7 @@ def test_the_small_model_learns_digits_as_before():
 @pytest.mark.parametrize("preset", [name for name in PRESETS if name != "digits"])
 def test_presets_of_the_paper_keep_its_settings(preset):
     given = dataclasses.replace(PRESETS[preset], weights="vit.npz")
-    config, reasons = defaults.resolve(given, 3_000, "photographs", 86_000_000)
+    config, reasons = defaults.resolve(given, 3_000, "photographs", model())
     assert config == given
     assert reasons["learning_rate"] == "given"
 
