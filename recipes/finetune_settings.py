@@ -14,7 +14,7 @@ class Config:
 
     model: str | None = None  # "small", or one of kerasvit.list_models(); None: "small"
     #     without weights, else the model that the folder of the weights is of
-    weights: str | None = None  # file or folder to start from; None: fresh weights
+    weights: str | None = None  # public name, file or folder; None: fresh weights
     dataset: str = "digits"  # "digits", or a name of tensorflow-datasets
     data: str | None = None  # folder of class folders of images, in place of `dataset`
     image_size: tuple[int] | tuple[int, int] | None = None  # pixels, height first
