@@ -10,7 +10,7 @@ import math
 
 import keras
 import numpy as np
-from linear_head import heads_of
+from heads import heads_of
 
 FROM_PRETRAINED = {  # measured: recipes/README.md, "Defaults"
     "batch_size": (32, "small batches give more updates for the same images"),

@@ -1,4 +1,4 @@
-"""Whether the head of given weights fits the classes of the images.
+"""The heads of a model, and whether those of given weights fit the images' classes.
 
 print(heads.settle(model, label_names))
 """
@@ -8,6 +8,11 @@ import re
 import numpy as np
 
 HEADS = ("head", "head_distillation")
+
+
+def heads_of(model) -> list:
+    """The model's last dense layers: one, or the two of a distilled DeiT."""
+    return [layer for layer in model.layers if layer.name in HEADS]
 
 
 def settle(model, label_names: list[str]) -> str:
@@ -24,7 +29,7 @@ def settle(model, label_names: list[str]) -> str:
         A sentence that says which, and why.
     """
     count, named = len(label_names), model.record["label_names"]
-    heads = [layer for layer in model.layers if layer.name in HEADS]
+    heads = heads_of(model)
     if not any(np.any(weight) for head in heads for weight in head.get_weights()):
         return f"Head: made afresh, as the weights have none for {count} classes."
     if fits(named, label_names):

@@ -13,6 +13,7 @@ import math
 import keras
 import numpy as np
 from batches import evaluation_batches
+from heads import heads_of
 
 MOST_IMAGES = 2_000  # features are computed of
 PER_CLASS = 10  # images a class at least, where there are more classes than for that
@@ -73,11 +74,6 @@ def start(model: keras.Model, dataset, reading: dict, seed: int = 0) -> Start:
         tested=len(truth),
         heads=fitted,
     )
-
-
-def heads_of(model: keras.Model) -> list:
-    """The model's last dense layers: one, or the two of a distilled DeiT."""
-    return [layer for layer in model.layers if layer.name.startswith("head")]
 
 
 def assign(model: keras.Model, heads: list) -> None:

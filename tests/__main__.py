@@ -25,6 +25,7 @@ def run(backend, arguments):
         report = Path(folder) / "report.xml"
         workers = str(min(os.cpu_count() or 1, 4))
         command = [sys.executable, "-m", "pytest", "-q", "-n", workers]
+        command += ["--dist", "loadgroup"]
         command.append(f"--junitxml={report}")
         environment = {
             # Compiling thousands of tiny functions is what takes time on JAX: it is
@@ -35,6 +36,8 @@ def run(backend, arguments):
             "JAX_COMPILATION_CACHE_DIR": str(Path(folder) / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+            # A worker a core: threads of several would wait for each other.
+            "OMP_NUM_THREADS": "1",
             **os.environ,
             "KERAS_BACKEND": backend,
             "TF_CPP_MIN_LOG_LEVEL": "3",

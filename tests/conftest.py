@@ -17,6 +17,11 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", r"error:::kerasvit(\..*)?")
 
 
+def pytest_collection_modifyitems(items):
+    # Files that wait for one long process: each on one worker, while others work.
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+
+
 @pytest.fixture(autouse=True)
 def seed():
     keras.utils.set_random_seed(0)

@@ -320,6 +320,7 @@ def test_weights_with_their_own_normalisation_get_pixels(photos):
 
 
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
+    monkeypatch.setattr(training, "LEAST_ROUND", 1)
     settings = config(data=photos, epochs=3, compare=True, dropout=0.1)
     whole = finetune.finetune(dataclasses.replace(settings, out="whole"))
     saved = training.Progress.on_epoch_end

@@ -15,6 +15,7 @@ import training
 
 import kerasvit
 from kerasvit.hub.manifest import recipe
+from tests.once import on_last_backend
 
 TRAININGS = {k: v for k, v in pretrain.PRESETS.items() if k != "study"}
 PAPERS = [name for name in TRAININGS if not name.startswith(("study", "mnist"))]
@@ -221,6 +222,7 @@ def killed_in_round(number):
 
 
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
+    monkeypatch.setattr(training, "LEAST_ROUND", 1)
     settings = config(data=photos, epochs=3, rho=0.1, dropout=0.1, loss="sigmoid")
     whole = pretrain.pretrain(dataclasses.replace(settings, out="whole"))
     with monkeypatch.context() as patch:
@@ -275,6 +277,7 @@ def small_study(photos):
     return functools.partial(study.run, settings, presets=presets)
 
 
+@on_last_backend
 def test_study_measures_every_training_once(small_study, capsys, monkeypatch):
     numbers = {"loss": 0.5, "sharpness": 2.0}  # see below
     monkeypatch.setattr(study, "measure", lambda settings, config: numbers)

@@ -12,9 +12,12 @@ import pytest
 from tests.once import once
 from tests.training.jax_devices import CASES
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "jax", reason="keras.distribution is for JAX"
-)
+pytestmark = [
+    pytest.mark.xdist_group("jax_devices"),
+    pytest.mark.skipif(
+        keras.backend.backend() != "jax", reason="keras.distribution is for JAX"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
