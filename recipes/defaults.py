@@ -16,6 +16,7 @@ FROM_PRETRAINED = {  # measured: recipes/README.md, "Defaults"
     "batch_size": (32, "small batches give more updates for the same images"),
     "optimizer": ("adamw", "pretrained weights change little by little"),
     "linear_head": (True, "a head of zeros would send random gradients"),
+    "rho": (0.002, "SAM, two passes a step; pretrained weights are sharp"),
 }
 SMALL_MODEL = {  # chosen on the validation images of digits
     "batch_size": (64, "the small model, from fresh weights"),
@@ -23,12 +24,14 @@ SMALL_MODEL = {  # chosen on the validation images of digits
     "learning_rate": (0.2, "the small model, from fresh weights"),
     "linear_head": (False, "fresh features tell nothing yet"),
     "steps": (480, "the small model, from fresh weights"),
+    "rho": (0.05, "SAM, two passes a step"),
 }
 FRESH = {
     "batch_size": (64, "fresh weights"),
     "optimizer": ("adamw", "fresh weights"),
     "learning_rate": (5e-4, "fresh weights"),
     "linear_head": (False, "fresh features tell nothing yet"),
+    "rho": (0.05, "SAM, two passes a step"),
 }
 AUGMENT = {  # by the kind of the images
     "photographs": ("photo", "photographs: random crops and flips"),
@@ -78,7 +81,8 @@ def resolve(config, count: int, images: str, model):
         reasons["steps"] = f"given: {config.epochs} passes through {count:,} images"
     if config.warmup_steps is None:
         filled["warmup_steps"] = min(50, filled["steps"] // 10) if pretrained else 50
-    reasons["rho"] = "SAM, two passes a step" if config.rho else "without SAM"
+    if not filled["rho"]:
+        reasons["rho"] = "without SAM"
     return dataclasses.replace(config, **filled), reasons
 
 
@@ -101,7 +105,8 @@ def _rate(model):
     weight, size = _typical_weight(model), model.count_params()
     rate = SHARE * weight * math.sqrt(SIZE / size)
     rate = float(f"{min(max(RATES[0], rate), RATES[1]):.1e}")
-    return rate, f"{size / 1e6:.3g} million pretrained weights of about {weight:.2g}"
+    million = f"{size / 1e6:.3g} million"
+    return rate, f"small beside {million} pretrained weights of about {weight:.2g}"
 
 
 def _typical_weight(model):

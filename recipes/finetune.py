@@ -51,8 +51,9 @@ def finetune(config: Config) -> dict:
     prepared = training.prepare(
         config, build, {"small": SMALL}, resolve=defaults.resolve
     )
-    radii = {"with SAM": config.rho} if config.rho else {}
-    if config.compare or not config.rho:
+    rho = prepared.config.rho
+    radii = {"with SAM": rho} if rho else {}
+    if config.compare or not rho:
         radii = {"without SAM": 0.0, **radii}
     return training.run(prepared, radii, compiled)
 

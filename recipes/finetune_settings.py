@@ -23,11 +23,11 @@ class Config:
     batch_size: int | None = None  # images a step
     optimizer: Literal["adamw", "sgd"] | None = None  # sgd: with momentum 0.9
     learning_rate: float | None = None  # after the warm-up; then a cosine to 0
+    rho: float | None = None  # radius of SAM, ≥ 0; 0 trains without
     linear_head: bool | None = None  # start with a head fitted to frozen features
     warmup_steps: int | None = None  # rising from 0, at most a fifth of the training
     steps: int | None = None  # of the optimizer, warm-up included
     epochs: int | None = None  # passes through the training images, in place of `steps`
-    rho: float = 0.05  # radius of SAM, ≥ 0; 0 trains without
     compare: bool = False  # train without SAM too, keep the better; the demo does
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"  # of Keras

@@ -85,8 +85,8 @@ def assign(model: keras.Model, heads: list) -> None:
 def fit(features, labels, classes: int, seed: int = 0):
     """Multinomial logistic regression: kernel (width, classes) and bias (classes,).
 
-    The penalty is the one that is best on a quarter of the features; features are
-    standardised for it, and the result is for features as they are.
+    The penalty is the one with the least cross-entropy on a quarter of the features;
+    features are standardised for it, and the result is for features as they are.
 
     Args:
         features: Array (count, width).
@@ -113,15 +113,18 @@ def _best_strength(features, labels, seed):
     held, rest = np.split(order, [math.ceil(HELD_OUT * len(labels))])
     if len(np.unique(labels[rest])) < 2:
         return 1.0
-    scores = [
-        _regression(c)
-        .fit(features[rest], labels[rest])
-        .score(features[held], labels[held])
-        for c in STRENGTHS
-    ]
-    # Of equals the middle: neither nearly no classifier, nor one without a penalty.
-    best = np.flatnonzero(np.array(scores) == max(scores))
-    return STRENGTHS[best[len(best) // 2]]
+    # Not the accuracy: a head with logits too large for its accuracy has gradients that
+    # destroy the weights below it.
+    losses = []
+    for strength in STRENGTHS:
+        fitted = _regression(strength).fit(features[rest], labels[rest])
+        known = held[np.isin(labels[held], fitted.classes_)]
+        if not len(known):
+            return 1.0
+        columns = np.searchsorted(fitted.classes_, labels[known])
+        logs = fitted.predict_log_proba(features[known])
+        losses.append(-np.mean(logs[np.arange(len(known)), columns]))
+    return STRENGTHS[np.argmin(losses)]
 
 
 def _regression(strength):

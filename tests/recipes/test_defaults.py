@@ -30,6 +30,7 @@ def test_pretrained_weights_get_a_linear_head_and_a_small_rate():
     config, reasons = resolved(weights="vit.safetensors", model="ViTS14")
     assert config.linear_head and config.optimizer == "adamw"
     assert config.learning_rate == 1e-5 and config.augment == "photo"
+    assert config.rho == 0.002
     assert "photographs" in reasons["augment"]
     assert None not in (config.batch_size, config.steps, config.warmup_steps)
 
@@ -61,6 +62,7 @@ def test_the_small_model_learns_digits_as_before():
         "steps": 480,
         "warmup_steps": 50,
         "augment": "shift",
+        "rho": 0.05,
     }
     assert {name: getattr(config, name) for name in measured} == measured
 
@@ -78,6 +80,7 @@ def test_what_is_given_stays():
     config, reasons = resolved(weights="vit.npz", linear_head=False, **given)
     assert {name: getattr(config, name) for name in given} == given
     assert not config.linear_head
+    assert resolved(weights="vit.npz", rho=0.0)[1]["rho"] == "without SAM"
     assert all(reasons[name] == "given" for name in given)
 
 
