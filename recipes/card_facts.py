@@ -24,7 +24,7 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
     name = Path(config.data or config.dataset).resolve().name
     measured = result["results"][kept]["accuracy"]
     accuracy = {
-        "value": measured,
+        "value": round(measured, 6),
         "dataset": name,
         "split": result["test"],
         "images": images["test"],

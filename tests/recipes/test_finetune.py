@@ -209,7 +209,8 @@ def test_one_validation_is_seen_in_the_curves(tmp_path):
 
 
 @on_last_backend
-def test_output_is_counted_in_steps(photos, capsys):
+def test_output_is_counted_in_steps(photos, capsys, monkeypatch):
+    monkeypatch.setattr(training, "LEAST_ROUND", 1)
     progress.report(finetune.finetune(config(data=photos, epochs=2, batch_size=20)))
     printed = capsys.readouterr().out
     assert "2 steps, validated and saved every 1." in printed
