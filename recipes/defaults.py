@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from heads import heads_of
 
-FROM_PRETRAINED = {  # measured: recipes/README.md, "Defaults"
+FROM_PRETRAINED = {  # measured: recipes/README.md, "How the defaults were chosen"
     "batch_size": (32, "small batches give more updates for the same images"),
     "optimizer": ("adamw", "pretrained weights change little by little"),
     "linear_head": (True, "a head of zeros would send random gradients"),
