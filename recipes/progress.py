@@ -190,6 +190,10 @@ def draw_curves(result: dict, path: Path) -> None:
     from matplotlib import pyplot
     from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
 
+    class Plain(LogFormatter):  # 0.25 where LogFormatter writes 2.5e-01
+        def __call__(self, value, position=None):
+            return f"{value:g}" if super().__call__(value, position) else ""
+
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for axis, quantity in zip(axes, ("loss", "accuracy"), strict=True):
         for name, training in result["results"].items():
@@ -211,8 +215,8 @@ def draw_curves(result: dict, path: Path) -> None:
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_yscale("log")
-    for which in ("major", "minor"):  # 2.5, not 2.5 × 10⁰
-        getattr(axes[0].yaxis, f"set_{which}_formatter")(LogFormatter())
+    for which in ("major", "minor"):
+        getattr(axes[0].yaxis, f"set_{which}_formatter")(Plain())
     axes[1].yaxis.set_major_formatter(PercentFormatter(1.0))
     labels = axes[1].get_legend_handles_labels()
     figure.legend(*labels, loc="outside lower center", ncols=4, frameon=False)
