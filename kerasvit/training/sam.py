@@ -1,5 +1,7 @@
 """Sharpness-aware minimisation around any Keras model."""
 
+import inspect
+
 import keras
 import numpy as np
 
@@ -120,7 +122,20 @@ class SAM(TrainStep, keras.Model):
     def compile(self, *arguments, **options):
         """Keras's; `every` begins anew."""
         super().compile(*arguments, **options)
+        given = inspect.signature(keras.Model.compile).bind(self, *arguments, **options)
+        self._automatic_jit = given.arguments.get("jit_compile", "auto") == "auto"
         self.batches = 0
+
+    def get_compile_config(self):
+        """Keras's, but "auto" stays "auto": another backend decides for itself.
+
+        Keras writes what "auto" was on this backend. A trainer saved on JAX would spend
+        minutes in `torch.compile` on PyTorch.
+        """
+        config = super().get_compile_config()
+        if config and self._automatic_jit:
+            config["jit_compile"] = "auto"
+        return config
 
     def compile_from_config(self, config):
         """As Keras's, which asks who has a `compile` to have this, too."""

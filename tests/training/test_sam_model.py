@@ -109,6 +109,20 @@ def test_saves_and_goes_on_where_it_stopped(build, tmp_path):
     assert_equal(values(loaded), values(trainer), 1e-6)
 
 
+@pytest.mark.parametrize("given, kept", [({}, "auto"), ({"jit_compile": False}, False)])
+def test_a_saved_trainer_leaves_compilation_to_the_backend_that_loads(
+    given, kept, tmp_path
+):
+    trainer = SAM(sequential())
+    assert trainer.get_compile_config() == {}
+    trainer.compile("sgd", "mse", **given)
+    trainer.save(tmp_path / "sam.keras")
+    loaded = keras.saving.load_model(tmp_path / "sam.keras")
+    for each in (trainer, loaded):
+        assert each.get_compile_config()["jit_compile"] == kept
+    assert loaded.jit_compile == trainer.jit_compile
+
+
 def test_weight_files_hold_the_optimizer(tmp_path):
     x, y = data()
     trainer = compiled(functional())
