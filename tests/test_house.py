@@ -9,6 +9,8 @@ from pathlib import Path
 import keras
 import pytest
 
+from tests.once import on_last_backend
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kerasvit"
 BACKENDS = {"jax", "jaxlib", "tensorflow", "torch"}
@@ -82,6 +84,7 @@ def named(path):
     return str(path.relative_to(PACKAGE))
 
 
+@on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_a_room_sees_only_the_rooms_below_it(path):
     if path == PACKAGE / "__init__.py":
@@ -94,6 +97,7 @@ def test_a_room_sees_only_the_rooms_below_it(path):
             assert rest and rest[0] in allowed, f"{named(path)} imports {name}"
 
 
+@on_last_backend
 def test_the_scripts_import_the_package_and_each_other_only_where_it_is_said():
     found = {}
     for path in [*(ROOT / "weights").glob("*.py"), *(ROOT / "recipes").glob("*.py")]:
@@ -103,6 +107,7 @@ def test_the_scripts_import_the_package_and_each_other_only_where_it_is_said():
     assert found == OUTSIDE
 
 
+@on_last_backend
 @pytest.mark.parametrize("path", files("models"), ids=named)
 def test_an_architecture_sees_no_other_but_in_a_composition(path):
     if path.stem in ("__init__", "hybrid", "deit"):
@@ -116,12 +121,14 @@ def test_an_architecture_sees_no_other_but_in_a_composition(path):
             assert name.split(".")[2] in shared, name
 
 
+@on_last_backend
 @pytest.mark.parametrize("path", files("layers"), ids=named)
 def test_layers_are_written_in_keras_and_numpy_only(path):
     allowed = {"keras", "numpy", "kerasvit", *sys.stdlib_module_names}
     assert {name.split(".")[0] for name in imports(path)} <= allowed
 
 
+@on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_backends_are_imported_behind_the_doors_only(path):
     inside = room(path) == "autodiff"
@@ -130,6 +137,7 @@ def test_backends_are_imported_behind_the_doors_only(path):
         assert inside or not (private or name.split(".")[0] in BACKENDS), name
 
 
+@on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_nothing_is_unpickled(path):
     modules = {name.split(".")[0] for name in imports(path)}
@@ -137,11 +145,13 @@ def test_nothing_is_unpickled(path):
     assert "allow_pickle=True" not in path.read_text(encoding="utf-8")
 
 
+@on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_names_say_what_is_inside(path):
     assert path.stem not in {"utils", "common", "helpers", "misc", "factory", "base"}
 
 
+@on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_no_print_and_no_assert(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -150,6 +160,7 @@ def test_no_print_and_no_assert(path):
             assert node.func.id != "print", node.lineno
 
 
+@on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_a_file_has_at_most_300_lines(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
@@ -179,6 +190,7 @@ def test_import_is_quiet_and_brings_in_keras_and_its_backend_only():
     assert result.stdout == ""
 
 
+@on_last_backend
 def test_every_public_name_is_imported_by_its_own_line():
     tree = ast.parse((PACKAGE / "__init__.py").read_text())
     for node in tree.body:

@@ -13,6 +13,7 @@ import keras
 import pytest
 
 import kerasvit
+from tests.once import on_last_backend
 
 from .counting import count, multiply_adds
 
@@ -110,6 +111,7 @@ COUNTS = {
 }
 
 
+@on_last_backend
 @pytest.mark.parametrize("name", COUNTS)
 def test_parameters(name):
     assert count(name) == COUNTS[name][0]
@@ -123,6 +125,7 @@ def test_multiply_adds(name):
     assert round(count(name, multiply_adds) / 1e9, digits) == printed
 
 
+@on_last_backend
 @pytest.mark.parametrize("name", COUNTS)
 def test_the_row_shows_both(name):
     row = getattr(kerasvit, name)
@@ -138,6 +141,7 @@ def test_no_variant_is_missing_here():
     assert set(kerasvit.list_models()) == set(COUNTS)
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "changes, expected",
     [

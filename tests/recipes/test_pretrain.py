@@ -221,6 +221,7 @@ def killed_in_round(number):
     return end
 
 
+@on_last_backend  # test_finetune.py tries resuming on all
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     monkeypatch.setattr(training, "LEAST_ROUND", 1)
     settings = config(data=photos, epochs=3, rho=0.1, dropout=0.1, loss="sigmoid")
