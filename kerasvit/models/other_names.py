@@ -73,7 +73,9 @@ def _hint(name, value, known):
 def _pooling(value, known):
     if "pool" not in known:
         return "the model pools in one way; num_classes=0 returns pooled features"
-    ours = {"token": "token", "map": "attention"}.get(value, "average")
+    ours = "average"
+    if isinstance(value, str):  # a damaged configuration may hold a list
+        ours = {"token": "token", "map": "attention"}.get(value, ours)
     return f'write pool="{ours}"; num_classes=0 returns pooled features'
 
 

@@ -1,6 +1,7 @@
 """Mutations of config.json: of its values, its names, its text."""
 
 import json
+import os
 
 WORDS = (
     "", "gelu", "gelu_tanh", "tokens", "patches", "vit", "\x1b[2J", "a\nb", "a\ud800",
@@ -32,6 +33,9 @@ def mutate(dice, folder, relative):
     path = folder / dice.choice(names)
     if path.exists() and not path.is_file():
         return "same"
+    if os.path.lexists(path):  # a mutation before this one may have made it
+        if not path.exists() or path.stat().st_size > 2**20:  # a link, a hole
+            return "same"
     try:
         config = json.loads(path.read_text())
     except (ValueError, OSError, RecursionError):

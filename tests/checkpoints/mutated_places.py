@@ -100,7 +100,9 @@ def _forbidden(dice, folder):
 def _renamed(dice, folder):
     if path := _file(dice, folder):
         names = ("model.safetensors", "config.json", "model.bin", "x.npz", "README.md")
-        path.replace(folder / dice.choice(names))
+        name = folder / dice.choice(names)
+        if not name.is_dir():  # a mutation before this one may have made it
+            path.replace(name)
     return "bytes"
 
 

@@ -28,6 +28,7 @@ pytestmark = on_last_backend
         ({"drop_path_rate": 0.1}, "write stochastic_depth=0.1"),
         ({"in_chans": 1}, "three channels; repeat a grey one"),
         ({"global_pool": "map"}, 'write pool="attention"'),
+        ({"global_pool": ["map"]}, 'write pool="average"'),
         ({"num_labels": 7}, "write num_classes=7"),
         ({"hidden_size": 16}, "write width=16"),
         ({"id2label": {0: "cat"}}, r'`id2label`: label_names=\["cat", "dog"'),
