@@ -188,11 +188,7 @@ def draw_curves(result: dict, path: Path) -> None:
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
-    from matplotlib.ticker import LogFormatter, MaxNLocator, PercentFormatter
-
-    class Plain(LogFormatter):  # 0.25 where LogFormatter writes 2.5e-01
-        def __call__(self, value, position=None):
-            return f"{value:g}" if super().__call__(value, position) else ""
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for axis, quantity in zip(axes, ("loss", "accuracy"), strict=True):
@@ -214,13 +210,27 @@ def draw_curves(result: dict, path: Path) -> None:
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
-    axes[0].set_yscale("log")
-    for which in ("major", "minor"):
-        getattr(axes[0].yaxis, f"set_{which}_formatter")(Plain())
+    if result.get("start"):
+        options = {"label": "validation, before", "color": "black", "linestyle": "--"}
+        axes[1].axhline(result["start"]["accuracy"], linewidth=1, **options)
+    _logarithmic(axes[0])
     axes[1].yaxis.set_major_formatter(PercentFormatter(1.0))
     labels = axes[1].get_legend_handles_labels()
     figure.legend(*labels, loc="outside lower center", ncols=4, frameon=False)
     save_figure(figure, path)
+
+
+def _logarithmic(axis):
+    """Gives an axis a logarithmic scale, with 0.25 in place of 2.5e-01."""
+    from matplotlib.ticker import LogFormatter
+
+    class Plain(LogFormatter):
+        def __call__(self, value, position=None):
+            return f"{value:g}" if super().__call__(value, position) else ""
+
+    axis.set_yscale("log")
+    axis.yaxis.set_major_formatter(Plain())
+    axis.yaxis.set_minor_formatter(Plain())
 
 
 def save_figure(figure, path: Path) -> None:
