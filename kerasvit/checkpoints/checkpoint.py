@@ -1,6 +1,7 @@
 """A file of weights, and what it says of how it was made."""
 
 import operator
+import re
 from pathlib import Path
 
 from .model_files import open_pair, weights_in
@@ -141,6 +142,9 @@ class Checkpoint:
             "weights_sha256": (str, type(None)),
         }  # fmt: skip
         wrong = [k for k, kind in kinds.items() if not isinstance(record.get(k), kind)]
+        sha256 = record.get("weights_sha256")
+        if isinstance(sha256, str) and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+            wrong.append("weights_sha256")
         if record.get("origin") not in (None, *ORIGINS):
             wrong.append("origin")
         if not str(record.get("variant")).isprintable():

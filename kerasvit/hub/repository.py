@@ -164,7 +164,7 @@ def held_to(checkpoint):
         CheckpointError: The file is not the one that was checked before it was opened,
             or not the one that config.json beside it is of.
     """
-    written = checkpoint.record.get("weights_sha256")
+    written = (checkpoint.record.get("weights_sha256") or "").lower()
     if not (written or checkpoint.checked):
         yield
         return
@@ -183,7 +183,7 @@ def _compare(checkpoint, found, written):
             f"{path} is not the file that was checked before: its hash is {found} in "
             f"place of {checkpoint.checked}. It was replaced or damaged: load it again."
         )
-    if written not in (None, found):
+    if written not in ("", found):
         raise CheckpointError(
             f"{path} is not what config.json beside it is of: its hash is {found} in "
             f"place of {written}. A save was stopped between the two files, or they "

@@ -194,3 +194,21 @@ def test_changed_tensors_load_once_the_hash_is_removed(files, tmp_path):
     del config["kerasvit"]["weights_sha256"]
     (folder / CONFIG).write_text(json.dumps(config))
     assert weights_of(TinyViT(folder)) == weights_of(model(2))
+
+
+@pytest.mark.parametrize("written", ["", "0" * 63, "g" * 64])
+def test_what_is_no_hash_is_refused(written, files, tmp_path):
+    folder = write(tmp_path / "vit", files[0])
+    config = json.loads(files[0][CONFIG])
+    config["kerasvit"]["weights_sha256"] = written
+    (folder / CONFIG).write_text(json.dumps(config))
+    with pytest.raises(ValueError, match="weights_sha256"):
+        TinyViT(folder)
+
+
+def test_a_hash_in_capitals_is_the_same(files, tmp_path):
+    folder = write(tmp_path / "vit", files[0])
+    config = json.loads(files[0][CONFIG])
+    config["kerasvit"]["weights_sha256"] = config["kerasvit"]["weights_sha256"].upper()
+    (folder / CONFIG).write_text(json.dumps(config))
+    assert weights_of(TinyViT(folder)) == weights_of(model(1))
