@@ -40,7 +40,8 @@ def layers_of(dtype):
     """Inside, layers without a `dtype` have this one; None: the global policy's.
 
     Args:
-        dtype: `keras.DTypePolicy` of floating point numbers, its name, or None.
+        dtype: What any Keras layer takes for floating point numbers: a name, a
+            `keras.DTypePolicy`, its config, a type such as `np.float32`; or None.
 
     Raises:
         ValueError: It is another one, such as an integer type or a quantised policy.
@@ -59,11 +60,14 @@ def layers_of(dtype):
 
 def _policy(dtype):
     # One policy for all layers, no map, and no quantised layers.
-    name = dtype.name if type(dtype) is keras.DTypePolicy else dtype
-    if isinstance(name, str) and name in POLICIES:
-        return keras.DTypePolicy(name)
+    try:
+        policy = keras.dtype_policies.get(dtype)
+    except (ValueError, TypeError):  # of Keras, for what names no type
+        policy = None
+    if type(policy) is keras.DTypePolicy and policy.name in POLICIES:
+        return policy
     raise ValueError(
-        f"`dtype` must be one of {', '.join(POLICIES)}, or a keras.DTypePolicy of that "
-        f"name. Received: {dtype!r:.200}. To quantise a model, build it first, then "
-        'call model.quantize("int8").'
+        f"`dtype` must be one of {', '.join(POLICIES)}, or a type or keras.DTypePolicy "
+        f"of that name. Received: {dtype!r:.200}. To quantise a model, build it first, "
+        'then call model.quantize("int8").'
     )

@@ -48,6 +48,20 @@ def test_every_layer_has_it_as_under_a_global_policy(name, dtype):
     assert "dtype" not in model.record["kwargs"]
 
 
+@on_last_backend
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        np.float64,
+        np.dtype("float64"),
+        keras.dtype_policies.serialize(keras.DTypePolicy("float64")),
+    ],
+)
+def test_what_a_keras_layer_takes(dtype):
+    model = tiny("VisionTransformer", dtype=dtype)
+    assert {v.dtype for v in model.weights} == {"float64"}
+
+
 def test_no_builder_is_forgotten():
     assert set(TINY) == set(BUILDERS)
     for builder in BUILDERS.values():
