@@ -199,5 +199,6 @@ def _ready(model, label_names):
             f"`label_names`, or else those of the record, must name {classes} classes. "
             f"Received: {names!r:.200}."
         )
+    _check_text({"label_names": names})
     transform = Preprocessing.from_config(record["preprocessing"])
     return record, transform.to_timm()

@@ -4,6 +4,8 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
+
 MOST = 10_000_000  # bytes of a file of names
 
 
@@ -11,16 +13,20 @@ def read_labels(label_names) -> list[str] | str | None:
     """The names of classes, each once, in the order of the head.
 
     Args:
-        label_names: List of str, "imagenet1k", the path of a UTF-8 text file with one
-            name a line, or None.
+        label_names: List or array of str, "imagenet1k", the path of a UTF-8 text file
+            with one name a line, or None.
 
     Raises:
         ValueError: They are none of these, or empty, or one is there twice.
     """
-    if label_names is None or label_names == "imagenet1k":
+    if label_names is None:
+        return None
+    if isinstance(label_names, str) and label_names == "imagenet1k":
         return label_names
     path = isinstance(label_names, (str, os.PathLike))
     names = _lines(Path(label_names).expanduser()) if path else label_names
+    if isinstance(names, np.ndarray):
+        names = names.tolist()
     if (
         not isinstance(names, (list, tuple))
         or not names
@@ -30,6 +36,12 @@ def read_labels(label_names) -> list[str] | str | None:
             "`label_names` must be a list of names, none of them empty, the path of a "
             'text file with one name a line, or "imagenet1k". Received: '
             f"{label_names!r:.200}."
+        )
+    broken = [name for name in names if not _is_unicode(name)]
+    if broken:
+        raise ValueError(
+            "`label_names` must be text that UTF-8 can encode. Received: "
+            f"{broken!r:.200}."
         )
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
@@ -54,6 +66,14 @@ def check_count(names, classes: int) -> None:
             f"{count} names. Give all names, or `num_classes={count}` for a fresh head "
             "of that size."
         )
+
+
+def _is_unicode(name):
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return False
+    return True
 
 
 def _lines(path):

@@ -57,6 +57,8 @@ def _hint(name, value, known):
         return INSTEAD[name]
     if RENAMED.get(name) in known:
         return f"write {RENAMED[name]}={value!r:.80}"
+    if name in ("input_shape", "img_size", "pooling", "global_pool") and value is None:
+        return "leave it out"
     if name in ("input_shape", "img_size"):
         return f"write image_size={_sides(value)!r:.80}"
     if name == "include_top":
@@ -73,6 +75,8 @@ def _hint(name, value, known):
 def _pooling(value, known):
     if "pool" not in known:
         return "the model pools in one way; num_classes=0 returns pooled features"
+    if isinstance(value, str) and value == "max":
+        return 'there is no max pooling; pool="average" takes the mean'
     ours = "average"
     if isinstance(value, str):  # a damaged configuration may hold a list
         ours = {"token": "token", "map": "attention"}.get(value, ours)

@@ -28,6 +28,8 @@ pytestmark = on_last_backend
         ({"drop_path_rate": 0.1}, "write stochastic_depth=0.1"),
         ({"in_chans": 1}, "three channels; repeat a grey one"),
         ({"global_pool": "map"}, 'write pool="attention"'),
+        ({"pooling": "max"}, "`pooling`: there is no max pooling"),
+        ({"pooling": None}, "`pooling`: leave it out"),
         ({"global_pool": ["map"]}, 'write pool="average"'),
         ({"num_labels": 7}, "write num_classes=7"),
         ({"hidden_size": 16}, "write width=16"),

@@ -114,6 +114,19 @@ def test_wrong_names_are_refused(names, said, tmp_path):
 
 
 @on_last_backend
+def test_an_array_of_names_is_a_list_and_half_a_character_is_refused(tmp_path):
+    model = TinyViT(num_classes=2, image_size=8, label_names=np.array(["a", "b"]))
+    assert model.record["label_names"] == ["a", "b"]
+    broken = ["a", "\ud800"]
+    with pytest.raises(ValueError, match="text that UTF-8 can encode"):
+        TinyViT(num_classes=2, image_size=8, label_names=broken)
+    model.record["label_names"] = broken
+    with pytest.raises(ValueError, match="`label_names` must be text"):
+        kerasvit.save_pretrained(model, tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+@on_last_backend
 def test_a_file_of_names_with_a_gap_or_other_bytes_is_refused(tmp_path):
     file = tmp_path / "names.txt"
     for content, said in ((b"a\n\nb", "none of them empty"), (b"\xff\xfe", "utf-8")):
