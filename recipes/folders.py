@@ -5,6 +5,8 @@ folders.classes(root)          {"cat": [root/cat/0.jpg, …], "dog": […]}
 folders.check_images(paths)    reads them all
 """
 
+import os
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from rich.progress import track
 
 from kerasvit.images import read_image
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+SUFFIXES = {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 SPLITS = {
     "train": ("train", "training"),
     "validation": ("validation", "val", "valid"),
@@ -40,8 +42,8 @@ def classes(root):
     """Name of each class folder → its images."""
     found = {}
     for child in _folders(root):
-        files = (p for p in child.rglob("*") if p.suffix.lower() in SUFFIXES)
-        found[child.name] = sorted(p for p in files if p.name[0] != ".")
+        images = [p for p in files_in(child) if p.suffix.lower() in SUFFIXES]
+        found[_text(child)] = sorted(images)
     if not any(found.values()):
         raise ValueError(
             f"{root} holds no folders of images. Expected: CLASS/IMAGE.jpg in it, or "
@@ -53,6 +55,30 @@ def classes(root):
             f"in {', '.join(sorted(SUFFIXES))}."
         )
     return found
+
+
+def left_out(root) -> str:
+    """Which files below a folder `classes` does not read; "" for none."""
+    # An image needs a class folder, which lies in the folder of a split or in the root.
+    places = list(given_splits(root).values()) or [root]
+    beside = [p for place in [root, *places] for p in place.iterdir() if p.is_file()]
+    inside = [p for place in places for c in _folders(place) for p in files_in(c)]
+    others = [p for p in inside if p.suffix.lower() not in SUFFIXES]
+    others += {p for p in beside if p.suffix.lower() in SUFFIXES}
+    kinds = Counter(p.suffix.lower() or "without an ending" for p in others)
+    return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(5))
+
+
+def files_in(folder):
+    """All files below a folder, through links too, but hidden ones."""
+    seen = set()
+    for place, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(place)) in seen:  # links may go in circles
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if name[0] != ".")
+        yield from (Path(place, name) for name in names if name[0] != ".")
 
 
 def check_images(paths: list[Path]) -> None:
@@ -74,6 +100,17 @@ def check_images(paths: list[Path]) -> None:
         found = [p for p in track(results, label, total=len(paths)) if p]
     if found:
         raise ValueError("\n".join([f"{len(found)} damaged:", *found[:10]]))
+
+
+def _text(folder):
+    try:
+        folder.name.encode("utf-8")
+    except UnicodeEncodeError as error:  # from an old archive, or of another system
+        raise ValueError(
+            f"{folder.parent}: the name of the folder {folder.name!r} is not UTF-8, "
+            "and is to be the name of a class. Rename it."
+        ) from error
+    return folder.name
 
 
 def _folders(root):

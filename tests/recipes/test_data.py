@@ -1,8 +1,11 @@
 import dataclasses
 import gzip
+import os
+import shutil
 
 import built_in
 import data
+import folders
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -144,6 +147,32 @@ def test_class_folder_without_images(images):
     (root / "dog").mkdir()
     with pytest.raises(ValueError, match="no images in dog"):
         data.folder(root)
+
+
+def test_a_class_name_that_is_no_text_is_refused(images):
+    images("cat", 3)
+    folder = os.fsencode(images("dog", 3)) + b"/caf\xe9"
+    os.mkdir(folder)
+    with pytest.raises(ValueError, match="is not UTF-8.* Rename it"):
+        data.folder(os.fsdecode(os.path.dirname(folder)))
+
+
+def test_links_are_followed_and_other_files_are_counted(images):
+    images("cat", 3)
+    root = images("dog", 3)
+    (root / "dog" / "3.heic").write_bytes(b"")
+    (root / "dog" / ".hidden").write_bytes(b"")
+    shutil.copy(root / "dog" / "0.jpg", root / "4.jpg")
+    shutil.copy(root / "dog" / "0.jpg", root / "dog" / "5.JFIF")
+    (root / "cat" / "round").symlink_to(root / "cat")
+    (root / "linked").symlink_to(root / "cat")
+    found = folders.classes(root)
+    assert {name: len(files) for name, files in found.items()} == {
+        "cat": 3,
+        "dog": 4,
+        "linked": 3,
+    }
+    assert sorted(folders.left_out(root).split(", ")) == ["1 .heic", "1 .jpg"]
 
 
 def test_class_missing_in_a_split(images):
