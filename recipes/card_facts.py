@@ -7,7 +7,7 @@ import dataclasses
 import re
 from pathlib import Path
 
-LEFT_OUT = ("out", "compare", "rho", "license", "dataset", "data")
+LEFT_OUT = ("out", "compare", "rho", "license", "dataset", "data", "linear_head")
 
 
 def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
@@ -37,6 +37,7 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
         "data": name,
         "images": f"{images['train']:,} for training, {images['validation']:,} for "
         f"validation, {images['test']:,} for the test",
+        **({"start": result["start"]["begins"]} if result["start"] else {}),
         **_settings(config, model),
         "steps": last * result["steps_between_validations"],
     }

@@ -19,6 +19,7 @@ import tyro
 
 LIMITS = {  # where a configuration has such a number
     "batch_size": (1, math.inf),
+    "image_size": (1, math.inf),
     "learning_rate": (1e-12, math.inf),
     "warmup_steps": (0, math.inf),
     "steps": (1, math.inf),
@@ -56,6 +57,7 @@ ALIASES = {
     "drop-path": "stochastic-depth",
     "licence": "license",
 }
+EITHER = (("--steps", "--epochs"), ("--data", "--dataset"))
 
 
 class BadInput(ValueError):
@@ -137,7 +139,7 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
         description: Head of the help.
 
     Raises:
-        BadInput: One is a well-known name of one of ours.
+        BadInput: One is a well-known name of one of ours, or two exclude each other.
         SystemExit: tyro explained what is wrong, or printed the help.
     """
     kind = default if isinstance(default, type) else type(default)
@@ -150,6 +152,10 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
                     f"There is no option --{name}. Did you mean --{ALIASES[name]}? "
                     f"--help lists all."
                 )
+    said = {each.split("=")[0].replace("_", "-") for each in options}
+    for one, other in EITHER:
+        if {one, other} <= said:
+            raise BadInput(f"Give {one} or {other}, not both.")
     given = {} if kind is default else {"default": default}
     return tyro.cli(
         kind, args=list(options), prog=prog, description=description, **given
@@ -171,7 +177,9 @@ def check_numbers(config) -> None:
     """Raises a `ValueError` for a number out of its range."""
     for name, (low, high) in LIMITS.items():
         value = getattr(config, name, None)
-        if value is not None and not (low <= value <= high and math.isfinite(value)):
+        given = value if isinstance(value, tuple) else (value,)
+        given = [each for each in given if each is not None]
+        if not all(low <= each <= high and math.isfinite(each) for each in given):
             most = f" and at most {high}" if high < math.inf else ""
             raise ValueError(
                 f"`{name}` must be at least {low}{most}. Received: {value}."

@@ -78,7 +78,7 @@ def resolve(config, count: int, images: str, model):
     _check_rate(config, chosen["optimizer"][0], filled)
     if config.epochs is not None:
         filled["steps"] = config.epochs * max(1, round(count / filled["batch_size"]))
-        reasons["steps"] = f"given: {config.epochs} passes through {count:,} images"
+        reasons["steps"] = f"given: {config.epochs} × {count:,} images"
     if config.warmup_steps is None:
         filled["warmup_steps"] = min(50, filled["steps"] // 10) if pretrained else 50
     if not filled["rho"]:

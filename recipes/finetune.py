@@ -53,6 +53,8 @@ def finetune(config: Config) -> dict:
     )
     rho = prepared.config.rho
     radii = {"with SAM": rho} if rho else {}
+    if config.compare and not rho:
+        console.print("rho is 0, so there is no training with SAM to compare with.")
     if config.compare or not rho:
         radii = {"without SAM": 0.0, **radii}
     return training.run(prepared, radii, compiled)
@@ -63,7 +65,7 @@ def compiled(config, model, rho, steps):
     rate = kerasvit.warmup_cosine(
         config.learning_rate,
         steps=steps,
-        warmup_steps=min(config.warmup_steps, steps // 5),
+        warmup_steps=config.warmup_steps,
     )
     if config.optimizer == "sgd":
         optimizer = keras.optimizers.SGD(rate, momentum=0.9, global_clipnorm=1.0)

@@ -33,7 +33,7 @@ def settle(model, label_names: list[str]) -> str:
     if not any(np.any(weight) for head in heads for weight in head.get_weights()):
         return f"Head: made afresh, as the weights have none for {count} classes."
     if fits(named, label_names):
-        return f"Head: kept; the weights are for the same {count} classes."
+        return f"Head: that of the weights fits; it is for the same {count} classes."
     for head in heads:
         head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
     if named is None:

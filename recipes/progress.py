@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shlex
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from card_facts import comparison
 from rich.console import Console
 from rich.table import Table
 
-console = Console()
+console = Console(markup=False)  # a path may hold [brackets]
 COLORS = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
 
 
@@ -266,7 +267,7 @@ def report(result: dict) -> None:
         f'    model = kerasvit.from_pretrained("{folder}/model")\n'
         '    kerasvit.classify(model, "image.png")\n'
         "and to publish with its card as\n"
-        f"    hf upload USER/NAME {folder}/model",
+        f"    hf upload USER/NAME {shlex.quote(folder)}/model",
         soft_wrap=True,
         highlight=False,
     )

@@ -1,7 +1,7 @@
 """What stands before a training: its settings and why, and what its weights know.
 
 starting_point.show_settings(config, reasons)
-start = starting_point.measure(model, dataset, reading, config, folder)
+start = starting_point.begin(model, dataset, reading, config, folder)
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ def show_settings(config, reasons: dict) -> None:
     console.print(table)
 
 
-def measure(model, dataset, reading, config, folder):
+def begin(model, dataset, reading, config, folder) -> dict:
     """Measures the loaded weights, gives the model its head, and prints both.
 
     Args:
@@ -38,7 +38,8 @@ def measure(model, dataset, reading, config, folder):
         folder: Of the training. A training that continues finds the measurement there.
 
     Returns:
-        `linear_head.Start`.
+        The numbers of `linear_head.Start`, and the head that training `begins` with,
+        for result.json.
     """
     file = folder / "start.npz"
     if file.exists():
@@ -55,12 +56,8 @@ def measure(model, dataset, reading, config, folder):
     else:
         begins = "a head of zeros"
     _show(start, begins)
-    return start
-
-
-def facts(start) -> dict:
-    """The numbers of a start, for result.json."""
-    return {name: getattr(start, name) for name in (*SHOWN, "accuracy")}
+    numbers = {name: getattr(start, name) for name in (*SHOWN, "accuracy")}
+    return {**numbers, "begins": begins}
 
 
 def warn_below(result: dict) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import data
+import folders
 import keras
 import starting_point
 from batches import AUGMENTATIONS, evaluation_batches, training_batches
@@ -39,6 +40,7 @@ class Prepared(NamedTuple):
         dataset: `data.Dataset`.
         folder: Path of the results.
         reasons: Setting → why it has its value, of those that depend on the task.
+        rounds, round_steps: As `plan` returns them.
     """
 
     config: object
@@ -46,6 +48,8 @@ class Prepared(NamedTuple):
     dataset: data.Dataset
     folder: Path
     reasons: dict
+    rounds: int
+    round_steps: int
 
 
 def prepare(
@@ -69,9 +73,11 @@ def prepare(
         check_weights(config, chosen(config, small))
         dataset = data.find(config.dataset, config.data)
         model = build(config, dataset.label_names)
+        count = len(dataset.train)
         if resolve:
-            count = len(dataset.train)
             config, reasons = resolve(config, count, dataset.kind, model)
+        rounds, round_steps = plan(config, count)
+        config = _planned(config, reasons, rounds, round_steps)
         if config.model is None:
             config = dataclasses.replace(
                 config, model=model.record["variant"] or model.name
@@ -82,13 +88,29 @@ def prepare(
         folder = claim_folder(folder, config, dataset)
     except ValueError as error:
         raise BadInput(str(error)) from error
-    if (count := len(dataset.train)) < config.batch_size:
+    if config.data and (others := folders.left_out(Path(config.data).expanduser())):
+        console.print(
+            f"Not read: {others}. Images of a class folder are read that end in "
+            f"{', '.join(sorted(folders.SUFFIXES))}."
+        )
+    if count < config.batch_size:
         console.print(
             f"A batch of {config.batch_size:,} images is larger than the training set "
             f"of {count:,}: every step uses images more than once. A smaller "
             "--batch-size saves time."
         )
-    return Prepared(config, model, dataset, folder, reasons)
+    return Prepared(config, model, dataset, folder, reasons, rounds, round_steps)
+
+
+def _planned(config, reasons, rounds, round_steps):
+    """The settings as the training has them; adds to the reasons what has changed."""
+    steps = rounds * round_steps
+    warmup = min(config.warmup_steps, steps // 5)
+    config = dataclasses.replace(config, warmup_steps=warmup)
+    if "steps" not in reasons or config.steps == steps:
+        return config
+    reasons["steps"] += f"; raised to a multiple of {round_steps}"
+    return dataclasses.replace(config, steps=steps)
 
 
 def run(prepared: Prepared, radii: dict, compiled: Callable, *, one_hot=False) -> dict:
@@ -103,7 +125,7 @@ def run(prepared: Prepared, radii: dict, compiled: Callable, *, one_hot=False) -
         compiled: Makes the compiled trainer of (config, model, rho, steps).
         one_hot: Whether labels are rows of a number a class.
     """
-    config, model, dataset, folder, reasons = prepared
+    config, model, dataset, folder, reasons, rounds, round_steps = prepared
     if (finished := folder / "result.json").exists():
         console.print(f"{folder} is finished. To train again, delete it.")
         return json.loads(finished.read_text())
@@ -112,17 +134,16 @@ def run(prepared: Prepared, radii: dict, compiled: Callable, *, one_hot=False) -
         starting_point.show_settings(config, reasons)
     begun = None
     if getattr(config, "weights", None):
-        begun = starting_point.measure(model, dataset, options, config, folder)
+        begun = starting_point.begin(model, dataset, options, config, folder)
     if one_hot:
         options["classes"] = len(dataset.label_names)
-    rounds, round_steps = plan(config, len(dataset.train))
     start = model.get_weights()
     results, kept, best = {}, None, None
     for name, rho in radii.items():
         model.set_weights(start)
         trainer = compiled(config, model, rho, rounds * round_steps)
         progress = Progress(folder / name.replace(" ", "_"), config.seed)
-        results[name] = _train(config, trainer, dataset, progress, options)
+        results[name] = _train(prepared, trainer, progress, options)
         if kept is None or _score(results[name]) > _score(results[kept]):
             kept, best = name, model.get_weights() if len(radii) > 1 else None
     if best:
@@ -135,7 +156,7 @@ def run(prepared: Prepared, radii: dict, compiled: Callable, *, one_hot=False) -
         "test": dataset.test_name,
         "test_is_validation": dataset.test is dataset.validation,
         "images": dataset.counts,
-        "start": begun and starting_point.facts(begun),
+        "start": begun,
     }
     said = facts(config, model, result, radii[kept], inspect.getfile(compiled))
     base = model.record.get("base") or {}
@@ -155,9 +176,10 @@ def _score(training):
     return last["val_accuracy"], -last["val_loss"]
 
 
-def _train(config, trainer, dataset, progress, options):
+def _train(prepared, trainer, progress, options):
     """Metrics of the test images, and the history."""
-    rounds, round_steps = plan(config, len(dataset.train))
+    config, dataset = prepared.config, prepared.dataset
+    rounds, round_steps = prepared.rounds, prepared.round_steps
     done = progress.restore(trainer)
     name = progress.folder.name.replace("_", " ")
     with Steps(name, done, rounds, round_steps) as steps:

@@ -45,6 +45,8 @@ def run(script, arguments, **environment):
             "no option --lr. Did you mean --learning-rate?",
         ),
         ("finetune.py", "--help", ""),
+        ("finetune.py", "--steps 3 --epochs=1", "Give --steps or --epochs, not both."),
+        ("finetune.py", "--image-size 0", "`image_size` must be at least 1."),
         ("finetune.py", "pets --weights no.npz", "there is no file or folder no.npz"),
         ("pretrain.py", "--rho=-1", "`rho` must be at least 0. Received: -1.0."),
         ("pretrain.py", "study --data nowhere", "there is no folder nowhere"),

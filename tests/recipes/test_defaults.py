@@ -107,4 +107,4 @@ def test_small_models_take_more_steps():
 def test_passes_become_steps():
     config, reasons = resolved(400, weights="vit.npz", epochs=3, batch_size=100)
     assert config.steps == 12
-    assert reasons["steps"] == "given: 3 passes through 400 images"
+    assert reasons["steps"] == "given: 3 × 400 images"

@@ -134,7 +134,7 @@ def test_the_better_on_validation_images_is_kept(
 ):
     numbers = {"without SAM": plain, "with SAM": sam}
 
-    def train(config, trainer, dataset, progress, options):
+    def train(prepared, trainer, progress, options):
         name = progress.folder.name.replace("_", " ")
         model.set_weights([w * 0 + list(numbers).index(name) for w in start])
         return trained(*numbers[name])
@@ -164,11 +164,13 @@ def test_the_card_of_a_folder_is_not_about_the_digits(photos):
         "steps_between_validations": 2,
         "test": "test",
         "images": dataset.counts,
+        "start": {"begins": "the linear classifier"},
     }
     said = card_facts.facts(settings, model, result, 0.1, "recipes/finetune.py")
     kerasvit.save_pretrained(model, "model", **said)
     card = Path("model/README.md").read_text()
     assert "digits" not in card and "author's own" not in card
+    assert "| start | the linear classifier |" in card and "linear_head" not in card
     assert "# small-images\n" in card and "(images, test, 4 images)" in card
     assert '"dataset": {"name": "images", "type": "images", "split": "test"}' in card
     assert str(Path(photos).parent) not in card and "(32,)" not in card
@@ -220,10 +222,28 @@ def test_output_is_counted_in_steps(photos, capsys, monkeypatch):
     assert "Its card states no licence." in printed
 
 
+@on_last_backend
+def test_settings_are_those_of_the_training(photos, capsys):
+    settings = {"steps": 25, "warmup_steps": 20, "compare": True, "rho": 0.0}
+    result = finetune.finetune(config(data=photos, out="o [new]/x", **settings))
+    progress.report(result)
+    printed = capsys.readouterr().out
+    assert "given; raised to a multiple of 13" in printed and "26 steps" in printed
+    assert "rho is 0, so there is no training with SAM" in printed
+    assert 'from_pretrained("o [new]/x/model")' in printed
+    assert "'o [new]/x'/model" in printed
+    card = Path("o [new]/x/model/README.md").read_text()
+    assert "| warmup_steps | 5 |" in card and "| steps | 26 |" in card
+
+
 @pytest.mark.parametrize(
     ("theirs", "said", "kept"),
     [
-        (["cat", "dog"], "Head: kept; the weights are for the same 2 classes.", True),
+        (
+            ["cat", "dog"],
+            "Head: that of the weights fits; it is for the same 2 classes.",
+            True,
+        ),
         (
             ["dog", "cat"],
             "Head: made afresh; that of the weights is for dog, c",
