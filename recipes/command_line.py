@@ -167,6 +167,9 @@ def check(config) -> None:
     check_numbers(config)
     if hasattr(config, "check"):
         config.check()
+    for name in ("data", "weights"):
+        if getattr(config, name, None):
+            check_name_of(name, Path(getattr(config, name)).expanduser().resolve())
     if getattr(config, "data", None) is not None:
         existing_folder(config.data)
     if getattr(config, "weights", None) is not None:
@@ -184,6 +187,17 @@ def check_numbers(config) -> None:
             raise ValueError(
                 f"`{name}` must be at least {low}{most}. Received: {value}."
             )
+
+
+def check_name_of(setting: str, path: Path) -> None:
+    """Raises a `ValueError` for a file or folder that a card could not name."""
+    try:
+        path.name.encode("utf-8")
+    except UnicodeEncodeError as error:  # of an old archive, or of another system
+        raise ValueError(
+            f"`{setting}`: the name {path.name!r} is not UTF-8, as what is written "
+            "about the model has to be. Rename it."
+        ) from error
 
 
 def existing_folder(path) -> Path:

@@ -10,6 +10,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from command_line import check_name_of
 from rich.progress import track
 
 from kerasvit.images import read_image
@@ -43,7 +44,8 @@ def classes(root):
     found = {}
     for child in _folders(root):
         images = [p for p in files_in(child) if p.suffix.lower() in SUFFIXES]
-        found[_text(child)] = sorted(images)
+        check_name_of("data", child)
+        found[child.name] = sorted(images)
     if not any(found.values()):
         raise ValueError(
             f"{root} holds no folders of images. Expected: CLASS/IMAGE.jpg in it, or "
@@ -100,17 +102,6 @@ def check_images(paths: list[Path]) -> None:
         found = [p for p in track(results, label, total=len(paths)) if p]
     if found:
         raise ValueError("\n".join([f"{len(found)} damaged:", *found[:10]]))
-
-
-def _text(folder):
-    try:
-        folder.name.encode("utf-8")
-    except UnicodeEncodeError as error:  # from an old archive, or of another system
-        raise ValueError(
-            f"{folder.parent}: the name of the folder {folder.name!r} is not UTF-8, "
-            "and is to be the name of a class. Rename it."
-        ) from error
-    return folder.name
 
 
 def _folders(root):

@@ -4,12 +4,14 @@ import os
 import shutil
 
 import built_in
+import command_line
 import data
 import folders
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets
+from finetune_settings import Config
 
 from tests.once import on_last_backend
 
@@ -153,8 +155,11 @@ def test_a_class_name_that_is_no_text_is_refused(images):
     images("cat", 3)
     folder = os.fsencode(images("dog", 3)) + b"/caf\xe9"
     os.mkdir(folder)
+    root = os.fsdecode(os.path.dirname(folder))
     with pytest.raises(ValueError, match="is not UTF-8.* Rename it"):
-        data.folder(os.fsdecode(os.path.dirname(folder)))
+        data.folder(root)
+    with pytest.raises(ValueError, match="`weights`.* is not UTF-8"):
+        command_line.check(Config(data=root, weights=os.fsdecode(folder)))
 
 
 def test_links_are_followed_and_other_files_are_counted(images):
