@@ -61,7 +61,8 @@ def timm_model(folder, config):
 def most_bytes(step):
     """The most memory that a step takes, over what the process has already."""
     before = memory.most_bytes(lambda: None)
-    return memory.most_bytes(step) - before
+    # Not below 0 where other threads free some kilobytes of earlier work meanwhile.
+    return max(0, memory.most_bytes(step) - before)
 
 
 def imports(backend):
