@@ -25,7 +25,6 @@ def run(backend, arguments):
         report = Path(folder) / "report.xml"
         workers = str(min(os.cpu_count() or 1, 4))
         command = [sys.executable, "-m", "pytest", "-q", "-n", workers]
-        command += ["--dist", "loadgroup"]
         command.append(f"--junitxml={report}")
         environment = {
             # Compiling thousands of tiny functions is what takes time on JAX: it is

@@ -46,7 +46,7 @@ def run(*arguments, **environment):
     keras.backend.backend() != "tensorflow",
     reason="Keras computes in float32 here, whatever is asked",
 )
-@pytest.mark.xdist_group("float64")
+@pytest.mark.waits_for("float64")
 def test_in_float64_nothing_hides_in_rounding():
     """A wrong epsilon is 1e-4 off; Keras computes in float64 on TensorFlow only."""
     result = run(str(ROOT), "--float64")

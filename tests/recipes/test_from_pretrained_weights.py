@@ -55,7 +55,7 @@ def settings(folder, **changes):
     return finetune.Config(data=str(folder / "digits"), weights=weights, **changes)
 
 
-@pytest.mark.xdist_group("journey")
+@pytest.mark.waits_for("journey")
 def test_defaults_beat_the_linear_classifier_of_the_same_features(
     tmp_path, monkeypatch
 ):

@@ -13,7 +13,7 @@ from tests.once import once
 from tests.training.jax_devices import CASES
 
 pytestmark = [
-    pytest.mark.xdist_group("jax_devices"),
+    pytest.mark.waits_for("jax_devices"),
     pytest.mark.skipif(
         keras.backend.backend() != "jax", reason="keras.distribution is for JAX"
     ),

@@ -332,7 +332,7 @@ def on_two_replicas(folder):
     (folder / "results.json").write_text(done.stdout.splitlines()[-1])
 
 
-@pytest.mark.xdist_group("tf_replicas")
+@pytest.mark.waits_for("tf_replicas")
 @pytest.mark.parametrize("name", CASES)
 def test_two_replicas(results, name):
     assert not results[name], results[name]
