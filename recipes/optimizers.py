@@ -7,11 +7,10 @@ import kerasvit
 
 def make_optimizer(config, model, steps):
     """The optimizer of the settings, for so many steps."""
-    warmup_steps = min(config.warmup_steps, steps // 5)
     make = kerasvit.warmup_cosine if config.schedule == "cosine" else WarmupLinear
     common = {
         "learning_rate": make(
-            config.learning_rate, steps=steps, warmup_steps=warmup_steps
+            config.learning_rate, steps=steps, warmup_steps=config.warmup_steps
         ),
         "weight_decay": config.weight_decay or None,
         "global_clipnorm": config.clip or None,

@@ -77,7 +77,7 @@ def prepare(
         if resolve:
             config, reasons = resolve(config, count, dataset.kind, model)
         rounds, round_steps = plan(config, count)
-        config = _planned(config, reasons, rounds, round_steps)
+        config = planned(config, reasons, rounds, round_steps)
         if config.model is None:
             config = dataclasses.replace(
                 config, model=model.record["variant"] or model.name
@@ -102,7 +102,7 @@ def prepare(
     return Prepared(config, model, dataset, folder, reasons, rounds, round_steps)
 
 
-def _planned(config, reasons, rounds, round_steps):
+def planned(config, reasons, rounds, round_steps):
     """The settings as the training has them; adds to the reasons what has changed."""
     steps = rounds * round_steps
     warmup = min(config.warmup_steps, steps // 5)

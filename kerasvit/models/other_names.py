@@ -75,11 +75,10 @@ def _hint(name, value, known):
 def _pooling(value, known):
     if "pool" not in known:
         return "the model pools in one way; num_classes=0 returns pooled features"
-    if isinstance(value, str) and value == "max":
+    value = value if isinstance(value, str) else ""  # a configuration may hold a list
+    if value == "max":
         return 'there is no max pooling; pool="average" takes the mean'
-    ours = "average"
-    if isinstance(value, str):  # a damaged configuration may hold a list
-        ours = {"token": "token", "map": "attention"}.get(value, ours)
+    ours = {"token": "token", "map": "attention"}.get(value, "average")
     return f'write pool="{ours}"; num_classes=0 returns pooled features'
 
 

@@ -152,7 +152,8 @@ def test_learning_rate_rises_and_falls(name):
 
 
 def test_short_trainings_warm_up_for_a_fifth():
-    optimizer = optimizers.make_optimizer(TRAININGS["vit"], small_model(), 100)
+    settings = training.planned(TRAININGS["vit"], {}, rounds=2, round_steps=50)
+    optimizer = optimizers.make_optimizer(settings, small_model(), 100)
     assert float(optimizer._learning_rate(20)) == pytest.approx(3e-3)
 
 
