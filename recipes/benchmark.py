@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import command_line
+import names
 import startup
 import tyro
 from rich.console import Console
@@ -82,11 +83,9 @@ def main(config: Config) -> None:
     import kerasvit
 
     keras.config.set_dtype_policy(config.dtype)
-    if config.model and not hasattr(getattr(kerasvit, config.model, 0), "defaults"):
-        sys.exit(f"There is no model {config.model!r}; see kerasvit.list_models().")
     measure = {"sam": sam, "load": load, "import": imports}.get(config.what, compare)
-    names = MODELS.get(config.what, ["ViTB16"])
-    for name in [config.model] if config.model else names:
+    usual = MODELS.get(config.what, ["ViTB16"])
+    for name in [config.model] if config.model else usual:
         size = config.image_size or getattr(kerasvit, name).defaults["image_size"]
         one = dataclasses.replace(
             config,
@@ -272,6 +271,8 @@ def read(arguments) -> Config:
     )
     try:
         command_line.check_numbers(config)
+        if config.model is not None:
+            names.check_model(config.model)
         if "KERAS_BACKEND" in os.environ or config.what not in ON_EVERY_BACKEND:
             startup.check_backend()
         if config.folder is not None and not Path(config.folder).is_dir():

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import names
 import reachable
 import startup
 import tyro
@@ -83,6 +84,7 @@ def read(arguments: Sequence[str], presets: dict, script: str):
             startup.check_backend()
             startup.check_reader()
             if not config.data:
+                names.check_dataset(config.dataset)
                 reachable.check(config.dataset)
         except ValueError as error:
             raise BadInput(str(error)) from error
@@ -163,8 +165,10 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
 
 
 def check(config) -> None:
-    """Raises a `ValueError` for a wrong number or combination, or a path to nothing."""
+    """Raises a `ValueError` for a wrong number, name, combination or path."""
     check_numbers(config)
+    if getattr(config, "model", None) is not None:
+        names.check_model(config.model, config.small)
     if hasattr(config, "check"):
         config.check()
     for name in ("data", "weights"):

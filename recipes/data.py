@@ -8,7 +8,6 @@
 """
 
 import dataclasses
-import difflib
 import functools
 import os
 
@@ -17,6 +16,7 @@ from batches import Indexed, Streamed
 from built_in import SOURCES
 from command_line import existing_folder
 from folders import check_images, classes, given_splits
+from names import check_dataset
 
 LOOKED_AT = 50  # images, for their kind
 SHARES = {"validation": 0.1, "test": 0.2}  # of every class, where no split is given
@@ -135,9 +135,7 @@ def tfds(name) -> Dataset:
 
     builder = name
     if isinstance(name, str):
-        known = tensorflow_datasets.list_builders(with_community_datasets=False)
-        stem = name.split("/")[0].split(":")[0]
-        check_name("dataset", stem, [*SOURCES, *known])
+        check_dataset(name)
         try:
             builder = tensorflow_datasets.builder(name)
             builder.download_and_prepare()
@@ -206,17 +204,6 @@ def split(labels, shares=SHARES, names=None, seed=0) -> dict[str, np.ndarray]:
         for name, some in zip(parts, [rest, *taken], strict=True):
             parts[name].append(some)
     return {name: np.sort(np.concatenate(places)) for name, places in parts.items()}
-
-
-def check_name(argument: str, name: str, known) -> None:
-    """Raises a `ValueError` with close matches where `name` is not among the known."""
-    if name not in known:
-        # Without case, by hand: vitb16 is close to ViTB16.
-        lower = {other.lower(): other for other in known}
-        near = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)
-        near = [lower[match] for match in near] or list(known)[:20]
-        near = ", ".join(near)
-        raise ValueError(f"`{argument}`: there is no {name!r}. Close: {near}.")
 
 
 def _indexed(classes):

@@ -5,7 +5,7 @@ Imports neither Keras nor kerasvit, so that a command is read before they are.
 
 import dataclasses
 import functools
-from typing import Literal
+from typing import ClassVar, Literal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,6 +34,8 @@ class Config:
     seed: int = 0  # of fresh weights, order, augmentation and dropout
     license: str | None = None  # of the model, for its card; None: that of the weights
     out: str | None = None  # folder of the results; None: runs/NAME-BACKEND
+
+    small: ClassVar = ("small",)  # models of finetune.py itself
 
 
 paper = functools.partial(  # Dosovitskiy et al. 2021; vit_jax/configs/common.py

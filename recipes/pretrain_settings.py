@@ -5,7 +5,7 @@ Imports neither Keras nor kerasvit, so that a command is read before they are.
 
 import dataclasses
 import functools
-from typing import Literal
+from typing import ClassVar, Literal
 
 AUGMENT = Literal["none", "shift", "photo", "photo_mixed", "cifar", "cifar_mixed"]
 
@@ -38,6 +38,8 @@ class Config:
     seed: int = 0  # of weights, order, augmentation and dropout
     license: str | None = None  # of the model, for its card
     out: str | None = None  # folder of the results; None: runs/pretrain-…
+
+    small: ClassVar = ("small_vit", "small_mixer", "small_bit")  # of pretrain.py itself
 
     def check(self) -> None:
         """Raises a `ValueError` for settings that do not go together."""

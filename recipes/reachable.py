@@ -5,7 +5,6 @@ import takes seconds. This asks the servers once, with neither.
 """
 
 import importlib.util
-import os
 import socket
 import threading
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from built_in import SOURCES
+from names import data_place
 
 PREPARED = ("storage.googleapis.com", 443)  # tensorflow-datasets looks there first
 PORTS = {"https": 443, "http": 80, "ftp": 21}
@@ -29,7 +29,7 @@ def check(dataset: str) -> None:
     name = dataset.split("/")[0].split(":")[0]
     if dataset in SOURCES or urllib.request.getproxies():
         return
-    place = os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+    place = data_place()
     root = Path(place).expanduser()
     here = [*root.glob(f"{name}/**/dataset_info.json"), *root.glob("downloads/*.INFO")]
     here += root.glob("downloads/*/*.INFO")

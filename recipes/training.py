@@ -17,6 +17,7 @@ from typing import NamedTuple
 import data
 import folders
 import keras
+import names
 import starting_point
 from batches import AUGMENTATIONS, evaluation_batches, training_batches
 from card_facts import facts
@@ -221,7 +222,7 @@ def chosen(config, small: dict) -> kerasvit.Variant:
     name = config.model or ("small" if not config.weights else None)
     if name is None:
         return None
-    data.check_name("model", name, [*small, *kerasvit.list_models()])
+    names.check_model(name, small)
     return small.get(name) or getattr(kerasvit, name)
 
 

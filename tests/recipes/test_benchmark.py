@@ -143,7 +143,6 @@ def test_a_backend_that_fails_stops_no_other(config, monkeypatch, capsys):
         ({"memory_of": "LookSAM"}, "no row 'LookSAM'; there are plain step, SAM, Look"),
         ({"rounds": 0}, "`--rounds` must be at least 1. Received: 0."),
         ({"warmup": -1}, "`--warmup` must be at least 0. Received: -1."),
-        ({"model": "ViTB17"}, "no model 'ViTB17'; see kerasvit.list_models"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(config, changes, said):

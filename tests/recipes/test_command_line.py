@@ -9,11 +9,14 @@ from pathlib import Path
 import benchmark
 import command_line
 import finetune_settings
+import names
+import pretrain
 import pretrain_settings
 import pytest
 import reachable
 import startup
 
+import kerasvit
 from tests.once import on_last_backend
 
 RECIPES = Path(command_line.__file__).parent
@@ -50,6 +53,9 @@ def run(script, arguments, **environment):
         ("finetune.py", "pets --weights no.npz", "there is no file or folder no.npz"),
         ("pretrain.py", "--rho=-1", "`rho` must be at least 0. Received: -1.0."),
         ("pretrain.py", "study --data nowhere", "there is no folder nowhere"),
+        ("finetune.py", "--model vitb61", "there is no 'vitb61'. Close: ViTB16"),
+        ("pretrain.py", "--model small_vitt", "no 'small_vitt'. Close: small_vit"),
+        ("benchmark.py", "train --model ViTs16", "no 'ViTs16'. Close: ViTS16"),
         ("benchmark.py", "train --bs 3", "Did you mean --batch-size?"),
     ],
 )
@@ -58,6 +64,35 @@ def test_a_mistake_is_found_before_the_slow_imports(script, arguments, expected)
     assert (status != 0) == bool(expected)
     assert expected in said and "Traceback" not in said
     assert "tyro" in imported and not imported & HEAVY
+
+
+@on_last_backend
+@pytest.mark.parametrize("script", ["finetune.py", "pretrain.py study"])
+def test_a_misspelt_data_set_is_found_before_the_slow_imports(script):
+    script, *preset = script.split()
+    status, said, imported = run(script, [*preset, "--dataset", "cifra10"])
+    assert status == 1 and not imported & (HEAVY - {"tensorflow_datasets"})
+    assert said == (
+        "Error: `dataset`: there is no 'cifra10'. Close: cifar10, cifar100, cifar10_n."
+    )
+
+
+@on_last_backend
+def test_names_of_models_are_read_without_importing_them():
+    assert names.models() == kerasvit.list_models()
+    assert finetune_settings.Config.small == ("small",)
+    assert pretrain_settings.Config.small == tuple(pretrain.SMALL)
+
+
+@on_last_backend
+@pytest.mark.parametrize("version", ["1.0.0", "tiny/1.0.0"])
+def test_a_data_set_that_only_its_prepared_folder_knows(offline, version):
+    with pytest.raises(ValueError, match="`dataset`: there is no 'my_signs'"):
+        names.check_dataset("my_signs")
+    (offline / "my_signs" / version).mkdir(parents=True)
+    (offline / "my_signs" / version / "dataset_info.json").touch()
+    names.check_dataset("my_signs")
+    names.check_dataset("my_signs/" + version.replace("/", ":"))
 
 
 @on_last_backend
