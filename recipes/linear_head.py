@@ -9,6 +9,7 @@ afterwards keeps it (Kumar et al. 2022, arXiv 2202.10054).
 
 import dataclasses
 import math
+import warnings
 
 import keras
 import numpy as np
@@ -96,7 +97,7 @@ def fit(features, labels, classes: int, seed: int = 0):
     """
     mean, scale = features.mean(0), features.std(0) + 1e-6
     scaled = (features - mean) / scale
-    regression = _regression(_best_strength(scaled, labels, seed)).fit(scaled, labels)
+    regression = _fitted(_best_strength(scaled, labels, seed), scaled, labels)
     coefficients, intercepts = regression.coef_, regression.intercept_
     if len(regression.classes_) == 2:  # one row, of the second class against the first
         coefficients = np.concatenate([-coefficients, coefficients]) / 2
@@ -117,7 +118,7 @@ def _best_strength(features, labels, seed):
     # destroy the weights below it.
     losses = []
     for strength in STRENGTHS:
-        fitted = _regression(strength).fit(features[rest], labels[rest])
+        fitted = _fitted(strength, features[rest], labels[rest])
         known = held[np.isin(labels[held], fitted.classes_)]
         if not len(known):
             return 1.0
@@ -127,10 +128,15 @@ def _best_strength(features, labels, seed):
     return STRENGTHS[np.argmin(losses)]
 
 
-def _regression(strength):
+def _fitted(strength, features, labels):
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
-    return LogisticRegression(C=strength, max_iter=300, tol=1e-3)
+    regression = LogisticRegression(C=strength, max_iter=300, tol=1e-3)
+    with warnings.catch_warnings():
+        # A weak penalty may not converge. Its cross-entropy counts as it is.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return regression.fit(features, labels)
 
 
 def _features(body, images, reading):
