@@ -61,11 +61,11 @@ def test_defaults_beat_the_linear_classifier_of_the_same_features(
 ):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path
-    write_digits(folder / "digits", {"train": 10, "test": 50})
+    write_digits(folder / "digits", {"train": 8, "test": 50})
     command = [sys.executable, RECIPES / "pretrain.py", "--dataset", "digits"]
     environment = {**os.environ, "PYTHONPATH": str(RECIPES.parent)}
     subprocess.run(
-        [*command, "--epochs", "8", "--out", "start"],
+        [*command, "--epochs", "6", "--out", "start"],
         env={**environment, "KERAS_BACKEND": last_backend()},
         check=True,
         capture_output=True,
