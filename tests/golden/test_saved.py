@@ -1,0 +1,35 @@
+"""What version 0.1 saved is loaded and goes on, on every backend."""
+
+import keras
+import numpy as np
+import pytest
+
+import kerasvit
+from tests.models.tiny import TINY
+
+from . import saved
+
+EXPECTED = np.load(saved.SAVED / "expected.npz")
+FAR = {"rtol": 1e-3, "atol": 1e-4}  # float32 on another backend
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_a_file_and_a_folder_of_a_model(name):
+    for model in (
+        keras.saving.load_model(saved.SAVED / f"{name}.keras"),
+        kerasvit.from_pretrained(saved.SAVED / name),
+    ):
+        np.testing.assert_allclose(saved.outputs(model), EXPECTED[name], **FAR)
+        assert model.record["label_names"] == saved.LABELS
+        assert model.record["builder"] == name
+
+
+@pytest.mark.parametrize("name", saved.TRAINERS)
+def test_a_trainer_goes_on(name):
+    trainer = keras.saving.load_model(saved.SAVED / f"{name}.keras")
+    assert type(trainer).__name__ == name
+    first = saved.outputs(trainer.model)
+    np.testing.assert_allclose(first, EXPECTED[f"{name} saved"], **FAR)
+    assert int(trainer.optimizer.iterations) == saved.STEPS
+    after = saved.trained(trainer)
+    np.testing.assert_allclose(after, EXPECTED[f"{name} trained"], **FAR)

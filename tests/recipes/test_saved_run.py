@@ -1,0 +1,26 @@
+"""A run that version 0.1 was stopped in goes on, on every backend."""
+
+import json
+import shutil
+
+import finetune
+import keras
+import pytest
+
+from tests.golden import saved
+
+
+def test_a_stopped_run_goes_on(tmp_path):
+    """As the training that was not stopped, when the files were written."""
+    run = saved.SAVED / f"run-{keras.backend.backend()}"
+    shutil.copytree(run, tmp_path / "run")
+    config = (run / "config.json").read_text()
+    weights = saved.SAVED / "VisionTransformer"
+    config = config.replace("WEIGHTS", str(weights.resolve()))
+    (tmp_path / "run" / "config.json").write_text(config)
+    result = finetune.finetune(saved.run_settings(weights, tmp_path / "run"))
+    expected = json.loads((run / "expected.json").read_text())
+    training = result["results"]["with SAM"]
+    assert len(training["history"]) == 2
+    for name, value in expected.items():
+        assert training[name] == pytest.approx(value, rel=1e-3), name
