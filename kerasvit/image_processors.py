@@ -6,7 +6,8 @@ Reference: transformers/models/{vit,deit,bit,clip,siglip}/image_processing_*.py.
 import math
 import re
 
-from .transform_fields import KERNELS, finite, one_of, sides
+from .arguments import number_of_each, one_of
+from .transform_fields import KERNELS, sides
 
 _HALF = {"image_mean": 0.5, "image_std": 0.5}
 _CLIP = {
@@ -84,13 +85,13 @@ def _colours(config):
     # They normalise value × factor; here it is value / 255.
     scaled = config.get("do_rescale", True)
     factor = config.get("rescale_factor", 1 / 255) if scaled else 1
-    unit = 255 * finite("rescale_factor", factor, 1, 1e-4, 1)[0]
+    unit = 255 * number_of_each("rescale_factor", factor, 1, 1e-4, 1)[0]
     mean, std = 0, 1
     if config.get("do_normalize", True):
         mean, std = config["image_mean"], config["image_std"]
     return (
-        [value / unit for value in finite("image_mean", mean, 3, -255, 255)],
-        [value / unit for value in finite("image_std", std, 3, 1e-6, 255)],
+        [value / unit for value in number_of_each("image_mean", mean, 3, -255, 255)],
+        [value / unit for value in number_of_each("image_std", std, 3, 1e-6, 255)],
     )
 
 

@@ -2,7 +2,6 @@
 
 import functools
 import importlib.resources
-import numbers
 from collections.abc import Iterable
 from os import PathLike
 from typing import Any
@@ -11,6 +10,7 @@ import keras
 import numpy as np
 from PIL import Image
 
+from .arguments import integer
 from .images import input_problem
 from .preprocessing import Preprocessing
 from .records import found_record
@@ -45,8 +45,7 @@ def classify(
         ValueError: The model has no record or no classes, an image cannot be read
             (says which), or prepared values are in a range the model does not take.
     """
-    if not isinstance(top, numbers.Integral) or top < 1:
-        raise ValueError(f"`top` must be a whole number, 1 or more. Received: {top!r}.")
+    top = integer("top", top, 1)
     record = _record(model)
     names = _names(record, model.outputs[0].shape[-1])
     images, single = _listed(images)

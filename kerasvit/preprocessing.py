@@ -8,10 +8,11 @@ import numpy as np
 from PIL import Image
 
 from . import image_processors
+from .arguments import ArgumentError, number_of_each, one_of
 from .images import read_image
 from .layers.resampling import resample_grid
 from .origins import IMAGENET, ORIGINS
-from .transform_fields import KERNELS, MAX_SIDE, finite, json_object, one_of, sides
+from .transform_fields import KERNELS, MAX_SIDE, json_object, sides
 
 MODES = ("center", "squash", "border")
 
@@ -56,20 +57,22 @@ class Preprocessing:
     def __post_init__(self):
         checked = {
             "size": sides(self.size),
-            "crop": finite("crop", self.crop, 1, 0.01, 1)[0],
+            "crop": number_of_each("crop", self.crop, 1, 0.01, 1)[0],
             "mode": one_of("mode", self.mode, MODES),
             "kernel": one_of("kernel", self.kernel, KERNELS),
             "antialias": one_of("antialias", self.antialias, (True, False)),
-            "mean": finite("mean", self.mean, 3, -1000, 1000),
-            "std": finite("std", self.std, 3, 1e-6, 1000),
+            "mean": number_of_each("mean", self.mean, 3, -1000, 1000),
+            "std": number_of_each("std", self.std, 3, 1e-6, 1000),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         if not self.antialias and self.kernel != "bilinear":
-            raise ValueError(
+            raise ArgumentError(
                 "`antialias=False` is tf.image.resize's bilinear kernel: take "
                 "`kernel='bilinear'` with it, or `antialias=True`. Received: "
-                f"kernel={self.kernel!r}."
+                f"kernel={self.kernel!r}.",
+                "antialias",
+                "kernel",
             )
 
     def __call__(self, image: Any, *, normalize: bool = True) -> np.ndarray:

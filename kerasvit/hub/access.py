@@ -3,6 +3,8 @@
 import os
 import re
 
+from kerasvit.arguments import ArgumentError
+
 
 def check_access(**arguments):
     """Raises for an argument of the Hub that is of a wrong kind; None always fits.
@@ -11,13 +13,13 @@ def check_access(**arguments):
         arguments: By the names that `from_pretrained` and `push_to_hub` give them.
 
     Raises:
-        ValueError: One is wrong. A token is not shown, nor a password in an address.
+        ArgumentError: One is wrong. A token is not shown, nor a password in an address.
     """
     for name, value in arguments.items():
         fits, meant = _KINDS[name]
         if value is not None and not fits(value):
             shown = _SHOWN.get(name, repr)(value)
-            raise ValueError(f"`{name}` must be {meant}. Received: {shown}.")
+            raise ArgumentError(f"`{name}` must be {meant}. Received: {shown}.", name)
 
 
 def endpoint_of(endpoint=None) -> str:

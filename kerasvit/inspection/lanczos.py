@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kerasvit.arguments import ArgumentError, integer, one_of
+
 # What comes first among eigenvalues, by the name of the wish.
 ORDERS = {
     "largest": lambda values: -values,
@@ -118,22 +120,17 @@ def eigenpairs(
 
 
 def _check(k, size, which, tolerance, vectors, max_products):
-    if which not in ORDERS:
-        raise ValueError(f"`which` must be one of {[*ORDERS]}. Received: {which!r}.")
+    one_of("which", which, tuple(ORDERS))
     if not tolerance > 0:
-        raise ValueError(f"`tolerance` must be > 0. Received: {tolerance!r}.")
-    for name, number, least in (
-        ("k", k, 1),
-        ("vectors", vectors, 2 * k + 1),
-        ("max_products", max_products, 1),
-    ):
-        if not isinstance(number, int) or number < least:
-            raise ValueError(
-                f"`{name}` must be a whole number ≥ {least}. Received: {number!r}."
-            )
+        raise ArgumentError(
+            f"`tolerance` must be > 0. Received: {tolerance!r}.", "tolerance"
+        )
+    integer("k", k, 1)
+    integer("vectors", vectors, 2 * k + 1)
+    integer("max_products", max_products, 1)
     if k > size:
-        raise ValueError(
-            f"`k` must be at most {size}, the size of the matrix. Received: {k}."
+        raise ArgumentError(
+            f"`k` must be at most {size}, the size of the matrix. Received: {k}.", "k"
         )
 
 

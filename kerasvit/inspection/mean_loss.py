@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from ..autodiff.built import check_built
+from kerasvit.arguments import check_built, integer
 
 
 def chosen_variables(model, pattern=None):
@@ -123,10 +123,7 @@ def batches(x, y=None, batch_size=32):
                 "make a list of it."
             )
         return lambda: (_pair(batch) for batch in x)
-    if not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(
-            f"`batch_size` must be a whole number ≥ 1. Received: {batch_size!r}."
-        )
+    integer("batch_size", batch_size, 1)
     arrays = keras.tree.flatten((x, y))
     if not all(len(getattr(array, "shape", ())) for array in arrays):
         raise ValueError(

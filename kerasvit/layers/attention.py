@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from kerasvit.arguments import ArgumentError
+
 from .dense import Dense
 
 
@@ -64,9 +66,11 @@ class Attention(keras.layers.Layer):
         """Creates the four projections."""
         width = input_shape[-1]
         if width % self.num_heads:
-            raise ValueError(
+            raise ArgumentError(
                 "The width of the tokens must be a multiple of `num_heads`. Received: "
-                f"width={width}, num_heads={self.num_heads}."
+                f"width={width}, num_heads={self.num_heads}.",
+                "width",
+                "num_heads",
             )
 
         def dense(name, use_bias):

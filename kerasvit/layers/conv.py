@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from kerasvit.arguments import ArgumentError
+
 from .initial_values import drawn
 
 # Uniform within ±1 / √(inputs of an output), of variance 1 / (3 · inputs):
@@ -33,9 +35,10 @@ class Conv(keras.layers.Layer):
     def __init__(self, filters: int, kernel_size: int, *, strides: int = 1, **kwargs):
         super().__init__(**kwargs)
         if kernel_size % 2 == 0:
-            raise ValueError(
+            raise ArgumentError(
                 "`kernel_size` must be odd, to have a middle. Received: "
-                f"kernel_size={kernel_size}."
+                f"kernel_size={kernel_size}.",
+                "kernel_size",
             )
         self.filters = filters
         self.kernel_size = kernel_size

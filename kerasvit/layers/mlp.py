@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from kerasvit.arguments import ArgumentError
+
 from .dense import Dense
 
 ACTIVATIONS = {
@@ -40,9 +42,10 @@ class MLP(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
-            raise ValueError(
+            raise ArgumentError(
                 '`activation` must be "gelu" (exact) or "gelu_tanh". '
-                f"Received: activation={activation!r}."
+                f"Received: activation={activation!r}.",
+                "activation",
             )
         self.mlp_dim = mlp_dim
         self.activation = activation

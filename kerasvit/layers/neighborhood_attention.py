@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from kerasvit.arguments import ArgumentError
+
 from .attention import Attention, attend
 from .initial_values import counted
 
@@ -60,9 +62,10 @@ class NeighborhoodAttention(Attention):
     ):
         super().__init__(num_heads, **kwargs)
         if window < 1 or window % 2 == 0:
-            raise ValueError(
+            raise ArgumentError(
                 "`window` must be an odd number of patches, so that it has a centre. "
-                f"Received: window={window}."
+                f"Received: window={window}.",
+                "window",
             )
         self.grid = tuple(grid)
         self.window = window

@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from kerasvit.arguments import ArgumentError
+
 from .initial_values import counted
 
 
@@ -44,9 +46,10 @@ class SinCosPositionEmbedding(keras.layers.Layer):
         """Computes the table."""
         width = input_shape[-1]
         if width % 4:
-            raise ValueError(
+            raise ArgumentError(
                 "A sin-cos position table needs a `width` that is a multiple of 4. "
-                f"Received: width={width}."
+                f"Received: width={width}.",
+                "width",
             )
         counted(table_bytes=8 * self.grid[0] * self.grid[1] * width)
         self._table = sincos_table(self.grid, width)[None]  # (1, H·W, D)

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from kerasvit.arguments import ArgumentError
+
 from .conv import pointwise
 from .initial_values import drawn
 
@@ -50,9 +52,10 @@ class StandardizedConv(keras.layers.Layer):
         super().__init__(**kwargs)
         number = isinstance(padding, int) and padding >= 0
         if padding not in ("valid", "same") and not number:
-            raise ValueError(
+            raise ArgumentError(
                 '`padding` must be "valid", "same" or a number of pixels. Received: '
-                f"{padding!r}."
+                f"{padding!r}.",
+                "padding",
             )
         self.filters = filters
         self.kernel_size = kernel_size

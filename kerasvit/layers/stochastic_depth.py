@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from kerasvit.arguments import ArgumentError
+
 
 @keras.saving.register_keras_serializable("kerasvit")
 class StochasticDepth(keras.layers.Layer):
@@ -26,9 +28,10 @@ class StochasticDepth(keras.layers.Layer):
     def __init__(self, rate: float, *, seed: int | None = None, **kwargs):
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
-            raise ValueError(
+            raise ArgumentError(
                 "`rate` must be a probability in [0, 1), the share of samples whose "
-                f"branch is dropped. Received: rate={rate}."
+                f"branch is dropped. Received: rate={rate}.",
+                "rate",
             )
         self.rate = rate
         self.seed = seed

@@ -4,6 +4,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasvit.arguments import ArgumentError
+
 from .dense import Dense
 from .initial_values import counted, drawn
 from .resampling import MOST_CELLS, resample_grid
@@ -60,11 +62,14 @@ class WindowAttention(keras.layers.Layer):
         self.grid = (height, width)
         self.window = window_in(self.grid, self.window_size)
         if channels % self.num_heads or any(np.mod(self.grid, self.window)):
-            raise ValueError(
+            raise ArgumentError(
                 "The channels must be a multiple of `num_heads`, and each side of the "
                 "map one of `window_size`, or not longer. Received: "
                 f"{height} × {width} × {channels}, num_heads={self.num_heads}, "
-                f"window_size={self.window_size}."
+                f"window_size={self.window_size}.",
+                "num_heads",
+                "window_size",
+                "image_size",
             )
         self.shift = tuple(
             self.window_size // 2 if self.shifted and side > window else 0

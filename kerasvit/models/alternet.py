@@ -10,10 +10,11 @@ from types import SimpleNamespace
 
 import keras
 
+from kerasvit.arguments import ArgumentError, one_of
 from kerasvit.layers import AttentionUnit, Conv, LocalAttention, MaxPool, PreactUnit
 from kerasvit.origins import CIFAR100, IMAGENET
 
-from .arguments import integer, integers, mean_and_std, one_of, probability, sides
+from .arguments import integer, integers, mean_and_std, probability, sides
 from .builder import builder, recorded
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
@@ -185,15 +186,12 @@ def _checked(kwargs):
     checked["depths"] = integers("depths", kwargs["depths"], None, 1)
     stages = len(checked["depths"])
     checked["widths"] = integers("widths", kwargs["widths"], stages, 1)
-    checked["bottleneck"] = bool(
-        one_of("bottleneck", kwargs["bottleneck"], (True, False))
-    )
+    checked["bottleneck"] = one_of("bottleneck", kwargs["bottleneck"], (True, False))
     one_of("stem", kwargs["stem"], tuple(STEMS))
-    checked["stem_width"] = integer("stem_width", kwargs["stem_width"], 1)
-    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
-    checked["stochastic_depth"] = probability(
-        "stochastic_depth", kwargs["stochastic_depth"]
-    )
+    for key, least in (("stem_width", 1), ("num_classes", 0)):
+        checked[key] = integer(key, kwargs[key], least)
+    rate = kwargs["stochastic_depth"]
+    checked["stochastic_depth"] = probability("stochastic_depth", rate)
     checked["image_size"] = sides(kwargs["image_size"])
     checked["normalization"] = mean_and_std(kwargs["normalization"])
     return checked
@@ -208,10 +206,11 @@ def _checked_attention(kwargs):
         checked[key] = integer(key, kwargs[key], 1)
     attending = checked["attention_depths"]
     if any(2 * m > n for m, n in zip(attending, depths, strict=True)):
-        raise ValueError(
-            "`attention_depths` must be at most half of `depths` in each stage: a unit "
-            "that attends stands behind a convolutional one. Received: "
-            f"attention_depths={attending}, depths={depths}."
+        raise ArgumentError(
+            "`attention_depths` must be at most half of `depths` in each stage. "
+            f"Received: attention_depths={attending}, depths={depths}.",
+            "attention_depths",
+            "depths",
         )
     _check_windows(kwargs["image_size"], STEMS[kwargs["stem"]], checked)
     return checked
@@ -225,12 +224,13 @@ def _check_windows(image_size, stride, checked):
         grid = [-(-side // stride) for side in image_size]  # padded where it is odd
         if any(side % window for side in grid):
             step = strides[-1] * window
-            near = [max(step, round(side / step) * step) for side in image_size]
-            raise ValueError(
+            near = [max(1, round(side / step)) * step for side in image_size]
+            raise ArgumentError(
                 f"Windows of {window} × {window} do not cover a map of {grid[0]} × "
                 f"{grid[1]}, which `image_size` {image_size[0]} × {image_size[1]} "
                 f"leads to. Multiples of {step} fit; the nearest is {near[0]} × "
-                f"{near[1]}. Or choose another `window_size`."
+                f"{near[1]}. Or choose another `window_size`.",
+                *("image_size", "window_size"),
             )
 
 

@@ -1,9 +1,9 @@
 """Checks that the arguments of builders share."""
 
 import math
-import numbers
-import operator
 
+from kerasvit import arguments
+from kerasvit.arguments import ArgumentError, number
 from kerasvit.preprocessing import Preprocessing
 
 # What no model here comes near: a configuration from elsewhere may ask for any number,
@@ -22,46 +22,40 @@ MOST = {
 MOST_STAGES, MOST_PATCHES = 100, 2**18
 
 
-def integer(name, value, least: int) -> int:
-    """An argument that must be an integer, NumPy's included.
+def integer(name: str, value, least: int) -> int:
+    """An argument that must be a whole number, and not beyond any model's.
 
     Raises:
-        ValueError: It is none, below `least`, or more than any model has.
+        ArgumentError: It is none, below `least`, or more than any model has.
     """
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if isinstance(value, bool) or number < least:
-        raise ValueError(
-            f"`{name}` must be an integer, at least {least}. Received: {value!r}."
-        )
-    if number > (most := MOST.get(name, 1_000_000)):
-        raise ValueError(f"`{name}` must be at most {most:,}. Received: {number:,}.")
-    return number
+    return arguments.integer(name, value, least, MOST.get(name, 1_000_000))
 
 
 def integers(name, value, count: int | None, least: int) -> list[int]:
     """An argument that must be a list of `count` integers, of any number for None.
 
     Raises:
-        ValueError: It is none, or one of them is below `least`.
+        ArgumentError: It is none, or one of them is below `least`.
     """
     listed = isinstance(value, (list, tuple))
     if not listed or not value or (count is not None and len(value) != count):
         many = "integers" if count is None else f"{count} integers"
-        raise ValueError(
-            f"`{name}` must be a list of {many}. Received: {value!r:.200}."
+        raise ArgumentError(
+            f"`{name}` must be a list of {many}. Received: {value!r:.200}.",
+            name,
         )
     if len(value) > MOST_STAGES:
-        raise ValueError(
-            f"`{name}` must have at most {MOST_STAGES} entries. Received: {len(value)}."
+        raise ArgumentError(
+            f"`{name}` must have at most {MOST_STAGES} entries. Received: "
+            f"{len(value)}.",
+            name,
         )
     checked = [integer(name, number, least) for number in value]
     if name in ("depths", "resnet_depths") and sum(checked) > MOST["depth"]:
-        raise ValueError(
+        raise ArgumentError(
             f"`{name}` must add up to at most {MOST['depth']:,}. Received: "
-            f"{sum(checked):,}."
+            f"{sum(checked):,}.",
+            name,
         )
     return checked
 
@@ -70,65 +64,44 @@ def stage_widths(value, stages: int, groups: int) -> list[int] | None:
     """Channels that stages of bottleneck units put out, or None.
 
     Raises:
-        ValueError: They are no integers, or a quarter of them is not whole groups.
+        ArgumentError: They are no integers, or a quarter of them is not whole groups.
     """
     if value is None:
         return None
     widths = integers("stage_widths", value, stages, 4 * groups)
     if any(width % (4 * groups) for width in widths):
-        raise ValueError(
+        raise ArgumentError(
             f"`stage_widths` must be multiples of {4 * groups}, for {groups} groups of "
-            f"a quarter of them. Received: {value!r}."
+            f"a quarter of them. Received: {value!r}.",
+            "stage_widths",
         )
     return widths
 
 
-def number(name, value, expected, low=-math.inf, high=math.inf) -> float:
-    """An argument that must be a finite number in [low, high); `expected` says so.
-
-    Raises:
-        ValueError: It is not.
-    """
-    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not real or not low <= value < high or not math.isfinite(value):
-        raise ValueError(f"`{name}` must be a number, {expected}. Received: {value!r}.")
-    return float(value)
-
-
-def probability(name, value) -> float:
+def probability(name: str, value) -> float:
     """An argument that must be in [0, 1).
 
     Raises:
-        ValueError: It is not.
+        ArgumentError: It is not.
     """
-    return number(name, value, "a probability in [0, 1)", 0, 1)
-
-
-def one_of(name, value, known):
-    """An argument that must be one of `known`, which hold True, False and None apart.
-
-    Raises:
-        ValueError: It is none of them.
-    """
-    if not any(value is choice or value == choice for choice in known):
-        raise ValueError(f"`{name}` must be one of {known}. Received: {value!r}.")
-    return value
+    return number(name, value, 0, 1, meaning="a probability")
 
 
 def sides(image_size) -> list[int]:
     """[height, width] of an argument that is one side or both.
 
     Raises:
-        ValueError: It is neither.
+        ArgumentError: It is neither.
     """
     try:
         values = list(image_size)
     except TypeError:
         values = [image_size] * 2
     if len(values) != 2 or isinstance(image_size, str):
-        raise ValueError(
+        raise ArgumentError(
             "`image_size` must be an integer or (height, width), in pixels. Received: "
-            f"{image_size!r}."
+            f"{image_size!r}.",
+            "image_size",
         )
     return [integer("image_size", value, 1) for value in values]
 
@@ -140,20 +113,22 @@ def multiple_of(image_size, stride: int, what: str) -> list[int]:
         what: The stride's name, such as "the patch size".
 
     Raises:
-        ValueError: It is not; says which size near it is.
+        ArgumentError: It is not; says which size near it is.
     """
     checked = sides(image_size)
     if any(side % stride for side in checked):
         near = [max(stride, round(side / stride) * stride) for side in checked]
-        raise ValueError(
+        raise ArgumentError(
             f"`image_size` must be a multiple of {what}, {stride}. Received: "
             f"{checked[0]} × {checked[1]}. The nearest that fits is {near[0]} × "
-            f"{near[1]}."
+            f"{near[1]}.",
+            "image_size",
         )
     if math.prod(checked) > MOST_PATCHES * stride**2:
-        raise ValueError(
+        raise ArgumentError(
             f"`image_size` must have at most {MOST_PATCHES:,} times the area of "
-            f"{what}, {stride}. Received: {checked[0]} × {checked[1]}."
+            f"{what}, {stride}. Received: {checked[0]} × {checked[1]}.",
+            "image_size",
         )
     return checked
 
@@ -165,13 +140,14 @@ def whole_of(image_size, stride: int, what: str) -> list[int]:
         what: The stride's name, such as "the patch size".
 
     Raises:
-        ValueError: A side is shorter than the stride, or too long.
+        ArgumentError: A side is shorter than the stride, or too long.
     """
     checked = sides(image_size)
     if min(checked) < stride:
-        raise ValueError(
+        raise ArgumentError(
             f"`image_size` must be at least {what}, {stride}. Received: {checked[0]} × "
-            f"{checked[1]}."
+            f"{checked[1]}.",
+            "image_size",
         )
     multiple_of([side - side % stride for side in checked], stride, what)
     return checked
@@ -181,14 +157,15 @@ def mean_and_std(normalization):
     """The argument `normalization`: None, or {"mean": [3], "std": [3]} as plain JSON.
 
     Raises:
-        ValueError: It is neither.
+        ArgumentError: It is neither.
     """
     if normalization is None:
         return None
     if not isinstance(normalization, dict) or set(normalization) != {"mean", "std"}:
-        raise ValueError(
+        raise ArgumentError(
             '`normalization` must be {"mean": ..., "std": ...}, of pixels in 0…1, or '
-            f"None. Received: {normalization!r}."
+            f"None. Received: {normalization!r}.",
+            "normalization",
         )
     # The transform validates both; its size does not matter.
     return normalization_of(Preprocessing(1, **normalization))

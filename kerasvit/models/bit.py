@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import keras
 
+from kerasvit.arguments import ArgumentError, number
 from kerasvit.layers import GroupNorm, PreactUnit, StandardizedConv
 
-from .arguments import integer, integers, mean_and_std, number, sides, stage_widths
+from .arguments import integer, integers, mean_and_std, sides, stage_widths
 from .builder import builder, recorded
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
@@ -103,12 +104,13 @@ def _checked(kwargs):
     """The builder's arguments, as plain JSON gives them back."""
     checked = dict(kwargs)
     checked["depths"] = integers("depths", kwargs["depths"], None, 1)
-    half = "a positive multiple of 0.5"
-    factor = number("width_factor", kwargs["width_factor"], half, 0.5)
+    half = "a multiple of 0.5"
+    factor = number("width_factor", kwargs["width_factor"], 0.5, meaning=half)
     if factor % 0.5:
-        raise ValueError(
+        raise ArgumentError(
             f"`width_factor` must be {half}, so that {GROUPS} groups divide the "
-            f"channels. Received: {factor}."
+            f"channels. Received: {factor}.",
+            "width_factor",
         )
     checked["width_factor"] = int(factor) if factor.is_integer() else factor
     checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
@@ -116,7 +118,7 @@ def _checked(kwargs):
     widths = stage_widths(kwargs["stage_widths"], len(checked["depths"]), GROUPS)
     checked["stage_widths"] = widths
     for key in ("conv_epsilon", "epsilon"):
-        checked[key] = number(key, kwargs[key], "from 0 to 1", 0, 1)
+        checked[key] = number(key, kwargs[key], 0, 1)
     checked["normalization"] = mean_and_std(kwargs["normalization"])
     return checked
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import keras
 
+from kerasvit.arguments import ArgumentError, number, one_of
 from kerasvit.layers import (
     Dense,
     GroupNorm,
@@ -20,7 +21,7 @@ from kerasvit.layers import (
     StandardizedConv,
 )
 
-from .arguments import integers, number, one_of, sides, stage_widths
+from .arguments import integers, sides, stage_widths
 from .builder import builder, recorded
 from .encoder import encoder
 from .ends import head, image_input
@@ -182,24 +183,25 @@ def _norm(s, start="ones", *, name):
 def _checked(kwargs):
     """The builder's arguments, as plain JSON gives them back."""
     one_of("pool", kwargs["pool"], ("token", "average"))
-    one_of("add_to_deviation", kwargs["add_to_deviation"], (True, False))
     # The Transformer's image is the ResNet's map, of which one patch is the least.
     shared = {**kwargs, **FIXED, "image_size": kwargs["patch_size"]}
     shared = check_arguments(shared)
     checked = {key: shared[key] for key in kwargs}
-    checked["add_to_deviation"] = bool(kwargs["add_to_deviation"])
+    adds = kwargs["add_to_deviation"]
+    checked["add_to_deviation"] = one_of("add_to_deviation", adds, (True, False))
     depths = kwargs["resnet_depths"]
     stem = isinstance(depths, (list, tuple)) and not depths
     checked["resnet_depths"] = (
         [] if stem else integers("resnet_depths", depths, None, 1)
     )
     for key in ("group_epsilon", "kernel_epsilon"):
-        checked[key] = number(key, kwargs[key], "from 0 to 1", 0, 1)
-    factor = number("width_factor", kwargs["width_factor"], "at least 0.5", 0.5)
+        checked[key] = number(key, kwargs[key], 0, 1)
+    factor = number("width_factor", kwargs["width_factor"], 0.5)
     if 64 * factor % GROUPS:
-        raise ValueError(
+        raise ArgumentError(
             "`width_factor` must be a multiple of 0.5: the channels are normalised in "
-            f"{GROUPS} groups. Received: {factor!r}."
+            f"{GROUPS} groups. Received: {factor!r}.",
+            "width_factor",
         )
     checked["width_factor"] = factor
     widths, stages = kwargs["stage_widths"], len(checked["resnet_depths"])
@@ -215,11 +217,13 @@ def _fitting(image_size, checked):
     if any(-(-side // stride) % patch for side in size):
         whole = stride * patch
         near = [max(whole, round(side / whole) * whole) for side in size]
-        raise ValueError(
+        raise ArgumentError(
             f"`image_size` must be a multiple of {whole}, the ResNet's stride "
             f"{stride} times the patch size {patch}, or up to {stride - 1} pixels "
             f"less. Received: {size[0]} × {size[1]}. The nearest that fits is "
-            f"{near[0]} × {near[1]}."
+            f"{near[0]} × {near[1]}.",
+            "image_size",
+            "patch_size",
         )
     return size
 

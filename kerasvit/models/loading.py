@@ -2,11 +2,11 @@
 
 import logging
 import math
-import re
 from contextlib import contextmanager
 
 import keras
 
+from kerasvit.arguments import ArgumentError
 from kerasvit.checkpoints import CheckpointError, assign, printable
 from kerasvit.hub.repository import base_of, find_weights, held_to, named
 from kerasvit.layers.position_embedding import table_grid
@@ -245,8 +245,8 @@ class Loading:
             new = f"a fresh head of zeros for {wanted} classes" if wanted else "no head"
             old = f"that for {had}" if had else "none"
             log.warning("%s: %s, in place of %s.", path, new, old)
-        pre_logits = (d.get("representation_size") for d in (self.made, self.kwargs))
-        if next(pre_logits) and not next(pre_logits):
+        size = "representation_size"
+        if self.made.get(size) and not self.kwargs.get(size):
             layers.append("pre_logits")
             log.warning("%s: its pre-logits are left out.", path)
         return layers
@@ -282,9 +282,8 @@ class Loading:
             if mismatch:
                 mismatch = f"{self.checkpoint.path} {printable(mismatch)}"
                 raise CheckpointError(f"{mismatch}\n{error}") from error
-            blamed = set(re.findall(r"`(\w+)`", str(error)))
-            files = blamed & self.kwargs.keys() and not blamed & self.explicit.keys()
-            if files and not isinstance(error, CheckpointError):
+            wrong = set(error.arguments if isinstance(error, ArgumentError) else ())
+            if wrong & self.kwargs.keys() and not wrong & self.explicit.keys():
                 raise CheckpointError(
                     f"{self.checkpoint.path}, or the configuration beside it, asks for "
                     f"what is not built: {error}"

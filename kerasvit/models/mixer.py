@@ -9,16 +9,10 @@ from types import SimpleNamespace
 
 import keras
 
+from kerasvit.arguments import number, one_of
 from kerasvit.layers import MixerBlock, PatchEmbedding
 
-from .arguments import (
-    integer,
-    mean_and_std,
-    multiple_of,
-    number,
-    one_of,
-    probability,
-)
+from .arguments import integer, mean_and_std, multiple_of, probability
 from .builder import builder, recorded
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
@@ -101,7 +95,7 @@ def _checked(kwargs):
         checked[key] = integer(key, kwargs[key], 1)
     checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
     one_of("activation", kwargs["activation"], ("gelu", "gelu_tanh"))
-    checked["epsilon"] = number("epsilon", kwargs["epsilon"], "from 0 to 1", 0, 1)
+    checked["epsilon"] = number("epsilon", kwargs["epsilon"], 0, 1)
     checked["stochastic_depth"] = probability(
         "stochastic_depth", kwargs["stochastic_depth"]
     )

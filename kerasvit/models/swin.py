@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import keras
 
+from kerasvit.arguments import ArgumentError, number, one_of
 from kerasvit.layers import (
     MLP,
     PatchEmbedding,
@@ -18,7 +19,7 @@ from kerasvit.layers import (
 )
 from kerasvit.origins import IMAGENET
 
-from .arguments import integer, integers, mean_and_std, number, one_of, probability
+from .arguments import integer, integers, mean_and_std, probability
 from .arguments import sides as both_sides
 from .builder import builder, recorded
 from .ends import head, image_input
@@ -137,22 +138,25 @@ def _checked(kwargs):
     checked["num_heads"] = integers("num_heads", kwargs["num_heads"], stages, 1)
     for stage, heads in enumerate(checked["num_heads"]):
         if checked["width"] * 2**stage % heads:
-            raise ValueError(
+            raise ArgumentError(
                 f"`num_heads` must divide the stages' channels, `width` "
                 f"{checked['width']} doubled {stages - 1} times. Received: "
-                f"{kwargs['num_heads']!r}."
+                f"{kwargs['num_heads']!r}.",
+                "num_heads",
+                "width",
             )
     for key in ("dropout", "stochastic_depth"):
         checked[key] = probability(key, kwargs[key])
-    checked["epsilon"] = number("epsilon", kwargs["epsilon"], "from 0 to 1", 0, 1)
-    ratio = number("mlp_ratio", kwargs["mlp_ratio"], "above 0", 0)
+    checked["epsilon"] = number("epsilon", kwargs["epsilon"], 0, 1)
+    ratio = number("mlp_ratio", kwargs["mlp_ratio"], 0)
     if not _mlp_dim(checked["width"], ratio):
-        raise ValueError(
+        raise ArgumentError(
             "`mlp_ratio` must leave the MLPs a hidden size. Received: "
-            f"{kwargs['mlp_ratio']!r}, for {checked['width']} channels."
+            f"{kwargs['mlp_ratio']!r}, for {checked['width']} channels.",
+            "mlp_ratio",
         )
     checked["mlp_ratio"] = ratio
-    checked["qkv_bias"] = bool(one_of("qkv_bias", kwargs["qkv_bias"], (True, False)))
+    checked["qkv_bias"] = one_of("qkv_bias", kwargs["qkv_bias"], (True, False))
     checked["image_size"] = _image_size(kwargs["image_size"], checked)
     checked["normalization"] = mean_and_std(kwargs["normalization"])
     return checked
@@ -183,11 +187,13 @@ def _image_size(image_size, kwargs):
     ]
     also = f", or {', '.join(str(n * last) for n in small)}" if small else ""
     shape = f"{said} × {said}" if isinstance(said, int) else f"{said} places"
-    raise ValueError(
+    raise ArgumentError(
         f"`image_size` must be, for windows of {shape} in {len(windows)} stages, a "
         f"multiple of {last * whole}{also}. Received: {checked[0]} × {checked[1]}. "
         f"The nearest that fits is {near[0] * last} × {near[1] * last}; or choose "
-        "another `window_size`."
+        "another `window_size`.",
+        "image_size",
+        "window_size",
     )
 
 

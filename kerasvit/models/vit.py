@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import keras
 
+from kerasvit.arguments import ArgumentError, number, one_of
 from kerasvit.layers import (
     AttentionPooling,
     Dense,
@@ -19,15 +20,7 @@ from kerasvit.layers import (
     SinCosPositionEmbedding,
 )
 
-from .arguments import (
-    integer,
-    mean_and_std,
-    multiple_of,
-    number,
-    one_of,
-    probability,
-    whole_of,
-)
+from .arguments import integer, mean_and_std, multiple_of, probability, whole_of
 from .builder import builder, recorded
 from .encoder import encoder
 from .ends import head, image_input
@@ -171,19 +164,19 @@ def check_arguments(kwargs):
         checked["representation_size"] = integer("representation_size", size, 0) or None
     for key in ("dropout", "stochastic_depth"):
         checked[key] = probability(key, kwargs[key])
-    checked["epsilon"] = number("epsilon", kwargs["epsilon"], "from 0 to 1", 0, 1)
+    checked["epsilon"] = number("epsilon", kwargs["epsilon"], 0, 1)
     if kwargs["layer_scale"] is not None:
-        checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"], "finite")
+        checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"])
     for key, known in CHOICES.items():
-        one_of(key, kwargs[key], known)
-    for key in ("qkv_bias", "partial_patches"):
-        checked[key] = bool(kwargs[key])
+        checked[key] = one_of(key, kwargs[key], known)
     if kwargs["class_token"] is None:
         checked["class_token"] = kwargs["pool"] == "token"
     elif kwargs["pool"] == "token" and not kwargs["class_token"]:
-        raise ValueError(
+        raise ArgumentError(
             '`pool="token"` needs a class token. Received: class_token=False. Choose '
-            '`pool="average"` or leave `class_token` out.'
+            '`pool="average"` or leave `class_token` out.',
+            "pool",
+            "class_token",
         )
     checked["class_token"] = bool(checked["class_token"])
     fitting = whole_of if checked["partial_patches"] else multiple_of

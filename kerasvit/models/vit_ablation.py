@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import keras
 
+from kerasvit.arguments import ArgumentError, one_of
 from kerasvit.layers import (
     MLP,
     Attention,
@@ -22,7 +23,7 @@ from kerasvit.layers import (
     PrefixTokens,
 )
 
-from .arguments import integer, mean_and_std, multiple_of, one_of, probability
+from .arguments import integer, mean_and_std, multiple_of, probability
 from .builder import builder, recorded
 from .ends import head, image_input
 from .image_model import ImageModel, new_record
@@ -123,9 +124,10 @@ def _checked(kwargs):
     if kwargs["window"] is not None:
         checked["window"] = integer("window", kwargs["window"], 1)
         if checked["window"] % 2 == 0:
-            raise ValueError(
+            raise ArgumentError(
                 "`window` must be an odd number of patches, or None for all of them. "
-                f"Received: {checked['window']}."
+                f"Received: {checked['window']}.",
+                "window",
             )
     one_of("pool", kwargs["pool"], ("token", "average"))
     one_of("norm", kwargs["norm"], tuple(BLOCKS))

@@ -3,16 +3,17 @@
 import keras
 import numpy as np
 
+from kerasvit.arguments import integer, number
+
 from ..autodiff.untouched import untouched
 from .advice import Advice, Trial, compare, mean_of
 from .batches import divide
-from .checks import finite, whole
 from .compile_options import compile_options
 from .probe import Probe
 from .sam import SAM
 
 RHOS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)  # the grid of SAM's paper, arXiv 2010.01412
-RUNS = "≥ 2, for one run says nothing of chance"
+RUNS = "for one run says nothing of chance"
 
 
 def suggest_rho(
@@ -81,10 +82,9 @@ def suggest_rho(
             follows from them; there are too few samples; a number is out of its range.
     """
     rhos = _radii(rhos)
-    steps = whole("steps", steps, "≥ 1, the steps of a run")
-    batch_size = whole("batch_size", batch_size, "≥ 1, the samples in a batch")
-    if whole("runs", runs, RUNS) < 2:
-        raise ValueError(f"`runs` must be a whole number {RUNS}. Received: {runs}.")
+    steps = integer("steps", steps, 1, meaning="the steps of a run")
+    batch_size = integer("batch_size", batch_size, 1, meaning="the samples in a batch")
+    runs = integer("runs", runs, 2, meaning=RUNS)
     learner, observer = _probes(model)
     train, held = divide(data, validation, steps, batch_size, seed)
     options, assumed = compile_options(model, held[0], optimizer, loss)
@@ -110,7 +110,7 @@ def suggest_rho(
 
 def _radii(rhos):
     """In order, with 0."""
-    rhos = [finite("rhos", rho, "≥ 0 each, radii to try") for rho in np.ravel(rhos)]
+    rhos = [number("rhos", rho, 0, meaning="radii to try") for rho in np.ravel(rhos)]
     rhos = sorted({0.0, *rhos})
     if len(rhos) < 2:
         raise ValueError(

@@ -3,7 +3,8 @@
 import keras
 from keras import ops
 
-from .checks import finite
+from kerasvit.arguments import number
+
 from .sam import SAM
 from .vectors import add, multiply, norm, over
 
@@ -54,7 +55,9 @@ class ASAM(SAM):
         **options,
     ):
         super().__init__(model, rho, name=name, **options)
-        self.eta = finite("eta", eta, "≥ 0, which is added to |w|; the paper's is 0.01")
+        self.eta = number(
+            "eta", eta, 0, meaning="which is added to |w|; the paper's is 0.01"
+        )
         self.biases = bool(biases)
 
     def perturbed(self, weights, gradients):

@@ -1,39 +1,8 @@
-"""Whether arguments of the trainers are what they must be."""
-
-import math
-import numbers
+"""Finds models that SAM cannot train."""
 
 import keras
 
-from ..autodiff.built import check_built
-
-
-def finite(name, value, expected) -> float:
-    """An argument that must be a finite number ≥ 0; `expected` says what it is.
-
-    Raises:
-        ValueError: It is not.
-    """
-    number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value < 0:
-        raise ValueError(
-            f"`{name}` must be a finite number {expected}. Received: {name}={value!r}."
-        )
-    return float(value)
-
-
-def whole(name, value, expected) -> int:
-    """An argument that must be a whole number ≥ 1; `expected` says what it is.
-
-    Raises:
-        ValueError: It is not.
-    """
-    number = isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    if not number or value < 1:
-        raise ValueError(
-            f"`{name}` must be a whole number {expected}. Received: {name}={value!r}."
-        )
-    return int(value)
+from kerasvit.arguments import check_built
 
 
 def check_model(model):

@@ -2,7 +2,8 @@
 
 import keras
 
-from .checks import finite
+from kerasvit.arguments import number
+
 from .radius import is_number
 from .sam import SAM
 from .vectors import add, ascend, multiply, norm, orthogonal, over
@@ -65,13 +66,13 @@ class GSAM(SAM):
         **options,
     ):
         super().__init__(model, rho_max, name=name, **options)
-        self.rho_min = finite("rho_min", rho_min, "≥ 0, the radius at `lr_min`")
+        self.rho_min = number("rho_min", rho_min, 0, meaning="the radius at `lr_min`")
         self._check_radii(self.rho)
-        self.alpha = finite("alpha", alpha, "≥ 0, the weight of the gap")
-        self.lr_max = finite("lr_max", lr_max, "> 0, the largest learning rate")
-        self.lr_min = finite("lr_min", lr_min, "≥ 0, the smallest learning rate")
-        if self.lr_max == 0:
-            raise ValueError("`lr_max` must be above 0. Received: lr_max=0.")
+        self.alpha = number("alpha", alpha, 0, meaning="the weight of the gap")
+        self.lr_max = number(
+            "lr_max", lr_max, positive=True, meaning="the largest learning rate"
+        )
+        self.lr_min = number("lr_min", lr_min, 0, meaning="the smallest learning rate")
         if self.lr_min > self.lr_max:
             raise ValueError(
                 "`lr_min` must not be above `lr_max`. "
@@ -98,7 +99,7 @@ class GSAM(SAM):
                 "Give the optimizer a schedule, or `SAM` this one. Received: "
                 f"rho_max={rho!r}."
             )
-        rho = finite("rho_max", rho, "≥ 0, the radius at `lr_max`")
+        rho = number("rho_max", rho, 0, meaning="the radius at `lr_max`")
         self._check_radii(rho)
         SAM.rho.fset(self, rho)
 

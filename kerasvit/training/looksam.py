@@ -3,7 +3,8 @@
 import keras
 from keras import ops
 
-from .checks import finite, whole
+from kerasvit.arguments import integer, number
+
 from .remembering import RememberingSAM
 from .vectors import add, norm, orthogonal
 
@@ -59,9 +60,11 @@ class LookSAM(RememberingSAM):
                 "`every` is LookSAM's `k`: give that alone. Received: "
                 f"every={options['every']!r}."
             )
-        k = whole("k", k, "≥ 1, the steps from one look to the next")
+        k = integer("k", k, 1, meaning="the steps from one look to the next")
         super().__init__(model, rho, every=k, name=name, **options)
-        self.alpha = finite("alpha", alpha, "≥ 0, the weight of what is remembered")
+        self.alpha = number(
+            "alpha", alpha, 0, meaning="the weight of what is remembered"
+        )
 
     @property
     def k(self):

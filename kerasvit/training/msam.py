@@ -2,7 +2,8 @@
 
 import keras
 
-from .checks import finite
+from kerasvit.arguments import number
+
 from .remembering import RememberingSAM
 from .vectors import add, ascend
 
@@ -66,13 +67,8 @@ class MSAM(RememberingSAM):
                 f"assign `rho` between steps. Received: every={options['every']!r}."
             )
         super().__init__(model, rho, name=name, **options)
-        expected = "in [0, 1), the share of the past that is kept"
-        self.momentum = finite("momentum", momentum, expected)
-        if self.momentum >= 1:
-            raise ValueError(
-                f"`momentum` must be a number {expected}. "
-                f"Received: momentum={momentum!r}."
-            )
+        meaning = "the share of the past that is kept"
+        self.momentum = number("momentum", momentum, 0, 1, meaning=meaning)
 
     def step_gradients(self, loss_and_gradients, weights, memory):
         """The gradients that the optimizer gets, and the momentum with them in it."""

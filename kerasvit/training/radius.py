@@ -4,7 +4,7 @@ import keras
 from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
-from .checks import finite
+from kerasvit.arguments import number
 
 
 class Radius:
@@ -80,10 +80,11 @@ def number_or_schedule(rho):
     """
     if not is_number(rho):
         return rho
-    return finite(
+    return number(
         "rho",
         rho,
-        "≥ 0, the radius within which the loss is to be flat; 0.05 is the paper's "
+        0,
+        meaning="the radius within which the loss is to be flat; 0.05 is the paper's "
         "default and 0 trains without SAM; or a "
         "keras.optimizers.schedules.LearningRateSchedule",
     )

@@ -5,9 +5,11 @@ import inspect
 import keras
 import numpy as np
 
+from kerasvit.arguments import integer
+
 from ..autodiff import TrainStep
 from ..autodiff.stateless import lend_compiled
-from .checks import check_model, whole
+from .checks import check_model
 from .radius import Radius, is_number, number_or_schedule
 from .vectors import all_finite, ascend, only_if
 
@@ -113,10 +115,9 @@ class SAM(TrainStep, keras.Model):
                 f"Received: perturbation={perturbation!r}."
             )
         self.perturbation = perturbation
-        self.micro_batches = whole(
-            "micro_batches", micro_batches, "≥ 1, the parts that a batch is taken in"
-        )
-        self.period = whole("every", every, "≥ 1: SAM at every so many updates")
+        meaning = "the parts that a batch is taken in"
+        self.micro_batches = integer("micro_batches", micro_batches, 1, meaning=meaning)
+        self.period = integer("every", every, 1, meaning="SAM at every so many updates")
         self.built = True
 
     def compile(self, *arguments, **options):

@@ -1,9 +1,8 @@
 """Learning rates over the course of a training."""
 
-import math
-import numbers
-
 from keras.optimizers.schedules import CosineDecay
+
+from kerasvit.arguments import ArgumentError, integer, number
 
 
 def warmup_cosine(
@@ -26,33 +25,21 @@ def warmup_cosine(
     Raises:
         ValueError: An argument is out of its range.
     """
-    if not _is(numbers.Real, peak) or peak <= 0:
-        _refuse("peak", "a finite number > 0, the highest learning rate", peak)
-    if not _is(numbers.Integral, steps) or steps < 1:
-        _refuse("steps", "a whole number ≥ 1, the steps of the whole training", steps)
-    if not _is(numbers.Integral, warmup_steps) or not 0 <= warmup_steps < steps:
-        _refuse(
-            "warmup_steps",
-            f"a whole number in [0, {steps}), for `steps` counts the warm-up too",
-            warmup_steps,
+    peak = number("peak", peak, positive=True, meaning="the highest learning rate")
+    steps = integer("steps", steps, 1, meaning="of the whole training")
+    warmup_steps = integer(
+        "warmup_steps", warmup_steps, 0, steps - 1, meaning="which `steps` counts too"
+    )
+    final = number("final", final, 0, meaning="the last learning rate")
+    if final > peak:
+        raise ArgumentError(
+            f"`final` must be at most `peak`, {peak}. Received: final={final}.", "final"
         )
-    if not _is(numbers.Real, final) or not 0 <= final <= peak:
-        _refuse("final", f"a number in [0, {peak}], the last learning rate", final)
     return CosineDecay(
         # Without warm-up Keras starts from the first argument and divides by no 0.
-        0.0 if warmup_steps else float(peak),
-        int(steps - warmup_steps),
-        alpha=float(final) / float(peak),
-        warmup_target=float(peak) if warmup_steps else None,
-        warmup_steps=int(warmup_steps),
+        0.0 if warmup_steps else peak,
+        steps - warmup_steps,
+        alpha=final / peak,
+        warmup_target=peak if warmup_steps else None,
+        warmup_steps=warmup_steps,
     )
-
-
-def _is(kind, value):
-    return (
-        isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
-    )
-
-
-def _refuse(name, expected, value):
-    raise ValueError(f"`{name}` must be {expected}. Received: {name}={value!r}.")

@@ -84,7 +84,7 @@ def test_a_pattern_that_is_no_regular_expression():
 
 @pytest.mark.parametrize("size", [0, 2.5])
 def test_batch_size(size):
-    with pytest.raises(ValueError, match=f"`batch_size` .*Received: {size}"):
+    with pytest.raises(ValueError, match=f"`batch_size` .*Received: batch_size={size}"):
         Hessian(dense_net(), X, Y, CROSS_ENTROPY, batch_size=size)
 
 

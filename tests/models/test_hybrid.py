@@ -437,7 +437,7 @@ def test_units_start_as_their_shortcut_and_the_head_at_zero():
         ({"resnet_depths": None}, "`resnet_depths`.*None"),
         ({"stage_widths": [256, 200]}, "`stage_widths` must be multiples of 128"),
         ({"width_factor": 0.7}, "`width_factor`.*multiple of 0.5.*0.7"),
-        ({"width_factor": 0}, "`width_factor`.*at least 0.5"),
+        ({"width_factor": 0}, "`width_factor`.*≥ 0.5"),
         ({"pool": "average_then_norm"}, "`pool`.*average_then_norm"),
         ({"add_to_deviation": "no"}, "`add_to_deviation`"),
         ({"group_epsilon": -1}, "`group_epsilon`"),

@@ -222,7 +222,7 @@ def test_saves_loads_and_trains_in_half_precision(trainer, tmp_path):
         (lambda m: SAMON(m), "must have a normalisation layer"),
         (lambda m: LookSAM(m, k=0), "must be a whole number"),
         (lambda m: LookSAM(m, alpha=-1), "`alpha` must be"),
-        (lambda m: MSAM(m, momentum=1.0), "`momentum` must be a number in"),
+        (lambda m: MSAM(m, momentum=1.0), "`momentum` must be a finite number in"),
         (lambda m: MSAM(m, every=2), "`every` saves SAM's second pass"),
     ],
 )

@@ -1,0 +1,151 @@
+"""Checks of the arguments of a call. All rooms use them."""
+
+import math
+import numbers
+import operator
+
+import keras
+import numpy as np
+
+
+class ArgumentError(ValueError):
+    """An argument of a call is wrong.
+
+    Args:
+        message: What was expected, what came and what to do.
+        *arguments: Names of the arguments that are concerned.
+    """
+
+    def __init__(self, message: str, *arguments: str):
+        super().__init__(message)
+        self.arguments = arguments
+
+
+def integer(
+    name: str, value, least: int, most: int | None = None, *, meaning: str = ""
+) -> int:
+    """An argument that must be a whole number, one of NumPy's included.
+
+    Args:
+        name: Of the argument.
+        value: What the caller gave.
+        least, most: Its range, both included; None: without an end.
+        meaning: What the argument is, for the message.
+
+    Raises:
+        ArgumentError: It is no whole number, or out of its range.
+    """
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = least - 1
+    if number >= least and (most is None or number <= most):
+        return number
+    _refuse(name, value, f"a whole number {_range(least, most, ']')}", meaning)
+
+
+def number(
+    name: str,
+    value,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    positive: bool = False,
+    meaning: str = "",
+) -> float:
+    """An argument that must be a finite number in [low, high).
+
+    Args:
+        name: Of the argument.
+        value: What the caller gave.
+        low, high: The range.
+        positive: Whether it must be above 0, in place of `low`.
+        meaning: What the argument is, for the message.
+
+    Raises:
+        ArgumentError: It is not.
+    """
+    real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if real and math.isfinite(value) and low <= value < high:
+        if value > 0 or not positive:
+            return float(value)
+    within = "> 0" if positive else _range(low, high, ")")
+    _refuse(name, value, f"a finite number {within}", meaning)
+
+
+def _range(low, high, bracket):
+    if high in (None, math.inf):
+        return "" if low == -math.inf else f"≥ {low}"
+    return f"in [{low}, {high}{bracket}"
+
+
+def _refuse(name, value, expected, meaning):
+    expected = ", ".join(part for part in (expected.strip(), meaning) if part)
+    raise ArgumentError(
+        f"`{name}` must be {expected}. Received: {name}={value!r:.200}.", name
+    )
+
+
+def number_of_each(
+    name: str, value, count: int, low: float, high: float
+) -> tuple[float, ...]:
+    """An argument that must be `count` numbers in [low, high]; one stands for all.
+
+    Raises:
+        ArgumentError: It is not.
+    """
+    values = [value] * count if isinstance(value, numbers.Real) else value
+    if (
+        not isinstance(values, (list, tuple, np.ndarray))
+        or len(values) != count
+        or not all(isinstance(v, numbers.Real) and low <= v <= high for v in values)
+    ):
+        many = "a number" if count == 1 else f"a number or {count} numbers"
+        raise ArgumentError(
+            f"`{name}` must be {many} between {low} and {high}. Received: "
+            f"{value!r:.100}.",
+            name,
+        )
+    return tuple(float(v) for v in values)
+
+
+def one_of(name: str, value, known: tuple):
+    """The one of `known` that an argument is; 0 and 1 stand for False and True.
+
+    Raises:
+        ArgumentError: It is none of them.
+    """
+    for choice in known:
+        if isinstance(choice, bool):
+            same = isinstance(value, (int, np.bool_))
+        else:
+            same = isinstance(value, type(choice)) and not isinstance(value, bool)
+        if same and value == choice:
+            return choice
+    raise ArgumentError(
+        f"`{name}` must be one of {', '.join(map(repr, known))}. Received: "
+        f"{value!r:.100}.",
+        name,
+    )
+
+
+def check_built(model) -> None:
+    """Finds a model without weights to differentiate by.
+
+    Raises:
+        ArgumentError: `model` is not a `keras.Model`, or is not built.
+    """
+    if not isinstance(model, keras.Model):
+        raise ArgumentError(
+            "`model` must be a keras.Model: functional, Sequential or a subclass. "
+            f"Received: model={model!r}.",
+            "model",
+        )
+    # `build` of a subclass without a `build` of its own sets `built` and no more.
+    empty = not model.variables and not all(part.built for part in model.layers)
+    if not model.built or empty:
+        raise ArgumentError(
+            "`model` has no variables yet. Call it once on a batch, "
+            f"or `model.build(input_shape)`, first. Received: model={model!r}.",
+            "model",
+        )
