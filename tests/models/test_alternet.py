@@ -250,7 +250,7 @@ def test_trains_inside_sam(builder, jit_compile):
         ({"attention_depths": [0, 1, 3]}, "at most half.*depths=.1, 2, 4."),
         ({"attention_depths": [0, 1]}, "`attention_depths`.*3 integers"),
         ({"depths": []}, "`depths`"),
-        ({"depths": [1, 0, 4]}, "`depths`.*≥ 1.*0"),
+        ({"depths": [1, 0, 4]}, "`depths`.*in .1, 1000..*0"),
         ({"widths": [2, 3]}, "`widths`.*3 integers"),
         ({"num_heads": 3}, "`num_heads`.*3 integers"),
         ({"head_width": 0}, "`head_width`"),
