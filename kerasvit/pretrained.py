@@ -184,11 +184,7 @@ def fitting_variant(checkpoint):
     """The row of the zoo that a checkpoint without a record is of, or a new one."""
     builder = models.BUILDERS[checkpoint.builders[0]]
     said = {**checkpoint.builder_changes, **checkpoint.sizes}
-    rows = [
-        row
-        for row in vars(models).values()
-        if isinstance(row, Variant) and row.builder is builder and row.fits(said)
-    ]
+    rows = [row for row in models.VARIANTS if row.builder is builder and row.fits(said)]
     # DeiT's models are ViTs by all numbers; the configurations tell them apart.
     said = (checkpoint.config.get(key) for key in ("architecture", "model_type"))
     deit = any(str(name).startswith("deit") for name in said)

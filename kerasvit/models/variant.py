@@ -1,7 +1,6 @@
 """One row of a paper's table: a name, a builder, and its numbers."""
 
 import inspect
-import sys
 
 from kerasvit.hub.manifest import published
 from kerasvit.hub.repository import beside_savers
@@ -206,12 +205,12 @@ class Variant:
         ]
         if not wrong:
             return None
+        from . import VARIANTS  # which imports this module
+
         fitting = [
             row.name
-            for row in vars(sys.modules[__package__]).values()
-            if isinstance(row, Variant)
-            and row.builder is self.builder
-            and row.fits(said)
+            for row in VARIANTS
+            if row.builder is self.builder and row.fits(said)
         ]
         numbers = ", ".join(f"{key} {said[key]}, not {wanted[key]}" for key in wrong)
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
