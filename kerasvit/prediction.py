@@ -10,9 +10,10 @@ import keras
 import numpy as np
 from PIL import Image
 
+from kerasvit.preprocessing import Preprocessing
+from kerasvit.preprocessing.images import input_problem
+
 from .arguments import integer
-from .images import input_problem
-from .preprocessing import Preprocessing
 from .records import found_record
 
 _BATCH_SIZE = 32

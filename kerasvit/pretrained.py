@@ -4,6 +4,8 @@ import os
 
 import keras
 
+from kerasvit.preprocessing import Preprocessing
+
 from . import models
 from .checkpoints import assign, resampling_kernel, variable_paths
 from .hub.access import check_access
@@ -14,7 +16,6 @@ from .layers import values_follow
 from .layers.position_embedding import check_resampling
 from .models import Variant
 from .models.arguments import sides
-from .preprocessing import Preprocessing
 from .saving import record_of
 
 

@@ -4,10 +4,11 @@ import json
 import tempfile
 from pathlib import Path
 
+from kerasvit.preprocessing import Preprocessing
+
 from .hub.card import Facts, write_card
 from .hub.upload import check_target, prepare, upload
 from .hub.writing import local_folder, page_of, write_model
-from .preprocessing import Preprocessing
 from .records import found_record
 
 

@@ -18,7 +18,7 @@ import tensorflow as tf
 from augmentations import AUGMENTATIONS, Augmentation, Change, SeedOf, random_crop
 
 from kerasvit import Preprocessing
-from kerasvit.images import read_image
+from kerasvit.preprocessing.images import read_image
 
 if keras.backend.backend() != "tensorflow":
     tf.config.set_visible_devices([], "GPU")  # tf.data would take all its memory

@@ -13,7 +13,7 @@ from pathlib import Path
 from command_line import check_name_of
 from rich.progress import track
 
-from kerasvit.images import read_image
+from kerasvit.preprocessing.images import read_image
 
 SUFFIXES = {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
 SPLITS = {

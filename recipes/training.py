@@ -25,7 +25,7 @@ from command_line import BadInput, check
 from progress import Progress, Steps, claim_folder, console, draw_curves, write_json
 
 import kerasvit
-from kerasvit.images import input_problem
+from kerasvit.preprocessing.images import input_problem
 
 MOST_ROUNDS, LEAST_ROUND = 50, 10  # rounds of a training, steps of a round
 

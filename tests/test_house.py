@@ -18,23 +18,17 @@ BACKENDS = {"jax", "jaxlib", "tensorflow", "torch"}
 MAY_SEE = {  # and `arguments`, the checks of all rooms
     "arguments": set(),
     "layers": {"layers"},
-    "models": {"models", "layers", "preprocessing", "origins", "patterns", "records"},
+    "models": {"models", "layers", "preprocessing", "patterns", "records"},
     "checkpoints": {"checkpoints"},
     "hub": {"hub", "checkpoints", "patterns", "version"},
-    "training": {"training", "autodiff"},
-    "inspection": {"inspection", "autodiff"},
-    "autodiff": {"autodiff"},
+    "training": {"training", "backend"},
+    "inspection": {"inspection", "backend"},
+    "backend": {"backend"},
     "version": set(),
-    "images": set(),
-    "origins": set(),
     "patterns": set(),
     "records": set(),
-    "transform_fields": set(),
-    "image_processors": {"transform_fields"},
-    "preprocessing": {
-        *("layers", "images", "origins", "image_processors", "transform_fields"),
-    },
-    "prediction": {"preprocessing", "images", "records"},
+    "preprocessing": {"preprocessing", "layers"},
+    "prediction": {"preprocessing", "records"},
     "saving": {"hub", "preprocessing", "records"},
     "pretrained": {
         *("models", "layers", "hub", "checkpoints", "preprocessing", "saving"),
@@ -42,9 +36,9 @@ MAY_SEE = {  # and `arguments`, the checks of all rooms
 }
 EXCEPTIONS = {
     # The files of `models` that open the door to weights.
-    "models/claims.py": {"checkpoints"},
+    "models/limits.py": {"checkpoints"},
     "models/loading.py": {"hub", "checkpoints"},
-    "models/evaluation.py": {"checkpoints"},
+    "models/transforms.py": {"checkpoints"},
     "models/variant.py": {"hub"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
@@ -114,8 +108,8 @@ def test_an_architecture_sees_no_other_but_in_a_composition(path):
     if path.stem in ("__init__", "hybrid", "deit"):
         return
     shared = {
-        *("arguments", "builder", "claims", "encoder", "ends", "evaluation"),
-        *("image_model", "labels", "loading", "other_names", "variant", "same_graph"),
+        *("arguments", "builder", "encoder", "head", "image_model", "labels", "limits"),
+        *("loading", "other_names", "same_graph", "transforms", "variant"),
     }
     for name in imports(path):
         if name.startswith("kerasvit.models."):
@@ -132,7 +126,7 @@ def test_layers_are_written_in_keras_and_numpy_only(path):
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_backends_are_imported_behind_the_doors_only(path):
-    inside = room(path) == "autodiff"
+    inside = room(path) == "backend"
     for name in imports(path):
         private = name == "keras.src" or name.startswith("keras.src.")
         assert inside or not (private or name.split(".")[0] in BACKENDS), name

@@ -20,8 +20,8 @@ import tomllib
 from pathlib import Path
 
 from kerasvit.checkpoints import replace_file
-from kerasvit.hub import web
-from kerasvit.hub.explanations import client_errors, is_passing
+from kerasvit.hub import http
+from kerasvit.hub.errors import client_errors, is_passing
 from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import MANIFEST, Entry
 
@@ -86,7 +86,7 @@ def pin(entry: Entry, again=False) -> dict:
             "size": file.size,
             "sha256": file.lfs and file.lfs.sha256,
         }
-    path = web.fetch_address(entry.source, entry.size, entry.sha256, again=again)
+    path = http.fetch_address(entry.source, entry.size, entry.sha256, again=again)
     return {"size": path.stat().st_size, "sha256": file_hash(path)}
 
 
@@ -94,7 +94,7 @@ def _ask_hub(repository):
     """Commit and files of a repository; asked as anybody, for all here are public."""
     from huggingface_hub import HfApi
 
-    for pause in (*web.PAUSES, None):
+    for pause in (*http.PAUSES, None):
         try:
             return HfApi(token=False).model_info(repository, files_metadata=True)
         except client_errors() as error:

@@ -11,7 +11,7 @@ from kerasvit.checkpoints import CheckpointError
 from kerasvit.version import __version__
 
 from .access import check_access, endpoint_of
-from .explanations import (
+from .errors import (
     client_errors,
     first_line,
     http_error,
@@ -21,7 +21,7 @@ from .explanations import (
     status,
 )
 from .hashes import wrong_content
-from .web import PAUSES, fetch_address
+from .http import PAUSES, fetch_address
 
 log = logging.getLogger("kerasvit")
 

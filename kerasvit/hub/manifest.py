@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kerasvit.patterns import chosen, near
 
-from .web import name_behind
+from .http import name_behind
 
 MANIFEST = Path(__file__).with_name("manifest.json")
 RECIPES = {  # what trains a model from scratch, by a word in its name; the first counts

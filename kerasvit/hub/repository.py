@@ -17,7 +17,7 @@ from kerasvit.checkpoints import (
 )
 
 from .download import CONFIG, TENSORS, fetch, fetch_repository, parse_address
-from .explanations import without_credentials
+from .errors import without_credentials
 from .hashes import right_hash
 from .manifest import Entry, call_of, explain_tag, published
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .access import check_access, endpoint_of
 from .download import DownloadError
-from .explanations import (
+from .errors import (
     client_errors,
     first_line,
     http_error,

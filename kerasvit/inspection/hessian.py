@@ -1,7 +1,6 @@
 """The second derivatives of a model's loss: how sharply it curves around the weights.
 
 kerasvit.inspection.largest_eigenvalue(model, x, y, loss)
-
 hessian = kerasvit.inspection.Hessian(model, x, y, loss, variables="attention/")
 hessian.eigenpairs(k=5).values
 hessian @ vector
@@ -15,7 +14,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from ..autodiff import loss_derivatives
+from kerasvit.backend import loss_derivatives
+
 from .lanczos import Eigenpairs, eigenpairs
 from .mean_loss import (
     batches,

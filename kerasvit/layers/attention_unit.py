@@ -2,8 +2,8 @@
 
 import keras
 
-from .parts import rebuilt, unbuilt
 from .stochastic_depth import StochasticDepth
+from .sublayers import rebuilt, unbuilt
 
 PARTS = ("conv_norm", "conv", "attention_norm", "attention")
 

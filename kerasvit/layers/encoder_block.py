@@ -2,8 +2,8 @@
 
 import keras
 
-from .parts import rebuilt, unbuilt
 from .stochastic_depth import StochasticDepth
+from .sublayers import rebuilt, unbuilt
 
 
 @keras.saving.register_keras_serializable("kerasvit")

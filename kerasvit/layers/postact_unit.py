@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from .parts import rebuilt, unbuilt
+from .sublayers import rebuilt, unbuilt
 
 
 @keras.saving.register_keras_serializable("kerasvit")

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from .parts import rebuilt, unbuilt
 from .stochastic_depth import StochasticDepth
+from .sublayers import rebuilt, unbuilt
 
 
 @keras.saving.register_keras_serializable("kerasvit")

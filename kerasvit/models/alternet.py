@@ -12,11 +12,11 @@ import keras
 
 from kerasvit.arguments import ArgumentError, one_of
 from kerasvit.layers import AttentionUnit, Conv, LocalAttention, MaxPool, PreactUnit
-from kerasvit.origins import CIFAR100, IMAGENET
+from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
 
 from .arguments import integer, integers, mean_and_std, probability, sides
 from .builder import builder, recorded
-from .ends import head, image_input
+from .head import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
 

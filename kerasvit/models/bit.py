@@ -14,7 +14,7 @@ from kerasvit.layers import GroupNorm, PreactUnit, StandardizedConv
 
 from .arguments import integer, integers, mean_and_std, sides, stage_widths
 from .builder import builder, recorded
-from .ends import head, image_input
+from .head import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
 

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import keras
 
 from kerasvit.layers import PatchEmbedding, PositionEmbedding, PrefixTokens
-from kerasvit.origins import IMAGENET
+from kerasvit.preprocessing.defaults import IMAGENET
 
 from .builder import builder, recorded
 from .encoder import encoder
-from .ends import head, image_input
+from .head import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
 from .vit import SIZES, VisionTransformer, check_arguments

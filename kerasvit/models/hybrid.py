@@ -24,7 +24,7 @@ from kerasvit.layers import (
 from .arguments import integers, sides, stage_widths
 from .builder import builder, recorded
 from .encoder import encoder
-from .ends import head, image_input
+from .head import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
 from .vit import SIZES, check_arguments

@@ -12,9 +12,9 @@ from kerasvit.hub.repository import base_of, find_weights, held_to, named
 from kerasvit.layers.position_embedding import table_grid
 
 from .arguments import sides
-from .claims import build_for, check_arguments
-from .evaluation import customary, size_of, stated, transform_of
 from .labels import check_count
+from .limits import build_for, check_arguments
+from .transforms import customary, size_of, stated, transform_of
 
 log = logging.getLogger("kerasvit")
 

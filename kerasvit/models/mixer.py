@@ -14,7 +14,7 @@ from kerasvit.layers import MixerBlock, PatchEmbedding
 
 from .arguments import integer, mean_and_std, multiple_of, probability
 from .builder import builder, recorded
-from .ends import head, image_input
+from .head import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
 

@@ -17,12 +17,12 @@ from kerasvit.layers import (
     SwinBlock,
     WindowAttention,
 )
-from kerasvit.origins import IMAGENET
+from kerasvit.preprocessing.defaults import IMAGENET
 
 from .arguments import integer, integers, mean_and_std, probability
 from .arguments import sides as both_sides
 from .builder import builder, recorded
-from .ends import head, image_input
+from .head import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
 

@@ -8,15 +8,15 @@ from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
 from .arguments import sides
-from .evaluation import (
+from .labels import check_count, read_labels
+from .loading import Loading, entry_of
+from .other_names import check_names
+from .transforms import (
     check_one_normalization,
     given_transform,
     transform_of,
     with_normalization,
 )
-from .labels import check_count, read_labels
-from .loading import Loading, entry_of
-from .other_names import check_names
 
 
 class Variant:

@@ -23,7 +23,7 @@ from kerasvit.layers import (
 from .arguments import integer, mean_and_std, multiple_of, probability, whole_of
 from .builder import builder, recorded
 from .encoder import encoder
-from .ends import head, image_input
+from .head import head, image_input
 from .image_model import ImageModel, new_record
 from .variant import Variant
 

@@ -4,8 +4,8 @@ import keras
 import numpy as np
 
 from kerasvit.arguments import integer, number
+from kerasvit.backend.restore import untouched
 
-from ..autodiff.untouched import untouched
 from .advice import Advice, Trial, compare, mean_of
 from .batches import divide
 from .compile_options import compile_options

@@ -5,7 +5,7 @@ from keras import ops
 
 from kerasvit.arguments import integer, number
 
-from .remembering import RememberingSAM
+from .slots import RememberingSAM
 from .vectors import add, norm, orthogonal
 
 

@@ -4,7 +4,7 @@ import keras
 
 from kerasvit.arguments import number
 
-from .remembering import RememberingSAM
+from .slots import RememberingSAM
 from .vectors import add, ascend
 
 

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 
 from kerasvit.arguments import integer
+from kerasvit.backend import TrainStep
+from kerasvit.backend.stateless import lend_compiled
 
-from ..autodiff import TrainStep
-from ..autodiff.stateless import lend_compiled
 from .checks import check_model
 from .radius import Radius, is_number, number_or_schedule
 from .vectors import all_finite, ascend, only_if

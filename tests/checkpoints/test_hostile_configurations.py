@@ -12,7 +12,7 @@ import pytest
 import kerasvit
 from kerasvit.checkpoints import Checkpoint, CheckpointError
 from kerasvit.layers import counted
-from kerasvit.models.claims import build_for
+from kerasvit.models.limits import build_for
 from tests.once import skip_where_alike
 from tests.tiny_vit import TinyViT
 

@@ -12,7 +12,7 @@ from kerasvit import Preprocessing
 from kerasvit.checkpoints.checkpoint import ORIGINS, SOURCES
 from kerasvit.hub.download import fetch
 from kerasvit.hub.manifest import MANIFEST, Entry, Weights, entries, published
-from kerasvit.models.evaluation import transform_of
+from kerasvit.models.transforms import transform_of
 from weights import lock
 from weights.originals import first
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from kerasvit.autodiff import stateless
+from kerasvit.backend import stateless
 from kerasvit.training import SAM
 from tests.trainers import (
     MODES,

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from . import image_processors
-from .arguments import ArgumentError, number_of_each, one_of
+from kerasvit.arguments import ArgumentError, number_of_each, one_of
+from kerasvit.layers.resampling import resample_grid
+
+from . import transformers
+from .defaults import IMAGENET, ORIGINS
+from .fields import KERNELS, MAX_SIDE, json_object, sides
 from .images import read_image
-from .layers.resampling import resample_grid
-from .origins import IMAGENET, ORIGINS
-from .transform_fields import KERNELS, MAX_SIDE, json_object, sides
 
 MODES = ("center", "squash", "border")
 
@@ -212,7 +213,7 @@ class Preprocessing:
                 names no processor; None: ViT's.
         """
         config = json_object("A preprocessor config", config)
-        return cls(**image_processors.fields(config, model_type))
+        return cls(**transformers.fields(config, model_type))
 
 
 def _window(have, want):

@@ -8,7 +8,7 @@ import pytest
 from huggingface_hub import constants
 
 from kerasvit.checkpoints import folder
-from kerasvit.hub import web
+from kerasvit.hub import http
 from kerasvit.hub.crc32c import LANE, POLYNOMIAL, crc32c
 from kerasvit.hub.download import DownloadError, fetch
 
@@ -160,14 +160,14 @@ def test_without_a_hash_that_is_known_nothing_is_accepted(hub, promise):
 def test_what_the_cache_has_stays_until_the_right_file_has_come(hub, monkeypatch):
     source = npz(hub)
     path = fetch(entry(source))
-    assert web.fetch_address(source, again=True) == path
+    assert http.fetch_address(source, again=True) == path
     assert hub.count("GET") == 2
     hub.faults = accidents.always(accidents.portal)
     with pytest.raises(OSError, match="a page to log in"):
-        web.fetch_address(source, again=True)
+        http.fetch_address(source, again=True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(OSError, match="is to be asked again, and HF_HUB_OFFLINE"):
-        web.fetch_address(source, again=True)
+        http.fetch_address(source, again=True)
     assert fetch(pinned(source)) == path
 
 
@@ -177,7 +177,7 @@ def test_a_pin_refuses_another_file(hub):
 
 
 def test_a_silent_server_is_not_waited_for(hub, monkeypatch):
-    monkeypatch.setattr(web, "PATIENCE", 0.1)
+    monkeypatch.setattr(http, "PATIENCE", 0.1)
     source = npz(hub)
     fault, _, go = accidents.hanging()
     hub.faults.append(fault)
@@ -262,7 +262,7 @@ def test_a_disk_that_refuses_says_how(hub, monkeypatch, code, said):
     def refuse(*_):
         raise OSError(code, "the system's words", "a/file")
 
-    monkeypatch.setattr(web.os, "replace", refuse)
+    monkeypatch.setattr(http.os, "replace", refuse)
     with pytest.raises(DownloadError, match=said):
         fetch(entry(source))
 

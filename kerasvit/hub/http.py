@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from kerasvit.checkpoints import replace_file
 
 from .crc32c import crc32c
-from .explanations import is_busy
+from .errors import is_busy
 from .hashes import file_hash, wrong_content
 
 log = logging.getLogger("kerasvit")

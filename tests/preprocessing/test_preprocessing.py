@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kerasvit.preprocessing import MODES, ORIGINS, Preprocessing
+from kerasvit.preprocessing.transform import MODES, ORIGINS, Preprocessing
 
-GOLDEN = Path(__file__).parent / "golden" / "preprocess"
+GOLDEN = Path(__file__).parents[1] / "golden" / "preprocess"
 IMAGE = np.load(GOLDEN / "image_uint8.npy")  # 61 × 97
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)

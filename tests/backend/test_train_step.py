@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from kerasvit.autodiff import TrainStep
+from kerasvit.backend import TrainStep
 
 backend = keras.backend.backend()
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from kerasvit.images import input_problem, read_image
+from kerasvit.preprocessing.images import input_problem, read_image
 
 HALF = (0.5, 0.5, 0.5)
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype="uint8")

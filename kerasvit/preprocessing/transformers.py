@@ -6,8 +6,9 @@ Reference: transformers/models/{vit,deit,bit,clip,siglip}/image_processing_*.py.
 import math
 import re
 
-from .arguments import number_of_each, one_of
-from .transform_fields import KERNELS, sides
+from kerasvit.arguments import number_of_each, one_of
+
+from .fields import KERNELS, sides
 
 _HALF = {"image_mean": 0.5, "image_std": 0.5}
 _CLIP = {

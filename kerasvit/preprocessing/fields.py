@@ -2,7 +2,7 @@
 
 import operator
 
-from .arguments import ArgumentError
+from kerasvit.arguments import ArgumentError
 
 # The filters that every Pillow has, by its numbers, which transformers' files use.
 KERNELS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
