@@ -1,4 +1,4 @@
-"""Vision Transformers and their kin for Keras 3, with sharpness-aware training.
+"""Vision Transformers and related models for Keras 3, with sharpness-aware training.
 
     model = kerasvit.ViTB16("vit_base.safetensors", num_classes=37, image_size=384)
     trainer = kerasvit.SAM(model, rho=0.1)

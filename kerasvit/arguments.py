@@ -1,4 +1,4 @@
-"""Checks of the arguments of a call. All rooms use them."""
+"""Checks of call arguments, used by all rooms."""
 
 import math
 import numbers
@@ -110,7 +110,7 @@ def number_of_each(
 
 
 def one_of(name: str, value, known: tuple):
-    """The one of `known` that an argument is; 0 and 1 stand for False and True.
+    """An argument that must be one of `known`; 0 and 1 are taken for False and True.
 
     Raises:
         ArgumentError: It is none of them.
@@ -130,7 +130,7 @@ def one_of(name: str, value, known: tuple):
 
 
 def check_built(model) -> None:
-    """Finds a model without weights to differentiate by.
+    """Checks that a model is a `keras.Model` with variables.
 
     Raises:
         ArgumentError: `model` is not a `keras.Model`, or is not built.

@@ -1,4 +1,4 @@
-"""How `list_models` and `list_weights` choose names."""
+"""Selects names by pattern, for `list_models` and `list_weights`."""
 
 import difflib
 import fnmatch

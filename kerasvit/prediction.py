@@ -1,4 +1,4 @@
-"""What a model sees in an image: names and probabilities."""
+"""Classifies images with a model: class names and probabilities."""
 
 import functools
 import importlib.resources

@@ -1,4 +1,4 @@
-"""Models from folders and from the Hub, and at another resolution."""
+"""Loads models from folders and the Hub, and changes their resolution."""
 
 import os
 

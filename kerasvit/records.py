@@ -1,4 +1,4 @@
-"""Where the record of a model is found: at the model, or at the tensor it ends in."""
+"""Finds the record of a model."""
 
 # An attribute of the output tensor of an `ImageModel`, which keeps the model that the
 # tensor was made for.

@@ -1,4 +1,4 @@
-"""Models into folders and onto the Hugging Face Hub."""
+"""Saves models to folders and to the Hugging Face Hub."""
 
 import json
 import tempfile

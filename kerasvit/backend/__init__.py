@@ -1,4 +1,4 @@
-"""The doors to the backends: the only files that import one."""
+"""Code that depends on the Keras backend; only this package imports one."""
 
 import keras
 

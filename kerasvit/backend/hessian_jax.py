@@ -7,7 +7,7 @@ from .jax import traced_anew
 
 
 def loss_derivatives(model, variables, loss):
-    """As in `hessian_torch.py`; the loss is compiled once for each shape."""
+    """As in `hessian_torch.py`; compiles the loss once per shape."""
     chosen = {id(variable) for variable in variables}
     others = [v for v in model.variables if id(v) not in chosen]
 

@@ -8,7 +8,7 @@ from .scope_tensorflow import PassScope
 
 
 def loss_derivatives(model, variables, loss):
-    """As in `hessian_torch.py`; the loss is compiled once for each shape."""
+    """As in `hessian_torch.py`; compiles the loss once per shape."""
     zero = tf.UnconnectedGradients.ZERO
 
     @tf.function
@@ -41,7 +41,7 @@ def loss_derivatives(model, variables, loss):
 
 @contextlib.contextmanager
 def twice_differentiable_moments():
-    """Lets what is traced inside have a `tf.nn.moments` with right second derivatives.
+    """Context in which `tf.nn.moments` is traced with correct second derivatives.
 
     TensorFlow's stops the gradient through the mean within the variance. The first
     derivative of the variance by the mean is 0, so training is not hurt, but the second

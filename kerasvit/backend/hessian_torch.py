@@ -6,7 +6,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 def loss_derivatives(model, variables, loss):
-    """A function that computes a loss, its gradient and a Hessian-vector product.
+    """Returns a function of the loss, its gradient and a Hessian-vector product.
 
     Args:
         model: Built `keras.Model`.

@@ -15,22 +15,22 @@ from .update import Update, add_part, is_float
 
 
 class TrainStep(Step):
-    """Trains with the gradients of `step_gradients`; goes before `keras.Model`.
+    """Train step with the gradients of `step_gradients`; a base before `keras.Model`.
 
     Follows keras/src/backend/jax/trainer.py.
     """
 
     @property
     def non_trainable_variables(self):
-        """Keras's, and those that steps read besides: others would be compiled in."""
+        """Keras's and `step_constants`, whose values would else be compiled in."""
         return [*super().non_trainable_variables, *self.step_constants()]
 
     def step_constants(self) -> list:
-        """Variables outside `variables` that steps read and do not write."""
+        """Variables outside `variables` that a step reads and does not write."""
         return []
 
     def assign_between_steps(self, variable, value):
-        """Writes a variable of the trainer's, in the middle of `fit` as well."""
+        """Assigns a variable of the trainer, also during `fit`."""
         # There Keras has all values elsewhere, and writes them back later.
         self.jax_state_sync()
         variable.assign(value)
@@ -46,7 +46,7 @@ class TrainStep(Step):
         training=False,
         optimizer_variables=None,
     ):
-        """As Keras's, which calls it in test steps too, with one scope for all."""
+        """As Keras's method, within one scope; Keras calls it in test steps too."""
         named = (
             (self.trainable_variables, trainable_variables),
             (self.non_trainable_variables, non_trainable_variables),
@@ -77,7 +77,7 @@ class TrainStep(Step):
 
     @property
     def train_step(self):
-        """The step as a new function, which JAX compiles anew.
+        """Returns the step as a new function, which JAX compiles again.
 
         It would take an equal one for one that it has compiled, before `rho` was
         assigned or for the other kind of step.
@@ -85,7 +85,7 @@ class TrainStep(Step):
         return functools.partial(self._step_in_scope)
 
     def _step_in_scope(self, state, data):
-        """One optimizer step: state and batch in, logs and new state out."""
+        """One optimizer step: (state, batch) → (logs, new state)."""
         with self.step_scope():
             return self._train_step(state, data)
 
@@ -111,13 +111,13 @@ class TrainStep(Step):
         return logs, (weights, after, optimizer_variables, metrics)
 
     def batches_taken(self, state) -> int:
-        """How many the optimizer has counted."""
+        """Number of batches that the optimizer has counted."""
         ((_, _, optimizer_variables, _),) = state
         places = {id(v): i for i, v in enumerate(self.optimizer.variables)}
         return int(optimizer_variables[places[id(self._inner()._iterations)]])
 
     def _on_devices(self, state, batch):
-        """The update by a batch that may be spread over devices, outputs and masks."""
+        """Returns (update, outputs, masks) of a batch, split over devices or not."""
         spread = self._spread()
         if spread is None:  # also "global": JAX sums over devices by itself
             return self._in_parts(state, batch)
@@ -147,7 +147,7 @@ class TrainStep(Step):
         )(state, batch)
 
     def _spread(self):
-        """Mesh and axis over whose devices gradients are to differ, or None."""
+        """Returns the mesh and the axis of devices with separate gradients, or None."""
         distribution = keras.distribution.distribution()
         if self.perturbation == "global" or distribution is None:
             return None
@@ -163,7 +163,7 @@ class TrainStep(Step):
         return mesh.backend_mesh, axis
 
     def _in_parts(self, state, batch, device=0):
-        """The update by one device's batch, outputs and masks."""
+        """Returns (update, outputs, masks) of the batch of one device."""
         _, before, optimizer_variables, metrics = state
         mapping = list(zip(self.optimizer.variables, optimizer_variables, strict=True))
         constants = self.step_constants()
@@ -179,7 +179,7 @@ class TrainStep(Step):
         return total, y_pred
 
     def in_parts(self, update, batch, metrics, device=0):
-        """As in `Step`, with one compiled part for all of a size."""
+        """As in `Step`, with one compiled function for all parts of one size."""
         samples = batch_size(batch)
         parts = min(self.micro_batches, samples)
         if parts == 1:
@@ -203,7 +203,7 @@ class TrainStep(Step):
         )
 
     def _part(self, state, scale, batch, part):
-        """The update by a part of the batch, its outputs and their masks."""
+        """Returns (update, outputs, masks) of one part of the batch."""
         weights, before, optimizer_variables, metrics = state
         x, y, sample_weight = batch
         shifts = seed_shifts(self.non_trainable_variables, part)
@@ -244,7 +244,7 @@ class TrainStep(Step):
         return self._places(self.memory_of(self.trainable_variables))
 
     def _places(self, variables):
-        """Where they are among `non_trainable_variables`."""
+        """Returns the positions of variables among `non_trainable_variables`."""
         places = {id(v): i for i, v in enumerate(self.non_trainable_variables)}
         return [places[id(v)] for v in variables]
 
@@ -254,7 +254,7 @@ _traces = jax.make_user_context()
 
 
 def traced_anew(traced=True):
-    """Context in which JAX traces every function anew, where it traces at all.
+    """Context in which JAX reuses no trace of a function.
 
     Functions of `jax.checkpoint`, which is `keras.remat`, and of `jax.jit` that a layer
     keeps are traced once and used again: the second pass of a step would compute with
@@ -264,7 +264,7 @@ def traced_anew(traced=True):
 
 
 def _equal_pieces(batch_and_numbers, samples, parts):
-    """Stacks of parts of one size: the first ones may have one sample more."""
+    """Stacks parts of equal size; the first parts may have one sample more."""
     batch, numbers = batch_and_numbers
     size, longer = divmod(samples, parts)
     middle = longer * (size + 1)

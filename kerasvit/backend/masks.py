@@ -1,4 +1,4 @@
-"""Which time steps of a model's outputs count, for its loss and its metrics.
+"""Masks of a model's outputs, for the loss and the metrics.
 
 Keras keeps a mask as an attribute of a tensor. It is lost wherever a new tensor is
 made: by slicing, by leaving a gradient's graph.
@@ -9,12 +9,12 @@ from keras.src import backend
 
 
 def masks_of(outputs):
-    """The masks of all tensors, a list; None for a tensor without one."""
+    """Returns the masks of tensors as a list, with None for a tensor without a mask."""
     return [backend.get_keras_mask(value) for value in keras.tree.flatten(outputs)]
 
 
 def masked(outputs, masks):
-    """The same tensors, with the masks that `masks_of` returned for others."""
+    """Gives tensors the masks that `masks_of` returned."""
     for value, mask in zip(keras.tree.flatten(outputs), masks, strict=True):
         if mask is not None:
             backend.set_keras_mask(value, mask)
@@ -22,7 +22,7 @@ def masked(outputs, masks):
 
 
 def joined(parts):
-    """The outputs of a batch that was taken in parts, from pairs of outputs and masks.
+    """Concatenates the outputs of micro-batches, given as pairs (outputs, masks).
 
     A mask is that of the parts, one after the other, as the outputs are.
     """

@@ -8,7 +8,7 @@ from keras import ops
 
 
 def take_out(gradients, variables):
-    """The gradients, and the next values.
+    """Splits a list into gradients and next values.
 
     Args:
         gradients: Tensors or None.
@@ -27,13 +27,13 @@ def take_out(gradients, variables):
 
 
 def put_back(gradients, overwritten):
-    """What `take_out` took apart, as one list."""
+    """Joins the lists that `take_out` returned."""
     pairs = zip(gradients, overwritten, strict=True)
     return [gradient if value is None else value for gradient, value in pairs]
 
 
 def larger(total, value, share):
-    """The next value by two parts of a batch, as Keras joins accumulated ones.
+    """Combines the next values of two micro-batches, as Keras does in accumulation.
 
     Args:
         total: By the parts before, or None.

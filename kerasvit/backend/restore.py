@@ -1,4 +1,4 @@
-"""Training that leaves no trace."""
+"""Restores all variables of a model after a trial training."""
 
 import contextlib
 
@@ -10,7 +10,7 @@ from .stateful import StatefulStep
 
 @contextlib.contextmanager
 def untouched(trainer):
-    """Gives back, when it closes, all values that training would leave changed.
+    """Context that restores all values that training changes.
 
     They are the variables of the trainer, its model, optimizer and metrics, Keras's own
     seed and the state of PyTorch's generators.

@@ -1,4 +1,4 @@
-"""Layers on TensorFlow that compute at values that a scope substitutes."""
+"""TensorFlow layers that compute with values from a `StatelessScope`."""
 
 import contextlib
 import copy
@@ -13,7 +13,7 @@ _CONTEXTS = ("current_call_ctx", "autocast_scope")
 
 
 class PassScope(keras.StatelessScope):
-    """A `keras.StatelessScope` that two kinds of functions see, too.
+    """A `keras.StatelessScope` for `tf.recompute_grad` and `tf.function` as well.
 
     A `tf.function` in a layer is traced anew in each scope: its graph would keep the
     values of the first one.
@@ -36,12 +36,12 @@ class PassScope(keras.StatelessScope):
         self.read = set()
 
     def get_current_value(self, variable):
-        """The value, as in `keras.StatelessScope`; notes that it was read."""
+        """As in `keras.StatelessScope`; records which variables were read."""
         self.read.add(id(variable))
         return super().get_current_value(variable)
 
     def call(self, function, args, kwargs):
-        """The results of a rematerialised function, with its gradients."""
+        """Calls a rematerialised function such that its results have gradients."""
         if self.tape is None:  # Inside another one, which will run this one again.
             return function(*args, **kwargs)
         before, contexts = dict(self.state_mapping), _contexts()
@@ -67,7 +67,7 @@ class PassScope(keras.StatelessScope):
         )
 
     def _first_run(self, function, args, kwargs):
-        """The results, and the ids of the variables that were read."""
+        """Returns the results and the ids of the variables that were read."""
         tape, self.tape = self.tape, None
         others, self.read = self.read, set()
         try:
@@ -79,7 +79,7 @@ class PassScope(keras.StatelessScope):
 
 
 def _differentiable(results, inputs, arguments, run_again):
-    """The results, with gradients by the inputs, of which the first are arguments."""
+    """Returns the results with gradients by arguments and variables."""
 
     @tf.custom_gradient
     def known(*inputs):
@@ -98,7 +98,7 @@ def _differentiable(results, inputs, arguments, run_again):
 
 
 def _later(values, upstream):
-    """The values, computed when the gradient is known and not before.
+    """Delays a computation until the gradient is known.
 
     Else the compiler would find that the function runs twice on the same, and keep the
     results of the first time. `tf.recompute_grad` does it in this way.
@@ -125,7 +125,7 @@ def _contexts():
 
 @contextlib.contextmanager
 def _restored(contexts):
-    """Lets a function that runs again find what surrounded it at first."""
+    """Restores the surrounding scopes for a function that runs again."""
     others = [global_state.get_global_attribute(name) for name in _CONTEXTS]
     for name, context in zip(_CONTEXTS, contexts, strict=True):
         global_state.set_global_attribute(name, context)
@@ -142,7 +142,7 @@ def _is_rematerialised(function):
 
 
 def _let_scopes_call(example, call_in):
-    """Changes a class of TensorFlow's functions: an open `PassScope` gets the calls.
+    """Patches a class of TensorFlow functions to call an open `PassScope`.
 
     A layer may have made its function long before, so that only the class can be
     changed. Outside a `PassScope` calls are as before.
@@ -170,7 +170,7 @@ def _call_rematerialised(scope, call_of_tensorflow, function, args, kwargs):
 
 
 def _call_traced(scope, call_of_tensorflow, function, args, kwargs):
-    """Traces a `tf.function` anew: a graph keeps the values of the scope before."""
+    """Traces a `tf.function` again: a traced graph holds the values of its scope."""
     autograph = getattr(function, "_autograph", True)
     fresh = tf.function(function.python_function, autograph=autograph)
     return call_of_tensorflow(fresh, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""What the train steps on TensorFlow and PyTorch share: variables that are written."""
+"""Base of the train steps on TensorFlow and PyTorch, which write variables in place."""
 
 import itertools
 import warnings
@@ -13,7 +13,7 @@ from .update import Update
 
 
 class StatefulStep(Step):
-    """A train step that reads variables and writes them when the step is known.
+    """Train step that reads variables and writes them at its end.
 
     The door to a backend adds the methods at the end.
     """
@@ -22,7 +22,7 @@ class StatefulStep(Step):
     _independent = frozenset()
 
     def train_step(self, data):
-        """One optimizer step on the batch of one device; returns the logs."""
+        """Takes one optimizer step on the batch of one device; returns the logs."""
         with self.step_scope():
             return self._train_step(data)
 
@@ -62,7 +62,7 @@ class StatefulStep(Step):
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def assign_between_steps(self, variable, value):
-        """Writes a variable of the trainer's, in the middle of `fit` as well."""
+        """Assigns a variable of the trainer, also during `fit`."""
         variable.assign(value)
 
     def _state(self):
@@ -74,7 +74,7 @@ class StatefulStep(Step):
         return state if generator is None else [*state, generator.state]
 
     def _part(self, batch, part, weights, memory, scale):
-        """The update by a part of the batch, and its outputs."""
+        """Returns (update, outputs) of one part of the batch."""
         state = self._state()
         shifts = seed_shifts(state, part)
         seeds = [(state[i], state[i].value + shift) for i, shift in shifts.items()]
@@ -105,7 +105,7 @@ class StatefulStep(Step):
         return update, y_pred
 
     def check_unwritten(self, scope, values):
-        """Refuses layers that assign a trainable weight in `call`.
+        """Raises for layers that assign a trainable weight in `call`.
 
         Args:
             scope: Scope of a pass.
@@ -127,13 +127,13 @@ class StatefulStep(Step):
             )
 
     def make_train_function(self, force=False):
-        """Keras's; its first step finds out anew which weights the loss depends on."""
+        """As Keras's; the next step checks again which weights have a gradient."""
         if force or self.train_function is None:
             self._independent = frozenset()
         super().make_train_function(force)
 
     def _check_reached(self, gradients, seeds, batch):
-        """Refuses a model of which some weights would be trained by Keras alone.
+        """Raises for weights that have a gradient in Keras's own step and none here.
 
         A layer that gets hold of the variable itself does not compute with the value
         that this step has for it, and then there is no gradient by that value.
@@ -161,48 +161,48 @@ class StatefulStep(Step):
         self._independent |= {id(variable) for variable in missing}
 
     def values_of(self, variables):
-        """Tensors that stay as they are when the variables are written."""
+        """Returns values of variables as tensors that later writes do not change."""
         raise NotImplementedError
 
     def gradients_of(self, values, seeds, batch):
-        """Loss, its gradients, outputs and scope of a pass at values of the weights.
+        """Returns (loss, gradients, outputs, scope) of a pass at given weights.
 
         `seeds` are pairs of a variable and its value for this pass.
         """
         raise NotImplementedError
 
     def gradients_by_variables(self, variables, seeds, batch):
-        """Gradients as in Keras's own step, by variables that are not substituted.
+        """Returns the gradients of Keras's own step, without substituted variables.
 
         Nothing is written.
         """
         raise NotImplementedError
 
     def loss_factor(self):
-        """What the gradients that the optimizer expects are multiplied with, or None.
+        """Returns the loss scale that the optimizer expects, or None.
 
         `gradients_of` has it in its gradients, too.
         """
         return loss_scale(self.optimizer)
 
     def apply(self, gradients, variables):
-        """Lets the optimizer write the weights, with the mean over devices."""
+        """Applies the optimizer to the mean gradients over devices."""
         raise NotImplementedError
 
     def device_number(self):
-        """Of this device among those that train together."""
+        """Number of this device among those that train together."""
         return 0
 
     def mean_over_devices(self, tensors):
-        """The mean of each over the devices; None stays."""
+        """Returns the means of tensors over devices; None stays None."""
         raise NotImplementedError
 
     def across_devices(self, update):
-        """The update with what must be the same on every device averaged."""
+        """Averages the parts of an update that must be equal on all devices."""
         raise NotImplementedError
 
     def random_state(self):
-        """State of random numbers that no variable holds."""
+        """Returns the state of random generators outside variables."""
 
     def set_random_state(self, state):
-        """Goes back to it."""
+        """Restores the state that `random_state` returned."""

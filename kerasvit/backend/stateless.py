@@ -1,4 +1,4 @@
-"""What the three train steps share: a training pass that writes to no variable."""
+"""A training pass that writes no variable, shared by the three train steps."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ _COMPILED = (
 
 @contextlib.contextmanager
 def lend_compiled(trainer, model):
-    """Lets `model` compute the loss and the metrics that `trainer` was compiled with.
+    """Context in which `model` has the loss and metrics of the compiled `trainer`.
 
     So a model's own `compute_loss`, `compute_metrics` and `metrics` count, with `super`
     in them, and `self.optimizer` is the trainer's, while the model's own compilation
@@ -42,7 +42,7 @@ def _taken(attributes):
 
 @contextlib.contextmanager
 def training_pass(trainer, scope, x, y, sample_weight, training=True):
-    """The outputs and the loss at other values of the variables.
+    """Returns the outputs and the loss at given values of the variables.
 
     Take gradients before it closes: a rematerialised layer runs again for them.
 
@@ -69,6 +69,6 @@ def training_pass(trainer, scope, x, y, sample_weight, training=True):
 
 
 def batch_size(x):
-    """The number of samples in a batch of inputs."""
+    """Returns the number of samples in a batch of inputs."""
     first = next(value for value in keras.tree.flatten(x) if value is not None)
     return keras.ops.shape(first)[0]

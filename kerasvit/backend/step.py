@@ -1,4 +1,4 @@
-"""What the three train steps share: which gradients, when, and of which parts."""
+"""Base of the three train steps: micro-batches, gradients and the optimizer update."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ from .update import add_part
 
 
 class Step:
-    """How a trainer's steps differ from Keras's; goes before `keras.Model`.
+    """Base of the train steps; a base class before `keras.Model`.
 
     Attributes:
         micro_batches: In how many parts each device's batch is taken, one after the
@@ -31,7 +31,7 @@ class Step:
     _full = True  # whether this step is one for `step_gradients`
 
     def step_gradients(self, loss_and_gradients, weights, memory):
-        """What the optimizer gets for one part of a batch: the subclass's to say.
+        """Returns gradients of one part of a batch for the optimizer; for subclasses.
 
         Args:
             loss_and_gradients: Function of a list of values of the weights. Every call
@@ -47,15 +47,15 @@ class Step:
         raise NotImplementedError
 
     def gradients_between(self, loss_and_gradients, weights, memory):
-        """The same, at the steps that `period` leaves out: plain gradients."""
+        """As `step_gradients`, at the steps that `period` skips: plain gradients."""
         return loss_and_gradients(weights)[1], memory
 
     def memory_of(self, variables) -> list:
-        """The trainer's own variables that a step for these reads and writes."""
+        """Returns the trainer's variables that a step changes."""
         return []
 
     def step_scope(self):
-        """The scope in which a whole step is taken, in training and evaluation."""
+        """Returns the context of a whole step, in training and evaluation."""
         return contextlib.nullcontext()
 
     def test_step(self, *arguments):
@@ -64,16 +64,16 @@ class Step:
             return super().test_step(*arguments)
 
     def variables_scope(self):
-        """The scope in which the trainer makes variables of its own."""
+        """Returns the context in which the trainer creates its variables."""
         return contextlib.nullcontext()
 
     def part_gradients(self, loss_and_gradients, weights, memory):
-        """Those of this step."""
+        """Returns the gradients of one part of the batch, of this step's kind."""
         find = self.step_gradients if self._full else self.gradients_between
         return find(loss_and_gradients, weights, memory)
 
     def in_parts(self, update, batch, metrics, device=0):
-        """Joins the updates of all parts of a device's batch, one after the other.
+        """Sums the updates of all parts of a device's batch.
 
         Args:
             update: Function of a part of the batch and its number over all devices:
@@ -105,11 +105,11 @@ class Step:
         return total, joined(outputs)
 
     def after(self, total, piece):
-        """A part of the batch that is taken when the parts before are done."""
+        """Returns a part of the batch that is read after the parts before it."""
         return piece
 
     def make_train_function(self, force=False):
-        """Keras's; on the host, one function for either kind of step.
+        """As Keras's; with a period, the host calls one of two functions.
 
         The host chooses: a branch in a compiled step costs memory and time (JAX), and
         has no place for sums over devices (TensorFlow).
@@ -148,22 +148,22 @@ class Step:
         self.train_function = train_function
 
     def steps_on_host(self):
-        """Whether the host takes the steps of one execution one by one."""
+        """Whether the host calls the steps of one execution one by one."""
         return self.period > 1
 
     def batches_taken(self, state) -> int:
-        """How many the optimizer has counted; `state` is what JAX keeps."""
+        """Returns the number of batches that the optimizer has counted."""
         return int(ops.convert_to_numpy(self._inner()._iterations))
 
     def one_of(self, iterator):
-        """An iterator from which a step can take one batch."""
+        """Returns an iterator of one batch."""
         return iterator
 
     def _accumulated(self):
         return self._inner().gradient_accumulation_steps or 1
 
     def _inner(self):
-        """The optimizer without its loss scale."""
+        """Returns the optimizer inside a `LossScaleOptimizer`."""
         return getattr(self.optimizer, "inner_optimizer", self.optimizer)
 
 
@@ -180,14 +180,14 @@ def _piece(batch, first, last, samples=0):
 
 
 def bound(samples, parts, i):
-    """The sample where part i begins; the first ones may have one sample more."""
+    """Returns the first sample of part i; the first parts may have one sample more."""
     rest = samples % parts
     early = min(i, rest) if isinstance(samples, int) else ops.minimum(i, rest)
     return i * (samples // parts) + early
 
 
 def seed_shifts(variables, part) -> dict:
-    """What to add to seeds in one part of a batch, so that parts draw different masks.
+    """Returns offsets of seeds, so that the parts of a batch draw different masks.
 
     Args:
         variables: Those of which some are seeds.
@@ -208,18 +208,18 @@ def seed_shifts(variables, part) -> dict:
 
 
 def loss_scale(optimizer):
-    """What the optimizer multiplies the loss with, or None if it does not."""
+    """Returns the factor with which the optimizer scales the loss, or None."""
     scale = optimizer.scale_loss(1.0)
     return None if isinstance(scale, float) and scale == 1.0 else scale
 
 
 def times(gradients, factor):
-    """Every gradient times a number."""
+    """Multiplies gradients by a number."""
     return [g if g is None else g * ops.cast(factor, g.dtype) for g in gradients]
 
 
 def remembered(before, after):
-    """Iterator of the new memory; if it is not finite, after an overflow, the old.
+    """Yields the new memory, or the old where the new one is not finite.
 
     None in place of a tensor says that it stays as it is.
     """

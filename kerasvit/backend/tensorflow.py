@@ -10,7 +10,7 @@ from .step import loss_scale
 
 
 class TrainStep(StatefulStep):
-    """Trains with the gradients of `step_gradients`; goes before `keras.Model`.
+    """Train step with the gradients of `step_gradients`; a base before `keras.Model`.
 
     Under `tf.distribute.MirroredStrategy` each replica asks for gradients on its part
     of the batch, and the optimizer sums them.
@@ -19,7 +19,7 @@ class TrainStep(StatefulStep):
     """
 
     def make_train_function(self, force=False):
-        """Keras's, once it is known to be possible."""
+        """As Keras's; raises where the step cannot be taken."""
         steps, strategy = self._accumulated(), self.distribute_strategy
         several = strategy.num_replicas_in_sync > 1
         received = f"{strategy.num_replicas_in_sync} x {type(strategy).__name__}."
@@ -40,12 +40,12 @@ class TrainStep(StatefulStep):
         super().make_train_function(force)
 
     def steps_on_host(self):
-        """With several replicas, too: TensorFlow has no sums over them in a loop."""
+        """Also with several replicas: TensorFlow cannot sum over replicas in a loop."""
         several = self.distribute_strategy.num_replicas_in_sync > 1
         return several or super().steps_on_host()
 
     def one_of(self, iterator):
-        """One batch of the iterator; at its end no part of a step must have run."""
+        """Returns an iterator of one batch; raises at the end before a step begins."""
         if not hasattr(iterator, "get_next_as_optional"):
             return [next(iterator)]
         batch = iterator.get_next_as_optional()
@@ -54,15 +54,15 @@ class TrainStep(StatefulStep):
         return [batch.get_value()]
 
     def variables_scope(self):
-        """The strategy's."""
+        """Returns the scope of the distribution strategy."""
         return self.distribute_strategy.scope()
 
     def values_of(self, variables):
-        """Copies of this replica."""
+        """Returns copies of the variables of this replica."""
         return [tf.convert_to_tensor(v.value) for v in variables]
 
     def gradients_of(self, values, seeds, batch):
-        """Loss, its gradients, outputs and scope of a pass at values of the weights."""
+        """Returns (loss, gradients, outputs, scope) of a pass at given weights."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values)
             mapping = [*zip(self.trainable_variables, values, strict=True), *seeds]
@@ -79,7 +79,7 @@ class TrainStep(StatefulStep):
         return loss * tf.cast(_replicas(), loss.dtype), gradients, y_pred, scope
 
     def gradients_by_variables(self, variables, seeds, batch):
-        """Gradients as in Keras's own step, by variables that are not substituted."""
+        """Returns the gradients of Keras's own step, without substituted variables."""
         found = []
 
         def compute():
@@ -98,7 +98,7 @@ class TrainStep(StatefulStep):
         return found
 
     def _unless_empty(self, batch, gradients, scope):
-        """Gradients 0 and no new state where the end of an epoch left no samples."""
+        """Returns zero gradients and no new state for an empty batch."""
         some = batch_size(batch) > 0
         for variable in self.non_trainable_variables:
             value = scope.get_current_value(variable)
@@ -107,24 +107,24 @@ class TrainStep(StatefulStep):
         return [g if g is None else tf.where(some, g, 0) for g in gradients]
 
     def loss_factor(self):
-        """The loss scale, divided for the sum over replicas."""
+        """Returns the loss scale, divided for the sum over replicas."""
         scale = loss_scale(self.optimizer)
         if _replicas() == 1:
             return scale
         return (1.0 if scale is None else scale) / _replicas()
 
     def apply(self, gradients, variables):
-        """Lets the optimizer write the weights; it sums over replicas."""
+        """Applies the optimizer, which sums over replicas."""
         self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
     def device_number(self):
-        """Of this replica."""
+        """Number of this replica."""
         if _replicas() == 1:
             return 0
         return tf.distribute.get_replica_context().replica_id_in_sync_group
 
     def mean_over_devices(self, tensors):
-        """The mean of each over the replicas; None stays."""
+        """Returns the means of tensors over replicas; None stays None."""
         kept = [t for t in tensors if t is not None]
         if _replicas() == 1 or not kept:
             return tensors
@@ -133,7 +133,7 @@ class TrainStep(StatefulStep):
         return [t if t is None else next(means) for t in tensors]
 
     def across_devices(self, update):
-        """The mean of memory and moving statistics, and of gradients where needed.
+        """Averages memory and moving statistics, and gradients where needed.
 
         Sums are left to the optimizer, unless it clips first, or looks for an overflow,
         which it does on one replica.
@@ -168,7 +168,7 @@ class TrainStep(StatefulStep):
         )
 
     def after(self, total, piece):
-        """A part of the batch that is taken when the parts before are done."""
+        """Returns a part of the batch that is read after the parts before it."""
         done = [t for t in tf.nest.flatten(total) if t is not None]
         with tf.control_dependencies(done if tf.inside_function() else []):
             return tf.nest.map_structure(
@@ -181,6 +181,6 @@ def _replicas():
 
 
 def _largest(tensor):
-    """Element by element, over the replicas."""
+    """Returns the elementwise maximum over replicas."""
     context = tf.distribute.get_replica_context()
     return tf.reduce_max(context.all_gather(tensor[tf.newaxis], axis=0), axis=0)

@@ -11,7 +11,7 @@ from .stateless import batch_size, training_pass
 
 
 class TrainStep(StatefulStep):
-    """Trains with the gradients of `step_gradients`; goes before `keras.Model`.
+    """Train step with the gradients of `step_gradients`; a base before `keras.Model`.
 
     In a process group (`torchrun`) each process takes a step on its own batch, and all
     apply the mean of their gradients, in which each process counts equally, however
@@ -26,7 +26,7 @@ class TrainStep(StatefulStep):
     """
 
     def make_train_function(self, force=False):
-        """Keras's; a process group starts from what its first process has."""
+        """As Keras's; all processes begin with the variables of the first."""
         fresh = self.train_function is None
         super().make_train_function(force)
         if fresh and _processes() > 1:
@@ -37,7 +37,7 @@ class TrainStep(StatefulStep):
             )
 
     def in_parts(self, update, batch, metrics, device=0):
-        """Joins the updates of all parts of a device's batch, one after the other."""
+        """Sums the updates of all parts of a device's batch."""
         together = self.perturbation == "global" and _processes() > 1
         if together and batch_size(batch) < self.micro_batches:
             raise ValueError(
@@ -49,11 +49,11 @@ class TrainStep(StatefulStep):
         return super().in_parts(update, batch, metrics, device)
 
     def values_of(self, variables):
-        """The tensors, outside any graph; `assign` writes into those of the state."""
+        """Returns detached tensors; copies of those that `assign` writes in place."""
         return [v.value.detach() for v in variables]
 
     def gradients_of(self, values, seeds, batch):
-        """Loss, its gradients, outputs and scope of a pass at values of the weights."""
+        """Returns (loss, gradients, outputs, scope) of a pass at given weights."""
         leaves = [value.detach().requires_grad_() for value in values]
         mapping = [*zip(self.trainable_variables, leaves, strict=True), *seeds]
         scope = keras.StatelessScope(mapping, collect_losses=True)
@@ -73,7 +73,7 @@ class TrainStep(StatefulStep):
 
     @torch.compiler.disable
     def gradients_by_variables(self, variables, seeds, batch):
-        """Gradients as in Keras's own step, by variables that are not substituted."""
+        """Returns the gradients of Keras's own step, without substituted variables."""
         random_state = self.random_state()
         scope = keras.StatelessScope(seeds, collect_losses=True)
         with training_pass(self, scope, *batch) as (_, loss):
@@ -86,20 +86,20 @@ class TrainStep(StatefulStep):
         return found
 
     def apply(self, gradients, variables):
-        """Lets the optimizer write the weights."""
+        """Applies the optimizer."""
         with torch.no_grad():
             self.optimizer.apply(gradients, variables)
 
     def device_number(self):
-        """Of this process."""
+        """Number of this process."""
         return distributed.get_rank() if _processes() > 1 else 0
 
     def mean_over_devices(self, tensors):
-        """The mean of each over the processes; None stays if it is None in all."""
+        """Returns the means of tensors over processes; None where all have None."""
         return _mean(tensors, self.trainable_variables)
 
     def across_devices(self, update):
-        """The mean of gradients, memory and moving statistics."""
+        """Averages gradients, memory and moving statistics."""
         if _processes() == 1:
             return update
         variables = self._state()
@@ -123,11 +123,11 @@ class TrainStep(StatefulStep):
         )
 
     def random_state(self):
-        """States of PyTorch's own generators, of which unseeded Dropout draws."""
+        """Returns the states of PyTorch's generators, which unseeded Dropout uses."""
         return _random_state()
 
     def set_random_state(self, state):
-        """Goes back to them."""
+        """Restores the states that `random_state` returned."""
         _set_random_state(state)
 
 
@@ -142,14 +142,14 @@ def _processes():
 
 
 def _of_first(tensor):
-    """The first process's."""
+    """Returns the tensors of the first process."""
     tensor = tensor.detach().clone(memory_format=torch.contiguous_format)
     distributed.broadcast(tensor, src=0)
     return tensor
 
 
 def _mean(tensors, variables, kept=False):
-    """The mean of each over the processes.
+    """Returns the means of tensors over processes.
 
     Args:
         tensors: Some may be None, and not the same in every process.
@@ -179,7 +179,7 @@ def _mean(tensors, variables, kept=False):
 
 
 def _largest(tensors, variables):
-    """The largest of each over the processes, for variables that are overwritten.
+    """Returns the maxima of tensors over processes, for overwritten variables.
 
     Where a process has None, the variable's value counts.
     """

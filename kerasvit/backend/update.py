@@ -1,4 +1,4 @@
-"""What a batch asks to be written, and the sum of such updates over its parts."""
+"""The result of a training pass, and the sum of results over micro-batches."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from .overwritten import larger
 
 
 class Update(NamedTuple):
-    """What a batch, or a part of one, asks for.
+    """The result of a training pass on a batch, or on a part of one.
 
     Attributes:
         loss: Of the first pass, a scalar.
@@ -31,7 +31,7 @@ class Update(NamedTuple):
 
 
 def add_part(total, part, share, metrics):
-    """The update by one part of the batch more.
+    """Adds the update of another part of the batch.
 
     Losses, gradients, memory and moving statistics are averaged, metrics added up;
     counters and seeds move on as in each of the parts.
@@ -78,5 +78,5 @@ def add_part(total, part, share, metrics):
 
 
 def is_float(value):
-    """Whether a tensor holds numbers of which a mean can be taken."""
+    """Whether a tensor has a floating point dtype."""
     return keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype))

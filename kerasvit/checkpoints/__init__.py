@@ -1,4 +1,4 @@
-"""From a file of tensors to the variables of any `keras.Model`, and back."""
+"""Reads checkpoint files into the variables of a `keras.Model`, and writes them."""
 
 from .assign import assign as assign
 from .checkpoint import FORMAT as FORMAT

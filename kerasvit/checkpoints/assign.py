@@ -1,4 +1,4 @@
-"""{name: tensor} → the variables of a model: all of them, or one complete error."""
+"""Assigns all tensors of a checkpoint to a model, or raises one complete error."""
 
 import numpy as np
 

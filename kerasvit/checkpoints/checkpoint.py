@@ -1,4 +1,4 @@
-"""A file of weights, and what it says of how it was made."""
+"""A checkpoint file and the configuration that describes it."""
 
 import operator
 import re

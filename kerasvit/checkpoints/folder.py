@@ -1,4 +1,4 @@
-"""Files that get their names once complete; those of a model in a safe order."""
+"""Replaces the files of a model folder atomically, in a safe order."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""The JSON files of a model folder, read within bounds."""
+"""Reads the JSON files of a model folder, with a size limit."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Names of a checkpoint ↔ paths of a model's variables, as data."""
+"""Maps tensor names of a checkpoint to variable paths of a model, and back."""
 
 import re
 from collections.abc import Callable

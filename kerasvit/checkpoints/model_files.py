@@ -1,4 +1,4 @@
-"""The two files of a model folder: config.json and the tensors."""
+"""Opens the two files of a model folder: config.json and the tensors."""
 
 from .folder import CONFIG, TENSORS, former_save
 from .json_files import read_json

@@ -1,4 +1,4 @@
-"""A file that stays the same while it is hashed and read."""
+"""A file that is opened once, for hashing and for reading."""
 
 import hashlib
 import os

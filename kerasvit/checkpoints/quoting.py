@@ -1,4 +1,4 @@
-"""Text from a file, as messages quote it."""
+"""Quotes text from a file in error messages."""
 
 
 def printable(text) -> str:

@@ -1,4 +1,4 @@
-"""A file of tensors, read by name."""
+"""Reads tensors of a `.npz` or `.safetensors` file by name."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""A `.safetensors` file, written one tensor after another."""
+"""Writes a `.safetensors` file one tensor at a time."""
 
 import hashlib
 import json

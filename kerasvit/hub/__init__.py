@@ -1,1 +1,1 @@
-"""What is published and how to get it; a model folder, read and written."""
+"""Downloads and uploads: the catalogue of weights, and model folders."""

@@ -1,4 +1,4 @@
-"""Arguments that say how the Hub is asked; they are checked before it is."""
+"""Checks the arguments that say how to access the Hub."""
 
 import os
 import re

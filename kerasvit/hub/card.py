@@ -1,4 +1,4 @@
-"""The README.md of a model folder: what it is, where it comes from, how it did."""
+"""The model card: README.md of a model folder."""
 
 import hashlib
 import json

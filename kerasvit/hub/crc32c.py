@@ -1,4 +1,4 @@
-"""CRC32C: the only hash that Google's storage has of a file it was sent in parts."""
+"""CRC32C, the only checksum that Google's storage has of files uploaded in parts."""
 
 import functools
 

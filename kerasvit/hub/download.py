@@ -1,4 +1,4 @@
-"""Files of weights from the Hugging Face Hub and from the authors' servers, checked."""
+"""Downloads and checks weights from the Hugging Face Hub and authors' servers."""
 
 import functools
 import logging

@@ -1,4 +1,4 @@
-"""What errors of the Hub's client and of the disk mean to the user, and what to do."""
+"""Explains errors of the Hub's client and of the disk."""
 
 import errno
 import re

@@ -1,4 +1,4 @@
-"""The YAML block at the head of a README.md, read within fixed limits.
+"""Reads the YAML block at the head of a README.md, with a size limit.
 
 A few bytes of YAML can stand for gigabytes: an alias repeats what an anchor names. The
 limits hold before any value is built.

@@ -1,4 +1,4 @@
-"""Whether a file is what it should be."""
+"""Checks the size and the hash of a file."""
 
 import hashlib
 

@@ -1,4 +1,4 @@
-"""Single files from the authors' servers, in a cache of their own."""
+"""Downloads single files from the authors' servers into a cache."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""The weights that have a name: where they are, and what they are."""
+"""The catalogue of named weights, read from manifest.json."""
 
 import dataclasses
 import difflib

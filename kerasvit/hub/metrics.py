@@ -1,4 +1,4 @@
-"""Results in the card of a model.
+"""Evaluation results in a model card.
 
 A metric is a number, or {"value": number, "dataset": name, "split": name, "images":
 count}, the last three for what it was measured on; each of them may be left out.

@@ -1,4 +1,4 @@
-"""What stands behind `weights`, and whether its files belong together."""
+"""Resolves the argument `weights` to files, and checks that they belong together."""
 
 import functools
 import os

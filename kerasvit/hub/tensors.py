@@ -1,4 +1,4 @@
-"""The tensors of a model as a file has them, converted when they are asked for."""
+"""The tensors of a model in a file's format, converted one at a time."""
 
 import keras
 import ml_dtypes

@@ -1,4 +1,4 @@
-"""A model folder to the Hugging Face Hub, in one commit."""
+"""Uploads a model folder to the Hugging Face Hub in one commit."""
 
 import json
 import re

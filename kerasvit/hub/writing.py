@@ -1,4 +1,4 @@
-"""A model folder is written: config.json, model.safetensors and README.md."""
+"""Writes a model folder: config.json, model.safetensors and README.md."""
 
 import json
 import os

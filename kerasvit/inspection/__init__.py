@@ -1,4 +1,4 @@
-"""What a `keras.Model` has learned: the curvature of its loss."""
+"""Measures a trained `keras.Model`: the curvature of its loss."""
 
 from .hessian import Hessian as Hessian
 from .hessian import hessian_vector_product as hessian_vector_product

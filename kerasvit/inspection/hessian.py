@@ -1,4 +1,4 @@
-"""The second derivatives of a model's loss: how sharply it curves around the weights.
+"""The Hessian of a model's loss: products with vectors, and eigenvalues.
 
 kerasvit.inspection.largest_eigenvalue(model, x, y, loss)
 hessian = kerasvit.inspection.Hessian(model, x, y, loss, variables="attention/")

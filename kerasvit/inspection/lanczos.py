@@ -1,4 +1,4 @@
-"""Extreme eigenvalues of a symmetric matrix that is known by its products alone."""
+"""Extreme eigenvalues of a symmetric matrix, from its products with vectors."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The mean loss of a model over samples: what the tools of this room look into."""
+"""The mean loss of a model over samples."""
 
 import contextlib
 import difflib

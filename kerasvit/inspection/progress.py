@@ -1,4 +1,4 @@
-"""A line that says how far a search for eigenvalues has come."""
+"""Shows the progress of an eigenvalue search."""
 
 import sys
 import time

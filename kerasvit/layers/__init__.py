@@ -1,4 +1,4 @@
-"""One layer a file, written in `keras.ops` only."""
+"""Layers, one per file, written with `keras.ops` only."""
 
 from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling

@@ -1,4 +1,4 @@
-"""Tokens to one vector, by attention."""
+"""Pools tokens to one vector by attention."""
 
 import keras
 from keras import ops

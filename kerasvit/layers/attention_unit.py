@@ -1,4 +1,4 @@
-"""The residual unit of AlterNet that attends instead of convolving."""
+"""AlterNet's residual unit with attention in place of convolution."""
 
 import keras
 

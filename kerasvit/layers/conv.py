@@ -1,4 +1,4 @@
-"""A convolution without bias, as PyTorch pads and initialises it."""
+"""A convolution without bias, with PyTorch's padding and initialisation."""
 
 import keras
 from keras import ops

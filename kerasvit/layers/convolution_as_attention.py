@@ -1,4 +1,4 @@
-"""The weights that make attention a convolution.
+"""Converts a convolution to an equal attention layer.
 
 Cordonnier et al. 2020, arXiv 1911.03584, of pixels, and Li et al. 2021,
 arXiv 2111.01353, of patches.

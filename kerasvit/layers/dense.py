@@ -1,4 +1,4 @@
-"""A dense layer of rows, its bias added inside the product where that is faster."""
+"""A dense layer on rows, with the fastest bias addition of each backend."""
 
 import keras
 from keras import ops

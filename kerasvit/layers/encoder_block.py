@@ -1,4 +1,4 @@
-"""The block that a Vision Transformer repeats."""
+"""The encoder block of a Vision Transformer."""
 
 import keras
 

@@ -1,4 +1,4 @@
-"""Normalisation over groups of channels."""
+"""Group normalisation."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""What variables begin with: random numbers, unless a checkpoint brings others."""
+"""Initialisers that draw nothing while a checkpoint is loaded."""
 
 import contextlib
 import contextvars

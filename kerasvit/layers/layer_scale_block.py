@@ -1,4 +1,4 @@
-"""The encoder block with learned scales on its branches."""
+"""The encoder block with LayerScale."""
 
 import keras
 

@@ -1,4 +1,4 @@
-"""Multi-head attention inside the windows of a feature map."""
+"""Multi-head attention within windows of a feature map."""
 
 import keras
 import numpy as np

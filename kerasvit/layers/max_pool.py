@@ -1,4 +1,4 @@
-"""Max-pooling that pads as PyTorch does."""
+"""Max-pooling with PyTorch's padding."""
 
 import keras
 from keras import ops

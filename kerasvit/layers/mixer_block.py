@@ -1,4 +1,4 @@
-"""The block that an MLP-Mixer repeats."""
+"""The block of an MLP-Mixer."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""The position-wise part of a Transformer block."""
+"""The MLP of a Transformer block."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""Multi-head attention to the patches around."""
+"""Multi-head attention to neighbouring patches."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Image to tokens."""
+"""Embeds the patches of an image as tokens."""
 
 import keras
 from keras import ops

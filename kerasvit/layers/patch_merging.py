@@ -1,4 +1,4 @@
-"""Half the resolution, twice the channels."""
+"""Merges 2 × 2 patches: half the resolution, twice the channels."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""Where a token stands: a learned table, or a fixed one of sines and cosines."""
+"""A learned position table that can be resampled."""
 
 import keras
 import numpy as np

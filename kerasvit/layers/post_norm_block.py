@@ -1,4 +1,4 @@
-"""The encoder block of the first Transformer."""
+"""The encoder block with normalisation after each residual sum."""
 
 import keras
 

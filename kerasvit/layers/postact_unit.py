@@ -1,4 +1,4 @@
-"""The residual unit of the first ResNet, activated after the sum."""
+"""The residual unit of the original ResNet, with activation after the sum."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""Learned tokens in front of the patches'."""
+"""Learned tokens before the patch tokens: class token, registers."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""Multi-head attention that falls off around a learned shift."""
+"""Multi-head attention with learned quadratic position scores."""
 
 import keras
 import numpy as np

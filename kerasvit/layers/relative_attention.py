@@ -1,4 +1,4 @@
-"""Multi-head attention by relative position."""
+"""Multi-head attention with scores of relative positions."""
 
 import keras
 import numpy as np

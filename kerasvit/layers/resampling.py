@@ -1,4 +1,4 @@
-"""Bringing a grid of vectors, or an image, to another size: one matrix a side."""
+"""Resamples a grid of vectors or an image with one matrix per side."""
 
 import operator
 

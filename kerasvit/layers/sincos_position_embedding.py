@@ -1,4 +1,4 @@
-"""Where a token stands, told by fixed sines and cosines."""
+"""A fixed position table of sines and cosines."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""A convolution whose kernel has zero mean and unit variance."""
+"""A convolution with weight standardisation."""
 
 import keras
 from keras import ops

@@ -1,4 +1,4 @@
-"""Drops a residual branch at random."""
+"""Stochastic depth: drops residual branches at random."""
 
 import keras
 from keras import ops

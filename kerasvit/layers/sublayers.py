@@ -1,4 +1,4 @@
-"""Layers that are given to a layer, in its configuration."""
+"""Serialises the layers that are arguments of a layer."""
 
 import keras
 

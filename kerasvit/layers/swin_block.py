@@ -1,4 +1,4 @@
-"""The block that a Swin Transformer repeats."""
+"""The block of a Swin Transformer."""
 
 import keras
 

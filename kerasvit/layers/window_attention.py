@@ -1,4 +1,4 @@
-"""Attention inside the windows of a map, with a bias for relative positions."""
+"""Window attention with a relative position bias."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""One architecture a file: a builder, its sizes, and one row a variant."""
+"""Models: one architecture per file, one row per variant."""
 
 from kerasvit.patterns import chosen, near
 

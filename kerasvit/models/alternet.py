@@ -1,4 +1,4 @@
-"""AlterNet, and the pre-activation ResNet it grows from.
+"""AlterNet and the pre-activation ResNet that it extends.
 
 Park and Kim 2022, "How Do Vision Transformers Work?", arXiv 2202.06709, which puts
 attention in place of every second convolutional unit at the end of a stage; He et al.

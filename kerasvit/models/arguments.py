@@ -1,4 +1,4 @@
-"""Checks that the arguments of builders share."""
+"""Argument checks that the builders share."""
 
 import math
 

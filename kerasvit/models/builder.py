@@ -1,4 +1,4 @@
-"""What all builders share: the argument `dtype`, and answers to unknown arguments."""
+"""Decorator of builders: the argument `dtype`, and errors for unknown arguments."""
 
 import functools
 import inspect

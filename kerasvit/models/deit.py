@@ -1,4 +1,4 @@
-"""DeiT, its distilled twins, and DeiT III.
+"""DeiT, distilled DeiT and DeiT III.
 
 Touvron et al. 2021, "Training data-efficient image transformers & distillation through
 attention", arXiv 2012.12877; Touvron et al. 2022, "DeiT III: Revenge of the ViT", arXiv

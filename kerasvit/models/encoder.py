@@ -1,4 +1,4 @@
-"""The blocks of Vision Transformers, of their distilled twins and of hybrids."""
+"""The encoder of Vision Transformers, distilled DeiTs and hybrids."""
 
 import keras
 

@@ -1,4 +1,4 @@
-"""Where images come in and logits go out: the same in every architecture."""
+"""The image input and the classification head of all architectures."""
 
 import keras
 

@@ -1,4 +1,4 @@
-"""Hybrids: a Vision Transformer on the map of a ResNet.
+"""Hybrids: a Vision Transformer on the feature map of a ResNet.
 
 Dosovitskiy et al. 2021, "An Image is Worth 16x16 Words", arXiv 2010.11929, section 3.1;
 the smaller ones from Steiner et al. 2022, arXiv 2106.10270. Numerics follow

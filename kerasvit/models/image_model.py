@@ -1,4 +1,4 @@
-"""What a builder returns."""
+"""`ImageModel`, the class that all builders return."""
 
 import json
 import math

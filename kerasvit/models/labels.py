@@ -1,4 +1,4 @@
-"""Names of classes that a caller gives."""
+"""Reads and checks class names."""
 
 import os
 from collections import Counter

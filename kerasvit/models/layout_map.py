@@ -1,4 +1,4 @@
-"""How a Transformer's variables are split over devices."""
+"""A `LayoutMap` that splits a Transformer's variables over devices."""
 
 import keras
 

@@ -1,4 +1,4 @@
-"""What a file and a caller claim, checked before a download or memory is spent on it.
+"""Size limits of models that a checkpoint's configuration asks for.
 
 A configuration may claim any size. So the variables of its model are counted while they
 are made, and there is an end as soon as they are more than the file holds.

@@ -1,4 +1,4 @@
-"""A builder's model with the weights of a checkpoint: what the file says, obeyed."""
+"""Builds a variant and loads a checkpoint into it."""
 
 import logging
 import math

@@ -1,4 +1,4 @@
-"""Arguments that a builder does not have: what does the same here, and near names."""
+"""Suggests the right argument for names that other libraries use."""
 
 import difflib
 

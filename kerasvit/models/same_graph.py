@@ -1,4 +1,4 @@
-"""Whether two functional models compute the same from the same weights."""
+"""Tests whether two functional models compute the same function."""
 
 import keras
 

@@ -1,4 +1,4 @@
-"""The evaluation transform of weights: what they say of it, or what others use."""
+"""Chooses the evaluation transform of a checkpoint."""
 
 import dataclasses
 import logging

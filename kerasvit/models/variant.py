@@ -1,4 +1,4 @@
-"""One row of a paper's table: a name, a builder, and its numbers."""
+"""`Variant`: a named model, given by a builder and its arguments."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Vision Transformers that differ in one thing each, to tell what it is good for.
+"""Vision Transformers for ablations, each with one change.
 
 Park & Kim 2022, "How Do Vision Transformers Work?", arXiv 2202.06709: attention to all
 patches or to a window, a class token or the average, and, from Xiong et al. 2020,

@@ -1,3 +1,3 @@
-"""The evaluation transform: how an image becomes a model's input."""
+"""The evaluation transform, and reading images."""
 
 from .transform import Preprocessing as Preprocessing

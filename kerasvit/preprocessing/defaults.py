@@ -1,4 +1,4 @@
-"""What the code bases evaluate their weights with, where a file does not say."""
+"""The evaluation transform that each code base uses by default."""
 
 # Fields of `kerasvit.Preprocessing`. Mean and deviation of ImageNet's colours, in 0…1.
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}

@@ -1,4 +1,4 @@
-"""The checks of a preprocessing's fields."""
+"""Checks of the fields of `Preprocessing`."""
 
 import operator
 

@@ -1,4 +1,4 @@
-"""One RGB image from whatever a user has: a file, a PIL image, an array."""
+"""Reads an image from a file, a PIL image or an array as RGB."""
 
 import math
 from os import PathLike

@@ -1,4 +1,4 @@
-"""How an image becomes a model's input: the evaluation transform of its weights."""
+"""The evaluation transform of a model: resize, crop and normalise."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""What transformers' image processors do, as fields of `Preprocessing`.
+"""Converts the image processors of transformers to `Preprocessing`.
 
 Reference: transformers/models/{vit,deit,bit,clip,siglip}/image_processing_*.py.
 """

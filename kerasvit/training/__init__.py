@@ -1,4 +1,4 @@
-"""Training for any `keras.Model`: sharpness-aware minimisation and schedules."""
+"""Sharpness-aware training and learning rate schedules for any `keras.Model`."""
 
 from .advisor import suggest_rho as suggest_rho
 from .asam import ASAM as ASAM

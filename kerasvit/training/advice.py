@@ -1,4 +1,4 @@
-"""What a few trials at a few radii say, as numbers and as a table."""
+"""The result of a search for rho, as numbers and as a table."""
 
 import dataclasses
 import math
@@ -10,7 +10,7 @@ ERRORS = 3  # how many standard errors a benefit must be above
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
-    """A model as held-out batches see it; the means over them.
+    """Measurements of a model on held-out batches; means over the batches.
 
     Attributes:
         loss: Without dropout, as `evaluate` has it.
@@ -27,7 +27,7 @@ class Seen:
 
 @dataclasses.dataclass(frozen=True)
 class Trial:
-    """What training at one radius led to; the means over runs.
+    """The result of training at one radius; means over runs.
 
     Attributes:
         rho: The radius.
@@ -43,13 +43,13 @@ class Trial:
 
     @property
     def helps(self) -> bool:
-        """Whether there is a benefit; a loss that is not finite is none."""
+        """Whether the gain is above the noise; False for a loss that is not finite."""
         return self.gain > self.noise
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Advice:
-    """A table of trials, and a sentence on what it says.
+    """The result of `suggest_rho`: a table of trials and a conclusion.
 
     Attributes:
         before: The model before any of it.
@@ -109,7 +109,7 @@ class Advice:
 
 
 def compare(losses):
-    """How far losses are below those of plain training, and the noise in that.
+    """Returns the gains of losses over plain training, and their noise.
 
     Args:
         losses: Array of shape (radii, runs ≥ 2, batches ≥ 2), plain training first.
@@ -127,7 +127,7 @@ def compare(losses):
 
 
 def mean_of(seen):
-    """The mean of several `Seen`."""
+    """Returns the mean of several `Seen`."""
 
     def mean(values):
         return float(np.mean(list(values)))

@@ -1,4 +1,4 @@
-"""Whether SAM helps a model on its data, and with which radius."""
+"""Searches for the radius rho of SAM on a model and its data."""
 
 import keras
 import numpy as np
@@ -29,7 +29,7 @@ def suggest_rho(
     batch_size: int = 32,
     seed: int = 0,
 ) -> Advice:
-    """Trains for a while at a few radii, and says whether SAM helps on your data.
+    """Trains briefly at several radii and reports whether SAM helps on the data.
 
         print(kerasvit.suggest_rho(model, (x, y)))
 
@@ -109,7 +109,7 @@ def suggest_rho(
 
 
 def _radii(rhos):
-    """In order, with 0."""
+    """Returns the radii in ascending order, 0 included."""
     rhos = [number("rhos", rho, 0, meaning="radii to try") for rho in np.ravel(rhos)]
     rhos = sorted({0.0, *rhos})
     if len(rhos) < 2:
@@ -121,7 +121,7 @@ def _radii(rhos):
 
 
 def _in_order(batches, steps, seed):
-    """As many batches as there are steps, all before any comes again."""
+    """Yields one batch per step; every batch once before any is repeated."""
     generator = np.random.default_rng(seed)
     rounds = -(-steps // len(batches))
     order = np.concatenate([generator.permutation(len(batches)) for _ in range(rounds)])
@@ -131,7 +131,7 @@ def _in_order(batches, steps, seed):
 
 
 def _probes(model):
-    """One trainer that learns, and one that looks on, around the same model."""
+    """Returns two trainers of one model: one learns, the other measures."""
     plain, own = model, {}
     if isinstance(model, SAM):
         if type(model) is not SAM:
@@ -149,7 +149,7 @@ def _probes(model):
 
 
 def _compile(learner, observer, options):
-    """Gives the first an optimizer that learns, and the other one that does not."""
+    """Compiles the learner, and the observer with an optimizer that changes nothing."""
     optimizer = keras.optimizers.get(options["optimizer"])
     copy = type(optimizer).from_config(optimizer.get_config())
     learner.compile(**{**options, "optimizer": copy})

@@ -1,4 +1,4 @@
-"""Adaptive sharpness-aware minimisation."""
+"""ASAM: adaptive sharpness-aware minimisation."""
 
 import keras
 from keras import ops
@@ -11,7 +11,7 @@ from .vectors import add, multiply, norm, over
 
 @keras.saving.register_keras_serializable("kerasvit")
 class ASAM(SAM):
-    """SAM whose neighbourhood is measured in each weight's own size.
+    """SAM with a perturbation in proportion to the size of each weight.
 
     A network computes the same after one layer's weights are doubled and the next
     one's halved, but SAM's ball around them is another one. ASAM stretches the ball
@@ -61,14 +61,14 @@ class ASAM(SAM):
         self.biases = bool(biases)
 
     def perturbed(self, weights, gradients):
-        """The weights after the ascent."""
+        """Returns the weights after the ascent step."""
         # Under the same name, so that one copy is there at a time.
         gradients = list(multiply(gradients, self._sizes(weights)))
         factor = over(self.current_rho(), norm(gradients))
         return add(weights, multiply(gradients, self._sizes(weights)), factor)
 
     def _sizes(self, weights):
-        """Iterator of T, with None for 1."""
+        """Yields the operator T for each weight; None stands for 1."""
         for w, variable in zip(weights, self.trainable_variables, strict=True):
             stretched = self.biases or variable.name not in ("bias", "beta")
             if not stretched:
@@ -79,5 +79,5 @@ class ASAM(SAM):
             yield size
 
     def settings(self):
-        """The constructor's arguments but for the model."""
+        """Returns the constructor's arguments without the model."""
         return {**super().settings(), "eta": self.eta, "biases": self.biases}

@@ -1,4 +1,4 @@
-"""A user's data, in whatever form Keras trains on, as two lists of batches."""
+"""Splits data of any form that Keras trains on into two lists of batches."""
 
 import itertools
 import numbers
@@ -10,7 +10,7 @@ HELD = 32  # batches that are measured on, at most
 
 
 def divide(data, validation, steps, batch_size, seed):
-    """Batches to train on and batches to measure on, all in the host's memory.
+    """Splits data into training batches and held-out batches, in host memory.
 
     Args:
         data: A tuple of arrays `(x, y)` or `(x, y, sample_weight)`, or an iterable of
@@ -65,7 +65,7 @@ def _batches(data, batch_size, seed):
 
 
 def _cut(arrays, batch_size, seed):
-    """Whole batches of arrays, in an order by chance."""
+    """Cuts shuffled arrays into whole batches."""
     leaves = [a for a in keras.tree.flatten(arrays) if a is not None]
     lengths = {len(a) for a in leaves}
     if len(lengths) > 1:
@@ -83,7 +83,7 @@ def _cut(arrays, batch_size, seed):
 
 
 def _checked(batch):
-    """Inputs, targets and weights as NumPy arrays."""
+    """Returns inputs, targets and sample weights as NumPy arrays."""
     if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 3:
         _refuse(batch)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(tuple(batch))

@@ -6,7 +6,7 @@ from kerasvit.arguments import check_built
 
 
 def check_model(model):
-    """Finds what SAM could not train.
+    """Raises for a model that SAM cannot train.
 
     Raises:
         ValueError: `model` is not a built `keras.Model` that trains as Keras does.

@@ -1,4 +1,4 @@
-"""What a model is tried with: what it was compiled with, or defaults."""
+"""The optimizer and the loss of a rho search: the model's own, or defaults."""
 
 import keras
 import numpy as np
@@ -16,7 +16,7 @@ RATE = 1e-4  # small enough for pretrained weights
 
 
 def compile_options(model, batch, optimizer=None, loss=None):
-    """Arguments of `compile`, among them an optimizer and a loss.
+    """Returns arguments of `compile`, with an optimizer and a loss.
 
     Args:
         model: Built `keras.Model`, compiled or not.
@@ -50,7 +50,7 @@ def compile_options(model, batch, optimizer=None, loss=None):
 
 
 def _compiled(model):
-    """What the model was compiled with; its metrics are lent, as states are restored.
+    """Returns the model's own compile arguments and metrics, whose states are restored.
 
     A copy by `get_compile_config` would lose what a lambda or a local class refers to.
     """
@@ -62,7 +62,7 @@ def _compiled(model):
 
 
 def _classification(model, x, y):
-    """Loss and metric for integer labels.
+    """Returns a loss and a metric for integer labels.
 
     Raises:
         ValueError: The targets are no labels of the outputs' classes.

@@ -1,4 +1,4 @@
-"""Surrogate-gap guided sharpness-aware minimisation."""
+"""GSAM: surrogate-gap guided sharpness-aware minimisation."""
 
 import keras
 
@@ -11,7 +11,7 @@ from .vectors import add, ascend, multiply, norm, orthogonal, over
 
 @keras.saving.register_keras_serializable("kerasvit")
 class GSAM(SAM):
-    """SAM that also closes the gap between the loss here and the worst loss near here.
+    """SAM that also minimises the surrogate gap between perturbed and plain loss.
 
     The perturbed loss L(w') may be low in a sharp minimum; the gap L(w') − L(w) is
     what tells the sharpness. The part of ∇L(w) that is orthogonal to ∇L(w') moves L(w)
@@ -83,7 +83,7 @@ class GSAM(SAM):
 
     @property
     def rho_max(self):
-        """Radius at the largest learning rate."""
+        """The radius at the largest learning rate."""
         return self.rho
 
     @rho_max.setter
@@ -112,7 +112,7 @@ class GSAM(SAM):
             )
 
     def step_gradients(self, loss_and_gradients, weights, memory):
-        """The gradients that the optimizer gets."""
+        """Returns the gradients for the optimizer."""
         _, here = loss_and_gradients(weights)
         above = self.gradients_above(loss_and_gradients, self.perturbed(weights, here))
         if not self.minimize_perturbed:
@@ -120,7 +120,7 @@ class GSAM(SAM):
         return add(above, orthogonal(here, above), -self.alpha), memory
 
     def perturbed(self, weights, gradients):
-        """The weights after the ascent."""
+        """Returns the weights after the ascent step."""
         if not self.adaptive:
             return ascend(weights, gradients, self.current_rho())
         factor = over(self.current_rho(), norm(gradients))
@@ -128,7 +128,7 @@ class GSAM(SAM):
         return add(weights, multiply(gradients, sizes), factor)
 
     def current_rho(self):
-        """The radius at the optimizer's learning rate, a scalar tensor."""
+        """Returns the radius at the optimizer's learning rate, a scalar tensor."""
         rho_max = super().current_rho()
         if self.lr_max == self.lr_min:
             return rho_max
@@ -138,7 +138,7 @@ class GSAM(SAM):
         return keras.ops.where(rho < 0, keras.ops.zeros_like(rho), rho)
 
     def settings(self):
-        """The constructor's arguments but for the model."""
+        """Returns the constructor's arguments without the model."""
         settings = super().settings()
         return {
             "rho_max": settings.pop("rho"),

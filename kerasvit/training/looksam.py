@@ -1,4 +1,4 @@
-"""Sharpness-aware minimisation at every k-th step, remembered between."""
+"""LookSAM: sharpness-aware minimisation at every k-th step."""
 
 import keras
 from keras import ops
@@ -11,7 +11,7 @@ from .vectors import add, norm, orthogonal
 
 @keras.saving.register_keras_serializable("kerasvit")
 class LookSAM(RememberingSAM):
-    """SAM at every k-th step; between them, plain gradients bent as SAM's last were.
+    """SAM at every k-th step; other steps reuse the last change of direction.
 
     What SAM adds to a gradient, its part at right angles to the plain gradient, changes
     more slowly than the gradient itself, and can serve for a few steps:
@@ -68,11 +68,11 @@ class LookSAM(RememberingSAM):
 
     @property
     def k(self):
-        """Steps from one look to the next."""
+        """Number of steps between two SAM steps."""
         return self.period
 
     def step_gradients(self, loss_and_gradients, weights, memory):
-        """SAM's gradients, and what to remember of them."""
+        """Returns SAM's gradients and the vector to keep."""
         _, here = loss_and_gradients(weights)
         if self._radius.plain:
             return here, [ops.zeros_like(old) for old in memory]
@@ -90,12 +90,12 @@ class LookSAM(RememberingSAM):
         ]
 
     def gradients_between(self, loss_and_gradients, weights, memory):
-        """Plain gradients and what is remembered."""
+        """Returns plain gradients plus the scaled kept vector, and that vector."""
         _, here = loss_and_gradients(weights)
         factor = self.alpha * norm(here) / (norm(memory) + 1e-12)
         return add(here, memory, factor), memory
 
     def settings(self):
-        """The constructor's arguments but for the model."""
+        """Returns the constructor's arguments without the model."""
         settings = super().settings()
         return {"k": settings.pop("every"), "alpha": self.alpha, **settings}

@@ -10,7 +10,7 @@ from .vectors import add, ascend
 
 @keras.saving.register_keras_serializable("kerasvit")
 class MSAM(RememberingSAM):
-    """SAM that climbs against its momentum, and so needs no pass to find out where.
+    """SAM that perturbs weights against the momentum and needs one pass only.
 
     The last update overshot in the direction it went, so that going on along it, the
     direction -v, raises the loss of the next batch. This needs no gradient:
@@ -71,7 +71,7 @@ class MSAM(RememberingSAM):
         self.momentum = number("momentum", momentum, 0, 1, meaning=meaning)
 
     def step_gradients(self, loss_and_gradients, weights, memory):
-        """The gradients that the optimizer gets, and the momentum with them in it."""
+        """Returns the gradients for the optimizer and the new momentum."""
         # No name for the perturbed weights: they make room for the new momentum.
         gradients = self.gradients_above(
             loss_and_gradients, self.perturbed(weights, memory)
@@ -80,11 +80,11 @@ class MSAM(RememberingSAM):
         return gradients, add(kept, gradients, 1.0)
 
     def perturbed(self, weights, momentum):
-        """The weights further along the way that they went."""
+        """Returns the weights moved against the momentum."""
         return ascend(weights, momentum, -self.current_rho())
 
     def settings(self):
-        """The constructor's arguments but for the model."""
+        """Returns the constructor's arguments without the model."""
         settings = super().settings()
         del settings["every"]
         return {**settings, "momentum": self.momentum}

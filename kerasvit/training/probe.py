@@ -1,4 +1,4 @@
-"""SAM that is watched."""
+"""A SAM trainer that records the losses of a rho search."""
 
 import keras
 import numpy as np
@@ -9,7 +9,7 @@ from .vectors import all_finite, norm, only_if
 
 
 class Probe(SAM):
-    """SAM that notes what it sees, and takes two passes for a radius of 0, too.
+    """SAM that records losses and gradients, with two passes even for radius 0.
 
     Args:
         model: As for `SAM`; it is trained in place.
@@ -32,11 +32,11 @@ class Probe(SAM):
         )
 
     def memory_of(self, variables):
-        """The length of the gradient; the rise of the loss."""
+        """Returns the variables for gradient norm and rise of the loss."""
         return [self.length, self.rise]
 
     def step_gradients(self, loss_and_gradients, weights, memory):
-        """SAM's gradients, and what was seen on the way."""
+        """Returns SAM's gradients and the measurements."""
         low, here = loss_and_gradients(weights)
         perturbed = self.perturbed(weights, here)
         high, above = loss_and_gradients(perturbed)
@@ -47,7 +47,7 @@ class Probe(SAM):
         return above, [length, high - low]
 
     def measure(self, held, radius):
-        """What the model is like at these weights, with an optimizer that stands still.
+        """Measures the model at its weights, with an optimizer that changes nothing.
 
         Args:
             held: Batches `(x, y, sample_weight)`.

@@ -1,4 +1,4 @@
-"""The radius of a trainer: a number or a schedule, which compiled steps read."""
+"""The radius of a trainer: a number or a schedule."""
 
 import keras
 from keras import ops
@@ -8,7 +8,7 @@ from kerasvit.arguments import number
 
 
 class Radius:
-    """Where a step reads the radius from.
+    """The radius that a compiled step reads.
 
     A number is in a variable, so that another one needs no new compilation. The
     variable belongs to no layer, so that no file of weights has it.
@@ -40,7 +40,7 @@ class Radius:
         )
 
     def replace(self, rho) -> bool:
-        """Takes another number or schedule; the caller assigns the variable.
+        """Sets another number or schedule; the caller assigns the variable.
 
         Returns:
             Whether a compiled step has to be compiled again: for another schedule, and
@@ -55,7 +55,7 @@ class Radius:
         return rho is not before
 
     def at(self, trainer):
-        """The radius of the trainer's next step, a scalar tensor ≥ 0.
+        """Returns the radius of the trainer's next step, a scalar tensor ≥ 0.
 
         Args:
             trainer: `keras.Model`. A schedule is called with the `iterations` of its
@@ -68,12 +68,12 @@ class Radius:
 
 
 def is_number(rho) -> bool:
-    """Whether a radius is not a schedule."""
+    """Whether a radius is a number and not a schedule."""
     return not isinstance(rho, LearningRateSchedule)
 
 
 def number_or_schedule(rho):
-    """A radius as `SAM` takes it: a float, or the schedule.
+    """Checks a radius: returns a float, or the schedule.
 
     Raises:
         ValueError: It is neither a finite number ≥ 0 nor a schedule.

@@ -1,4 +1,4 @@
-"""Sharpness-aware minimisation around any Keras model."""
+"""SAM: sharpness-aware minimisation for any Keras model."""
 
 import inspect
 
@@ -18,7 +18,7 @@ SERIALIZED = {"model", "rho"}  # settings that are objects of Keras, or may be
 
 @keras.saving.register_keras_serializable("kerasvit")
 class SAM(TrainStep, keras.Model):
-    """Trains a model towards flat minima: weights whose neighbours are good too.
+    """Trains a model towards flat minima, where nearby weights have a low loss too.
 
     Plain training lowers the loss L(w). Sharpness-aware minimisation lowers the worst
     loss within a distance rho of w, for which one step up the gradient is enough:
@@ -121,14 +121,14 @@ class SAM(TrainStep, keras.Model):
         self.built = True
 
     def compile(self, *arguments, **options):
-        """Keras's; `every` begins anew."""
+        """As Keras's; restarts the count of `every`."""
         super().compile(*arguments, **options)
         given = inspect.signature(keras.Model.compile).bind(self, *arguments, **options)
         self._automatic_jit = given.arguments.get("jit_compile", "auto") == "auto"
         self.batches = 0
 
     def get_compile_config(self):
-        """Keras's, but "auto" stays "auto": another backend decides for itself.
+        """As Keras's, but `jit_compile="auto"` stays "auto" for another backend.
 
         Keras writes what "auto" was on this backend. A trainer saved on JAX would spend
         minutes in `torch.compile` on PyTorch.
@@ -139,13 +139,13 @@ class SAM(TrainStep, keras.Model):
         return config
 
     def compile_from_config(self, config):
-        """As Keras's, which asks who has a `compile` to have this, too."""
+        """As Keras's, which needs it beside a custom `compile`."""
         self.compile(**keras.saving.deserialize_keras_object(config))
         self.optimizer.build(self.trainable_variables)
 
     @property
     def every(self):
-        """Every how many updates by the optimizer is one of SAM."""
+        """Number of optimizer updates from one SAM step to the next."""
         return self.period
 
     @property
@@ -163,15 +163,15 @@ class SAM(TrainStep, keras.Model):
             self.make_train_function(force=True)
 
     def current_rho(self):
-        """The radius of the next step, a scalar tensor."""
+        """Returns the radius of the next step, a scalar tensor."""
         return self._radius.at(self)
 
     def step_constants(self):
-        """The radius, which a step reads."""
+        """Returns the variable of the radius, which a step reads."""
         return [self._radius.variable]
 
     def step_gradients(self, loss_and_gradients, weights, memory):
-        """The gradients that the optimizer gets: those at the top of a step uphill."""
+        """Returns the gradients for the optimizer: those at the perturbed weights."""
         if self._radius.plain:
             return loss_and_gradients(weights)[1], memory
         # No names for the first gradients and the perturbed weights: they make room.
@@ -181,11 +181,11 @@ class SAM(TrainStep, keras.Model):
         ), memory
 
     def perturbed(self, weights, gradients):
-        """Where the second pass computes its gradients."""
+        """Returns the perturbed weights."""
         return ascend(weights, gradients, self.current_rho())
 
     def gradients_above(self, loss_and_gradients, above):
-        """Gradients at perturbed weights; NaN if the first pass overflowed.
+        """Returns gradients at perturbed weights; NaN if the first pass overflowed.
 
         Max-pooling on TensorFlow can hide that weights are NaN.
         """
@@ -210,7 +210,7 @@ class SAM(TrainStep, keras.Model):
             return model.compute_metrics(x, y, y_pred, sample_weight)
 
     def step_scope(self):
-        """The scope of a step, in which the model has what `compile` was given."""
+        """Returns the context of a step: the model has the trainer's loss and metrics."""
         return lend_compiled(self, self.model)
 
     @property
@@ -221,17 +221,17 @@ class SAM(TrainStep, keras.Model):
 
     @property
     def output_names(self):
-        """The names by which `compile` and targets may address several outputs."""
+        """Names of the outputs, for losses and targets in a dictionary."""
         return self.model.output_names
 
     def save_own_variables(self, store):
-        """Seeds, memory and the place in `every`: the next step needs them, too."""
+        """Saves seeds, memory and the position in `every` for the next step."""
         store["batches"] = np.array(self.batches)
         for name, variable in self._own_variables():
             store[name] = keras.ops.convert_to_numpy(variable)
 
     def load_own_variables(self, store):
-        """What `save_own_variables` wrote and this trainer has a place for."""
+        """Loads what `save_own_variables` wrote, for variables that exist here."""
         if "batches" in store:
             self.batches = int(np.asarray(store["batches"]))
         if self.optimizer is not None and not self.optimizer.built:
@@ -258,11 +258,11 @@ class SAM(TrainStep, keras.Model):
         self.model.summary(line_length, positions, print_fn, **options)
 
     def export(self, filepath, *arguments, **options):
-        """Exports the model alone, as its own `export` does, with its arguments."""
+        """Exports the inner model by its own `export`."""
         return self.model.export(filepath, *arguments, **options)
 
     def settings(self) -> dict:
-        """The constructor's arguments but for the model."""
+        """Returns the constructor's arguments without the model."""
         return {
             "rho": self.rho,
             "perturbation": self.perturbation,
@@ -277,7 +277,7 @@ class SAM(TrainStep, keras.Model):
         return f"<{type(self).__name__} {text}>"
 
     def get_config(self):
-        """The constructor's arguments."""
+        """Returns the constructor's arguments."""
         config = {"model": self.model, **self.settings()}
         for name in SERIALIZED.intersection(config):
             config[name] = keras.saving.serialize_keras_object(config[name])
@@ -285,7 +285,7 @@ class SAM(TrainStep, keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """The trainer around a new model, from what `get_config` returned."""
+        """Builds the trainer and its model from what `get_config` returned."""
         made = {
             name: keras.saving.deserialize_keras_object(config[name], custom_objects)
             for name in SERIALIZED.intersection(config)

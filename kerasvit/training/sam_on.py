@@ -1,4 +1,4 @@
-"""Sharpness-aware minimisation on normalisation layers only."""
+"""SAM-ON: sharpness-aware minimisation on normalisation layers only."""
 
 import keras
 from keras import ops
@@ -11,7 +11,7 @@ SCALES = ("gamma", "beta", "scale")  # as Keras calls what a normalisation learn
 
 @keras.saving.register_keras_serializable("kerasvit")
 class SAMON(SAM):
-    """SAM that perturbs the scales and offsets of normalisation layers alone.
+    """SAM that perturbs the scales and offsets of normalisation layers only.
 
     They are less than a thousandth of a network's weights, and perturbing them is often
     as good as perturbing all:
@@ -62,7 +62,7 @@ class SAMON(SAM):
             )
 
     def perturbed(self, weights, gradients):
-        """The weights after the ascent."""
+        """Returns the weights after the ascent step."""
         kept = [
             gradient if id(variable) in self._normalising else None
             for gradient, variable in zip(

@@ -1,4 +1,4 @@
-"""Learning rates over the course of a training."""
+"""Learning rate schedules."""
 
 from keras.optimizers.schedules import CosineDecay
 
@@ -8,7 +8,7 @@ from kerasvit.arguments import ArgumentError, integer, number
 def warmup_cosine(
     peak: float, *, steps: int, warmup_steps: int, final: float = 0.0
 ) -> CosineDecay:
-    """A learning rate that rises in a line from 0 to a peak, then falls as a cosine.
+    """A learning rate with linear warm-up and cosine decay.
 
     The fine-tuning schedule of ViT, there with `warmup_steps=500`, or 100 where there
     are 500 steps in all (google-research/vision_transformer, vit_jax/utils.py and

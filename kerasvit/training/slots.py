@@ -1,4 +1,4 @@
-"""SAM that remembers a vector from step to step."""
+"""Base of SAM methods that keep a vector from step to step."""
 
 import keras
 
@@ -6,13 +6,13 @@ from .sam import SAM
 
 
 class RememberingSAM(SAM):
-    """A trainer with a variable of its own beside every trainable one.
+    """A SAM trainer with a slot variable for every trainable variable.
 
     They are made by `compile`, as an optimizer's are, and saved with the trainer.
     """
 
     def compile(self, *arguments, **options):
-        """Keras's; then what is remembered starts from zero, as an optimizer's does."""
+        """As Keras's; slot variables begin with zeros, as an optimizer's do."""
         super().compile(*arguments, **options)
         known = getattr(self, "_remembered", {})
         with self.variables_scope():
@@ -26,12 +26,12 @@ class RememberingSAM(SAM):
         self._remembered = {**known, **fresh}
 
     def memory_of(self, variables):
-        """What is remembered beside these weights."""
+        """Returns the slot variables of trainable variables."""
         remembered = getattr(self, "_remembered", {})
         return [remembered[id(v)] for v in variables if id(v) in remembered]
 
     def part_gradients(self, loss_and_gradients, weights, memory):
-        """Those of this step."""
+        """Returns the gradients of one part of the batch, of this step's kind."""
         if len(memory) != len(weights):
             raise ValueError(
                 f"{type(self).__name__} remembers something for each weight that was "

@@ -1,4 +1,4 @@
-"""All weights of a model, or their gradients, as one vector: a list of tensors.
+"""Vector operations on lists of tensors: all weights, or their gradients.
 
 An entry may be None: the loss does not depend on that weight, or it is left out. Sums
 over all entries are float32, or float64 where an entry is. What is computed and soon
@@ -10,7 +10,7 @@ from keras import ops
 
 
 def dot(first, second):
-    """The scalar product; 0 where no entry is left."""
+    """Returns the scalar product; 0 for empty vectors."""
     pairs = zip(first, second, strict=True)
     pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
     if not pairs:
@@ -21,12 +21,12 @@ def dot(first, second):
 
 
 def norm(vector):
-    """The Euclidean length."""
+    """Returns the Euclidean norm."""
     return ops.sqrt(dot(vector, vector))
 
 
 def over(rho, length):
-    """`rho` / `length`, or NaN where the length is not finite.
+    """Returns `rho` / `length`, or NaN where the length is not finite.
 
     For a length of 0 it is a large number, and its product with a gradient of zeros is
     0. In place of NaN, a quotient of 0 would leave the weights of finite gradients
@@ -39,7 +39,7 @@ def over(rho, length):
 
 
 def ascend(weights, gradients, rho):
-    """The weights after a step of length `rho` up the gradient.
+    """Returns the weights after a step of length `rho` along the gradient.
 
     Args:
         weights: Tensors.
@@ -54,12 +54,12 @@ def ascend(weights, gradients, rho):
 
 
 def add(weights, vector, factor):
-    """`weights` + `factor` · `vector`, each entry of its weight's dtype."""
+    """Yields `weights` + `factor` · `vector`, each in the dtype of its weight."""
     return list(_sums(weights, vector, factor))
 
 
 def multiply(vector, factors):
-    """Iterator of products, element by element; a factor None leaves its entry.
+    """Yields elementwise products; a factor None leaves its entry unchanged.
 
     The factors are used up: they must be tensors that nothing else needs.
     """
@@ -72,7 +72,7 @@ def multiply(vector, factors):
 
 
 def orthogonal(vector, direction):
-    """Iterator of the part of `vector` at right angles to `direction`."""
+    """Yields the part of `vector` that is orthogonal to `direction`."""
     length = norm(direction) + 1e-12
     # Divided twice: the square of a small length is 0 in float32.
     share = dot(vector, direction) / length / length
@@ -80,7 +80,7 @@ def orthogonal(vector, direction):
 
 
 def all_finite(vector):
-    """Whether no entry has Inf or NaN, nor a sum that overflows; a scalar tensor."""
+    """Returns whether all entries and their sums are finite, a scalar tensor."""
     # The sum of such an entry is not finite, and takes less memory than a test of each
     # number.
     sums = (ops.sum(ops.cast(v, _sum_dtype(v))) for v in vector if v is not None)
@@ -89,7 +89,7 @@ def all_finite(vector):
 
 
 def only_if(condition, vector):
-    """The vector, or NaN in all of its entries where a scalar tensor is False.
+    """Returns the vector, or NaN in all entries where a scalar tensor is False.
 
     It is written into the list, so that there is one vector at a time.
     """

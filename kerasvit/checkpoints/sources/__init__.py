@@ -1,4 +1,4 @@
-"""One way of naming tensors a file: a code base and one of its architectures.
+"""Tensor names by source: one module per code base and architecture.
 
 Each module has `ORIGIN`, the code base; `BUILDERS`, whose models these names are of;
 `KERNEL`, how the code base resamples position tables; and the functions `recognises`,

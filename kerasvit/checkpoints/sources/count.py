@@ -1,4 +1,4 @@
-"""How many parts of a kind a file has."""
+"""Counts the blocks and stages that tensor names have."""
 
 
 def count(shapes, pattern, start=0):

@@ -1,4 +1,4 @@
-"""What Google's `.npz` files share: the names of Flax, in vit_jax and big_vision."""
+"""Flax names that all `.npz` files of vit_jax and big_vision share."""
 
 ORIGIN = "vision_transformer"
 KERNEL = "corner_linear"  # vit_jax/checkpoint.py, interpolate_posembed

@@ -1,4 +1,4 @@
-"""What the state dicts of xxxnell/how-do-vits-work share.
+"""Tensor names that all files of xxxnell/how-do-vits-work share.
 
 Names as models/preresnet_dnn_block.py and models/classifier_block.py write them. The
 authors' `.pth.tar` files are pickles, which are not read; the dictionary `state_dict`

@@ -1,4 +1,4 @@
-"""What all of timm's state dicts share, and the `config.json` beside them."""
+"""Tensor names that all of timm's files share, and the `config.json` beside them."""
 
 ORIGIN = "timm"
 KERNEL = "bicubic_antialias"  # timm/layers/pos_embed.py, resample_abs_pos_embed

@@ -1,4 +1,4 @@
-"""What timm's entry points fix for plain ViTs, and keys and shapes do not tell.
+"""What the names of timm's models fix and their tensors do not tell.
 
 By the words of their names, as in vit_base_patch16_siglip_256: of all that timm 1.0.31
 registers in timm/models/vision_transformer.py and deit.py, and of hybrids.

@@ -1,4 +1,4 @@
-"""timm's Vision Transformers: the layout of what users push.
+"""timm's Vision Transformers; also the format in which ViTs are saved.
 
 Names and layouts as timm/models/vision_transformer.py writes them.
 """

@@ -1,4 +1,4 @@
-"""Our own: the variables' paths, for models that timm cannot express."""
+"""Our own format: variable paths, for models that timm cannot express."""
 
 from ..key_map import KeyMap
 from .google_hybrid import stride
