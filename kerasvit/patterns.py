@@ -5,7 +5,7 @@ import fnmatch
 
 
 def chosen(names, pattern) -> list[str]:
-    """Those names that a pattern matches, whatever the case, in their order.
+    """Returns the names that a pattern matches, ignoring case.
 
     Args:
         names: List of str.
@@ -27,7 +27,7 @@ def chosen(names, pattern) -> list[str]:
 
 
 def near(names, pattern) -> list[str]:
-    """Names that are like a pattern which matches none."""
+    """Returns names similar to a pattern that matches none."""
     lower = {name.lower(): name for name in names}
     wanted = pattern.lower().strip("*?")
     return [

@@ -27,7 +27,7 @@ _NO_TRANSFORM = (
 def classify(
     model: keras.Model, images: Any, top: int = 5
 ) -> list[tuple[str, float]] | list[list[tuple[str, float]]]:
-    """Names what is in one or several images, most probable first.
+    """Classifies one or several images; most probable class first.
 
     Images are prepared with the transform that the model's weights were evaluated
     with, which travels in `model.record`. All are read before the model runs.
@@ -68,7 +68,7 @@ def classify(
 
 @functools.cache
 def imagenet_names() -> tuple[str, ...]:
-    """The names of the 1000 ImageNet classes, in the order of the logits.
+    """Returns the names of the 1000 ImageNet classes in the order of the logits.
 
     Source: `imagenet1k.txt`, made from timm's lists (Apache-2.0), which hold WordNet's
     words. Two classes have the name "crane", the bird (134) and the machine (517).
@@ -85,7 +85,7 @@ def _best(chances, names, top):
 
 
 def _record(model):
-    """The model's record, once it is sure to be a classifier."""
+    """Returns the record of a model, after checking that it is a classifier."""
     record = found_record(model)
     if record is None:
         raise ValueError(
@@ -135,7 +135,7 @@ def _names(record, classes):
 
 
 def _listed(images):
-    """(list of single images, whether only one was given)."""
+    """Returns (list of images, whether a single one was given)."""
     if isinstance(images, (str, bytes, PathLike, Image.Image)):
         return [images], True
     if _is_array(images):
@@ -153,7 +153,7 @@ def _listed(images):
 
 
 def _prepared(images, record, size):
-    """Each image as the model takes it; an error tells which one is at fault."""
+    """Prepares each image for the model; an error names the image."""
     config = record.get("preprocessing")
     built_in = _kwargs(record).get("normalization") is not None
     transform = Preprocessing.from_config(config) if config is not None else None
@@ -190,7 +190,7 @@ def _is_array(image):
 
 
 def _checked(image, transform, built_in, size):
-    """An array of floats, sure to be of the size and range that the model takes."""
+    """Checks size and range of an array of floats for the model."""
     wrong = [
         s for s, have in zip(size, image.shape, strict=False) if s not in (None, have)
     ]

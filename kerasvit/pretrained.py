@@ -29,7 +29,7 @@ def from_pretrained(
     local_files_only: bool = False,
     **changes,
 ):
-    """A model from a folder, or from a repository of the Hugging Face Hub.
+    """Loads a model from a folder, a file or the Hugging Face Hub.
 
     Args:
         weights: Path of a folder that `save_pretrained` wrote, or of a `.safetensors`
@@ -79,7 +79,7 @@ def _on_hub(weights):
 
 
 def _check_access(weights, access):
-    """Raises for an argument of a wrong kind, and for those of the Hub with a path."""
+    """Raises for arguments of a wrong type, and for Hub arguments with a path."""
     if not isinstance(weights, (str, os.PathLike, Entry)) or weights == "":
         raise ValueError(
             "`weights` must be the path of a folder or of a file, or "
@@ -102,7 +102,7 @@ def _check_access(weights, access):
 
 
 def resize(model, image_size, kernel=None):
-    """The same model for images of another size, its position table resampled.
+    """Returns the model for another image size, with resampled position tables.
 
     Args:
         model: `ImageModel`; it is left as it is.
@@ -154,7 +154,7 @@ def resize(model, image_size, kernel=None):
 
 
 class _Live:
-    """A model's variables, read like a checkpoint."""
+    """The variables of a model with the interface of a checkpoint."""
 
     path = "the model"
 
@@ -167,7 +167,7 @@ class _Live:
 
 
 def _grids(model):
-    """{layer: (height, width)} of those that can resample."""
+    """Returns {layer: (height, width)} of layers that can resample."""
     return {layer.name: layer.grid for layer in model.layers if hasattr(layer, "grid")}
 
 
@@ -182,7 +182,7 @@ def _variant(record):
 
 
 def fitting_variant(checkpoint):
-    """The row of the zoo that a checkpoint without a record is of, or a new one."""
+    """Returns the variant of a checkpoint without a record, or a new one."""
     builder = models.BUILDERS[checkpoint.builders[0]]
     said = {**checkpoint.builder_changes, **checkpoint.sizes}
     rows = [row for row in models.VARIANTS if row.builder is builder and row.fits(said)]

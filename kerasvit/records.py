@@ -6,7 +6,7 @@ OWNER = "_kerasvit_model"
 
 
 def found_record(model) -> dict | None:
-    """The record of a model, or None.
+    """Returns the record of a model, or None.
 
     `keras.Model(m.input, m.output)` is a plain functional model over the same graph as
     the `ImageModel` m, so it has m's record. A model between other tensors of m has

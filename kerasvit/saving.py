@@ -101,7 +101,7 @@ def push_to_hub(
     training: dict | None = None,
     card: str | None = None,
 ):
-    """Puts a model on the Hugging Face Hub, as `save_pretrained` writes it.
+    """Uploads a model to the Hugging Face Hub, as `save_pretrained` writes it.
 
     One commit; the repository is made where it does not exist, and weights of before
     are deleted.
@@ -155,7 +155,7 @@ def push_to_hub(
 
 
 def record_of(model) -> dict:
-    """A model's record.
+    """Returns the record of a model.
 
     Raises:
         ValueError: It has none.
@@ -172,7 +172,7 @@ def record_of(model) -> dict:
 
 
 def _check_text(said):
-    """Raises where an argument holds half of a surrogate pair, which no file can."""
+    """Raises for text with a lone surrogate, which no file can hold."""
     for key, value in said.items():
         try:
             text = json.dumps(value, ensure_ascii=False, default=str)
@@ -184,7 +184,7 @@ def _check_text(said):
 
 
 def _ready(model, label_names):
-    """(record, preprocessing as timm has it) of what is to be saved, checked."""
+    """Checks a model; returns its record and timm's preprocessing."""
     record = dict(record_of(model))
     if label_names is not None:
         record["label_names"] = label_names

@@ -7,7 +7,7 @@ from .reader import CheckpointError
 
 
 def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=None):
-    """Gives a model the weights of a checkpoint.
+    """Assigns the tensors of a checkpoint to a model.
 
     All names and shapes are compared before the first variable is written. Then the
     tensors are read one after another, so that there is no second copy of them all; one
@@ -47,7 +47,7 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
 
 
 def _places(checkpoint, key_map, variables, without, resampled):
-    """{path of a variable: name of its tensor}, and {kind of problem: its cases}."""
+    """Returns {variable path: tensor name} and {kind of problem: cases}."""
     places, unexpected, misshaped, twice = {}, [], [], []
     for name, shape in checkpoint.shapes.items():
         paths, transform = key_map.find(name) or ([], None)
@@ -80,7 +80,7 @@ def _places(checkpoint, key_map, variables, without, resampled):
 
 
 def _resampling(model, source_grids, kernel):
-    """(path, array) → the array, of the layer's own grid where the layer has one."""
+    """Returns a function that resamples arrays of layers with a grid."""
     owners = {
         variable.path: layer
         for layer in model.layers
@@ -98,7 +98,7 @@ def _resampling(model, source_grids, kernel):
 
 
 def _outlines(transform, shape, paths):
-    """Arrays without memory, of the shapes that the transform makes; else None."""
+    """Returns arrays without memory in the shapes after a transform, or None."""
     try:
         return transform.read(np.broadcast_to(np.float32(0), shape))
     except (ValueError, IndexError):

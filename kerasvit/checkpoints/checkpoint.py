@@ -55,14 +55,14 @@ ORIGINS = {source.ORIGIN for source in SOURCES}
 
 
 def resampling_kernel(origin, builder):
-    """How a code base, or None for our own, resamples tables of a builder's models."""
+    """Returns how a code base resamples position tables; None stands for our own."""
     fitting = [source for source in SOURCES if builder in source.BUILDERS]
     named = [source for source in fitting if source.ORIGIN == origin]
     return (named or fitting or [variable_paths])[0].KERNEL
 
 
 def format_of(record):
-    """In whose names a model is saved.
+    """Chooses the format to save a model in.
 
     Args:
         record: Of the model, with `builder` and `kwargs`.
@@ -77,7 +77,7 @@ def format_of(record):
 
 
 def why_not_timm(record):
-    """In words, why timm cannot read a model with this record; None where it can."""
+    """Explains why timm cannot read a model with this record; None where it can."""
     source = _timm_source(record)
     return source.differs(record) if source else f"it has no {record['builder']}"
 
@@ -90,7 +90,7 @@ def _timm_source(record):
 
 
 class Checkpoint:
-    """Tensors by the names of the code base they come from.
+    """The tensors of a file by name, and what the file says of the model.
 
     Args:
         path: A `.npz` or `.safetensors` file, or a folder with `model.safetensors`. A
@@ -173,7 +173,7 @@ class Checkpoint:
         )
 
     def _own_names(self, source):
-        """{name without what was put around it: name in the file}, each of one."""
+        """Returns {name without prefixes: name in the file}; names must not collide."""
         own, twice = {}, []
         for name in self._reader.shapes:
             first = own.setdefault(source.own_name(name), name)
@@ -193,7 +193,7 @@ class Checkpoint:
         return self._reader[self._names[name]]
 
     def sha256(self) -> str:
-        """Hash of the file that the tensors are read from, in hex."""
+        """Returns the SHA-256 of the tensors' file in hex."""
         return self._reader.sha256()
 
     @property

@@ -15,7 +15,7 @@ _FORMER = ".kerasvit-saved"  # where an earlier version kept complete files
 
 
 def replace_file(path, content):
-    """Writes one file, whole or not at all.
+    """Writes one file atomically.
 
     Args:
         path: In a folder that exists.
@@ -32,7 +32,7 @@ def replace_file(path, content):
 
 @contextmanager
 def new_files(folder):
-    """A `NewFiles` of a folder that exists; what is not put in place is removed."""
+    """Context of `NewFiles` in an existing folder, which removes unfinished files."""
     _forget(folder)
     new = NewFiles(folder)
     try:
@@ -43,7 +43,7 @@ def new_files(folder):
 
 
 class NewFiles:
-    """Files that are written under other names until all of them are complete.
+    """Files with temporary names until all of them are complete.
 
     Attributes:
         waiting: {name: path of the complete file}.
@@ -55,7 +55,7 @@ class NewFiles:
 
     @contextmanager
     def open(self, name):
-        """A binary file object to write the content of a file to."""
+        """Opens a binary file for writing."""
         self.waiting[name] = self.folder / f"{_UNFINISHED}{uuid.uuid4().hex}"
         with self.waiting[name].open("xb") as file:
             yield file
@@ -63,18 +63,18 @@ class NewFiles:
             os.fsync(file.fileno())  # else its name may survive a crash without it
 
     def write(self, name, content):
-        """Writes a whole file of bytes."""
+        """Writes a file of bytes."""
         with self.open(name) as file:
             file.write(content)
 
     def put(self):
-        """Brings the files under their names, by `put_files`."""
+        """Renames the files to their names by `put_files`."""
         put_files(self.waiting, self.folder)
         self.waiting = {}
 
 
 def put_files(files, folder):
-    """Renames complete files into a folder, in an order that is safe to stop.
+    """Renames complete files into a folder, in an order that is safe if interrupted.
 
     config.json comes first, model.safetensors second, then the rest. A stop between
     the first two leaves the new configuration beside the old tensors, or beside none:
@@ -107,13 +107,13 @@ def put_files(files, folder):
 
 
 def names_in(folder) -> set[str]:
-    """Names of what a folder holds, without files of a save that was killed."""
+    """Returns names of a folder's files, without those of a killed save."""
     names = {path.name for path in Path(folder).iterdir()}
     return {name for name in names if not name.startswith(_UNFINISHED)}
 
 
 def former_save(folder) -> str:
-    """A sentence about files that an earlier version left unfinished; or nothing."""
+    """Explains unfinished files of an earlier version; "" if there are none."""
     path = Path(folder) / _FORMER
     if not (path / CONFIG).is_file():
         return ""
@@ -135,7 +135,7 @@ def _restore(path, content):
 
 
 def _sync(folder):
-    """Makes renamings in a folder last, where the system can."""
+    """Syncs a folder to the disk where the system can."""
     with suppress(OSError):  # Windows and some network disks cannot
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -145,7 +145,7 @@ def _sync(folder):
 
 
 def _forget(folder):
-    """Removes what saves left that were killed long ago."""
+    """Removes old files of killed saves."""
     for left in Path(folder).glob(f"{_UNFINISHED}*"):
         ours = re.fullmatch(r"[0-9a-f]{32}", left.name.removeprefix(_UNFINISHED))
         if ours and left.is_file() and not left.is_symlink():

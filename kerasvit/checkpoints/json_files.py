@@ -16,7 +16,7 @@ MOST_VALUES = 500_000
 
 
 def read_json(path):
-    """The object in a JSON file of a model folder, or {} where there is no file.
+    """Reads the object in a JSON file; {} where there is no file.
 
     Raises:
         CheckpointError: The file is not a JSON object.
@@ -41,7 +41,7 @@ def read_json(path):
 
 
 def _parsed(path, text):
-    """What JSON says, of no more values than configurations have."""
+    """Parses JSON with a limited number of values."""
     if (count := text.count(",")) > MOST_VALUES:
         raise CheckpointError(
             f"{path} holds {count:,} values; configurations have at most "
@@ -55,7 +55,7 @@ def _parsed(path, text):
 
 
 def _short(path):
-    """The bytes of a file that is as short as configurations are."""
+    """Reads a file with a size limit."""
     if not path.is_file():
         if os.path.lexists(path):
             raise CheckpointError(f"{path} must be a file: it is of another kind.")

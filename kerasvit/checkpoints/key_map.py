@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Transform:
-    """A change of layout, both ways: one array of the file ↔ arrays of the model."""
+    """A reversible change of layout: one array of the file ↔ arrays of the model."""
 
     read: Callable
     write: Callable
@@ -31,7 +31,7 @@ FLAX_POINTWISE = _one(lambda a: a[0, 0], lambda a: a[None, None])
 
 
 def reshaped(shape):
-    """A tensor that the file keeps in another shape of as many values; -1 for one side.
+    """Transform of a tensor that the file stores in another shape.
 
     Args:
         shape: What is written; what is read becomes flat.
@@ -40,7 +40,7 @@ def reshaped(shape):
 
 
 def stacked(count):
-    """Dense kernels or biases that torch keeps in one tensor, output after output."""
+    """Transform of dense kernels or biases that torch stores in one tensor."""
     return Transform(
         lambda a: [part.T for part in np.split(a, count)],
         lambda arrays: np.concatenate([a.T for a in arrays]),
@@ -48,7 +48,7 @@ def stacked(count):
 
 
 def split_heads(num_heads, axis):
-    """Flax: this axis of a kernel or bias is two, (heads, D / heads)."""
+    """Transform of an axis that Flax stores as two, (heads, D / heads)."""
 
     def read(a):
         joined = a.shape[axis] * a.shape[axis + 1]
@@ -62,7 +62,7 @@ def split_heads(num_heads, axis):
 
 
 def torch_dense(name, path):
-    """Rules of a dense layer as torch names it."""
+    """Returns the rules of a torch dense layer."""
     return (
         (f"{name}.weight", f"{path}/kernel", TRANSPOSE),
         (f"{name}.bias", f"{path}/bias"),
@@ -70,7 +70,7 @@ def torch_dense(name, path):
 
 
 def torch_norm(name, path):
-    """Rules of a normalisation as torch names it."""
+    """Returns the rules of a torch normalisation."""
     return (f"{name}.weight", f"{path}/gamma"), (f"{name}.bias", f"{path}/beta")
 
 
@@ -80,13 +80,13 @@ def _pattern(text):
 
 
 def _match(pattern, text):
-    """What stands for the braces, or None."""
+    """Returns the text in place of the braces, or None."""
     found = pattern.fullmatch(text)
     return found and found.groupdict()
 
 
 class KeyMap:
-    """A list of rules that a reader can check against a checkpoint with a finger.
+    """A list of rules between tensor names and variable paths.
 
     Args:
         *rules: (name in the file, variable path or tuple of them), and a `Transform`
@@ -104,14 +104,14 @@ class KeyMap:
             )
 
     def find(self, name):
-        """(variable paths, transform) of a name in the file, or None."""
+        """Returns (variable paths, transform) of a name in the file, or None."""
         for _, pattern, paths, _, transform in self._rules:
             if (found := _match(pattern, name)) is not None:
                 return [path.format(**found) for path in paths], transform
         return None
 
     def name(self, path):
-        """What the file calls the variable at a path, or None."""
+        """Returns the name in the file of a variable path, or None."""
         for name, _, _, patterns, _ in self._rules:
             for pattern in patterns:
                 if (found := _match(pattern, path)) is not None:
@@ -119,7 +119,7 @@ class KeyMap:
         return None
 
     def write(self, arrays):
-        """{name in the file: array} of all {variable path: array}.
+        """Converts {variable path: array} to {name in the file: array}.
 
         Raises:
             ValueError: No rule knows one of the paths.

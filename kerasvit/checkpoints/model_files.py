@@ -10,7 +10,7 @@ SAVES_MEANWHILE = 5
 
 
 def weights_in(folder):
-    """The tensors of a folder.
+    """Returns the path of a folder's tensors.
 
     Raises:
         CheckpointError: There are none.
@@ -30,7 +30,7 @@ def weights_in(folder):
 
 
 def open_pair(path):
-    """(content of the config.json beside a file of tensors, `Reader`).
+    """Returns (content of config.json, `Reader`) of a file of tensors.
 
     Of a folder that is saved into meanwhile both are of one save, but for a moment in
     the middle of a save; then the hash in config.json is not that of the tensors.

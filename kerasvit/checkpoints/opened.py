@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 class OpenFile:
-    """One file, opened once for hashing and once for reading.
+    """A file that is opened for hashing and for reading.
 
     A file that another process renames to its path is not seen: both hash and content
     are of the file that was opened. A write into the opened file itself is noticed.
@@ -32,12 +32,12 @@ class OpenFile:
             weakref.finalize(self, file.close)
 
     def sha256(self) -> str:
-        """Hash of the content, in hex; another thread may read `file` meanwhile."""
+        """Returns the SHA-256 in hex; another thread may read `file` meanwhile."""
         self._whole.seek(0)
         return hashlib.file_digest(self._whole, "sha256").hexdigest()
 
     def changed(self) -> bool:
-        """Whether something wrote into the file since it was opened."""
+        """Whether the file was changed since it was opened."""
         then, now = self._then, os.fstat(self.file.fileno())
         if (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns):
             return True
@@ -47,7 +47,7 @@ class OpenFile:
 
 
 def _open_twice(path):
-    """Two file objects, with their own positions, of one file."""
+    """Opens one file twice, with separate positions."""
     while True:
         one, other = path.open("rb"), path.open("rb")
         if os.path.sameopenfile(one.fileno(), other.fileno()):
@@ -57,7 +57,7 @@ def _open_twice(path):
 
 
 def stamp(path):
-    """What differs after a file was written or replaced; None: it cannot be opened."""
+    """Returns a stamp that changes when a file is written or replaced, or None."""
     try:
         found = Path(path).stat()
     except OSError:  # whoever reads it says why

@@ -2,7 +2,7 @@
 
 
 def printable(text) -> str:
-    """The text in one line, with every character escaped that does not print.
+    """Returns the text in one line, with unprintable characters escaped.
 
     A terminal obeys control characters, and cannot encode lone surrogates.
 

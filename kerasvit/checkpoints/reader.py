@@ -102,7 +102,7 @@ class Reader:
         return array
 
     def sha256(self) -> str:
-        """Hash of the file that the tensors are read from, in hex.
+        """Returns the SHA-256 of the file in hex.
 
         Raises:
             CheckpointError: Something wrote into the file meanwhile.
@@ -189,7 +189,7 @@ def _open_npz(opened):
 
 
 def _checked_shape(path, archive, member):
-    """The shape of an array that holds as many bytes as it says."""
+    """Checks that the header's shape fits the number of bytes."""
     with archive.open(member) as array:
         start = io.BytesIO(array.read(LONGEST_NPY_HEADER))
     version = np.lib.format.read_magic(start)

@@ -7,7 +7,7 @@ from kerasvit.arguments import ArgumentError
 
 
 def check_access(**arguments):
-    """Raises for an argument of the Hub that is of a wrong kind; None always fits.
+    """Raises for a Hub argument of a wrong type; None is always valid.
 
     Args:
         arguments: By the names that `from_pretrained` and `push_to_hub` give them.
@@ -23,7 +23,7 @@ def check_access(**arguments):
 
 
 def endpoint_of(endpoint=None) -> str:
-    """The address of the Hub that is asked, without a slash at its end.
+    """Returns the address of the Hub, without a trailing slash.
 
     Args:
         endpoint: The argument, checked; None: that of the client, from HF_ENDPOINT.

@@ -19,7 +19,7 @@ _OURS = "---\n# Written by kerasvit, "
 
 @dataclass(frozen=True)
 class Facts:
-    """What whoever saves a model says of it; each may be None.
+    """Facts for the card that the user gives; each may be None.
 
     Attributes:
         license: SPDX identifier.
@@ -65,7 +65,7 @@ class Facts:
 
 
 def write_card(record, name, facts, before=None) -> bytes:
-    """The page of a model, with the metadata that the Hugging Face Hub reads.
+    """Returns the card of a model, with metadata for the Hugging Face Hub.
 
     A page of before that nobody changed since it was written here is replaced. Of
     another, and of a `card`, text and metadata are kept; the facts that are given win,
@@ -92,7 +92,7 @@ def write_card(record, name, facts, before=None) -> bytes:
 
 
 def _kept(text, metadata, own, name):
-    """Somebody's page, with the metadata that it lacks if it has any."""
+    """Returns a page that the user wrote, with missing metadata added."""
     try:
         parts = split_page(text)
     except ValueError as error:
@@ -125,7 +125,7 @@ def _merged(text, parts, metadata, own):
 
 
 def _metadata(record, name, facts):
-    """(what is known, what was given) for the head of the page."""
+    """Returns (known, given) metadata of the page."""
     base = record.get("base") or {}
     source = base.get("source")
     known = {
@@ -152,7 +152,7 @@ def _metadata(record, name, facts):
 
 
 def _tags(theirs, ours):
-    """Theirs and ours; whether timm reads the model, we know."""
+    """Joins the user's tags and ours."""
     theirs = theirs if isinstance(theirs, list) else [theirs] if theirs else []
     kept = [tag for tag in theirs if tag != "timm" or tag in ours]
     return kept + [tag for tag in ours if tag not in kept]
@@ -168,7 +168,7 @@ def _page(metadata, body):
 
 
 def _is_ours(page):
-    """Whether a page is empty, or as it was written here."""
+    """Whether a page is empty or unchanged since it was written here."""
     text = page.decode("utf-8", "replace")
     found = re.match(rf"{_OURS}([0-9a-f]{{16}})\n", text)
     return not text.strip() or bool(found and found[1] == _digest(text[found.end() :]))
@@ -179,7 +179,7 @@ def _digest(text):
 
 
 def _origin(record):
-    """In whose names the tensors are saved."""
+    """Returns the sentence on the tensors' format."""
     return format_of(record)[0].ORIGIN
 
 
@@ -231,7 +231,7 @@ def _body(record, name, facts):
 
 
 def _where(name):
-    """What to put in place of a name that is no address."""
+    """Returns a placeholder for a name that is no Hub address."""
     if name.startswith("hf://"):
         return []
     return [
@@ -261,7 +261,7 @@ def _in_timm(record, name):
 
 
 def _table(first, second, rows):
-    """Rows of a dict; what would end a cell or a line is taken out of its values."""
+    """Returns a Markdown table of a dict, with its values escaped."""
     cells = (
         " | ".join(_line(cell).replace("|", "\\|") for cell in row)
         for row in rows.items()
@@ -271,5 +271,5 @@ def _table(first, second, rows):
 
 
 def _line(value):
-    """A value in one line: after a break it could begin a heading or a table."""
+    """Returns a value as one line."""
     return " ".join(str(value).split())

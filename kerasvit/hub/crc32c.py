@@ -9,7 +9,7 @@ LANE = 4096  # bytes; so many lanes at most are computed at once
 
 
 def crc32c(path) -> int:
-    """The CRC32C of a file, some 100 MB of it a second.
+    """Returns the CRC32C of a file, at about 100 MB a second.
 
     A CRC is linear over GF(2): the file's is made of those of its lanes, each pushed
     through as many zeros as bytes follow.
@@ -43,7 +43,7 @@ def _fed(states, rows):
 
 @functools.cache
 def _table():
-    """What a byte makes of the state 0."""
+    """Returns the table of states after one byte."""
     table = np.arange(256, dtype="uint32")
     for _ in range(8):
         table = (table >> 1) ^ (table & 1) * np.uint32(POLYNOMIAL)
@@ -52,7 +52,7 @@ def _table():
 
 @functools.cache
 def _pushed():
-    """What a lane of zeros makes of a state, for each value of each of its 4 bytes."""
+    """Returns tables that advance a state over a lane of zeros."""
     places = np.array([[0], [8], [16], [24]], "uint32")
     states = np.arange(256, dtype="uint32") << places
     return _fed(states, np.zeros(LANE, "uint32")).tolist()

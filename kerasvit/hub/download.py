@@ -29,11 +29,11 @@ TENSORS, CONFIG = "model.safetensors", "config.json"
 
 
 class DownloadError(CheckpointError):
-    """Weights could not be had; the message says whose fault it is and what to do."""
+    """Weights could not be downloaded; the message says why and what to do."""
 
 
 def fetch(entry) -> Path:
-    """The weights of an entry of the manifest, from here or from its source.
+    """Returns the file of a catalogue entry, from the cache or its source.
 
     A folder that `KERASVIT_WEIGHTS_DIR` names is looked into first, for
     MODEL/TAG/FILE, as in ViTB16/sam/model.safetensors with its config.json beside it.
@@ -65,7 +65,7 @@ def fetch(entry) -> Path:
 
 
 def noted(path):
-    """SHA-256 of a copy, as a note beside it says; None where there is none."""
+    """Returns the SHA-256 in the note beside a copy, or None."""
     note = path.with_name(path.name + ".sha256")
     if not note.exists():
         _say_unchecked(path, note.name)
@@ -86,7 +86,7 @@ def _say_unchecked(path, note):
 
 
 def fetch_repository(repository, revision=None, *, pin=None, **access) -> Path:
-    """The files of a model that a repository of the Hugging Face Hub holds.
+    """Downloads the model files of a Hugging Face Hub repository.
 
     Args:
         repository: "user/name".
@@ -114,7 +114,7 @@ def fetch_repository(repository, revision=None, *, pin=None, **access) -> Path:
 
 
 def parse_address(address) -> tuple[str, str | None]:
-    """(repository, revision) of "hf://user/name[@revision]".
+    """Returns (repository, revision) of "hf://user/name[@revision]".
 
     Raises:
         ValueError: It is no such address.
@@ -131,7 +131,7 @@ def parse_address(address) -> tuple[str, str | None]:
 
 
 class HubFiles:
-    """Gets single files of one repository: patiently, checked, and with plain errors.
+    """Downloads files of one repository, with retries, checks and clear errors.
 
     The client itself does not check what it has in its cache, nor a download of the
     right length.

@@ -88,7 +88,7 @@ def _not_found(where):
 
 
 def _no_answer(cause, endpoint):
-    """Why there is no answer of the Hub to a question for a file."""
+    """Explains why the Hub did not answer a request for a file."""
     from huggingface_hub.errors import FileMetadataError, OfflineModeIsEnabled
 
     if cause is None or isinstance(cause, OfflineModeIsEnabled):
@@ -102,7 +102,7 @@ def _no_answer(cause, endpoint):
 
 
 def not_a_hub(endpoint):
-    """What an answer means that no Hub gives."""
+    """Explains an answer that is not from a Hub."""
     return (
         f"{endpoint} answers, but not as a Hub does. It is another server, or a proxy, "
         "a firewall or a page to log in at answers in its place: check `endpoint`, "
@@ -118,7 +118,7 @@ def of_a_hub(error):
 
 
 def _answered(error, endpoint):
-    """What a server said that did not send a file."""
+    """Explains an HTTP error of a server."""
     code, said = status(error), first_line(http_error(error).server_message)
     if is_busy(code):
         return f"the server answers {code}. Try later."
@@ -141,12 +141,12 @@ def _without(name):
 
 
 def is_busy(code):
-    """Whether a server with this HTTP status may answer in a moment."""
+    """Whether a server with this HTTP status may answer later."""
     return code == 429 or code >= 500
 
 
 def of_the_disk(error):
-    """What an error of the disk means to the user; None for other errors."""
+    """Explains an error of the disk; None for other errors."""
     code = getattr(error, "errno", None)
     if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return (
@@ -162,10 +162,10 @@ def of_the_disk(error):
 
 
 def first_line(error):
-    """The first line of an error's text, without passwords; "" for None."""
+    """Returns the first line of an error's text, without passwords; "" for None."""
     return without_credentials(str(error or "").strip().split("\n")[0])
 
 
 def without_credentials(text):
-    """A text, without user and password where they begin it or an address in it."""
+    """Removes user and password from a text and its addresses."""
     return re.sub(r"(://|^\W?)[^\s/]*@", r"\1", text)

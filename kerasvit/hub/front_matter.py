@@ -18,7 +18,7 @@ _BLOCK = re.compile(
 
 
 def read_page(path) -> bytes:
-    """The content of a README.md.
+    """Returns the content of a README.md.
 
     Raises:
         ValueError: It is longer than `LONGEST_PAGE`.
@@ -30,7 +30,7 @@ def read_page(path) -> bytes:
 
 
 def too_long(size) -> str:
-    """Why a page of `size` bytes is not read."""
+    """Explains why a page of `size` bytes is not read."""
     return (
         f"has {size:,} bytes; a README.md may have {LONGEST_PAGE:,}. Shorten or remove "
         "it."
@@ -38,7 +38,7 @@ def too_long(size) -> str:
 
 
 def split_page(text) -> tuple[dict, str]:
-    """(metadata, body) of a page; without a block there are no metadata.
+    """Returns (metadata, body) of a page; metadata is {} without a YAML block.
 
     Args:
         text: Of a README.md.

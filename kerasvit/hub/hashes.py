@@ -6,13 +6,13 @@ _RIGHT = {}  # {path: SHA-256 that `wrong_content` found the file to have, as ex
 
 
 def file_hash(path, kind="sha256") -> str:
-    """Hash of a file's content, in hex."""
+    """Returns the hash of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()
 
 
 def wrong_content(path, size=None, digest=None) -> str | None:
-    """What is wrong with a file, or None.
+    """Explains what is wrong with a file; None where it is as expected.
 
     Args:
         path: Its path.
@@ -39,7 +39,7 @@ def wrong_content(path, size=None, digest=None) -> str | None:
 
 
 def right_hash(path) -> str | None:
-    """SHA-256 of a file when `wrong_content` was last asked, if it was as expected.
+    """Returns the SHA-256 that `wrong_content` last found correct for a file.
 
     The file may be another by now: whoever reads it compares.
     """

@@ -27,12 +27,12 @@ PATIENCE = 30  # seconds for which a server may be silent
 
 
 def name_behind(address) -> str:
-    """The name of the file behind an address, as a browser saves it."""
+    """Returns the file name of an address, as a browser would save it."""
     return PurePosixPath(unquote(urlsplit(address).path)).name
 
 
 def fetch_address(address, size=None, sha256=None, *, again=False) -> Path:
-    """A file behind an address, downloaded once.
+    """Downloads a file from an address once, and returns its path.
 
     It comes under its name only when it is whole and its hash is right: that of the
     pin, else the one that Google's storage sends.
@@ -72,7 +72,7 @@ def fetch_address(address, size=None, sha256=None, *, again=False) -> Path:
 
 
 def _wrong(path, address, sha256):
-    """What is wrong with a file of the cache, or None."""
+    """Explains what is wrong with a cached file, or None."""
     if not path.exists():
         return "is not in the cache"
     noted, fault = None, "cut short"
@@ -123,11 +123,11 @@ def _download(address, path, size, sha256):
 
 
 class _Passing(Exception):
-    """It may go better in a moment."""
+    """A failure that may pass."""
 
 
 def _stream(address, unfinished):
-    """Writes the file, going on where a try before broke off; the hashes promised."""
+    """Downloads into a file, resuming a partial download; returns expected hashes."""
     from huggingface_hub.utils import tqdm
 
     done = unfinished.stat().st_size if unfinished.exists() else 0
@@ -163,7 +163,7 @@ def _stream(address, unfinished):
 
 
 def _checked(file, size, sha256, promised):
-    """Size and SHA-256 of a file that is what it should be; else it is removed."""
+    """Returns size and SHA-256 of a correct file; removes another."""
     md5, crc = promised.get("md5"), promised.get("crc32c")  # in base64
     if not (sha256 or md5 or crc):
         file.unlink()
@@ -192,6 +192,6 @@ def _in_base64(digest):
 
 
 def _google_hashes(headers):
-    """{kind: in base64} of the hashes that Google's storage sends with a file."""
+    """Returns {kind: base64} of the hashes in a Google storage header."""
     said = ",".join(headers.get_all("x-goog-hash", [])).split(",")
     return dict(value.strip().split("=", 1) for value in said if "=" in value)

@@ -22,7 +22,7 @@ RECIPES = {  # what trains a model from scratch, by a word in its name; the firs
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One set of weights that `weights=` takes by name.
+    """A set of weights in the catalogue.
 
     Attributes:
         model: The variant they are of.
@@ -66,7 +66,7 @@ class Entry:
 
     @property
     def filename(self) -> str:
-        """Of the file with the tensors."""
+        """Name of the file with the tensors."""
         return "model.safetensors" if self.on_hub else name_behind(self.source)
 
 
@@ -120,18 +120,18 @@ def _row(entry):
 
 @functools.cache
 def entries() -> tuple[Entry, ...]:
-    """All of the manifest."""
+    """Returns all entries of the catalogue."""
     manifest = json.loads(MANIFEST.read_text(encoding="utf-8"))
     return tuple(Entry(**entry) for entry in manifest["weights"])
 
 
 def published(model: str) -> dict[str, Entry]:
-    """The weights of one variant, by tag."""
+    """Returns the weights of a variant by tag."""
     return {entry.tag: entry for entry in entries() if entry.model == model}
 
 
 def list_weights(pattern: str = "*") -> Weights:
-    """The public weights that a variant takes by name, as a list that prints a table.
+    """Lists public weights by name; the list prints as a table.
 
     Args:
         pattern: Name of a variant; or a part of names, "mixer", or a shell pattern of
@@ -160,13 +160,13 @@ def list_weights(pattern: str = "*") -> Weights:
 
 
 def recipe(model: str) -> str:
-    """The command that trains a variant from scratch, in a clone of the repository."""
+    """Returns the command that trains a variant from scratch."""
     options = next(RECIPES[word] for word in RECIPES if word in model)
     return f"python recipes/pretrain.py {options.format(model)}"
 
 
 def call_of(repository: str) -> str | None:
-    """How weights are called here that have this name on the Hub, or None."""
+    """Returns the call for weights with this name on the Hub, or None."""
     for entry in entries():
         if entry.on_hub and entry.source.split("/")[-1] == repository:
             return f'kerasvit.{entry.model}("{entry.tag}")'
@@ -174,7 +174,7 @@ def call_of(repository: str) -> str | None:
 
 
 def explain_tag(model: str, tag: str) -> str:
-    """What to say where a variant has no weights of that name."""
+    """Explains that a variant has no weights of that name."""
     tags = published(model)
     if not tags:
         return (

@@ -32,12 +32,12 @@ def _is_metric(metric):
 
 
 def _measured(metric):
-    """A metric as a dict."""
+    """Returns a metric as a dict."""
     return metric if isinstance(metric, dict) else {"value": metric}
 
 
 def results(facts) -> list[dict]:
-    """The results of a model in the Hub's `model-index`.
+    """Returns the results of a model for the Hub's `model-index`.
 
     Those that do not say on which data are left out: the Hub refuses them.
 
@@ -61,7 +61,7 @@ def results(facts) -> list[dict]:
 
 
 def shown(metric) -> str:
-    """A metric as a cell: its number, and what it was measured on."""
+    """Returns a table cell of a metric: its value and data set."""
     metric = _measured(metric)
     on = [metric[key] for key in ("dataset", "split") if metric.get(key)]
     on += [f"{metric['images']:,} images"] if metric.get("images") else []

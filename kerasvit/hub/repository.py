@@ -23,14 +23,14 @@ from .manifest import Entry, call_of, explain_tag, published
 
 
 def named(weights, model) -> Entry | None:
-    """The entry of the manifest that `weights` is or names, or None."""
+    """Returns the catalogue entry that `weights` is or names, or None."""
     if isinstance(weights, Entry):
         return weights
     return published(model).get(weights) if isinstance(weights, str) else None
 
 
 def find_weights(weights, name, **access) -> Checkpoint:
-    """What stands behind the argument `weights` of a variant.
+    """Returns the `Checkpoint` of the argument `weights`.
 
     Args:
         weights: `Entry` of the manifest, path of a file or of a folder, or
@@ -69,7 +69,7 @@ def find_weights(weights, name, **access) -> Checkpoint:
 
 
 def _path(text):
-    """The path that a text is, of something or of nothing."""
+    """Returns the path of a text, which may not exist."""
     try:
         path = Path(text).expanduser()
         path.stat()
@@ -81,7 +81,7 @@ def _path(text):
 
 
 def _explain_absence(path, text, name):
-    """Raises where a text that names no weights was meant for something else."""
+    """Raises an error that suggests what a wrong `weights` was meant to be."""
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.parent.exists():
         raise CheckpointError(
             f'There is no folder or file {text}. Of the Hugging Face Hub it is "hf://'
@@ -102,7 +102,7 @@ def _explain_absence(path, text, name):
 
 
 def base_of(checkpoint) -> dict | None:
-    """What a model with the weights of a file began with: {"source", "license"}.
+    """Returns the base model of weights: {"source", "license"}.
 
     Of a folder that we saved, what it says; of a repository in the Hub's cache, that,
     and the licence if its configuration has one; of other files nothing is known.
@@ -130,14 +130,14 @@ def base_of(checkpoint) -> dict | None:
 
 
 def _in_cache(path):
-    """The match of (user, name) where a file is in the Hub's cache, or None."""
+    """Matches (user, name) of a file in the Hub's cache, or returns None."""
     # models--user--repository/snapshots/commit/model.safetensors
     place = "/".join(path.absolute().parts[-4:-2])
     return re.fullmatch(r"models--(.+?)--(.+)/snapshots", place)
 
 
 def _hash_in_cache(path):
-    """SHA-256 that the Hub has for a file of its cache, or None."""
+    """Returns the Hub's SHA-256 of a cached file, or None."""
     if not _in_cache(path):
         return None
     # The file may be a copy; a link has the hash for its name.
@@ -155,10 +155,10 @@ def _is_base(base):
 
 @contextmanager
 def held_to(checkpoint):
-    """Raises in the end where the tensors are not those that they must be.
+    """Context that checks the SHA-256 of a checkpoint while it is read.
 
-    Their file is hashed, which takes a second for 1 or 2 GB; meanwhile they can be
-    loaded from the same open file.
+    The file is hashed, which takes a second for 1 or 2 GB; meanwhile the tensors can
+    be loaded from the same open file.
 
     Raises:
         CheckpointError: The file is not the one that was checked before it was opened,
@@ -194,7 +194,7 @@ def _compare(checkpoint, found, written):
 
 
 def again_if_saved(weights, load):
-    """What `load()` returns, once more where it fails and a save came between.
+    """Calls `load()`, again if it fails and the folder was saved meanwhile.
 
     A save replaces two files, one after the other; a load in between sees both saves.
 
@@ -213,7 +213,7 @@ def again_if_saved(weights, load):
 
 
 def beside_savers(load):
-    """Decorates a method whose first argument is `weights`, with `again_if_saved`."""
+    """Decorator that applies `again_if_saved` to a method of `weights`."""
 
     @functools.wraps(load)
     def patient(self, *given, **options):

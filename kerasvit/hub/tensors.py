@@ -6,7 +6,7 @@ import numpy as np
 
 
 class ModelTensors:
-    """A mapping from names in a file to arrays of a model, each made anew.
+    """Maps names in a file to arrays of a model, each converted when it is read.
 
     Args:
         model: `keras.Model`.
@@ -31,11 +31,11 @@ class ModelTensors:
 
     @property
     def dtypes(self) -> list[str]:
-        """Those of the arrays, sorted."""
+        """Names of the arrays' dtypes, sorted."""
         return sorted({dtype for dtype, _ in self.outlines.values()})
 
     def __getitem__(self, name):
-        """The array of a name.
+        """Returns the array of a name.
 
         Raises:
             ValueError: Not all of its values are finite.
@@ -57,7 +57,7 @@ class ModelTensors:
 
 
 def dtype_of(name):
-    """The NumPy type that tensors may be stored in.
+    """Returns the NumPy dtype to store tensors in.
 
     Raises:
         ValueError: It is none.

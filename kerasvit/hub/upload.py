@@ -20,11 +20,11 @@ from .front_matter import LONGEST_PAGE, read_page, too_long
 
 
 class UploadError(DownloadError):
-    """A model could not be put on the Hub; a new repository or branch may be there."""
+    """A model could not be uploaded; a new repository or branch may remain."""
 
 
 def check_target(repository, *, create_pr=None, revision=None, **access):
-    """Raises for arguments that no Hub takes, before any time is spent.
+    """Checks the arguments of an upload before any work.
 
     Args:
         repository: "user/name".
@@ -46,7 +46,7 @@ def check_target(repository, *, create_pr=None, revision=None, **access):
 
 
 def prepare(repository, *, token=None, private=None, endpoint=None, revision=None):
-    """Makes the repository where it does not exist.
+    """Creates the repository if it does not exist.
 
     Args:
         repository: "user/name".
@@ -87,7 +87,7 @@ def prepare(repository, *, token=None, private=None, endpoint=None, revision=Non
 
 
 def _page(client, about):
-    """README.md of the repository that `HfApi.model_info` describes, or None."""
+    """Returns the README.md of a repository, or None."""
     sizes = {file.rfilename: file.size for file in about.siblings or ()}
     if "README.md" not in sizes:
         return None
@@ -100,7 +100,7 @@ def _page(client, about):
 
 
 def upload(client, folder, repository, *, revision, create_pr, message, readme):
-    """Puts the files of a folder into one commit; weights of before are deleted.
+    """Uploads the files of a folder in one commit, which deletes old weights.
 
     Args:
         client: As `prepare` returned it.

@@ -17,7 +17,7 @@ from .tensors import ModelTensors
 
 
 def write_model(folder, model, record, pretrained_cfg, *, dtype=None, page=None):
-    """Writes a model into a folder, such that timm reads it too, where it can.
+    """Writes a model folder, in timm's format where timm has the model.
 
     One tensor after another is converted and written; nothing that is there is replaced
     before all files are complete.
@@ -55,7 +55,7 @@ def write_model(folder, model, record, pretrained_cfg, *, dtype=None, page=None)
 
 
 def _configuration(record, origin, dtypes, sha256):
-    """Our part of config.json."""
+    """Returns the part `kerasvit` of config.json."""
     names = record["label_names"]
     listed = None if names == "imagenet1k" else names  # timm takes a list alone
     return {
@@ -76,7 +76,7 @@ def _configuration(record, origin, dtypes, sha256):
 
 @contextmanager
 def _made(folder):
-    """Makes a folder, and removes what it made where the block fails."""
+    """Context that creates a folder, and removes it if the block fails."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -89,7 +89,7 @@ def _made(folder):
 
 
 def local_folder(folder) -> Path:
-    """A folder, of this machine, that a model is to be saved in; it need not exist.
+    """Checks the path of a folder to save to, which need not exist.
 
     Raises:
         ValueError: It is a file, or no path.
@@ -107,7 +107,7 @@ def local_folder(folder) -> Path:
 
 
 def page_of(folder) -> bytes | None:
-    """The README.md of a folder, or None.
+    """Returns the README.md of a folder, or None.
 
     Raises:
         ValueError: It is too long to be one.

@@ -9,7 +9,7 @@ from .dense import Dense
 
 
 def attend(query, key, value, mask=None):
-    """Softmax of the scaled products, times the values; (B, N, H, d) each.
+    """Scaled dot-product attention of (B, N, H, d) each.
 
     `mask`, of booleans that broadcast to (B, H, N, M), tells where a query may look.
     """
@@ -29,7 +29,7 @@ def attend(query, key, value, mask=None):
 
 @keras.saving.register_keras_serializable("kerasvit")
 class Attention(keras.layers.Layer):
-    """Lets each token gather from all others, in several heads.
+    """Multi-head self-attention.
 
     softmax(q kᵀ / √d) v with d = D / num_heads, then a dense layer over the joined
     heads. Query, key and value have a kernel each, heads side by side, (D, D).
@@ -63,7 +63,7 @@ class Attention(keras.layers.Layer):
         self.dropout = dropout
 
     def build(self, input_shape):
-        """Creates the four projections."""
+        """Creates query, key, value and output projections."""
         width = input_shape[-1]
         if width % self.num_heads:
             raise ArgumentError(
@@ -99,7 +99,7 @@ class Attention(keras.layers.Layer):
         return ops.reshape(self.drop(x, training=training), shape)
 
     def attend(self, query, key, value):
-        """What the heads gather, (B, N, H, d) each; kinds of attention differ here."""
+        """Returns the heads' outputs (B, N, H, d); subclasses override it."""
         return attend(query, key, value)
 
     def _rows(self, x):

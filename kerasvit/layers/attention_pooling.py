@@ -10,7 +10,7 @@ from .mlp import MLP
 
 @keras.saving.register_keras_serializable("kerasvit")
 class AttentionPooling(keras.layers.Layer):
-    """Lets one learned token look at all others, then passes it through an MLP.
+    """Pools tokens by the attention of a learned probe, followed by an MLP.
 
     Shape: (batch, N, D) → (batch, D).
 
@@ -40,7 +40,7 @@ class AttentionPooling(keras.layers.Layer):
         self.epsilon = epsilon
 
     def build(self, input_shape):
-        """Creates the probe and builds the parts."""
+        """Creates the probe and builds the sublayers."""
         width = input_shape[-1]
         self.probe = self.add_weight(
             name="probe",

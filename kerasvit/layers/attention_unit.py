@@ -10,7 +10,7 @@ PARTS = ("conv_norm", "conv", "attention_norm", "attention")
 
 @keras.saving.register_keras_serializable("kerasvit")
 class AttentionUnit(keras.layers.Layer):
-    """Normalisation, GELU, a convolution, normalisation, attention; beside a shortcut.
+    """Normalisation, GELU, convolution, normalisation, attention; with a shortcut.
 
     No activation follows the second normalisation, and no MLP the attention. In an
     AlterNet a convolutional unit always comes before it and changes size and channels,
@@ -48,7 +48,7 @@ class AttentionUnit(keras.layers.Layer):
         self.stochastic_depth = stochastic_depth
 
     def build(self, input_shape):
-        """Builds the parts."""
+        """Builds the sublayers."""
         self.drop = StochasticDepth(
             self.stochastic_depth, name="drop", dtype=self.dtype_policy
         )
@@ -68,7 +68,7 @@ class AttentionUnit(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        """The constructor's arguments; the layers as their own configurations."""
+        """Returns the constructor's arguments, layers as configurations."""
         config = {
             **{name: unbuilt(getattr(self, name)) for name in PARTS},
             "stochastic_depth": self.stochastic_depth,
@@ -77,6 +77,6 @@ class AttentionUnit(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """The unit again, its layers first."""
+        """Builds the unit and its layers from `get_config`."""
         layers = {name: rebuilt(config[name]) for name in PARTS}
         return cls(**{**config, **layers})

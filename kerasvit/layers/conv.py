@@ -14,7 +14,7 @@ TORCH_UNIFORM = {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"}
 
 @keras.saving.register_keras_serializable("kerasvit")
 class Conv(keras.layers.Layer):
-    """Convolution without bias, with as many zeros at each border as keep the size.
+    """Convolution without bias, with equal zero padding on both sides.
 
     Every border gets k // 2 zeros, also with a stride, where Keras's "same" puts one
     more at the end.
@@ -88,7 +88,7 @@ class Conv(keras.layers.Layer):
 
 
 def pointwise(x, kernel, strides=1):
-    """A convolution by a kernel of one pixel, as one product of all pixels.
+    """Convolution with a 1 × 1 kernel, as one matrix product.
 
     Around a convolution of PyTorch's, Keras copies the maps to channels first and back.
 

@@ -9,7 +9,7 @@ from keras import ops
 
 
 def set_convolution(attention, kernel, bias=None, *, sharpness: float = 1e4):
-    """Makes attention the convolution of stride 1 and padding "same", border included.
+    """Sets attention to a convolution of stride 1 and padding "same".
 
     Each of the K² heads looks at one shift, and multiplies what it finds by the matrix
     that the kernel has there. Theorem 1 of the paper states it for K² heads of size D_h
@@ -52,7 +52,7 @@ def set_convolution(attention, kernel, bias=None, *, sharpness: float = 1e4):
 
 
 def _factors(kernel, head_dim):
-    """Kernels before and behind the heads, whose product in each head is its matrix."""
+    """Factors each head's matrix into value and output kernels."""
     channels, filters = kernel.shape[2:]
     matrices = kernel.reshape(-1, channels, filters)  # (heads, C, filters)
     value = np.zeros((channels, len(matrices), head_dim), kernel.dtype)
@@ -99,7 +99,7 @@ def _check(attention, kernel):
 
 
 def kernel_of_patches(kernel, patch_size: int) -> np.ndarray:
-    """The convolution of a map of patches that is a given convolution of the pixels.
+    """Returns the kernel over patches that equals a convolution over pixels.
 
     A patch is one cell of P·P·C channels: its rows, their pixels, their colours, as
     `PatchEmbedding` flattens it. Attention over patches that is to be the pixels'

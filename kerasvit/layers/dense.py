@@ -8,7 +8,7 @@ from .initial_values import drawn
 
 @keras.saving.register_keras_serializable("kerasvit")
 class Dense(keras.layers.Dense):
-    """`keras.layers.Dense`, the same variables and values, for one row a token.
+    """`keras.layers.Dense` with the same variables, applied to one row per token.
 
     PyTorch starts the product from the bias; Keras adds it in a second pass over the
     result. LoRA, quantised kernels, other ranks and other backends are left to Keras.
@@ -19,7 +19,7 @@ class Dense(keras.layers.Dense):
     """
 
     def build(self, input_shape):
-        """As `keras.layers.Dense`, which draws the kernel at random; see `drawn`."""
+        """As `keras.layers.Dense`, with the initialiser wrapped by `drawn`."""
         own = self.kernel_initializer, self.bias_initializer
         self.kernel_initializer, self.bias_initializer = map(drawn, own)
         super().build(input_shape)
@@ -37,5 +37,5 @@ class Dense(keras.layers.Dense):
         return bias.addmm(x, kernel)
 
     def quantize(self, mode=None, type_check=True, **kwargs):
-        """As `keras.layers.Dense`, which refuses subclasses unless told otherwise."""
+        """As `keras.layers.Dense`, which would refuse a subclass."""
         return super().quantize(mode, type_check=False, **kwargs)

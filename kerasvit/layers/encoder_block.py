@@ -8,7 +8,7 @@ from .sublayers import rebuilt, unbuilt
 
 @keras.saving.register_keras_serializable("kerasvit")
 class EncoderBlock(keras.layers.Layer):
-    """Attention, then an MLP, each on normalised tokens and added to them.
+    """Pre-norm Transformer block: attention, then an MLP, both residual.
 
     Shape: (batch, N, D) → same.
 
@@ -39,7 +39,7 @@ class EncoderBlock(keras.layers.Layer):
         self.stochastic_depth = stochastic_depth
 
     def build(self, input_shape):
-        """Builds the parts."""
+        """Builds the sublayers."""
         same = {"epsilon": self.epsilon, "dtype": self.dtype_policy}
         self.attention_norm = keras.layers.LayerNormalization(
             name="attention_norm", **same
@@ -62,7 +62,7 @@ class EncoderBlock(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        """The constructor's arguments; the two layers as their own configurations."""
+        """Returns the constructor's arguments, layers as configurations."""
         config = {
             "attention": unbuilt(self.attention),
             "mlp": unbuilt(self.mlp),
@@ -73,6 +73,6 @@ class EncoderBlock(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """The block again, its two layers first."""
+        """Builds the block and its layers from `get_config`."""
         layers = {name: rebuilt(config[name]) for name in ("attention", "mlp")}
         return cls(**{**config, **layers})

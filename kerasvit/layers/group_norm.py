@@ -6,7 +6,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("kerasvit")
 class GroupNorm(keras.layers.Layer):
-    """Normalises each image within groups of channels, then scales and shifts.
+    """Normalises each image within groups of channels, with scale and shift.
 
     The values and variables of `keras.layers.GroupNormalization`, whose second
     derivatives are wrong on TensorFlow, as it takes `ops.moments`.

@@ -23,7 +23,7 @@ class TooLarge(ValueError):
 
 @contextlib.contextmanager
 def values_follow(*, weights=math.inf, tensors=math.inf, table_bytes=math.inf):
-    """Inside, layers begin with zeros where they else draw at random, which is slow.
+    """Context in which variables begin with zeros instead of random values.
 
     For models whose variables are all written as soon as they are built. What begins
     with zeros or ones by itself, such as a fresh head, is as it always is.
@@ -45,7 +45,7 @@ def values_follow(*, weights=math.inf, tensors=math.inf, table_bytes=math.inf):
 
 
 def drawn(initializer):
-    """A random initializer; inside `values_follow`, zeros in its place, and counted."""
+    """Wraps a random initialiser: inside `values_follow` it gives zeros, counted."""
     if _left.get() is None:
         return initializer
 
@@ -57,7 +57,7 @@ def drawn(initializer):
 
 
 def counted(**amounts):
-    """To be called before memory is taken that no `drawn` variable is of.
+    """Counts memory that no `drawn` variable takes; call it before taking any.
 
     Args:
         **amounts: By the arguments of `values_follow`.

@@ -7,7 +7,7 @@ from .encoder_block import EncoderBlock
 
 @keras.saving.register_keras_serializable("kerasvit")
 class LayerScaleBlock(EncoderBlock):
-    """An encoder block whose branches are scaled, channel by channel, when added.
+    """An encoder block with a learned scale per channel on both branches.
 
     Shape: (batch, N, D) → same.
 

@@ -11,7 +11,7 @@ from .initial_values import counted, drawn
 
 @keras.saving.register_keras_serializable("kerasvit")
 class LocalAttention(keras.layers.Layer):
-    """Lets each pixel gather from those of its window, in several heads.
+    """Multi-head attention of each pixel to the pixels of its window.
 
     softmax(q kᵀ / √d + b) v, then a dense layer over the joined heads. The windows
     cover the map side by side and are never shifted. b depends on how far the key
@@ -118,7 +118,7 @@ class LocalAttention(keras.layers.Layer):
         return ops.reshape(x, (-1, self.num_heads * self.head_width))
 
     def _bias(self):
-        """The table's values for every (query, key) of a window."""
+        """Returns the table's values for every (query, key) of a window."""
         table = ops.reshape(self.position_bias, (-1,))
         return ops.take(table, relative_positions(self.window_size), axis=0)
 
@@ -138,7 +138,7 @@ class LocalAttention(keras.layers.Layer):
 
 
 def relative_positions(edge):
-    """Where in the flat table the key's place less the query's is, (edge², edge²)."""
+    """Returns indices of key minus query positions in the table, (edge², edge²)."""
     place = np.stack(np.divmod(np.arange(edge * edge), edge), axis=-1)  # (down, across)
     down, across = np.moveaxis(place[None] - place[:, None] + edge - 1, -1, 0)
     return (down * (2 * edge - 1) + across).astype("int32")

@@ -6,7 +6,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable("kerasvit")
 class MaxPool(keras.layers.Layer):
-    """The largest value around every second pixel, of those inside the image.
+    """Max-pooling of stride 2 with PyTorch's padding.
 
     A window of k × k, in the middle of every pixel at an even place, down and across.
     Keras's "same" puts the windows of an even size one pixel further.

@@ -11,7 +11,7 @@ from .stochastic_depth import StochasticDepth
 
 @keras.saving.register_keras_serializable("kerasvit")
 class MixerBlock(keras.layers.Layer):
-    """An MLP across tokens, then one across channels, both residual and pre-norm.
+    """Token-mixing MLP, then channel-mixing MLP, both pre-norm and residual.
 
     The first sees a channel's values at all places, (batch, D, H·W), and has weights
     for each place: they belong to one grid, and `resample` brings them to another.
@@ -55,7 +55,7 @@ class MixerBlock(keras.layers.Layer):
         self.stochastic_depth = stochastic_depth
 
     def build(self, input_shape):
-        """Builds the parts, after checking that the tokens fill the grid."""
+        """Builds the sublayers."""
         batch, tokens, width = input_shape
         height, across = self.grid
         if tokens != height * across:
@@ -88,7 +88,7 @@ class MixerBlock(keras.layers.Layer):
         return input_shape
 
     def resample(self, array, *, path, source_grid=None, kernel="bicubic_antialias"):
-        """A variable made for another grid, brought to this layer's.
+        """Resamples a variable of another grid to this layer's.
 
         What goes out to each token, the last kernel and bias of the token mixing, is
         resampled as a position table is. The first kernel is summed over the tokens:

@@ -15,7 +15,7 @@ ACTIVATIONS = {
 
 @keras.saving.register_keras_serializable("kerasvit")
 class MLP(keras.layers.Layer):
-    """Two dense layers with a GELU between, applied to each token alone.
+    """Two dense layers with a GELU in between, applied to each token.
 
     Shape: (batch, ..., D) → same.
 

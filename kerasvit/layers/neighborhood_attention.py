@@ -10,7 +10,7 @@ from .initial_values import counted
 
 
 def neighborhood(grid, window, prefix=0):
-    """Which token may look at which: (prefix + H·W, prefix + H·W) booleans.
+    """Returns which token attends to which: (prefix + H·W, prefix + H·W) booleans.
 
     A patch sees those at most window // 2 rows and columns away, itself included, and
     the prefix tokens; these see all and are seen by all.
@@ -25,7 +25,7 @@ def neighborhood(grid, window, prefix=0):
 
 @keras.saving.register_keras_serializable("kerasvit")
 class NeighborhoodAttention(Attention):
-    """Lets each patch gather from a k × k window around it, in several heads.
+    """Multi-head attention of each patch to a k × k window around it.
 
     The window is centred on the patch and cut off at the border of the grid, where it
     has fewer patches. Class and register tokens see all and are seen by all. The
@@ -85,7 +85,7 @@ class NeighborhoodAttention(Attention):
         self._mask = neighborhood(self.grid, self.window, self.prefix)[None, None]
 
     def attend(self, query, key, value):
-        """What the heads gather inside of the window."""
+        """Returns the heads' outputs within the window."""
         return attend(query, key, value, self._mask)
 
     def get_config(self):

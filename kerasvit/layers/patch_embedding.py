@@ -8,7 +8,7 @@ from .initial_values import drawn
 
 @keras.saving.register_keras_serializable("kerasvit")
 class PatchEmbedding(keras.layers.Layer):
-    """Cuts an image into square patches and projects each to a token.
+    """Projects each square patch of an image to a token.
 
     A convolution whose stride is its kernel size, written as one matrix product over
     flattened patches; `kernel` keeps the convolution's shape (P, P, C, D), the form

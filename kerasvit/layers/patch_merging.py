@@ -8,7 +8,7 @@ from .dense import Dense
 
 @keras.saving.register_keras_serializable("kerasvit")
 class PatchMerging(keras.layers.Layer):
-    """Joins each 2 × 2 places of a map to one: concatenated, normalised, projected.
+    """Concatenates, normalises and projects each 2 × 2 cells of a map.
 
     The four stand in the order top left, bottom left, top right, bottom right.
 

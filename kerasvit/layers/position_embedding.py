@@ -8,7 +8,7 @@ from .resampling import KERNELS, MOST_CELLS, resample_grid
 
 
 def check_resampling(kernel, source_grid):
-    """Raises a `ValueError` where the caller's kernel or grid cannot be; None may."""
+    """Checks the arguments `kernel` and `source_grid`; both may be None."""
     if kernel is not None and kernel not in tuple(KERNELS):
         raise ValueError(
             f"`kernel` must be one of {', '.join(KERNELS)}. Received: {kernel!r}."
@@ -26,7 +26,7 @@ def check_resampling(kernel, source_grid):
 
 
 def table_grid(rows, *, own_grid, source_grid=None, name="position table"):
-    """The (height, width) of the grid that a table of `rows` patch rows covers.
+    """Returns the grid (height, width) of a table with `rows` patch rows.
 
     What the caller says wins; else the model's own grid if the counts agree; else a
     square. The count alone cannot tell 4 × 9 from 6 × 6, hence `source_grid`.
@@ -60,7 +60,7 @@ def table_grid(rows, *, own_grid, source_grid=None, name="position table"):
 
 @keras.saving.register_keras_serializable("kerasvit")
 class PositionEmbedding(keras.layers.Layer):
-    """Adds a learned vector to each token, by its place in the grid of patches.
+    """Adds a learned vector to each token by its position in the patch grid.
 
     Shape: (batch, prefix + H·W, D) → same.
 
@@ -96,7 +96,7 @@ class PositionEmbedding(keras.layers.Layer):
     def resample(
         self, table, *, path=None, source_grid=None, kernel="bicubic_antialias"
     ):
-        """A table made for another grid, brought to this layer's.
+        """Resamples a table of another grid to this layer's.
 
         Args:
             table: (1, prefix + h·w, D) array. Its prefix rows are kept as they are.

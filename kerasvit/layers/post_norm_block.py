@@ -7,7 +7,7 @@ from .encoder_block import EncoderBlock
 
 @keras.saving.register_keras_serializable("kerasvit")
 class PostNormBlock(EncoderBlock):
-    """Attention, then an MLP, each added to the tokens, whose sum is normalised.
+    """Post-norm Transformer block: normalisation after each residual sum.
 
     x ← LN(x + attention(x)), x ← LN(x + MLP(x)). The variables are those of
     `EncoderBlock`; as the block ends in a normalisation, none belongs behind the last.

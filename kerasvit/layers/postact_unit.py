@@ -8,7 +8,7 @@ from .sublayers import rebuilt, unbuilt
 
 @keras.saving.register_keras_serializable("kerasvit")
 class PostactUnit(keras.layers.Layer):
-    """Convolution and normalisation, two or three times, beside a shortcut.
+    """Two or three convolutions with normalisation, and a shortcut.
 
     A ReLU follows each normalisation, the last only after the shortcut is added. The
     shortcut is the input; where the unit changes size or channels, a projection of it
@@ -44,7 +44,7 @@ class PostactUnit(keras.layers.Layer):
         self.projection_norm = projection_norm
 
     def build(self, input_shape):
-        """Builds the parts."""
+        """Builds the sublayers."""
         shape = input_shape
         for conv, norm in zip(self.convs, self.norms, strict=True):
             conv.build(shape)
@@ -72,7 +72,7 @@ class PostactUnit(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        """The constructor's arguments; the layers as their own configurations."""
+        """Returns the constructor's arguments, layers as configurations."""
         config = {
             "convs": [unbuilt(layer) for layer in self.convs],
             "norms": [unbuilt(layer) for layer in self.norms],
@@ -83,7 +83,7 @@ class PostactUnit(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """The unit again, its layers first."""
+        """Builds the unit and its layers from `get_config`."""
         layers = {
             name: [rebuilt(part) for part in config[name]]
             for name in ("convs", "norms")

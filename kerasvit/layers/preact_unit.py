@@ -9,7 +9,7 @@ from .sublayers import rebuilt, unbuilt
 
 @keras.saving.register_keras_serializable("kerasvit")
 class PreactUnit(keras.layers.Layer):
-    """Normalisation, ReLU and convolution, two or three times, beside a shortcut.
+    """Two or three times normalisation, ReLU and convolution, and a shortcut.
 
     The shortcut is the input as it came; where the unit changes size or channels, a
     projection of the input **after** the first normalisation and ReLU.
@@ -44,7 +44,7 @@ class PreactUnit(keras.layers.Layer):
         self.stochastic_depth = stochastic_depth
 
     def build(self, input_shape):
-        """Builds the parts."""
+        """Builds the sublayers."""
         self.drop = StochasticDepth(
             self.stochastic_depth, name="drop", dtype=self.dtype_policy
         )
@@ -73,7 +73,7 @@ class PreactUnit(keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        """The constructor's arguments; the layers as their own configurations."""
+        """Returns the constructor's arguments, layers as configurations."""
         config = {
             "norms": [unbuilt(layer) for layer in self.norms],
             "convs": [unbuilt(layer) for layer in self.convs],
@@ -84,7 +84,7 @@ class PreactUnit(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config):
-        """The unit again, its layers first."""
+        """Builds the unit and its layers from `get_config`."""
         layers = {
             name: [rebuilt(part) for part in config[name]]
             for name in ("norms", "convs")

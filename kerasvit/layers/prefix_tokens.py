@@ -8,7 +8,7 @@ from .initial_values import drawn
 
 @keras.saving.register_keras_serializable("kerasvit")
 class PrefixTokens(keras.layers.Layer):
-    """Puts learned tokens, the same for every image, in front of the sequence.
+    """Prepends learned tokens, such as class and register tokens.
 
     One is the class token of ViT; several are the register tokens of
     Darcet et al. 2024.

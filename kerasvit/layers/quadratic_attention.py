@@ -10,7 +10,7 @@ from .relative_attention import RelativeAttention
 
 @keras.saving.register_keras_serializable("kerasvit")
 class QuadraticAttention(RelativeAttention):
-    """Relative attention whose scores are −α_h ‖(j − i) − Δ_h‖²: a bell around a shift.
+    """Relative attention with scores −α_h ‖(j − i) − Δ_h‖².
 
     Δ_h, `center`, in cells down and across, and α_h, `alpha`, are learned in place of a
     table, three numbers a head whatever the size of the map. The larger α, the nearer
@@ -43,12 +43,12 @@ class QuadraticAttention(RelativeAttention):
         )
 
     def position_scores(self):
-        """The scores of each cell and each of the padded map, (heads, N, M)."""
+        """Returns the scores of cells and cells of the padded map, (heads, N, M)."""
         shifts = ops.convert_to_tensor(self._shifts, dtype=self.center.dtype)
         away = shifts - self.center[:, None, None]  # (heads, N, M, 2)
         return -self.alpha[:, None, None] * ops.sum(ops.square(away), axis=-1)
 
     def look_at(self, shifts, sharpness):
-        """Centres head h on `shifts[h]`; its neighbours score `sharpness` lower."""
+        """Centres head h on `shifts[h]`; cells beside it score `sharpness` lower."""
         self.center.assign(np.array(shifts))
         self.alpha.assign(np.full(self.num_heads, sharpness))

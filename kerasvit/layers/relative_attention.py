@@ -9,7 +9,7 @@ from .initial_values import drawn
 
 
 def shifts(grid, padding):
-    """From each cell of a map to each of the padded map: (N, M, 2), down and across."""
+    """Returns shifts between cells of a map and the padded map: (N, M, 2)."""
     cells, padded = (
         np.stack(np.mgrid[tuple(slice(-p, side + p) for side in grid)], axis=-1)
         for p in (0, padding)
@@ -19,7 +19,7 @@ def shifts(grid, padding):
 
 @keras.saving.register_keras_serializable("kerasvit")
 class RelativeAttention(keras.layers.Layer):
-    """Lets each cell of a map gather from all others, by where they lie from it.
+    """Multi-head attention with scores that depend on relative positions only.
 
     As it looks from cell i, head h gives cell j the weight
     softmax_j(q_i · k_j / √key_dim + b_h[j − i]); `table` holds b_h for every shift that
@@ -84,7 +84,7 @@ class RelativeAttention(keras.layers.Layer):
             self.key = dense("key", channels, keys)
 
     def build_positions(self, shifts):
-        """Creates the table, and finds the place of each shift, (N, M, 2), in it."""
+        """Creates the table, and the index of each shift (N, M, 2) in it."""
         reach = shifts.max(axis=(0, 1))  # the longest, down and across
         sides = 2 * reach + 1
         self.table = self.add_weight(
@@ -96,12 +96,12 @@ class RelativeAttention(keras.layers.Layer):
         self._places = (shifts + reach) @ [sides[1], 1]  # (N, M)
 
     def position_scores(self):
-        """b_h[j − i] for each cell and each of the padded map, (heads, N, M)."""
+        """Returns b_h[j − i] for cells and cells of the padded map, (heads, N, M)."""
         table = ops.reshape(self.table, (self.num_heads, -1))
         return ops.take(table, self._places, axis=1)
 
     def look_at(self, shifts, sharpness):
-        """Makes head h score the cell `shifts[h]` away highest, by `sharpness`.
+        """Sets the score of head h at `shifts[h]` to `sharpness` and others to 0.
 
         Args:
             shifts: (heads, 2) integers, down and across.

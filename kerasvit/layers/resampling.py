@@ -21,7 +21,7 @@ def _cubic(x, a):
 
 
 def _taps(position, source, weight, reach):
-    """Rows that weigh the cells around `position`; beyond the edge the edge repeats.
+    """Returns rows of weights for the cells around positions; edges repeat.
 
     `reach` is how many cells to either side `weight` may touch.
     """
@@ -41,7 +41,7 @@ def _corner_linear(source, target):
 
 
 def _half_pixel(source, target):
-    """Where the centres of `target` cells fall among the indices of `source` cells."""
+    """Returns the centres of `target` cells in indices of `source` cells."""
     return (np.arange(target) + 0.5) * source / target - 0.5
 
 
@@ -87,7 +87,7 @@ KERNELS = {
 
 
 def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
-    """The (target, source) matrix that brings `source` cells in a row to `target`.
+    """Returns the (target, source) matrix that resamples a row of cells.
 
     Each row sums to one; equal sizes give the identity, but for "geometric_linear".
 
@@ -128,7 +128,7 @@ def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
 
 
 def spreading_matrix(source: int, target: int, kernel: str) -> np.ndarray:
-    """The (target, source) matrix that shares out weights of a sum over cells.
+    """Returns the (target, source) matrix that distributes weights of a sum.
 
     Each column sums to one: where cells are divided, their parts share the weight, as
     smooth as the kernel; where cells are merged, their weights add up. A weighted sum
@@ -163,7 +163,7 @@ def _cells(number, name):
 
 
 def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndarray:
-    """Brings a grid of vectors to `size` (height, width), each side by its own matrix.
+    """Resamples a grid of vectors to `size` (height, width), one matrix per side.
 
     A grid that has the size already is not touched.
 
@@ -182,7 +182,7 @@ def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.nd
 
 
 def spread_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndarray:
-    """Shares a grid of weights of a sum out to the cells of another, side by side.
+    """Distributes weights of a sum over the cells of another grid.
 
     As `resample_grid`, with `spreading_matrix` in place of `resampling_matrix`: the sum
     over all cells stays.

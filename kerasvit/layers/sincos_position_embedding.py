@@ -9,7 +9,7 @@ from .initial_values import counted
 
 
 def sincos_table(grid, width):
-    """The fixed table of big_vision: (H·W, width), float64.
+    """Returns big_vision's fixed table, (H·W, width), float64.
 
     Frequencies fall geometrically from 1 to 1/10000 over width/4 steps; each row is
     sin x, cos x, sin y, cos y, as `posemb_sincos_2d` in big_vision/models/vit.py.
@@ -23,7 +23,7 @@ def sincos_table(grid, width):
 
 @keras.saving.register_keras_serializable("kerasvit")
 class SinCosPositionEmbedding(keras.layers.Layer):
-    """Adds a fixed vector of sines and cosines to each token, by its row and column.
+    """Adds sines and cosines of row and column to each token.
 
     Has no variables, so it fits any grid and nothing of it is loaded or resampled.
 

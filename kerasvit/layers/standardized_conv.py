@@ -11,7 +11,7 @@ from .initial_values import drawn
 
 @keras.saving.register_keras_serializable("kerasvit")
 class StandardizedConv(keras.layers.Layer):
-    """Convolution without bias by a standardised kernel (weight standardisation).
+    """Convolution without bias, with weight standardisation of the kernel.
 
     Each filter, over its height, width and input channels, loses its mean and is
     divided by its deviation; `kernel` keeps the raw values, (h, w, in, out). Gradients
@@ -94,7 +94,7 @@ class StandardizedConv(keras.layers.Layer):
         )
 
     def standardized_kernel(self):
-        """The kernel that is applied, in the variables' dtype."""
+        """Returns the standardised kernel in the variables' dtype."""
         kernel = ops.convert_to_tensor(self.kernel)
         # Two plain means: ops.moments has wrong second derivatives on TensorFlow.
         kernel = kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True)

@@ -4,7 +4,7 @@ import keras
 
 
 def unbuilt(layer):
-    """A part's configuration without the shape it was built for; None for None.
+    """Serialises a sublayer without its build shape; None for None.
 
     A part that comes back built has variables whose paths lack the whole's name.
     """
@@ -16,5 +16,5 @@ def unbuilt(layer):
 
 
 def rebuilt(config):
-    """The part again, or None for None."""
+    """Deserialises a sublayer; None for None."""
     return config and keras.saving.deserialize_keras_object(config)

@@ -7,7 +7,7 @@ from .encoder_block import EncoderBlock
 
 @keras.saving.register_keras_serializable("kerasvit")
 class SwinBlock(EncoderBlock):
-    """An encoder block on a map, whose attention looks into windows.
+    """An encoder block on a map with (shifted) window attention.
 
     Every other block of a stage has shifted windows; its attention says so.
 
@@ -26,7 +26,7 @@ class SwinBlock(EncoderBlock):
         return self.attention.grid
 
     def resample(self, array, *, path, source_grid=None, kernel="geometric_linear"):
-        """A table of position biases for this block's windows; all else as it is."""
+        """Resamples a table of position biases to this block's windows."""
         if not path.endswith("/position_bias"):
             return array
         return self.attention.resample(array, source_grid=source_grid, kernel=kernel)

@@ -13,7 +13,7 @@ from .resampling import MOST_CELLS, resample_grid
 
 @keras.saving.register_keras_serializable("kerasvit")
 class WindowAttention(keras.layers.Layer):
-    """Lets each place of a map gather from those in its window, in several heads.
+    """Multi-head attention within windows of a map, shifted or not.
 
     softmax(q kᵀ / √d + b) v in every window of M × M places, d = D / num_heads; b is
     learned for each head and each of the (2M - 1)² offsets between two places. Windows
@@ -118,7 +118,7 @@ class WindowAttention(keras.layers.Layer):
         return ops.roll(x, self.shift, axis=[1, 2]) if shifted else x
 
     def _attend(self, query, key, value):
-        """Rows to rows: (B·windows·N, D), N = h·w."""
+        """Attends within windows: (B·windows·N, D) → same, N = h·w."""
         windows, places = self._regions.shape
         width = query.shape[-1]
         shape = (-1, windows, places, self.num_heads, width // self.num_heads)
@@ -133,7 +133,7 @@ class WindowAttention(keras.layers.Layer):
         return ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4)), (-1, width))
 
     def _bias(self):
-        """(heads, N, N); (windows, heads, N, N) where some must not be seen."""
+        """Returns (heads, N, N); (windows, heads, N, N) where windows are shifted."""
         windows, places = self._regions.shape
         # Heads first: TensorFlow's gradient of rows taken from a variable is sparse.
         bias = ops.take(ops.transpose(self.position_bias), self._offsets, axis=1)
@@ -152,7 +152,7 @@ class WindowAttention(keras.layers.Layer):
     def resample(
         self, table, *, path=None, source_grid=None, kernel="geometric_linear"
     ):
-        """A table of biases made for another window, brought to this layer's.
+        """Resamples a table of biases of another window to this layer's.
 
         Args:
             table: ((2h - 1) · (2w - 1), heads) array.
@@ -186,17 +186,17 @@ class WindowAttention(keras.layers.Layer):
 
 
 def window_in(grid, window_size):
-    """(h, w) of the windows of a map: `window_size`, or a side that is not longer."""
+    """Returns (h, w) of a map's windows: `window_size`, or a shorter side."""
     return tuple(min(side, window_size) for side in grid)
 
 
 def _count(window):
-    """How many offsets there are between two places of a window."""
+    """Returns the number of offsets between two cells of a window."""
     return (2 * window[0] - 1) * (2 * window[1] - 1)
 
 
 def _offsets(window):
-    """(N · N,) rows of the table, from the place that looks to the one looked at."""
+    """Returns rows of the table (N · N,), from query to key."""
     places = np.indices(window, dtype="int32").reshape(2, -1)
     down, right = places[:, :, None] - places[:, None, :]
     rows = (down + window[0] - 1) * (2 * window[1] - 1) + right + window[1] - 1
@@ -204,7 +204,7 @@ def _offsets(window):
 
 
 def _regions(grid, window, shift):
-    """(windows, N) numbers of what lay together before a map of this size was rolled.
+    """Returns region numbers (windows, N) of a map before it was shifted.
 
     Along a shifted side the last window holds two parts, the second from the other
     end; no other window does.
@@ -219,7 +219,7 @@ def _regions(grid, window, shift):
 
 
 def _source_window(rows, grid, own):
-    """(h, w) of the window whose table has `rows`."""
+    """Returns (h, w) of the window whose table has `rows`."""
     if rows > MOST_CELLS:
         raise ValueError(
             f"The table has {rows:,} rows; models have at most {MOST_CELLS:,}."

@@ -31,7 +31,7 @@ def image_input(image_size, normalization=None):
 
 
 def head(num_classes: int, name: str = "head"):
-    """The layer from features to logits; the identity for no classes.
+    """Returns the layer from features to logits; the identity for no classes.
 
     Zero at the start, as in vit_jax; full precision, for the loss.
     """

@@ -126,7 +126,7 @@ def HybridVisionTransformer(
 
 
 def _resnet(x, s):
-    """The image to the map of the last stage."""
+    """Returns the feature map of the ResNet."""
     channels = int(64 * s.width_factor)
     x = _conv(channels, 7, s, strides=2, name="root_conv")(x)
     x = _norm(s, name="root_norm")(x)
@@ -181,7 +181,7 @@ def _norm(s, start="ones", *, name):
 
 
 def _checked(kwargs):
-    """The builder's arguments, as plain JSON gives them back."""
+    """Checks the builder's arguments; returns them as plain JSON."""
     one_of("pool", kwargs["pool"], ("token", "average"))
     # The Transformer's image is the ResNet's map, of which one patch is the least.
     shared = {**kwargs, **FIXED, "image_size": kwargs["patch_size"]}
@@ -211,7 +211,7 @@ def _checked(kwargs):
 
 
 def _fitting(image_size, checked):
-    """[height, width] of an image whose map, its edge filled up, is whole patches."""
+    """Checks an image size: its padded feature map must be whole patches."""
     size, patch = sides(image_size), checked["patch_size"]
     stride = 4 * 2 ** max(len(checked["resnet_depths"]) - 1, 0)
     if any(-(-side // stride) % patch for side in size):

@@ -16,7 +16,7 @@ _CLONE_OF = "_kerasvit_clone_of"
 
 @keras.saving.register_keras_serializable("kerasvit")
 class ImageModel(keras.Model):
-    """A functional model that remembers how it was made.
+    """A functional model with a record of how it was built.
 
     `keras.models.clone_model` keeps the record where the clone computes the same as the
     model, given the same weights; a clone with other layers has None.
@@ -40,7 +40,7 @@ class ImageModel(keras.Model):
             vars(self.outputs[0]).setdefault(OWNER, self)
 
     def _inherited(self):
-        """A copy of the record of the model that this is of the same graph as."""
+        """Returns a copy of the record of the model with the same graph."""
         record = found_record(self)
         model = vars(self.outputs[0]).pop(_CLONE_OF, None)
         if model is not None and isinstance(model.record, dict):
@@ -56,13 +56,13 @@ class ImageModel(keras.Model):
         return outputs
 
     def get_config(self):
-        """The graph's configuration and the record."""
+        """Returns the graph's configuration and the record."""
         record = self.record and dict(self.record)
         return {**super().get_config(), "record": record}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """The model again, its record included."""
+        """Builds the model with its record."""
         config = dict(config)
         record = config.pop("record", None)
         model = super().from_config(config, custom_objects=custom_objects)
@@ -91,7 +91,7 @@ class ImageModel(keras.Model):
 
 
 def _weights(record):
-    """Where weights came from, in words."""
+    """Describes where weights came from."""
     base, origin = record.get("base"), record.get("origin")
     source = base.get("source") if isinstance(base, dict) else None
     if source:
@@ -100,7 +100,7 @@ def _weights(record):
 
 
 def new_record(builder: str, kwargs: dict) -> dict:
-    """The record of a model with fresh weights."""
+    """Returns the record of a model with fresh weights."""
     normalization = kwargs.get("normalization") or {}
     transform = Preprocessing(kwargs["image_size"], **normalization)
     return {

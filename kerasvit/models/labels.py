@@ -10,7 +10,7 @@ MOST = 10_000_000  # bytes of a file of names
 
 
 def read_labels(label_names) -> list[str] | str | None:
-    """The names of classes, each once, in the order of the head.
+    """Reads class names in the order of the head.
 
     Args:
         label_names: List or array of str, "imagenet1k", the path of a UTF-8 text file
@@ -53,7 +53,7 @@ def read_labels(label_names) -> list[str] | str | None:
 
 
 def check_count(names, classes: int) -> None:
-    """Raises a `ValueError` where there are not as many names as classes.
+    """Raises a `ValueError` if the number of names is not that of classes.
 
     Args:
         names: As `read_labels` returns them.

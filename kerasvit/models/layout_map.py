@@ -17,7 +17,7 @@ SPLIT = {
 def layout_map(
     device_mesh: keras.distribution.DeviceMesh, axis: str = "model"
 ) -> keras.distribution.LayoutMap:
-    """Splits the blocks of a ViT over devices, for `keras.distribution.ModelParallel`.
+    """Returns a `LayoutMap` that splits a ViT's blocks over devices.
 
     Heads and the MLP's hidden units are dealt out, so a device has its share of every
     block's weights, of their gradients and of what the optimizer keeps beside them.

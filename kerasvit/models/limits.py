@@ -19,7 +19,7 @@ MOST_TABLE_BYTES = 2**28
 
 
 def check_arguments(variant, explicit):
-    """Raises what the builder would say of the caller's arguments; makes no weight.
+    """Checks the caller's arguments by the builder, without creating a weight.
 
     Left for later is what depends on the file: whether there is a class token, and
     whether windows fill the image, where the caller gives only one of the two.
@@ -43,7 +43,7 @@ def check_arguments(variant, explicit):
 
 
 def build_for(checkpoint, builder, kwargs, explicit):
-    """The builder's model, no larger than the tensors of a checkpoint can fill.
+    """Builds a model that is not larger than the checkpoint's tensors can fill.
 
     Args:
         checkpoint: `Checkpoint` that its variables are written from afterwards.
@@ -81,7 +81,7 @@ def build_for(checkpoint, builder, kwargs, explicit):
 
 
 def _factor(explicit):
-    """How many times larger a model may be for the caller's image or windows.
+    """Returns by which factor a model may be larger for the caller's image size.
 
     A Mixer-L, whose kernels grow most, doubles with 3 times the sides of its image.
     """
@@ -89,7 +89,7 @@ def _factor(explicit):
 
 
 def _fresh_heads(shapes, explicit):
-    """How many weights the heads of the caller's classes may have, both of a DeiT."""
+    """Returns how many weights fresh heads of the caller's classes may have."""
     widest = max((side for shape in shapes for side in shape), default=0)
     classes = integer("num_classes", explicit.get("num_classes") or 0, 0)
     return 2 * classes * min(widest, MOST["width"])

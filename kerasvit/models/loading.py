@@ -22,7 +22,7 @@ HEADS = ["head", "head_distillation"]  # layers that depend on the number of cla
 
 
 def entry_of(weights, variant):
-    """The entry of the manifest that `weights` is or names, or None.
+    """Returns the catalogue entry that `weights` is or names, or None.
 
     Raises:
         CheckpointError: It is of another variant.
@@ -38,7 +38,7 @@ def entry_of(weights, variant):
 
 
 class Loading:
-    """What a file and a caller together say of the model to build.
+    """The arguments of a model, from a checkpoint and a caller.
 
     Args:
         weights: Path of a file or folder.
@@ -88,7 +88,7 @@ class Loading:
             self.kwargs["image_size"] = self.source_size
 
     def preprocessing(self):
-        """The evaluation transform of the weights, at the size they were made for."""
+        """Returns the evaluation transform of the weights at their own size."""
         if self.entry:
             return transform_of(self.entry)
         return stated(self.checkpoint) or customary(
@@ -96,7 +96,7 @@ class Loading:
         )
 
     def record(self):
-        """What `ImageModel.record` keeps of the weights."""
+        """Returns the fields of `ImageModel.record` that describe the weights."""
         said = {"origin": self.checkpoint.made_by, "label_names": self._label_names()}
         if entry := self.entry:
             base = {"source": entry.source, "license": entry.license}
@@ -105,7 +105,7 @@ class Loading:
         return {**said, "base": base} if base else said
 
     def build(self, kwargs):
-        """The builder's model, for `fill`: what that brings is not drawn before."""
+        """Builds the model for `fill`, without drawing random weights."""
         self._log_assumptions()
         with self._blaming_the_variant():
             return build_for(
@@ -113,7 +113,7 @@ class Loading:
             )
 
     def fill(self, model, kernel=None):
-        """Gives the model the weights; all of them, or a `CheckpointError`."""
+        """Assigns all weights to the model, or raises a `CheckpointError`."""
         with held_to(self.checkpoint), self._blaming_the_variant() as mismatch:
             assign(
                 model,
@@ -129,7 +129,7 @@ class Loading:
         self._check_head(model)
 
     def _log_assumptions(self):
-        """Says in one line what neither the files nor the caller told."""
+        """Logs in one line what was assumed, as neither files nor caller say it."""
         if self.entry:
             return  # weights that have a name are of the variant as it is
         names, words = self.checkpoint.left_open
@@ -161,7 +161,7 @@ class Loading:
         )
 
     def _check_entry(self):
-        """Raises where it is known before the download that it would be in vain."""
+        """Raises before the download where the weights cannot fit."""
         check_arguments(self.variant, self.explicit)
         name, classes = f"{self.entry.model} {self.entry.tag!r}", self.entry.classes
         said = {"num_classes": classes, **self.variant.numbers, **self.explicit}
@@ -172,7 +172,7 @@ class Loading:
             raise _no_classifier(name, classes)
 
     def _check_head(self, model):
-        """Raises where the file of another code base answers nothing but zeros."""
+        """Raises where the head of a foreign file holds zeros only."""
         kept = self.kwargs["num_classes"] == self.made["num_classes"]
         if self.checkpoint.record or not kept:
             return
@@ -214,7 +214,7 @@ class Loading:
         return tuple(side * stride for side in grid)
 
     def _source_grids(self, model):
-        """{layer: (height, width)}: the grids that the weights' tables cover."""
+        """Returns {layer: (height, width)} of the checkpoint's grids."""
         table = self.checkpoint.cells(self.kwargs)
         stride = table[2] if table else 1
         sizes = (self.source_size, model.record["kwargs"]["image_size"])
@@ -230,14 +230,14 @@ class Loading:
         }
 
     def _grid(self, image_size, stride):
-        """(height, width) in cells; `partial_patches` leaves out the last ones."""
+        """Returns (height, width) in cells; `partial_patches` drops partial ones."""
         height, width = sides(image_size)
         if self.kwargs.get("partial_patches"):
             return height // stride, width // stride
         return -(-height // stride), -(-width // stride)
 
     def _left_out(self):
-        """Layers whose tensors the caller does not want; said in the log."""
+        """Returns layers whose tensors are not loaded, and logs them."""
         layers, path = [], self.checkpoint.path
         had, wanted = self.made["num_classes"], self.kwargs["num_classes"]
         if wanted != had:
@@ -273,7 +273,7 @@ class Loading:
 
     @contextmanager
     def _blaming_the_variant(self):
-        """Says first if the file is of another variant, and whose the argument is."""
+        """Context that explains errors by a wrong variant or a wrong file."""
         said = {**self.made, **self.checkpoint.sizes}
         mismatch = self.variant.mismatch(said, self.explicit)
         try:

@@ -89,7 +89,7 @@ def MLPMixer(
 
 
 def _checked(kwargs):
-    """The builder's arguments, as plain JSON gives them back."""
+    """Checks the builder's arguments; returns them as plain JSON."""
     checked = dict(kwargs)
     for key in ("patch_size", "width", "depth", "tokens_mlp_dim", "channels_mlp_dim"):
         checked[key] = integer(key, kwargs[key], 1)

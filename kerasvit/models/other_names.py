@@ -30,7 +30,7 @@ INSTEAD = {
 
 
 def check_names(label, given, known, before=""):
-    """Raises for arguments that there are not; says what does the same.
+    """Raises for unknown arguments and suggests the right ones.
 
     Args:
         label: What the message calls the model.
@@ -52,7 +52,7 @@ def check_names(label, given, known, before=""):
 
 
 def _hint(name, value, known):
-    """What to write in place of an argument, without a full stop."""
+    """Returns what to write in place of an argument."""
     if name in INSTEAD:
         return INSTEAD[name]
     if RENAMED.get(name) in known:
@@ -83,7 +83,7 @@ def _pooling(value, known):
 
 
 def _sides(shape):
-    """Height and width of another library's shape of an image."""
+    """Returns height and width of another library's image shape."""
     if isinstance(shape, (tuple, list)) and len(shape) == 3:
         shape = shape[1:] if shape[0] in (1, 3) else shape[:2]
     return tuple(shape) if isinstance(shape, list) else shape

@@ -29,7 +29,7 @@ def computes_the_same(one, other) -> bool:
 
 
 def _graph(model):
-    """Layers and connections as plain lists and dictionaries."""
+    """Returns layers and connections as plain lists and dictionaries."""
     config = model.get_config()
     places = {layer["name"]: i for i, layer in enumerate(config["layers"])}
     layers = []
@@ -49,7 +49,7 @@ def _is_input(operation):
 
 
 def _plain(config, places):
-    """A part of a configuration without what does not matter."""
+    """Returns a part of a configuration without the keys in `_FREE`."""
     if isinstance(config, (list, tuple)):
         return [_plain(part, places) for part in config]
     if not isinstance(config, dict):
@@ -64,7 +64,7 @@ def _plain(config, places):
 
 
 def _history(end, places):
-    """[place of an operation, its node, its output], or a list of them."""
+    """Returns [operation index, node, output], or a list of them."""
     if end and isinstance(end[0], str):
         return [places[end[0]], *end[1:]]
     return [_history(part, places) for part in end]

@@ -123,7 +123,7 @@ def _mlp_dim(channels, ratio):
 
 
 def _checked(kwargs):
-    """The builder's arguments, as plain JSON gives them back."""
+    """Checks the builder's arguments; returns them as plain JSON."""
     checked = dict(kwargs)
     for key in ("width", "patch_size"):
         checked[key] = integer(key, kwargs[key], 1)
@@ -163,7 +163,7 @@ def _checked(kwargs):
 
 
 def _windows(window_size, depths):
-    """M of each stage."""
+    """Returns the window size of each stage."""
     listed = isinstance(window_size, list)
     return window_size if listed else [window_size] * len(depths)
 
@@ -198,7 +198,7 @@ def _image_size(image_size, kwargs):
 
 
 def _fits(places, windows):
-    """Whether windows fill all maps along a side of so many places in the last one."""
+    """Whether windows fill all maps whose last one has a side of so many cells."""
     maps = [places * 2**i for i in range(len(windows))]
     return places == int(places) and all(
         side <= window or side % window == 0

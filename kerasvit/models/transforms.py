@@ -12,12 +12,12 @@ log = logging.getLogger("kerasvit")
 
 
 def transform_of(entry):
-    """The evaluation transform of weights that have a name."""
+    """Returns the evaluation transform of a catalogue entry."""
     return Preprocessing.of_origin(entry.format, **entry.preprocessing)
 
 
 def given_transform(preprocessing, image_size):
-    """The transform that a caller gives, or None.
+    """Returns the transform that a caller gives, or None.
 
     Args:
         preprocessing: `Preprocessing`, a dict of its fields, or None.
@@ -54,7 +54,7 @@ def given_transform(preprocessing, image_size):
 
 
 def check_one_normalization(include, preprocessing, normalization):
-    """Raises a `ValueError` where arguments of a call contradict each other."""
+    """Raises a `ValueError` where arguments contradict each other."""
     if include is not None and not isinstance(include, bool):
         raise ValueError(
             "`include_preprocessing` must be True, False, or None for as the weights "
@@ -73,7 +73,7 @@ def check_one_normalization(include, preprocessing, normalization):
 
 
 def with_normalization(kwargs, transform, include=None, *, given=False):
-    """(builder's arguments, transform) that agree on how images are normalised.
+    """Returns (builder's arguments, transform) with one normalisation.
 
     Args:
         kwargs: Of the builder. A `normalization` in it is what the weights were
@@ -97,7 +97,7 @@ def with_normalization(kwargs, transform, include=None, *, given=False):
 
 
 def stated(checkpoint):
-    """The transform that the files of a checkpoint tell, or None.
+    """Returns the transform in the files of a checkpoint, or None.
 
     Raises:
         CheckpointError: They tell none that can be made.
@@ -124,7 +124,7 @@ def stated(checkpoint):
 
 
 def size_of(checkpoint):
-    """(height, width) of the images of `stated`, where it tells them; else None."""
+    """Returns (height, width) in the transform of the files, or None."""
     try:
         transform = None if checkpoint.record else stated(checkpoint)
     except CheckpointError:
@@ -135,7 +135,7 @@ def size_of(checkpoint):
 
 
 def customary(checkpoint, variant, image_size):
-    """The transform that the code base of the weights uses; said in the log."""
+    """Returns the default transform of the weights' code base, and logs it."""
     origin = checkpoint.origin
     # The rows say what timm and the authors of AlterNet evaluate them with.
     own = origin in ("timm", "how_do_vits_work")

@@ -20,7 +20,7 @@ from .transforms import (
 
 
 class Variant:
-    """A model of the zoo: calling it builds the model, then loads `weights`.
+    """A named model; a call builds it and loads `weights`.
 
     Args:
         name: As it is exported; None for a model that is no row of the zoo.
@@ -176,12 +176,12 @@ class Variant:
 
     @property
     def label(self):
-        """What messages call it."""
+        """Name for messages."""
         return self.name or self.builder.__name__
 
     @property
     def required(self):
-        """The builder's arguments that have none."""
+        """Arguments of the builder without a value here."""
         known = set(inspect.signature(self.builder).parameters) - {"dtype"}
         return known - set(self.defaults)
 
@@ -196,7 +196,7 @@ class Variant:
         check_names(self.label, changes, known, before)
 
     def mismatch(self, said, changes):
-        """In words, where a file says other numbers than this row; None where not."""
+        """Explains where a file has other numbers than this variant, or None."""
         wanted = {**self.numbers, **changes}
         # A file says lists.
         wanted = {k: list(n) if isinstance(n, tuple) else n for k, n in wanted.items()}
@@ -217,7 +217,7 @@ class Variant:
         return f"does not hold weights of {self!r}: {numbers}.{build}"
 
     def fits(self, said):
-        """Whether a file may be of this row: its numbers, and parts such as scales."""
+        """Whether a file may be of this variant, by its numbers and layers."""
         return all(said.get(key, n) == n for key, n in self.numbers.items()) and all(
             said.get(key) == n if isinstance(n, list) else said.get(key) is not None
             for key, n in self.parts.items()
@@ -225,5 +225,5 @@ class Variant:
 
     @property
     def parts(self):
-        """The row's values of arguments that have a default in the builder."""
+        """Values of this variant for arguments with a default in the builder."""
         return {k: n for k, n in self._shown.items() if k not in self.numbers}

@@ -153,7 +153,7 @@ def _pooled(x, prefix, s):
 
 
 def check_arguments(kwargs):
-    """The builder's arguments, as plain JSON gives them back."""
+    """Checks the builder's arguments; returns them as plain JSON."""
     checked = dict(kwargs)
     for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
         checked[key] = integer(key, kwargs[key], 1)

@@ -51,7 +51,7 @@ def VisionTransformerAblation(
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "vit_ablation",
 ) -> ImageModel:
-    """Builds a ViT to compare: (batch, H, W, 3) → (batch, num_classes) logits.
+    """Builds a ViT for ablations: (batch, H, W, 3) → (batch, num_classes) logits.
 
     With `window=None` and `norm="pre"` it is `VisionTransformer(qkv_bias=False,
     epsilon=1e-5)`, with the same variables.
@@ -116,7 +116,7 @@ def _attention(grid, prefix, s):
 
 
 def _checked(kwargs):
-    """The builder's arguments, as plain JSON gives them back."""
+    """Checks the builder's arguments; returns them as plain JSON."""
     checked = dict(kwargs)
     for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
         checked[key] = integer(key, kwargs[key], 1)

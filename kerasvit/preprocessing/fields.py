@@ -13,7 +13,7 @@ MAX_SIDE = 16384
 
 
 def sides(size):
-    """(height, width) of a field that is one side, both, or transformers' dict.
+    """Returns (height, width) of a side, a pair, or a dict of transformers.
 
     Raises:
         ArgumentError: It is none of them, or out of range.

@@ -36,7 +36,7 @@ def read_image(image: Any) -> Image.Image:
 def input_problem(
     batch: np.ndarray, mean: tuple, std: tuple, *, built_in: bool = False
 ) -> str | None:
-    """Says what is wrong with the values of a model's input, or None.
+    """Explains what is wrong with the values of a model's input, or None.
 
     Normalised values lie between -mean / std and (1 - mean) / std: -1 to 1 for 0.5,
     within 2.7 of zero for ImageNet's. Augmentation may overshoot a few times; eight

@@ -22,7 +22,7 @@ _HALF = (0.5, 0.5, 0.5)
 
 @dataclasses.dataclass(frozen=True)
 class Preprocessing:
-    """Prepares an image the way a model's weights were evaluated: resize, crop, scale.
+    """The evaluation transform of a model: resize, crop and normalise an image.
 
     The defaults are those of timm's ViTs. `Preprocessing(224)("cat.jpg")` is a
     (224, 224, 3) float32 array.
@@ -113,7 +113,7 @@ class Preprocessing:
         return (pixels / np.float32(255) - mean) / std
 
     def _resized(self, height, width):
-        """(height, width) of the resized image, rounded as timm and torchvision do."""
+        """Returns (height, width) of the resized image, rounded as torchvision does."""
         target = [math.floor(side / self.crop) for side in self.size]
         if self.mode == "squash":
             return target
@@ -132,11 +132,11 @@ class Preprocessing:
         return out
 
     def with_size(self, size: int | tuple[int, int]) -> "Preprocessing":
-        """The same for another image size."""
+        """Returns the transform for another image size."""
         return dataclasses.replace(self, size=size)
 
     def to_config(self) -> dict:
-        """The fields as plain JSON."""
+        """Returns the fields as plain JSON."""
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in dataclasses.asdict(self).items()
@@ -155,7 +155,7 @@ class Preprocessing:
 
     @classmethod
     def of_origin(cls, origin, size, **fields) -> "Preprocessing":
-        """What one of `ORIGINS` evaluates with, when a bare file says nothing else.
+        """Returns the default transform of a code base in `ORIGINS`.
 
         Args:
             origin: A key of `ORIGINS`.
@@ -188,7 +188,7 @@ class Preprocessing:
         )
 
     def to_timm(self) -> dict:
-        """The keys of timm's `pretrained_cfg`, which has none for `antialias`."""
+        """Returns timm's `pretrained_cfg`, which has no key for `antialias`."""
         config = self.to_config()
         return {
             "input_size": [3, *config["size"]],
@@ -217,7 +217,7 @@ class Preprocessing:
 
 
 def _window(have, want):
-    """What is kept of a side, its centre, and where it goes; rounded as torchvision."""
+    """Returns source and target slices of a centre crop, rounded as torchvision."""
     if have >= want:
         start = round((have - want) / 2)
         return slice(start, start + want), slice(0, want)

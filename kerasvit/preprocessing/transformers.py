@@ -44,7 +44,7 @@ _STATE_IT = (
 
 
 def fields(config, model_type=None):
-    """The fields of `Preprocessing` for a `preprocessor_config.json`.
+    """Returns the fields of `Preprocessing` for a `preprocessor_config.json`.
 
     Args:
         config: Its content.
@@ -82,7 +82,7 @@ def fields(config, model_type=None):
 
 
 def _colours(config):
-    """Mean and deviation, in images of values 0 to 1."""
+    """Returns mean and standard deviation for values from 0 to 1."""
     # They normalise value × factor; here it is value / 255.
     scaled = config.get("do_rescale", True)
     factor = config.get("rescale_factor", 1 / 255) if scaled else 1
@@ -111,7 +111,7 @@ def _kind(config, model_type):
 
 
 def _share(size, resized):
-    """The `crop` that leads from `size` to exactly the `resized` sides."""
+    """Returns the `crop` for which `size` is resized to exactly `resized`."""
     for crop in (size[0] / resized[0], size[0] / (resized[0] + 0.5)):
         if [math.floor(side / crop) for side in size] == list(resized):
             return crop

@@ -210,7 +210,7 @@ class SAM(TrainStep, keras.Model):
             return model.compute_metrics(x, y, y_pred, sample_weight)
 
     def step_scope(self):
-        """Returns the context of a step: the model has the trainer's loss and metrics."""
+        """Returns the context in which the model has the trainer's loss and metrics."""
         return lend_compiled(self, self.model)
 
     @property
