@@ -1,12 +1,10 @@
-"""python -m tests: the suite on every installed backend, one process each.
+"""Runs the test suite on every installed backend, one process each.
 
-`python -m tests --long` runs the tests that are marked `long`, which take minutes,
-and no others; `--quick` runs layers, models against the originals' numbers, checkpoints
-and steps of SAM, on one backend in less than two minutes. Further arguments go to
-pytest: `python -m tests -k vit`. The last line is `N passed, N failed`, over all
-backends.
+Further arguments go to pytest: `python -m tests -k vit`. The 15 slowest tests of each
+backend are listed. The last line is `N passed, N failed`, over all backends.
 """
 
+import argparse
 import importlib.util
 import os
 import subprocess
@@ -28,6 +26,7 @@ def run(backend, arguments):
         report = Path(folder) / "report.xml"
         workers = str(min(os.cpu_count() or 1, 4))
         command = [sys.executable, "-m", "pytest", "-q", "-n", workers]
+        command.append("--durations=15")
         command.append(f"--junitxml={report}")
         environment = {
             # Compiling thousands of tiny functions is what takes time on JAX: it is
@@ -57,20 +56,40 @@ def run(backend, arguments):
     return {"passed": total - failed - skipped, "failed": failed, "skipped": skipped}
 
 
-def main():
-    """Runs all installed backends; the number of failures decides the exit code."""
+def read_arguments():
+    """(backends to run, arguments of pytest) of the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests", description=__doc__, allow_abbrev=False
+    )
+    parser.add_argument("--backend", choices=BACKENDS, help="run this one only")
+    subset = parser.add_mutually_exclusive_group()
+    subset.add_argument(
+        "--quick",
+        action="store_true",
+        help="layers, models, checkpoints and steps of SAM, in less than two minutes "
+        "on one backend: that of KERAS_BACKEND, or the last that is installed",
+    )
+    subset.add_argument(
+        "--long",
+        action="store_true",
+        help="the tests that are marked `long`, which take minutes, and no others",
+    )
+    options, arguments = parser.parse_known_args()
     backends = [name for name in BACKENDS if importlib.util.find_spec(name)]
     if not backends:
         sys.exit("No backend is installed: pip install -e '.[jax]', or another.")
-    sums = dict.fromkeys(("passed", "failed", "skipped"), 0)
-    arguments = sys.argv[1:]
-    if "--quick" in arguments:
-        # KERAS_BACKEND's, or PyTorch's, which compiles nothing.
+    if options.quick:
         backends = [os.environ.get("KERAS_BACKEND", backends[-1])]
-        arguments.remove("--quick")
         arguments += [f"tests/{name}" for name in QUICK]
-    if "--long" in arguments:
-        arguments = [a for a in arguments if a != "--long"] + ["-m", "long"]
+    if options.long:
+        arguments += ["-m", "long"]
+    return [options.backend] if options.backend else backends, arguments
+
+
+def main():
+    """Runs the suite; the number of failures decides the exit code."""
+    backends, arguments = read_arguments()
+    sums = dict.fromkeys(("passed", "failed", "skipped"), 0)
     lines = []
     for backend in backends:
         print(f"\n== {backend} ==", flush=True)
