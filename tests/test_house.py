@@ -41,6 +41,31 @@ EXCEPTIONS = {
     "models/transforms.py": {"checkpoints"},
     "models/variant.py": {"hub"},
 }
+BODY_LINES, ARGUMENTS = 50, 8
+PACKAGE_LINES = 18_500  # of it 40 % docstrings and blank lines
+# Functions with more arguments, all but `ARGUMENTS` of them keyword-only and optional.
+BUDGETS = {
+    # Builders: what differs between five code bases' checkpoints of one architecture.
+    "vit.VisionTransformer": 22,
+    "hybrid.HybridVisionTransformer": 22,
+    "deit.DistilledVisionTransformer": 16,
+    "swin.SwinTransformer": 15,
+    "alternet.AlterNet": 15,
+    "vit_ablation.VisionTransformerAblation": 14,
+    "mixer.MLPMixer": 13,
+    "alternet.PreActResNet": 11,
+    "bit.BigTransfer": 10,
+    # What may differ from the weights; further arguments are the builder's.
+    "variant.__call__": 9,
+    # Fields of the card, and how the Hub is accessed.
+    "saving.push_to_hub": 16,
+    "saving.save_pretrained": 11,
+    # Numbers of the algorithms, each with a default.
+    "advisor.suggest_rho": 10,
+    "lanczos.eigenpairs": 10,
+    "hessian.largest_eigenvalue": 9,
+    "gsam.__init__": 9,
+}
 FILES = sorted(PACKAGE.rglob("*.py"))
 # What the scripts beside the package import of each other, and why.
 OUTSIDE = {
@@ -134,6 +159,24 @@ def test_backends_are_imported_behind_the_doors_only(path):
 
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
+def test_private_attributes_of_keras_are_used_in_the_backend_room_only(path):
+    """A private attribute is that of `self`, or one that its own file defines."""
+    if room(path) == "backend":
+        return
+    text = path.read_text(encoding="utf-8")
+    nodes = list(ast.walk(ast.parse(text)))
+    own = {n.name for n in nodes if isinstance(n, (ast.FunctionDef, ast.ClassDef))}
+    for node in nodes:
+        if not isinstance(node, ast.Attribute) or not node.attr.startswith("_"):
+            continue
+        holder = node.value.id if isinstance(node.value, ast.Name) else ""
+        if node.attr.startswith("__") or node.attr in own or holder in ("self", "cls"):
+            continue
+        assert f"self.{node.attr} = " in text, f"{named(path)}:{node.lineno}"
+
+
+@on_last_backend
+@pytest.mark.parametrize("path", FILES, ids=named)
 def test_nothing_is_unpickled(path):
     modules = {name.split(".")[0] for name in imports(path)}
     assert not modules & {"pickle", "dill", "cloudpickle", "joblib", "shelve"}
@@ -159,6 +202,31 @@ def test_no_print_and_no_assert(path):
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_a_file_has_at_most_300_lines(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
+
+
+@on_last_backend
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_a_function_has_a_short_body_and_few_arguments(path):
+    """The body without its docstring; public functions may have keyword-only extras."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        body = node.body[1:] if ast.get_docstring(node) else node.body
+        lines = body[-1].end_lineno - body[0].lineno + 1 if body else 0
+        assert lines <= BODY_LINES, f"{node.name} has a body of {lines} lines"
+        given = [*node.args.posonlyargs, *node.args.args]
+        given = [each.arg for each in given if each.arg not in ("self", "cls")]
+        extra = node.args.kwonlyargs
+        required = sum(default is None for default in node.args.kw_defaults)
+        assert len(given) + required <= ARGUMENTS, node.name
+        budget = BUDGETS.get(f"{path.stem}.{node.name}", ARGUMENTS)
+        assert len(given) + len(extra) <= budget, node.name
+
+
+@on_last_backend
+def test_the_package_keeps_its_budget_of_lines():
+    lines = sum(len(path.read_text("utf-8").splitlines()) for path in FILES)
+    assert lines <= PACKAGE_LINES
 
 
 def test_import_is_quiet_and_brings_in_keras_and_its_backend_only():

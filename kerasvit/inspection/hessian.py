@@ -15,13 +15,13 @@ import numpy as np
 from keras import ops
 
 from kerasvit.backend import loss_derivatives
+from kerasvit.backend.keras_internals import in_variable_dtype
 
 from .lanczos import Eigenpairs, eigenpairs
 from .mean_loss import (
     batches,
     check_finite,
     chosen_variables,
-    in_variable_dtype,
     length,
     mean_loss,
 )

@@ -1,6 +1,5 @@
 """The mean loss of a model over samples."""
 
-import contextlib
 import difflib
 import re
 from collections.abc import Iterable, Iterator
@@ -149,26 +148,6 @@ def batches(x, y=None, batch_size=32):
 def length(x):
     """The number of samples in a batch."""
     return int(keras.tree.flatten(x)[0].shape[0])
-
-
-@contextlib.contextmanager
-def in_variable_dtype(model):
-    """Lets a model compute in the dtype of its variables, whatever its policy."""
-    lowered = [
-        layer
-        for layer in model._flatten_layers()
-        if layer.compute_dtype != layer.variable_dtype
-        and layer.quantization_mode is None
-    ]
-    # Not through `dtype_policy`, which would write into a policy that layers share.
-    policies = [layer._dtype_policy for layer in lowered]
-    for layer in lowered:
-        layer._dtype_policy = keras.DTypePolicy(layer.variable_dtype)
-    try:
-        yield
-    finally:
-        for layer, policy in zip(lowered, policies, strict=True):
-            layer._dtype_policy = policy
 
 
 def check_finite(loss, gradient, product):

@@ -3,6 +3,7 @@
 import keras
 
 from kerasvit.arguments import check_built
+from kerasvit.backend.keras_internals import layers_in
 
 
 def check_model(model):
@@ -23,7 +24,7 @@ def check_model(model):
     check_built(model)
     torch_modules = [
         part.name
-        for part in model._flatten_layers()
+        for part in layers_in(model)
         if isinstance(part, keras.layers.TorchModuleWrapper)
     ]
     if torch_modules:

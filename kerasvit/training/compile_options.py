@@ -3,6 +3,8 @@
 import keras
 import numpy as np
 
+from kerasvit.backend.keras_internals import compile_arguments
+
 # What a trial takes over from the compilation of the model.
 LENT = (
     "loss",
@@ -50,13 +52,10 @@ def compile_options(model, batch, optimizer=None, loss=None):
 
 
 def _compiled(model):
-    """Returns the model's own compile arguments and metrics, whose states are restored.
-
-    A copy by `get_compile_config` would lose what a lambda or a local class refers to.
-    """
+    """Returns the model's own compile arguments; the states of metrics are restored."""
     if not model.compiled:
         return {}
-    config = model._compile_config.config
+    config = compile_arguments(model)
     options = {name: config[name] for name in LENT}
     return {**options, "optimizer": model.optimizer}
 

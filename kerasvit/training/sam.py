@@ -7,6 +7,7 @@ import numpy as np
 
 from kerasvit.arguments import integer
 from kerasvit.backend import TrainStep
+from kerasvit.backend.keras_internals import compute_loss
 from kerasvit.backend.stateless import lend_compiled
 
 from .checks import check_model
@@ -202,7 +203,7 @@ class SAM(TrainStep, keras.Model):
     ):
         """The model's own."""
         with lend_compiled(self, self.model) as model:
-            return model._compute_loss(x, y, y_pred, sample_weight, training=training)
+            return compute_loss(model, x, y, y_pred, sample_weight, training)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The model's own."""

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from kerasvit.backend.keras_internals import layers_in
+
 from .sam import SAM
 from .vectors import ascend, norm
 
@@ -49,9 +51,9 @@ class SAMON(SAM):
         super().__init__(model, rho, name=name, **options)
         self._normalising = {
             id(variable)
-            for layer in model._flatten_layers()
+            for layer in layers_in(model)
             if "norm" in type(layer).__name__.lower()
-            and not list(layer._flatten_layers(include_self=False))
+            and not layers_in(layer, include_self=False)
             for variable in layer.weights  # also one that is frozen, and thawed later
             if variable.name in SCALES
         }
