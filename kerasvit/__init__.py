@@ -111,6 +111,7 @@ from .prediction import classify as classify
 from .preprocessing import Preprocessing as Preprocessing
 from .pretrained import from_pretrained as from_pretrained
 from .pretrained import resize as resize
+from .rho_search import suggest_rho as suggest_rho
 from .saving import push_to_hub as push_to_hub
 from .saving import save_pretrained as save_pretrained
 from .training import ASAM as ASAM
@@ -119,7 +120,6 @@ from .training import MSAM as MSAM
 from .training import SAM as SAM
 from .training import SAMON as SAMON
 from .training import LookSAM as LookSAM
-from .training import suggest_rho as suggest_rho
 from .training import warmup_cosine as warmup_cosine
 from .version import __version__ as __version__
 

@@ -22,6 +22,7 @@ MAY_SEE = {  # and `arguments`, the checks of all rooms
     "checkpoints": {"checkpoints"},
     "hub": {"hub", "checkpoints", "patterns", "version"},
     "training": {"training", "backend"},
+    "rho_search": {"rho_search", "training", "backend"},
     "inspection": {"inspection", "backend"},
     "backend": {"backend"},
     "version": set(),
@@ -61,7 +62,7 @@ BUDGETS = {
     "saving.push_to_hub": 16,
     "saving.save_pretrained": 11,
     # Numbers of the algorithms, each with a default.
-    "advisor.suggest_rho": 10,
+    "search.suggest_rho": 10,
     "lanczos.eigenpairs": 10,
     "hessian.largest_eigenvalue": 9,
     "gsam.__init__": 9,

@@ -1,6 +1,5 @@
 """Sharpness-aware training and learning rate schedules for any `keras.Model`."""
 
-from .advisor import suggest_rho as suggest_rho
 from .asam import ASAM as ASAM
 from .gsam import GSAM as GSAM
 from .looksam import LookSAM as LookSAM

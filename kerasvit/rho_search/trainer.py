@@ -3,9 +3,10 @@
 import keras
 import numpy as np
 
-from .advice import Seen
-from .sam import SAM
-from .vectors import all_finite, norm, only_if
+from kerasvit.training.sam import SAM
+from kerasvit.training.vectors import all_finite, norm, only_if
+
+from .report import Seen
 
 
 class Probe(SAM):

@@ -5,12 +5,12 @@ import numpy as np
 
 from kerasvit.arguments import integer, number
 from kerasvit.backend.restore import untouched
+from kerasvit.training.sam import SAM
 
-from .advice import Advice, Trial, compare, mean_of
-from .batches import divide
 from .compile_options import compile_options
-from .probe import Probe
-from .sam import SAM
+from .data import divide
+from .report import Advice, Trial, compare, mean_of
+from .trainer import Probe
 
 RHOS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)  # the grid of SAM's paper, arXiv 2010.01412
 RUNS = "for one run says nothing of chance"

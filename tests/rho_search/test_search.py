@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from kerasvit.training import SAM, LookSAM, suggest_rho
-from kerasvit.training.advice import Advice, Seen, Trial, compare
-from kerasvit.training.advisor import _probes
-from kerasvit.training.batches import divide
+from kerasvit import SAM, LookSAM, suggest_rho
+from kerasvit.rho_search.data import divide
+from kerasvit.rho_search.report import Advice, Seen, Trial, compare
+from kerasvit.rho_search.search import _probes
 from tests.once import on_last_backend
 
 
