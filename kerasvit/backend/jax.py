@@ -8,9 +8,10 @@ import keras
 from jax.sharding import PartitionSpec
 
 from .masks import masked, masks_of
+from .micro_batches import seed_shifts
 from .overwritten import put_back, take_out
 from .stateless import batch_size, training_pass
-from .step import Step, loss_scale, remembered, seed_shifts, times
+from .step import Step, loss_scale, remembered, times
 from .update import Update, add_part, is_float
 
 

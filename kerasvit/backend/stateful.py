@@ -6,9 +6,10 @@ import warnings
 import keras
 from keras.src.backend.common import global_state
 
+from .micro_batches import seed_shifts
 from .overwritten import put_back, take_out
 from .stateless import batch_size
-from .step import Step, loss_scale, remembered, seed_shifts, times
+from .step import Step, loss_scale, remembered, times
 from .update import Update
 
 
