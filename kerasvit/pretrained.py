@@ -58,12 +58,12 @@ def from_pretrained(
     if isinstance(weights, Entry):
         return getattr(models, weights.model)(weights, **changes)
     if _on_hub(weights):
-        repository, said = parse_address(weights)
-        if revision and said and revision != said:
+        repository, named = parse_address(weights)
+        if revision and named and revision != named:
             raise ValueError(
                 f"`revision` is given twice: {revision!r} and in {weights!r}."
             )
-        weights = fetch_repository(repository, revision or said, **access)
+        weights = fetch_repository(repository, revision or named, **access)
 
     def load():
         checkpoint = find_weights(weights, None)
@@ -184,11 +184,15 @@ def _variant(record):
 def fitting_variant(checkpoint):
     """Returns the variant of a checkpoint without a record, or a new one."""
     builder = models.BUILDERS[checkpoint.builders[0]]
-    said = {**checkpoint.builder_changes, **checkpoint.sizes}
-    rows = [row for row in models.VARIANTS if row.builder is builder and row.fits(said)]
+    numbers = {**checkpoint.builder_changes, **checkpoint.sizes}
+    rows = [
+        row for row in models.VARIANTS if row.builder is builder and row.fits(numbers)
+    ]
     # DeiT's models are ViTs by all numbers; the configurations tell them apart.
-    said = (checkpoint.config.get(key) for key in ("architecture", "model_type"))
-    deit = any(str(name).startswith("deit") for name in said)
+    architectures = (
+        checkpoint.config.get(key) for key in ("architecture", "model_type")
+    )
+    deit = any(str(name).startswith("deit") for name in architectures)
     rows = [row for row in rows if row.name.startswith("DeiT") == deit] or rows
     rows.sort(key=lambda row: len(row.parts), reverse=True)  # the most special first
     return rows[0] if rows else Variant(None, builder, **checkpoint.sizes)

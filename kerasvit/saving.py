@@ -132,8 +132,8 @@ def push_to_hub(
         "endpoint": endpoint,
         "revision": revision,
     }
-    said = {"create_pr": create_pr, "commit_message": commit_message}
-    check_target(repo_id, **access, **said)
+    commit_options = {"create_pr": create_pr, "commit_message": commit_message}
+    check_target(repo_id, **access, **commit_options)
     facts = Facts(license, base_model, datasets, metrics, training, card)
     _check_text({"label_names": label_names, **vars(facts)})
     record, transform = _ready(model, label_names)
@@ -171,9 +171,9 @@ def record_of(model) -> dict:
     return record
 
 
-def _check_text(said):
+def _check_text(arguments):
     """Raises for text with a lone surrogate, which no file can hold."""
-    for key, value in said.items():
+    for key, value in arguments.items():
         try:
             text = json.dumps(value, ensure_ascii=False, default=str)
             text.encode("utf-8")

@@ -223,8 +223,8 @@ def _body(record, name, facts):
     if isinstance(labels, list):
         some = ", ".join(map(_line, labels[:20])) + (", …" if len(labels) > 20 else "")
         parts.append(f"Classes: {some}.")
-    said = json.dumps(record["preprocessing"])
-    parts.append(f"Images are prepared by `kerasvit.Preprocessing`: `{said}`.")
+    fields = json.dumps(record["preprocessing"])
+    parts.append(f"Images are prepared by `kerasvit.Preprocessing`: `{fields}`.")
     if facts.training:
         parts.append("## Training\n\n" + _table("setting", "value", facts.training))
     return "\n\n".join(parts)

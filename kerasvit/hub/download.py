@@ -60,8 +60,10 @@ def fetch(entry) -> Path:
         return fetch_address(entry.source, entry.size, entry.sha256)
     except OSError as error:
         meaning = of_the_disk(error)
-        said = f"{entry.source} {meaning}" if meaning else f"{error}{_by_hand(entry)}"
-        raise DownloadError(said) from error
+        message = (
+            f"{entry.source} {meaning}" if meaning else f"{error}{_by_hand(entry)}"
+        )
+        raise DownloadError(message) from error
 
 
 def noted(path):
@@ -70,12 +72,12 @@ def noted(path):
     if not note.exists():
         _say_unchecked(path, note.name)
         return None
-    said = note.read_text(errors="replace")
-    found = re.match(r"\s*([0-9a-fA-F]{64})\b", said)
+    text = note.read_text(errors="replace")
+    found = re.match(r"\s*([0-9a-fA-F]{64})\b", text)
     if not found:
         raise DownloadError(
             f"{note} must begin with 64 hex digits, as sha256sum writes it. Received: "
-            f"{said!r:.100}."
+            f"{text!r:.100}."
         )
     return found[1].lower()
 

@@ -97,8 +97,8 @@ def _no_answer(cause, endpoint):
         return not_a_hub(endpoint)
     if status(cause):
         return _answered(cause, endpoint)
-    said = f"{type(cause).__name__}: {first_line(cause)}".rstrip(".")
-    return f"{endpoint} cannot be reached: {said}."
+    reason = f"{type(cause).__name__}: {first_line(cause)}".rstrip(".")
+    return f"{endpoint} cannot be reached: {reason}."
 
 
 def not_a_hub(endpoint):
@@ -113,19 +113,19 @@ def not_a_hub(endpoint):
 def of_a_hub(error):
     """Whether the server of an error with a status says why, as a Hub does."""
     found = http_error(error)
-    said = ("X-Error-Code", "X-Error-Message")
-    return bool(found.server_message) or any(s in found.response.headers for s in said)
+    names = {"X-Error-Code", "X-Error-Message"}
+    return bool(found.server_message) or any(n in found.response.headers for n in names)
 
 
 def _answered(error, endpoint):
     """Explains an HTTP error of a server."""
-    code, said = status(error), first_line(http_error(error).server_message)
+    code, message = status(error), first_line(http_error(error).server_message)
     if is_busy(code):
         return f"the server answers {code}. Try later."
-    said = f" and says: {said.rstrip('.')}" if said else ""
+    message = f" and says: {message.rstrip('.')}" if message else ""
     legal = " (withheld for legal reasons)" if code == 451 else ""
     other = "" if of_a_hub(error) else f" {not_a_hub(endpoint)}"
-    return f"the server answers {code}{legal}{said}.{other}"
+    return f"the server answers {code}{legal}{message}.{other}"
 
 
 def _without(name):

@@ -112,8 +112,8 @@ def _download(address, path, size, sha256):
                 break
             except _Passing as error:
                 if pause is None:
-                    said = f"{address} cannot be downloaded: {error}."
-                    raise OSError(said) from error
+                    message = f"{address} cannot be downloaded: {error}."
+                    raise OSError(message) from error
                 time.sleep(pause)
         _note_of(path).unlink(missing_ok=True)
         os.replace(unfinished, path)
@@ -147,8 +147,8 @@ def _stream(address, unfinished):
     except urllib.error.HTTPError as error:
         if is_busy(error.code):
             raise _Passing(f"the server answers {error.code}") from error
-        said = f"{address} cannot be had: the server answers {error.code}."
-        raise OSError(said) from error
+        message = f"{address} cannot be had: the server answers {error.code}."
+        raise OSError(message) from error
     except (
         urllib.error.URLError,
         ConnectionError,
@@ -193,5 +193,5 @@ def _in_base64(digest):
 
 def _google_hashes(headers):
     """Returns {kind: base64} of the hashes in a Google storage header."""
-    said = ",".join(headers.get_all("x-goog-hash", [])).split(",")
-    return dict(value.strip().split("=", 1) for value in said if "=" in value)
+    hashes = ",".join(headers.get_all("x-goog-hash", [])).split(",")
+    return dict(value.strip().split("=", 1) for value in hashes if "=" in value)

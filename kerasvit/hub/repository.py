@@ -121,8 +121,8 @@ def base_of(checkpoint) -> dict | None:
     found = _in_cache(checkpoint.path)
     if not found:
         return None
-    said = checkpoint.config.get("pretrained_cfg")
-    license = said.get("license") if isinstance(said, dict) else None
+    timms = checkpoint.config.get("pretrained_cfg")
+    license = timms.get("license") if isinstance(timms, dict) else None
     return {
         "source": f"{found[1]}/{found[2]}",
         "license": license if isinstance(license, str) else None,

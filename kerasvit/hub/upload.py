@@ -151,7 +151,7 @@ def _meaning(error, repository, endpoint):
     from huggingface_hub import errors
 
     code, cause = status(error), error.__cause__
-    said = first_line(code and http_error(error).server_message) or "nothing more"
+    reply = first_line(code and http_error(error).server_message) or "nothing more"
     if isinstance(error, ValueError) and isinstance(cause, errors.BadRequestError):
         # So the client says what the Hub has against the head of the README.md.
         return (
@@ -171,15 +171,15 @@ def _meaning(error, repository, endpoint):
         return (
             f"the token may not write to {repository.split('/')[0]!r}: it needs the "
             "right to write there, and fine-grained ones the repository in their list. "
-            f"Or the Hub has another reason; it says: {said}"
+            f"Or the Hub has another reason; it says: {reply}"
             + (f". Or {other}" if other else "")
         )
     if code in (409, 412):
-        return f"somebody else wrote to it meanwhile; push again. The Hub says: {said}"
+        return f"somebody else wrote to it meanwhile; push again. The Hub says: {reply}"
     if code is not None and is_busy(code):
         return f"the Hub answers {code}; try later"
     if code is not None:
-        return f"the Hub answers {code}, and says: {said}"
+        return f"the Hub answers {code}, and says: {reply}"
     if isinstance(error, ValueError):  # an argument, or the README.md that is there
         return first_line(error)
     return f"{type(error).__name__}: {first_line(error)}"

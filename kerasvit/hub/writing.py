@@ -45,8 +45,8 @@ def write_model(folder, model, record, pretrained_cfg, *, dtype=None, page=None)
             sha256 = write_tensors(file, tensors.outlines, tensors, {"format": "pt"})
         config = _configuration(record, source.ORIGIN, tensors.dtypes, sha256)
         if timm is not None:
-            said = {**timm["pretrained_cfg"], **pretrained_cfg}
-            config = {**timm, "pretrained_cfg": said, **config}
+            transform = {**timm["pretrained_cfg"], **pretrained_cfg}
+            config = {**timm, "pretrained_cfg": transform, **config}
         new.write(CONFIG, json.dumps(config, indent=2).encode())
         if page is not None:
             new.write("README.md", page)

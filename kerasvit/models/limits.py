@@ -34,10 +34,10 @@ def check_arguments(variant, explicit):
     later, fitted = {"class_token"}, {"window_size", "image_size"}
     if "window_size" in variant.defaults and not fitted <= explicit.keys():
         later |= fitted
-    said = {key: value for key, value in explicit.items() if key not in later}
+    checked = {key: value for key, value in explicit.items() if key not in later}
     try:
         with values_follow(weights=0):
-            variant.builder(**{**variant.defaults, **variant.numbers, **said})
+            variant.builder(**{**variant.defaults, **variant.numbers, **checked})
     except TooLarge:
         pass  # at the first weight: all arguments have been checked
 

@@ -97,12 +97,12 @@ class Loading:
 
     def record(self):
         """Returns the fields of `ImageModel.record` that describe the weights."""
-        said = {"origin": self.checkpoint.made_by, "label_names": self._label_names()}
+        fields = {"origin": self.checkpoint.made_by, "label_names": self._label_names()}
         if entry := self.entry:
             base = {"source": entry.source, "license": entry.license}
         else:
             base = base_of(self.checkpoint)
-        return {**said, "base": base} if base else said
+        return {**fields, "base": base} if base else fields
 
     def build(self, kwargs):
         """Builds the model for `fill`, without drawing random weights."""
@@ -164,11 +164,11 @@ class Loading:
         """Raises before the download where the weights cannot fit."""
         check_arguments(self.variant, self.explicit)
         name, classes = f"{self.entry.model} {self.entry.tag!r}", self.entry.classes
-        said = {"num_classes": classes, **self.variant.numbers, **self.explicit}
-        check_count(self.label_names, said["num_classes"])
+        wanted = {"num_classes": classes, **self.variant.numbers, **self.explicit}
+        check_count(self.label_names, wanted["num_classes"])
         if self.entry.experimental:
             log.warning("%s is experimental: %s.", name, self.entry.experimental)
-        if self.entry.head == "zeroed" and said["num_classes"] == classes:
+        if self.entry.head == "zeroed" and wanted["num_classes"] == classes:
             raise _no_classifier(name, classes)
 
     def _check_head(self, model):
@@ -181,10 +181,10 @@ class Loading:
                 raise _no_classifier(self.checkpoint.path, self.made["num_classes"])
 
     def _source_size(self):
-        said, path = self.checkpoint.image_size, self.checkpoint.path
+        declared, path = self.checkpoint.image_size, self.checkpoint.path
         table = self.checkpoint.cells(self.kwargs)
         windows = self.checkpoint.builder_changes.get("image_size")  # Swin's tell it
-        likely = said or windows or size_of(self.checkpoint)
+        likely = declared or windows or size_of(self.checkpoint)
         if not table:
             return tuple(sides(likely or self.made["image_size"]))
         name, cells, stride = table
@@ -196,11 +196,11 @@ class Loading:
             f" Counted with positions={positions!r}: give another `positions` if class "
             "and register tokens have rows, or none."
         )
-        if said and not self.explicit_grid:
+        if declared and not self.explicit_grid:
             raise CheckpointError(
                 f"{name} of {path} has {cells} patch rows, of {stride} × {stride} "
-                f"pixels each, and its configuration says images of {said[0]} × "
-                f"{said[1]}. Correct that, or give `source_grid`.{hint or ''}"
+                f"pixels each, and its configuration says images of {declared[0]} × "
+                f"{declared[1]}. Correct that, or give `source_grid`.{hint or ''}"
             )
         try:
             grid = table_grid(
@@ -259,8 +259,8 @@ class Loading:
             return None
         names = self.checkpoint.label_names
         # Of transformers, whose configurations name classes, None is for not known.
-        told = self.checkpoint.record or self.checkpoint.origin == "transformers"
-        if names is None and count == 1000 and not told:
+        known = self.checkpoint.record or self.checkpoint.origin == "transformers"
+        if names is None and count == 1000 and not known:
             return "imagenet1k"
         listed = isinstance(names, list) and len(names) == count
         listed = listed and all(isinstance(name, str) for name in names)
@@ -274,8 +274,8 @@ class Loading:
     @contextmanager
     def _blaming_the_variant(self):
         """Context that explains errors by a wrong variant or a wrong file."""
-        said = {**self.made, **self.checkpoint.sizes}
-        mismatch = self.variant.mismatch(said, self.explicit)
+        values = {**self.made, **self.checkpoint.sizes}
+        mismatch = self.variant.mismatch(values, self.explicit)
         try:
             yield mismatch
         except ValueError as error:

@@ -169,8 +169,8 @@ def _windows(window_size, depths):
 
 
 def _image_size(image_size, kwargs):
-    checked, said = both_sides(image_size), kwargs["window_size"]
-    windows = _windows(said, kwargs["depths"])[::-1]  # from the last stage on
+    checked, given = both_sides(image_size), kwargs["window_size"]
+    windows = _windows(given, kwargs["depths"])[::-1]  # from the last stage on
     last = kwargs["patch_size"] * 2 ** (len(windows) - 1)  # pixels a place of its map
     if all(_fits(side / last, windows) for side in checked):
         return checked
@@ -186,7 +186,7 @@ def _image_size(image_size, kwargs):
         for side in checked
     ]
     also = f", or {', '.join(str(n * last) for n in small)}" if small else ""
-    shape = f"{said} × {said}" if isinstance(said, int) else f"{said} places"
+    shape = f"{given} × {given}" if isinstance(given, int) else f"{given} places"
     raise ArgumentError(
         f"`image_size` must be, for windows of {shape} in {len(windows)} stages, a "
         f"multiple of {last * whole}{also}. Received: {checked[0]} × {checked[1]}. "

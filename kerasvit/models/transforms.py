@@ -109,10 +109,10 @@ def stated(checkpoint):
         if timms := config.get("pretrained_cfg"):
             return Preprocessing.from_timm(timms)
         path = path.with_name("preprocessor_config.json")
-        said = config and read_json(path)
-        if not said:
+        processor = config and read_json(path)
+        if not processor:
             return None
-        return Preprocessing.from_transformers(said, config.get("model_type"))
+        return Preprocessing.from_transformers(processor, config.get("model_type"))
     except CheckpointError:
         raise
     except ValueError as error:
@@ -130,8 +130,8 @@ def size_of(checkpoint):
     except CheckpointError:
         return None  # the caller may state another; else `stated` raises it again
     timms = checkpoint.config.get("pretrained_cfg")
-    told = transform and (not timms or timms.get("input_size"))
-    return transform.size if told else None
+    known = transform and (not timms or timms.get("input_size"))
+    return transform.size if known else None
 
 
 def customary(checkpoint, variant, image_size):

@@ -58,14 +58,14 @@ class Variant:
 
     def __repr__(self):
         numbers = ", ".join(f"{key}={value}" for key, value in self._shown.items())
-        said = f"{self.label}({numbers})"
+        call = f"{self.label}({numbers})"
         if self.parameters is None:
-            return said
+            return call
         height, width = sides(self.defaults["image_size"])
         tags = ", ".join(published(self.name))
         weights = f"; weights: {tags}" if tags else ""
         return (
-            f"{said}: {self.parameters:,} parameters, {self.multiply_adds:g} G "
+            f"{call}: {self.parameters:,} parameters, {self.multiply_adds:g} G "
             f"multiply-adds at {height} × {width}{weights}"
         )
 
@@ -195,13 +195,13 @@ class Variant:
             known.update(call.keys() - {"self", "changes"})
         check_names(self.label, changes, known, before)
 
-    def mismatch(self, said, changes):
+    def mismatch(self, values, changes):
         """Explains where a file has other numbers than this variant, or None."""
         wanted = {**self.numbers, **changes}
         # A file says lists.
         wanted = {k: list(n) if isinstance(n, tuple) else n for k, n in wanted.items()}
         wrong = [
-            key for key in self.numbers if key in said and said[key] != wanted[key]
+            key for key in self.numbers if key in values and values[key] != wanted[key]
         ]
         if not wrong:
             return None
@@ -210,16 +210,16 @@ class Variant:
         fitting = [
             row.name
             for row in VARIANTS
-            if row.builder is self.builder and row.fits(said)
+            if row.builder is self.builder and row.fits(values)
         ]
-        numbers = ", ".join(f"{key} {said[key]}, not {wanted[key]}" for key in wrong)
+        numbers = ", ".join(f"{key} {values[key]}, not {wanted[key]}" for key in wrong)
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
         return f"does not hold weights of {self!r}: {numbers}.{build}"
 
-    def fits(self, said):
+    def fits(self, values):
         """Whether a file may be of this variant, by its numbers and layers."""
-        return all(said.get(key, n) == n for key, n in self.numbers.items()) and all(
-            said.get(key) == n if isinstance(n, list) else said.get(key) is not None
+        return all(values.get(key, n) == n for key, n in self.numbers.items()) and all(
+            values.get(key) == n if isinstance(n, list) else values.get(key) is not None
             for key, n in self.parts.items()
         )
 

@@ -98,15 +98,15 @@ def _colours(config):
 
 def _kind(config, model_type):
     keys = ("image_processor_type", "feature_extractor_type")
-    said = next((config[key] for key in keys if config.get(key)), None)
-    if said is None:
+    processor = next((config[key] for key in keys if config.get(key)), None)
+    if processor is None:
         return _OF_MODELS.get(model_type, "ViT")
-    if known := re.fullmatch(_NAMES, str(said)):
+    if known := re.fullmatch(_NAMES, str(processor)):
         return known[1]
     # Others have steps that their files do not name.
     raise ValueError(
         "The image processors of transformers that are built are those of "
-        f"{', '.join(_PROCESSORS)}. Received: {said!r:.100}. {_STATE_IT}"
+        f"{', '.join(_PROCESSORS)}. Received: {processor!r:.100}. {_STATE_IT}"
     )
 
 

@@ -55,9 +55,9 @@ def config(record):
     """timm's `config.json` for one of our models, or None where timm has no such."""
     if differs(record):
         return None
-    said = timm_vit.transformer_config(record["kwargs"])
+    base = timm_vit.transformer_config(record["kwargs"])
     return {
         "architecture": "deit_base_distilled_patch16_224",
-        **said,
+        **base,
         "pretrained_cfg": ends("patch_embed.proj", ["head", "head_dist"]),
     }

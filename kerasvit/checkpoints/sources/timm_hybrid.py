@@ -136,7 +136,7 @@ def config(record):
     if differs(record):
         return None
     kwargs = record["kwargs"]
-    said = timm_vit.transformer_config(
+    base = timm_vit.transformer_config(
         {**kwargs, "qkv_bias": True, "layer_scale": None}
     )
     name = _ARCHITECTURES[tuple(kwargs["resnet_depths"])]
@@ -146,8 +146,8 @@ def config(record):
     pooling = {"global_pool": pool, "class_token": token, "fc_norm": False}
     return {
         "architecture": name,
-        **said,
+        **base,
         "pretrained_cfg": ends(f"{_BACKBONE}{stem}conv", "head"),
         "global_pool": pool,
-        "model_args": {**said["model_args"], **pooling},
+        "model_args": {**base["model_args"], **pooling},
     }

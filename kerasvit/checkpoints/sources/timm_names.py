@@ -71,7 +71,7 @@ def refuse_unlike(config):
     name, args = _name(config), model_args(config)
     shown = printable(name or "ViT")
     other = sorted(
-        key for key, said in args.items() if said is not None and key not in _ARGUMENTS
+        key for key in args if args[key] is not None and key not in _ARGUMENTS
     )
     if other:
         raise CheckpointError(
@@ -142,13 +142,13 @@ def tanh_by_size(shapes):
 def activation(config):
     """The activation that timm builds."""
     fixed = "gelu_tanh" if re.search(_TANH, _name(config)) else "gelu"
-    said = model_args(config).get("act_layer", fixed) or "gelu"
-    if said not in ("gelu", "gelu_tanh"):
+    name = model_args(config).get("act_layer", fixed) or "gelu"
+    if name not in ("gelu", "gelu_tanh"):
         raise CheckpointError(
-            f"The configuration asks for timm's activation {said!r}. Built here are "
+            f"The configuration asks for timm's activation {name!r}. Built here are "
             "gelu, the exact one, and gelu_tanh."
         )
-    return said
+    return name
 
 
 def no_embed_class(config):

@@ -87,10 +87,10 @@ def _windows(shapes, config):
     rows = [shapes[_TABLE.format(i)][0] for i in range(_last(shapes) + 1)]
     patch = shapes["patch_embed.proj.weight"][-1]
     sides = [(number**0.5 + 1) / 2 for number in rows]
-    said = _window_size(config, patch, len(rows))
+    window_size = _window_size(config, patch, len(rows))
     changes = {}
-    if said:
-        changes["window_size"] = said
+    if window_size:
+        changes["window_size"] = window_size
     elif all(side.is_integer() for side in sides):
         sides = [int(side) for side in sides]
         changes["window_size"] = sides[0] if _cut_off(sides) else sides
@@ -113,14 +113,14 @@ def _window_size(config, patch, stages):
     timm's argument is a side, two of them, or a list of either for the stages. As here,
     a side that is longer than that of a stage's map is cut off.
     """
-    said = model_args(config).get("window_size")
-    if not said:
+    given = model_args(config).get("window_size")
+    if not given:
         # Its tables fit a window of 14 for all stages, too. At 224 pixels the map of
         # the last stage cuts that off to 7; at larger sizes it would not.
         name = (config.get("architecture") or "").split(".")[0]
         return [14, 14, 14, 7] if name == "swin_s3_small_224" else None
-    listed = isinstance(said, list) and (len(said) != 2 or isinstance(said[0], list))
-    windows = said if listed else [said] * stages
+    listed = isinstance(given, list) and (len(given) != 2 or isinstance(given[0], list))
+    windows = given if listed else [given] * stages
     windows = [side if isinstance(side, list) else [side, side] for side in windows]
     default = (config.get("pretrained_cfg") or {}).get("input_size", (3, 224, 224))[1:]
     maps = [
@@ -134,7 +134,7 @@ def _window_size(config, patch, stages):
         for side, places in zip(window, shape, strict=True)
     ):
         raise CheckpointError(
-            f"config.json asks for windows of {said} of timm's Swin. Built here are "
+            f"config.json asks for windows of {given} of timm's Swin. Built here are "
             "squares, of one size for all stages or of one for each."
         )
     return squares if len(set(squares)) > 1 else squares[0]

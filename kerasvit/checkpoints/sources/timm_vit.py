@@ -89,7 +89,7 @@ def left_open(shapes, config):
     if config.get("architecture"):
         return (), ()
     args = model_args(config)
-    told = {
+    stated = {
         "num_heads": args.get("num_heads"),
         "activation": args.get("act_layer"),
         "pool": _pool_of(config)
@@ -103,7 +103,7 @@ def left_open(shapes, config):
     prefix = {"cls_token", "reg_token"} & set(shapes)
     if prefix and "attn_pool.latent" in shapes and not args:
         words.append("attention pooling over the patches alone")
-    return tuple(key for key, is_told in told.items() if not is_told), tuple(words)
+    return tuple(key for key, known in stated.items() if not known), tuple(words)
 
 
 def _pool_of(config):
@@ -111,27 +111,27 @@ def _pool_of(config):
 
 
 def _pool(shapes, config):
-    args, said = model_args(config), _pool_of(config)
-    if said is None:
-        said = "token" if "cls_token" in shapes else "avg"
+    args, pool = model_args(config), _pool_of(config)
+    if pool is None:
+        pool = "token" if "cls_token" in shapes else "avg"
         if "attn_pool.latent" in shapes:
-            said = "map"
+            pool = "map"
         elif "fc_norm.weight" in shapes:
-            said = "avg"
-    if said not in ("token", "avg", "map") or args.get("pool_include_prefix"):
+            pool = "avg"
+    if pool not in ("token", "avg", "map") or args.get("pool_include_prefix"):
         raise CheckpointError(
-            f"The configuration asks for the pooling {said!r} of timm, with "
+            f"The configuration asks for the pooling {pool!r} of timm, with "
             f"pool_include_prefix={args.get('pool_include_prefix', False)}. Built here "
             "are token, avg and map, over the patches."
         )
-    if said == "map" and "fc_norm.weight" in shapes:
+    if pool == "map" and "fc_norm.weight" in shapes:
         raise CheckpointError(
             "The file normalises behind attention pooling (timm's fc_norm=True). Built "
             "here is attention pooling of normalised tokens."
         )
-    if said == "avg" and "fc_norm.weight" in shapes:
+    if pool == "avg" and "fc_norm.weight" in shapes:
         return "average_then_norm"
-    return {"token": "token", "avg": "average", "map": "attention"}[said]
+    return {"token": "token", "avg": "average", "map": "attention"}[pool]
 
 
 def cells(shapes, kwargs):
@@ -218,16 +218,16 @@ def config(record):
     if differs(record):
         return None
     kwargs = record["kwargs"]
-    said = transformer_config(kwargs)
+    base = transformer_config(kwargs)
     pool = kwargs["pool"]
     global_pool = {"token": "token", "attention": "map"}.get(pool, "avg")
     return {
         # Any of timm's plain ViTs: `model_args` gives all its numbers.
         "architecture": "vit_base_patch16_224",
-        **said,
+        **base,
         "global_pool": global_pool,
         "model_args": {
-            **said["model_args"],
+            **base["model_args"],
             "global_pool": global_pool,
             "fc_norm": pool == "average_then_norm",
             "class_token": kwargs["class_token"],

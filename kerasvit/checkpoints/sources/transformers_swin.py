@@ -87,18 +87,18 @@ def builder_changes(shapes, config):
 
 def left_open(shapes, config):
     """What neither the tensors nor the configuration tell, as in `timm_vit`."""
-    told = config.get("model_type") or "hidden_act" in config
-    return (), () if told else ("the exact GELU",)
+    known = config.get("model_type") or "hidden_act" in config
+    return (), () if known else ("the exact GELU",)
 
 
-def _check_shifts(said, pixels):
+def _check_shifts(size, pixels):
     """Raises for an image whose last map is one window high or wide, and not both.
 
     transformers shifts no window there; here those along the longer side are.
     """
-    if said and said[0] != said[1] and min(said) <= pixels:
+    if size and size[0] != size[1] and min(size) <= pixels:
         raise CheckpointError(
-            f"config.json asks for images of {said[0]} × {said[1]}. Built here, as in "
+            f"config.json asks for images of {size[0]} × {size[1]}. Built here, as in "
             "transformers, are squares, and images whose sides are both longer than "
             f"{pixels}."
         )
