@@ -132,93 +132,26 @@ DEPTHS = {
 }
 EVALUATION = {"crop": 0.875, "kernel": "bilinear"}  # timm/models/resnetv2.py, `_cfg`
 
-BiTR50x1 = Variant(
-    "BiTR50x1",
-    BigTransfer,
-    parameters=25_549_352,
-    multiply_adds=4.09,
-    evaluation=EVALUATION,
-    depths=DEPTHS[50],
-    width_factor=1,
-)
-BiTR50x2 = Variant(
-    "BiTR50x2",
-    BigTransfer,
-    parameters=97_988_712,
-    multiply_adds=16.12,
-    evaluation=EVALUATION,
-    depths=DEPTHS[50],
-    width_factor=2,
-)
-BiTR50x3 = Variant(
-    "BiTR50x3",
-    BigTransfer,
-    parameters=217_319_080,
-    multiply_adds=36.08,
-    evaluation=EVALUATION,
-    depths=DEPTHS[50],
-    width_factor=3,
-)
-BiTR101x1 = Variant(
-    "BiTR101x1",
-    BigTransfer,
-    parameters=44_541_480,
-    multiply_adds=7.80,
-    evaluation=EVALUATION,
-    depths=DEPTHS[101],
-    width_factor=1,
-)
-BiTR101x2 = Variant(
-    "BiTR101x2",
-    BigTransfer,
-    parameters=173_852_776,
-    multiply_adds=30.97,
-    evaluation=EVALUATION,
-    depths=DEPTHS[101],
-    width_factor=2,
-)
-BiTR101x3 = Variant(
-    "BiTR101x3",
-    BigTransfer,
-    parameters=387_934_888,
-    multiply_adds=69.49,
-    evaluation=EVALUATION,
-    depths=DEPTHS[101],
-    width_factor=3,
-)
-BiTR152x1 = Variant(
-    "BiTR152x1",
-    BigTransfer,
-    parameters=60_185_128,
-    multiply_adds=11.51,
-    evaluation=EVALUATION,
-    depths=DEPTHS[152],
-    width_factor=1,
-)
-BiTR152x2 = Variant(
-    "BiTR152x2",
-    BigTransfer,
-    parameters=236_335_208,
-    multiply_adds=45.81,
-    evaluation=EVALUATION,
-    depths=DEPTHS[152],
-    width_factor=2,
-)
-BiTR152x4 = Variant(
-    "BiTR152x4",
-    BigTransfer,
-    parameters=936_533_224,
-    multiply_adds=182.78,
-    evaluation=EVALUATION,
-    depths=DEPTHS[152],
-    width_factor=4,
-)
-BiTR200x3 = Variant(
-    "BiTR200x3",
-    BigTransfer,
-    parameters=568_633_000,
-    multiply_adds=134.35,
-    evaluation=EVALUATION,
-    depths=DEPTHS[200],
-    width_factor=3,
-)
+
+def _row(name, depths, width_factor, parameters, multiply_adds):
+    return Variant(
+        name,
+        BigTransfer,
+        parameters=parameters,
+        multiply_adds=multiply_adds,
+        evaluation=EVALUATION,
+        depths=depths,
+        width_factor=width_factor,
+    )
+
+
+BiTR50x1 = _row("BiTR50x1", DEPTHS[50], 1, 25_549_352, 4.09)
+BiTR50x2 = _row("BiTR50x2", DEPTHS[50], 2, 97_988_712, 16.12)
+BiTR50x3 = _row("BiTR50x3", DEPTHS[50], 3, 217_319_080, 36.08)
+BiTR101x1 = _row("BiTR101x1", DEPTHS[101], 1, 44_541_480, 7.80)
+BiTR101x2 = _row("BiTR101x2", DEPTHS[101], 2, 173_852_776, 30.97)
+BiTR101x3 = _row("BiTR101x3", DEPTHS[101], 3, 387_934_888, 69.49)
+BiTR152x1 = _row("BiTR152x1", DEPTHS[152], 1, 60_185_128, 11.51)
+BiTR152x2 = _row("BiTR152x2", DEPTHS[152], 2, 236_335_208, 45.81)
+BiTR152x4 = _row("BiTR152x4", DEPTHS[152], 4, 936_533_224, 182.78)
+BiTR200x3 = _row("BiTR200x3", DEPTHS[200], 3, 568_633_000, 134.35)

@@ -143,114 +143,43 @@ def _checked(kwargs):
     return {key: checked[key] for key in kwargs}
 
 
-DeiTTi16 = Variant(
-    "DeiTTi16",
-    VisionTransformer,
-    parameters=5_717_416,
-    multiply_adds=1.25,
-    evaluation=IMAGENET,
-    patch_size=16,
-    **SIZES["Ti"],
+ALL_SIZES = {  # M: timm/models/deit.py
+    **SIZES,
+    "M": {"width": 512, "depth": 12, "num_heads": 8, "mlp_dim": 2048},
+}
+
+
+def _row(name, builder, size, patch_size, parameters, multiply_adds, **changes):
+    return Variant(
+        name,
+        builder,
+        parameters=parameters,
+        multiply_adds=multiply_adds,
+        evaluation=IMAGENET,
+        patch_size=patch_size,
+        **ALL_SIZES[size],
+        **changes,
+    )
+
+
+DeiTTi16 = _row("DeiTTi16", VisionTransformer, "Ti", 16, 5_717_416, 1.25)
+DeiTS16 = _row("DeiTS16", VisionTransformer, "S", 16, 22_050_664, 4.60)
+DeiTB16 = _row("DeiTB16", VisionTransformer, "B", 16, 86_567_656, 17.56)
+DeiTTi16Distilled = _row(
+    "DeiTTi16Distilled", DistilledVisionTransformer, "Ti", 16, 5_910_800, 1.26
 )
-DeiTS16 = Variant(
-    "DeiTS16",
-    VisionTransformer,
-    parameters=22_050_664,
-    multiply_adds=4.60,
-    evaluation=IMAGENET,
-    patch_size=16,
-    **SIZES["S"],
+DeiTS16Distilled = _row(
+    "DeiTS16Distilled", DistilledVisionTransformer, "S", 16, 22_436_432, 4.62
 )
-DeiTB16 = Variant(
-    "DeiTB16",
-    VisionTransformer,
-    parameters=86_567_656,
-    multiply_adds=17.56,
-    evaluation=IMAGENET,
-    patch_size=16,
-    **SIZES["B"],
-)
-DeiTTi16Distilled = Variant(
-    "DeiTTi16Distilled",
-    DistilledVisionTransformer,
-    parameters=5_910_800,
-    multiply_adds=1.26,
-    evaluation=IMAGENET,
-    patch_size=16,
-    **SIZES["Ti"],
-)
-DeiTS16Distilled = Variant(
-    "DeiTS16Distilled",
-    DistilledVisionTransformer,
-    parameters=22_436_432,
-    multiply_adds=4.62,
-    evaluation=IMAGENET,
-    patch_size=16,
-    **SIZES["S"],
-)
-DeiTB16Distilled = Variant(
-    "DeiTB16Distilled",
-    DistilledVisionTransformer,
-    parameters=87_338_192,
-    multiply_adds=17.66,
-    evaluation=IMAGENET,
-    patch_size=16,
-    **SIZES["B"],
+DeiTB16Distilled = _row(
+    "DeiTB16Distilled", DistilledVisionTransformer, "B", 16, 87_338_192, 17.66
 )
 
 # Position rows for the patches only, and LayerScale.
 DEIT3 = {"positions": "patches", "layer_scale": 1e-6}
 
-DeiT3S16 = Variant(
-    "DeiT3S16",
-    VisionTransformer,
-    parameters=22_059_496,
-    multiply_adds=4.60,
-    evaluation=IMAGENET,
-    patch_size=16,
-    **SIZES["S"],
-    **DEIT3,
-)
-DeiT3M16 = Variant(
-    "DeiT3M16",
-    VisionTransformer,
-    parameters=38_849_512,
-    multiply_adds=7.99,
-    evaluation=IMAGENET,
-    patch_size=16,
-    width=512,
-    depth=12,
-    num_heads=8,
-    mlp_dim=2048,
-    **DEIT3,
-)
-DeiT3B16 = Variant(
-    "DeiT3B16",
-    VisionTransformer,
-    parameters=86_585_320,
-    multiply_adds=17.56,
-    evaluation=IMAGENET,
-    patch_size=16,
-    **SIZES["B"],
-    **DEIT3,
-)
-DeiT3L16 = Variant(
-    "DeiT3L16",
-    VisionTransformer,
-    parameters=304_374_760,
-    multiply_adds=61.55,
-    evaluation=IMAGENET,
-    patch_size=16,
-    **SIZES["L"],
-    **DEIT3,
-)
-DeiT3H14 = Variant(
-    "DeiT3H14",
-    VisionTransformer,
-    parameters=632_126_440,
-    multiply_adds=167.3,
-    evaluation=IMAGENET,
-    patch_size=14,
-    **SIZES["H"],
-    **DEIT3,
-)
+DeiT3S16 = _row("DeiT3S16", VisionTransformer, "S", 16, 22_059_496, 4.60, **DEIT3)
+DeiT3M16 = _row("DeiT3M16", VisionTransformer, "M", 16, 38_849_512, 7.99, **DEIT3)
+DeiT3B16 = _row("DeiT3B16", VisionTransformer, "B", 16, 86_585_320, 17.56, **DEIT3)
+DeiT3L16 = _row("DeiT3L16", VisionTransformer, "L", 16, 304_374_760, 61.55, **DEIT3)
+DeiT3H14 = _row("DeiT3H14", VisionTransformer, "H", 14, 632_126_440, 167.3, **DEIT3)

@@ -231,64 +231,27 @@ def _fitting(image_size, checked):
 # Stages, patch sizes and sizes: vit_jax/configs/models.py; R50+B/32 and R50+L/16 are of
 # the scaling study in the first paper. The patch of R+Ti/16 covers 32 pixels, whatever
 # its name says: with its pooling the stem has a stride of 4.
+R = {"resnet_depths": [], "patch_size": 8}
 R26 = {"resnet_depths": [2, 2, 2, 2], "patch_size": 1}
 R50 = {"resnet_depths": [3, 4, 6, 3], "patch_size": 1}
 R50_LONG = {"resnet_depths": [3, 4, 9], "patch_size": 1}  # the fourth stage's moved up
 
-RViTTi16 = Variant(
-    "RViTTi16",
-    HybridVisionTransformer,
-    parameters=6_337_704,
-    multiply_adds=0.43,
-    resnet_depths=[],
-    patch_size=8,
-    **SIZES["Ti"],
-)
-R26ViTS32 = Variant(
-    "R26ViTS32",
-    HybridVisionTransformer,
-    parameters=36_431_912,
-    multiply_adds=3.46,
-    **R26,
-    **SIZES["S"],
-)
-R26ViTB32 = Variant(
-    "R26ViTB32",
-    HybridVisionTransformer,
-    parameters=101_383_976,
-    multiply_adds=6.71,
-    **R26,
-    **SIZES["B"],
-)
-R50ViTB32 = Variant(
-    "R50ViTB32",
-    HybridVisionTransformer,
-    parameters=110_945_832,
-    multiply_adds=8.46,
-    **R50,
-    **SIZES["B"],
-)
-R50ViTB16 = Variant(
-    "R50ViTB16",
-    HybridVisionTransformer,
-    parameters=98_659_112,
-    multiply_adds=21.54,
-    **R50_LONG,
-    **SIZES["B"],
-)
-R50ViTL32 = Variant(
-    "R50ViTL32",
-    HybridVisionTransformer,
-    parameters=328_994_856,
-    multiply_adds=19.41,
-    **R50,
-    **SIZES["L"],
-)
-R50ViTL16 = Variant(
-    "R50ViTL16",
-    HybridVisionTransformer,
-    parameters=316_483_624,
-    multiply_adds=65.54,
-    **R50_LONG,
-    **SIZES["L"],
-)
+
+def _row(name, resnet, size, parameters, multiply_adds):
+    return Variant(
+        name,
+        HybridVisionTransformer,
+        parameters=parameters,
+        multiply_adds=multiply_adds,
+        **resnet,
+        **SIZES[size],
+    )
+
+
+RViTTi16 = _row("RViTTi16", R, "Ti", 6_337_704, 0.43)
+R26ViTS32 = _row("R26ViTS32", R26, "S", 36_431_912, 3.46)
+R26ViTB32 = _row("R26ViTB32", R26, "B", 101_383_976, 6.71)
+R50ViTB32 = _row("R50ViTB32", R50, "B", 110_945_832, 8.46)
+R50ViTB16 = _row("R50ViTB16", R50_LONG, "B", 98_659_112, 21.54)
+R50ViTL32 = _row("R50ViTL32", R50, "L", 328_994_856, 19.41)
+R50ViTL16 = _row("R50ViTL16", R50_LONG, "L", 316_483_624, 65.54)

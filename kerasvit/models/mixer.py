@@ -115,84 +115,25 @@ SIZES = {
 }
 EVALUATION = {"crop": 0.875}  # timm/models/mlp_mixer.py `_cfg`
 
-MixerS32 = Variant(
-    "MixerS32",
-    MLPMixer,
-    parameters=19_104_624,
-    multiply_adds=1.00,
-    evaluation=EVALUATION,
-    patch_size=32,
-    **SIZES["S"],
-)
-MixerS16 = Variant(
-    "MixerS16",
-    MLPMixer,
-    parameters=18_528_264,
-    multiply_adds=3.78,
-    evaluation=EVALUATION,
-    patch_size=16,
-    **SIZES["S"],
-)
-MixerS8 = Variant(
-    "MixerS8",
-    MLPMixer,
-    parameters=20_646_504,
-    multiply_adds=14.88,
-    evaluation=EVALUATION,
-    patch_size=8,
-    **SIZES["S"],
-)
-MixerB32 = Variant(
-    "MixerB32",
-    MLPMixer,
-    parameters=60_293_428,
-    multiply_adds=3.24,
-    evaluation=EVALUATION,
-    patch_size=32,
-    **SIZES["B"],
-)
-MixerB16 = Variant(
-    "MixerB16",
-    MLPMixer,
-    parameters=59_880_472,
-    multiply_adds=12.60,
-    evaluation=EVALUATION,
-    patch_size=16,
-    **SIZES["B"],
-)
-MixerB8 = Variant(
-    "MixerB8",
-    MLPMixer,
-    parameters=64_864_168,
-    multiply_adds=50.06,
-    evaluation=EVALUATION,
-    patch_size=8,
-    **SIZES["B"],
-)
-MixerL32 = Variant(
-    "MixerL32",
-    MLPMixer,
-    parameters=206_939_264,
-    multiply_adds=11.25,
-    evaluation=EVALUATION,
-    patch_size=32,
-    **SIZES["L"],
-)
-MixerL16 = Variant(
-    "MixerL16",
-    MLPMixer,
-    parameters=208_196_168,
-    multiply_adds=44.55,
-    evaluation=EVALUATION,
-    patch_size=16,
-    **SIZES["L"],
-)
-MixerH14 = Variant(
-    "MixerH14",
-    MLPMixer,
-    parameters=432_350_952,
-    multiply_adds=120.99,
-    evaluation=EVALUATION,
-    patch_size=14,
-    **SIZES["H"],
-)
+
+def _row(name, size, patch_size, parameters, multiply_adds):
+    return Variant(
+        name,
+        MLPMixer,
+        parameters=parameters,
+        multiply_adds=multiply_adds,
+        evaluation=EVALUATION,
+        patch_size=patch_size,
+        **SIZES[size],
+    )
+
+
+MixerS32 = _row("MixerS32", "S", 32, 19_104_624, 1.00)
+MixerS16 = _row("MixerS16", "S", 16, 18_528_264, 3.78)
+MixerS8 = _row("MixerS8", "S", 8, 20_646_504, 14.88)
+MixerB32 = _row("MixerB32", "B", 32, 60_293_428, 3.24)
+MixerB16 = _row("MixerB16", "B", 16, 59_880_472, 12.60)
+MixerB8 = _row("MixerB8", "B", 8, 64_864_168, 50.06)
+MixerL32 = _row("MixerL32", "L", 32, 206_939_264, 11.25)
+MixerL16 = _row("MixerL16", "L", 16, 208_196_168, 44.55)
+MixerH14 = _row("MixerH14", "H", 14, 432_350_952, 120.99)

@@ -224,59 +224,22 @@ S3 = {
 }
 S3 = {key: {**SIZES["T"], **numbers} for key, numbers in S3.items()}
 
-SwinT = Variant(
-    "SwinT",
-    SwinTransformer,
-    parameters=28_288_354,
-    multiply_adds=4.5,
-    evaluation=IMAGENET,
-    **SIZES["T"],
-)
-SwinS = Variant(
-    "SwinS",
-    SwinTransformer,
-    parameters=49_606_258,
-    multiply_adds=8.7,
-    evaluation=IMAGENET,
-    **SIZES["S"],
-)
-SwinB = Variant(
-    "SwinB",
-    SwinTransformer,
-    parameters=87_768_224,
-    multiply_adds=15.4,
-    evaluation=IMAGENET,
-    **SIZES["B"],
-)
-SwinL = Variant(
-    "SwinL",
-    SwinTransformer,
-    parameters=196_532_476,
-    multiply_adds=34.5,
-    evaluation=IMAGENET,
-    **SIZES["L"],
-)
-SwinS3T = Variant(
-    "SwinS3T",
-    SwinTransformer,
-    parameters=28_328_674,
-    multiply_adds=4.62,
-    evaluation=IMAGENET,
-    **S3["T"],
-)
-SwinS3S = Variant(
-    "SwinS3S",
-    SwinTransformer,
-    parameters=49_737_298,
-    multiply_adds=9.4,
-    evaluation=IMAGENET,
-    **S3["S"],
-)
-SwinS3B = Variant(
-    "SwinS3B",
-    SwinTransformer,
-    parameters=71_125_762,
-    multiply_adds=13.66,
-    evaluation=IMAGENET,
-    **S3["B"],
-)
+
+def _row(name, size, parameters, multiply_adds):
+    return Variant(
+        name,
+        SwinTransformer,
+        parameters=parameters,
+        multiply_adds=multiply_adds,
+        evaluation=IMAGENET,
+        **size,
+    )
+
+
+SwinT = _row("SwinT", SIZES["T"], 28_288_354, 4.5)
+SwinS = _row("SwinS", SIZES["S"], 49_606_258, 8.7)
+SwinB = _row("SwinB", SIZES["B"], 87_768_224, 15.4)
+SwinL = _row("SwinL", SIZES["L"], 196_532_476, 34.5)
+SwinS3T = _row("SwinS3T", S3["T"], 28_328_674, 4.62)
+SwinS3S = _row("SwinS3S", S3["S"], 49_737_298, 9.4)
+SwinS3B = _row("SwinS3B", S3["B"], 71_125_762, 13.66)

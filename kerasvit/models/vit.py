@@ -196,91 +196,26 @@ SIZES = {
     "H": {"width": 1280, "depth": 32, "num_heads": 16, "mlp_dim": 5120},
 }
 
-ViTTi16 = Variant(
-    "ViTTi16",
-    VisionTransformer,
-    parameters=5_717_416,
-    multiply_adds=1.25,
-    patch_size=16,
-    **SIZES["Ti"],
-)
-ViTS32 = Variant(
-    "ViTS32",
-    VisionTransformer,
-    parameters=22_878_952,
-    multiply_adds=1.14,
-    patch_size=32,
-    **SIZES["S"],
-)
-ViTS16 = Variant(
-    "ViTS16",
-    VisionTransformer,
-    parameters=22_050_664,
-    multiply_adds=4.60,
-    patch_size=16,
-    **SIZES["S"],
-)
-ViTS14 = Variant(
-    "ViTS14",
-    VisionTransformer,
-    parameters=22_004_584,
-    multiply_adds=6.12,
-    patch_size=14,
-    **SIZES["S"],
-)
-ViTS8 = Variant(
-    "ViTS8",
-    VisionTransformer,
-    parameters=22_055_272,
-    multiply_adds=22.41,
-    patch_size=8,
-    **SIZES["S"],
-)
-ViTB32 = Variant(
-    "ViTB32",
-    VisionTransformer,
-    parameters=88_224_232,
-    multiply_adds=4.41,
-    patch_size=32,
-    **SIZES["B"],
-)
-ViTB16 = Variant(
-    "ViTB16",
-    VisionTransformer,
-    parameters=86_567_656,
-    multiply_adds=17.56,
-    patch_size=16,
-    **SIZES["B"],
-)
-ViTB8 = Variant(
-    "ViTB8",
-    VisionTransformer,
-    parameters=86_576_872,
-    multiply_adds=78.15,
-    patch_size=8,
-    **SIZES["B"],
-)
-ViTL32 = Variant(
-    "ViTL32",
-    VisionTransformer,
-    parameters=306_535_400,
-    multiply_adds=15.38,
-    patch_size=32,
-    **SIZES["L"],
-)
-ViTL16 = Variant(
-    "ViTL16",
-    VisionTransformer,
-    parameters=304_326_632,
-    multiply_adds=61.55,
-    patch_size=16,
-    **SIZES["L"],
-)
-ViTH14 = Variant(
-    "ViTH14",
-    VisionTransformer,
-    parameters=632_045_800,
-    multiply_adds=167.3,
-    patch_size=14,
-    **SIZES["H"],
-)
+
+def _row(name, size, patch_size, parameters, multiply_adds):
+    return Variant(
+        name,
+        VisionTransformer,
+        parameters=parameters,
+        multiply_adds=multiply_adds,
+        patch_size=patch_size,
+        **SIZES[size],
+    )
+
+
+ViTTi16 = _row("ViTTi16", "Ti", 16, 5_717_416, 1.25)
+ViTS32 = _row("ViTS32", "S", 32, 22_878_952, 1.14)
+ViTS16 = _row("ViTS16", "S", 16, 22_050_664, 4.60)
+ViTS14 = _row("ViTS14", "S", 14, 22_004_584, 6.12)
+ViTS8 = _row("ViTS8", "S", 8, 22_055_272, 22.41)
+ViTB32 = _row("ViTB32", "B", 32, 88_224_232, 4.41)
+ViTB16 = _row("ViTB16", "B", 16, 86_567_656, 17.56)
+ViTB8 = _row("ViTB8", "B", 8, 86_576_872, 78.15)
+ViTL32 = _row("ViTL32", "L", 32, 306_535_400, 15.38)
+ViTL16 = _row("ViTL16", "L", 16, 304_326_632, 61.55)
+ViTH14 = _row("ViTH14", "H", 14, 632_045_800, 167.3)

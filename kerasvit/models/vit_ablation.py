@@ -159,53 +159,26 @@ CIFAR100 = {
     },
 }
 
-ViTTi4CIFAR = Variant(
-    "ViTTi4CIFAR",
-    VisionTransformerAblation,
-    parameters=5_373_220,
-    multiply_adds=0.365,
-    window=None,
-    pool="token",
-    norm="pre",
-    **CIFAR100,
+
+def _row(name, window, pool, norm, parameters, multiply_adds):
+    return Variant(
+        name,
+        VisionTransformerAblation,
+        parameters=parameters,
+        multiply_adds=multiply_adds,
+        window=window,
+        pool=pool,
+        norm=norm,
+        **CIFAR100,
+    )
+
+
+ViTTi4CIFAR = _row("ViTTi4CIFAR", None, "token", "pre", 5_373_220, 0.365)
+ViTTi4CIFARLocal3 = _row("ViTTi4CIFARLocal3", 3, "token", "pre", 5_373_220, 0.365)
+ViTTi4CIFARLocal5 = _row("ViTTi4CIFARLocal5", 5, "token", "pre", 5_373_220, 0.365)
+ViTTi4CIFARAverage = _row(
+    "ViTTi4CIFARAverage", None, "average", "pre", 5_372_836, 0.359
 )
-ViTTi4CIFARLocal3 = Variant(
-    "ViTTi4CIFARLocal3",
-    VisionTransformerAblation,
-    parameters=5_373_220,
-    multiply_adds=0.365,
-    window=3,
-    pool="token",
-    norm="pre",
-    **CIFAR100,
-)
-ViTTi4CIFARLocal5 = Variant(
-    "ViTTi4CIFARLocal5",
-    VisionTransformerAblation,
-    parameters=5_373_220,
-    multiply_adds=0.365,
-    window=5,
-    pool="token",
-    norm="pre",
-    **CIFAR100,
-)
-ViTTi4CIFARAverage = Variant(
-    "ViTTi4CIFARAverage",
-    VisionTransformerAblation,
-    parameters=5_372_836,
-    multiply_adds=0.359,
-    window=None,
-    pool="average",
-    norm="pre",
-    **CIFAR100,
-)
-ViTTi4CIFARPostNorm = Variant(
-    "ViTTi4CIFARPostNorm",
-    VisionTransformerAblation,
-    parameters=5_372_836,
-    multiply_adds=0.365,
-    window=None,
-    pool="token",
-    norm="post",
-    **CIFAR100,
+ViTTi4CIFARPostNorm = _row(
+    "ViTTi4CIFARPostNorm", None, "token", "post", 5_372_836, 0.365
 )
