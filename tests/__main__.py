@@ -16,7 +16,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BACKENDS = ("tensorflow", "jax", "torch")
-QUICK = ("golden/test_golden.py", "layers", "checkpoints", "training/test_sam_step.py")
+QUICK = (  # something of every room
+    *("layers", "checkpoints", "backend", "preprocessing", "golden"),
+    *("models/test_mixer.py", "models/test_variant_calls.py", "models/test_dtype.py"),
+    *("hub/test_front_matter.py", "hub/test_manifest.py", "hub/test_upload.py"),
+    *("training/test_sam_step.py", "training/test_schedules.py", "rho_search"),
+    *("inspection/test_hessian.py", "inspection/test_lanczos.py"),
+    *("recipes/test_batches.py", "recipes/test_data.py", "recipes/test_defaults.py"),
+    *("weights/test_convert.py", "test_arguments.py", "test_contributing.py"),
+    *("test_house.py", "test_prediction.py", "test_readme.py"),
+)
 NO_TESTS = 5  # pytest's exit code where none was selected
 
 
@@ -66,8 +75,8 @@ def read_arguments():
     subset.add_argument(
         "--quick",
         action="store_true",
-        help="layers, models, checkpoints and steps of SAM, in less than two minutes "
-        "on one backend: that of KERAS_BACKEND, or the last that is installed",
+        help="something of every room, in less than two minutes on one backend: that "
+        "of KERAS_BACKEND, or the last that is installed",
     )
     subset.add_argument(
         "--long",

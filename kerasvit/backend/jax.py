@@ -114,8 +114,8 @@ class TrainStep(Step):
     def batches_taken(self, state) -> int:
         """Number of batches that the optimizer has counted."""
         ((_, _, optimizer_variables, _),) = state
-        places = {id(v): i for i, v in enumerate(self.optimizer.variables)}
-        return int(optimizer_variables[places[id(self._inner()._iterations)]])
+        indices = {id(v): i for i, v in enumerate(self.optimizer.variables)}
+        return int(optimizer_variables[indices[id(self._inner()._iterations)]])
 
     def _on_devices(self, state, batch):
         """Returns (update, outputs, masks) of a batch, split over devices or not."""
@@ -246,8 +246,8 @@ class TrainStep(Step):
 
     def _places(self, variables):
         """Returns the positions of variables among `non_trainable_variables`."""
-        places = {id(v): i for i, v in enumerate(self.non_trainable_variables)}
-        return [places[id(v)] for v in variables]
+        indices = {id(v): i for i, v in enumerate(self.non_trainable_variables)}
+        return [indices[id(v)] for v in variables]
 
 
 # Part of the key under which JAX keeps what it has traced.

@@ -47,21 +47,25 @@ class PassScope(keras.StatelessScope):
         before, contexts = dict(self.state_mapping), _contexts()
         results, read = self._first_run(function, args, kwargs)
         arguments = keras.tree.flatten((args, kwargs))
-        places = [i for i, value in enumerate(arguments) if _is_float(value)]
+        float_indices = [i for i, value in enumerate(arguments) if _is_float(value)]
         names = [name for name in read if _is_float(before.get(name))]
-        inputs = [arguments[i] for i in places] + [before[name] for name in names]
+        inputs = [arguments[i] for i in float_indices] + [
+            before[name] for name in names
+        ]
 
         def run_again(copies, tape):
             again = list(arguments)
-            for i, value in zip(places, copies, strict=False):
+            for i, value in zip(float_indices, copies, strict=False):
                 again[i] = value
             new_args, new_kwargs = keras.tree.pack_sequence_as((args, kwargs), again)
-            state = zip(names, copies[len(places) :], strict=True)
+            state = zip(names, copies[len(float_indices) :], strict=True)
             with PassScope((), tape) as scope, _restored(contexts):
                 scope.state_mapping = {**before, **dict(state)}
                 return _floats(function(*new_args, **new_kwargs))
 
-        floats = iter(_differentiable(_floats(results), inputs, len(places), run_again))
+        floats = iter(
+            _differentiable(_floats(results), inputs, len(float_indices), run_again)
+        )
         return keras.tree.map_structure(
             lambda value: next(floats) if _is_float(value) else value, results
         )

@@ -32,8 +32,8 @@ class StatefulStep(Step):
         variables = self.trainable_variables
         # Nothing that the trainer keeps is written until the step is known.
         weights = self.values_of(variables)
-        own = self.memory_of(variables)
-        held = self.values_of(own)
+        memory_variables = self.memory_of(variables)
+        held = self.values_of(memory_variables)
         scale = self.loss_factor()
 
         def update(batch, part):
@@ -44,7 +44,7 @@ class StatefulStep(Step):
 
         total, y_pred = self.in_parts(update, batch, metrics, self.device_number())
         total = self.across_devices(total)
-        written = [*self._state(), *self.metrics_variables, *own]
+        written = [*self._state(), *self.metrics_variables, *memory_variables]
         memory = remembered(held, total.memory)
         values = itertools.chain(total.state, total.metrics, memory)
         for variable, value in zip(written, values, strict=True):

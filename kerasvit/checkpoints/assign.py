@@ -48,7 +48,7 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
 
 def _places(checkpoint, key_map, variables, without, resampled):
     """Returns {variable path: tensor name} and {kind of problem: cases}."""
-    places, unexpected, misshaped, twice = {}, [], [], []
+    sources, unexpected, misshaped, twice = {}, [], [], []
     for name, shape in checkpoint.shapes.items():
         paths, transform = key_map.find(name) or ([], None)
         if paths and all(path.split("/")[0] in without for path in paths):
@@ -57,7 +57,7 @@ def _places(checkpoint, key_map, variables, without, resampled):
             unexpected.append(f"{printable(name)} {tuple(shape)}")
             continue
         for path in paths:
-            if (first := places.setdefault(path, name)) != name:
+            if (first := sources.setdefault(path, name)) != name:
                 twice.append(f"{printable(first)} and {printable(name)}: {path}")
         for path, array in zip(paths, _outlines(transform, shape, paths), strict=True):
             wanted = tuple(variables[path].shape)
@@ -69,9 +69,9 @@ def _places(checkpoint, key_map, variables, without, resampled):
     missing = [
         f"{key_map.name(path) or path} for {path} {tuple(variables[path].shape)}"
         for path in variables
-        if path not in places
+        if path not in sources
     ]
-    return places, {
+    return sources, {
         "missing in the file": missing,
         "unexpected: the model has no place for it": unexpected,
         "mis-shaped": misshaped,

@@ -81,8 +81,8 @@ def _pattern(text):
 
 def _match(pattern, text):
     """Returns the text in place of the braces, or None."""
-    found = pattern.fullmatch(text)
-    return found and found.groupdict()
+    match = pattern.fullmatch(text)
+    return match and match.groupdict()
 
 
 class KeyMap:

@@ -59,7 +59,7 @@ def _open_twice(path):
 def stamp(path):
     """Returns a stamp that changes when a file is written or replaced, or None."""
     try:
-        found = Path(path).stat()
+        status = Path(path).stat()
     except OSError:  # whoever reads it says why
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

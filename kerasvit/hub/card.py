@@ -78,20 +78,20 @@ def write_card(record, name, facts, before=None) -> bytes:
         before: The page that is there, or None.
     """
     metadata = _metadata(record, name, facts)
-    own = _body(record, name, facts)
+    generated = _body(record, name, facts)
     text = facts.card
     if text is not None:
-        text = _merged(text, split_page(text), metadata, own)
+        text = _merged(text, split_page(text), metadata, generated)
     elif before is None or _is_ours(before):
-        page = _page(metadata[0] | metadata[1], own).removeprefix("---\n")
+        page = _page(metadata[0] | metadata[1], generated).removeprefix("---\n")
         text = f"{_OURS}{_digest(page)}\n{page}"
     else:
         text = before.decode("utf-8", "surrogateescape")
-        text = _kept(text, metadata, own, name.removeprefix("hf://"))
+        text = _kept(text, metadata, generated, name.removeprefix("hf://"))
     return text.encode("utf-8", "surrogateescape")
 
 
-def _kept(text, metadata, own, name):
+def _kept(text, metadata, generated, name):
     """Returns a page that the user wrote, with missing metadata added."""
     try:
         parts = split_page(text)
@@ -112,16 +112,16 @@ def _kept(text, metadata, own, name):
         )
         if not parts[0] and not metadata[1]:
             return text
-    return _merged(text, parts, metadata, own)
+    return _merged(text, parts, metadata, generated)
 
 
-def _merged(text, parts, metadata, own):
+def _merged(text, parts, metadata, generated):
     (theirs, body), (known, given) = parts, metadata
     merged = {**known, **theirs, **given}
     merged["tags"] = _tags(theirs.get("tags"), known["tags"])
     if merged == theirs and body.strip():
         return text
-    return _page(merged, body if body.strip() else own)
+    return _page(merged, body if body.strip() else generated)
 
 
 def _metadata(record, name, facts):

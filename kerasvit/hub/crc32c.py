@@ -53,6 +53,6 @@ def _table():
 @functools.cache
 def _pushed():
     """Returns tables that advance a state over a lane of zeros."""
-    places = np.array([[0], [8], [16], [24]], "uint32")
-    states = np.arange(256, dtype="uint32") << places
+    shifts = np.array([[0], [8], [16], [24]], "uint32")
+    states = np.arange(256, dtype="uint32") << shifts
     return _fed(states, np.zeros(LANE, "uint32")).tolist()

@@ -45,9 +45,9 @@ def fetch(entry) -> Path:
     Raises:
         DownloadError: They cannot be had, or are not what they should be.
     """
-    place = os.environ.get("KERASVIT_WEIGHTS_DIR")
-    if place:
-        path = Path(place).expanduser() / entry.model / entry.tag / entry.filename
+    folder = os.environ.get("KERASVIT_WEIGHTS_DIR")
+    if folder:
+        path = Path(folder).expanduser() / entry.model / entry.tag / entry.filename
         if path.exists():
             sha256 = entry.sha256 or noted(path)
             if wrong := wrong_content(path, entry.size, sha256):
@@ -73,13 +73,13 @@ def noted(path):
         _say_unchecked(path, note.name)
         return None
     text = note.read_text(errors="replace")
-    found = re.match(r"\s*([0-9a-fA-F]{64})\b", text)
-    if not found:
+    match = re.match(r"\s*([0-9a-fA-F]{64})\b", text)
+    if not match:
         raise DownloadError(
             f"{note} must begin with 64 hex digits, as sha256sum writes it. Received: "
             f"{text!r:.100}."
         )
-    return found[1].lower()
+    return match[1].lower()
 
 
 @functools.cache  # once is enough
@@ -121,15 +121,15 @@ def parse_address(address) -> tuple[str, str | None]:
     Raises:
         ValueError: It is no such address.
     """
-    found = re.fullmatch(
+    match = re.fullmatch(
         r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?/?", address
     )
-    if not found or re.search(r"\.(safetensors|json|bin)$", found[2] or ""):
+    if not match or re.search(r"\.(safetensors|json|bin)$", match[2] or ""):
         raise ValueError(
             'An address must be "hf://user/repository" or "hf://user/repository@'
             f'revision", without a path in it. Received: {address!r}.'
         )
-    return found[1], found[2]
+    return match[1], match[2]
 
 
 class HubFiles:

@@ -38,8 +38,8 @@ def http_error(error):
 
 def status(error):
     """The HTTP status that an error or its cause tells of, or None."""
-    found = http_error(error)
-    return found.response.status_code if found else None
+    error_found = http_error(error)
+    return error_found.response.status_code if error_found else None
 
 
 def meaning_of(error, name, files) -> str:

@@ -47,10 +47,10 @@ def split_page(text) -> tuple[dict, str]:
         ValueError: The block is not a YAML mapping of JSON's kinds of values, or
             exceeds a limit; the message says which.
     """
-    found = _BLOCK.match(text)
-    if not found:
+    match = _BLOCK.match(text)
+    if not match:
         return {}, text
-    return _metadata(found[1]), text[found.end() :]
+    return _metadata(match[1]), text[match.end() :]
 
 
 def _metadata(block):

@@ -21,9 +21,9 @@ def wrong_content(path, size=None, digest=None) -> str | None:
             None.
     """
     _RIGHT.pop(path, None)
-    found = path.stat().st_size
-    if size is not None and found != size:
-        return f"it has {found} bytes in place of {size}"
+    size_found = path.stat().st_size
+    if size is not None and size_found != size:
+        return f"it has {size_found} bytes in place of {size}"
     if digest is None:
         return None
     if len(digest) == 40:

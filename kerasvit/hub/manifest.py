@@ -76,8 +76,8 @@ class Weights(list):
     empty = "No published weights."
 
     def __getitem__(self, key):
-        found = super().__getitem__(key)
-        return Weights(found) if isinstance(key, slice) else found
+        entry = super().__getitem__(key)
+        return Weights(entry) if isinstance(key, slice) else entry
 
     def __repr__(self):
         if not self:
@@ -147,16 +147,16 @@ def list_weights(pattern: str = "*") -> Weights:
     wanted = chosen(models, pattern)
     # The name of a variant is not also a part of others: R50ViTB16 is no ViTB16.
     wanted = [name for name in wanted if name.lower() == pattern.lower()] or wanted
-    found = Weights(entry for entry in entries() if entry.model in wanted)
-    if not found:
+    weights = Weights(entry for entry in entries() if entry.model in wanted)
+    if not weights:
         close = near(models, pattern)
         hint = f"Did you mean {' or '.join(close)}? " if close else ""
-        found.empty = (
+        weights.empty = (
             f"There are no public weights of {pattern}. {hint}There are of "
             f"{', '.join(models)}. The others of kerasvit.list_models() can be "
             "trained: python recipes/pretrain.py --help."
         )
-    return found
+    return weights
 
 
 def recipe(model: str) -> str:

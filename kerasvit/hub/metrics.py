@@ -44,20 +44,20 @@ def results(facts) -> list[dict]:
     Args:
         facts: `Facts` with metrics.
     """
-    found = []
+    entries = []
     for kind, metric in facts.metrics.items():
         metric = _measured(metric)
         data = metric.get("dataset") or (facts.datasets or [None])[0]
         if data:
             split = {"split": metric["split"]} if metric.get("split") else {}
-            found.append(
+            entries.append(
                 {
                     "task": {"type": "image-classification"},
                     "dataset": {"name": data, "type": data, **split},
                     "metrics": [{"type": kind, "value": float(metric["value"])}],
                 }
             )
-    return found
+    return entries
 
 
 def shown(metric) -> str:

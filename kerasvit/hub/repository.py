@@ -118,13 +118,13 @@ def base_of(checkpoint) -> dict | None:
             f"{checkpoint.path.parent / 'config.json'} is damaged: `base` must have "
             f"`source` and `license`. Received: {base!r:.200}. Save the model again."
         )
-    found = _in_cache(checkpoint.path)
-    if not found:
+    match = _in_cache(checkpoint.path)
+    if not match:
         return None
     timms = checkpoint.config.get("pretrained_cfg")
     license = timms.get("license") if isinstance(timms, dict) else None
     return {
-        "source": f"{found[1]}/{found[2]}",
+        "source": f"{match[1]}/{match[2]}",
         "license": license if isinstance(license, str) else None,
     }
 

@@ -156,8 +156,8 @@ def check_finite(loss, gradient, product):
     Raises:
         ValueError: It is not.
     """
-    found = {"loss": loss, "gradient": gradient, "second derivatives": product}
-    for name, array in found.items():
+    arrays = {"loss": loss, "gradient": gradient, "second derivatives": product}
+    for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise ValueError(
                 f"The {name} of the model must be finite. Received: Inf or NaN. Look "

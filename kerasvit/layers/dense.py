@@ -20,10 +20,10 @@ class Dense(keras.layers.Dense):
 
     def build(self, input_shape):
         """As `keras.layers.Dense`, with the initialiser wrapped by `drawn`."""
-        own = self.kernel_initializer, self.bias_initializer
-        self.kernel_initializer, self.bias_initializer = map(drawn, own)
+        initializers = self.kernel_initializer, self.bias_initializer
+        self.kernel_initializer, self.bias_initializer = map(drawn, initializers)
         super().build(input_shape)
-        self.kernel_initializer, self.bias_initializer = own
+        self.kernel_initializer, self.bias_initializer = initializers
 
     def call(self, x, training=None):
         plain = self.use_bias and not self.lora_enabled and len(x.shape) == 2

@@ -119,9 +119,9 @@ class WindowAttention(keras.layers.Layer):
 
     def _attend(self, query, key, value):
         """Attends within windows: (B·windows·N, D) → same, N = h·w."""
-        windows, places = self._regions.shape
+        windows, cells = self._regions.shape
         width = query.shape[-1]
-        shape = (-1, windows, places, self.num_heads, width // self.num_heads)
+        shape = (-1, windows, cells, self.num_heads, width // self.num_heads)
         query, key, value = (ops.reshape(x, shape) for x in (query, key, value))
         query = ops.transpose(query, (0, 1, 3, 2, 4)) * shape[-1] ** -0.5
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 4, 2)))
@@ -134,10 +134,10 @@ class WindowAttention(keras.layers.Layer):
 
     def _bias(self):
         """Returns (heads, N, N); (windows, heads, N, N) where windows are shifted."""
-        windows, places = self._regions.shape
+        windows, cells = self._regions.shape
         # Heads first: TensorFlow's gradient of rows taken from a variable is sparse.
         bias = ops.take(ops.transpose(self.position_bias), self._offsets, axis=1)
-        bias = ops.reshape(bias, (self.num_heads, places, places))
+        bias = ops.reshape(bias, (self.num_heads, cells, cells))
         if windows == 1 or not self._regions.any():
             return bias
         # Made here: all windows' masks are a large constant, the regions are not.
@@ -197,8 +197,8 @@ def _count(window):
 
 def _offsets(window):
     """Returns rows of the table (N · N,), from query to key."""
-    places = np.indices(window, dtype="int32").reshape(2, -1)
-    down, right = places[:, :, None] - places[:, None, :]
+    cells = np.indices(window, dtype="int32").reshape(2, -1)
+    down, right = cells[:, :, None] - cells[:, None, :]
     rows = (down + window[0] - 1) * (2 * window[1] - 1) + right + window[1] - 1
     return rows.reshape(-1)
 

@@ -217,10 +217,10 @@ def list_models(pattern: str = "*") -> Names:
         ValueError: The pattern is no text.
     """
     names = [variant.name for variant in VARIANTS]
-    found = Names(chosen(names, pattern))
-    if not found:
-        found.empty = (
+    matches = Names(chosen(names, pattern))
+    if not matches:
+        matches.empty = (
             f"[]: no model matches {pattern!r:.80}. Nearest: "
             f"{', '.join(near(names, pattern)) or 'none'}. All: {', '.join(names)}."
         )
-    return found
+    return matches

@@ -31,17 +31,17 @@ def computes_the_same(one, other) -> bool:
 def _graph(model):
     """Returns layers and connections as plain lists and dictionaries."""
     config = model.get_config()
-    places = {layer["name"]: i for i, layer in enumerate(config["layers"])}
+    indices = {layer["name"]: i for i, layer in enumerate(config["layers"])}
     layers = []
     for layer, operation in zip(config["layers"], model.operations, strict=True):
-        plain = _plain(layer, places)
+        plain = _plain(layer, indices)
         if not isinstance(operation, keras.layers.Layer) or _is_input(operation):
             del plain["name"], plain["config"]["name"]  # of no variable's path
         if _is_input(operation):
             plain["config"]["batch_shape"][0] = None
         layers.append(plain)
     ends = [config["input_layers"], config["output_layers"]]
-    return [layers, [_history(end, places) for end in ends]]
+    return [layers, [_history(end, indices) for end in ends]]
 
 
 def _is_input(operation):

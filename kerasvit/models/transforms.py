@@ -87,11 +87,11 @@ def with_normalization(kwargs, transform, include=None, *, given=False):
     Raises:
         ValueError: `normalization` is of a wrong kind.
     """
-    own = kwargs.get("normalization")
-    if own is not None and not given:
-        transform = dataclasses.replace(transform, **mean_and_std(own))
+    trained_with = kwargs.get("normalization")
+    if trained_with is not None and not given:
+        transform = dataclasses.replace(transform, **mean_and_std(trained_with))
     if include is None:
-        include = own is not None
+        include = trained_with is not None
     normalization = normalization_of(transform) if include else None
     return {**kwargs, "normalization": normalization}, transform
 
@@ -138,8 +138,8 @@ def customary(checkpoint, variant, image_size):
     """Returns the default transform of the weights' code base, and logs it."""
     origin = checkpoint.origin
     # The rows say what timm and the authors of AlterNet evaluate them with.
-    own = origin in ("timm", "how_do_vits_work")
-    fields = variant.evaluation if own else {}
+    is_stated = origin in ("timm", "how_do_vits_work")
+    fields = variant.evaluation if is_stated else {}
     if origin == "timm" and min(image_size) >= 384:
         fields = {**fields, "crop": 1.0}  # as all of timm's of that size
     transform = Preprocessing.of_origin(origin, image_size, **fields)

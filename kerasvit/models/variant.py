@@ -131,19 +131,19 @@ class Variant:
         check_one_normalization(
             include_preprocessing, preprocessing, changes.get("normalization")
         )
-        own = given_transform(preprocessing, changes.get("image_size"))
+        given = given_transform(preprocessing, changes.get("image_size"))
         names = read_labels(label_names)
         loading = None
         if weights is None:
             kwargs = {**self.defaults, **self.numbers, **changes}
-            transform = own or Preprocessing(1, **self.evaluation)
+            transform = given or Preprocessing(1, **self.evaluation)
         else:
             loading = Loading(weights, self, changes, source_grid, names)
-            kwargs, transform = loading.kwargs, own or loading.preprocessing()
+            kwargs, transform = loading.kwargs, given or loading.preprocessing()
         given_transform(preprocessing, kwargs["image_size"])  # of the model's size
         check_count(names, kwargs["num_classes"])
         kwargs, transform = with_normalization(
-            kwargs, transform, include_preprocessing, given=own is not None
+            kwargs, transform, include_preprocessing, given=given is not None
         )
         model = loading.build(kwargs) if loading else self.builder(**kwargs)
         transform = transform.with_size(model.record["kwargs"]["image_size"])

@@ -94,15 +94,15 @@ def suggest_rho(
         _, before = observer.measure(held, radius)
     losses, seen = [], []
     for rho in rhos:
-        found = []
+        measured = []
         for run in range(runs):
             with untouched(learner):
                 learner.rho = rho
                 stream = _in_order(train, steps, (seed, run))
                 learner.fit(stream, steps_per_epoch=steps, shuffle=False, verbose=0)
-                found.append(observer.measure(held, radius))
-        losses.append([each for each, _ in found])
-        seen.append(mean_of([each for _, each in found]))
+                measured.append(observer.measure(held, radius))
+        losses.append([each for each, _ in measured])
+        seen.append(mean_of([each for _, each in measured]))
     gains, noises = compare(np.array(losses))
     trials = map(Trial, rhos, gains.tolist(), noises.tolist(), seen)
     return Advice(before, tuple(trials), radius, runs, steps, assumed)

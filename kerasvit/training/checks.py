@@ -34,16 +34,16 @@ def check_model(model):
             "layers in Keras. " + received
         )
     steps = ("train_step", "test_step", "predict_step")
-    own = [
+    overridden = [
         step
         for step in steps
         if getattr(getattr(model, step), "__func__", None)
         is not getattr(keras.Model, step)
     ]
-    if own:
+    if overridden:
         raise ValueError(
-            f"`model` has its own {', '.join(own)}, which SAM would replace. Move what "
-            "is special into `compute_loss`, or wrap "
+            f"`model` has its own {', '.join(overridden)}, which SAM would replace. "
+            "Move what is special into `compute_loss`, or wrap "
             "`keras.Model(model.inputs, model.outputs)` for Keras's own step on the "
             "same variables. " + received
         )
