@@ -17,14 +17,16 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 BACKENDS = ("tensorflow", "jax", "torch")
 QUICK = (  # something of every room
-    *("layers", "checkpoints", "backend", "preprocessing", "golden"),
+    *("layers", "backend", "preprocessing", "golden", "rho_search"),
     *("models/test_mixer.py", "models/test_variant_calls.py", "models/test_dtype.py"),
-    *("hub/test_front_matter.py", "hub/test_manifest.py", "hub/test_upload.py"),
-    *("training/test_sam_step.py", "training/test_schedules.py", "rho_search"),
+    *("checkpoints/test_reader.py", "checkpoints/test_key_map.py"),
+    *("checkpoints/test_loading.py", "checkpoints/test_timm_keys.py"),
+    *("hub/test_manifest.py", "hub/test_mixed_files.py", "weights/test_convert.py"),
+    *("training/test_sam_step.py", "training/test_schedules.py"),
     *("inspection/test_hessian.py", "inspection/test_lanczos.py"),
-    *("recipes/test_batches.py", "recipes/test_data.py", "recipes/test_defaults.py"),
-    *("weights/test_convert.py", "test_arguments.py", "test_contributing.py"),
-    *("test_house.py", "test_prediction.py", "test_readme.py"),
+    *("recipes/test_data.py", "recipes/test_defaults.py"),
+    *("test_arguments.py", "test_contributing.py", "test_house.py"),
+    *("test_prediction.py", "test_readme.py"),
 )
 NO_TESTS = 5  # pytest's exit code where none was selected
 
