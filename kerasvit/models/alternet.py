@@ -18,7 +18,7 @@ from .arguments import integer, integers, mean_and_std, probability, sides
 from .builder import builder, recorded
 from .head import head, image_input
 from .image_model import ImageModel, new_record
-from .variant import Variant
+from .variant import rows_of
 
 STEMS = {"imagenet": 4, "cifar": 1}  # by how much it divides the sides of the image
 
@@ -255,46 +255,42 @@ LARGE = {"stem": "imagenet", "evaluation": {**EVALUATION, **IMAGENET}}
 SMALL = {"stem": "cifar", "evaluation": {**EVALUATION, **CIFAR100, "crop": 1.0}}
 CIFAR = {**SMALL, "image_size": 32, "num_classes": 100}
 
+_large = rows_of(AlterNet, window_size=7, **LARGE)
+_cifar = rows_of(AlterNet, window_size=4, **CIFAR)  # 7 covers no map of 32 pixels
+_large_preact = rows_of(PreActResNet, **LARGE)
+_cifar_preact = rows_of(PreActResNet, **CIFAR)
 
-def _row(name, size, data, parameters, multiply_adds):
-    counts = {"parameters": parameters, "multiply_adds": multiply_adds}
-    if "attention_depths" not in size:
-        return Variant(name, PreActResNet, **counts, **data, **size)
-    window = 4 if data is CIFAR else 7  # 7 covers no map of 32 pixels
-    return Variant(name, AlterNet, **counts, **data, window_size=window, **size)
-
-
-AlterNet18 = _row("AlterNet18", ALTER["18"], LARGE, 9_968_803, 1.67)
-AlterNet34 = _row("AlterNet34", ALTER["34"], LARGE, 22_833_054, 3.60)
-AlterNet50 = _row("AlterNet50", ALTER["50"], LARGE, 35_915_038, 5.01)
-AlterNet101 = _row("AlterNet101", ALTER["101"], LARGE, 54_907_166, 8.72)
-AlterNet152 = _row("AlterNet152", ALTER["152"], LARGE, 70_550_814, 12.44)
-AlterNet18CIFAR = _row("AlterNet18CIFAR", ALTER["18"], CIFAR, 9_499_063, 0.50)
-AlterNet34CIFAR = _row("AlterNet34CIFAR", ALTER["34"], CIFAR, 22_362_954, 1.12)
-AlterNet50CIFAR = _row("AlterNet50CIFAR", ALTER["50"], CIFAR, 34_062_538, 1.58)
-AlterNet101CIFAR = _row("AlterNet101CIFAR", ALTER["101"], CIFAR, 53_054_666, 2.79)
-AlterNet152CIFAR = _row("AlterNet152CIFAR", ALTER["152"], CIFAR, 68_698_314, 4.00)
+AlterNet18 = _large("AlterNet18", 9_968_803, 1.67, ALTER["18"])
+AlterNet34 = _large("AlterNet34", 22_833_054, 3.60, ALTER["34"])
+AlterNet50 = _large("AlterNet50", 35_915_038, 5.01, ALTER["50"])
+AlterNet101 = _large("AlterNet101", 54_907_166, 8.72, ALTER["101"])
+AlterNet152 = _large("AlterNet152", 70_550_814, 12.44, ALTER["152"])
+AlterNet18CIFAR = _cifar("AlterNet18CIFAR", 9_499_063, 0.50, ALTER["18"])
+AlterNet34CIFAR = _cifar("AlterNet34CIFAR", 22_362_954, 1.12, ALTER["34"])
+AlterNet50CIFAR = _cifar("AlterNet50CIFAR", 34_062_538, 1.58, ALTER["50"])
+AlterNet101CIFAR = _cifar("AlterNet101CIFAR", 53_054_666, 2.79, ALTER["101"])
+AlterNet152CIFAR = _cifar("AlterNet152CIFAR", 68_698_314, 4.00, ALTER["152"])
 # What the author gives for CIFAR-100, with less attention than the ImageNet model:
 # github.com/xxxnell/how-do-vits-work, issues 1 and 38.
-AlterNet50CIFAR100 = _row(
+AlterNet50CIFAR100 = _cifar(
     "AlterNet50CIFAR100",
-    {**ALTER["50"], "attention_depths": [0, 1, 1, 2], "stochastic_depth": 0.1},
-    CIFAR,
     33_012_840,
     1.51,
+    ALTER["50"],
+    {"attention_depths": [0, 1, 1, 2], "stochastic_depth": 0.1},
 )
 
-PreActResNet18 = _row("PreActResNet18", TWIN["18"], LARGE, 11_687_720, 1.81)
-PreActResNet34 = _row("PreActResNet34", TWIN["34"], LARGE, 21_795_880, 3.66)
-PreActResNet50 = _row("PreActResNet50", TWIN["50"], LARGE, 25_549_352, 4.09)
-PreActResNet101 = _row("PreActResNet101", TWIN["101"], LARGE, 44_541_480, 7.80)
-PreActResNet152 = _row("PreActResNet152", TWIN["152"], LARGE, 60_185_128, 11.51)
-PreActResNet18CIFAR = _row("PreActResNet18CIFAR", TWIN["18"], CIFAR, 11_218_340, 0.56)
-PreActResNet34CIFAR = _row("PreActResNet34CIFAR", TWIN["34"], CIFAR, 21_326_500, 1.16)
-PreActResNet50CIFAR = _row("PreActResNet50CIFAR", TWIN["50"], CIFAR, 23_697_572, 1.30)
-PreActResNet101CIFAR = _row(
-    "PreActResNet101CIFAR", TWIN["101"], CIFAR, 42_689_700, 2.51
+PreActResNet18 = _large_preact("PreActResNet18", 11_687_720, 1.81, TWIN["18"])
+PreActResNet34 = _large_preact("PreActResNet34", 21_795_880, 3.66, TWIN["34"])
+PreActResNet50 = _large_preact("PreActResNet50", 25_549_352, 4.09, TWIN["50"])
+PreActResNet101 = _large_preact("PreActResNet101", 44_541_480, 7.80, TWIN["101"])
+PreActResNet152 = _large_preact("PreActResNet152", 60_185_128, 11.51, TWIN["152"])
+PreActResNet18CIFAR = _cifar_preact("PreActResNet18CIFAR", 11_218_340, 0.56, TWIN["18"])
+PreActResNet34CIFAR = _cifar_preact("PreActResNet34CIFAR", 21_326_500, 1.16, TWIN["34"])
+PreActResNet50CIFAR = _cifar_preact("PreActResNet50CIFAR", 23_697_572, 1.30, TWIN["50"])
+PreActResNet101CIFAR = _cifar_preact(
+    "PreActResNet101CIFAR", 42_689_700, 2.51, TWIN["101"]
 )
-PreActResNet152CIFAR = _row(
-    "PreActResNet152CIFAR", TWIN["152"], CIFAR, 58_333_348, 3.72
+PreActResNet152CIFAR = _cifar_preact(
+    "PreActResNet152CIFAR", 58_333_348, 3.72, TWIN["152"]
 )

@@ -16,7 +16,7 @@ from .arguments import integer, integers, mean_and_std, sides, stage_widths
 from .builder import builder, recorded
 from .head import head, image_input
 from .image_model import ImageModel, new_record
-from .variant import Variant
+from .variant import rows_of
 
 GROUPS = 32  # of every group normalisation
 
@@ -132,26 +132,15 @@ DEPTHS = {
 }
 EVALUATION = {"crop": 0.875, "kernel": "bilinear"}  # timm/models/resnetv2.py, `_cfg`
 
+_bit = rows_of(BigTransfer, evaluation=EVALUATION)
 
-def _row(name, depths, width_factor, parameters, multiply_adds):
-    return Variant(
-        name,
-        BigTransfer,
-        parameters=parameters,
-        multiply_adds=multiply_adds,
-        evaluation=EVALUATION,
-        depths=depths,
-        width_factor=width_factor,
-    )
-
-
-BiTR50x1 = _row("BiTR50x1", DEPTHS[50], 1, 25_549_352, 4.09)
-BiTR50x2 = _row("BiTR50x2", DEPTHS[50], 2, 97_988_712, 16.12)
-BiTR50x3 = _row("BiTR50x3", DEPTHS[50], 3, 217_319_080, 36.08)
-BiTR101x1 = _row("BiTR101x1", DEPTHS[101], 1, 44_541_480, 7.80)
-BiTR101x2 = _row("BiTR101x2", DEPTHS[101], 2, 173_852_776, 30.97)
-BiTR101x3 = _row("BiTR101x3", DEPTHS[101], 3, 387_934_888, 69.49)
-BiTR152x1 = _row("BiTR152x1", DEPTHS[152], 1, 60_185_128, 11.51)
-BiTR152x2 = _row("BiTR152x2", DEPTHS[152], 2, 236_335_208, 45.81)
-BiTR152x4 = _row("BiTR152x4", DEPTHS[152], 4, 936_533_224, 182.78)
-BiTR200x3 = _row("BiTR200x3", DEPTHS[200], 3, 568_633_000, 134.35)
+BiTR50x1 = _bit("BiTR50x1", 25_549_352, 4.09, depths=DEPTHS[50], width_factor=1)
+BiTR50x2 = _bit("BiTR50x2", 97_988_712, 16.12, depths=DEPTHS[50], width_factor=2)
+BiTR50x3 = _bit("BiTR50x3", 217_319_080, 36.08, depths=DEPTHS[50], width_factor=3)
+BiTR101x1 = _bit("BiTR101x1", 44_541_480, 7.80, depths=DEPTHS[101], width_factor=1)
+BiTR101x2 = _bit("BiTR101x2", 173_852_776, 30.97, depths=DEPTHS[101], width_factor=2)
+BiTR101x3 = _bit("BiTR101x3", 387_934_888, 69.49, depths=DEPTHS[101], width_factor=3)
+BiTR152x1 = _bit("BiTR152x1", 60_185_128, 11.51, depths=DEPTHS[152], width_factor=1)
+BiTR152x2 = _bit("BiTR152x2", 236_335_208, 45.81, depths=DEPTHS[152], width_factor=2)
+BiTR152x4 = _bit("BiTR152x4", 936_533_224, 182.78, depths=DEPTHS[152], width_factor=4)
+BiTR200x3 = _bit("BiTR200x3", 568_633_000, 134.35, depths=DEPTHS[200], width_factor=3)

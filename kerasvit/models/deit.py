@@ -17,7 +17,7 @@ from .builder import builder, recorded
 from .encoder import encoder
 from .head import head, image_input
 from .image_model import ImageModel, new_record
-from .variant import Variant
+from .variant import rows_of
 from .vit import SIZES, VisionTransformer, check_arguments
 
 HEADS = ("head", "head_distillation")  # of the class and of the distillation token
@@ -143,43 +143,28 @@ def _checked(kwargs):
     return {key: checked[key] for key in kwargs}
 
 
-ALL_SIZES = {  # M: timm/models/deit.py
-    **SIZES,
-    "M": {"width": 512, "depth": 12, "num_heads": 8, "mlp_dim": 2048},
-}
+_deit = rows_of(VisionTransformer, evaluation=IMAGENET)
+_distilled = rows_of(DistilledVisionTransformer, evaluation=IMAGENET)
 
-
-def _row(name, builder, size, patch_size, parameters, multiply_adds, **changes):
-    return Variant(
-        name,
-        builder,
-        parameters=parameters,
-        multiply_adds=multiply_adds,
-        evaluation=IMAGENET,
-        patch_size=patch_size,
-        **ALL_SIZES[size],
-        **changes,
-    )
-
-
-DeiTTi16 = _row("DeiTTi16", VisionTransformer, "Ti", 16, 5_717_416, 1.25)
-DeiTS16 = _row("DeiTS16", VisionTransformer, "S", 16, 22_050_664, 4.60)
-DeiTB16 = _row("DeiTB16", VisionTransformer, "B", 16, 86_567_656, 17.56)
-DeiTTi16Distilled = _row(
-    "DeiTTi16Distilled", DistilledVisionTransformer, "Ti", 16, 5_910_800, 1.26
+DeiTTi16 = _deit("DeiTTi16", 5_717_416, 1.25, SIZES["Ti"], patch_size=16)
+DeiTS16 = _deit("DeiTS16", 22_050_664, 4.60, SIZES["S"], patch_size=16)
+DeiTB16 = _deit("DeiTB16", 86_567_656, 17.56, SIZES["B"], patch_size=16)
+DeiTTi16Distilled = _distilled(
+    "DeiTTi16Distilled", 5_910_800, 1.26, SIZES["Ti"], patch_size=16
 )
-DeiTS16Distilled = _row(
-    "DeiTS16Distilled", DistilledVisionTransformer, "S", 16, 22_436_432, 4.62
+DeiTS16Distilled = _distilled(
+    "DeiTS16Distilled", 22_436_432, 4.62, SIZES["S"], patch_size=16
 )
-DeiTB16Distilled = _row(
-    "DeiTB16Distilled", DistilledVisionTransformer, "B", 16, 87_338_192, 17.66
+DeiTB16Distilled = _distilled(
+    "DeiTB16Distilled", 87_338_192, 17.66, SIZES["B"], patch_size=16
 )
 
 # Position rows for the patches only, and LayerScale.
+M = {"width": 512, "depth": 12, "num_heads": 8, "mlp_dim": 2048}  # timm's deit.py
 DEIT3 = {"positions": "patches", "layer_scale": 1e-6}
 
-DeiT3S16 = _row("DeiT3S16", VisionTransformer, "S", 16, 22_059_496, 4.60, **DEIT3)
-DeiT3M16 = _row("DeiT3M16", VisionTransformer, "M", 16, 38_849_512, 7.99, **DEIT3)
-DeiT3B16 = _row("DeiT3B16", VisionTransformer, "B", 16, 86_585_320, 17.56, **DEIT3)
-DeiT3L16 = _row("DeiT3L16", VisionTransformer, "L", 16, 304_374_760, 61.55, **DEIT3)
-DeiT3H14 = _row("DeiT3H14", VisionTransformer, "H", 14, 632_126_440, 167.3, **DEIT3)
+DeiT3S16 = _deit("DeiT3S16", 22_059_496, 4.60, SIZES["S"], DEIT3, patch_size=16)
+DeiT3M16 = _deit("DeiT3M16", 38_849_512, 7.99, M, DEIT3, patch_size=16)
+DeiT3B16 = _deit("DeiT3B16", 86_585_320, 17.56, SIZES["B"], DEIT3, patch_size=16)
+DeiT3L16 = _deit("DeiT3L16", 304_374_760, 61.55, SIZES["L"], DEIT3, patch_size=16)
+DeiT3H14 = _deit("DeiT3H14", 632_126_440, 167.3, SIZES["H"], DEIT3, patch_size=14)

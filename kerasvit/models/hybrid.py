@@ -26,7 +26,7 @@ from .builder import builder, recorded
 from .encoder import encoder
 from .head import head, image_input
 from .image_model import ImageModel, new_record
-from .variant import Variant
+from .variant import rows_of
 from .vit import SIZES, check_arguments
 
 GROUPS = 32  # of channels, in every normalisation of the ResNet
@@ -236,22 +236,12 @@ R26 = {"resnet_depths": [2, 2, 2, 2], "patch_size": 1}
 R50 = {"resnet_depths": [3, 4, 6, 3], "patch_size": 1}
 R50_LONG = {"resnet_depths": [3, 4, 9], "patch_size": 1}  # the fourth stage's moved up
 
+_hybrid = rows_of(HybridVisionTransformer)
 
-def _row(name, resnet, size, parameters, multiply_adds):
-    return Variant(
-        name,
-        HybridVisionTransformer,
-        parameters=parameters,
-        multiply_adds=multiply_adds,
-        **resnet,
-        **SIZES[size],
-    )
-
-
-RViTTi16 = _row("RViTTi16", R, "Ti", 6_337_704, 0.43)
-R26ViTS32 = _row("R26ViTS32", R26, "S", 36_431_912, 3.46)
-R26ViTB32 = _row("R26ViTB32", R26, "B", 101_383_976, 6.71)
-R50ViTB32 = _row("R50ViTB32", R50, "B", 110_945_832, 8.46)
-R50ViTB16 = _row("R50ViTB16", R50_LONG, "B", 98_659_112, 21.54)
-R50ViTL32 = _row("R50ViTL32", R50, "L", 328_994_856, 19.41)
-R50ViTL16 = _row("R50ViTL16", R50_LONG, "L", 316_483_624, 65.54)
+RViTTi16 = _hybrid("RViTTi16", 6_337_704, 0.43, R, SIZES["Ti"])
+R26ViTS32 = _hybrid("R26ViTS32", 36_431_912, 3.46, R26, SIZES["S"])
+R26ViTB32 = _hybrid("R26ViTB32", 101_383_976, 6.71, R26, SIZES["B"])
+R50ViTB32 = _hybrid("R50ViTB32", 110_945_832, 8.46, R50, SIZES["B"])
+R50ViTB16 = _hybrid("R50ViTB16", 98_659_112, 21.54, R50_LONG, SIZES["B"])
+R50ViTL32 = _hybrid("R50ViTL32", 328_994_856, 19.41, R50, SIZES["L"])
+R50ViTL16 = _hybrid("R50ViTL16", 316_483_624, 65.54, R50_LONG, SIZES["L"])

@@ -16,7 +16,7 @@ from .arguments import integer, mean_and_std, multiple_of, probability
 from .builder import builder, recorded
 from .head import head, image_input
 from .image_model import ImageModel, new_record
-from .variant import Variant
+from .variant import rows_of
 
 
 @builder
@@ -115,25 +115,14 @@ SIZES = {
 }
 EVALUATION = {"crop": 0.875}  # timm/models/mlp_mixer.py `_cfg`
 
+_mixer = rows_of(MLPMixer, evaluation=EVALUATION)
 
-def _row(name, size, patch_size, parameters, multiply_adds):
-    return Variant(
-        name,
-        MLPMixer,
-        parameters=parameters,
-        multiply_adds=multiply_adds,
-        evaluation=EVALUATION,
-        patch_size=patch_size,
-        **SIZES[size],
-    )
-
-
-MixerS32 = _row("MixerS32", "S", 32, 19_104_624, 1.00)
-MixerS16 = _row("MixerS16", "S", 16, 18_528_264, 3.78)
-MixerS8 = _row("MixerS8", "S", 8, 20_646_504, 14.88)
-MixerB32 = _row("MixerB32", "B", 32, 60_293_428, 3.24)
-MixerB16 = _row("MixerB16", "B", 16, 59_880_472, 12.60)
-MixerB8 = _row("MixerB8", "B", 8, 64_864_168, 50.06)
-MixerL32 = _row("MixerL32", "L", 32, 206_939_264, 11.25)
-MixerL16 = _row("MixerL16", "L", 16, 208_196_168, 44.55)
-MixerH14 = _row("MixerH14", "H", 14, 432_350_952, 120.99)
+MixerS32 = _mixer("MixerS32", 19_104_624, 1.00, SIZES["S"], patch_size=32)
+MixerS16 = _mixer("MixerS16", 18_528_264, 3.78, SIZES["S"], patch_size=16)
+MixerS8 = _mixer("MixerS8", 20_646_504, 14.88, SIZES["S"], patch_size=8)
+MixerB32 = _mixer("MixerB32", 60_293_428, 3.24, SIZES["B"], patch_size=32)
+MixerB16 = _mixer("MixerB16", 59_880_472, 12.60, SIZES["B"], patch_size=16)
+MixerB8 = _mixer("MixerB8", 64_864_168, 50.06, SIZES["B"], patch_size=8)
+MixerL32 = _mixer("MixerL32", 206_939_264, 11.25, SIZES["L"], patch_size=32)
+MixerL16 = _mixer("MixerL16", 208_196_168, 44.55, SIZES["L"], patch_size=16)
+MixerH14 = _mixer("MixerH14", 432_350_952, 120.99, SIZES["H"], patch_size=14)

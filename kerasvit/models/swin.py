@@ -24,7 +24,7 @@ from .arguments import sides as both_sides
 from .builder import builder, recorded
 from .head import head, image_input
 from .image_model import ImageModel, new_record
-from .variant import Variant
+from .variant import rows_of
 
 
 @builder
@@ -224,22 +224,12 @@ S3 = {
 }
 S3 = {key: {**SIZES["T"], **numbers} for key, numbers in S3.items()}
 
+_swin = rows_of(SwinTransformer, evaluation=IMAGENET)
 
-def _row(name, size, parameters, multiply_adds):
-    return Variant(
-        name,
-        SwinTransformer,
-        parameters=parameters,
-        multiply_adds=multiply_adds,
-        evaluation=IMAGENET,
-        **size,
-    )
-
-
-SwinT = _row("SwinT", SIZES["T"], 28_288_354, 4.5)
-SwinS = _row("SwinS", SIZES["S"], 49_606_258, 8.7)
-SwinB = _row("SwinB", SIZES["B"], 87_768_224, 15.4)
-SwinL = _row("SwinL", SIZES["L"], 196_532_476, 34.5)
-SwinS3T = _row("SwinS3T", S3["T"], 28_328_674, 4.62)
-SwinS3S = _row("SwinS3S", S3["S"], 49_737_298, 9.4)
-SwinS3B = _row("SwinS3B", S3["B"], 71_125_762, 13.66)
+SwinT = _swin("SwinT", 28_288_354, 4.5, SIZES["T"])
+SwinS = _swin("SwinS", 49_606_258, 8.7, SIZES["S"])
+SwinB = _swin("SwinB", 87_768_224, 15.4, SIZES["B"])
+SwinL = _swin("SwinL", 196_532_476, 34.5, SIZES["L"])
+SwinS3T = _swin("SwinS3T", 28_328_674, 4.62, S3["T"])
+SwinS3S = _swin("SwinS3S", 49_737_298, 9.4, S3["S"])
+SwinS3B = _swin("SwinS3B", 71_125_762, 13.66, S3["B"])

@@ -227,3 +227,25 @@ class Variant:
     def parts(self):
         """Values of this variant for arguments with a default in the builder."""
         return {k: n for k, n in self._shown.items() if k not in self.numbers}
+
+
+def rows_of(builder, **common):
+    """Returns a function that makes the variants of a family, one line each.
+
+    Args:
+        builder: Function that returns an `ImageModel`.
+        **common: Arguments of `Variant` that all of them have.
+
+    Returns:
+        Function of a name, the number of parameters, the multiply-adds in units of 10⁹,
+        and dictionaries and keyword arguments of the builder.
+    """
+
+    def row(name, parameters, multiply_adds, *numbers, **changes):
+        merged = {**common, **changes}
+        for each in numbers:
+            merged |= each
+        counts = {"parameters": parameters, "multiply_adds": multiply_adds}
+        return Variant(name, builder, **counts, **merged)
+
+    return row

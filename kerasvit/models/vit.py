@@ -25,7 +25,7 @@ from .builder import builder, recorded
 from .encoder import encoder
 from .head import head, image_input
 from .image_model import ImageModel, new_record
-from .variant import Variant
+from .variant import rows_of
 
 CHOICES = {
     "pool": ("token", "average", "average_then_norm", "attention"),
@@ -196,26 +196,16 @@ SIZES = {
     "H": {"width": 1280, "depth": 32, "num_heads": 16, "mlp_dim": 5120},
 }
 
+_vit = rows_of(VisionTransformer)
 
-def _row(name, size, patch_size, parameters, multiply_adds):
-    return Variant(
-        name,
-        VisionTransformer,
-        parameters=parameters,
-        multiply_adds=multiply_adds,
-        patch_size=patch_size,
-        **SIZES[size],
-    )
-
-
-ViTTi16 = _row("ViTTi16", "Ti", 16, 5_717_416, 1.25)
-ViTS32 = _row("ViTS32", "S", 32, 22_878_952, 1.14)
-ViTS16 = _row("ViTS16", "S", 16, 22_050_664, 4.60)
-ViTS14 = _row("ViTS14", "S", 14, 22_004_584, 6.12)
-ViTS8 = _row("ViTS8", "S", 8, 22_055_272, 22.41)
-ViTB32 = _row("ViTB32", "B", 32, 88_224_232, 4.41)
-ViTB16 = _row("ViTB16", "B", 16, 86_567_656, 17.56)
-ViTB8 = _row("ViTB8", "B", 8, 86_576_872, 78.15)
-ViTL32 = _row("ViTL32", "L", 32, 306_535_400, 15.38)
-ViTL16 = _row("ViTL16", "L", 16, 304_326_632, 61.55)
-ViTH14 = _row("ViTH14", "H", 14, 632_045_800, 167.3)
+ViTTi16 = _vit("ViTTi16", 5_717_416, 1.25, SIZES["Ti"], patch_size=16)
+ViTS32 = _vit("ViTS32", 22_878_952, 1.14, SIZES["S"], patch_size=32)
+ViTS16 = _vit("ViTS16", 22_050_664, 4.60, SIZES["S"], patch_size=16)
+ViTS14 = _vit("ViTS14", 22_004_584, 6.12, SIZES["S"], patch_size=14)
+ViTS8 = _vit("ViTS8", 22_055_272, 22.41, SIZES["S"], patch_size=8)
+ViTB32 = _vit("ViTB32", 88_224_232, 4.41, SIZES["B"], patch_size=32)
+ViTB16 = _vit("ViTB16", 86_567_656, 17.56, SIZES["B"], patch_size=16)
+ViTB8 = _vit("ViTB8", 86_576_872, 78.15, SIZES["B"], patch_size=8)
+ViTL32 = _vit("ViTL32", 306_535_400, 15.38, SIZES["L"], patch_size=32)
+ViTL16 = _vit("ViTL16", 304_326_632, 61.55, SIZES["L"], patch_size=16)
+ViTH14 = _vit("ViTH14", 632_045_800, 167.3, SIZES["H"], patch_size=14)

@@ -27,7 +27,7 @@ from .arguments import integer, mean_and_std, multiple_of, probability
 from .builder import builder, recorded
 from .head import head, image_input
 from .image_model import ImageModel, new_record
-from .variant import Variant
+from .variant import rows_of
 
 EPSILON = 1e-5  # PyTorch's
 BLOCKS = {"pre": EncoderBlock, "post": PostNormBlock}
@@ -159,26 +159,20 @@ CIFAR100 = {
     },
 }
 
+_ablation = rows_of(VisionTransformerAblation, **CIFAR100)
 
-def _row(name, window, pool, norm, parameters, multiply_adds):
-    return Variant(
-        name,
-        VisionTransformerAblation,
-        parameters=parameters,
-        multiply_adds=multiply_adds,
-        window=window,
-        pool=pool,
-        norm=norm,
-        **CIFAR100,
-    )
-
-
-ViTTi4CIFAR = _row("ViTTi4CIFAR", None, "token", "pre", 5_373_220, 0.365)
-ViTTi4CIFARLocal3 = _row("ViTTi4CIFARLocal3", 3, "token", "pre", 5_373_220, 0.365)
-ViTTi4CIFARLocal5 = _row("ViTTi4CIFARLocal5", 5, "token", "pre", 5_373_220, 0.365)
-ViTTi4CIFARAverage = _row(
-    "ViTTi4CIFARAverage", None, "average", "pre", 5_372_836, 0.359
+ViTTi4CIFAR = _ablation(
+    "ViTTi4CIFAR", 5_373_220, 0.365, window=None, pool="token", norm="pre"
 )
-ViTTi4CIFARPostNorm = _row(
-    "ViTTi4CIFARPostNorm", None, "token", "post", 5_372_836, 0.365
+ViTTi4CIFARLocal3 = _ablation(
+    "ViTTi4CIFARLocal3", 5_373_220, 0.365, window=3, pool="token", norm="pre"
+)
+ViTTi4CIFARLocal5 = _ablation(
+    "ViTTi4CIFARLocal5", 5_373_220, 0.365, window=5, pool="token", norm="pre"
+)
+ViTTi4CIFARAverage = _ablation(
+    "ViTTi4CIFARAverage", 5_372_836, 0.359, window=None, pool="average", norm="pre"
+)
+ViTTi4CIFARPostNorm = _ablation(
+    "ViTTi4CIFARPostNorm", 5_372_836, 0.365, window=None, pool="token", norm="post"
 )

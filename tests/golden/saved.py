@@ -9,6 +9,7 @@ The second writes a run of `recipes/finetune.py` that was stopped halfway, on th
 backend of the process. `saved_0_1/` was written on 2026-11-23 and does not change.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -116,10 +117,8 @@ def write_run(folder):
     expected = {k: whole["results"]["with SAM"][k] for k in ("loss", "accuracy")}
     shutil.rmtree(folder / "whole")
     progress.Progress.on_epoch_end = stop
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         finetune.finetune(run_settings(weights, out))
-    except KeyboardInterrupt:
-        pass
     config = (out / "config.json").read_text()
     (out / "config.json").write_text(config.replace(str(weights.resolve()), "WEIGHTS"))
     (out / "expected.json").write_text(json.dumps(expected))
