@@ -360,3 +360,17 @@ class _Handler(BaseHTTPRequestHandler):
         private = wanted.get("visibility") == "private" or wanted.get("private")
         self.hub.add(name, {}, private=bool(private))
         return self.send(200, {"url": f"{self.hub.endpoint}/{name}", "name": name})
+
+
+def three_at_once(fetch):
+    """What a function returned in three threads that run at the same time."""
+    results = []
+    threads = [
+        threading.Thread(target=lambda: results.append(fetch())) for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 3
+    return results

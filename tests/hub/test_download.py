@@ -4,7 +4,6 @@ import dataclasses
 import logging
 import os
 import shutil
-import threading
 
 import pytest
 from huggingface_hub import constants, file_download
@@ -14,6 +13,7 @@ from kerasvit.hub.download import DownloadError, fetch, fetch_repository, parse_
 from kerasvit.hub.manifest import Entry
 
 from . import accidents
+from .local_hub import three_at_once
 from .some_weights import CONTENT, FILES, SHA256, entry, pinned
 
 
@@ -410,18 +410,8 @@ def test_a_copy_is_checked_by_the_note_beside_it(hub, monkeypatch, tmp_path, cap
 
 def test_several_at_once_download_once(hub):
     commit = hub.add("timm/vit", FILES).branches["main"]
-    found = []
-    threads = [
-        threading.Thread(
-            target=lambda: found.append(fetch(pinned("timm/vit", revision=commit)))
-        )
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 3 and len(set(found)) == 1
+    found = three_at_once(lambda: fetch(pinned("timm/vit", revision=commit)))
+    assert len(set(found)) == 1
     assert hub.count("GET", "/content/") == 1
 
 

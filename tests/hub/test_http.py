@@ -2,7 +2,6 @@
 
 import base64
 import functools
-import threading
 
 import pytest
 from huggingface_hub import constants
@@ -13,6 +12,7 @@ from kerasvit.hub.crc32c import LANE, POLYNOMIAL, crc32c
 from kerasvit.hub.download import DownloadError, fetch
 
 from . import accidents
+from .local_hub import three_at_once
 from .some_weights import CONTENT, entry, pinned
 
 
@@ -268,14 +268,6 @@ def test_a_disk_that_refuses_says_how(hub, monkeypatch, code, said):
 
 
 def test_several_at_once_download_once(hub):
-    source, found = npz(hub), []
-    threads = [
-        threading.Thread(target=lambda: found.append(fetch(entry(source))))
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(found) == 3 and len(set(found)) == 1
+    source = npz(hub)
+    assert len(set(three_at_once(lambda: fetch(entry(source))))) == 1
     assert hub.count("GET") == 1
