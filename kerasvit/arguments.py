@@ -7,6 +7,8 @@ import operator
 import keras
 import numpy as np
 
+MOST_PIXELS = 16_384  # of a side of an image
+
 
 class ArgumentError(ValueError):
     """An argument of a call is wrong.
@@ -127,6 +129,25 @@ def one_of(name: str, value, known: tuple):
         f"{value!r:.100}.",
         name,
     )
+
+
+def sides(image_size, name: str = "image_size") -> list[int]:
+    """[height, width] of an argument that is one side or both, in pixels.
+
+    Raises:
+        ArgumentError: It is neither, or a side is not between 1 and `MOST_PIXELS`.
+    """
+    try:
+        values = list(image_size)
+    except TypeError:
+        values = [image_size] * 2
+    if len(values) != 2 or isinstance(image_size, str):
+        raise ArgumentError(
+            f"`{name}` must be an integer or (height, width), in pixels. Received: "
+            f"{image_size!r:.200}.",
+            name,
+        )
+    return [integer(name, value, 1, MOST_PIXELS) for value in values]
 
 
 def check_built(model) -> None:

@@ -7,15 +7,22 @@ import keras
 from kerasvit.preprocessing import Preprocessing
 
 from . import models
-from .checkpoints import assign, resampling_kernel, variable_paths
+from .arguments import sides
+from .backend.deferred import built_with_zeros
+from .checkpoints import (
+    VARIABLE_PATHS,
+    Checkpoint,
+    Description,
+    assign,
+    resampling_kernel,
+)
 from .hub.access import check_access
 from .hub.download import fetch_repository, parse_address
 from .hub.manifest import Entry
-from .hub.repository import again_if_saved, find_weights
-from .layers import values_follow
 from .layers.position_embedding import check_resampling
+from .loading.find import find
+from .loading.saved_meanwhile import retried
 from .models import Variant
-from .models.arguments import sides
 from .saving import record_of
 
 
@@ -66,12 +73,10 @@ def from_pretrained(
         weights = fetch_repository(repository, revision or named, **access)
 
     def load():
-        checkpoint = find_weights(weights, None)
-        if checkpoint.record:
-            return _variant(checkpoint.record)(weights, **changes)
-        return fitting_variant(checkpoint)(weights, **changes)
+        checkpoint = find(weights)
+        return _variant_of(checkpoint)(checkpoint, **changes)
 
-    return again_if_saved(weights, load)
+    return retried(weights, load)
 
 
 def _on_hub(weights):
@@ -122,18 +127,18 @@ def resize(model, image_size, kernel=None):
     record = record_of(model)
     check_resampling(kernel, None)
     kwargs = {**record["kwargs"], "image_size": sides(image_size), "name": model.name}
+    builder = _builder(record["builder"])
     policy = keras.config.dtype_policy()
     first = next(layer for layer in model.layers if layer.weights)
     keras.config.set_dtype_policy(first.dtype_policy)
     try:
-        with values_follow():
-            resized = _variant(record)(**kwargs)
+        resized = built_with_zeros(lambda: builder(**kwargs))
     finally:
         keras.config.set_dtype_policy(policy)
     assign(
         resized,
         _Live(model),
-        variable_paths.key_map(kwargs),
+        VARIABLE_PATHS.key_map(kwargs),
         source_grids=_grids(model),
         kernel=kernel or resampling_kernel(record["origin"], record["builder"]),
     )
@@ -171,28 +176,34 @@ def _grids(model):
     return {layer.name: layer.grid for layer in model.layers if hasattr(layer, "grid")}
 
 
-def _variant(record):
-    builder = models.BUILDERS.get(record["builder"])
+def _builder(name):
+    """Returns the builder of a name in a record."""
+    builder = models.BUILDERS.get(name)
     if builder is None:
         raise ValueError(
-            f"This version has no builder {record['builder']!r}. It has "
+            f"This version has no builder {name!r}. It has "
             f"{', '.join(models.BUILDERS)}. Upgrade: pip install -U kerasvit."
         )
-    return Variant(record.get("variant"), builder)
+    return builder
 
 
-def fitting_variant(checkpoint):
-    """Returns the variant of a checkpoint without a record, or a new one."""
-    builder = models.BUILDERS[checkpoint.builders[0]]
-    numbers = {**checkpoint.builder_changes, **checkpoint.sizes}
+def _variant_of(checkpoint: Checkpoint) -> Variant:
+    """Returns the variant of a checkpoint, or a new one."""
+    description = checkpoint.description
+    if description.saved:
+        return Variant(description.variant, _builder(description.builder))
+    return fitting_variant(description)
+
+
+def fitting_variant(description: Description) -> Variant:
+    """Returns the variant that a description fits, or a new one."""
+    builder = models.BUILDERS[description.builder]
+    numbers = {**description.arguments, **description.numbers}
     rows = [
         row for row in models.VARIANTS if row.builder is builder and row.fits(numbers)
     ]
     # DeiT's models are ViTs by all numbers; the configurations tell them apart.
-    architectures = (
-        checkpoint.config.get(key) for key in ("architecture", "model_type")
-    )
-    deit = any(str(name).startswith("deit") for name in architectures)
+    deit = description.architecture.startswith("deit")
     rows = [row for row in rows if row.name.startswith("DeiT") == deit] or rows
     rows.sort(key=lambda row: len(row.parts), reverse=True)  # the most special first
-    return rows[0] if rows else Variant(None, builder, **checkpoint.sizes)
+    return rows[0] if rows else Variant(None, builder, **description.numbers)

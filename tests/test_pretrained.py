@@ -1,10 +1,9 @@
-from types import SimpleNamespace
-
 import keras
 import numpy as np
 import pytest
 
 import kerasvit
+from kerasvit.checkpoints import Description
 from kerasvit.layers.resampling import resample_grid
 from kerasvit.pretrained import fitting_variant
 from tests.contract import to_numpy
@@ -48,20 +47,22 @@ def test_a_misspelled_model_names_the_near_ones():
 
 
 @pytest.mark.parametrize(
-    ("config", "name"),
+    ("architecture", "name"),
     [
-        ({}, "ViTTi16"),
-        ({"model_type": "vit"}, "ViTTi16"),
-        ({"model_type": "deit"}, "DeiTTi16"),
-        ({"architecture": "deit_tiny_patch16_224"}, "DeiTTi16"),
+        ("", "ViTTi16"),
+        ("vit", "ViTTi16"),
+        ("deit", "DeiTTi16"),
+        ("deit_tiny_patch16_224", "DeiTTi16"),
     ],
 )
-def test_a_vit_that_is_a_deit_is_called_so(config, name):
-    file = SimpleNamespace(
-        builders=("VisionTransformer",),
-        builder_changes={},
-        sizes=kerasvit.ViTTi16.numbers,
-        config=config,
+def test_a_vit_that_is_a_deit_is_called_so(architecture, name):
+    file = Description(
+        code_base="timm",
+        builder="VisionTransformer",
+        numbers=kerasvit.ViTTi16.numbers,
+        arguments={},
+        kernel="bicubic",
+        architecture=architecture,
     )
     assert fitting_variant(file).name == name
 

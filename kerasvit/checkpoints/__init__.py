@@ -1,12 +1,11 @@
 """Reads checkpoint files into the variables of a `keras.Model`, and writes them."""
 
 from .assign import assign as assign
-from .checkpoint import FORMAT as FORMAT
-from .checkpoint import SOURCES as SOURCES
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import format_of as format_of
-from .checkpoint import resampling_kernel as resampling_kernel
 from .checkpoint import why_not_timm as why_not_timm
+from .description import Description as Description
+from .description import TokenGrid as TokenGrid
 from .folder import former_save as former_save
 from .folder import names_in as names_in
 from .folder import new_files as new_files
@@ -18,5 +17,9 @@ from .opened import stamp as stamp
 from .quoting import printable as printable
 from .reader import REFUSED as REFUSED
 from .reader import CheckpointError as CheckpointError
-from .sources import variable_paths as variable_paths
+from .sources import CODE_BASES as CODE_BASES
+from .sources import FORMAT as FORMAT
+from .sources import SOURCES as SOURCES
+from .sources import VARIABLE_PATHS as VARIABLE_PATHS
+from .sources import resampling_kernel as resampling_kernel
 from .writer import write_tensors as write_tensors

@@ -180,7 +180,7 @@ def _digest(text):
 
 def _origin(record):
     """Returns the sentence on the tensors' format."""
-    return format_of(record)[0].ORIGIN
+    return format_of(record)[0].code_base
 
 
 def _is_text(value):

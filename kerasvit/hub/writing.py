@@ -43,7 +43,7 @@ def write_model(folder, model, record, pretrained_cfg, *, dtype=None, page=None)
     with _made(folder), new_files(folder) as new:
         with new.open(TENSORS) as file:
             sha256 = write_tensors(file, tensors.outlines, tensors, {"format": "pt"})
-        config = _configuration(record, source.ORIGIN, tensors.dtypes, sha256)
+        config = _configuration(record, source.code_base, tensors.dtypes, sha256)
         if timm is not None:
             transform = {**timm["pretrained_cfg"], **pretrained_cfg}
             config = {**timm, "pretrained_cfg": transform, **config}

@@ -9,9 +9,6 @@ from .convolution_as_attention import set_convolution as set_convolution
 from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .group_norm import GroupNorm as GroupNorm
-from .initial_values import TooLarge as TooLarge
-from .initial_values import counted as counted
-from .initial_values import values_follow as values_follow
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
 from .local_attention import LocalAttention as LocalAttention
 from .max_pool import MaxPool as MaxPool

@@ -4,7 +4,6 @@ import keras
 from keras import ops
 
 from .attention import Attention
-from .initial_values import drawn
 from .mlp import MLP
 
 
@@ -45,7 +44,7 @@ class AttentionPooling(keras.layers.Layer):
         self.probe = self.add_weight(
             name="probe",
             shape=(1, 1, width),
-            initializer=drawn(keras.initializers.GlorotUniform()),
+            initializer=keras.initializers.GlorotUniform(),
         )
         policy = {"dtype": self.dtype_policy}
         self.attention = Attention(self.num_heads, name="attention", **policy)

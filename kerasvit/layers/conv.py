@@ -5,8 +5,6 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError
 
-from .initial_values import drawn
-
 # Uniform within ±1 / √(inputs of an output), of variance 1 / (3 · inputs):
 # `reset_parameters` of torch.nn.Conv2d and torch.nn.Linear.
 TORCH_UNIFORM = {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"}
@@ -49,7 +47,7 @@ class Conv(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
-            initializer=drawn(keras.initializers.VarianceScaling(**TORCH_UNIFORM)),
+            initializer=keras.initializers.VarianceScaling(**TORCH_UNIFORM),
         )
 
     def call(self, x):

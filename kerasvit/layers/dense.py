@@ -3,8 +3,6 @@
 import keras
 from keras import ops
 
-from .initial_values import drawn
-
 
 @keras.saving.register_keras_serializable("kerasvit")
 class Dense(keras.layers.Dense):
@@ -17,13 +15,6 @@ class Dense(keras.layers.Dense):
 
     Args: those of `keras.layers.Dense`.
     """
-
-    def build(self, input_shape):
-        """As `keras.layers.Dense`, with the initialiser wrapped by `drawn`."""
-        initializers = self.kernel_initializer, self.bias_initializer
-        self.kernel_initializer, self.bias_initializer = map(drawn, initializers)
-        super().build(input_shape)
-        self.kernel_initializer, self.bias_initializer = initializers
 
     def call(self, x, training=None):
         plain = self.use_bias and not self.lora_enabled and len(x.shape) == 2

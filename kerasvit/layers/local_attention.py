@@ -1,12 +1,14 @@
 """Multi-head attention within windows of a feature map."""
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
 
 from .conv import TORCH_UNIFORM
 from .dense import Dense
-from .initial_values import counted, drawn
+from .table_size import check_table_size
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -72,9 +74,9 @@ class LocalAttention(keras.layers.Layer):
         self.position_bias = self.add_weight(
             name="position_bias",
             shape=(2 * edge - 1, 2 * edge - 1),
-            initializer=drawn(keras.initializers.RandomNormal(stddev=0.02)),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
         )
-        counted(table_bytes=4 * edge**4)  # of `relative_positions`
+        check_table_size(4 * edge**4, "window_size")
 
     def _dense(self, name, channels, units, use_bias=False, **kwargs):
         kernel = keras.initializers.VarianceScaling(**TORCH_UNIFORM)
@@ -137,6 +139,7 @@ class LocalAttention(keras.layers.Layer):
         return {**super().get_config(), **config}
 
 
+@functools.lru_cache(maxsize=8)
 def relative_positions(edge):
     """Returns indices of key minus query positions in the table, (edge², edge²)."""
     place = np.stack(np.divmod(np.arange(edge * edge), edge), axis=-1)  # (down, across)

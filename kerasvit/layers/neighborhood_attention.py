@@ -1,14 +1,17 @@
 """Multi-head attention to neighbouring patches."""
 
+import functools
+
 import keras
 import numpy as np
 
 from kerasvit.arguments import ArgumentError
 
 from .attention import Attention, attend
-from .initial_values import counted
+from .table_size import check_table_size
 
 
+@functools.lru_cache(maxsize=8)
 def neighborhood(grid, window, prefix=0):
     """Returns which token attends to which: (prefix + H·W, prefix + H·W) booleans.
 
@@ -81,7 +84,7 @@ class NeighborhoodAttention(Attention):
                 f"{input_shape[1]}."
             )
         super().build(input_shape)
-        counted(table_bytes=input_shape[1] ** 2)
+        check_table_size(input_shape[1] ** 2, "image_size", "patch_size")
         self._mask = neighborhood(self.grid, self.window, self.prefix)[None, None]
 
     def attend(self, query, key, value):

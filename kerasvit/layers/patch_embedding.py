@@ -3,8 +3,6 @@
 import keras
 from keras import ops
 
-from .initial_values import drawn
-
 
 @keras.saving.register_keras_serializable("kerasvit")
 class PatchEmbedding(keras.layers.Layer):
@@ -43,7 +41,7 @@ class PatchEmbedding(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=(p, p, channels, self.width),
-            initializer=drawn(keras.initializers.LecunNormal()),
+            initializer=keras.initializers.LecunNormal(),
         )
         self.bias = self.add_weight(
             name="bias", shape=(self.width,), initializer="zeros"

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 
-from .initial_values import drawn
 from .resampling import KERNELS, MOST_CELLS, resample_grid
 
 
@@ -83,7 +82,7 @@ class PositionEmbedding(keras.layers.Layer):
         self.table = self.add_weight(
             name="table",
             shape=(1, length, input_shape[-1]),
-            initializer=drawn(keras.initializers.RandomNormal(stddev=0.02)),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
         )
 
     def call(self, x):

@@ -3,8 +3,6 @@
 import keras
 from keras import ops
 
-from .initial_values import drawn
-
 
 @keras.saving.register_keras_serializable("kerasvit")
 class PrefixTokens(keras.layers.Layer):
@@ -34,7 +32,7 @@ class PrefixTokens(keras.layers.Layer):
         self.tokens = self.add_weight(
             name="tokens",
             shape=(1, self.count, input_shape[-1]),
-            initializer=drawn(keras.initializers.RandomNormal(stddev=self.stddev)),
+            initializer=keras.initializers.RandomNormal(stddev=self.stddev),
         )
 
     def call(self, x):

@@ -4,7 +4,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from .initial_values import drawn
 from .relative_attention import RelativeAttention
 
 
@@ -32,7 +31,7 @@ class QuadraticAttention(RelativeAttention):
         self.center = self.add_weight(
             name="center",
             shape=(self.num_heads, 2),
-            initializer=drawn(keras.initializers.RandomNormal(stddev=2.0)),
+            initializer=keras.initializers.RandomNormal(stddev=2.0),
             autocast=False,
         )
         self.alpha = self.add_weight(

@@ -5,7 +5,6 @@ import numpy as np
 from keras import ops
 
 from .dense import Dense
-from .initial_values import drawn
 
 
 def shifts(grid, padding):
@@ -90,7 +89,7 @@ class RelativeAttention(keras.layers.Layer):
         self.table = self.add_weight(
             name="table",
             shape=(self.num_heads, *sides.tolist()),
-            initializer=drawn(keras.initializers.RandomNormal(stddev=0.02)),
+            initializer=keras.initializers.RandomNormal(stddev=0.02),
             autocast=False,  # the scores are summed and compared in full precision
         )
         self._places = (shifts + reach) @ [sides[1], 1]  # (N, M)

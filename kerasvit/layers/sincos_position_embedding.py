@@ -5,7 +5,7 @@ import numpy as np
 
 from kerasvit.arguments import ArgumentError
 
-from .initial_values import counted
+from .table_size import check_table_size
 
 
 def sincos_table(grid, width):
@@ -51,7 +51,7 @@ class SinCosPositionEmbedding(keras.layers.Layer):
                 f"Received: width={width}.",
                 "width",
             )
-        counted(table_bytes=8 * self.grid[0] * self.grid[1] * width)
+        check_table_size(8 * self.grid[0] * self.grid[1] * width, "image_size", "width")
         self._table = sincos_table(self.grid, width)[None]  # (1, H·W, D)
 
     def call(self, x):

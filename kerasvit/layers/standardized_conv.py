@@ -6,7 +6,6 @@ from keras import ops
 from kerasvit.arguments import ArgumentError
 
 from .conv import pointwise
-from .initial_values import drawn
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -69,7 +68,7 @@ class StandardizedConv(keras.layers.Layer):
         self.kernel = self.add_weight(
             name="kernel",
             shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
-            initializer=drawn(keras.initializers.HeNormal()),
+            initializer=keras.initializers.HeNormal(),
             # bfloat16 would round the raw values before their mean is taken.
             autocast=False,
         )

@@ -1,5 +1,7 @@
 """Window attention with a relative position bias."""
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
@@ -7,8 +9,8 @@ from keras import ops
 from kerasvit.arguments import ArgumentError
 
 from .dense import Dense
-from .initial_values import counted, drawn
 from .resampling import MOST_CELLS, resample_grid
+from .table_size import check_table_size
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -76,7 +78,7 @@ class WindowAttention(keras.layers.Layer):
             for side, window in zip(self.grid, self.window, strict=True)
         )
         self._build_weights(channels)
-        counted(table_bytes=4 * np.prod(self.window).item() ** 2)
+        check_table_size(4 * np.prod(self.window).item() ** 2, "window_size")
         self._offsets = _offsets(self.window)
         self._regions = _regions(self.grid, self.window, self.shift)
 
@@ -98,7 +100,7 @@ class WindowAttention(keras.layers.Layer):
         self.position_bias = self.add_weight(
             name="position_bias",
             shape=(_count(self.window), self.num_heads),
-            initializer=drawn(keras.initializers.TruncatedNormal(stddev=0.02)),
+            initializer=keras.initializers.TruncatedNormal(stddev=0.02),
             autocast=False,  # it is added to scores that are float32 at least
         )
 
@@ -195,6 +197,7 @@ def _count(window):
     return (2 * window[0] - 1) * (2 * window[1] - 1)
 
 
+@functools.lru_cache(maxsize=8)
 def _offsets(window):
     """Returns rows of the table (N · N,), from query to key."""
     cells = np.indices(window, dtype="int32").reshape(2, -1)
@@ -203,6 +206,7 @@ def _offsets(window):
     return rows.reshape(-1)
 
 
+@functools.lru_cache(maxsize=32)
 def _regions(grid, window, shift):
     """Returns region numbers (windows, N) of a map before it was shifted.
 

@@ -4,7 +4,8 @@ import math
 
 from kerasvit import arguments
 from kerasvit.arguments import ArgumentError, number
-from kerasvit.preprocessing import Preprocessing
+from kerasvit.arguments import sides as sides
+from kerasvit.preprocessing.normalization import mean_and_std as mean_and_std
 
 # What no model here comes near: a configuration from elsewhere may ask for any number,
 # and memory or time is spent before the tensors are compared.
@@ -14,7 +15,6 @@ MOST = {
     "resnet_depths": 1000,
     "width": 65_536,
     "widths": 65_536,
-    "image_size": 16_384,
     "patch_size": 1024,
     "window": 255,
     "window_size": 64,
@@ -87,25 +87,6 @@ def probability(name: str, value) -> float:
     return number(name, value, 0, 1, meaning="a probability")
 
 
-def sides(image_size) -> list[int]:
-    """[height, width] of an argument that is one side or both.
-
-    Raises:
-        ArgumentError: It is neither.
-    """
-    try:
-        values = list(image_size)
-    except TypeError:
-        values = [image_size] * 2
-    if len(values) != 2 or isinstance(image_size, str):
-        raise ArgumentError(
-            "`image_size` must be an integer or (height, width), in pixels. Received: "
-            f"{image_size!r}.",
-            "image_size",
-        )
-    return [integer("image_size", value, 1) for value in values]
-
-
 def multiple_of(image_size, stride: int, what: str) -> list[int]:
     """[height, width] of an image that must be a whole number of strides.
 
@@ -151,27 +132,3 @@ def whole_of(image_size, stride: int, what: str) -> list[int]:
         )
     multiple_of([side - side % stride for side in checked], stride, what)
     return checked
-
-
-def mean_and_std(normalization):
-    """The argument `normalization`: None, or {"mean": [3], "std": [3]} as plain JSON.
-
-    Raises:
-        ArgumentError: It is neither.
-    """
-    if normalization is None:
-        return None
-    if not isinstance(normalization, dict) or set(normalization) != {"mean", "std"}:
-        raise ArgumentError(
-            '`normalization` must be {"mean": ..., "std": ...}, of pixels in 0…1, or '
-            f"None. Received: {normalization!r}.",
-            "normalization",
-        )
-    # The transform validates both; its size does not matter.
-    return normalization_of(Preprocessing(1, **normalization))
-
-
-def normalization_of(transform) -> dict:
-    """The argument `normalization` that does what a `Preprocessing` does."""
-    config = transform.to_config()
-    return {key: config[key] for key in ("mean", "std")}

@@ -2,8 +2,6 @@
 
 import keras
 
-from kerasvit.layers import counted
-
 
 def image_input(image_size, normalization=None):
     """The model's input, and the image that its first layer sees.
@@ -37,15 +35,9 @@ def head(num_classes: int, name: str = "head"):
     """
     if not num_classes:
         return lambda features: features
-    dense = keras.layers.Dense(
+    return keras.layers.Dense(
         num_classes,
         kernel_initializer="zeros",
         dtype=keras.config.dtype_policy().variable_dtype,
         name=name,
     )
-
-    def logits(features):
-        counted(weights=features.shape[-1] * num_classes)
-        return dense(features)
-
-    return logits

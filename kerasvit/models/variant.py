@@ -1,22 +1,23 @@
 """`Variant`: a named model, given by a builder and its arguments."""
 
 import inspect
+import logging
 
+from kerasvit.arguments import sides
 from kerasvit.hub.manifest import published
-from kerasvit.hub.repository import beside_savers
-from kerasvit.layers.position_embedding import check_resampling
+from kerasvit.loading.catalogue import catalogue_entry
+from kerasvit.loading.find import find
+from kerasvit.loading.labels import read_labels
+from kerasvit.loading.load import build_fresh, load
+from kerasvit.loading.request import Request
+from kerasvit.loading.resolve import resolve
+from kerasvit.loading.saved_meanwhile import retried
+from kerasvit.loading.transforms import transform_of
 from kerasvit.preprocessing import Preprocessing
 
-from .arguments import sides
-from .labels import check_count, read_labels
-from .loading import Loading, entry_of
 from .other_names import check_names
-from .transforms import (
-    check_one_normalization,
-    given_transform,
-    transform_of,
-    with_normalization,
-)
+
+log = logging.getLogger("kerasvit")
 
 
 class Variant:
@@ -69,7 +70,6 @@ class Variant:
             f"multiply-adds at {height} × {width}{weights}"
         )
 
-    @beside_savers
     def __call__(
         self,
         weights=None,
@@ -127,34 +127,17 @@ class Variant:
         if dtype is not None:
             changes["dtype"] = dtype
         self.check_names(changes)
-        check_resampling(kernel, source_grid)
-        check_one_normalization(
-            include_preprocessing, preprocessing, changes.get("normalization")
+        request = Request(
+            changes,
+            preprocessing=preprocessing,
+            include_preprocessing=include_preprocessing,
+            source_grid=source_grid,
+            kernel=kernel,
+            label_names=read_labels(label_names),
         )
-        given = given_transform(preprocessing, changes.get("image_size"))
-        names = read_labels(label_names)
-        loading = None
         if weights is None:
-            kwargs = {**self.defaults, **self.numbers, **changes}
-            transform = given or Preprocessing(1, **self.evaluation)
-        else:
-            loading = Loading(weights, self, changes, source_grid, names)
-            kwargs, transform = loading.kwargs, given or loading.preprocessing()
-        given_transform(preprocessing, kwargs["image_size"])  # of the model's size
-        check_count(names, kwargs["num_classes"])
-        kwargs, transform = with_normalization(
-            kwargs, transform, include_preprocessing, given=given is not None
-        )
-        model = loading.build(kwargs) if loading else self.builder(**kwargs)
-        transform = transform.with_size(model.record["kwargs"]["image_size"])
-        model.record["variant"] = self.name
-        model.record["preprocessing"] = transform.to_config()
-        if loading:
-            model.record.update(loading.record())
-            loading.fill(model, kernel)
-        if names:
-            model.record["label_names"] = names
-        return model
+            return build_fresh(self, request)
+        return retried(weights, lambda: load(weights, self, request))
 
     def preprocessing(self, weights=None) -> Preprocessing:
         """The evaluation transform that weights expect, without building the model.
@@ -168,11 +151,13 @@ class Variant:
         """
         if weights is None:
             return Preprocessing(self.defaults["image_size"], **self.evaluation)
-        if entry := entry_of(weights, self):
+        if entry := catalogue_entry(weights, self):
             return transform_of(entry)
-        loading = Loading(weights, self, {})
-        _, transform = with_normalization(loading.kwargs, loading.preprocessing())
-        return transform.with_size(loading.source_size)
+        checkpoint = find(weights, self.label)
+        plan = resolve(checkpoint.description, self, Request())
+        if plan.transform_note:
+            log.warning("%s", plan.transform_note)
+        return Preprocessing.from_config(plan.record["preprocessing"])
 
     @property
     def label(self):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import kerasvit
-from kerasvit.checkpoints import SOURCES, KeyMap
+from kerasvit.checkpoints import SOURCES, VARIABLE_PATHS, KeyMap
 from kerasvit.checkpoints.key_map import TRANSPOSE, split_heads, stacked
 from tests.contract import check_key_map
 
@@ -14,17 +14,18 @@ MODELS = [
     {"num_classes": 0},
     {"pool": "average", "register_tokens": 2, "layer_scale": 0.1},
 ]
-VIT = [s for s in SOURCES if not s.BUILDERS or "VisionTransformer" in s.BUILDERS]
+VIT = [source for source in SOURCES if source.builder == "VisionTransformer"]
+VIT.append(VARIABLE_PATHS)
 
 
-@pytest.mark.parametrize("source", VIT, ids=lambda source: source.ORIGIN)
+@pytest.mark.parametrize("source", VIT, ids=lambda source: source.code_base)
 @pytest.mark.parametrize("changes", MODELS, ids=str)
 def test_there_and_back(source, changes):
     model = kerasvit.VisionTransformer(**SMALL, image_size=8, **changes)
     key_map = source.key_map(model.record["kwargs"])
     if any(key_map.name(w.path) is None for w in model.weights):
         # Each code base lacks something: registers, LayerScale, or pooling layers.
-        assert source.ORIGIN in ("vision_transformer", "transformers")
+        assert source.code_base in ("vision_transformer", "transformers")
         with pytest.raises(ValueError, match="no rule"):
             key_map.write({w.path: np.zeros(w.shape) for w in model.weights})
         return

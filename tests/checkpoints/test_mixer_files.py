@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 import kerasvit
 from kerasvit import CheckpointError
-from kerasvit.checkpoints.sources import google_mixer
+from kerasvit.checkpoints.sources.google_mixer import GoogleMixer
 from tests.contract import check_key_map, to_numpy
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
@@ -81,7 +81,7 @@ def test_the_spelling_before_linen(spelling, prefix, tmp_path):
     np.testing.assert_allclose(to_numpy(model(x)), logits, atol=1e-5)
     assert model.record["kwargs"] == read().record["kwargs"]
     shapes = {name: array.shape for name, array in tensors.items()}
-    key_map = google_mixer.key_map(model.record["kwargs"], shapes)
+    key_map = GoogleMixer().key_map(model.record["kwargs"], shapes)
     written = check_key_map(key_map, model)
     assert {name: array.shape for name, array in written.items()} == shapes
 

@@ -21,7 +21,7 @@ def test_every_tensor_of_a_variant(name):
     assert getattr(kerasvit, name).numbers["depth"] == expected["depth"]
     model = outlined(name, depth=1)  # the blocks are all alike
     source, _ = format_of(model.record)
-    assert source.ORIGIN == "timm"
+    assert source.code_base == "timm"
     arrays = {w.path: np.zeros(w.shape, "float32") for w in model.weights}
     tensors = source.key_map(model.record["kwargs"]).write(arrays)
     lines = [f"{key}: {' '.join(map(str, a.shape))}" for key, a in tensors.items()]

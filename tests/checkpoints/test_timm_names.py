@@ -3,6 +3,7 @@
 import pytest
 
 from kerasvit.checkpoints import CheckpointError
+from kerasvit.checkpoints.config import Config
 from kerasvit.checkpoints.sources import timm_names
 
 
@@ -31,7 +32,7 @@ from kerasvit.checkpoints.sources import timm_names
     ],
 )
 def test_what_a_name_fixes(name, heads, activation, patches_only):
-    config = {"architecture": name}
+    config = Config(architecture=name)
     timm_names.refuse_unlike(config)
     assert timm_names.heads(config) == heads
     assert timm_names.activation(config) == activation
@@ -40,7 +41,7 @@ def test_what_a_name_fixes(name, heads, activation, patches_only):
 
 def test_arguments_win_over_the_name():
     args = {"num_heads": 7, "act_layer": "gelu", "no_embed_class": True}
-    config = {"architecture": "vit_base_patch32_siglip_256", "model_args": args}
+    config = Config(architecture="vit_base_patch32_siglip_256", model_args=args)
     assert timm_names.heads(config) == 7
     assert timm_names.activation(config) == "gelu"
     assert timm_names.no_embed_class(config)
@@ -62,10 +63,10 @@ def test_arguments_win_over_the_name():
 )
 def test_what_no_vit_of_ours_computes_is_refused(config, said):
     with pytest.raises(CheckpointError, match=said):
-        timm_names.refuse_unlike(config)
+        timm_names.refuse_unlike(Config(config))
 
 
 def test_another_activation_is_refused():
-    config = {"model_args": {"act_layer": "quick_gelu"}}
+    config = Config(model_args={"act_layer": "quick_gelu"})
     with pytest.raises(CheckpointError, match="activation 'quick_gelu'"):
         timm_names.activation(config)

@@ -11,7 +11,9 @@ from safetensors.numpy import load_file, save_file
 import kerasvit
 from kerasvit import CheckpointError
 from kerasvit.checkpoints import Checkpoint
-from kerasvit.checkpoints.sources import transformers_swin
+from kerasvit.checkpoints.config import Config
+from kerasvit.checkpoints.shapes import Shapes
+from kerasvit.checkpoints.sources.transformers_swin import TransformersSwin
 from tests.contract import check_key_map, to_numpy
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
@@ -71,16 +73,17 @@ def test_a_model_without_a_head_is_no_vit(case, tmp_path):
 @both
 def test_a_bare_file_says_the_same(case, tmp_path):
     shutil.copy(GOLDEN / case / "model.safetensors", tmp_path)
-    whole, bare = Checkpoint(GOLDEN / case), Checkpoint(tmp_path)
-    assert bare.sizes == whole.sizes
-    assert bare.builder_changes == whole.builder_changes
+    whole = Checkpoint(GOLDEN / case).description
+    bare = Checkpoint(tmp_path).description
+    assert bare.numbers == whole.numbers
+    assert bare.arguments == whole.arguments
 
 
 def test_the_image_size_is_that_of_the_configuration(tmp_path):
-    assert Checkpoint(GOLDEN / "hf_swin").image_size == (24, 24)
+    assert Checkpoint(GOLDEN / "hf_swin").description.image_size == (24, 24)
     shutil.copy(GOLDEN / "hf_swin" / "model.safetensors", tmp_path)
     # Without one, the last map of published models is one window: 3 places of 4 pixels.
-    assert Checkpoint(tmp_path).builder_changes["image_size"] == [12, 12]
+    assert Checkpoint(tmp_path).description.arguments["image_size"] == [12, 12]
 
 
 def test_the_image_size_of_a_bit_is_that_of_its_processor(tmp_path):
@@ -135,10 +138,10 @@ def test_what_only_other_models_of_transformers_use_is_left_out(tmp_path):
     ],
 )
 def test_what_is_not_built_is_refused(case, key, value, tmp_path):
-    file = Checkpoint(copied(case, tmp_path, **{key: value}))
+    copied(case, tmp_path, **{key: value})
     said = rf"{tmp_path}.*config\.json asks for {key}="
     with pytest.raises(CheckpointError, match=said):
-        dict(file.builder_changes)
+        Checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -152,33 +155,33 @@ def test_what_is_not_built_is_refused(case, key, value, tmp_path):
 )
 def test_one_activation_has_many_names(case, said, built, tmp_path):
     file = Checkpoint(copied(case, tmp_path, hidden_act=said))
-    assert file.builder_changes.get("activation") == built
+    assert file.description.arguments.get("activation") == built
 
 
 def test_the_poolers_activation_matters_where_there_is_a_pooler(tmp_path):
     folder = copied("hf_vit", tmp_path, pooler_act="relu")
-    assert Checkpoint(folder).builder_changes["representation_size"] is None
+    assert Checkpoint(folder).description.arguments["representation_size"] is None
     pooler = {"pooler.dense.weight": np.ones((24, 24), "float32")}
     copied("hf_vit", tmp_path, {**backbone("hf_vit"), **pooler}, pooler_act="relu")
     with pytest.raises(CheckpointError, match="asks for pooler_act='relu'"):
-        dict(Checkpoint(folder).builder_changes)
+        Checkpoint(folder)
 
 
 @pytest.mark.parametrize("size, fits", [((24, 36), True), ((12, 24), False)])
 def test_where_transformers_shifts_no_window_but_we_do(size, fits, tmp_path):
-    file = Checkpoint(copied("hf_swin", tmp_path, image_size=size))
+    copied("hf_swin", tmp_path, image_size=size)
     if fits:
-        assert file.builder_changes["window_size"] == 3
+        assert Checkpoint(tmp_path).description.arguments["window_size"] == 3
     else:
         with pytest.raises(CheckpointError, match="images of 12 × 24"):
-            dict(file.builder_changes)
+            Checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("size", [16.0, "ab", [24], {"height": 24}])
 def test_a_size_that_is_none_is_an_error_of_ours(size, tmp_path):
-    file = Checkpoint(copied("hf_swin", tmp_path, image_size=size))
+    copied("hf_swin", tmp_path, image_size=size)
     with pytest.raises(CheckpointError):
-        dict(file.builder_changes)
+        Checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize("changes", [{}, {"num_classes": 0, "qkv_bias": False}])
@@ -186,11 +189,13 @@ def test_swin_names_there_and_back(changes):
     numbers = {"width": 8, "depths": [2, 1, 1], "num_heads": [1, 2, 2]}
     size = {"window_size": 2, "image_size": 32}
     model = kerasvit.SwinTransformer(**numbers, **size, **changes)
-    tensors = check_key_map(transformers_swin.key_map(model.record["kwargs"]), model)
-    assert transformers_swin.recognises(set(tensors))
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    assert transformers_swin.sizes(shapes, {}) == numbers
-    said = transformers_swin.builder_changes(shapes, {})
+    source = TransformersSwin()
+    tensors = check_key_map(source.key_map(model.record["kwargs"]), model)
+    assert source.recognises(set(tensors))
+    shapes = Shapes({name: tensor.shape for name, tensor in tensors.items()})
+    description = source.describe(shapes, Config())
+    assert description.numbers == numbers
+    said = description.arguments
     assert said == {key: model.record["kwargs"][key] for key in said}
     written = {name for name in tensors if ".blocks." not in name}
     assert "encoder.layers.1.downsample.reduction.weight" in written
@@ -204,7 +209,7 @@ def test_a_processor_that_is_not_built_is_called_by_its_file(said, tmp_path):
     copied("hf_bit", tmp_path)
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
     with pytest.raises(
-        CheckpointError, match=r"preprocessor_config\.json tells.*or re"
+        CheckpointError, match=r"preprocessor_config\.json states.*or re"
     ):
         kerasvit.from_pretrained(tmp_path, image_size=32)
 

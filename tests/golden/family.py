@@ -37,7 +37,10 @@ class Family:
 
     def build(self, case, checkpoint, image_size=None):
         """The model of a case."""
-        said = {**self.unsaid(case["config"]), **Checkpoint(checkpoint).sizes}
+        said = {
+            **self.unsaid(case["config"]),
+            **Checkpoint(checkpoint).description.numbers,
+        }
         required = Variant(None, self.builder).required
         numbers = {key: said[key] for key in required}
         changes = {key: value for key, value in said.items() if key not in required}

@@ -9,10 +9,10 @@ from huggingface_hub import constants
 
 import kerasvit
 from kerasvit import Preprocessing
-from kerasvit.checkpoints.checkpoint import ORIGINS, SOURCES
+from kerasvit.checkpoints import CODE_BASES, SOURCES
 from kerasvit.hub.download import fetch
 from kerasvit.hub.manifest import MANIFEST, Entry, Weights, entries, published
-from kerasvit.models.transforms import transform_of
+from kerasvit.loading.transforms import transform_of
 from weights import lock
 from weights.originals import first
 
@@ -27,7 +27,7 @@ def test_the_manifest_is_what_lock_makes_of_the_sources():
 def test_every_entry_is_of_a_variant_and_its_transform_can_be_made():
     for entry in entries():
         assert entry.model in kerasvit.list_models()
-        assert entry.format in ORIGINS
+        assert entry.format in CODE_BASES
         assert isinstance(transform_of(entry), Preprocessing)
         assert entry.on_hub or entry.source.startswith("https://")
         assert entry.filename.endswith((".safetensors", ".npz"))
@@ -51,8 +51,8 @@ LARGER = {
 def test_an_entry_is_of_a_file_that_its_variant_can_be_in(entry):
     row = getattr(kerasvit, entry.model)
     format = first(entry).format  # ours can hold any variant
-    readers = [source for source in SOURCES if source.ORIGIN == format]
-    assert any(row.builder.__name__ in source.BUILDERS for source in readers)
+    readers = [source for source in SOURCES if source.code_base == format]
+    assert any(row.builder.__name__ == source.builder for source in readers)
     size = entry.preprocessing["size"]
     numbers = {**row.defaults, **row.numbers}
     stride = numbers.get("patch_size", 32)

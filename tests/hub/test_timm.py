@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import kerasvit
+from kerasvit.checkpoints.config import Config
 from kerasvit.checkpoints.sources import timm_names
 from recipes.import_timm import import_timm
 from tests.contract import to_numpy
@@ -207,7 +208,7 @@ def test_what_the_entry_points_of_all_plain_vits_fix(timm, monkeypatch):
     for name in (
         n for m in ("vision_transformer", "deit") for n in timm.list_models(module=m)
     ):
-        kwargs, config = timm.model_entrypoint(name)(), {"architecture": name}
+        kwargs, config = timm.model_entrypoint(name)(), Config(architecture=name)
         if UNLIKE & set(kwargs) or not kwargs.get("final_norm", True):
             with pytest.raises(kerasvit.CheckpointError, match=f"{name} has"):
                 timm_names.refuse_unlike(config)
@@ -220,7 +221,7 @@ def test_what_the_entry_points_of_all_plain_vits_fix(timm, monkeypatch):
     for module in ("eva", "vision_transformer_relpos", "beit"):
         for name in timm.list_models(module=module):
             with pytest.raises(kerasvit.CheckpointError, match=name):
-                timm_names.refuse_unlike({"architecture": name})
+                timm_names.refuse_unlike(Config(architecture=name))
 
 
 def test_fine_tuned_with_sam_at_another_size(timm, tmp_path):

@@ -5,10 +5,8 @@ import numpy as np
 import pytest
 
 import kerasvit
-from kerasvit.checkpoints.sources import (
-    how_do_vits_work_alternet,
-    how_do_vits_work_preact,
-)
+from kerasvit.checkpoints.sources.how_do_vits_work_alternet import AuthorsAlterNet
+from kerasvit.checkpoints.sources.how_do_vits_work_preact import AuthorsPreActResNet
 from tests.contract import check_key_map, to_numpy
 from tests.golden.alternet_tables import described
 
@@ -105,10 +103,8 @@ def torch_names(model, source, tmp_path, **changes):
 
 @pytest.mark.parametrize("builder, changes", EVERY[:3] + EVERY[5:], ids=str)
 def test_key_map_works_both_ways(builder, changes, tmp_path):
-    source = {
-        "AlterNet": how_do_vits_work_alternet,
-        "PreActResNet": how_do_vits_work_preact,
-    }[builder]
+    sources = {"AlterNet": AuthorsAlterNet, "PreActResNet": AuthorsPreActResNet}
+    source = sources[builder]()
     model = small(builder, **changes)
     check_key_map(source.key_map(model.record["kwargs"]), model)
     path, _ = torch_names(model, source, tmp_path)
@@ -134,7 +130,7 @@ def test_key_map_works_both_ways(builder, changes, tmp_path):
 
 
 def test_names_and_shapes_are_those_of_the_original(tmp_path):
-    _, tensors = torch_names(small(), how_do_vits_work_alternet, tmp_path)
+    _, tensors = torch_names(small(), AuthorsAlterNet(), tmp_path)
     shapes = {
         "layer0.layer0.0.weight": (4, 3, 3, 3),
         "layer2.0.bn.running_var": (8,),
@@ -156,7 +152,7 @@ def test_names_and_shapes_are_those_of_the_original(tmp_path):
 
 
 def test_another_variants_checkpoint_is_named(tmp_path):
-    path, _ = torch_names(small(), how_do_vits_work_alternet, tmp_path)
+    path, _ = torch_names(small(), AuthorsAlterNet(), tmp_path)
     with pytest.raises(ValueError, match="holds a AlterNet, .*not the PreActResNet"):
         kerasvit.PreActResNet50(path)
     with pytest.raises(ValueError, match=r"stem cifar, not imagenet"):
@@ -165,7 +161,7 @@ def test_another_variants_checkpoint_is_named(tmp_path):
 
 def test_heads_that_the_tensors_leave_open_are_asked_for(tmp_path):
     model = small()
-    path, _ = torch_names(model, how_do_vits_work_alternet, tmp_path)
+    path, _ = torch_names(model, AuthorsAlterNet(), tmp_path)
     hard = ("depths", "attention_depths", "bottleneck", "stem")
     numbers = {key: model.record["kwargs"][key] for key in hard}
     variant = kerasvit.Variant(None, kerasvit.AlterNet, **numbers)
@@ -174,7 +170,7 @@ def test_heads_that_the_tensors_leave_open_are_asked_for(tmp_path):
 
 
 def test_a_file_of_a_row_is_evaluated_as_that_row(tmp_path):
-    path, _ = torch_names(small(), how_do_vits_work_alternet, tmp_path)
+    path, _ = torch_names(small(), AuthorsAlterNet(), tmp_path)
     transform = kerasvit.AlterNet50CIFAR.preprocessing(path)
     assert transform == kerasvit.AlterNet50CIFAR.preprocessing()
     assert transform.size == (32, 32) and transform.crop == 1.0

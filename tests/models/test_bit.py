@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 
 import kerasvit
-from kerasvit.checkpoints.sources import big_transfer, timm_bit, transformers_bit
+from kerasvit.checkpoints.config import Config
+from kerasvit.checkpoints.shapes import Shapes
+from kerasvit.checkpoints.sources.big_transfer import BigTransferFile
+from kerasvit.checkpoints.sources.timm_bit import TimmBiT
+from kerasvit.checkpoints.sources.transformers_bit import TransformersBiT
 from tests.contract import check_key_map, to_numpy
 
 from .counting import outlined
@@ -188,23 +192,24 @@ def test_numbers_of_numpy_are_numbers():
 # Its files.
 
 
-@pytest.mark.parametrize("source", [big_transfer, timm_bit, transformers_bit])
+@pytest.mark.parametrize("source", [BigTransferFile(), TimmBiT(), TransformersBiT()])
 @pytest.mark.parametrize("num_classes", [0, 5])
 def test_key_maps_there_and_back(source, num_classes):
     model = small(num_classes=num_classes)
     tensors = check_key_map(source.key_map(model.record["kwargs"]), model)
     assert source.recognises(set(tensors))
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    assert source.sizes(shapes, {}) == SMALL
-    assert source.builder_changes(shapes, {})["num_classes"] == num_classes
-    assert source.builder_changes(shapes, {})["stage_widths"] is None
+    shapes = Shapes({name: tensor.shape for name, tensor in tensors.items()})
+    description = source.describe(shapes, Config())
+    assert description.numbers == SMALL
+    assert description.arguments["num_classes"] == num_classes
+    assert description.arguments["stage_widths"] is None
 
 
 @pytest.mark.parametrize("name", [p.stem for p in (GOLDEN / "timm_keys").glob("BiT*")])
 def test_names_and_shapes_are_those_of_timm(name):
     recorded = json.loads((GOLDEN / "timm_keys" / f"{name}.json").read_text())
     model = outlined(name)
-    key_map = timm_bit.key_map(model.record["kwargs"])
+    key_map = TimmBiT().key_map(model.record["kwargs"])
     # Nothing is allocated: a view of one zero has the shape, and costs nothing.
     arrays = {w.path: np.broadcast_to(np.float32(0), w.shape) for w in model.weights}
     lines = sorted(
@@ -214,7 +219,7 @@ def test_names_and_shapes_are_those_of_timm(name):
     assert len(lines) == recorded["tensors"]
     assert hashlib.sha256("\n".join(lines).encode()).hexdigest() == recorded["sha256"]
     record = {**model.record, "kwargs": {**model.record["kwargs"], **LIKE_TIMM}}
-    config = timm_bit.config(record)
+    config = TimmBiT().config(record)
     assert (config["architecture"], config["model_args"]) == (
         recorded["architecture"],
         {},
@@ -235,7 +240,7 @@ def test_names_and_shapes_are_those_of_timm(name):
 def test_what_timm_can_express(numbers, architecture, arguments):
     kwargs = {"num_classes": 5, "epsilon": 1e-5, "stage_widths": None, **LIKE_TIMM}
     record = {"builder": "BigTransfer", "kwargs": {**kwargs, **numbers}}
-    config = timm_bit.config(record)
+    config = TimmBiT().config(record)
     assert (config is None) == (architecture is None)
     if config:
         assert config["architecture"] == f"resnetv2_{architecture}_bit"
@@ -277,7 +282,7 @@ def test_files_that_number_their_convolutions(tmp_path):
 def test_channels_of_its_own(tmp_path):
     model = small(stage_widths=[128, 384], **LIKE_TIMM)
     arrays = {w.path: to_numpy(w) for w in model.weights}
-    key_map = big_transfer.key_map(model.record["kwargs"])
+    key_map = BigTransferFile().key_map(model.record["kwargs"])
     np.savez(tmp_path / "file.npz", **key_map.write(arrays))
     again = ROW(tmp_path / "file.npz", image_size=(24, 17), **LIKE_TIMM)
     assert again.record["kwargs"]["stage_widths"] == [128, 384]

@@ -101,13 +101,14 @@ def test_a_folder_gives_the_same_model(changes, tmp_path):
 
 @pytest.mark.parametrize("changes", EVERY, ids=str)
 def test_key_map_there_and_back(changes):
-    from kerasvit.checkpoints.sources import timm_deit, transformers_deit
+    from kerasvit.checkpoints.sources.timm_deit import TimmDeiT
+    from kerasvit.checkpoints.sources.transformers_deit import TransformersDeiT
 
     model = small(**changes)
-    tensors = check_key_map(timm_deit.key_map(model.record["kwargs"]), model)
+    tensors = check_key_map(TimmDeiT().key_map(model.record["kwargs"]), model)
     assert tensors["pos_embed"].shape == (1, 8, 16)
     if "layer_scale" not in changes:  # which transformers has not
-        key_map = transformers_deit.key_map(model.record["kwargs"])
+        key_map = TransformersDeiT().key_map(model.record["kwargs"])
         tensors = check_key_map(key_map, model)
         assert "embeddings.distillation_token" in tensors
 

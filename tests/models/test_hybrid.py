@@ -8,12 +8,12 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import kerasvit
-from kerasvit.checkpoints.sources import (
-    google_hybrid,
-    google_vit,
-    timm_hybrid,
-    timm_vit,
-)
+from kerasvit.checkpoints.config import Config
+from kerasvit.checkpoints.shapes import Shapes
+from kerasvit.checkpoints.sources.google_hybrid import GoogleHybrid
+from kerasvit.checkpoints.sources.google_vit import GoogleViT
+from kerasvit.checkpoints.sources.timm_hybrid import TimmHybrid
+from kerasvit.checkpoints.sources.timm_vit import TimmViT
 from tests.contract import check_key_map, to_numpy
 
 from .counting import outlined
@@ -173,7 +173,7 @@ def test_timm_reads_its_own_configuration_from_the_folder(tmp_path):
 )
 def test_which_of_timms_models_has_such_stages(depths, name):
     kwargs = {**small(**IN_TIMM).record["kwargs"], "resnet_depths": depths}
-    config = timm_hybrid.config({"kwargs": kwargs})
+    config = TimmHybrid().config({"kwargs": kwargs})
     assert (config and config["architecture"]) == name
 
 
@@ -192,7 +192,7 @@ def test_names_and_shapes_written_are_timms_own(name):
         )
     model = outlined(name)
     arrays = {w.path: np.zeros(w.shape, "int8") for w in model.weights}
-    tensors = timm_hybrid.key_map(model.record["kwargs"]).write(arrays)
+    tensors = TimmHybrid().key_map(model.record["kwargs"]).write(arrays)
     found = {key: list(array.shape) for key, array in tensors.items()}
     assert found == expected
 
@@ -202,18 +202,19 @@ def test_names_and_shapes_written_are_timms_own(name):
     [{}, STEM, {"pool": "average"}, {"stage_widths": [256, 128]}],
     ids=str,
 )
-@pytest.mark.parametrize("source", [google_hybrid, timm_hybrid])
+@pytest.mark.parametrize("source", [GoogleHybrid(), TimmHybrid()])
 def test_key_map_both_ways_and_what_the_names_tell(source, changes):
     model = small(**changes)
     kwargs = model.record["kwargs"]
     tensors = check_key_map(source.key_map(kwargs), model)
-    shapes = {name: tensor.shape for name, tensor in tensors.items()}
-    claims = (google_hybrid, google_vit, timm_hybrid, timm_vit)
-    assert [s for s in claims if s.recognises(shapes)] == [source]
-    sizes = source.sizes(shapes, {})
+    shapes = Shapes({name: tensor.shape for name, tensor in tensors.items()})
+    claims = (GoogleHybrid, GoogleViT, TimmHybrid, TimmViT)
+    assert [s for s in claims if s().recognises(shapes.keys())] == [type(source)]
+    description = source.describe(shapes, Config())
+    sizes = description.numbers
     assert sizes == {key: kwargs[key] for key in sizes}
     assert sizes["resnet_depths"] == kwargs["resnet_depths"]
-    soft = source.builder_changes(shapes, {})
+    soft = description.arguments
     assert soft["width_factor"] == 0.5
     assert soft["stage_widths"] == kwargs["stage_widths"]
     assert soft["pool"] == kwargs["pool"]
@@ -223,7 +224,7 @@ def test_googles_file_of_a_resnet_of_any_width(tmp_path):
     model = small(stage_widths=[256, 128])
     arrays = {w.path: to_numpy(w) for w in model.weights}
     kwargs = model.record["kwargs"]
-    np.savez(tmp_path / "hybrid.npz", **google_hybrid.key_map(kwargs).write(arrays))
+    np.savez(tmp_path / "hybrid.npz", **GoogleHybrid().key_map(kwargs).write(arrays))
     numbers = {key: kwargs[key] for key in ("image_size", "num_heads")}
     made = kerasvit.from_pretrained(tmp_path / "hybrid.npz", **numbers)
     assert made.record["kwargs"]["stage_widths"] == [256, 128]
@@ -235,10 +236,10 @@ def test_normalisations_are_written_as_released_or_as_the_file_has_them():
     model = small()
     arrays = {w.path: np.zeros(w.shape) for w in model.weights}
     kwargs = model.record["kwargs"]
-    tensors = google_hybrid.key_map(kwargs).write(arrays)
+    tensors = GoogleHybrid().key_map(kwargs).write(arrays)
     assert tensors["gn_root/scale"].shape == (1, 1, 1, 32)
     assert tensors["block2/unit1/gn_proj/bias"].shape == (1, 1, 1, 256)
-    flat = google_hybrid.key_map(kwargs, {"gn_root/scale": (32,)}).write(arrays)
+    flat = GoogleHybrid().key_map(kwargs, {"gn_root/scale": (32,)}).write(arrays)
     assert flat["gn_root/scale"].shape == (32,)
     assert flat["block2/unit1/gn_proj/bias"].shape == (256,)
 
@@ -313,7 +314,7 @@ def test_a_file_of_another_variant_is_named(tmp_path):
     with pytest.raises(kerasvit.CheckpointError, match=r"resnet_depths \[\], not \[1"):
         other(path)
     model = outlined("RViTTi16")
-    rules = timm_hybrid.key_map(model.record["kwargs"])
+    rules = TimmHybrid().key_map(model.record["kwargs"])
     arrays = {w.path: np.zeros(w.shape, "float16") for w in model.weights}
     save_file(rules.write(arrays), tmp_path / "model.safetensors")
     with pytest.raises(kerasvit.CheckpointError, match="Build RViTTi16 with it"):
@@ -358,11 +359,11 @@ def test_a_bare_file_opens_at_another_resolution(depths, cell, tmp_path):
     model = small(image_size=made, resnet_depths=depths)
     kwargs = model.record["kwargs"]
     arrays = {w.path: to_numpy(w) for w in model.weights}
-    np.savez(tmp_path / "x.npz", **google_hybrid.key_map(kwargs).write(arrays))
+    np.savez(tmp_path / "x.npz", **GoogleHybrid().key_map(kwargs).write(arrays))
     numbers = {**TRANSFORMER, "resnet_depths": depths}
     variant = kerasvit.Variant(None, kerasvit.HybridVisionTransformer, **numbers)
     again = variant(tmp_path / "x.npz", image_size=wanted, source_grid=(3, 4))
-    kernel = google_hybrid.KERNEL
+    kernel = GoogleHybrid.kernel
     table = model.get_layer("position_embedding").table
     layer = again.get_layer("position_embedding")
     assert layer.grid == (2, 5)

@@ -7,7 +7,8 @@ import pytest
 from safetensors.numpy import load_file
 
 import kerasvit
-from kerasvit.checkpoints.sources import google_mixer, timm_mixer
+from kerasvit.checkpoints.sources.google_mixer import GoogleMixer
+from kerasvit.checkpoints.sources.timm_mixer import TimmMixer
 from tests.contract import check_key_map, to_numpy
 
 from .counting import outlined
@@ -239,10 +240,10 @@ def test_names_and_shapes_are_timms(name):
         for key, shape in keys["block"].items():
             expected[f"blocks.{i}.{key}"] = tuple(shape)
     zeros = {w.path: np.broadcast_to(np.float32(0), w.shape) for w in model.weights}
-    tensors = timm_mixer.key_map(kwargs).write(zeros)
+    tensors = TimmMixer().key_map(kwargs).write(zeros)
     assert {key: tensor.shape for key, tensor in tensors.items()} == expected
     assert keys["depth"] == depth
-    config = timm_mixer.config({"builder": "MLPMixer", "kwargs": kwargs})
+    config = TimmMixer().config({"builder": "MLPMixer", "kwargs": kwargs})
     assert config["architecture"] == f"mixer_{name[5:].lower()}_224"
     assert config["model_args"] == {"img_size": [224, 224], "mlp_ratio": [0.5, 4.0]}
 
@@ -258,8 +259,8 @@ def test_what_timm_has_no_name_for_keeps_our_paths(tmp_path):
 def test_what_timm_cannot_compute_has_no_configuration(change):
     row = kerasvit.MixerS32
     kwargs = {**row.defaults, **row.numbers, "image_size": [224, 224]}
-    assert timm_mixer.config({"kwargs": kwargs})
-    assert timm_mixer.config({"kwargs": {**kwargs, **change}}) is None
+    assert TimmMixer().config({"kwargs": kwargs})
+    assert TimmMixer().config({"kwargs": {**kwargs, **change}}) is None
 
 
 @pytest.mark.parametrize("tokens, channels", [(57, 29), (1, 3000), (511, 4097)])
@@ -267,12 +268,12 @@ def test_timm_gets_any_hidden_size(tokens, channels):
     row = kerasvit.MixerS32
     sizes = {"tokens_mlp_dim": tokens, "channels_mlp_dim": channels}
     kwargs = {**row.defaults, **row.numbers, "image_size": [64, 96], **sizes}
-    args = timm_mixer.config({"kwargs": kwargs})["model_args"]
+    args = TimmMixer().config({"kwargs": kwargs})["model_args"]
     assert [int(ratio * 512) for ratio in args["mlp_ratio"]] == [tokens, channels]
     assert args["img_size"] == [64, 96]
 
 
-@pytest.mark.parametrize("source", [timm_mixer, google_mixer])
+@pytest.mark.parametrize("source", [TimmMixer(), GoogleMixer()])
 def test_key_map_both_ways(source):
     model = small()
     check_key_map(source.key_map(model.record["kwargs"]), model)

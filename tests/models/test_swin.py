@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import kerasvit
-from kerasvit.checkpoints.sources import timm_swin
+from kerasvit.checkpoints.sources.timm_swin import TimmSwin
 from kerasvit.layers.resampling import resample_grid
 from tests.contract import check_key_map, to_numpy
 
@@ -183,7 +183,7 @@ def test_resize_resamples_the_tables_of_windows_that_change():
 
 def written(model, folder, **config):
     """timm's file of a model, with a config.json only where one is given."""
-    tensors = check_key_map(timm_swin.key_map(model.record["kwargs"]), model)
+    tensors = check_key_map(TimmSwin().key_map(model.record["kwargs"]), model)
     folder.mkdir(exist_ok=True)
     path = folder / "swin.safetensors"
     tensors = {name: np.ascontiguousarray(t) for name, t in tensors.items()}
@@ -316,7 +316,7 @@ def test_preprocessing_of_a_bare_file(tmp_path):
 
 
 def test_the_configuration_for_timm():
-    config = timm_swin.config(small().record)
+    config = TimmSwin().config(small().record)
     assert config["model_args"] == {
         "img_size": [16, 32],
         "patch_size": 4,
@@ -327,7 +327,7 @@ def test_the_configuration_for_timm():
         "mlp_ratio": 4.0,
         "qkv_bias": True,
     }
-    assert timm_swin.config(small(epsilon=1e-6).record) is None
+    assert TimmSwin().config(small(epsilon=1e-6).record) is None
 
 
 @pytest.mark.parametrize("name", ["SwinT", "SwinS", "SwinB", "SwinL"])
@@ -336,7 +336,7 @@ def test_names_and_shapes_are_those_of_timm(name):
     recorded = json.loads((TIMM_KEYS / f"{name}.json").read_text())
     depths = getattr(kerasvit, name).numbers["depths"]
     model = outlined(name, depths=[1] * 4)
-    key_map = timm_swin.key_map(model.record["kwargs"])
+    key_map = TimmSwin().key_map(model.record["kwargs"])
     tensors = key_map.write({w.path: np.zeros(w.shape, "int8") for w in model.weights})
     found = {}
     for key, tensor in tensors.items():

@@ -158,9 +158,9 @@ def test_wrong_preprocessing_is_refused(given, said, tmp_path):
 
 @on_last_backend
 def test_names_are_counted_before_a_download(monkeypatch):
-    from kerasvit.models import loading
+    from kerasvit.loading import load
 
-    monkeypatch.setattr(loading, "find_weights", lambda *given: 1 / 0)
+    monkeypatch.setattr(load, "find", lambda *given: 1 / 0)
     with pytest.raises(ValueError, match="each class of the head, 1000. Received: 2"):
         kerasvit.ViTB16("sam", label_names=["a", "b"])
 

@@ -1,9 +1,36 @@
-"""Tensor names by source: one module per code base and architecture.
+"""Checkpoint sources: one class for each code base and architecture.
 
-Each module has `ORIGIN`, the code base; `BUILDERS`, whose models these names are of;
-`KERNEL`, how the code base resamples position tables; and the functions `recognises`,
-`own_name`, `dropped`, `sizes`, `builder_changes`, `cells`, `image_size`, `label_names`
-and `key_map`; those of timm also have `differs` and `config`. A module whose tensors do
-not tell all that is computed has `left_open`. Files named after a code base alone,
-`timm` and `google`, hold what its modules share.
+`Source` is the interface. A new source is a module here with a class of it, and a line
+in `known.SOURCES`. Files named after a code base alone, `timm` and `google`, hold what
+its classes share. `SavedFolder` reads what `save_pretrained` wrote.
 """
+
+from collections.abc import Iterable
+
+from ..config import Config
+from .known import CODE_BASES as CODE_BASES
+from .known import SOURCES as SOURCES
+from .known import VARIABLE_PATHS as VARIABLE_PATHS
+from .known import resampling_kernel as resampling_kernel
+from .known import timm_source as timm_source
+from .saved import FORMAT as FORMAT
+from .saved import SavedFolder
+from .source import Source as Source
+
+
+def source_of(names: Iterable[str], config: Config) -> Source | None:
+    """Returns the source that reads a file, or None.
+
+    Args:
+        names: Of the tensors, as the file has them.
+        config: Content of the config.json beside the file.
+
+    Raises:
+        CheckpointError: The folder's record is damaged, or of a newer version.
+    """
+    if config.get("kerasvit"):
+        return SavedFolder(names, config)
+    for source in SOURCES:
+        if source.recognises({source.short_name(name) for name in names}):
+            return source
+    return None

@@ -6,90 +6,83 @@ digits. Some files number the convolutions, as TensorFlow did when it made them.
 
 import re
 
+from ..description import Description
 from ..key_map import FLAX_POINTWISE, KeyMap
-from .google import image_size as image_size
-from .google import label_names as label_names
-
-ORIGIN = "big_transfer"
-BUILDERS = ("BigTransfer",)
-KERNEL = "bilinear"  # of no account: no tensor depends on the image size
+from ..shapes import Shapes
+from .count import count, count_stages
+from .source import Source, names_of_classes
 
 _ROOT = "resnet/root_block/standardized_conv2d/kernel"
 _UNIT = "resnet/block{}/unit{:02d}/"
 
 
-def recognises(names) -> bool:
-    """Whether the names are big_transfer's."""
-    return _ROOT in names
+class BigTransferFile(Source):
+    """BiTs; no tensor depends on the image size, so `kernel` is of no account."""
+
+    code_base = "big_transfer"
+    builder = "BigTransfer"
+    kernel = "bilinear"
+
+    def recognises(self, names):
+        return _ROOT in names
+
+    def describe(self, shapes, config):
+        depths, root = _depths(shapes), shapes.of(_ROOT, 4)[-1]
+        kernel = _UNIT + "c/standardized_conv2d/kernel"
+        widths = [shapes.of(kernel.format(i + 1, 1), 4)[-1] for i in range(len(depths))]
+        classes = shapes.side("resnet/head/conv2d/kernel", -1, 4, default=0)
+        return Description(
+            code_base=self.code_base,
+            builder=self.builder,
+            numbers={"depths": depths, "width_factor": root / 64},
+            arguments={
+                "num_classes": classes,
+                "stage_widths": unless_standard(widths, root),
+                "conv_epsilon": 1e-10,
+                "epsilon": 1e-5,
+            },
+            kernel=self.kernel,
+            label_names=names_of_classes(None, classes),
+        )
+
+    def key_map(self, kwargs, shapes=None):
+        head, conv = "resnet/head/conv2d/", "standardized_conv2d/kernel"
+        rules = [(_ROOT, "root_conv/kernel")]
+        for i, depth in enumerate(kwargs["depths"]):
+            for j in range(depth):
+                unit, ours = _UNIT.format(i + 1, j + 1), f"stage_{i}_unit_{j}/"
+                rules.append((f"{unit}a/proj/{conv}", f"{ours}projection/kernel"))
+                for k, part in enumerate("abc"):
+                    rules.append((f"{unit}{part}/{conv}", f"{ours}conv_{k}/kernel"))
+                    rules += _norm(f"{unit}{part}/group_norm", f"{ours}norm_{k}")
+        return KeyMap(
+            *rules,
+            *_norm("resnet/group_norm", "final_norm"),
+            (head + "kernel", "head/kernel", FLAX_POINTWISE),
+            (head + "bias", "head/bias"),
+        )
+
+    def short_name(self, name):
+        # Some files number the convolutions.
+        return re.sub(r"/standardized_conv2d_\d+/", "/standardized_conv2d/", name)
 
 
-def own_name(name):
-    """The name without the number that some files give a convolution."""
-    return re.sub(r"/standardized_conv2d_\d+/", "/standardized_conv2d/", name)
-
-
-def dropped(name, names):
-    """Why a tensor of the file is left out on purpose, or None."""
-    return None
-
-
-def sizes(shapes, config):
-    """What the file says of the architecture's numbers."""
-    return {"depths": _depths(shapes), "width_factor": shapes[_ROOT][-1] / 64}
-
-
-def builder_changes(shapes, config):
-    """What the weights were made with, from the keys present."""
-    kernel = "c/standardized_conv2d/kernel"
-    widths = [
-        shapes[_UNIT.format(i + 1, 1) + kernel][-1] for i in range(len(_depths(shapes)))
-    ]
-    return {
-        "num_classes": shapes.get("resnet/head/conv2d/kernel", (0,))[-1],
-        "stage_widths": unless_standard(widths, shapes[_ROOT][-1]),
-        "conv_epsilon": 1e-10,
-        "epsilon": 1e-5,
-    }
-
-
-def unless_standard(widths, root):
-    """The stages' output channels, None where they follow from the root's."""
+def unless_standard(widths: list[int], root: int) -> list[int] | None:
+    """Returns the stages' output channels, None where they follow from the root's."""
     standard = [4 * root * 2**i for i in range(len(widths))]
     return None if widths == standard else widths
 
 
-def cells(shapes, kwargs):
-    """No tensor depends on the image size."""
-    return None
-
-
-def _depths(shapes):
-    def count(pattern):
-        names = (pattern(i) + "a/group_norm/gamma" for i in range(1, len(shapes) + 2))
-        return next(i for i, name in enumerate(names) if name not in shapes)
-
-    stages = count(lambda i: _UNIT.format(i, 1))
-    return [count(lambda j, i=i: _UNIT.format(i + 1, j)) for i in range(stages)]
-
-
-def key_map(kwargs, shapes=None) -> KeyMap:
-    """The map for a model built with `kwargs`."""
-    head, conv = "resnet/head/conv2d/", "standardized_conv2d/kernel"
-    rules = [(_ROOT, "root_conv/kernel")]
-    for i, depth in enumerate(kwargs["depths"]):
-        for j in range(depth):
-            unit, ours = _UNIT.format(i + 1, j + 1), f"stage_{i}_unit_{j}/"
-            rules.append((f"{unit}a/proj/{conv}", f"{ours}projection/kernel"))
-            for k, part in enumerate("abc"):
-                rules.append((f"{unit}{part}/{conv}", f"{ours}conv_{k}/kernel"))
-                rules += _norm(f"{unit}{part}/group_norm", f"{ours}norm_{k}")
-    return KeyMap(
-        *rules,
-        *_norm("resnet/group_norm", "final_norm"),
-        (head + "kernel", "head/kernel", FLAX_POINTWISE),
-        (head + "bias", "head/bias"),
-    )
+def _depths(shapes: Shapes) -> list[int]:
+    """Returns the number of units of each stage."""
+    norm = "a/group_norm/gamma"
+    stages = count_stages(shapes, "resnet/block{}/unit01/" + norm, start=1)
+    return [
+        count(shapes, f"resnet/block{i + 1}/unit{{:02d}}/{norm}", start=1)
+        for i in range(stages)
+    ]
 
 
 def _norm(name, path):
+    """Returns the rules of a normalisation."""
     return [(f"{name}/{part}", f"{path}/{part}") for part in ("gamma", "beta")]

@@ -1,40 +1,39 @@
 """Flax names that all `.npz` files of vit_jax and big_vision share."""
 
-ORIGIN = "vision_transformer"
-KERNEL = "corner_linear"  # vit_jax/checkpoint.py, interpolate_posembed
+from typing import Protocol
+
+from .source import Source
 
 
-def own_name(name):
-    """The name without the tree it was saved in."""
-    # A training state keeps the weights beside the optimiser's moments.
-    return name.removeprefix("opt/target/").removeprefix("params/")
+class GoogleSource(Source, Protocol):
+    """A source of google-research/vision_transformer and big_vision.
+
+    `kernel` follows vit_jax/checkpoint.py, interpolate_posembed.
+    """
+
+    code_base = "vision_transformer"
+    kernel = "corner_linear"
+
+    def short_name(self, name: str) -> str:
+        """Returns the name without the tree that it was saved in."""
+        # A training state keeps the weights beside the optimiser's moments.
+        return name.removeprefix("opt/target/").removeprefix("params/")
+
+    def dropped(self, name, names):
+        states = ("opt/state/", "opt/", "extra/")
+        if name.startswith(states) or name in ("step", "epoch"):
+            return "state of the optimiser"
+        return None
 
 
-def dropped(name, names):
-    """Why a tensor of the file is left out on purpose, or None."""
-    if name.startswith(("opt/state/", "opt/", "extra/")) or name in ("step", "epoch"):
-        return "state of the optimiser"
-    return None
-
-
-def image_size(config):
-    """An `.npz` says nothing of it."""
-    return None
-
-
-def label_names(config):
-    """An `.npz` says nothing of them."""
-    return None
-
-
-def dense(name, path):
-    """Rules of a dense layer or convolution."""
+def dense(name: str, path: str) -> tuple[tuple[str, str], ...]:
+    """Returns the rules of a dense layer or convolution."""
     return (
         (f"{name}/kernel", f"{path}/kernel"),
         (f"{name}/bias", f"{path}/bias"),
     )
 
 
-def norm(name, path):
-    """Rules of a normalisation."""
+def norm(name: str, path: str) -> tuple[tuple[str, str], ...]:
+    """Returns the rules of a normalisation."""
     return (f"{name}/scale", f"{path}/gamma"), (f"{name}/bias", f"{path}/beta")

@@ -7,83 +7,79 @@ as they were before Flax's linen: `load` of the latter file reads both.
 import math
 import re
 
+from ..description import Description, TokenGrid
 from ..key_map import KeyMap, Transform
+from ..reader import CheckpointError
+from ..shapes import Shapes
 from .count import count
-from .google import ORIGIN as ORIGIN
-from .google import dense, norm
-from .google import dropped as dropped
-from .google import image_size as image_size
-from .google import label_names as label_names
-from .google import own_name as own_name
-
-BUILDERS = ("MLPMixer",)
-KERNEL = "bicubic_antialias"  # Google's code has none; measured: `models.MLPMixer`
+from .google import GoogleSource, dense, norm
+from .source import names_of_classes
 
 _PARTS = ("token_mixing", "channel_mixing")
 
 
-def recognises(names) -> bool:
-    """Whether the names are Google's."""
-    new = "stem/kernel" in names and any(n.startswith("MixerBlock_") for n in names)
-    return new or any(n.startswith("Mixer/encoderblock_") for n in names)
+class GoogleMixer(GoogleSource):
+    """MLP-Mixers; Google's code has no `kernel`: measured, see `models.MLPMixer`."""
 
+    builder = "MLPMixer"
+    kernel = "bicubic_antialias"
 
-def sizes(shapes, config):
-    """What the file says of the architecture's numbers."""
-    names = _names(shapes)
-    patch, _, _, width = shapes[f"{names['stem']}/kernel"]
-    return {
-        "patch_size": patch,
-        "width": width,
-        "depth": count(shapes, names["norms"][1].replace("{i}", "{}") + "/scale"),
-        "tokens_mlp_dim": _hidden(shapes, "token_mixing"),
-        "channels_mlp_dim": _hidden(shapes, "channel_mixing"),
-    }
+    def recognises(self, names):
+        new = "stem/kernel" in names and any(n.startswith("MixerBlock_") for n in names)
+        return new or _old(names)
 
+    def describe(self, shapes, config):
+        names = _names(shapes)
+        patch, _, _, width = shapes.of(f"{names['stem']}/kernel", 4)
+        hidden = {part: _hidden(shapes, names[part][0]) for part in _PARTS}
+        classes = shapes.side("head/kernel", 1, 2, default=0)
+        return Description(
+            code_base=self.code_base,
+            builder=self.builder,
+            numbers={
+                "patch_size": patch,
+                "width": width,
+                "depth": count(shapes, names["norms"][1].format(i="{}") + "/scale"),
+                "tokens_mlp_dim": hidden["token_mixing"],
+                "channels_mlp_dim": hidden["channel_mixing"],
+            },
+            arguments={
+                "num_classes": classes,
+                "activation": "gelu_tanh",  # flax.linen.gelu's default
+                "epsilon": 1e-6,  # flax.linen.LayerNorm's default
+            },
+            kernel=self.kernel,
+            grid=_grid(shapes, names["token_mixing"][0], patch, hidden["token_mixing"]),
+            label_names=names_of_classes(None, classes),
+        )
 
-def builder_changes(shapes, config):
-    """What the weights were made with."""
-    return {
-        "num_classes": shapes.get("head/kernel", (0, 0))[1],
-        "activation": "gelu_tanh",  # flax.linen.gelu's default
-        "epsilon": 1e-6,  # flax.linen.LayerNorm's default
-    }
-
-
-def cells(shapes, kwargs):
-    """(name of a kernel across tokens, patches it covers, pixels a patch)."""
-    name = _first_layer(shapes, "token_mixing", "kernel")
-    tokens = math.prod(shapes[name]) // _hidden(shapes, "token_mixing")
-    return name, tokens, kwargs["patch_size"]
-
-
-def key_map(kwargs, shapes=None) -> KeyMap:
-    """The map for a model built with `kwargs`, in the spelling of `shapes`."""
-    shapes = shapes or {}
-    names, ours = _names(shapes), "mixer_block_{i}/"
-    first, second = names["norms"]
-    return KeyMap(
-        *dense(names["stem"], "stem"),
-        *norm(first, ours + "token_norm"),
-        *_mixing(names["token_mixing"], ours + "token_mixing", shapes),
-        *norm(second, ours + "channel_norm"),
-        *_mixing(names["channel_mixing"], ours + "channel_mixing", shapes),
-        *norm(names["norm"], "pre_head_norm"),
-        *dense("head", "head"),
-    )
+    def key_map(self, kwargs, shapes=None):
+        shapes = shapes or Shapes()
+        names, ours = _names(shapes), "mixer_block_{i}/"
+        first, second = names["norms"]
+        return KeyMap(
+            *dense(names["stem"], "stem"),
+            *norm(first, ours + "token_norm"),
+            *_mixing(names["token_mixing"], ours + "token_mixing", shapes),
+            *norm(second, ours + "channel_norm"),
+            *_mixing(names["channel_mixing"], ours + "channel_mixing", shapes),
+            *norm(names["norm"], "pre_head_norm"),
+            *dense("head", "head"),
+        )
 
 
 def _old(shapes):
+    """Returns whether the names are older than Flax's linen."""
     return any(name.startswith("Mixer/encoderblock_") for name in shapes)
 
 
 def _names(shapes):
-    """What the file calls the parts; {what} in an MLP's layers is kernel or bias."""
+    """Returns {part: its names}; {what} in those of an MLP is kernel or bias."""
     if _old(shapes):
         block, layers = "Mixer/encoderblock_{i}/", ("{what}1", "{what}2")
         stem, norm = "embedding", "Mixer/encoder_norm"
-        norms = _numbered(shapes, "LayerNorm")
-        parts = {part: _numbered(shapes, f"{part}_phase")[0] for part in _PARTS}
+        norms = _numbered(shapes, "LayerNorm", 2)
+        parts = {part: _numbered(shapes, f"{part}_phase", 1)[0] for part in _PARTS}
     else:
         block, layers = "MixerBlock_{i}/", ("Dense_0/{what}", "Dense_1/{what}")
         stem, norm = "stem", "pre_head_layer_norm"
@@ -96,23 +92,46 @@ def _names(shapes):
     return {"stem": stem, "norm": norm, "norms": [block + n for n in norms], **mlps}
 
 
-def _numbered(shapes, kind):
-    """A kind of part of a block by its numbers, which older Flax may count together."""
-    pattern = re.compile(rf"Mixer/encoderblock_0/{kind}_(\d+)/.*")
+def _numbered(shapes, kind, expected):
+    """Returns the names of a kind of part, which older Flax may count together.
+
+    Raises:
+        CheckpointError: A block has another number of them than expected.
+    """
+    pattern = re.compile(rf"Mixer/encoderblock_0/{kind}_([0-9]{{1,9}})/.*")
     found = {int(m[1]) for name in shapes if (m := pattern.fullmatch(name))}
+    if len(found) != expected:
+        raise CheckpointError(
+            "it is not a whole model: the block Mixer/encoderblock_0 must have "
+            f"{expected} of {kind}_…, and has {len(found)}. Take the complete file."
+        )
     return [f"{kind}_{n}" for n in sorted(found)]
 
 
-def _first_layer(shapes, part, what):
-    """The name, in the first block, of a tensor of an MLP's first layer."""
-    return _names(shapes)[part][0].format(i=0, what=what)
+def _elements(shapes, name):
+    """Returns the number of elements of a tensor of any rank."""
+    return math.prod(shapes.of(name, len(shapes[name])))
 
 
-def _hidden(shapes, part):
-    return math.prod(shapes[_first_layer(shapes, part, "bias")])
+def _hidden(shapes, layer):
+    """Returns the number of units that an MLP's first layer puts out."""
+    return _elements(shapes, layer.format(i=0, what="bias"))
+
+
+def _grid(shapes, layer, patch, hidden):
+    """Returns the kernel across tokens."""
+    name = layer.format(i=0, what="kernel")
+    tokens, rest = divmod(_elements(shapes, name), hidden)
+    if rest:
+        raise CheckpointError(
+            f"it is not a whole model: {name} must have {hidden} columns, one for each "
+            f"bias. Received: the shape {tuple(shapes[name])}. Take the complete file."
+        )
+    return TokenGrid(name, tokens, patch)
 
 
 def _mixing(layers, path, shapes):
+    """Yields the rules of an MLP."""
     for n, layer in enumerate(layers):
         for what, rank in (("kernel", 2), ("bias", 1)):
             shape = shapes.get(layer.format(i=0, what=what), ())
@@ -121,6 +140,8 @@ def _mixing(layers, path, shapes):
 
 
 def _squeezed(shape, rank):
+    """Returns the transform of a tensor with needless axes."""
+
     # Before linen the kernels and biases had axes of one besides their own.
     def read(array):
         own = [side for side in array.shape if side > 1]

@@ -5,85 +5,101 @@ number the parts of a block differently, and big_vision keeps the position table
 top, without a row for the class token.
 """
 
+from typing import Any
+
+from ..description import Description, TokenGrid
 from ..key_map import KeyMap, split_heads
+from ..shapes import Shapes
 from .count import count
-from .google import KERNEL as KERNEL
-from .google import ORIGIN as ORIGIN
-from .google import dense, norm
-from .google import dropped as dropped
-from .google import image_size as image_size
-from .google import label_names as label_names
-from .google import own_name as own_name
+from .google import GoogleSource, dense, norm
+from .source import names_of_classes
 
-BUILDERS = ("VisionTransformer",)
-
-_TABLE_ALL = "Transformer/posembed_input/pos_embedding"  # class token's row included
+TABLE = "Transformer/posembed_input/pos_embedding"  # with a row for the class token
 _TABLE_PATCHES = "pos_embedding"
 
 
-def recognises(names) -> bool:
-    """Whether the names are Google's, of a model without a ResNet."""
-    return "conv_root/kernel" not in names and holds_transformer(names)
+class GoogleViT(GoogleSource):
+    """Vision Transformers without a ResNet."""
+
+    builder = "VisionTransformer"
+
+    def recognises(self, names):
+        return "conv_root/kernel" not in names and holds_transformer(names)
+
+    def describe(self, shapes, config):
+        return described(shapes)
+
+    def key_map(self, kwargs, shapes=None):
+        return KeyMap(*rules(kwargs, shapes or Shapes()))
 
 
-def holds_transformer(names):
-    """Whether there is Google's embedding and encoder among the names."""
+def holds_transformer(names) -> bool:
+    """Returns whether the names have Google's embedding and encoder among them."""
     return "embedding/kernel" in names and any(
         name.startswith("Transformer/encoderblock_") for name in names
     )
 
 
-def sizes(shapes, config):
-    """What the file says of the architecture's numbers."""
-    patch, _, _, width = shapes["embedding/kernel"]
-    return {
-        "patch_size": patch,
-        "width": width,
-        "depth": count(shapes, "Transformer/encoderblock_{}/LayerNorm_0/scale"),
-        "num_heads": shapes[f"{_block(shapes)[0]}/query/kernel".format(i=0)][1],
-        "mlp_dim": shapes[f"{_block(shapes)[2]}/Dense_0/kernel".format(i=0)][1],
-    }
+def described(shapes: Shapes) -> Description:
+    """Returns what the tensors say of a ViT."""
+    patch, _, _, width = shapes.of("embedding/kernel", 4)
+    attention, _, mlp = (name.format(i=0) for name in _block(shapes))
+    arguments = _arguments(shapes)
+    return Description(
+        code_base=GoogleViT.code_base,
+        builder=GoogleViT.builder,
+        numbers={
+            "patch_size": patch,
+            "width": width,
+            "depth": count(shapes, "Transformer/encoderblock_{}/LayerNorm_0/scale"),
+            "num_heads": shapes.of(f"{attention}/query/kernel", 3)[1],
+            "mlp_dim": shapes.of(f"{mlp}/Dense_0/kernel", 2)[1],
+        },
+        arguments=arguments,
+        kernel=GoogleViT.kernel,
+        grid=_grid(shapes, patch, arguments),
+        label_names=names_of_classes(None, arguments["num_classes"]),
+    )
 
 
-def builder_changes(shapes, config):
-    """What the weights were made with, from the keys present."""
+def _arguments(shapes):
+    """Returns what the weights were made with, from the names."""
     class_token = "cls" in shapes
     if "MAPHead_0/probe" in shapes:
         pool = "attention"
     else:
         pool = "token" if class_token else "average"
-    if _TABLE_ALL in shapes:
+    if TABLE in shapes:
         positions = "tokens"
     else:
         positions = "patches" if _TABLE_PATCHES in shapes else "sincos2d"
-    query = f"{_block(shapes)[0]}/query/bias".format(i=0)
     return {
-        "num_classes": shapes.get("head/kernel", (0, 0))[1],
+        "num_classes": shapes.side("head/kernel", 1, 2, default=0),
         "pool": pool,
         "class_token": class_token,
         "register_tokens": 0,
         "positions": positions,
-        "representation_size": shapes.get("pre_logits/kernel", (0, None))[1],
-        "qkv_bias": query in shapes,
+        "representation_size": shapes.side("pre_logits/kernel", 1, 2),
+        "qkv_bias": f"{_block(shapes)[0]}/query/bias".format(i=0) in shapes,
         "layer_scale": None,
         "activation": "gelu_tanh",  # flax.linen.gelu's default
         "epsilon": 1e-6,  # flax.linen.LayerNorm's default
     }
 
 
-def cells(shapes, kwargs):
-    """(name of the position table, patches it covers, pixels a patch), or None."""
-    for name in (_TABLE_ALL, _TABLE_PATCHES):
+def _grid(shapes, patch, arguments):
+    """Returns the position table; None where the model computes positions."""
+    # Only the table inside of the encoder has a row for the class token.
+    for name, prefix in ((TABLE, int(arguments["class_token"])), (_TABLE_PATCHES, 0)):
         if name in shapes:
-            # Named so, and only so, it has a row for the class token.
-            others = kwargs["class_token"] if name == _TABLE_ALL else 0
-            return name, shapes[name][1] - others, kwargs["patch_size"]
+            return TokenGrid(name, shapes.of(name, 3)[1], patch, prefix)
     return None
 
 
 def _block(shapes):
-    # (attention, second norm, MLP): released files keep the numbering of an older Flax,
-    # one counter for all parts; big_vision counts each kind of part by itself.
+    """Returns the names of (attention, second normalisation, MLP) in a block."""
+    # Released files keep the numbering of an older Flax, one counter for all parts;
+    # big_vision counts each kind of part by itself.
     block = "Transformer/encoderblock_{i}/"
     names = ("MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3")
     if block.format(i=0) + names[1] + "/scale" not in shapes:
@@ -91,18 +107,13 @@ def _block(shapes):
     return [block + name for name in names]
 
 
-def key_map(kwargs, shapes=None) -> KeyMap:
-    """The map for a model built with `kwargs`, in the spelling of `shapes`."""
-    return KeyMap(*rules(kwargs, shapes or {}))
-
-
-def rules(kwargs, shapes):
-    """Those of the embedding and all behind it."""
+def rules(kwargs: dict[str, Any], shapes: Shapes) -> tuple[tuple, ...]:
+    """Returns the rules of the embedding and of all behind it."""
     attention, second_norm, mlp = _block(shapes)
     heads, ours = kwargs["num_heads"], "encoder_block_{i}/"
     block = "Transformer/encoderblock_{i}/"
     pool = "MAPHead_0/"
-    table = _TABLE_ALL if kwargs["positions"] == "tokens" else _TABLE_PATCHES
+    table = TABLE if kwargs["positions"] == "tokens" else _TABLE_PATCHES
     return (
         ("cls", "class_token/tokens"),
         (table, "position_embedding/table"),

@@ -1,86 +1,94 @@
-"""Tensor names that all files of xxxnell/how-do-vits-work share.
+"""What all files of xxxnell/how-do-vits-work share.
 
 Names as models/preresnet_dnn_block.py and models/classifier_block.py write them. The
 authors' `.pth.tar` files are pickles, which are not read; the dictionary `state_dict`
 in them, saved by `safetensors.torch.save_file`, is.
 """
 
-from ..key_map import CONVOLUTION, torch_dense, torch_norm
+import re
+from typing import Protocol
 
-ORIGIN = "how_do_vits_work"
-KERNEL = "bicubic_antialias"  # no tensor depends on the image size
+from ..description import Description
+from ..key_map import CONVOLUTION, torch_dense, torch_norm
+from ..reader import CheckpointError
+from ..shapes import Shapes
+from .source import Source, names_of_classes
 
 _UNIT = {"layer1.0.bn.weight", "layer1.0.conv1.weight", "classifier.0.bn.weight"}
+_PLACE = re.compile(r"layer([1-9][0-9]?)\.(0|[1-9][0-9]{0,3})\.")  # stage, unit
 
 
-def recognises_with(names, stem) -> bool:
-    """Whether the names are of pre-activation units behind a stem of that name."""
-    return stem in names and names >= _UNIT
+class AuthorsSource(Source, Protocol):
+    """A source of the authors of "How Do Vision Transformers Work?".
+
+    No tensor depends on the image size, so `kernel` is of no account.
+
+    Attributes:
+        stem: Name of the stem's kernel.
+    """
+
+    code_base = "how_do_vits_work"
+    kernel = "bicubic_antialias"
+    stem: str
+
+    def recognises(self, names):
+        return self.stem in names and names >= _UNIT
+
+    def describe(self, shapes, config):
+        kernel, units = shapes.of(self.stem, 4), stages(shapes)
+        classes = shapes.side("classifier.0.dense.weight", 0, 2, default=0)
+        return Description(
+            code_base=self.code_base,
+            builder=self.builder,
+            numbers={
+                "depths": [len(stage) for stage in units],
+                "bottleneck": "layer1.0.conv3.2.weight" in shapes,
+                "stem": "imagenet" if kernel[-1] == 7 else "cifar",
+            },
+            arguments={
+                "num_classes": classes,
+                "widths": [
+                    shapes.of(f"{first}conv1.weight", 4)[0] for first, *_ in units
+                ],
+                "stem_width": kernel[0],
+            },
+            kernel=self.kernel,
+            label_names=names_of_classes(None, classes),
+        )
+
+    def short_name(self, name: str) -> str:
+        """Returns the name without what parallel training put before it."""
+        return name.removeprefix("module.")
+
+    def dropped(self, name, names):
+        if name.endswith(".num_batches_tracked"):
+            return "count of the batches seen, which a momentum makes needless"
+        return None
 
 
-def own_name(name):
-    """The name without what parallel training put around it."""
-    return name.removeprefix("module.")
+def stages(shapes: Shapes) -> list[list[str]]:
+    """Returns for each stage the beginnings of its units' names, as "layer1.0.".
 
-
-def dropped(name, names):
-    """Why a tensor of the file is left out on purpose, or None."""
-    if name.endswith(".num_batches_tracked"):
-        return "count of the batches seen, which a momentum makes needless"
-    return None
-
-
-def cells(shapes, kwargs):
-    """No tensor depends on the image size."""
-    return None
-
-
-def image_size(config):
-    """A state dict says nothing of it."""
-    return None
-
-
-def label_names(config):
-    """A state dict says nothing of them."""
-    return None
-
-
-def stages(shapes):
-    """For each stage the names' beginnings of its units, such as "layer1.0."."""
-    units = sorted(
-        {
-            tuple(int(number) for number in name.removeprefix("layer").split(".")[:2])
-            for name in shapes
-            if name.startswith("layer") and not name.startswith("layer0.")
-        }
-    )
-    last = units[-1][0]
-    return [
+    Raises:
+        CheckpointError: A stage has no tensors.
+    """
+    found = (_PLACE.match(name) for name in shapes)
+    units = sorted({(int(place[1]), int(place[2])) for place in found if place})
+    last = max((stage for stage, _ in units), default=1)
+    stages = [
         [f"layer{i}.{j}." for stage, j in units if stage == i]
         for i in range(1, last + 1)
     ]
+    if [] in stages:
+        raise CheckpointError(
+            "it is not a whole model: the tensors of the stage "
+            f"layer{stages.index([]) + 1} are missing. Take the complete file."
+        )
+    return stages
 
 
-def sizes_of(shapes, stem):
-    """What both architectures' tensors say of their numbers."""
-    return {
-        "depths": [len(units) for units in stages(shapes)],
-        "bottleneck": "layer1.0.conv3.2.weight" in shapes,
-        "stem": "imagenet" if shapes[stem][-1] == 7 else "cifar",
-    }
-
-
-def changes_of(shapes, stem):
-    """What both architectures' tensors say of the rest."""
-    return {
-        "num_classes": shapes.get("classifier.0.dense.weight", (0,))[0],
-        "widths": [shapes[f"{first}conv1.weight"][0] for first, *_ in stages(shapes)],
-        "stem_width": shapes[stem][0],
-    }
-
-
-def batch_norm(name, path):
-    """Rules of a batch normalisation."""
+def batch_norm(name: str, path: str) -> tuple[tuple, ...]:
+    """Returns the rules of a batch normalisation."""
     return (
         *torch_norm(name, path),
         (f"{name}.running_mean", f"{path}/moving_mean"),
@@ -88,8 +96,8 @@ def batch_norm(name, path):
     )
 
 
-def ends(stem):
-    """Rules of the stem, the last normalisation and the head."""
+def ends(stem: str) -> tuple[tuple, ...]:
+    """Returns the rules of the stem, the last normalisation and the head."""
     return (
         (stem, "stem/kernel", CONVOLUTION),
         *batch_norm("classifier.0.bn", "final_norm"),
@@ -97,8 +105,8 @@ def ends(stem):
     )
 
 
-def conv_units(theirs, ours):
-    """Rules of a stage's convolutional units."""
+def conv_units(theirs: str, ours: str) -> tuple[tuple, ...]:
+    """Returns the rules of a stage's convolutional units."""
     return (
         *batch_norm(theirs + "bn", ours + "norm_0"),
         (theirs + "conv1.weight", ours + "conv_0/kernel", CONVOLUTION),

@@ -1,30 +1,16 @@
 """AlterNets of xxxnell/how-do-vits-work, models/alternet.py."""
 
+import re
+from dataclasses import replace
+
 import numpy as np
 
 from ..key_map import CONVOLUTION, TORCH_POINTWISE, KeyMap, Transform
 from ..reader import CheckpointError
-from .how_do_vits_work import KERNEL as KERNEL
-from .how_do_vits_work import ORIGIN as ORIGIN
-from .how_do_vits_work import (
-    batch_norm,
-    changes_of,
-    conv_units,
-    ends,
-    recognises_with,
-    sizes_of,
-    stages,
-)
-from .how_do_vits_work import cells as cells
-from .how_do_vits_work import dropped as dropped
-from .how_do_vits_work import image_size as image_size
-from .how_do_vits_work import label_names as label_names
-from .how_do_vits_work import own_name as own_name
+from .how_do_vits_work import AuthorsSource, batch_norm, conv_units, ends, stages
 
-BUILDERS = ("AlterNet",)
-
-_STEM = "layer0.layer0.0.weight"
 _TABLE = "attn.pos_embedding"
+_QUERY = re.compile(r"layer([1-9][0-9]?)\.[0-9]+\.attn\.attn\.to_q\.weight")
 
 # One 1 × 1 convolution makes keys and values: (2 · inner, in, 1, 1).
 _KEY_VALUE = Transform(
@@ -33,59 +19,56 @@ _KEY_VALUE = Transform(
 )
 
 
-def recognises(names) -> bool:
-    """Whether the names are an AlterNet's."""
-    return recognises_with(names, _STEM)
+class AuthorsAlterNet(AuthorsSource):
+    """AlterNets; of `num_heads` and `head_width`, the tensors tell the product."""
 
+    builder = "AlterNet"
+    stem = "layer0.layer0.0.weight"
 
-def sizes(shapes, config):
-    """What the file says of the architecture's numbers."""
-    attending = [
-        sum(unit + _TABLE in shapes for unit in units) for units in stages(shapes)
-    ]
-    return {**sizes_of(shapes, _STEM), "attention_depths": attending}
+    def describe(self, shapes, config):
+        resnet = super().describe(shapes, config)
+        attending = [
+            sum(unit + _TABLE in shapes for unit in units) for units in stages(shapes)
+        ]
+        arguments, tables = resnet.arguments, [n for n in shapes if n.endswith(_TABLE)]
+        if tables:
+            window_size = (shapes.of(tables[0], 2)[0] + 1) // 2
+            arguments = {**arguments, "window_size": window_size}
+        return replace(
+            resnet,
+            numbers={**resnet.numbers, "attention_depths": attending},
+            arguments=arguments,
+            open_arguments=("num_heads", "head_width") if tables else (),
+        )
 
-
-def builder_changes(shapes, config):
-    """What the weights were made with; heads are not told apart by the tensors."""
-    changes = changes_of(shapes, _STEM)
-    tables = [shape for name, shape in shapes.items() if name.endswith(_TABLE)]
-    if tables:
-        changes["window_size"] = (tables[0][0] + 1) // 2
-    return changes
-
-
-def left_open(shapes, config):
-    """As in `timm_vit`; of `num_heads` and `head_width` tensors tell the product."""
-    attends = any(name.endswith(_TABLE) for name in shapes)
-    return (("num_heads", "head_width") if attends else ()), ()
-
-
-def key_map(kwargs, shapes=None) -> KeyMap:
-    """The map for a model built with `kwargs`."""
-    _check_heads(kwargs, shapes or {})
-    rules = []
-    for i in range(len(kwargs["depths"])):
-        theirs, ours = f"layer{i + 1}.{{j}}.", f"stage_{i}_unit_{{j}}/"
-        rules += conv_units(theirs, ours)
-        rules += _attention_units(theirs, ours)
-    return KeyMap(*ends(_STEM), *rules)
+    def key_map(self, kwargs, shapes=None):
+        _check_heads(kwargs, shapes or {})
+        rules = []
+        for i in range(len(kwargs["depths"])):
+            theirs, ours = f"layer{i + 1}.{{j}}.", f"stage_{i}_unit_{{j}}/"
+            rules += conv_units(theirs, ours)
+            rules += _attention_units(theirs, ours)
+        return KeyMap(*ends(self.stem), *rules)
 
 
 def _check_heads(kwargs, shapes):
-    """Raises a `CheckpointError` where the tensors are of other heads, together."""
-    for name, shape in shapes.items():
-        if name.endswith("attn.attn.to_q.weight"):
-            heads = kwargs["num_heads"][int(name.split(".")[0][-1]) - 1]
-            if shape[0] != heads * kwargs["head_width"]:
-                raise CheckpointError(
-                    f"{name} has {shape[0]} rows, which are not {heads} heads of "
-                    f"{kwargs['head_width']}. The tensors tell the product only: give "
-                    "`num_heads`, of each stage, and `head_width`."
-                )
+    """Raises where the tensors are of another number of heads times their width."""
+    heads_of_stages = kwargs["num_heads"]
+    for name in shapes:
+        found = _QUERY.fullmatch(name)
+        if not found or int(found[1]) > len(heads_of_stages):
+            continue
+        heads, rows = heads_of_stages[int(found[1]) - 1], shapes.of(name, 4)[0]
+        if rows != heads * kwargs["head_width"]:
+            raise CheckpointError(
+                f"{name} has {rows} rows, which are not {heads} heads of "
+                f"{kwargs['head_width']}. The tensors tell the product only: give "
+                "`num_heads`, of each stage, and `head_width`."
+            )
 
 
 def _attention_units(theirs, ours):
+    """Returns the rules of a stage's attention units."""
     inside, projection = theirs + "attn.attn.", ours + "attention/output/"
     return (
         *batch_norm(theirs + "norm1", ours + "conv_norm"),

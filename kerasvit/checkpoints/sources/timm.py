@@ -1,24 +1,38 @@
-"""Tensor names that all of timm's files share, and the `config.json` beside them."""
+"""What all of timm's files share: names, and the `config.json` beside them."""
 
-ORIGIN = "timm"
-KERNEL = "bicubic_antialias"  # timm/layers/pos_embed.py, resample_abs_pos_embed
+from typing import Any, Protocol
 
-
-def own_name(name):
-    """The name without what a training script put around it."""
-    return name.removeprefix("module.")
+from ..config import Config
+from .source import Source
 
 
-def dropped(name, names):
-    """Why a tensor of the file is left out on purpose, or None."""
-    return None
+class TimmSource(Source, Protocol):
+    """A source of timm's; models can also be saved in its format.
+
+    `kernel` follows timm/layers/pos_embed.py, resample_abs_pos_embed.
+    """
+
+    code_base = "timm"
+    kernel = "bicubic_antialias"
+
+    def short_name(self, name: str) -> str:
+        """Returns the name without what a training script put before it."""
+        return name.removeprefix("module.")
+
+    def differs(self, record: dict[str, Any]) -> str | None:
+        """Returns in words what the model has and timm's have not; None if nothing."""
+        ...
+
+    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
+        """Returns timm's config.json for a model; None where timm has no such model."""
+        ...
 
 
-def unlike(kwargs, known):
-    """In words, what timm's models do not have, or None where they have it all.
+def unlike(kwargs: dict[str, Any], known: dict[str, Any]) -> str | None:
+    """Returns in words what timm's models do not have, or None where they have it all.
 
     Args:
-        kwargs: Of the model.
+        kwargs: Arguments of the model's builder.
         known: {argument: the values that timm's models can have}.
     """
     wrong = []
@@ -29,15 +43,15 @@ def unlike(kwargs, known):
     return "; ".join(wrong) or None
 
 
-def ratio(mlp_dim, width):
-    """The number from which timm computes an MLP's hidden size."""
+def ratio(mlp_dim: int, width: int) -> float:
+    """Returns the number from which timm computes an MLP's hidden size."""
     # timm cuts the product off to an integer, which rounding may make one less.
     ratio = mlp_dim / width
     return ratio if int(ratio * width) == mlp_dim else (mlp_dim + 0.5) / width
 
 
-def ends(first_conv, classifier, fixed_input_size=True):
-    """What timm needs to fit a model to other channels, classes or sizes."""
+def ends(first_conv: str, classifier: str | list[str], fixed_input_size: bool = True):
+    """Returns what timm needs to fit a model to other channels, classes or sizes."""
     return {
         "first_conv": first_conv,
         "classifier": classifier,
@@ -45,20 +59,20 @@ def ends(first_conv, classifier, fixed_input_size=True):
     }
 
 
-def model_args(config):
-    """The arguments of timm's model that the configuration names."""
-    return config.get("model_args") or {}
+def model_args(config: Config) -> Config:
+    """Returns the arguments of timm's model that the configuration states."""
+    return config.part("model_args")
 
 
-def image_size(config):
-    """(height, width) that the configuration names, or None."""
-    size = model_args(config).get("img_size")
-    return (size, size) if isinstance(size, int) else size and tuple(size)
+def image_size(config: Config) -> tuple[int, int] | None:
+    """Returns (height, width) that the model's arguments state, or None."""
+    return model_args(config).image_size("img_size")
 
 
-def label_names(config):
-    """Names of the classes, or None."""
-    names = config.get("label_names")
-    if isinstance(names, dict):
-        names = [names[key] for key in sorted(names, key=int)]
-    return names
+def input_size(config: Config) -> tuple[int, int] | None:
+    """Returns (height, width) of the images that timm evaluates with, or None."""
+    pretrained = config.part("pretrained_cfg")
+    size = pretrained.get("input_size")
+    if isinstance(size, (list, tuple)):
+        return Config(input_size=list(size[1:])).image_size("input_size")
+    return pretrained.image_size("input_size")

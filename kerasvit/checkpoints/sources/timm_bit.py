@@ -1,19 +1,15 @@
 """timm's BiTs: names and layouts as timm/models/resnetv2.py writes them."""
 
+from ..config import Config
+from ..description import Description
 from ..key_map import CONVOLUTION, TORCH_POINTWISE, KeyMap, torch_norm
 from ..quoting import printable
 from ..reader import CheckpointError
+from ..shapes import Shapes
 from .big_transfer import unless_standard
-from .count import count
-from .timm import KERNEL as KERNEL
-from .timm import ORIGIN as ORIGIN
-from .timm import dropped as dropped
-from .timm import ends, model_args, unlike
-from .timm import image_size as image_size
-from .timm import label_names as label_names
-from .timm import own_name as own_name
-
-BUILDERS = ("BigTransfer",)
+from .count import count, count_stages
+from .source import names_of_classes
+from .timm import TimmSource, ends, image_size, model_args, unlike
 
 _UNIT = "stages.{i}.blocks.{j}."
 # timm's BiTs: units a stage, and what multiplies all channels.
@@ -32,122 +28,123 @@ _KNOWN_ARGUMENTS = {
 }  # fmt: skip
 
 
-def recognises(names) -> bool:
-    """Whether the names are timm's, of a bottleneck ResNet v2 without BatchNorm."""
-    unit = _UNIT.format(i=0, j=0)
-    needed = {"stem.conv.weight", "norm.weight", unit + "downsample.conv.weight"}
-    needed |= {unit + "norm1.weight", unit + "conv3.weight"}
-    return needed <= names and "norm.running_mean" not in names
+class TimmBiT(TimmSource):
+    """Bottleneck ResNets v2 with group normalisation."""
+
+    builder = "BigTransfer"
+
+    def recognises(self, names):
+        unit = _UNIT.format(i=0, j=0)
+        needed = {"stem.conv.weight", "norm.weight", unit + "downsample.conv.weight"}
+        needed |= {unit + "norm1.weight", unit + "conv3.weight"}
+        return needed <= names and "norm.running_mean" not in names
+
+    def describe(self, shapes, config):
+        _refuse_unlike(config)
+        units, root = stages(shapes, _UNIT), shapes.of("stem.conv.weight", 4)[0]
+        classes = shapes.side("head.fc.weight", 0, 4, default=0)
+        return Description(
+            code_base=self.code_base,
+            builder=self.builder,
+            numbers={
+                "depths": [len(widths) for widths in units],
+                "width_factor": root / 64,
+            },
+            arguments={
+                "num_classes": classes,
+                "stage_widths": unless_standard([stage[0] for stage in units], root),
+                "conv_epsilon": 1e-8,  # _create_resnetv2_bit
+                "epsilon": 1e-5,  # GroupNormAct's default
+            },
+            kernel=self.kernel,
+            image_size=image_size(config),
+            label_names=names_of_classes(config.names("label_names"), classes),
+            architecture=config.text("architecture"),
+        )
+
+    def key_map(self, kwargs, shapes=None):
+        return KeyMap(
+            ("stem.conv.weight", "root_conv/kernel", CONVOLUTION),
+            *unit_rules(_UNIT),
+            *torch_norm("norm", "final_norm"),
+            ("head.fc.weight", "head/kernel", TORCH_POINTWISE),
+            ("head.fc.bias", "head/bias"),
+        )
+
+    def differs(self, record):
+        # timm's BiTs have depths by the architecture's name, and two epsilons; channels
+        # are free, and where fewer of them are given there are fewer stages.
+        stages = len(record["kwargs"]["depths"])
+        depths = [layers[:stages] for layers, _ in _ARCHITECTURES.values()]
+        return unlike(
+            record["kwargs"],
+            {"depths": depths, "conv_epsilon": [1e-8], "epsilon": [1e-5]},
+        )
+
+    def config(self, record):
+        if self.differs(record):
+            return None
+        kwargs = record["kwargs"]
+        depths, factor = kwargs["depths"], kwargs["width_factor"]
+        fitting = {
+            name: multiple
+            for name, (layers, multiple) in _ARCHITECTURES.items()
+            if layers[: len(depths)] == depths
+        }
+        widths = kwargs["stage_widths"]
+        standard = widths is None and len(depths) == 4
+        widths = widths or [int(256 * factor) * 2**i for i in range(len(depths))]
+        # By its own name where it has one.
+        name = min(fitting, key=lambda name: fitting[name] != factor)
+        args = {}
+        if not standard or fitting[name] != factor:
+            args["stem_chs"] = int(64 * factor) // fitting[name]
+            args["channels"] = [width // fitting[name] for width in widths]
+        return {
+            "architecture": name,
+            "num_classes": kwargs["num_classes"],
+            "num_features": widths[-1],
+            "pretrained_cfg": ends("stem.conv", "head.fc", fixed_input_size=False),
+            "global_pool": "avg",
+            "model_args": args,
+        }
 
 
-def sizes(shapes, config):
-    """What the file says of the architecture's numbers."""
-    depths = [len(widths) for widths in stages(shapes, _UNIT)]
-    return {"depths": depths, "width_factor": shapes["stem.conv.weight"][0] / 64}
-
-
-def builder_changes(shapes, config):
-    """What the weights were made with, from the keys and timm's `config.json`."""
-    args, name = model_args(config), config.get("architecture") or "_bit"
+def _refuse_unlike(config: Config) -> None:
+    """Raises where the configuration is of another model than timm's BiTs."""
+    args, name = model_args(config), config.text("architecture") or "_bit"
     pool = args.get("global_pool", config.get("global_pool") or "avg")
     other = sorted(set(args) - _KNOWN_ARGUMENTS)
     if pool != "avg" or other or not name.endswith("_bit"):
         raise CheckpointError(
             f"The configuration asks for timm's {printable(name)} with the pooling "
-            f"{pool!r} and the arguments {other}. Built here are timm's BiTs, "
-            "resnetv2_…_bit, with avg."
+            f"{pool!r:.200} and the arguments {other!r:.500}. Built here are timm's "
+            "BiTs, resnetv2_…_bit, with avg."
         )
-    widths = [units[0] for units in stages(shapes, _UNIT)]
-    return {
-        "num_classes": shapes.get("head.fc.weight", (0,))[0],
-        "stage_widths": unless_standard(widths, shapes["stem.conv.weight"][0]),
-        "conv_epsilon": 1e-8,  # _create_resnetv2_bit
-        "epsilon": 1e-5,  # GroupNormAct's default
-    }
 
 
-def cells(shapes, kwargs):
-    """No tensor depends on the image size."""
-    return None
-
-
-def stages(shapes, unit):
-    """Channels that each unit of each stage puts out.
+def stages(shapes: Shapes, unit: str) -> list[list[int]]:
+    """Returns the channels that each unit of each stage puts out.
 
     Args:
-        unit: What its tensors' names begin with, with `{i}` and `{j}` for its stage
-            and its place there; transformers has other ones than timm.
+        unit: Beginning of its tensors' names, with `{i}` and `{j}` for its stage and
+            its place there; transformers has other ones than timm.
     """
     kernel = unit + "conv3.weight"
     return [
         [
-            shapes[kernel.format(i=i, j=j)][0]
+            shapes.of(kernel.format(i=i, j=j), 4)[0]
             for j in range(count(shapes, kernel.format(i=i, j="{}")))
         ]
-        for i in range(count(shapes, kernel.format(i="{}", j=0)))
+        for i in range(count_stages(shapes, kernel.format(i="{}", j=0)))
     ]
 
 
-def key_map(kwargs, shapes=None) -> KeyMap:
-    """The map for a model built with `kwargs`."""
-    return KeyMap(
-        ("stem.conv.weight", "root_conv/kernel", CONVOLUTION),
-        *unit_rules(_UNIT),
-        *torch_norm("norm", "final_norm"),
-        ("head.fc.weight", "head/kernel", TORCH_POINTWISE),
-        ("head.fc.bias", "head/bias"),
-    )
-
-
-def unit_rules(unit):
-    """Rules of all units; `unit` as in `stages`."""
+def unit_rules(unit: str) -> list[tuple]:
+    """Returns the rules of all units; `unit` as in `stages`."""
     ours = "stage_{i}_unit_{j}/"
     rules = [(unit + "downsample.conv.weight", ours + "projection/kernel", CONVOLUTION)]
     for k in range(3):
         conv = (f"{unit}conv{k + 1}.weight", f"{ours}conv_{k}/kernel", CONVOLUTION)
         rules += [*torch_norm(f"{unit}norm{k + 1}", f"{ours}norm_{k}"), conv]
     return rules
-
-
-def differs(record):
-    """In words, what timm's BiTs do not have, or None.
-
-    They have depths by the architecture's name, and two epsilons; channels are free,
-    and where fewer of them are given there are fewer stages.
-    """
-    stages = len(record["kwargs"]["depths"])
-    depths = [layers[:stages] for layers, _ in _ARCHITECTURES.values()]
-    return unlike(
-        record["kwargs"],
-        {"depths": depths, "conv_epsilon": [1e-8], "epsilon": [1e-5]},
-    )
-
-
-def config(record):
-    """timm's `config.json` for one of our models, or None where timm has no such."""
-    if differs(record):
-        return None
-    kwargs = record["kwargs"]
-    depths, factor = kwargs["depths"], kwargs["width_factor"]
-    fitting = {
-        name: multiple
-        for name, (layers, multiple) in _ARCHITECTURES.items()
-        if layers[: len(depths)] == depths
-    }
-    widths = kwargs["stage_widths"]
-    standard = widths is None and len(depths) == 4
-    widths = widths or [int(256 * factor) * 2**i for i in range(len(depths))]
-    # By its own name where it has one.
-    name = min(fitting, key=lambda name: fitting[name] != factor)
-    args = {}
-    if not standard or fitting[name] != factor:
-        args["stem_chs"] = int(64 * factor) // fitting[name]
-        args["channels"] = [width // fitting[name] for width in widths]
-    return {
-        "architecture": name,
-        "num_classes": kwargs["num_classes"],
-        "num_features": widths[-1],
-        "pretrained_cfg": ends("stem.conv", "head.fc", fixed_input_size=False),
-        "global_pool": "avg",
-        "model_args": args,
-    }

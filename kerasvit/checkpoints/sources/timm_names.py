@@ -134,8 +134,8 @@ def tanh_by_size(shapes):
     """Whether timm's only models with these tensors have the approximate GELU."""
     if {"cls_token", "reg_token", "blocks.0.ls1.gamma"} & set(shapes):
         return False
-    width, _, patch, _ = shapes["patch_embed.proj.weight"]
-    rows = shapes.get("pos_embed", (1, 0))[1]
+    width, _, patch, _ = shapes.of("patch_embed.proj.weight", 4)
+    rows = shapes.side("pos_embed", 1, 3, default=0)
     return bool({(width, patch, None), (width, patch, rows)} & _TANH_SIZES)
 
 
@@ -159,4 +159,4 @@ def no_embed_class(config):
 
 
 def _name(config):
-    return (config.get("architecture") or "").split(".")[0]
+    return config.text("architecture").split(".")[0]

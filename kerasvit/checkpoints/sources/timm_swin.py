@@ -4,238 +4,263 @@ Names and layouts as timm/models/swin_transformer.py writes them; its
 `checkpoint_filter_fn` says where microsoft/Swin-Transformer differs.
 """
 
+from typing import Any
+
+from ..config import Config
+from ..description import Description
 from ..key_map import CONVOLUTION, TRANSPOSE, KeyMap, stacked, torch_dense, torch_norm
 from ..reader import CheckpointError
-from .count import count
-from .timm import ORIGIN as ORIGIN
-from .timm import ends, model_args, unlike
-from .timm import image_size as image_size
-from .timm import label_names as label_names
-from .timm import own_name as own_name
-
-BUILDERS = ("SwinTransformer",)
-KERNEL = "geometric_linear"  # timm/layers/pos_embed_rel.py, resize_rel_pos_bias_table
+from ..shapes import Shapes
+from .count import count, count_stages
+from .source import names_of_classes
+from .timm import TimmSource, ends, image_size, input_size, model_args, unlike
 
 _TABLE = "layers.{}.blocks.0.attn.relative_position_bias_table"
-# What timm's model may be told and this one has no form of: argument → what it must be.
+# Arguments of timm's model that are built with these values only.
 _ONLY = {"global_pool": ["avg"], "always_partition": [False]}
 
 
-def recognises(names) -> bool:
-    """Whether the names are timm's or Microsoft's."""
-    return "patch_embed.proj.weight" in names and _TABLE.format(0) in names
+class TimmSwin(TimmSource):
+    """Swin Transformers, of Microsoft's code base too.
+
+    `kernel` follows timm/layers/pos_embed_rel.py, resize_rel_pos_bias_table. Windows
+    alone shape the tensors, so there is no `grid`: the size of the images for which the
+    windows were chosen is among the `arguments`.
+    """
+
+    builder = "SwinTransformer"
+    kernel = "geometric_linear"
+
+    def recognises(self, names):
+        return "patch_embed.proj.weight" in names and _TABLE.format(0) in names
+
+    def dropped(self, name, names):
+        if name.endswith((".relative_position_index", ".attn_mask")):
+            return "computed from the window size; older files hold it too"
+        return None
+
+    def describe(self, shapes, config):
+        tables = position_tables(shapes, _TABLE)
+        width, _, _, patch = shapes.of("patch_embed.proj.weight", 4)
+        numbers = {
+            "width": width,
+            "depths": [
+                count(shapes, f"layers.{i}.blocks.{{}}.norm1.weight")
+                for i in range(len(tables))
+            ],
+            "num_heads": [heads for _, heads in tables],
+        }
+        _refuse_unlike(config, numbers)
+        last = f"layers.{len(tables) - 1}.blocks.0.mlp.fc1.weight"
+        hidden, channels = shapes.of(last, 2)
+        head = "head.weight" if "head.weight" in shapes else "head.fc.weight"
+        classes = shapes.side(head, 0, 2, default=0)
+        return Description(
+            code_base=self.code_base,
+            builder=self.builder,
+            numbers=numbers,
+            arguments={
+                "patch_size": patch,
+                **_windows([rows for rows, _ in tables], patch, config),
+                "num_classes": classes,
+                # From the last stage, where rounding down to whole units matters least.
+                "mlp_ratio": hidden / channels,
+                "qkv_bias": "layers.0.blocks.0.attn.qkv.bias" in shapes,
+                "epsilon": 1e-5,
+            },
+            kernel=self.kernel,
+            image_size=image_size(config),
+            label_names=names_of_classes(config.names("label_names"), classes),
+            architecture=config.text("architecture"),
+        )
+
+    def key_map(self, kwargs, shapes=None):
+        block, ours = "layers.{i}.blocks.{j}.", "stage_{i}_block_{j}/"
+        qkv = ("query", "key", "value")
+        # Microsoft's stages end with the merging, timm's begin with it.
+        behind = "layers.0.downsample.norm.weight" in (shapes or ())
+        merged = [
+            rule
+            for i in range(1, len(kwargs["depths"]))
+            for rule in merging(f"layers.{i - behind}.downsample", f"stage_{i}_merging")
+        ]
+        return KeyMap(
+            ("patch_embed.proj.weight", "embedding/kernel", CONVOLUTION),
+            ("patch_embed.proj.bias", "embedding/bias"),
+            *torch_norm("patch_embed.norm", "embedding_norm"),
+            *merged,
+            *torch_norm(block + "norm1", ours + "attention_norm"),
+            (
+                block + "attn.relative_position_bias_table",
+                ours + "attention/position_bias",
+            ),
+            (
+                block + "attn.qkv.weight",
+                tuple(f"{ours}attention/{name}/kernel" for name in qkv),
+                stacked(3),
+            ),
+            (
+                block + "attn.qkv.bias",
+                tuple(f"{ours}attention/{name}/bias" for name in qkv),
+                stacked(3),
+            ),
+            *torch_dense(block + "attn.proj", ours + "attention/output"),
+            *torch_norm(block + "norm2", ours + "mlp_norm"),
+            *torch_dense(block + "mlp.fc1", ours + "mlp/dense_0"),
+            *torch_dense(block + "mlp.fc2", ours + "mlp/dense_1"),
+            *torch_norm("norm", "encoder_norm"),
+            *torch_dense(
+                "head" if "head.weight" in (shapes or ()) else "head.fc", "head"
+            ),
+        )
+
+    def differs(self, record):
+        # timm's Swins have LayerNorm 1e-5, the exact GELU, and round the MLPs' sizes
+        # down.
+        sizes = [c * record["kwargs"]["mlp_ratio"] for c in _channels(record["kwargs"])]
+        return unlike(
+            {**record["kwargs"], "MLP": [int(size + 1e-6) for size in sizes]},
+            {"epsilon": [1e-5], "MLP": [[int(size) for size in sizes]]},
+        )
+
+    def config(self, record):
+        if self.differs(record):
+            return None
+        kwargs = record["kwargs"]
+        return {
+            # Any of timm's Swins: `model_args` gives all its numbers.
+            "architecture": "swin_tiny_patch4_window7_224",
+            "num_classes": kwargs["num_classes"],
+            "num_features": _channels(kwargs)[-1],
+            "pretrained_cfg": ends("patch_embed.proj", "head.fc"),
+            "global_pool": "avg",
+            "model_args": {
+                "img_size": list(kwargs["image_size"]),
+                "patch_size": kwargs["patch_size"],
+                "window_size": _for_timm(kwargs["window_size"]),
+                "embed_dim": kwargs["width"],
+                "depths": kwargs["depths"],
+                "num_heads": kwargs["num_heads"],
+                "mlp_ratio": kwargs["mlp_ratio"],
+                "qkv_bias": kwargs["qkv_bias"],
+            },
+        }
 
 
-def dropped(name, names):
-    """Why a tensor of the file is left out on purpose, or None."""
-    if name.endswith((".relative_position_index", ".attn_mask")):
-        return "computed from the window size; older files hold it too"
-    return None
+def position_tables(shapes: Shapes, pattern: str) -> list[tuple[int, ...]]:
+    """Returns (rows, heads) of the position table of each stage, at least one.
+
+    Args:
+        shapes: Those of a Swin Transformer's tensors.
+        pattern: Name of a stage's first table, with {} for the number of the stage.
+    """
+    stages = max(count_stages(shapes, pattern), 1)
+    return [shapes.of(pattern.format(i), 2) for i in range(stages)]
 
 
-def sizes(shapes, config):
-    """What the file says of the architecture's numbers."""
-    stages = count(shapes, _TABLE)
-    return {
-        "width": shapes["patch_embed.proj.weight"][0],
-        "depths": [
-            count(shapes, f"layers.{i}.blocks.{{}}.norm1.weight") for i in range(stages)
-        ],
-        "num_heads": [shapes[_TABLE.format(i)][1] for i in range(stages)],
-    }
-
-
-def builder_changes(shapes, config):
-    """What the weights were made with, from the keys and timm's `config.json`."""
+def _refuse_unlike(config: Config, numbers: dict[str, Any]) -> None:
+    """Raises where timm's model has what is not built."""
     args = model_args(config)
-    for key, known in {**_ONLY, "head_dim": _head_dims(sizes(shapes, config))}.items():
+    for key, known in {**_ONLY, "head_dim": _head_dims(numbers)}.items():
         if args.get(key, known[0]) not in known:
             raise CheckpointError(
-                f"config.json asks for {key}={args[key]!r} of timm's Swin. Built here, "
-                f"for the tensors of this file, is {known[-1]!r} only."
+                f"config.json asks for {key}={args[key]!r:.200} of timm's Swin. Built "
+                f"here, for these tensors, is {known[-1]!r} only."
             )
-    hidden, channels = shapes[f"layers.{_last(shapes)}.blocks.0.mlp.fc1.weight"]
-    head = next((n for n in ("head.fc.weight", "head.weight") if n in shapes), None)
-    return {
-        "patch_size": shapes["patch_embed.proj.weight"][-1],
-        **_windows(shapes, config),
-        "num_classes": shapes[head][0] if head else 0,
-        # From the last stage, where rounding down to whole units matters least.
-        "mlp_ratio": hidden / channels,
-        "qkv_bias": "layers.0.blocks.0.attn.qkv.bias" in shapes,
-        "epsilon": 1e-5,
-    }
 
 
 def _head_dims(numbers):
-    """The ways to tell timm that heads share a stage's channels evenly."""
+    """Returns the arguments of timm by which heads share the channels evenly."""
     pairs = zip(_channels(numbers), numbers["num_heads"], strict=True)
     shares = [channels // heads for channels, heads in pairs]
     return [None, *(shares[:1] if len(set(shares)) == 1 else []), shares]
 
 
-def _last(shapes):
-    return count(shapes, _TABLE) - 1
-
-
-def _windows(shapes, config):
-    """The windows' size, and the image size that it was chosen for.
+def _windows(rows, patch, config):
+    """Returns the windows' size, and the image size that it was chosen for.
 
     A table of (2M - 1)² rows tells M. In all published models the last map is one
     window: 7 at 224 pixels, 12 at 384.
     """
-    rows = [shapes[_TABLE.format(i)][0] for i in range(_last(shapes) + 1)]
-    patch = shapes["patch_embed.proj.weight"][-1]
     sides = [(number**0.5 + 1) / 2 for number in rows]
     window_size = _window_size(config, patch, len(rows))
-    changes = {}
+    arguments = {}
     if window_size:
-        changes["window_size"] = window_size
+        arguments["window_size"] = window_size
     elif all(side.is_integer() for side in sides):
         sides = [int(side) for side in sides]
-        changes["window_size"] = sides[0] if _cut_off(sides) else sides
+        arguments["window_size"] = sides[0] if _cut_off(sides) else sides
     elif sides[0].is_integer():
-        changes["window_size"] = int(sides[0])
+        arguments["window_size"] = int(sides[0])
     if sides[-1] == int(sides[-1]):
-        changes["image_size"] = [int(sides[-1]) * patch * 2 ** _last(shapes)] * 2
-    return changes
+        pixels = int(sides[-1]) * patch * 2 ** (len(rows) - 1)
+        arguments["image_size"] = [pixels, pixels]
+    return arguments
 
 
 def _cut_off(sides):
-    """Whether windows are those of the first stage, where they fit into the map."""
+    """Returns whether windows are the first stage's, where they fit into the map."""
     maps = [sides[-1] * 2**i for i in reversed(range(len(sides)))]
     return sides == [min(sides[0], places) for places in maps]
 
 
 def _window_size(config, patch, stages):
-    """M, or a list with that of each stage, where the configuration tells it.
+    """Returns M, or a list with that of each stage; None if no configuration states it.
 
-    timm's argument is a side, two of them, or a list of either for the stages. As here,
-    a side that is longer than that of a stage's map is cut off.
+    As here, a side that is longer than that of a stage's map is cut off.
     """
     given = model_args(config).get("window_size")
     if not given:
         # Its tables fit a window of 14 for all stages, too. At 224 pixels the map of
         # the last stage cuts that off to 7; at larger sizes it would not.
-        name = (config.get("architecture") or "").split(".")[0]
+        name = config.text("architecture").split(".")[0]
         return [14, 14, 14, 7] if name == "swin_s3_small_224" else None
-    listed = isinstance(given, list) and (len(given) != 2 or isinstance(given[0], list))
-    windows = given if listed else [given] * stages
-    windows = [side if isinstance(side, list) else [side, side] for side in windows]
-    default = (config.get("pretrained_cfg") or {}).get("input_size", (3, 224, 224))[1:]
-    maps = [
-        [-(-pixels // (patch * 2**i)) for pixels in image_size(config) or default]
-        for i in range(stages)
-    ]
-    squares = [max(window) for window in windows]
+    windows = _height_and_width(given, stages)
+    pixels = image_size(config) or input_size(config) or (224, 224)
+    maps = [[-(-side // (patch * 2**i)) for side in pixels] for i in range(stages)]
     if len(windows) != stages or any(
-        min(side, places) != min(square, places)
-        for square, window, shape in zip(squares, windows, maps, strict=True)
+        min(side, places) != min(max(window), places)
+        for window, shape in zip(windows, maps, strict=True)
         for side, places in zip(window, shape, strict=True)
     ):
         raise CheckpointError(
-            f"config.json asks for windows of {given} of timm's Swin. Built here are "
-            "squares, of one size for all stages or of one for each."
+            f"config.json asks for windows of {given!r:.200} of timm's Swin. Built "
+            "here are squares, of one size for all stages or of one for each."
         )
+    squares = [max(window) for window in windows]
     return squares if len(set(squares)) > 1 else squares[0]
 
 
-def cells(shapes, kwargs):
-    """The window alone shapes the tensors: `builder_changes` has all they tell."""
-    return None
+def _height_and_width(given, stages):
+    """Returns [height, width] of the windows of each stage; [] if there are none.
 
-
-def key_map(kwargs, shapes=None) -> KeyMap:
-    """The map for a model built with `kwargs`."""
-    block, ours = "layers.{i}.blocks.{j}.", "stage_{i}_block_{j}/"
-    qkv = ("query", "key", "value")
-    # Microsoft's stages end with the merging, timm's begin with it.
-    behind = "layers.0.downsample.norm.weight" in (shapes or ())
-    merged = [
-        rule
-        for i in range(1, len(kwargs["depths"]))
-        for rule in merging(f"layers.{i - behind}.downsample", f"stage_{i}_merging")
-    ]
-    return KeyMap(
-        ("patch_embed.proj.weight", "embedding/kernel", CONVOLUTION),
-        ("patch_embed.proj.bias", "embedding/bias"),
-        *torch_norm("patch_embed.norm", "embedding_norm"),
-        *merged,
-        *torch_norm(block + "norm1", ours + "attention_norm"),
-        (
-            block + "attn.relative_position_bias_table",
-            ours + "attention/position_bias",
-        ),
-        (
-            block + "attn.qkv.weight",
-            tuple(f"{ours}attention/{name}/kernel" for name in qkv),
-            stacked(3),
-        ),
-        (
-            block + "attn.qkv.bias",
-            tuple(f"{ours}attention/{name}/bias" for name in qkv),
-            stacked(3),
-        ),
-        *torch_dense(block + "attn.proj", ours + "attention/output"),
-        *torch_norm(block + "norm2", ours + "mlp_norm"),
-        *torch_dense(block + "mlp.fc1", ours + "mlp/dense_0"),
-        *torch_dense(block + "mlp.fc2", ours + "mlp/dense_1"),
-        *torch_norm("norm", "encoder_norm"),
-        *torch_dense("head" if "head.weight" in (shapes or ()) else "head.fc", "head"),
+    timm's argument is a side, two of them, or a list of either for the stages.
+    """
+    listed = isinstance(given, list) and (len(given) != 2 or isinstance(given[0], list))
+    windows = given if listed else [given] * stages
+    windows = [side if isinstance(side, list) else [side, side] for side in windows]
+    known = all(
+        len(window) == 2 and all(isinstance(side, int) for side in window)
+        for window in windows
     )
+    return windows if known else []
 
 
-def merging(name, path):
-    """Rules of the layer between two stages, in timm's and transformers' names."""
+def merging(name: str, path: str) -> tuple[tuple, ...]:
+    """Returns the rules between two stages, in timm's and transformers' names."""
     return (
         *torch_norm(f"{name}.norm", f"{path}/norm"),
         (f"{name}.reduction.weight", f"{path}/reduction/kernel", TRANSPOSE),
     )
 
 
-def differs(record):
-    """In words, what timm's Swins do not have, or None.
-
-    They have LayerNorm 1e-5, the exact GELU, and round the MLPs' sizes down.
-    """
-    sizes = [c * record["kwargs"]["mlp_ratio"] for c in _channels(record["kwargs"])]
-    return unlike(
-        {**record["kwargs"], "MLP": [int(size + 1e-6) for size in sizes]},
-        {"epsilon": [1e-5], "MLP": [[int(size) for size in sizes]]},
-    )
-
-
 def _channels(kwargs):
+    """Returns the channels of each stage."""
     return [kwargs["width"] * 2**i for i in range(len(kwargs["depths"]))]
 
 
 def _for_timm(window_size):
-    """The argument of timm's Swins, for which a list of two is height and width."""
+    """Returns timm's argument, in which a list of two is height and width."""
     if isinstance(window_size, int):
         return window_size
     return [[side, side] for side in window_size]
-
-
-def config(record):
-    """timm's `config.json` for one of our models, or None where timm has no such."""
-    if differs(record):
-        return None
-    kwargs = record["kwargs"]
-    return {
-        # Any of timm's Swins: `model_args` gives all its numbers.
-        "architecture": "swin_tiny_patch4_window7_224",
-        "num_classes": kwargs["num_classes"],
-        "num_features": _channels(kwargs)[-1],
-        "pretrained_cfg": ends("patch_embed.proj", "head.fc"),
-        "global_pool": "avg",
-        "model_args": {
-            "img_size": list(kwargs["image_size"]),
-            "patch_size": kwargs["patch_size"],
-            "window_size": _for_timm(kwargs["window_size"]),
-            "embed_dim": kwargs["width"],
-            "depths": kwargs["depths"],
-            "num_heads": kwargs["num_heads"],
-            "mlp_ratio": kwargs["mlp_ratio"],
-            "qkv_bias": kwargs["qkv_bias"],
-        },
-    }

@@ -3,53 +3,140 @@
 Names and layouts as timm/models/vision_transformer.py writes them.
 """
 
+from ..config import Config
+from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, stacked, torch_dense, torch_norm
 from ..reader import CheckpointError
+from ..shapes import Shapes
 from . import timm_names
 from .count import count
-from .timm import KERNEL as KERNEL
-from .timm import ORIGIN as ORIGIN
-from .timm import dropped as dropped
-from .timm import ends, model_args, ratio, unlike
-from .timm import image_size as image_size
-from .timm import label_names as label_names
-from .timm import own_name as own_name
+from .source import names_of_classes
+from .timm import TimmSource, ends, image_size, input_size, model_args, ratio, unlike
 
-BUILDERS = ("VisionTransformer",)
 NUMERICS = {"epsilon": [1e-6]}  # of all of timm's ViTs
 
 
-def recognises(names) -> bool:
-    """Whether the names are timm's, without DeiT's second token and hybrids' ResNet."""
-    others = ("dist_token", "patch_embed.backbone.")
-    if any(name.startswith(others) for name in names):
-        return False
-    return "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
+class TimmViT(TimmSource):
+    """Vision Transformers without DeiT's second token and hybrids' ResNet."""
+
+    builder = "VisionTransformer"
+
+    def recognises(self, names):
+        others = ("dist_token", "patch_embed.backbone.")
+        if any(name.startswith(others) for name in names):
+            return False
+        return "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
+
+    def describe(self, shapes, config):
+        return described(shapes, config)
+
+    def key_map(self, kwargs, shapes=None):
+        # The same LayerNormalization behind the pooling has another name.
+        behind = kwargs["pool"] == "average_then_norm"
+        if shapes:
+            behind = "norm.weight" not in shapes
+        return KeyMap(
+            *transformer("fc_norm" if behind else "norm"),
+            ("reg_token", "register_tokens/tokens"),
+            ("attn_pool.latent", "pool/probe"),
+            *torch_dense("attn_pool.q", "pool/attention/query"),
+            (
+                "attn_pool.kv.weight",
+                ("pool/attention/key/kernel", "pool/attention/value/kernel"),
+                stacked(2),
+            ),
+            (
+                "attn_pool.kv.bias",
+                ("pool/attention/key/bias", "pool/attention/value/bias"),
+                stacked(2),
+            ),
+            *torch_dense("attn_pool.proj", "pool/attention/output"),
+            *torch_norm("attn_pool.norm", "pool/mlp_norm"),
+            *torch_dense("attn_pool.mlp.fc1", "pool/mlp/dense_0"),
+            *torch_dense("attn_pool.mlp.fc2", "pool/mlp/dense_1"),
+        )
+
+    def differs(self, record):
+        # timm's ViTs have LayerNorm 1e-6, learned positions and no pre-logits; both
+        # sides compute the GELU that `act_layer` names.
+        learned = {"positions": ["tokens", "patches"], "representation_size": [None]}
+        return unlike(record["kwargs"], {**NUMERICS, **learned})
+
+    def config(self, record):
+        if self.differs(record):
+            return None
+        kwargs = record["kwargs"]
+        base = transformer_config(kwargs)
+        pool = kwargs["pool"]
+        global_pool = {"token": "token", "attention": "map"}.get(pool, "avg")
+        return {
+            # Any of timm's plain ViTs: `model_args` gives all its numbers.
+            "architecture": "vit_base_patch16_224",
+            **base,
+            "global_pool": global_pool,
+            "model_args": {
+                **base["model_args"],
+                "global_pool": global_pool,
+                "fc_norm": pool == "average_then_norm",
+                "class_token": kwargs["class_token"],
+                "reg_tokens": kwargs["register_tokens"],
+                "no_embed_class": kwargs["positions"] == "patches",
+            },
+        }
 
 
-def sizes(shapes, config):
-    """What the file says of the architecture's numbers."""
-    width, _, patch, _ = shapes["patch_embed.proj.weight"]
+def described(shapes: Shapes, config: Config) -> Description:
+    """Returns what the tensors and timm's `config.json` say of a ViT."""
+    timm_names.refuse_unlike(config)
+    timm_names.refuse_unlike_names(shapes, config)
+    patch = shapes.of("patch_embed.proj.weight", 4)[-1]
+    arguments = _arguments(shapes, config)
+    open_arguments, assumptions = _left_open(shapes, config)
+    return Description(
+        code_base=TimmViT.code_base,
+        builder=TimmViT.builder,
+        numbers=numbers(shapes, config),
+        arguments=arguments,
+        kernel=TimmViT.kernel,
+        grid=_grid(shapes, patch, arguments),
+        image_size=image_size(config),
+        label_names=names_of_classes(
+            config.names("label_names"), arguments["num_classes"]
+        ),
+        open_arguments=open_arguments,
+        assumptions=assumptions,
+        architecture=config.text("architecture"),
+    )
+
+
+def numbers(shapes: Shapes, config: Config) -> dict[str, int]:
+    """Returns the numbers of the architecture, as far as the files tell them."""
+    width, _, patch, _ = shapes.of("patch_embed.proj.weight", 4)
     numbers = {
         "patch_size": patch,
         "width": width,
         "depth": count(shapes, "blocks.{}.norm1.weight"),
-        "mlp_dim": shapes["blocks.0.mlp.fc1.weight"][0],
+        "mlp_dim": shapes.of("blocks.0.mlp.fc1.weight", 2)[0],
     }
     heads = timm_names.heads(config)
     return {**numbers, "num_heads": heads} if heads else numbers
 
 
-def builder_changes(shapes, config):
-    """What the weights were made with, from the keys and timm's `config.json`."""
-    timm_names.refuse_unlike(config)
-    timm_names.refuse_unlike_names(shapes, config)
-    class_token = "cls_token" in shapes
-    registers = shapes.get("reg_token", (1, 0))[1]
-    changes = {
-        "num_classes": shapes.get("head.weight", (0,))[0],
+def _grid(shapes, patch, arguments):
+    """Returns the position table; None where the model computes positions."""
+    if "pos_embed" not in shapes:
+        return None
+    prefix = arguments["class_token"] + arguments["register_tokens"]
+    return TokenGrid("pos_embed", shapes.of("pos_embed", 3)[1], patch, prefix)
+
+
+def _arguments(shapes, config):
+    """Returns what the weights were made with, from the names and `config.json`."""
+    registers = shapes.side("reg_token", 1, 3, default=0)
+    arguments = {
+        "num_classes": shapes.side("head.weight", 0, 2, default=0),
         "pool": _pool(shapes, config),
-        "class_token": class_token,
+        "class_token": "cls_token" in shapes,
         "register_tokens": registers,
         "representation_size": None,
         "qkv_bias": "blocks.0.attn.qkv.bias" in shapes,
@@ -58,34 +145,25 @@ def builder_changes(shapes, config):
         "epsilon": 1e-6,
     }
     if not timm_names.is_told(config) and timm_names.tanh_by_size(shapes):
-        changes["activation"] = "gelu_tanh"
+        arguments["activation"] = "gelu_tanh"
     if "blocks.0.ls1.gamma" in shapes:
-        changes["layer_scale"] = model_args(config).get("init_values", 1e-5)
-    patch, size = shapes["patch_embed.proj.weight"][-1], _pixels(config)
+        arguments["layer_scale"] = model_args(config).get("init_values", 1e-5)
+    patch = shapes.of("patch_embed.proj.weight", 4)[-1]
+    size = image_size(config) or input_size(config) or ()
     if any(side % patch for side in size):
         # timm's convolution leaves out the pixels that fill no patch.
-        changes["partial_patches"] = True
+        arguments["partial_patches"] = True
     # Nothing in the tensors tells whether class and register tokens have rows in the
     # position table. In timm's published models they have none where there are
     # registers, as a rule.
     if registers or config:
         patches_only = timm_names.no_embed_class(config) if config else True
-        changes["positions"] = "patches" if patches_only else "tokens"
-    return changes
+        arguments["positions"] = "patches" if patches_only else "tokens"
+    return arguments
 
 
-def _pixels(config):
-    """(height, width) of the model's images, or () where it is not said."""
-    timms = (config.get("pretrained_cfg") or {}).get("input_size") or ()
-    return image_size(config) or timms[1:]
-
-
-def left_open(shapes, config):
-    """What neither the tensors nor the configuration tell.
-
-    Returns:
-        (arguments of the builder, what else is assumed, in words).
-    """
+def _left_open(shapes, config):
+    """Returns (arguments, other assumptions) that no file states."""
     if config.get("architecture"):
         return (), ()
     args = model_args(config)
@@ -134,44 +212,6 @@ def _pool(shapes, config):
     return {"token": "token", "avg": "average", "map": "attention"}[pool]
 
 
-def cells(shapes, kwargs):
-    """(name of the position table, patches it covers, pixels a patch), or None."""
-    if "pos_embed" not in shapes:
-        return None
-    rows = shapes["pos_embed"][1]
-    if kwargs["positions"] == "tokens":
-        rows -= kwargs["class_token"] + kwargs["register_tokens"]
-    return "pos_embed", rows, kwargs["patch_size"]
-
-
-def key_map(kwargs, shapes=None) -> KeyMap:
-    """The map for a model built with `kwargs`."""
-    # The same LayerNormalization behind the pooling has another name.
-    behind = kwargs["pool"] == "average_then_norm"
-    if shapes:
-        behind = "norm.weight" not in shapes
-    return KeyMap(
-        *transformer("fc_norm" if behind else "norm"),
-        ("reg_token", "register_tokens/tokens"),
-        ("attn_pool.latent", "pool/probe"),
-        *torch_dense("attn_pool.q", "pool/attention/query"),
-        (
-            "attn_pool.kv.weight",
-            ("pool/attention/key/kernel", "pool/attention/value/kernel"),
-            stacked(2),
-        ),
-        (
-            "attn_pool.kv.bias",
-            ("pool/attention/key/bias", "pool/attention/value/bias"),
-            stacked(2),
-        ),
-        *torch_dense("attn_pool.proj", "pool/attention/output"),
-        *torch_norm("attn_pool.norm", "pool/mlp_norm"),
-        *torch_dense("attn_pool.mlp.fc1", "pool/mlp/dense_0"),
-        *torch_dense("attn_pool.mlp.fc2", "pool/mlp/dense_1"),
-    )
-
-
 def transformer(norm="norm"):
     """Rules of patches, class token, blocks, the last normalisation and the head."""
     block, ours = "blocks.{i}.", "encoder_block_{i}/"
@@ -201,40 +241,6 @@ def transformer(norm="norm"):
         *torch_norm(norm, "encoder_norm"),
         *torch_dense("head", "head"),
     )
-
-
-def differs(record):
-    """In words, what timm's ViTs do not have, or None.
-
-    They have LayerNorm 1e-6, learned positions and no pre-logits; both sides compute
-    the GELU that `act_layer` names.
-    """
-    learned = {"positions": ["tokens", "patches"], "representation_size": [None]}
-    return unlike(record["kwargs"], {**NUMERICS, **learned})
-
-
-def config(record):
-    """timm's `config.json` for one of our models, or None where timm has no such."""
-    if differs(record):
-        return None
-    kwargs = record["kwargs"]
-    base = transformer_config(kwargs)
-    pool = kwargs["pool"]
-    global_pool = {"token": "token", "attention": "map"}.get(pool, "avg")
-    return {
-        # Any of timm's plain ViTs: `model_args` gives all its numbers.
-        "architecture": "vit_base_patch16_224",
-        **base,
-        "global_pool": global_pool,
-        "model_args": {
-            **base["model_args"],
-            "global_pool": global_pool,
-            "fc_norm": pool == "average_then_norm",
-            "class_token": kwargs["class_token"],
-            "reg_tokens": kwargs["register_tokens"],
-            "no_embed_class": kwargs["positions"] == "patches",
-        },
-    }
 
 
 def transformer_config(kwargs):

@@ -6,68 +6,105 @@ of transformers/models/deit/modeling_deit.py reads the class token alone: its
 distillation token is one register.
 """
 
+from typing import Any, Protocol
+
+from ..config import Config
+from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
+from ..shapes import Shapes
 from .count import count
+from .source import Source
 
-ORIGIN = "transformers"
-BUILDERS = ("VisionTransformer",)
-KERNEL = "bicubic"  # interpolate_pos_encoding, without antialias
-
+PATCHES = "embeddings.patch_embeddings.projection.weight"
+TABLE = "embeddings.position_embeddings"
+_REGISTERS = "embeddings.distillation_token"
 # The activations of transformers/activations.py that are built.
 GELU = ("gelu", "gelu_python")
 _GELU_TANH = ("gelu_new", "gelu_fast", "gelu_accurate")
 _GELU_TANH += ("gelu_pytorch_tanh", "gelu_python_tanh")
 
 
-def recognises(names) -> bool:
-    """Whether the names are transformers'."""
-    patches = "embeddings.patch_embeddings.projection.weight" in names
-    distilled = "embeddings.distillation_token" in names
-    return patches and (not distilled or "classifier.weight" in names)
+class TransformersSource(Source, Protocol):
+    """A source of transformers'.
+
+    `kernel` follows interpolate_pos_encoding, without antialias.
+    """
+
+    code_base = "transformers"
+    kernel = "bicubic"
 
 
-def own_name(name):
-    """The name without the model it sits in."""
-    return name.removeprefix("vit.").removeprefix("deit.")
+class TransformersViT(TransformersSource):
+    """Vision Transformers, and DeiTs without the teacher's head."""
+
+    builder = "VisionTransformer"
+
+    def recognises(self, names):
+        distilled = _REGISTERS in names
+        return PATCHES in names and (not distilled or "classifier.weight" in names)
+
+    def describe(self, shapes, config):
+        return described(shapes, config)
+
+    def key_map(self, kwargs, shapes=None):
+        return KeyMap(
+            *encoder(),
+            (_REGISTERS, "register_tokens/tokens"),
+            *torch_dense("pooler.dense", "pre_logits"),
+            *torch_dense("classifier", "head"),
+        )
+
+    def short_name(self, name):
+        return name.removeprefix("vit.").removeprefix("deit.")
+
+    def dropped(self, name, names):
+        if name.startswith("pooler.") and "classifier.weight" in names:
+            return "pooler, which ViTForImageClassification does not use"
+        return None
 
 
-def dropped(name, names):
-    """Why a tensor of the file is left out on purpose, or None."""
-    if name.startswith("pooler.") and "classifier.weight" in names:
-        return "pooler, which ViTForImageClassification does not use"
-    return None
-
-
-def sizes(shapes, config):
-    """What the file says of the architecture's numbers."""
-    width, _, patch, _ = shapes["embeddings.patch_embeddings.projection.weight"]
+def described(shapes: Shapes, config: Config) -> Description:
+    """Returns what the tensors and the `config.json` say of a ViT."""
+    width, _, patch, _ = shapes.of(PATCHES, 4)
     numbers = {
         "patch_size": patch,
         "width": width,
         "depth": count(shapes, "encoder.layer.{}.layernorm_before.weight"),
-        "mlp_dim": shapes["encoder.layer.0.intermediate.dense.weight"][0],
+        "mlp_dim": shapes.of("encoder.layer.0.intermediate.dense.weight", 2)[0],
     }
     if "num_attention_heads" in config:
         numbers["num_heads"] = config["num_attention_heads"]
-    return numbers
+    arguments = _arguments(shapes, config)
+    return Description(
+        code_base=TransformersViT.code_base,
+        builder=TransformersViT.builder,
+        numbers=numbers,
+        arguments=arguments,
+        kernel=TransformersViT.kernel,
+        grid=_grid(shapes, patch, 1 + arguments["register_tokens"]),
+        image_size=config.image_size("image_size"),
+        label_names=label_names(config),
+        open_arguments=_open_arguments(config),
+        architecture=config.text("model_type"),
+    )
 
 
-def builder_changes(shapes, config):
-    """What the weights were made with, from the keys and `config.json`."""
+def _arguments(shapes, config):
+    """Returns what the weights were made with, from the names and `config.json`."""
     check(config, {"hidden_act": GELU + _GELU_TANH})
-    pooler = shapes.get("pooler.dense.weight")
-    if pooler:
+    # ViTModel's pooler is the paper's pre-logits.
+    pre_logits = shapes.side("pooler.dense.weight", 0, 2)
+    if pre_logits:
         check(config, {"pooler_act": "tanh"})
     tanh = config.get("hidden_act") in _GELU_TANH
     return {
-        "num_classes": shapes.get("classifier.weight", (0,))[0],
+        "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
         "pool": "token",
         "class_token": True,
-        "register_tokens": shapes.get("embeddings.distillation_token", (1, 0))[1],
+        "register_tokens": shapes.side(_REGISTERS, 1, 3, default=0),
         "positions": "tokens",
-        # ViTModel's pooler is the paper's pre-logits.
-        "representation_size": pooler and pooler[0],
+        "representation_size": pre_logits,
         "qkv_bias": "encoder.layer.0.attention.attention.query.bias" in shapes,
         "layer_scale": None,
         "activation": "gelu_tanh" if tanh else "gelu",
@@ -75,48 +112,31 @@ def builder_changes(shapes, config):
     }
 
 
-def left_open(shapes, config):
-    """What neither the tensors nor the configuration tell, as in `timm_vit`."""
-    keys = {"hidden_act": "activation", "layer_norm_eps": "epsilon"}
-    keys = {} if config.get("model_type") else keys  # else the defaults of its class
-    keys = {"num_attention_heads": "num_heads", **keys}
-    return tuple(ours for key, ours in keys.items() if key not in config), ()
-
-
-def cells(shapes, kwargs):
-    """(name of the position table, patches it covers, pixels a patch), or None."""
-    name = "embeddings.position_embeddings"
-    if name not in shapes:
+def _grid(shapes, patch, prefix):
+    """Returns the position table, or None where there is none."""
+    if TABLE not in shapes:
         return None
-    return name, shapes[name][1] - 1 - kwargs["register_tokens"], kwargs["patch_size"]
+    return TokenGrid(TABLE, shapes.of(TABLE, 3)[1], patch, prefix)
 
 
-def image_size(config):
-    """(height, width) that the configuration names, or None."""
-    size = config.get("image_size")
-    return (size, size) if isinstance(size, int) else size and tuple(size)
+def _open_arguments(config):
+    """Returns the arguments that neither tensors nor configuration state."""
+    keys = {"num_attention_heads": "num_heads"}
+    if not config.get("model_type"):  # else the defaults of its class
+        keys |= {"hidden_act": "activation", "layer_norm_eps": "epsilon"}
+    return tuple(ours for key, ours in keys.items() if key not in config)
 
 
-def label_names(config):
-    """Names of the classes, or None where they are only numbered."""
-    names = config.get("id2label") or {}
-    names = [names[key] for key in sorted(names, key=int)]
+def label_names(config: Config) -> list[Any] | None:
+    """Returns the names of the classes, or None where they are only numbered."""
+    config.part("id2label")  # raises where it is no object
+    names = config.names("id2label") or []
     numbered = [f"LABEL_{i}" for i in range(len(names))]
     return None if names == numbered else names
 
 
-def key_map(kwargs, shapes=None) -> KeyMap:
-    """The map for a model built with `kwargs`."""
-    return KeyMap(
-        *encoder(),
-        ("embeddings.distillation_token", "register_tokens/tokens"),
-        *torch_dense("pooler.dense", "pre_logits"),
-        *torch_dense("classifier", "head"),
-    )
-
-
-def check(config, built):
-    """Raises where `config.json` asks for what the weights are not, or is not built.
+def check(config: Config, built: dict[str, Any]) -> None:
+    """Raises where the configuration states what is not built, for these weights.
 
     Args:
         config: Of transformers.
@@ -127,13 +147,13 @@ def check(config, built):
         values = values if isinstance(values, tuple) else (values,)
         if config.get(key, values[0]) not in values:
             raise CheckpointError(
-                f"config.json asks for {key}={config[key]!r}. Built here, for the "
-                f"tensors of this file, is {' or '.join(map(repr, values))} only."
+                f"config.json asks for {key}={config[key]!r:.200}. Built here, for "
+                f"these tensors, is {' or '.join(map(repr, values))} only."
             )
 
 
-def encoder():
-    """Rules of patches, class token, blocks and the last normalisation."""
+def encoder() -> tuple[tuple, ...]:
+    """Returns the rules of patches, class token, blocks and the last normalisation."""
     return (
         ("embeddings.cls_token", "class_token/tokens"),
         ("embeddings.position_embeddings", "position_embedding/table"),
@@ -143,8 +163,8 @@ def encoder():
     )
 
 
-def patches():
-    """Rules of the patches' projection."""
+def patches() -> tuple[tuple, ...]:
+    """Returns the rules of the patches' projection."""
     name = "embeddings.patch_embeddings.projection"
     return (
         (f"{name}.weight", "embedding/kernel", CONVOLUTION),
@@ -152,8 +172,14 @@ def patches():
     )
 
 
-def block(name, ours, attention):
-    """Rules of a block; `attention` is where its query, key and value are."""
+def block(name: str, ours: str, attention: str) -> tuple[tuple, ...]:
+    """Returns the rules of a block.
+
+    Args:
+        name: Beginning of its tensors' names.
+        ours: That of its variables' paths.
+        attention: Where its query, key and value are, below `name`.
+    """
     return (
         *torch_norm(name + "layernorm_before", ours + "attention_norm"),
         *torch_dense(name + attention + "query", ours + "attention/query"),

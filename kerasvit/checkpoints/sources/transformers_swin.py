@@ -4,91 +4,122 @@ Names as `SwinForImageClassification` writes them, and `SwinModel` without the l
 "swin."; transformers/models/swin/modeling_swin.py.
 """
 
+from ..description import Description
 from ..key_map import KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
 from .count import count
-from .timm_swin import BUILDERS as BUILDERS
-from .timm_swin import KERNEL as KERNEL  # transformers resamples no table
-from .timm_swin import cells as cells
-from .timm_swin import merging
-from .transformers import GELU, block, check, patches
-from .transformers import ORIGIN as ORIGIN
-from .transformers import image_size as image_size
-from .transformers import label_names as label_names
+from .timm_swin import TimmSwin, merging, position_tables
+from .transformers import (
+    GELU,
+    PATCHES,
+    TransformersSource,
+    block,
+    check,
+    label_names,
+    patches,
+)
 
-_PATCHES = "embeddings.patch_embeddings.projection.weight"
 _BLOCK = "encoder.layers.{i}.blocks.{j}."
 _TABLE = "encoder.layers.{}.blocks.0.attention.self.relative_position_bias_table"
 
 
-def recognises(names) -> bool:
-    """Whether the names are transformers', of a Swin."""
-    return _PATCHES in names and _TABLE.format(0) in names
+class TransformersSwin(TransformersSource):
+    """Swin Transformers; transformers resamples no table, so `kernel` is timm's."""
+
+    builder = "SwinTransformer"
+    kernel = TimmSwin.kernel
+
+    def recognises(self, names):
+        return PATCHES in names and _TABLE.format(0) in names
+
+    def short_name(self, name):
+        return name.removeprefix("swin.")
+
+    def dropped(self, name, names):
+        if name.endswith(".relative_position_index"):
+            return "computed from the window size; older files hold it too"
+        if name == "embeddings.mask_token" or name.startswith("decoder."):
+            return "of SwinForMaskedImageModeling, which paints what a mask hides"
+        return None
+
+    def describe(self, shapes, config):
+        tables = position_tables(shapes, _TABLE)
+        norm = _BLOCK + "layernorm_before.weight"
+        numbers = {
+            "width": shapes.of(PATCHES, 4)[0],
+            "depths": [
+                count(shapes, norm.format(i=i, j="{}")) for i in range(len(tables))
+            ],
+            "num_heads": [heads for _, heads in tables],
+        }
+        arguments = _arguments(shapes, tables)
+        image_size = config.image_size("image_size")
+        built = {
+            "embed_dim": numbers["width"],
+            "depths": numbers["depths"],
+            "num_heads": numbers["num_heads"],
+            "window_size": arguments["window_size"],
+            "qkv_bias": arguments["qkv_bias"],
+            "use_absolute_embeddings": False,
+            "hidden_act": GELU,
+            # That of the patches' and mergings' normalisations, which no key changes.
+            "layer_norm_eps": 1e-5,
+        }
+        check(config, built)
+        _check_shifts(image_size, arguments["image_size"][0])
+        known = config.get("model_type") or "hidden_act" in config
+        return Description(
+            code_base=self.code_base,
+            builder=self.builder,
+            numbers=numbers,
+            arguments=arguments,
+            kernel=self.kernel,
+            image_size=image_size,
+            label_names=label_names(config),
+            assumptions=() if known else ("the exact GELU",),
+            architecture=config.text("model_type"),
+        )
+
+    def key_map(self, kwargs, shapes=None):
+        ours = "stage_{i}_block_{j}/"
+        merged = [
+            rule
+            for i in range(1, len(kwargs["depths"]))
+            for rule in merging(
+                f"encoder.layers.{i - 1}.downsample", f"stage_{i}_merging"
+            )
+        ]
+        return KeyMap(
+            *patches(),
+            *torch_norm("embeddings.norm", "embedding_norm"),
+            *merged,
+            *block(_BLOCK, ours, "attention.self."),
+            (
+                _BLOCK + "attention.self.relative_position_bias_table",
+                ours + "attention/position_bias",
+            ),
+            *torch_norm("layernorm", "encoder_norm"),
+            *torch_dense("classifier", "head"),
+        )
 
 
-def own_name(name):
-    """The name without the model it sits in."""
-    return name.removeprefix("swin.")
-
-
-def dropped(name, names):
-    """Why a tensor of the file is left out on purpose, or None."""
-    if name.endswith(".relative_position_index"):
-        return "computed from the window size; older files hold it too"
-    if name == "embeddings.mask_token" or name.startswith("decoder."):
-        return "of SwinForMaskedImageModeling, which paints what a mask hides"
-    return None
-
-
-def sizes(shapes, config):
-    """What the file says of the architecture's numbers."""
-    stages = count(shapes, _TABLE)
-    norm = _BLOCK + "layernorm_before.weight"
-    return {
-        "width": shapes[_PATCHES][0],
-        "depths": [count(shapes, norm.format(i=i, j="{}")) for i in range(stages)],
-        "num_heads": [shapes[_TABLE.format(i)][1] for i in range(stages)],
-    }
-
-
-def builder_changes(shapes, config):
-    """What the weights were made with, from the keys and `config.json`."""
-    numbers, patch = sizes(shapes, config), shapes[_PATCHES][-1]
-    last, rows = len(numbers["depths"]) - 1, shapes[_TABLE.format(0)][0]
-    window = (round(rows**0.5) + 1) // 2  # of M × M, with (2M - 1)² offsets
+def _arguments(shapes, tables):
+    """Returns what the weights were made with, from the tensors alone."""
+    last, patch = len(tables) - 1, shapes.of(PATCHES, 4)[-1]
+    window = (round(tables[0][0] ** 0.5) + 1) // 2  # of M × M, with (2M - 1)² offsets
     first = _BLOCK.format(i=last, j=0)
-    hidden, channels = shapes[first + "intermediate.dense.weight"]
-    changes = {
+    hidden, channels = shapes.of(first + "intermediate.dense.weight", 2)
+    return {
         "patch_size": patch,
         "window_size": window,
         # In all published models the last map is one window.
         "image_size": [window * patch * 2**last] * 2,
-        "num_classes": shapes.get("classifier.weight", (0,))[0],
+        "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
         # From the last stage, where rounding down to whole units matters least.
         "mlp_ratio": hidden / channels,
         "qkv_bias": first + "attention.self.query.bias" in shapes,
         "epsilon": 1e-5,
     }
-    built = {
-        "embed_dim": numbers["width"],
-        "depths": numbers["depths"],
-        "num_heads": numbers["num_heads"],
-        "window_size": window,
-        "qkv_bias": changes["qkv_bias"],
-        "use_absolute_embeddings": False,
-        "hidden_act": GELU,
-        # That of the patches' and mergings' normalisations, which no key changes.
-        "layer_norm_eps": 1e-5,
-    }
-    check(config, built)
-    _check_shifts(image_size(config), changes["image_size"][0])
-    return changes
-
-
-def left_open(shapes, config):
-    """What neither the tensors nor the configuration tell, as in `timm_vit`."""
-    known = config.get("model_type") or "hidden_act" in config
-    return (), () if known else ("the exact GELU",)
 
 
 def _check_shifts(size, pixels):
@@ -102,25 +133,3 @@ def _check_shifts(size, pixels):
             "transformers, are squares, and images whose sides are both longer than "
             f"{pixels}."
         )
-
-
-def key_map(kwargs, shapes=None) -> KeyMap:
-    """The map for a model built with `kwargs`."""
-    ours = "stage_{i}_block_{j}/"
-    merged = [
-        rule
-        for i in range(1, len(kwargs["depths"]))
-        for rule in merging(f"encoder.layers.{i - 1}.downsample", f"stage_{i}_merging")
-    ]
-    return KeyMap(
-        *patches(),
-        *torch_norm("embeddings.norm", "embedding_norm"),
-        *merged,
-        *block(_BLOCK, ours, "attention.self."),
-        (
-            _BLOCK + "attention.self.relative_position_bias_table",
-            ours + "attention/position_bias",
-        ),
-        *torch_norm("layernorm", "encoder_norm"),
-        *torch_dense("classifier", "head"),
-    )

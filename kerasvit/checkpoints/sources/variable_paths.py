@@ -1,61 +1,26 @@
 """Our own format: variable paths, for models that timm cannot express."""
 
+from ..description import Description
 from ..key_map import KeyMap
-from .google_hybrid import stride
-
-ORIGIN = "kerasvit"
-BUILDERS = ()  # any: the configuration says which
-KERNEL = "bicubic_antialias"
+from .source import Source
 
 
-def recognises(names) -> bool:
-    """Whether the names are variable paths of ours."""
-    return any(name.endswith("_norm/gamma") for name in names)
+class VariablePaths(Source):
+    """Tensors under the paths of the model's variables.
 
-
-def own_name(name):
-    """The name as it is."""
-    return name
-
-
-def dropped(name, names):
-    """Why a tensor of the file is left out on purpose, or None."""
-    return None
-
-
-def sizes(shapes, config):
-    """The folder's `config.json` says it all."""
-    return {}
-
-
-def builder_changes(shapes, config):
-    """The folder's `config.json` says it all."""
-    return {}
-
-
-def cells(shapes, kwargs):
-    """(name of the position table, cells it covers, pixels a cell), or None.
-
-    The folder's `config.json` says it all, but for hybrids: the last of their cells may
-    be only in part in the image.
+    Nothing but the config.json of `save_pretrained` says what they are of, so
+    `SavedFolder` describes them.
     """
-    if "resnet_depths" not in kwargs:
-        return None
-    name = "position_embedding/table"
-    rows = shapes[name][1] - (kwargs["pool"] == "token")
-    return name, rows, kwargs["patch_size"] * stride(kwargs)
 
+    code_base = "kerasvit"
+    builder = ""
+    kernel = "bicubic_antialias"
 
-def image_size(config):
-    """The folder's `config.json` says it in its own block."""
-    return None
+    def recognises(self, names):
+        return False
 
+    def describe(self, shapes, config):
+        return Description(self.code_base, "", {}, {}, self.kernel)
 
-def label_names(config):
-    """Names of the classes, or None."""
-    return config.get("label_names")
-
-
-def key_map(kwargs, shapes=None) -> KeyMap:
-    """Every name is its own path."""
-    return KeyMap(("{path}", "{path}"))
+    def key_map(self, kwargs, shapes=None):
+        return KeyMap(("{path}", "{path}"))

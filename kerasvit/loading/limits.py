@@ -4,18 +4,18 @@ A configuration may claim any size. So the variables of its model are counted wh
 are made, and there is an end as soon as they are more than the file holds.
 """
 
-import math
+from collections.abc import Callable
 
-from kerasvit.checkpoints import CheckpointError
-from kerasvit.layers import TooLarge, values_follow
+from kerasvit.arguments import integer
+from kerasvit.backend.deferred import TooLargeError, built_with_zeros
+from kerasvit.checkpoints import Checkpoint, CheckpointError
 
-from .arguments import MOST, integer
+from .resolve import Plan, blamed_on_the_file
 
 # Beyond what the file holds: as much as names every tensor that is missing in a file
 # of another model. It is 64 MB, and the tensors of a ViT-L.
 MORE_WEIGHTS, MORE_TENSORS = 2**24, 300
-# Of masks and other tables that layers compute: a Swin-L's have 2 MB.
-MOST_TABLE_BYTES = 2**28
+MOST_WIDTH = 2**16  # of the features that a fresh head is put on
 
 
 def check_arguments(variant, explicit):
@@ -36,47 +36,53 @@ def check_arguments(variant, explicit):
         later |= fitted
     checked = {key: value for key, value in explicit.items() if key not in later}
     try:
-        with values_follow(weights=0):
-            variant.builder(**{**variant.defaults, **variant.numbers, **checked})
-    except TooLarge:
+        built_with_zeros(
+            lambda: variant.builder(
+                **{**variant.defaults, **variant.numbers, **checked}
+            ),
+            most_weights=0,
+        )
+    except TooLargeError:
         pass  # at the first weight: all arguments have been checked
 
 
-def build_for(checkpoint, builder, kwargs, explicit):
+def build(builder: Callable, plan: Plan, checkpoint: Checkpoint):
     """Builds a model that is not larger than the checkpoint's tensors can fill.
 
     Args:
-        checkpoint: `Checkpoint` that its variables are written from afterwards.
-        builder: Of `ImageModel`.
-        kwargs: Its arguments.
-        explicit: Those among them that the caller gave.
+        builder: Builder of `ImageModel`s.
+        plan: Its arguments, and which of them the caller stated.
+        checkpoint: `Checkpoint` that the variables are written from afterwards.
 
     Raises:
-        CheckpointError: The model is larger than the file, and not by the caller's
-            wish for another head or image size.
-        ValueError: An argument is wrong.
+        CheckpointError: The model is larger than the file, and not because the caller
+            asked for another head or image size; or an argument that the file states
+            is wrong.
+        ValueError: An argument that the caller stated is wrong.
     """
-    shapes = checkpoint.shapes.values()
-    held = {"weights": sum(map(math.prod, shapes)), "tensors": len(shapes)}
+    shapes, path = checkpoint.shapes.values(), str(checkpoint.path)
+    explicit = {key: plan.kwargs[key] for key in sorted(plan.explicit)}
+    held = {"weights": checkpoint.weight_count, "tensors": len(shapes)}
     most = {
         "weights": MORE_WEIGHTS
         + _factor(explicit) * held["weights"]
         + _fresh_heads(shapes, explicit),
-        "tensors": 3 * held["tensors"] + MORE_TENSORS,  # query, key and value in one
-        "table_bytes": MOST_TABLE_BYTES,
+        "variables": 3 * held["tensors"] + MORE_TENSORS,  # query, key, value in one
     }
     try:
-        with values_follow(**most):
-            return builder(**kwargs)
-    except TooLarge as error:
+        with blamed_on_the_file(path, plan.kwargs, plan.explicit):
+            return built_with_zeros(
+                lambda: builder(**plan.kwargs),
+                most_weights=most["weights"],
+                most_variables=most["variables"],
+            )
+    except TooLargeError as error:
         holds = f"{held['weights']:,} weights in {held['tensors']:,} tensors"
-        what = error.what.replace("table_bytes", "bytes of masks and other tables")
         wish = f", or ask for less than {explicit!r:.200}" if explicit else ""
         raise CheckpointError(
-            f"{checkpoint.path} holds {holds}, and its configuration is of a model of "
-            f"more than {most[error.what]:,} {what}: {kwargs!r:.500}. One of them is "
-            "of another model, or made to do harm; take the complete files"
-            f"{wish}."
+            f"{path} holds {holds}, and its configuration is of a model of more than "
+            f"{most[error.what]:,} {error.what}: {plan.kwargs!r:.500}. One of them is "
+            f"of another model, or made to do harm; take the complete files{wish}."
         ) from error
 
 
@@ -92,4 +98,4 @@ def _fresh_heads(shapes, explicit):
     """Returns how many weights fresh heads of the caller's classes may have."""
     widest = max((side for shape in shapes for side in shape), default=0)
     classes = integer("num_classes", explicit.get("num_classes") or 0, 0)
-    return 2 * classes * min(widest, MOST["width"])
+    return 2 * classes * min(widest, MOST_WIDTH)

@@ -1,0 +1,58 @@
+"""All sources, in the order in which they are asked."""
+
+from .big_transfer import BigTransferFile
+from .google_hybrid import GoogleHybrid
+from .google_mixer import GoogleMixer
+from .google_vit import GoogleViT
+from .how_do_vits_work_alternet import AuthorsAlterNet
+from .how_do_vits_work_preact import AuthorsPreActResNet
+from .source import Source
+from .timm import TimmSource
+from .timm_bit import TimmBiT
+from .timm_deit import TimmDeiT
+from .timm_hybrid import TimmHybrid
+from .timm_mixer import TimmMixer
+from .timm_swin import TimmSwin
+from .timm_vit import TimmViT
+from .transformers import TransformersViT
+from .transformers_bit import TransformersBiT
+from .transformers_deit import TransformersDeiT
+from .transformers_swin import TransformersSwin
+from .variable_paths import VariablePaths
+
+TIMM: tuple[TimmSource, ...] = (
+    TimmViT(),
+    TimmDeiT(),
+    TimmHybrid(),
+    TimmMixer(),
+    TimmBiT(),
+    TimmSwin(),
+)
+# The first that recognises a file's names reads it.
+SOURCES: tuple[Source, ...] = (
+    *TIMM,
+    GoogleViT(),
+    GoogleHybrid(),
+    GoogleMixer(),
+    BigTransferFile(),
+    AuthorsAlterNet(),
+    AuthorsPreActResNet(),
+    TransformersSwin(),  # before the ViT, whose patches have the same names
+    TransformersBiT(),
+    TransformersViT(),
+    TransformersDeiT(),
+)
+VARIABLE_PATHS = VariablePaths()
+CODE_BASES = {source.code_base for source in (*SOURCES, VARIABLE_PATHS)}
+
+
+def resampling_kernel(code_base: str | None, builder: str) -> str:
+    """Returns how a code base resamples position tables; None stands for our own."""
+    fitting = [source for source in SOURCES if source.builder == builder]
+    exact = [source for source in fitting if source.code_base == code_base]
+    return (exact or fitting or [VARIABLE_PATHS])[0].kernel
+
+
+def timm_source(builder: str) -> TimmSource | None:
+    """Returns the source of timm's models of an architecture, or None."""
+    return next((source for source in TIMM if source.builder == builder), None)

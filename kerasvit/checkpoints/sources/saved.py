@@ -1,0 +1,119 @@
+"""Folders that `save_pretrained` wrote: their config.json describes the whole model."""
+
+import re
+from typing import Any
+
+from ..config import Config
+from ..description import Description
+from ..reader import CheckpointError
+from .known import CODE_BASES, SOURCES, VARIABLE_PATHS, resampling_kernel
+from .source import Source
+
+FORMAT = 1  # of the part `kerasvit` of config.json; the newest that is read
+
+_TYPES = {
+    "builder": str, "kwargs": dict, "preprocessing": dict, "format_version": int,
+    "variant": (str, type(None)), "weights_sha256": (str, type(None)),
+}  # fmt: skip
+
+
+class SavedFolder(Source):
+    """A folder with the record of a model.
+
+    Args:
+        names: Of the tensors, as the file has them.
+        config: Content of config.json.
+
+    Raises:
+        CheckpointError: The record is damaged, or of a newer version.
+    """
+
+    def __init__(self, names, config: Config):
+        record = config.get("kerasvit")
+        self._record = _checked(record if isinstance(record, dict) else {})
+        self._naming = _naming(self._record, names)
+        self.code_base = self._naming.code_base
+        self.builder = self._record["builder"]
+        self.kernel = resampling_kernel(self._record.get("origin"), self.builder)
+
+    def recognises(self, names):
+        return True
+
+    def describe(self, shapes, config):
+        record = self._record
+        return Description(
+            code_base=record.get("origin"),
+            builder=self.builder,
+            numbers={},
+            arguments=dict(record["kwargs"]),
+            kernel=self.kernel,
+            stride=_stride(Config(record["kwargs"])),
+            image_size=Config(record["kwargs"]).image_size("image_size"),
+            label_names=record.get("label_names") or config.get("label_names"),
+            saved=True,
+            variant=record.get("variant"),
+            base=_base(record.get("base")),
+        )
+
+    def key_map(self, kwargs, shapes=None):
+        return self._naming.key_map(kwargs, shapes)
+
+    def short_name(self, name):
+        return self._naming.short_name(name)
+
+    def dropped(self, name, names):
+        return self._naming.dropped(name, names)
+
+
+def _naming(record: dict[str, Any], names) -> Source:
+    """Returns the source whose names the tensors have."""
+    if record.get("weights_format") == VARIABLE_PATHS.code_base:
+        return VARIABLE_PATHS
+    for source in SOURCES:
+        if source.recognises({source.short_name(name) for name in names}):
+            return source
+    return VARIABLE_PATHS
+
+
+def _stride(kwargs: Config) -> int:
+    """Returns the pixels from one patch to the next, the ResNet of a hybrid counted."""
+    stages = kwargs.get("resnet_depths")
+    resnet = 4 * 2 ** max(len(stages) - 1, 0) if isinstance(stages, list) else 1
+    return (kwargs.integer("patch_size") or 1) * resnet
+
+
+def _checked(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns a record whose fields are of the right types."""
+    written = record.get("format_version")
+    if isinstance(written, int) and written > FORMAT:
+        raise CheckpointError(
+            f"it was written by a newer kerasvit (format {written}; this one reads up "
+            f"to {FORMAT}). Upgrade: pip install -U kerasvit."
+        )
+    wrong = [k for k, kind in _TYPES.items() if not isinstance(record.get(k), kind)]
+    sha256 = record.get("weights_sha256")
+    if isinstance(sha256, str) and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+        wrong.append("weights_sha256")
+    if record.get("origin") not in (None, *CODE_BASES):
+        wrong.append("origin")
+    if not str(record.get("variant")).isprintable():
+        wrong.append("variant")
+    if wrong:
+        raise CheckpointError(
+            "its config.json is damaged: the part `kerasvit` has no right "
+            f"{', '.join(wrong)}. Save the model again."
+        )
+    return record
+
+
+def _base(base: Any) -> dict[str, str | None] | None:
+    """Returns {"source", "license"} of the weights that a training began with."""
+    if base is None:
+        return None
+    known = isinstance(base, dict) and isinstance(base.get("source"), str)
+    if not known or not isinstance(base.get("license"), (str, type(None))):
+        raise CheckpointError(
+            "its config.json is damaged: `base` must have `source` and `license`. "
+            f"Received: {base!r:.200}. Save the model again."
+        )
+    return base

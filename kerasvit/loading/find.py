@@ -1,0 +1,140 @@
+"""Finds the files of the argument `weights`, and opens them as a `Checkpoint`."""
+
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from kerasvit.checkpoints import REFUSED, Checkpoint, CheckpointError
+from kerasvit.hub.download import TENSORS, fetch, fetch_repository, parse_address
+from kerasvit.hub.errors import without_credentials
+from kerasvit.hub.hashes import right_hash
+from kerasvit.hub.manifest import Entry, call_of, explain_tag
+
+from .transforms import transform_of, with_transform
+
+
+def find(weights, label: str | None = None) -> Checkpoint:
+    """Opens the checkpoint that the argument `weights` stands for.
+
+    Args:
+        weights: `Entry` of the catalogue; path of a file or of a folder;
+            "hf://user/repository[@revision]"; or a `Checkpoint`, which is returned.
+        label: Name of the variant, for messages; None: it is not known.
+
+    Returns:
+        `Checkpoint` whose description has the transform and the base model, too.
+
+    Raises:
+        CheckpointError: There is nothing, or it cannot be read or downloaded.
+    """
+    if isinstance(weights, Checkpoint):
+        return weights
+    if isinstance(weights, Entry):
+        path = fetch(weights)
+        file = path / TENSORS if path.is_dir() else path
+        checkpoint = Checkpoint(path, checked=weights.sha256 or right_hash(file))
+        checkpoint.description = replace(
+            with_transform(checkpoint),
+            transform=transform_of(weights),
+            transform_error=None,
+            base={"source": weights.source, "license": weights.license},
+            # Weights with a name are of the variant as it is.
+            open_arguments=(),
+            assumptions=(),
+        )
+        return checkpoint
+    path = _files_of(weights, label)
+    tensors = path / TENSORS if path.is_dir() else path
+    checkpoint = Checkpoint(path, checked=_hash_in_cache(tensors))
+    checkpoint.description = with_transform(checkpoint)
+    if not checkpoint.description.saved:
+        base = _repository_of(checkpoint)
+        checkpoint.description = replace(checkpoint.description, base=base)
+    return checkpoint
+
+
+def _files_of(weights, label):
+    """Returns the path of a file or folder that exists, downloaded if necessary."""
+    text = os.fspath(weights) if isinstance(weights, (str, os.PathLike)) else None
+    if not text:
+        raise CheckpointError(
+            "`weights` must be a tag, a path, or None for fresh weights. Received: "
+            f"{weights!r}."
+        )
+    if text.startswith("hf://"):
+        path = fetch_repository(*parse_address(text))
+    elif "://" in text:
+        shown = without_credentials(text)
+        raise CheckpointError(
+            "`weights` may be an address of the Hugging Face Hub alone, "
+            f"hf://user/repository. Received: {shown!r}. Download the file, and the "
+            "config.json beside it if there is one, and give its path."
+        )
+    else:
+        path = path_of(text)
+    if not (path / TENSORS if path.is_dir() else path).exists():
+        _explain_absence(path, text, label)
+    return path
+
+
+def path_of(text: str) -> Path:
+    """Returns the path of a text, which may not exist."""
+    try:
+        path = Path(text).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{text!r:.500} cannot be opened: {error}.") from error
+    return path
+
+
+def _explain_absence(path, text, label):
+    """Raises an error that suggests what a wrong `weights` was meant to be."""
+    if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.parent.exists():
+        raise CheckpointError(
+            f'There is no folder or file {text}. Of the Hugging Face Hub it is "hf://'
+            f'{text}".'
+        )
+    if "/" in text or path.suffix in (".npz", ".safetensors", *REFUSED):
+        return
+    empty = f"The folder {text} has no model.safetensors of save_pretrained. "
+    there = empty if path.exists() else ""
+    if label:
+        raise CheckpointError(there + explain_tag(label, text))
+    there = there or f"There is no folder {text!r}. "
+    call = call_of(text) or 'kerasvit.ViTB16("sam")'
+    raise CheckpointError(
+        f"{there}Public weights are taken by the name of their model, as in {call}: "
+        "kerasvit.list_weights()."
+    )
+
+
+def _repository_of(checkpoint):
+    """Returns {"source", "license"} of a file in the Hub's cache, or None."""
+    match = _in_cache(checkpoint.path)
+    if not match:
+        return None
+    timms = checkpoint.config.get("pretrained_cfg")
+    license = timms.get("license") if isinstance(timms, dict) else None
+    return {
+        "source": f"{match[1]}/{match[2]}",
+        "license": license if isinstance(license, str) else None,
+    }
+
+
+def _in_cache(path):
+    """Matches (user, name) of a file in the Hub's cache, or returns None."""
+    # models--user--repository/snapshots/commit/model.safetensors
+    place = "/".join(path.absolute().parts[-4:-2])
+    return re.fullmatch(r"models--(.+?)--(.+)/snapshots", place)
+
+
+def _hash_in_cache(path):
+    """Returns the Hub's SHA-256 of a cached file, or None."""
+    if not _in_cache(path):
+        return None
+    # The file may be a copy; a link has the hash for its name.
+    name = Path(os.readlink(path)).name if path.is_symlink() else ""
+    return name if re.fullmatch(r"[0-9a-f]{64}", name) else right_hash(path)

@@ -1,0 +1,105 @@
+"""Loads a checkpoint into a model of a variant, in four steps."""
+
+import logging
+
+import keras
+
+from kerasvit import checkpoints
+from kerasvit.checkpoints import Checkpoint, CheckpointError
+
+from .catalogue import catalogue_entry, check_entry, no_classifier
+from .find import find
+from .integrity import checked_while_read
+from .limits import build
+from .request import Request
+from .resolve import (
+    Plan,
+    blamed_on_the_file,
+    explained,
+    plan_fresh,
+    resolve,
+)
+from .source_size import cells_of
+
+log = logging.getLogger("kerasvit")
+
+
+def load(weights, variant, request: Request) -> keras.Model:
+    """Builds a variant and loads weights into it.
+
+    Args:
+        weights: A tag, `Entry`, path or address, or a `Checkpoint`.
+        variant: `Variant` that is asked for.
+        request: What the caller states.
+
+    Raises:
+        ValueError: An argument is wrong, or the weights do not fit
+            (`CheckpointError`).
+    """
+    if entry := catalogue_entry(weights, variant):
+        check_entry(entry, variant, request)
+    checkpoint = find(entry or weights, variant.label)
+    plan = resolve(checkpoint.description, variant, request)
+    for note in filter(None, (plan.transform_note, *plan.notes)):
+        log.warning("%s", note)
+    with explained(str(checkpoint.path), plan.mismatch):
+        model = build(variant.builder, plan, checkpoint)
+        model.record.update(plan.record)
+        assign(model, checkpoint, plan)
+        if plan.mismatch:  # all shapes agree, and yet it is another model: of heads
+            raise CheckpointError("Every tensor fits, but not what it means.")
+    return model
+
+
+def build_fresh(variant, request: Request) -> keras.Model:
+    """Builds a variant with fresh weights.
+
+    Raises:
+        ValueError: An argument is wrong.
+    """
+    plan = plan_fresh(variant, request)
+    model = variant.builder(**plan.kwargs)
+    model.record.update(plan.record)
+    return model
+
+
+def assign(model: keras.Model, checkpoint: Checkpoint, plan: Plan) -> None:
+    """Assigns the tensors of a checkpoint to the model of a plan.
+
+    Raises:
+        CheckpointError: They do not fit, or the file is not the one that was checked.
+    """
+    with (
+        checked_while_read(checkpoint),
+        blamed_on_the_file(str(checkpoint.path), plan.kwargs, plan.explicit),
+    ):
+        checkpoints.assign(
+            model,
+            checkpoint,
+            checkpoint.key_map(plan.kwargs),
+            without=plan.left_out,
+            source_grids=_source_grids(model, plan),
+            kernel=plan.kernel,
+        )
+    if not checkpoint.description.saved and "head" not in plan.left_out:
+        for variable in model.weights:
+            if variable.path == "head/kernel" and not keras.ops.any(variable.value):
+                raise no_classifier(str(checkpoint.path), variable.shape[-1])
+
+
+def _source_grids(model, plan):
+    """Returns {layer: (height, width)} of the grids that the tensors are of."""
+    if plan.mismatch:
+        return {}  # of another model: the error is to list all that differs
+    partial = bool(plan.kwargs.get("partial_patches"))
+    sizes = (plan.source_size, model.record["kwargs"]["image_size"])
+    trained, built = (cells_of(size, plan.stride, partial) for size in sizes)
+    return {
+        layer.name: plan.source_grid
+        or tuple(
+            cells * then // now
+            for cells, then, now in zip(layer.grid, trained, built, strict=True)
+        )
+        for layer in model.layers
+        if hasattr(layer, "grid")
+    }

@@ -1,0 +1,95 @@
+"""`Request`: what the caller of a variant states."""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from kerasvit.arguments import sides
+from kerasvit.layers.position_embedding import check_resampling
+from kerasvit.preprocessing import Preprocessing
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the caller of a variant states; it wins over what the weights say.
+
+    Attributes:
+        arguments: Arguments of the builder.
+        preprocessing: How images are prepared, a `Preprocessing`, a dict of its fields,
+            or None: as the weights say.
+        include_preprocessing: Whether the model normalises images itself; None: as the
+            weights have it.
+        source_grid: (height, width) in patches of the file's position table, or None.
+        kernel: How to resample the position table; None: as the weights' code base.
+        label_names: Names of the classes, or None: as the weights say.
+
+    Raises:
+        ValueError: An argument is wrong whatever the weights are.
+    """
+
+    arguments: dict[str, Any] = field(default_factory=dict)
+    preprocessing: Preprocessing | dict | None = None
+    include_preprocessing: bool | None = None
+    source_grid: tuple[int, int] | None = None
+    kernel: str | None = None
+    label_names: Any = None
+
+    def __post_init__(self):
+        check_resampling(self.kernel, self.source_grid)
+        self._check_one_normalization()
+        size = self.arguments.get("image_size")
+        self.transform(None if size is None else tuple(sides(size)))
+
+    def transform(self, image_size: tuple[int, int] | None) -> Preprocessing | None:
+        """Returns the transform that the caller states, or None.
+
+        Args:
+            image_size: (height, width) of the model; None: it is not known yet.
+
+        Raises:
+            ValueError: It is none, a field is wrong, or its size is not the model's.
+        """
+        stated, size = self.preprocessing, image_size
+        if stated is None:
+            return None
+        if isinstance(stated, dict):
+            fields = {field.name for field in dataclasses.fields(Preprocessing)}
+            if not set(stated) <= fields:
+                raise ValueError(
+                    "`preprocessing` must be a kerasvit.Preprocessing or a dict of its "
+                    f"fields, {', '.join(sorted(fields))}. Received: {stated!r:.300}."
+                )
+            size = image_size if "size" in stated else None
+            stated = Preprocessing(**{"size": image_size or 1, **stated})
+        if not isinstance(stated, Preprocessing):
+            raise ValueError(
+                "`preprocessing` must be a kerasvit.Preprocessing or a dict of its "
+                f"fields. Received: {stated!r:.300}."
+            )
+        if size and stated.size != size:
+            raise ValueError(
+                f"`preprocessing` makes images of {stated.size[0]} × {stated.size[1]}, "
+                f"and the model takes {size[0]} × {size[1]}. Give the same "
+                "`image_size`, or a dict without `size`."
+            )
+        return stated
+
+    def _check_one_normalization(self):
+        """Raises a `ValueError` where arguments contradict each other."""
+        include = self.include_preprocessing
+        normalization = self.arguments.get("normalization")
+        if include is not None and not isinstance(include, bool):
+            raise ValueError(
+                "`include_preprocessing` must be True, False, or None for as the "
+                f"weights have it. Received: {include!r}."
+            )
+        if normalization and include is False:
+            raise ValueError(
+                "`include_preprocessing=False` takes the normalisation out of the "
+                "model, and `normalization` puts one in: give one of them."
+            )
+        if normalization and self.preprocessing is not None:
+            raise ValueError(
+                "`normalization` and `preprocessing` both give a mean and a deviation: "
+                "give `preprocessing`, with include_preprocessing=True."
+            )

@@ -1,0 +1,253 @@
+"""Resolves what the weights, the variant and the caller say into one plan."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from kerasvit.arguments import ArgumentError, sides
+from kerasvit.checkpoints import CheckpointError, Description, printable
+from kerasvit.preprocessing import Preprocessing
+
+from .labels import check_count
+from .request import Request
+from .source_size import source_size_of
+from .transforms import default_transform, with_normalization
+
+# Layers whose tensors depend on the number of classes.
+HEADS = ("head", "head_distillation")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a model is built, and which tensors are loaded.
+
+    Attributes:
+        kwargs: All arguments of the builder.
+        record: Fields of `ImageModel.record`: `variant`, `preprocessing`, and for
+            loaded weights `origin`, `label_names` and `base`.
+        mismatch: How the weights' numbers differ from the variant's, or "": no
+            weights of it.
+        explicit: Names of the arguments in `kwargs` that the caller stated.
+        source_size: (height, width) in pixels that the weights were made for.
+        stride: Pixels from one patch to the next.
+        source_grid: Grid of the position table that the caller stated, or None.
+        kernel: How to resample tables of another grid.
+        left_out: Layers whose tensors are not loaded.
+        transform_note: Warning that the transform was assumed, or "".
+        notes: Other warnings: what was assumed, and what is left out.
+    """
+
+    kwargs: dict[str, Any]
+    record: dict[str, Any]
+    mismatch: str = ""
+    explicit: frozenset[str] = frozenset()
+    source_size: tuple[int, int] = (0, 0)
+    stride: int = 1
+    source_grid: tuple[int, int] | None = None
+    kernel: str = ""
+    left_out: tuple[str, ...] = ()
+    transform_note: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def resolve(description: Description, variant, request: Request) -> Plan:
+    """Returns how to build a variant for a checkpoint: the caller wins.
+
+    A pure function: it reads no file and logs nothing.
+
+    Args:
+        description: What the checkpoint says.
+        variant: `Variant` that is asked for.
+        request: What the caller states.
+
+    Raises:
+        CheckpointError: The weights are not of the variant, or say something
+            impossible.
+        ValueError: What the caller states is wrong, or does not fit the weights.
+    """
+    _check_builder(description, variant)
+    trained, kwargs = _merged(description, variant, request)
+    values = {**trained, **description.numbers}
+    mismatch = printable(variant.mismatch(values, request.arguments) or "")
+    path = description.path
+    with explained(path, mismatch), blamed_on_the_file(path, kwargs, request.arguments):
+        source_size = source_size_of(description, kwargs, trained, request.source_grid)
+        if "image_size" not in request.arguments:
+            kwargs["image_size"] = source_size
+        kwargs, transform, note = _transformed(
+            description, variant, request, kwargs, source_size
+        )
+    left_out, notes = _left_out(path, trained, kwargs)
+    names = _label_names(description, trained, kwargs, request)
+    check_count(request.label_names, kwargs["num_classes"])
+    record = {
+        "variant": variant.name,
+        "preprocessing": transform.to_config(),
+        "origin": description.code_base,
+        "label_names": names,
+    }
+    return Plan(
+        kwargs=kwargs,
+        record={**record, "base": description.base} if description.base else record,
+        mismatch=mismatch,
+        explicit=frozenset(request.arguments),
+        source_size=source_size,
+        stride=description.grid.stride if description.grid else description.stride,
+        source_grid=request.source_grid,
+        kernel=request.kernel or description.kernel,
+        left_out=left_out,
+        transform_note=note,
+        notes=(*_assumptions(description, kwargs, request.arguments), *notes),
+    )
+
+
+def plan_fresh(variant, request: Request) -> Plan:
+    """Returns how to build a variant with fresh weights.
+
+    Raises:
+        ValueError: What the caller states is wrong.
+    """
+    kwargs = {**variant.defaults, **variant.numbers, **request.arguments}
+    stated = request.transform(tuple(sides(kwargs["image_size"])))
+    check_count(request.label_names, kwargs["num_classes"])
+    kwargs, transform = with_normalization(
+        kwargs,
+        stated or Preprocessing(1, **variant.evaluation),
+        request.include_preprocessing,
+        given=stated is not None,
+    )
+    record = {"variant": variant.name, "preprocessing": transform.to_config()}
+    if request.label_names:
+        record["label_names"] = request.label_names
+    return Plan(kwargs, record)
+
+
+@contextmanager
+def explained(path: str, mismatch: str) -> Iterator[None]:
+    """Context that explains errors by a mismatch of the weights and the variant.
+
+    Raises:
+        CheckpointError: In place of a `ValueError`, if there is a mismatch.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if mismatch:
+            raise CheckpointError(f"{path} {mismatch}\n{error}") from error
+        raise
+
+
+@contextmanager
+def blamed_on_the_file(path: str, kwargs: dict[str, Any], explicit) -> Iterator[None]:
+    """Context in which a wrong argument that the caller did not give is the file's.
+
+    Raises:
+        CheckpointError: In place of an `ArgumentError` of such an argument.
+    """
+    try:
+        yield
+    except ArgumentError as error:
+        wrong = set(error.arguments)
+        if wrong & kwargs.keys() and not wrong & set(explicit):
+            raise CheckpointError(
+                f"{path}, or the configuration beside it, asks for what is not built: "
+                f"{error}"
+            ) from error
+        raise
+
+
+def _check_builder(description, variant):
+    wanted = variant.builder.__name__
+    if wanted != description.builder:
+        origin = "folders" if description.saved else description.code_base
+        raise CheckpointError(
+            f"{description.path} holds a {printable(description.builder)}, in the "
+            f"names of {origin}, not the {wanted} that {variant.label} is. Build the "
+            "variant that it is of: kerasvit.list_models() names all, and "
+            "kerasvit.from_pretrained opens what save_pretrained wrote."
+        )
+
+
+def _merged(description, variant, request):
+    """Returns the arguments that the weights were trained with, and the model's."""
+    trained = {**variant.defaults, **description.arguments}
+    variant.check_names(
+        {printable(key): value for key, value in trained.items()},
+        f"{description.path}, of a newer kerasvit: ",
+    )
+    kwargs = {**trained, **variant.numbers, **request.arguments}
+    if missing := sorted(variant.required - set(kwargs)):
+        raise CheckpointError(
+            f"{description.path} does not say {', '.join(missing)}. Build the variant "
+            "that it is of: kerasvit.ViTB16(weights=...), or another."
+        )
+    return trained, kwargs
+
+
+def _transformed(description, variant, request, kwargs, source_size):
+    """Returns (kwargs with one normalisation, transform, warning or "")."""
+    stated = request.transform(tuple(sides(kwargs["image_size"])))
+    note, transform = "", stated or description.transform
+    if transform is None:
+        if description.transform_error:
+            raise description.transform_error
+        transform, note = default_transform(
+            description, variant.evaluation, source_size
+        )
+    include = request.include_preprocessing
+    kwargs, transform = with_normalization(
+        kwargs, transform, include, given=stated is not None
+    )
+    return kwargs, transform, note
+
+
+def _left_out(path, trained, kwargs):
+    """Returns layers whose tensors are not loaded, and what to say of them."""
+    layers, notes = (), ()
+    had, wanted = trained["num_classes"], kwargs["num_classes"]
+    if wanted != had:
+        layers += HEADS
+        new = f"a fresh head of zeros for {wanted} classes" if wanted else "no head"
+        old = f"that for {had}" if had else "none"
+        notes += (f"{path}: {new}, in place of {old}.",)
+    size = "representation_size"
+    if trained.get(size) and not kwargs.get(size):
+        layers += ("pre_logits",)
+        notes += (f"{path}: its pre-logits are left out.",)
+    return layers, notes
+
+
+def _label_names(description, trained, kwargs, request):
+    """Returns the names of the model's classes, or None."""
+    if request.label_names:  # checked when they were read
+        return request.label_names
+    count, names = kwargs["num_classes"], description.label_names
+    if not count or count != trained["num_classes"]:
+        return None
+    listed = isinstance(names, list) and len(names) == count
+    listed = listed and all(isinstance(name, str) for name in names)
+    if not listed and names not in (None, "imagenet1k"):
+        raise CheckpointError(
+            f"{description.path}: its configuration must name {count} classes. "
+            f"Received: {names!r:.200}. Correct `label_names` or `id2label` there."
+        )
+    return names
+
+
+def _assumptions(description, kwargs, explicit):
+    """Returns a line on what was assumed, as neither files nor caller state it."""
+    names = [key for key in description.open_arguments if key in kwargs.keys()]
+    names = [key for key in names if key not in explicit]
+    assumed = [f"{key}={kwargs[key]!r}" for key in names] + [*description.assumptions]
+    if not assumed:
+        return ()
+    stated = ", ".join(f"{key}=" for key in names)
+    ways = [f"state {stated} in the call"] if names else []
+    if description.code_base in ("timm", "transformers"):
+        ways.append("put the config.json of the model beside the file")
+    hint = f" If it differs, {', or '.join(ways)}." if ways else ""
+    return (
+        f"{description.path} does not tell all that the model computes. Assumed: "
+        f"{', '.join(assumed)}.{hint}",
+    )

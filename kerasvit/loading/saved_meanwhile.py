@@ -1,0 +1,37 @@
+"""Loads a folder again that was saved while it was read."""
+
+import os
+import time
+from collections.abc import Callable
+
+from kerasvit.checkpoints import CheckpointError, stamp
+from kerasvit.hub.download import CONFIG, TENSORS
+
+from .find import path_of
+
+
+def retried(weights, load: Callable):
+    """Calls `load()`, again if it fails and the folder was saved meanwhile.
+
+    A save replaces two files, one after the other; a load in between sees both saves.
+
+    Args:
+        weights: Path of a file or of a folder; anything else is loaded once.
+        load: Function without arguments.
+    """
+    before = _stamps(weights)
+    try:
+        return load()
+    except CheckpointError:
+        if _stamps(weights) == before:
+            raise
+    time.sleep(0.1)  # the save renames one more file
+    return load()
+
+
+def _stamps(weights):
+    if not isinstance(weights, (str, os.PathLike)) or "://" in os.fspath(weights):
+        return None
+    path = path_of(os.fspath(weights))
+    folder = path if path.is_dir() else path.parent
+    return [stamp(file) for file in (path, folder / TENSORS, folder / CONFIG)]

@@ -1,0 +1,180 @@
+"""Damaged files and configurations: each is described, or a `CheckpointError`."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+
+from kerasvit.checkpoints import CheckpointError
+from kerasvit.checkpoints.config import Config
+from kerasvit.checkpoints.description import Description
+from kerasvit.checkpoints.reader import Reader
+from kerasvit.checkpoints.shapes import Shapes
+from kerasvit.checkpoints.sources import SOURCES, source_of
+from kerasvit.checkpoints.sources.how_do_vits_work_preact import AuthorsPreActResNet
+from kerasvit.checkpoints.sources.timm_bit import TimmBiT
+from kerasvit.checkpoints.sources.transformers_deit import TransformersDeiT
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FILES = sorted(
+    path
+    for pattern in ("models/*/checkpoint.npz", "**/model.safetensors")
+    for path in GOLDEN.glob(pattern)
+)
+VALUES = [
+    *(None, "x", 3, -1, [], [1], {}, {"a": 1}, True, 1e9),
+    *(
+        0,
+        "",
+        0.5,
+        float("nan"),
+        [[1]],
+        [7, "x"],
+        [[7, 7], [7]],
+        {"1": 2},
+        {"9" * 5000: 1},
+    ),
+]
+PARTS = ("model_args", "pretrained_cfg", "id2label", "label_names", "kerasvit", "base")
+
+# timm's configurations by the builder, with all that is computed with.
+_TIMM = {
+    "num_classes": 5,
+    "global_pool": "avg",
+    "label_names": {"0": "a", "1": "b"},
+    "pretrained_cfg": {"input_size": [3, 24, 24]},
+}
+_VIT = {
+    "num_heads": 3, "act_layer": "gelu", "no_embed_class": False, "init_values": 1e-5,
+    "pool_include_prefix": False,
+}  # fmt: skip
+TIMM = {
+    "VisionTransformer": ("vit_tiny_patch16_224", _VIT),
+    "DistilledVisionTransformer": ("deit_tiny_distilled_patch16_224", _VIT),
+    "HybridVisionTransformer": (
+        "vit_tiny_r_s16_p8_224",
+        {**_VIT, "global_pool": "token"},
+    ),
+    "MLPMixer": ("mixer_s32_224", {}),
+    "BigTransfer": ("resnetv2_50x1_bit", {}),
+    "SwinTransformer": (
+        "swin_tiny_patch4_window7_224",
+        {"window_size": 3, "head_dim": None, "always_partition": False},
+    ),
+}
+# Names that no file of a code base has.
+NAMES = [
+    *("layer0", "layer1.0.x", "layer9.0.x", f"layer{'9' * 5000}.0.x", "layerx.y.z"),
+    *("layer.", "layer7.0.attn.attn.to_q.weight", "x.attn.pos_embedding"),
+    f"Mixer/encoderblock_0/LayerNorm_{'9' * 5000}/scale",
+    *("Mixer/encoderblock_0/LayerNorm_7/scale", "\ud800\n{i}"),
+]
+
+
+def read(path):
+    """(source, its `Shapes`, `Config`) of a file."""
+    config, beside = {}, path.parent / "config.json"
+    if path.suffix == ".safetensors" and beside.exists():
+        config = json.loads(beside.read_text())
+    found = Reader(path).shapes
+    source = source_of(found, Config(config))
+    if source.code_base == "timm" and not config:
+        name, args = TIMM[source.builder]
+        if source.builder != "BigTransfer":
+            args = {"img_size": [24, 24], "global_pool": "avg", **args}
+        config = {"architecture": name, **_TIMM, "model_args": args}
+    short = {source.short_name(name): shape for name, shape in found.items()}
+    kept = {name: short[name] for name in short if not source.dropped(name, set(short))}
+    return source, Shapes(kept), Config(config)
+
+
+def described(source, shapes, config):
+    """The description, or None where it is refused."""
+    try:
+        description = source.describe(Shapes(shapes), Config(config))
+    except CheckpointError as error:
+        assert str(error).isprintable()
+        return None
+    assert isinstance(description, Description)
+    if description.grid:
+        assert description.grid.cells() >= -description.grid.prefix
+    f"{description}".encode("utf-8", "backslashreplace")
+    return description
+
+
+def derived():
+    """Files of the sources that have no case of their own, as `read`."""
+    _, shapes, _ = read(GOLDEN / "models" / "alternet_basic" / "model.safetensors")
+    plain = {name: shapes[name] for name in shapes if ".attn." not in name}
+    plain["layer0.0.weight"] = plain.pop("layer0.layer0.0.weight")
+    yield "preact", AuthorsPreActResNet(), plain, {}
+    _, shapes, config = read(GOLDEN / "models" / "hf_vit" / "model.safetensors")
+    for part in ("weight", "bias"):
+        head = shapes.pop(f"classifier.{part}")
+        shapes |= {f"{n}_classifier.{part}": head for n in ("cls", "distillation")}
+    shapes["embeddings.distillation_token"] = shapes["embeddings.cls_token"]
+    yield "hf_deit", TransformersDeiT(), shapes, {**config, "model_type": "deit"}
+
+
+CASES = {
+    **{path.relative_to(GOLDEN).parent.name: read(path) for path in FILES},
+    **{name: (source, Shapes(s), Config(c)) for name, source, s, c in derived()},
+}
+every_case = pytest.mark.parametrize(
+    "source, shapes, config", CASES.values(), ids=CASES
+)
+
+
+def test_every_source_has_a_file():
+    found = {type(source) for source, _, _ in CASES.values()}
+    assert {type(source) for source in SOURCES} - found == set()
+    for source, shapes, _ in CASES.values():
+        assert source.recognises(shapes.keys())
+
+
+@every_case
+def test_damaged_tensors(source, shapes, config):
+    assert described(source, shapes, config)
+    configs = (config,) if not config or "kerasvit" in config else (config, {})
+    for config, (name, shape) in itertools.product(configs, shapes.items()):
+        described(source, {n: shapes[n] for n in shapes if n != name}, config)
+        sides = ((0, *shape[1:]), (*shape[:-1], 0), (*shape[:-1], 2**40))
+        ranks = ((), (1,), (*shape, 1), shape[:-1])
+        for other in (*sides, *ranks):
+            described(source, {**shapes, name: other}, config)
+
+
+@every_case
+def test_other_names(source, shapes, config):
+    for name, shape in itertools.product(NAMES, ((), (0,), (4, 4))):
+        described(source, {**shapes, name: shape}, config)
+    described(source, {}, config)
+    if isinstance(source, TimmBiT):
+        unit = {f"stages.{i}.blocks.0.conv3.weight": (4,) * 4 for i in range(9000)}
+        assert described(source, {**shapes, **unit}, config) is None
+
+
+@every_case
+def test_damaged_configurations(source, shapes, config):
+    for changed in changes(config):
+        if "kerasvit" in config:
+            try:
+                source = source_of(shapes, Config(changed))
+            except CheckpointError:
+                continue
+        if source:
+            described(source, shapes, changed)
+
+
+def changes(config):
+    """Configurations that differ from one in a value."""
+    for key in (*config, "output_stride", "id2label", "image_size"):
+        for value in VALUES:
+            yield {**config, key: value}
+        if key in PARTS and isinstance(config.get(key), dict):
+            for part in changes(config[key]):
+                yield {**config, key: part}
