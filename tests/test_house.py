@@ -57,6 +57,8 @@ BUDGETS = {
     "mixer.MLPMixer": 13,
     "alternet.PreActResNet": 11,
     "bit.BigTransfer": 10,
+    # What Vision Transformers, distilled DeiTs and hybrids choose in their blocks.
+    "encoder.encoder": 10,
     # What may differ from the weights; further arguments are the builder's.
     "variant.__call__": 9,
     # Fields of the card, and how the Hub is accessed.

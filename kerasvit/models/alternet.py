@@ -6,8 +6,6 @@ attention in place of every second convolutional unit at the end of a stage; He 
 models/preresnet.py. Fresh weights are drawn as PyTorch draws them; the head is zero.
 """
 
-from types import SimpleNamespace
-
 import keras
 
 from kerasvit.arguments import ArgumentError, one_of
@@ -15,15 +13,72 @@ from kerasvit.layers import AttentionUnit, Conv, LocalAttention, MaxPool, Preact
 from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
 
 from .arguments import integer, integers, mean_and_std, probability, sides
-from .builder import builder, recorded
+from .builder import builder
+from .encoder import drop_rates
 from .head import head, image_input
-from .image_model import ImageModel, new_record
+from .image_model import ImageModel
 from .variant import rows_of
 
 STEMS = {"imagenet": 4, "cifar": 1}  # by how much it divides the sides of the image
 
 
-@builder
+def _checked(kwargs):
+    """The arguments of both builders, as plain JSON gives them back."""
+    checked = dict(kwargs)
+    checked["depths"] = integers("depths", kwargs["depths"], None, 1)
+    stages = len(checked["depths"])
+    checked["widths"] = integers("widths", kwargs["widths"], stages, 1)
+    checked["bottleneck"] = one_of("bottleneck", kwargs["bottleneck"], (True, False))
+    one_of("stem", kwargs["stem"], tuple(STEMS))
+    for key, least in (("stem_width", 1), ("num_classes", 0)):
+        checked[key] = integer(key, kwargs[key], least)
+    rate = kwargs["stochastic_depth"]
+    checked["stochastic_depth"] = probability("stochastic_depth", rate)
+    checked["image_size"] = sides(kwargs["image_size"])
+    checked["normalization"] = mean_and_std(kwargs["normalization"])
+    return checked
+
+
+def _checked_with_attention(kwargs):
+    """The arguments of `AlterNet`, as plain JSON gives them back."""
+    checked = _checked(kwargs)
+    depths = checked["depths"]
+    for key, least in (("attention_depths", 0), ("num_heads", 1)):
+        checked[key] = integers(key, kwargs[key], len(depths), least)
+    for key in ("head_width", "window_size"):
+        checked[key] = integer(key, kwargs[key], 1)
+    attending = checked["attention_depths"]
+    if any(2 * m > n for m, n in zip(attending, depths, strict=True)):
+        raise ArgumentError(
+            "`attention_depths` must be at most half of `depths` in each stage. "
+            f"Received: attention_depths={attending}, depths={depths}.",
+            "attention_depths",
+            "depths",
+        )
+    _check_windows(checked)
+    return checked
+
+
+def _check_windows(checked):
+    """Raises a `ValueError` where windows do not cover a map; says what fits."""
+    image_size, window = checked["image_size"], checked["window_size"]
+    attention, first = checked["attention_depths"], STEMS[checked["stem"]]
+    strides = [first * 2**i for i, m in enumerate(attention) if m]
+    for stride in strides:
+        grid = [-(-side // stride) for side in image_size]  # padded where it is odd
+        if any(side % window for side in grid):
+            step = strides[-1] * window
+            near = [max(1, round(side / step)) * step for side in image_size]
+            raise ArgumentError(
+                f"Windows of {window} × {window} do not cover a map of {grid[0]} × "
+                f"{grid[1]}, which `image_size` {image_size[0]} × {image_size[1]} "
+                f"leads to. Multiples of {step} fit; the nearest is {near[0]} × "
+                f"{near[1]}. Or choose another `window_size`.",
+                *("image_size", "window_size"),
+            )
+
+
+@builder(_checked_with_attention)
 def AlterNet(
     *,
     depths: list[int],
@@ -70,13 +125,35 @@ def AlterNet(
     Raises:
         ValueError: An argument is out of range, or the windows do not cover a map.
     """
-    kwargs = _checked(recorded(locals()))
-    kwargs.update(_checked_attention(kwargs))
-    image, x = _network(SimpleNamespace(**kwargs))
-    return ImageModel(image, x, name=name, record=new_record("AlterNet", kwargs))
+    image, x = image_input(image_size, normalization)
+    x = _stem(x, stem, stem_width)
+    rates = iter(drop_rates(stochastic_depth, sum(depths)))
+    for i, depth in enumerate(depths):
+        for j in range(depth):
+            shared = {"stochastic_depth": next(rates), "name": f"stage_{i}_unit_{j}"}
+            # Every second one of the last 2 m attends.
+            if j >= depth - 2 * attention_depths[i] and (depth - j) % 2 == 1:
+                attention = LocalAttention(
+                    x.shape[-1],
+                    num_heads=num_heads[i],
+                    window_size=window_size,
+                    head_width=head_width,
+                    name="attention",
+                )
+                x = AttentionUnit(
+                    _norm("conv_norm"),
+                    Conv(widths[i], 1, name="conv"),
+                    _norm("attention_norm"),
+                    attention,
+                    **shared,
+                )(x)
+            else:
+                strides = 2 if i and not j else 1
+                x = _conv_unit(x, widths[i], strides, bottleneck, **shared)
+    return ImageModel(image, _logits(x, num_classes), name=name)
 
 
-@builder
+@builder(_checked)
 def PreActResNet(
     *,
     depths: list[int],
@@ -103,47 +180,34 @@ def PreActResNet(
     Raises:
         ValueError: An argument is out of range.
     """
-    kwargs = _checked(recorded(locals()))
-    none = {"attention_depths": [0] * len(kwargs["depths"])}
-    image, x = _network(SimpleNamespace(**kwargs, **none))
-    return ImageModel(image, x, name=name, record=new_record("PreActResNet", kwargs))
-
-
-def _network(s):
-    """(input, logits) of all stages between stem and head."""
-    image, x = image_input(s.image_size, s.normalization)
-    if s.stem == "imagenet":
-        x = Conv(s.stem_width, 7, strides=2, name="stem")(x)
-        x = MaxPool(name="stem_pool")(x)  # nothing between: the units begin with both
-    else:
-        x = Conv(s.stem_width, 3, name="stem")(x)
-    last = max(sum(s.depths) - 1, 1)
-    for i, depth in enumerate(s.depths):
+    image, x = image_input(image_size, normalization)
+    x = _stem(x, stem, stem_width)
+    rates = iter(drop_rates(stochastic_depth, sum(depths)))
+    for i, depth in enumerate(depths):
         for j in range(depth):
-            rate = s.stochastic_depth * (sum(s.depths[:i]) + j) / last
-            attends = _attends(j, depth, s.attention_depths[i])
-            unit = _attention_unit if attends else _conv_unit
-            x = unit(i, j, x.shape[-1], rate, s)(x)  # (B, H, W, C)
-    x = keras.layers.ReLU(name="final_relu")(_norm("final_norm")(x))
-    x = keras.layers.GlobalAveragePooling2D("channels_last", name="pool")(x)  # (B, C)
-    return image, head(s.num_classes)(x)
+            shared = {"stochastic_depth": next(rates), "name": f"stage_{i}_unit_{j}"}
+            strides = 2 if i and not j else 1
+            x = _conv_unit(x, widths[i], strides, bottleneck, **shared)
+    return ImageModel(image, _logits(x, num_classes), name=name)
 
 
-def _attends(j, depth, attention_depth):
-    """Whether unit j of a stage attends: every second of the last 2 m."""
-    return j >= depth - 2 * attention_depth and (depth - j) % 2 == 1
+def _stem(x, stem, width):
+    if stem == "cifar":
+        return Conv(width, 3, name="stem")(x)
+    x = Conv(width, 7, strides=2, name="stem")(x)
+    return MaxPool(name="stem_pool")(x)  # nothing between: the units begin with both
 
 
-def _conv_unit(i, j, channels, rate, s):
-    width, strides = s.widths[i], 2 if i > 0 and j == 0 else 1
-    if s.bottleneck:
+def _conv_unit(x, width, strides, bottleneck, **shared):
+    """Applies a unit of convolutions: (B, H, W, C) → (B, H', W', C')."""
+    if bottleneck:
         out = 4 * width
         convs = [(width, 1, 1), (width, 3, strides), (out, 1, 1)]
     else:
         out = width
         convs = [(width, 3, strides), (out, 3, 1)]
     projection = None
-    if strides > 1 or channels != out:
+    if strides > 1 or x.shape[-1] != out:
         projection = Conv(out, 1, strides=strides, name="projection")
     return PreactUnit(
         [_norm(f"norm_{k}") for k in range(len(convs))],
@@ -152,86 +216,19 @@ def _conv_unit(i, j, channels, rate, s):
             for k, (filters, size, step) in enumerate(convs)
         ],
         projection=projection,
-        stochastic_depth=rate,
-        name=f"stage_{i}_unit_{j}",
-    )
+        **shared,
+    )(x)
 
 
-def _attention_unit(i, j, channels, rate, s):
-    attention = LocalAttention(
-        channels,
-        num_heads=s.num_heads[i],
-        window_size=s.window_size,
-        head_width=s.head_width,
-        name="attention",
-    )
-    return AttentionUnit(
-        _norm("conv_norm"),
-        Conv(s.widths[i], 1, name="conv"),
-        _norm("attention_norm"),
-        attention,
-        stochastic_depth=rate,
-        name=f"stage_{i}_unit_{j}",
-    )
+def _logits(x, num_classes):
+    x = keras.layers.ReLU(name="final_relu")(_norm("final_norm")(x))
+    x = keras.layers.GlobalAveragePooling2D("channels_last", name="pool")(x)  # (B, C)
+    return head(num_classes)(x)
 
 
 def _norm(name):
     # As torch.nn.BatchNorm2d, whose momentum of 0.1 is the share of the new value.
     return keras.layers.BatchNormalization(epsilon=1e-5, momentum=0.9, name=name)
-
-
-def _checked(kwargs):
-    """The arguments of both builders, as plain JSON gives them back."""
-    checked = dict(kwargs)
-    checked["depths"] = integers("depths", kwargs["depths"], None, 1)
-    stages = len(checked["depths"])
-    checked["widths"] = integers("widths", kwargs["widths"], stages, 1)
-    checked["bottleneck"] = one_of("bottleneck", kwargs["bottleneck"], (True, False))
-    one_of("stem", kwargs["stem"], tuple(STEMS))
-    for key, least in (("stem_width", 1), ("num_classes", 0)):
-        checked[key] = integer(key, kwargs[key], least)
-    rate = kwargs["stochastic_depth"]
-    checked["stochastic_depth"] = probability("stochastic_depth", rate)
-    checked["image_size"] = sides(kwargs["image_size"])
-    checked["normalization"] = mean_and_std(kwargs["normalization"])
-    return checked
-
-
-def _checked_attention(kwargs):
-    """The arguments that only an AlterNet has."""
-    depths, checked = kwargs["depths"], {}
-    for key, least in (("attention_depths", 0), ("num_heads", 1)):
-        checked[key] = integers(key, kwargs[key], len(depths), least)
-    for key in ("head_width", "window_size"):
-        checked[key] = integer(key, kwargs[key], 1)
-    attending = checked["attention_depths"]
-    if any(2 * m > n for m, n in zip(attending, depths, strict=True)):
-        raise ArgumentError(
-            "`attention_depths` must be at most half of `depths` in each stage. "
-            f"Received: attention_depths={attending}, depths={depths}.",
-            "attention_depths",
-            "depths",
-        )
-    _check_windows(kwargs["image_size"], STEMS[kwargs["stem"]], checked)
-    return checked
-
-
-def _check_windows(image_size, stride, checked):
-    """Raises a `ValueError` where windows do not cover a map; says what fits."""
-    window, attention = checked["window_size"], checked["attention_depths"]
-    strides = [stride * 2**i for i, m in enumerate(attention) if m]
-    for stride in strides:
-        grid = [-(-side // stride) for side in image_size]  # padded where it is odd
-        if any(side % window for side in grid):
-            step = strides[-1] * window
-            near = [max(1, round(side / step)) * step for side in image_size]
-            raise ArgumentError(
-                f"Windows of {window} × {window} do not cover a map of {grid[0]} × "
-                f"{grid[1]}, which `image_size` {image_size[0]} × {image_size[1]} "
-                f"leads to. Multiples of {step} fit; the nearest is {near[0]} × "
-                f"{near[1]}. Or choose another `window_size`.",
-                *("image_size", "window_size"),
-            )
 
 
 # Units a stage: He et al. 2015, arXiv 1512.03385, table 1. Of most AlterNets the last

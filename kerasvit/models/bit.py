@@ -5,7 +5,7 @@ arXiv 1912.11370. Numerics follow google-research/big_transfer bit_pytorch/model
 timm/models/resnetv2.py, which differ in the epsilon of the standardised convolutions.
 """
 
-from types import SimpleNamespace
+import functools
 
 import keras
 
@@ -13,15 +13,38 @@ from kerasvit.arguments import ArgumentError, number
 from kerasvit.layers import GroupNorm, PreactUnit, StandardizedConv
 
 from .arguments import integer, integers, mean_and_std, sides, stage_widths
-from .builder import builder, recorded
+from .builder import builder
 from .head import head, image_input
-from .image_model import ImageModel, new_record
+from .image_model import ImageModel
 from .variant import rows_of
 
 GROUPS = 32  # of every group normalisation
 
 
-@builder
+def _checked(kwargs):
+    """The builder's arguments, as plain JSON gives them back."""
+    checked = dict(kwargs)
+    checked["depths"] = integers("depths", kwargs["depths"], None, 1)
+    half = "a multiple of 0.5"
+    factor = number("width_factor", kwargs["width_factor"], 0.5, meaning=half)
+    if factor % 0.5:
+        raise ArgumentError(
+            f"`width_factor` must be {half}, so that {GROUPS} groups divide the "
+            f"channels. Received: {factor}.",
+            "width_factor",
+        )
+    checked["width_factor"] = int(factor) if factor.is_integer() else factor
+    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
+    checked["image_size"] = sides(kwargs["image_size"])
+    widths = stage_widths(kwargs["stage_widths"], len(checked["depths"]), GROUPS)
+    checked["stage_widths"] = widths
+    for key in ("conv_epsilon", "epsilon"):
+        checked[key] = number(key, kwargs[key], 0, 1)
+    checked["normalization"] = mean_and_std(kwargs["normalization"])
+    return checked
+
+
+@builder(_checked)
 def BigTransfer(
     *,
     depths: list[int],
@@ -57,10 +80,10 @@ def BigTransfer(
     Raises:
         ValueError: An argument is out of range.
     """
-    kwargs = _checked(recorded(locals()))
-    s = SimpleNamespace(**kwargs)
-    image, x = image_input(s.image_size, s.normalization)
-    x = _conv(int(64 * s.width_factor), 7, "root_conv", s, strides=2, padding=3)(x)
+    conv = functools.partial(StandardizedConv, epsilon=conv_epsilon)
+    norm = functools.partial(GroupNorm, GROUPS, epsilon=epsilon)
+    image, x = image_input(image_size, normalization)
+    x = conv(int(64 * width_factor), 7, strides=2, padding=3, name="root_conv")(x)
     # Zeros that take part in the maximum: there is no ReLU before it. Padding by the
     # pooling itself, as in big_vision, takes no part, and is another function.
     x = keras.layers.ZeroPadding2D(1, data_format="channels_last", name="root_pad")(x)
@@ -68,59 +91,28 @@ def BigTransfer(
         3, 2, data_format="channels_last", name="root_pool"
     )
     x = pool(x)  # (B, H/4, W/4, C)
-    for i, (depth, width) in enumerate(zip(s.depths, _widths(s), strict=True)):
+    for i, depth in enumerate(depths):
+        out = stage_widths[i] if stage_widths else int(256 * width_factor) * 2**i
         for j in range(depth):
-            x = _unit(i, j, width, s)(x)
-    x = GroupNorm(GROUPS, epsilon=s.epsilon, name="final_norm")(x)
+            x = _unit(i, j, out, conv, norm)(x)
+    x = norm(name="final_norm")(x)
     x = keras.layers.ReLU(name="final_relu")(x)
     x = keras.layers.GlobalAveragePooling2D(data_format="channels_last", name="pool")(x)
-    x = head(s.num_classes)(x)
-    return ImageModel(image, x, name=name, record=new_record("BigTransfer", kwargs))
+    return ImageModel(image, head(num_classes)(x), name=name)
 
 
-def _conv(filters, size, name, s, **changes):
-    return StandardizedConv(filters, size, epsilon=s.conv_epsilon, name=name, **changes)
-
-
-def _unit(i, j, width, s):
+def _unit(i, j, out, conv, norm):
+    """Returns unit j of stage i, with `out` channels at its end."""
     strides = 2 if i and not j else 1
-    norms = [GroupNorm(GROUPS, epsilon=s.epsilon, name=f"norm_{k}") for k in range(3)]
+    norms = [norm(name=f"norm_{k}") for k in range(3)]
     convs = [
-        _conv(width // 4, 1, "conv_0", s),
-        _conv(width // 4, 3, "conv_1", s, strides=strides, padding=1),
-        _conv(width, 1, "conv_2", s),
+        conv(out // 4, 1, name="conv_0"),
+        conv(out // 4, 3, strides=strides, padding=1, name="conv_1"),
+        conv(out, 1, name="conv_2"),
     ]
-    projection = None if j else _conv(width, 1, "projection", s, strides=strides)
+    projection = None if j else conv(out, 1, strides=strides, name="projection")
     name = f"stage_{i}_unit_{j}"
     return PreactUnit(norms, convs, projection=projection, name=name)
-
-
-def _widths(s):
-    first = int(256 * s.width_factor)
-    return s.stage_widths or [first * 2**i for i in range(len(s.depths))]
-
-
-def _checked(kwargs):
-    """The builder's arguments, as plain JSON gives them back."""
-    checked = dict(kwargs)
-    checked["depths"] = integers("depths", kwargs["depths"], None, 1)
-    half = "a multiple of 0.5"
-    factor = number("width_factor", kwargs["width_factor"], 0.5, meaning=half)
-    if factor % 0.5:
-        raise ArgumentError(
-            f"`width_factor` must be {half}, so that {GROUPS} groups divide the "
-            f"channels. Received: {factor}.",
-            "width_factor",
-        )
-    checked["width_factor"] = int(factor) if factor.is_integer() else factor
-    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
-    checked["image_size"] = sides(kwargs["image_size"])
-    widths = stage_widths(kwargs["stage_widths"], len(checked["depths"]), GROUPS)
-    checked["stage_widths"] = widths
-    for key in ("conv_epsilon", "epsilon"):
-        checked[key] = number(key, kwargs[key], 0, 1)
-    checked["normalization"] = mean_and_std(kwargs["normalization"])
-    return checked
 
 
 # `get_block_desc` in google-research/big_vision big_vision/models/bit.py.

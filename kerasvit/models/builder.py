@@ -1,4 +1,4 @@
-"""Decorator of builders: the argument `dtype`, and errors for unknown arguments."""
+"""Decorator of builders: checks of arguments, the argument `dtype`, the record."""
 
 import functools
 import inspect
@@ -6,50 +6,64 @@ from contextlib import contextmanager
 
 import keras
 
+from .image_model import new_record
 from .other_names import check_names
 
 POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
 POLICIES += ("bfloat16", "float16", "float64")
 
 
-def builder(function):
-    """Makes a function with an argument `dtype` a builder of `ImageModel`s.
+def builder(check):
+    """Makes a function of keyword arguments a builder of `ImageModel`s.
 
-    Its layers get the dtype policy that `dtype` names; those that compute in full
-    precision anyhow, such as the head, take its variables' dtype. Arguments that the
-    function does not have are a `ValueError` that names those that do the same.
+    The function gets checked arguments. Its layers get the dtype policy that `dtype`
+    names; layers that compute in full precision anyhow, such as the head, take the
+    policy's dtype of variables. The model gets its record.
+
+    Args:
+        check: Function of a dictionary of all arguments but `name` and `dtype`, in the
+            order of the signature. It returns them checked, as plain JSON, and raises
+            a `ValueError` for a wrong value.
+
+    Returns:
+        Decorator of a function with the arguments `name` and `dtype`. The builder has
+        the function's signature, and the attribute `check`: a function of the same
+        arguments that returns those of the architecture, checked and with defaults
+        filled in, and builds nothing.
     """
-    known = inspect.signature(function).parameters
 
-    @functools.wraps(function)
-    def build(*args, **kwargs):
-        check_names(function.__name__, kwargs, known)
-        with layers_of(kwargs.get("dtype")):
-            return function(*args, **kwargs)
+    def decorate(function):
+        signature = inspect.signature(function)
 
-    return build
+        def checked(**kwargs) -> dict:
+            check_names(function.__name__, kwargs, signature.parameters)
+            _policy(kwargs.get("dtype"))
+            try:
+                bound = signature.bind(**kwargs)
+            except TypeError as error:  # an argument without a default is missing
+                raise TypeError(f"{function.__name__}: {error}.") from None
+            bound.apply_defaults()
+            outside = ("name", "dtype")
+            return check({k: v for k, v in bound.arguments.items() if k not in outside})
 
+        @functools.wraps(function)
+        def build(**kwargs):
+            arguments = checked(**kwargs)
+            with _layers_of(_policy(kwargs.get("dtype"))):
+                model = function(**{**kwargs, **arguments})
+            model.record = new_record(function.__name__, arguments)
+            return model
 
-def recorded(arguments: dict) -> dict:
-    """The arguments of a builder that a record keeps: those of the architecture."""
-    return {k: v for k, v in arguments.items() if k not in ("name", "dtype")}
+        build.check = checked
+        return build
+
+    return decorate
 
 
 @contextmanager
-def layers_of(dtype):
-    """Inside, layers without a `dtype` have this one; None: the global policy's.
-
-    Args:
-        dtype: What any Keras layer takes for floating point numbers: a name, a
-            `keras.DTypePolicy`, its config, a type such as `np.float32`; or None.
-
-    Raises:
-        ValueError: It is another one, such as an integer type or a quantised policy.
-    """
-    if dtype is None:
-        yield
-        return
-    policy, before = _policy(dtype), keras.config.dtype_policy()
+def _layers_of(policy):
+    """Context in which layers without a `dtype` have this dtype policy."""
+    before = keras.config.dtype_policy()
     # Keras keeps it for each thread, so no other thread sees the change.
     keras.config.set_dtype_policy(policy)
     try:
@@ -59,6 +73,18 @@ def layers_of(dtype):
 
 
 def _policy(dtype):
+    """Returns the policy of a builder's layers.
+
+    Args:
+        dtype: What any Keras layer takes for floating point numbers: a name, a
+            `keras.DTypePolicy`, its config, a type such as `np.float32`; None: the
+            global policy.
+
+    Raises:
+        ValueError: It is another one, such as an integer type or a quantised policy.
+    """
+    if dtype is None:
+        return keras.config.dtype_policy()
     # One policy for all layers, no map, and no quantised layers.
     try:
         policy = keras.dtype_policies.get(dtype)

@@ -6,24 +6,37 @@ attention", arXiv 2012.12877; Touvron et al. 2022, "DeiT III: Revenge of the ViT
 Transformers; the distilled twins have one more token and one more head.
 """
 
-from types import SimpleNamespace
-
 import keras
 
 from kerasvit.layers import PatchEmbedding, PositionEmbedding, PrefixTokens
 from kerasvit.preprocessing.defaults import IMAGENET
 
-from .builder import builder, recorded
+from .builder import builder
 from .encoder import encoder
 from .head import head, image_input
-from .image_model import ImageModel, new_record
+from .image_model import ImageModel
 from .variant import rows_of
 from .vit import SIZES, VisionTransformer, check_arguments
 
 HEADS = ("head", "head_distillation")  # of the class and of the distillation token
 
 
-@builder
+def _checked(kwargs):
+    """The builder's arguments, as plain JSON gives them back."""
+    # What a ViT may have otherwise: two tokens with a row each in front of the patches.
+    fixed = {
+        "pool": "token",
+        "class_token": True,
+        "register_tokens": 1,
+        "positions": "tokens",
+        "representation_size": None,
+        "partial_patches": False,
+    }
+    checked = check_arguments({**kwargs, **fixed})
+    return {key: checked[key] for key in kwargs}
+
+
+@builder(_checked)
 def DistilledVisionTransformer(
     *,
     patch_size: int,
@@ -73,23 +86,31 @@ def DistilledVisionTransformer(
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    kwargs = _checked(recorded(locals()))
-    s = SimpleNamespace(**kwargs)
-    image, x = image_input(s.image_size, s.normalization)
-    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
-    grid = tuple(side // s.patch_size for side in s.image_size)
+    image, x = image_input(image_size, normalization)
+    x = PatchEmbedding(patch_size, width=width, name="embedding")(x)  # (B, N, D)
+    grid = tuple(side // patch_size for side in image_size)
     x = PrefixTokens(stddev=0.02, name="distillation_token")(x)
     x = PrefixTokens(name="class_token")(x)  # (B, 2 + N, D)
     x = PositionEmbedding(grid, prefix=2, name="position_embedding")(x)
-    x = encoder(x, s)
-    x = keras.layers.LayerNormalization(epsilon=s.epsilon, name="encoder_norm")(x)
-    logits = [head(s.num_classes, own)(x[:, i]) for i, own in enumerate(HEADS)]
+    x = encoder(
+        x,
+        depth=depth,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        epsilon=epsilon,
+        dropout=dropout,
+        stochastic_depth=stochastic_depth,
+        qkv_bias=qkv_bias,
+        layer_scale=layer_scale,
+    )
+    x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)
+    logits = [head(num_classes, key)(x[:, i]) for i, key in enumerate(HEADS)]
     # In the heads' full precision.
     x = keras.layers.Average(
         dtype=keras.config.dtype_policy().variable_dtype, name="average"
     )(logits)
-    record = new_record("DistilledVisionTransformer", kwargs)
-    return ImageModel(image, x, name=name, record=record)
+    return ImageModel(image, x, name=name)
 
 
 def distillation_heads(model: ImageModel) -> keras.Model:
@@ -126,21 +147,6 @@ def distillation_heads(model: ImageModel) -> keras.Model:
         )
     outputs = {name: named[name].output for name in HEADS}
     return keras.Model(model.input, outputs, name=f"{model.name}_heads")
-
-
-def _checked(kwargs):
-    """The builder's arguments, as plain JSON gives them back."""
-    # What a ViT may have otherwise: two tokens with a row each in front of the patches.
-    fixed = {
-        "pool": "token",
-        "class_token": True,
-        "register_tokens": 1,
-        "positions": "tokens",
-        "representation_size": None,
-        "partial_patches": False,
-    }
-    checked = check_arguments({**kwargs, **fixed})
-    return {key: checked[key] for key in kwargs}
 
 
 _deit = rows_of(VisionTransformer, evaluation=IMAGENET)

@@ -1,27 +1,45 @@
-"""The encoder of Vision Transformers, distilled DeiTs and hybrids."""
+"""The encoder of Vision Transformers, and rates of stochastic depth."""
 
 import keras
 
 from kerasvit.layers import MLP, Attention, EncoderBlock, LayerScaleBlock
 
 
-def encoder(x, s):
-    """Dropout, then the blocks, by the builder's arguments `s`: (B, N, D) → same."""
-    x = keras.layers.Dropout(s.dropout, name="dropout")(x)
-    for i in range(s.depth):
+def drop_rates(last: float, depth: int) -> list[float]:
+    """Rates of stochastic depth: linear, from 0 in the first block to `last`."""
+    return [last * i / max(depth - 1, 1) for i in range(depth)]
+
+
+def encoder(
+    x,
+    *,
+    depth: int,
+    num_heads: int,
+    mlp_dim: int,
+    activation: str,
+    epsilon: float,
+    dropout: float,
+    stochastic_depth: float,
+    qkv_bias: bool = True,
+    layer_scale: float | None = None,
+):
+    """Dropout and the encoder blocks: (B, N, D) → (B, N, D).
+
+    The arguments are those of `VisionTransformer`.
+    """
+    x = keras.layers.Dropout(dropout, name="dropout")(x)
+    for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
         parts = {
             "attention": Attention(
-                s.num_heads, use_bias=s.qkv_bias, dropout=s.dropout, name="attention"
+                num_heads, use_bias=qkv_bias, dropout=dropout, name="attention"
             ),
-            "mlp": MLP(
-                s.mlp_dim, activation=s.activation, dropout=s.dropout, name="mlp"
-            ),
-            "epsilon": s.epsilon,
-            "stochastic_depth": s.stochastic_depth * i / max(s.depth - 1, 1),
+            "mlp": MLP(mlp_dim, activation=activation, dropout=dropout, name="mlp"),
+            "epsilon": epsilon,
+            "stochastic_depth": rate,
             "name": f"encoder_block_{i}",
         }
-        if s.layer_scale is None:
+        if layer_scale is None:
             x = EncoderBlock(**parts)(x)
         else:
-            x = LayerScaleBlock(init_value=s.layer_scale, **parts)(x)
+            x = LayerScaleBlock(init_value=layer_scale, **parts)(x)
     return x

@@ -6,7 +6,7 @@ google-research/vision_transformer vit_jax/{models_vit,models_resnet}.py and
 timm/models/vision_transformer_hybrid.py, by the arguments in which they differ.
 """
 
-from types import SimpleNamespace
+import functools
 
 import keras
 
@@ -22,10 +22,10 @@ from kerasvit.layers import (
 )
 
 from .arguments import integers, sides, stage_widths
-from .builder import builder, recorded
+from .builder import builder
 from .encoder import encoder
 from .head import head, image_input
-from .image_model import ImageModel, new_record
+from .image_model import ImageModel
 from .variant import rows_of
 from .vit import SIZES, check_arguments
 
@@ -42,7 +42,55 @@ FIXED = {
 }
 
 
-@builder
+def _checked(kwargs):
+    """Checks the builder's arguments; returns them as plain JSON."""
+    one_of("pool", kwargs["pool"], ("token", "average"))
+    # The Transformer's image is the ResNet's map, of which one patch is the least.
+    shared = {**kwargs, **FIXED, "image_size": kwargs["patch_size"]}
+    shared = check_arguments(shared)
+    checked = {key: shared[key] for key in kwargs}
+    adds = kwargs["add_to_deviation"]
+    checked["add_to_deviation"] = one_of("add_to_deviation", adds, (True, False))
+    depths = kwargs["resnet_depths"]
+    stem = isinstance(depths, (list, tuple)) and not depths
+    checked["resnet_depths"] = (
+        [] if stem else integers("resnet_depths", depths, None, 1)
+    )
+    for key in ("group_epsilon", "kernel_epsilon"):
+        checked[key] = number(key, kwargs[key], 0, 1)
+    factor = number("width_factor", kwargs["width_factor"], 0.5)
+    if 64 * factor % GROUPS:
+        raise ArgumentError(
+            "`width_factor` must be a multiple of 0.5: the channels are normalised in "
+            f"{GROUPS} groups. Received: {factor!r}.",
+            "width_factor",
+        )
+    checked["width_factor"] = factor
+    widths, stages = kwargs["stage_widths"], len(checked["resnet_depths"])
+    checked["stage_widths"] = stage_widths(widths, stages, GROUPS)
+    checked["image_size"] = _fitting(kwargs["image_size"], checked)
+    return checked
+
+
+def _fitting(image_size, checked):
+    """Checks an image size: its padded feature map must be whole patches."""
+    size, patch = sides(image_size), checked["patch_size"]
+    stride = 4 * 2 ** max(len(checked["resnet_depths"]) - 1, 0)
+    if any(-(-side // stride) % patch for side in size):
+        whole = stride * patch
+        near = [max(whole, round(side / whole) * whole) for side in size]
+        raise ArgumentError(
+            f"`image_size` must be a multiple of {whole}, the ResNet's stride "
+            f"{stride} times the patch size {patch}, or up to {stride - 1} pixels "
+            f"less. Received: {size[0]} × {size[1]}. The nearest that fits is "
+            f"{near[0]} × {near[1]}.",
+            "image_size",
+            "patch_size",
+        )
+    return size
+
+
+@builder(_checked)
 def HybridVisionTransformer(
     *,
     resnet_depths: list[int],
@@ -105,127 +153,70 @@ def HybridVisionTransformer(
     Raises:
         ValueError: An argument is out of range, or the map is not whole patches.
     """
-    kwargs = _checked(recorded(locals()))
-    s = SimpleNamespace(**{**FIXED, **kwargs})
-    image, x = image_input(s.image_size, s.normalization)
-    x = _resnet(x, s)  # (B, H / stride, W / stride, C), rounded up
-    grid = tuple(side // s.patch_size for side in x.shape[1:3])
-    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
-    prefix = int(s.pool == "token")
-    if prefix:
-        x = PrefixTokens(name="class_token")(x)
-    x = PositionEmbedding(grid, prefix=prefix, name="position_embedding")(x)
-    x = encoder(x, s)
-    x = keras.layers.LayerNormalization(epsilon=s.epsilon, name="encoder_norm")(x)
-    x = x[:, 0] if prefix else keras.ops.mean(x, axis=1)  # (B, D)
-    if s.representation_size:
-        x = Dense(s.representation_size, activation="tanh", name="pre_logits")(x)
-    x = head(s.num_classes)(x)
-    record = new_record("HybridVisionTransformer", kwargs)
-    return ImageModel(image, x, name=name, record=record)
-
-
-def _resnet(x, s):
-    """Returns the feature map of the ResNet."""
-    channels = int(64 * s.width_factor)
-    x = _conv(channels, 7, s, strides=2, name="root_conv")(x)
-    x = _norm(s, name="root_norm")(x)
+    image, x = image_input(image_size, normalization)
+    conv = functools.partial(
+        StandardizedConv,
+        padding="same",
+        epsilon=kernel_epsilon,
+        add_to_deviation=add_to_deviation,
+    )
+    norm = functools.partial(GroupNorm, GROUPS, epsilon=group_epsilon)
+    channels = int(64 * width_factor)
+    x = conv(channels, 7, strides=2, name="root_conv")(x)
+    x = norm(name="root_norm")(x)
     x = keras.layers.ReLU(name="root_relu")(x)
     x = keras.layers.MaxPooling2D(
         3, 2, padding="same", data_format="channels_last", name="root_pool"
     )(x)
-    for i, units in enumerate(s.resnet_depths):
-        wide = s.stage_widths[i] if s.stage_widths else 4 * channels * 2**i
+    for i, units in enumerate(resnet_depths):
+        out = stage_widths[i] if stage_widths else 4 * channels * 2**i
         for j in range(units):
-            strides = 2 if i and not j else 1
-            name = f"stage_{i}_unit_{j}"
-            x = _unit(wide, strides, s, project=not j, name=name)(x)
-    return x
+            x = _unit(i, j, out, conv, norm)(x)
+    # (B, H / stride, W / stride, C), rounded up
+    grid = tuple(side // patch_size for side in x.shape[1:3])
+    x = PatchEmbedding(patch_size, width=width, name="embedding")(x)  # (B, N, D)
+    prefix = int(pool == "token")
+    if prefix:
+        x = PrefixTokens(name="class_token")(x)
+    x = PositionEmbedding(grid, prefix=prefix, name="position_embedding")(x)
+    x = encoder(
+        x,
+        depth=depth,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        epsilon=epsilon,
+        dropout=dropout,
+        stochastic_depth=stochastic_depth,
+    )
+    x = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)
+    x = x[:, 0] if prefix else keras.ops.mean(x, axis=1)  # (B, D)
+    if representation_size:
+        x = Dense(representation_size, activation="tanh", name="pre_logits")(x)
+    return ImageModel(image, head(num_classes)(x), name=name)
 
 
-def _unit(wide, strides, s, *, project, name):
-    channels = wide // 4
+def _unit(i, j, out, conv, norm):
+    """Returns unit j of stage i of the ResNet, with `out` channels at its end."""
+    strides = 2 if i and not j else 1
     shortcut = {}
-    if project:
+    if not j:
         shortcut = {
-            "projection": _conv(wide, 1, s, strides=strides, name="projection"),
-            "projection_norm": _norm(s, name="projection_norm"),
+            "projection": conv(out, 1, strides=strides, name="projection"),
+            "projection_norm": norm(name="projection_norm"),
         }
     convs = [
-        _conv(channels, 1, s, name="conv_0"),
-        _conv(channels, 3, s, strides=strides, name="conv_1"),
-        _conv(wide, 1, s, name="conv_2"),
+        conv(out // 4, 1, name="conv_0"),
+        conv(out // 4, 3, strides=strides, name="conv_1"),
+        conv(out, 1, name="conv_2"),
     ]
-    # The last starts at zero, and each unit as its shortcut, as in vit_jax.
-    start = ("ones", "ones", "zeros")
-    norms = [_norm(s, start[i], name=f"norm_{i}") for i in range(3)]
-    return PostactUnit(convs, norms, **shortcut, name=name)
-
-
-def _conv(filters, size, s, *, strides=1, name):
-    return StandardizedConv(
-        filters,
-        size,
-        strides=strides,
-        padding="same",
-        epsilon=s.kernel_epsilon,
-        add_to_deviation=s.add_to_deviation,
-        name=name,
-    )
-
-
-def _norm(s, start="ones", *, name):
-    return GroupNorm(
-        GROUPS, epsilon=s.group_epsilon, gamma_initializer=start, name=name
-    )
-
-
-def _checked(kwargs):
-    """Checks the builder's arguments; returns them as plain JSON."""
-    one_of("pool", kwargs["pool"], ("token", "average"))
-    # The Transformer's image is the ResNet's map, of which one patch is the least.
-    shared = {**kwargs, **FIXED, "image_size": kwargs["patch_size"]}
-    shared = check_arguments(shared)
-    checked = {key: shared[key] for key in kwargs}
-    adds = kwargs["add_to_deviation"]
-    checked["add_to_deviation"] = one_of("add_to_deviation", adds, (True, False))
-    depths = kwargs["resnet_depths"]
-    stem = isinstance(depths, (list, tuple)) and not depths
-    checked["resnet_depths"] = (
-        [] if stem else integers("resnet_depths", depths, None, 1)
-    )
-    for key in ("group_epsilon", "kernel_epsilon"):
-        checked[key] = number(key, kwargs[key], 0, 1)
-    factor = number("width_factor", kwargs["width_factor"], 0.5)
-    if 64 * factor % GROUPS:
-        raise ArgumentError(
-            "`width_factor` must be a multiple of 0.5: the channels are normalised in "
-            f"{GROUPS} groups. Received: {factor!r}.",
-            "width_factor",
-        )
-    checked["width_factor"] = factor
-    widths, stages = kwargs["stage_widths"], len(checked["resnet_depths"])
-    checked["stage_widths"] = stage_widths(widths, stages, GROUPS)
-    checked["image_size"] = _fitting(kwargs["image_size"], checked)
-    return checked
-
-
-def _fitting(image_size, checked):
-    """Checks an image size: its padded feature map must be whole patches."""
-    size, patch = sides(image_size), checked["patch_size"]
-    stride = 4 * 2 ** max(len(checked["resnet_depths"]) - 1, 0)
-    if any(-(-side // stride) % patch for side in size):
-        whole = stride * patch
-        near = [max(whole, round(side / whole) * whole) for side in size]
-        raise ArgumentError(
-            f"`image_size` must be a multiple of {whole}, the ResNet's stride "
-            f"{stride} times the patch size {patch}, or up to {stride - 1} pixels "
-            f"less. Received: {size[0]} × {size[1]}. The nearest that fits is "
-            f"{near[0]} × {near[1]}.",
-            "image_size",
-            "patch_size",
-        )
-    return size
+    norms = [
+        norm(name="norm_0"),
+        norm(name="norm_1"),
+        # Zero at first, so that each unit starts as its shortcut, as in vit_jax.
+        norm(gamma_initializer="zeros", name="norm_2"),
+    ]
+    return PostactUnit(convs, norms, **shortcut, name=f"stage_{i}_unit_{j}")
 
 
 # Stages, patch sizes and sizes: vit_jax/configs/models.py; R50+B/32 and R50+L/16 are of

@@ -5,21 +5,38 @@ Tolstikhin et al. 2021, "MLP-Mixer: An all-MLP Architecture for Vision", arXiv
 big_vision models/mlp_mixer.py and timm/models/mlp_mixer.py, which differ in their GELU.
 """
 
-from types import SimpleNamespace
-
 import keras
 
 from kerasvit.arguments import number, one_of
 from kerasvit.layers import MixerBlock, PatchEmbedding
 
 from .arguments import integer, mean_and_std, multiple_of, probability
-from .builder import builder, recorded
+from .builder import builder
+from .encoder import drop_rates
 from .head import head, image_input
-from .image_model import ImageModel, new_record
+from .image_model import ImageModel
 from .variant import rows_of
 
 
-@builder
+def _checked(kwargs):
+    """Checks the builder's arguments; returns them as plain JSON."""
+    checked = dict(kwargs)
+    for key in ("patch_size", "width", "depth", "tokens_mlp_dim", "channels_mlp_dim"):
+        checked[key] = integer(key, kwargs[key], 1)
+    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
+    one_of("activation", kwargs["activation"], ("gelu", "gelu_tanh"))
+    checked["epsilon"] = number("epsilon", kwargs["epsilon"], 0, 1)
+    checked["stochastic_depth"] = probability(
+        "stochastic_depth", kwargs["stochastic_depth"]
+    )
+    checked["image_size"] = multiple_of(
+        kwargs["image_size"], checked["patch_size"], "the patch size"
+    )
+    checked["normalization"] = mean_and_std(kwargs["normalization"])
+    return checked
+
+
+@builder(_checked)
 def MLPMixer(
     *,
     patch_size: int,
@@ -68,42 +85,21 @@ def MLPMixer(
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    kwargs = _checked(recorded(locals()))
-    s = SimpleNamespace(**kwargs)
-    image, x = image_input(s.image_size, s.normalization)
-    x = PatchEmbedding(s.patch_size, width=s.width, name="stem")(x)  # (B, N, C)
-    for i in range(s.depth):
+    image, x = image_input(image_size, normalization)
+    x = PatchEmbedding(patch_size, width=width, name="stem")(x)  # (B, N, C)
+    for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
         x = MixerBlock(
-            [side // s.patch_size for side in s.image_size],
-            tokens_mlp_dim=s.tokens_mlp_dim,
-            channels_mlp_dim=s.channels_mlp_dim,
-            activation=s.activation,
-            epsilon=s.epsilon,
-            stochastic_depth=s.stochastic_depth * i / max(s.depth - 1, 1),
+            [side // patch_size for side in image_size],
+            tokens_mlp_dim=tokens_mlp_dim,
+            channels_mlp_dim=channels_mlp_dim,
+            activation=activation,
+            epsilon=epsilon,
+            stochastic_depth=rate,
             name=f"mixer_block_{i}",
         )(x)
-    x = keras.layers.LayerNormalization(epsilon=s.epsilon, name="pre_head_norm")(x)
+    x = keras.layers.LayerNormalization(epsilon=epsilon, name="pre_head_norm")(x)
     x = keras.ops.mean(x, axis=1)  # (B, C)
-    x = head(s.num_classes)(x)
-    return ImageModel(image, x, name=name, record=new_record("MLPMixer", kwargs))
-
-
-def _checked(kwargs):
-    """Checks the builder's arguments; returns them as plain JSON."""
-    checked = dict(kwargs)
-    for key in ("patch_size", "width", "depth", "tokens_mlp_dim", "channels_mlp_dim"):
-        checked[key] = integer(key, kwargs[key], 1)
-    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
-    one_of("activation", kwargs["activation"], ("gelu", "gelu_tanh"))
-    checked["epsilon"] = number("epsilon", kwargs["epsilon"], 0, 1)
-    checked["stochastic_depth"] = probability(
-        "stochastic_depth", kwargs["stochastic_depth"]
-    )
-    checked["image_size"] = multiple_of(
-        kwargs["image_size"], checked["patch_size"], "the patch size"
-    )
-    checked["normalization"] = mean_and_std(kwargs["normalization"])
-    return checked
+    return ImageModel(image, head(num_classes)(x), name=name)
 
 
 # Table 1 of the paper.

@@ -4,8 +4,8 @@ Liu et al. 2021, "Swin Transformer: Hierarchical Vision Transformer using Shifte
 Windows", arXiv 2103.14030. Numerics follow timm/models/swin_transformer.py.
 """
 
+import functools
 import math
-from types import SimpleNamespace
 
 import keras
 
@@ -21,100 +21,11 @@ from kerasvit.preprocessing.defaults import IMAGENET
 
 from .arguments import integer, integers, mean_and_std, probability
 from .arguments import sides as both_sides
-from .builder import builder, recorded
+from .builder import builder
+from .encoder import drop_rates
 from .head import head, image_input
-from .image_model import ImageModel, new_record
+from .image_model import ImageModel
 from .variant import rows_of
-
-
-@builder
-def SwinTransformer(
-    *,
-    width: int,
-    depths: list[int],
-    num_heads: list[int],
-    patch_size: int = 4,
-    window_size: int | list[int] = 7,
-    image_size: int | tuple[int, int] = 224,
-    num_classes: int = 1000,
-    mlp_ratio: float = 4.0,
-    qkv_bias: bool = True,
-    epsilon: float = 1e-5,
-    dropout: float = 0.0,
-    stochastic_depth: float = 0.0,
-    normalization: dict | None = None,
-    dtype: str | keras.DTypePolicy | None = None,
-    name: str = "swin",
-) -> ImageModel:
-    """Builds a Swin Transformer: (batch, H, W, 3) → (batch, num_classes) logits.
-
-    Args:
-        width: C, channels of the first stage; each stage has twice those before it.
-        depths: Number of blocks of each stage.
-        num_heads: Attention heads of each stage, divisors of its channels.
-        patch_size: P, edge of a patch in pixels.
-        window_size: M, edge of a window of attention, in places of the stage's map; or
-            a list, one M for each stage (arXiv 2111.14725). Along a side that is no
-            longer than M the window is that side.
-        image_size: Height and width in pixels; an int for a square. At every stage,
-            each side of the map must be a multiple of M or no longer than it, and even
-            where a stage follows. (timm pads what does not fit.)
-        num_classes: Size of the head; 0 leaves it off: the model returns the features.
-        mlp_ratio: Hidden size of the blocks' MLPs, in channels of their stage.
-        qkv_bias: Whether query, key and value have a bias.
-        epsilon: Of every LayerNormalization.
-        dropout: Rate after the embedding and in every block, in [0, 1).
-        stochastic_depth: Chance of dropping a branch of the last block; it grows
-            linearly from 0 at the first, in [0, 1).
-        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
-            normalisation into the model, which then takes 0…255.
-        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
-        name: Of the model.
-
-    Raises:
-        ValueError: An argument is out of range, or patches, windows and merged patches
-            do not fill the image; says which size does.
-    """
-    kwargs = _checked(recorded(locals()))
-    s = SimpleNamespace(**kwargs)
-    image, x = image_input(s.image_size, s.normalization)
-    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)
-    grid = [side // s.patch_size for side in s.image_size]
-    x = keras.layers.Reshape((*grid, s.width), name="map")(x)  # (B, H/P, W/P, C)
-    x = _norm("embedding_norm", s)(x)
-    x = keras.layers.Dropout(s.dropout, name="dropout")(x)
-    for stage, depth in enumerate(s.depths):
-        if stage:
-            x = PatchMerging(epsilon=s.epsilon, name=f"stage_{stage}_merging")(x)
-        for block in range(depth):
-            x = _block(stage, block, s)(x)
-    x = _norm("encoder_norm", s)(x)
-    x = keras.ops.mean(x, axis=(1, 2))
-    x = head(s.num_classes)(x)
-    record = new_record("SwinTransformer", kwargs)
-    return ImageModel(image, x, name=name, record=record)
-
-
-def _norm(name, s):
-    return keras.layers.LayerNormalization(epsilon=s.epsilon, name=name)
-
-
-def _block(stage, block, s):
-    before = sum(s.depths[:stage]) + block
-    return SwinBlock(
-        WindowAttention(
-            s.num_heads[stage],
-            window_size=_windows(s.window_size, s.depths)[stage],
-            shifted=block % 2 == 1,
-            use_bias=s.qkv_bias,
-            dropout=s.dropout,
-            name="attention",
-        ),
-        MLP(_mlp_dim(s.width * 2**stage, s.mlp_ratio), dropout=s.dropout, name="mlp"),
-        epsilon=s.epsilon,
-        stochastic_depth=s.stochastic_depth * before / max(sum(s.depths) - 1, 1),
-        name=f"stage_{stage}_block_{block}",
-    )
 
 
 def _mlp_dim(channels, ratio):
@@ -204,6 +115,88 @@ def _fits(places, windows):
         side <= window or side % window == 0
         for side, window in zip(maps, windows, strict=True)
     )
+
+
+@builder(_checked)
+def SwinTransformer(
+    *,
+    width: int,
+    depths: list[int],
+    num_heads: list[int],
+    patch_size: int = 4,
+    window_size: int | list[int] = 7,
+    image_size: int | tuple[int, int] = 224,
+    num_classes: int = 1000,
+    mlp_ratio: float = 4.0,
+    qkv_bias: bool = True,
+    epsilon: float = 1e-5,
+    dropout: float = 0.0,
+    stochastic_depth: float = 0.0,
+    normalization: dict | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
+    name: str = "swin",
+) -> ImageModel:
+    """Builds a Swin Transformer: (batch, H, W, 3) → (batch, num_classes) logits.
+
+    Args:
+        width: C, channels of the first stage; each stage has twice those before it.
+        depths: Number of blocks of each stage.
+        num_heads: Attention heads of each stage, divisors of its channels.
+        patch_size: P, edge of a patch in pixels.
+        window_size: M, edge of a window of attention, in places of the stage's map; or
+            a list, one M for each stage (arXiv 2111.14725). Along a side that is no
+            longer than M the window is that side.
+        image_size: Height and width in pixels; an int for a square. At every stage,
+            each side of the map must be a multiple of M or no longer than it, and even
+            where a stage follows. (timm pads what does not fit.)
+        num_classes: Size of the head; 0 leaves it off: the model returns the features.
+        mlp_ratio: Hidden size of the blocks' MLPs, in channels of their stage.
+        qkv_bias: Whether query, key and value have a bias.
+        epsilon: Of every LayerNormalization.
+        dropout: Rate after the embedding and in every block, in [0, 1).
+        stochastic_depth: Chance of dropping a branch of the last block; it grows
+            linearly from 0 at the first, in [0, 1).
+        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
+            normalisation into the model, which then takes 0…255.
+        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
+        name: Of the model.
+
+    Raises:
+        ValueError: An argument is out of range, or patches, windows and merged patches
+            do not fill the image; says which size does.
+    """
+    image, x = image_input(image_size, normalization)
+    norm = functools.partial(keras.layers.LayerNormalization, epsilon=epsilon)
+    x = PatchEmbedding(patch_size, width=width, name="embedding")(x)
+    grid = [side // patch_size for side in image_size]
+    x = keras.layers.Reshape((*grid, width), name="map")(x)  # (B, H/P, W/P, C)
+    x = norm(name="embedding_norm")(x)
+    x = keras.layers.Dropout(dropout, name="dropout")(x)
+    windows = _windows(window_size, depths)
+    rates = iter(drop_rates(stochastic_depth, sum(depths)))
+    for i, depth in enumerate(depths):
+        if i:
+            x = PatchMerging(epsilon=epsilon, name=f"stage_{i}_merging")(x)
+        for j in range(depth):
+            attention = WindowAttention(
+                num_heads[i],
+                window_size=windows[i],
+                shifted=j % 2 == 1,
+                use_bias=qkv_bias,
+                dropout=dropout,
+                name="attention",
+            )
+            mlp_dim = _mlp_dim(x.shape[-1], mlp_ratio)
+            x = SwinBlock(
+                attention,
+                MLP(mlp_dim, dropout=dropout, name="mlp"),
+                epsilon=epsilon,
+                stochastic_depth=next(rates),
+                name=f"stage_{i}_block_{j}",
+            )(x)
+    x = norm(name="encoder_norm")(x)
+    x = keras.ops.mean(x, axis=(1, 2))  # (B, C)
+    return ImageModel(image, head(num_classes)(x), name=name)
 
 
 # Section 3.3 of the paper, and Table 1, whose multiply-adds are those of the products

@@ -6,8 +6,6 @@ models/vit.py and timm/models/vision_transformer.py, by the arguments in which t
 differ.
 """
 
-from types import SimpleNamespace
-
 import keras
 
 from kerasvit.arguments import ArgumentError, number, one_of
@@ -21,10 +19,10 @@ from kerasvit.layers import (
 )
 
 from .arguments import integer, mean_and_std, multiple_of, probability, whole_of
-from .builder import builder, recorded
+from .builder import builder
 from .encoder import encoder
 from .head import head, image_input
-from .image_model import ImageModel, new_record
+from .image_model import ImageModel
 from .variant import rows_of
 
 CHOICES = {
@@ -37,7 +35,42 @@ CHOICES = {
 }
 
 
-@builder
+def check_arguments(kwargs):
+    """Checks the builder's arguments; returns them as plain JSON."""
+    checked = dict(kwargs)
+    for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
+        checked[key] = integer(key, kwargs[key], 1)
+    for key in ("num_classes", "register_tokens"):
+        checked[key] = integer(key, kwargs[key], 0)
+    size = kwargs["representation_size"]
+    if size is not None:
+        checked["representation_size"] = integer("representation_size", size, 0) or None
+    for key in ("dropout", "stochastic_depth"):
+        checked[key] = probability(key, kwargs[key])
+    checked["epsilon"] = number("epsilon", kwargs["epsilon"], 0, 1)
+    if kwargs["layer_scale"] is not None:
+        checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"])
+    for key, known in CHOICES.items():
+        checked[key] = one_of(key, kwargs[key], known)
+    if kwargs["class_token"] is None:
+        checked["class_token"] = kwargs["pool"] == "token"
+    elif kwargs["pool"] == "token" and not kwargs["class_token"]:
+        raise ArgumentError(
+            '`pool="token"` needs a class token. Received: class_token=False. Choose '
+            '`pool="average"` or leave `class_token` out.',
+            "pool",
+            "class_token",
+        )
+    checked["class_token"] = bool(checked["class_token"])
+    fitting = whole_of if checked["partial_patches"] else multiple_of
+    checked["image_size"] = fitting(
+        kwargs["image_size"], checked["patch_size"], "the patch size"
+    )
+    checked["normalization"] = mean_and_std(kwargs["normalization"])
+    return checked
+
+
+@builder(check_arguments)
 def VisionTransformer(
     *,
     patch_size: int,
@@ -104,87 +137,64 @@ def VisionTransformer(
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    kwargs = check_arguments(recorded(locals()))
-    s = SimpleNamespace(**kwargs)
-    image, x = image_input(s.image_size, s.normalization)
-    grid = tuple(side // s.patch_size for side in s.image_size)
-    if any(rest := [side % s.patch_size for side in s.image_size]):
+    image, x = image_input(image_size, normalization)
+    grid = tuple(side // patch_size for side in image_size)
+    if any(rest := [side % patch_size for side in image_size]):
         x = keras.layers.Cropping2D(
             [(0, pixels) for pixels in rest], "channels_last", name="whole_patches"
         )(x)
-    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
-    prefix = s.class_token + s.register_tokens
-    if s.positions == "patches":
+    x = PatchEmbedding(patch_size, width=width, name="embedding")(x)  # (B, N, D)
+    prefix = class_token + register_tokens
+    if positions == "patches":
         x = PositionEmbedding(grid, name="position_embedding")(x)
-    if s.positions == "sincos2d":
+    if positions == "sincos2d":
         x = SinCosPositionEmbedding(grid, name="position_embedding")(x)
-    if s.register_tokens:
-        x = PrefixTokens(s.register_tokens, stddev=1e-6, name="register_tokens")(x)
-    if s.class_token:
+    if register_tokens:
+        x = PrefixTokens(register_tokens, stddev=1e-6, name="register_tokens")(x)
+    if class_token:
         x = PrefixTokens(name="class_token")(x)  # (B, prefix + N, D)
-    if s.positions == "tokens":
+    if positions == "tokens":
         x = PositionEmbedding(grid, prefix=prefix, name="position_embedding")(x)
-    x = encoder(x, s)
-    x = _pooled(x, prefix, s)  # (B, D)
-    if s.representation_size:
-        x = Dense(s.representation_size, activation="tanh", name="pre_logits")(x)
-    x = head(s.num_classes)(x)
-    record = new_record("VisionTransformer", kwargs)
-    return ImageModel(image, x, name=name, record=record)
+    x = encoder(
+        x,
+        depth=depth,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+        epsilon=epsilon,
+        dropout=dropout,
+        stochastic_depth=stochastic_depth,
+        qkv_bias=qkv_bias,
+        layer_scale=layer_scale,
+    )
+    x = _pooled(
+        x,
+        pool,
+        prefix,
+        epsilon=epsilon,
+        num_heads=num_heads,
+        mlp_dim=mlp_dim,
+        activation=activation,
+    )
+    if representation_size:
+        x = Dense(representation_size, activation="tanh", name="pre_logits")(x)
+    return ImageModel(image, head(num_classes)(x), name=name)
 
 
-def _pooled(x, prefix, s):
-    norm = keras.layers.LayerNormalization(epsilon=s.epsilon, name="encoder_norm")
-    behind = s.pool == "average_then_norm"
-    x = x if behind else norm(x)
-    if s.pool == "token":
+def _pooled(x, pool, prefix, *, epsilon, **attention):
+    """Normalises and pools tokens: (B, prefix + N, D) → (B, D).
+
+    `attention` are further arguments of `AttentionPooling`.
+    """
+    norm = keras.layers.LayerNormalization(epsilon=epsilon, name="encoder_norm")
+    x = x if pool == "average_then_norm" else norm(x)
+    if pool == "token":
         return x[:, 0]
     x = x[:, prefix:] if prefix else x
-    if s.pool == "attention":
-        return AttentionPooling(
-            s.num_heads,
-            mlp_dim=s.mlp_dim,
-            activation=s.activation,
-            epsilon=s.epsilon,
-            name="pool",
-        )(x)
+    if pool == "attention":
+        return AttentionPooling(epsilon=epsilon, **attention, name="pool")(x)
     x = keras.ops.mean(x, axis=1)
-    return norm(x) if behind else x
-
-
-def check_arguments(kwargs):
-    """Checks the builder's arguments; returns them as plain JSON."""
-    checked = dict(kwargs)
-    for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
-        checked[key] = integer(key, kwargs[key], 1)
-    for key in ("num_classes", "register_tokens"):
-        checked[key] = integer(key, kwargs[key], 0)
-    size = kwargs["representation_size"]
-    if size is not None:
-        checked["representation_size"] = integer("representation_size", size, 0) or None
-    for key in ("dropout", "stochastic_depth"):
-        checked[key] = probability(key, kwargs[key])
-    checked["epsilon"] = number("epsilon", kwargs["epsilon"], 0, 1)
-    if kwargs["layer_scale"] is not None:
-        checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"])
-    for key, known in CHOICES.items():
-        checked[key] = one_of(key, kwargs[key], known)
-    if kwargs["class_token"] is None:
-        checked["class_token"] = kwargs["pool"] == "token"
-    elif kwargs["pool"] == "token" and not kwargs["class_token"]:
-        raise ArgumentError(
-            '`pool="token"` needs a class token. Received: class_token=False. Choose '
-            '`pool="average"` or leave `class_token` out.',
-            "pool",
-            "class_token",
-        )
-    checked["class_token"] = bool(checked["class_token"])
-    fitting = whole_of if checked["partial_patches"] else multiple_of
-    checked["image_size"] = fitting(
-        kwargs["image_size"], checked["patch_size"], "the patch size"
-    )
-    checked["normalization"] = mean_and_std(kwargs["normalization"])
-    return checked
+    return norm(x) if pool == "average_then_norm" else x
 
 
 # Table 1 of the paper; Ti and S from Steiner et al. 2022, arXiv 2106.10270.

@@ -7,7 +7,7 @@ models/attentions.py of xxxnell/how-do-vits-work at 9571ff1: no bias in query, k
 value, an epsilon of 1e-5, exact GELU.
 """
 
-from types import SimpleNamespace
+import functools
 
 import keras
 
@@ -24,16 +24,43 @@ from kerasvit.layers import (
 )
 
 from .arguments import integer, mean_and_std, multiple_of, probability
-from .builder import builder, recorded
+from .builder import builder
+from .encoder import drop_rates
 from .head import head, image_input
-from .image_model import ImageModel, new_record
+from .image_model import ImageModel
 from .variant import rows_of
 
 EPSILON = 1e-5  # PyTorch's
 BLOCKS = {"pre": EncoderBlock, "post": PostNormBlock}
 
 
-@builder
+def _checked(kwargs):
+    """Checks the builder's arguments; returns them as plain JSON."""
+    checked = dict(kwargs)
+    for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
+        checked[key] = integer(key, kwargs[key], 1)
+    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
+    if kwargs["window"] is not None:
+        checked["window"] = integer("window", kwargs["window"], 1)
+        if checked["window"] % 2 == 0:
+            raise ArgumentError(
+                "`window` must be an odd number of patches, or None for all of them. "
+                f"Received: {checked['window']}.",
+                "window",
+            )
+    one_of("pool", kwargs["pool"], ("token", "average"))
+    one_of("norm", kwargs["norm"], tuple(BLOCKS))
+    checked["stochastic_depth"] = probability(
+        "stochastic_depth", kwargs["stochastic_depth"]
+    )
+    checked["image_size"] = multiple_of(
+        kwargs["image_size"], checked["patch_size"], "the patch size"
+    )
+    checked["normalization"] = mean_and_std(kwargs["normalization"])
+    return checked
+
+
+@builder(_checked)
 def VisionTransformerAblation(
     *,
     patch_size: int,
@@ -81,64 +108,30 @@ def VisionTransformerAblation(
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
-    kwargs = _checked(recorded(locals()))
-    s = SimpleNamespace(**kwargs)
-    image, x = image_input(s.image_size, s.normalization)
-    x = PatchEmbedding(s.patch_size, width=s.width, name="embedding")(x)  # (B, N, D)
-    grid = tuple(side // s.patch_size for side in s.image_size)
-    prefix = int(s.pool == "token")
+    image, x = image_input(image_size, normalization)
+    x = PatchEmbedding(patch_size, width=width, name="embedding")(x)  # (B, N, D)
+    grid = tuple(side // patch_size for side in image_size)
+    prefix = int(pool == "token")
     if prefix:
         x = PrefixTokens(name="class_token")(x)  # (B, 1 + N, D)
     x = PositionEmbedding(grid, prefix=prefix, name="position_embedding")(x)
-    for i in range(s.depth):
-        x = BLOCKS[s.norm](
-            _attention(grid, prefix, s),
-            MLP(s.mlp_dim, name="mlp"),
+    attention = functools.partial(Attention, num_heads)
+    if window is not None:
+        attention = functools.partial(
+            NeighborhoodAttention, num_heads, grid=grid, window=window, prefix=prefix
+        )
+    for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
+        x = BLOCKS[norm](
+            attention(use_bias=False, name="attention"),
+            MLP(mlp_dim, name="mlp"),
             epsilon=EPSILON,
-            stochastic_depth=s.stochastic_depth * i / max(s.depth - 1, 1),
+            stochastic_depth=rate,
             name=f"encoder_block_{i}",
         )(x)
-    if s.norm == "pre":
+    if norm == "pre":
         x = keras.layers.LayerNormalization(epsilon=EPSILON, name="encoder_norm")(x)
     x = x[:, 0] if prefix else keras.ops.mean(x, axis=1)  # (B, D)
-    x = head(s.num_classes)(x)
-    record = new_record("VisionTransformerAblation", kwargs)
-    return ImageModel(image, x, name=name, record=record)
-
-
-def _attention(grid, prefix, s):
-    same = {"use_bias": False, "name": "attention"}
-    if s.window is None:
-        return Attention(s.num_heads, **same)
-    return NeighborhoodAttention(
-        s.num_heads, grid=grid, window=s.window, prefix=prefix, **same
-    )
-
-
-def _checked(kwargs):
-    """Checks the builder's arguments; returns them as plain JSON."""
-    checked = dict(kwargs)
-    for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
-        checked[key] = integer(key, kwargs[key], 1)
-    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
-    if kwargs["window"] is not None:
-        checked["window"] = integer("window", kwargs["window"], 1)
-        if checked["window"] % 2 == 0:
-            raise ArgumentError(
-                "`window` must be an odd number of patches, or None for all of them. "
-                f"Received: {checked['window']}.",
-                "window",
-            )
-    one_of("pool", kwargs["pool"], ("token", "average"))
-    one_of("norm", kwargs["norm"], tuple(BLOCKS))
-    checked["stochastic_depth"] = probability(
-        "stochastic_depth", kwargs["stochastic_depth"]
-    )
-    checked["image_size"] = multiple_of(
-        kwargs["image_size"], checked["patch_size"], "the patch size"
-    )
-    checked["normalization"] = mean_and_std(kwargs["normalization"])
-    return checked
+    return ImageModel(image, head(num_classes)(x), name=name)
 
 
 # The repository's `vit.tiny` with 8 × 8 patches of CIFAR-100, which the study of
