@@ -12,7 +12,7 @@ from kerasvit.arguments import ArgumentError, one_of
 from kerasvit.layers import AttentionUnit, Conv, LocalAttention, MaxPool, PreactUnit
 from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
 
-from .arguments import integer, integers, mean_and_std, probability, sides
+from .arguments import integer, integers, sides
 from .builder import builder
 from .encoder import drop_rates
 from .head import head, image_input
@@ -23,30 +23,19 @@ STEMS = {"imagenet": 4, "cifar": 1}  # by how much it divides the sides of the i
 
 
 def _checked(kwargs):
-    """The arguments of both builders, as plain JSON gives them back."""
-    checked = dict(kwargs)
-    checked["depths"] = integers("depths", kwargs["depths"], None, 1)
-    stages = len(checked["depths"])
-    checked["widths"] = integers("widths", kwargs["widths"], stages, 1)
-    checked["bottleneck"] = one_of("bottleneck", kwargs["bottleneck"], (True, False))
+    """Checks what both builders have; returns all arguments as plain JSON."""
     one_of("stem", kwargs["stem"], tuple(STEMS))
-    for key, least in (("stem_width", 1), ("num_classes", 0)):
-        checked[key] = integer(key, kwargs[key], least)
-    rate = kwargs["stochastic_depth"]
-    checked["stochastic_depth"] = probability("stochastic_depth", rate)
-    checked["image_size"] = sides(kwargs["image_size"])
-    checked["normalization"] = mean_and_std(kwargs["normalization"])
+    checked = {**kwargs, "image_size": sides(kwargs["image_size"])}
+    checked["widths"] = integers("widths", kwargs["widths"], len(kwargs["depths"]), 1)
     return checked
 
 
 def _checked_with_attention(kwargs):
-    """The arguments of `AlterNet`, as plain JSON gives them back."""
-    checked = _checked(kwargs)
-    depths = checked["depths"]
+    """Checks the arguments of `AlterNet`; returns all as plain JSON."""
+    checked, depths = _checked(kwargs), kwargs["depths"]
     for key, least in (("attention_depths", 0), ("num_heads", 1)):
         checked[key] = integers(key, kwargs[key], len(depths), least)
-    for key in ("head_width", "window_size"):
-        checked[key] = integer(key, kwargs[key], 1)
+    checked["window_size"] = integer("window_size", kwargs["window_size"], 1)
     attending = checked["attention_depths"]
     if any(2 * m > n for m, n in zip(attending, depths, strict=True)):
         raise ArgumentError(

@@ -1,11 +1,11 @@
 """Argument checks that the builders share."""
 
+import functools
 import math
 
 from kerasvit import arguments
-from kerasvit.arguments import ArgumentError, number
-from kerasvit.arguments import sides as sides
-from kerasvit.preprocessing.normalization import mean_and_std as mean_and_std
+from kerasvit.arguments import ArgumentError, number, one_of, sides
+from kerasvit.preprocessing.normalization import mean_and_std
 
 # What no model here comes near: a configuration from elsewhere may ask for any number,
 # and memory or time is spent before the tensors are compared.
@@ -132,3 +132,31 @@ def whole_of(image_size, stride: int, what: str) -> list[int]:
         )
     multiple_of([side - side % stride for side in checked], stride, what)
     return checked
+
+
+SIZES = ("patch_size", "width", "depth", "mlp_dim", "tokens_mlp_dim")
+SIZES += ("channels_mlp_dim", "stem_width", "head_width")
+EPSILONS = ("epsilon", "group_epsilon", "kernel_epsilon", "conv_epsilon")
+SWITCHES = ("partial_patches", "qkv_bias", "add_to_deviation", "bottleneck")
+# Checks of arguments that have one meaning, in whatever builder.
+CHECKS = {
+    **dict.fromkeys(SIZES, functools.partial(integer, least=1)),
+    "num_classes": functools.partial(integer, least=0),
+    "register_tokens": functools.partial(integer, least=0),
+    "depths": functools.partial(integers, count=None, least=1),
+    "activation": functools.partial(one_of, known=("gelu", "gelu_tanh")),
+    **dict.fromkeys(EPSILONS, functools.partial(number, low=0, high=1)),
+    **dict.fromkeys(SWITCHES, functools.partial(one_of, known=(True, False))),
+    "dropout": probability,
+    "stochastic_depth": probability,
+    "normalization": lambda name, value: mean_and_std(value),
+}
+
+
+def checked_by_name(kwargs: dict) -> dict:
+    """Returns a builder's arguments, those in `CHECKS` checked.
+
+    Raises:
+        ArgumentError: One of them is wrong.
+    """
+    return {k: CHECKS[k](k, v) if k in CHECKS else v for k, v in kwargs.items()}

@@ -12,7 +12,7 @@ import keras
 from kerasvit.arguments import ArgumentError, number
 from kerasvit.layers import GroupNorm, PreactUnit, StandardizedConv
 
-from .arguments import integer, integers, mean_and_std, sides, stage_widths
+from .arguments import sides, stage_widths
 from .builder import builder
 from .head import head, image_input
 from .image_model import ImageModel
@@ -22,9 +22,8 @@ GROUPS = 32  # of every group normalisation
 
 
 def _checked(kwargs):
-    """The builder's arguments, as plain JSON gives them back."""
-    checked = dict(kwargs)
-    checked["depths"] = integers("depths", kwargs["depths"], None, 1)
+    """Checks widths and the image size; returns all arguments as plain JSON."""
+    checked = {**kwargs, "image_size": sides(kwargs["image_size"])}
     half = "a multiple of 0.5"
     factor = number("width_factor", kwargs["width_factor"], 0.5, meaning=half)
     if factor % 0.5:
@@ -34,13 +33,8 @@ def _checked(kwargs):
             "width_factor",
         )
     checked["width_factor"] = int(factor) if factor.is_integer() else factor
-    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
-    checked["image_size"] = sides(kwargs["image_size"])
-    widths = stage_widths(kwargs["stage_widths"], len(checked["depths"]), GROUPS)
+    widths = stage_widths(kwargs["stage_widths"], len(kwargs["depths"]), GROUPS)
     checked["stage_widths"] = widths
-    for key in ("conv_epsilon", "epsilon"):
-        checked[key] = number(key, kwargs[key], 0, 1)
-    checked["normalization"] = mean_and_std(kwargs["normalization"])
     return checked
 
 

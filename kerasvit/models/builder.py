@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import keras
 
+from .arguments import checked_by_name
 from .image_model import new_record
 from .other_names import check_names
 
@@ -22,8 +23,9 @@ def builder(check):
 
     Args:
         check: Function of a dictionary of all arguments but `name` and `dtype`, in the
-            order of the signature. It returns them checked, as plain JSON, and raises
-            a `ValueError` for a wrong value.
+            order of the signature; those in `arguments.CHECKS` are checked before. It
+            returns all of them checked, as plain JSON, and raises a `ValueError` for a
+            wrong value.
 
     Returns:
         Decorator of a function with the arguments `name` and `dtype`. The builder has
@@ -44,7 +46,8 @@ def builder(check):
                 raise TypeError(f"{function.__name__}: {error}.") from None
             bound.apply_defaults()
             outside = ("name", "dtype")
-            return check({k: v for k, v in bound.arguments.items() if k not in outside})
+            given = {k: v for k, v in bound.arguments.items() if k not in outside}
+            return check(checked_by_name(given))
 
         @functools.wraps(function)
         def build(**kwargs):

@@ -22,8 +22,8 @@ HEADS = ("head", "head_distillation")  # of the class and of the distillation to
 
 
 def _checked(kwargs):
-    """The builder's arguments, as plain JSON gives them back."""
-    # What a ViT may have otherwise: two tokens with a row each in front of the patches.
+    """Checks the arguments as a ViT's; returns all as plain JSON."""
+    # Two tokens with a row each in the position table, before the patches.
     fixed = {
         "pool": "token",
         "class_token": True,

@@ -36,28 +36,23 @@ FIXED = {
     "class_token": None,
     "register_tokens": 0,
     "positions": "tokens",
-    "qkv_bias": True,
     "layer_scale": None,
     "partial_patches": False,
 }
 
 
 def _checked(kwargs):
-    """Checks the builder's arguments; returns them as plain JSON."""
+    """Checks the Transformer, then the ResNet; returns all arguments as plain JSON."""
     one_of("pool", kwargs["pool"], ("token", "average"))
     # The Transformer's image is the ResNet's map, of which one patch is the least.
     shared = {**kwargs, **FIXED, "image_size": kwargs["patch_size"]}
     shared = check_arguments(shared)
     checked = {key: shared[key] for key in kwargs}
-    adds = kwargs["add_to_deviation"]
-    checked["add_to_deviation"] = one_of("add_to_deviation", adds, (True, False))
     depths = kwargs["resnet_depths"]
     stem = isinstance(depths, (list, tuple)) and not depths
     checked["resnet_depths"] = (
         [] if stem else integers("resnet_depths", depths, None, 1)
     )
-    for key in ("group_epsilon", "kernel_epsilon"):
-        checked[key] = number(key, kwargs[key], 0, 1)
     factor = number("width_factor", kwargs["width_factor"], 0.5)
     if 64 * factor % GROUPS:
         raise ArgumentError(

@@ -7,10 +7,9 @@ big_vision models/mlp_mixer.py and timm/models/mlp_mixer.py, which differ in the
 
 import keras
 
-from kerasvit.arguments import number, one_of
 from kerasvit.layers import MixerBlock, PatchEmbedding
 
-from .arguments import integer, mean_and_std, multiple_of, probability
+from .arguments import multiple_of
 from .builder import builder
 from .encoder import drop_rates
 from .head import head, image_input
@@ -19,21 +18,9 @@ from .variant import rows_of
 
 
 def _checked(kwargs):
-    """Checks the builder's arguments; returns them as plain JSON."""
-    checked = dict(kwargs)
-    for key in ("patch_size", "width", "depth", "tokens_mlp_dim", "channels_mlp_dim"):
-        checked[key] = integer(key, kwargs[key], 1)
-    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
-    one_of("activation", kwargs["activation"], ("gelu", "gelu_tanh"))
-    checked["epsilon"] = number("epsilon", kwargs["epsilon"], 0, 1)
-    checked["stochastic_depth"] = probability(
-        "stochastic_depth", kwargs["stochastic_depth"]
-    )
-    checked["image_size"] = multiple_of(
-        kwargs["image_size"], checked["patch_size"], "the patch size"
-    )
-    checked["normalization"] = mean_and_std(kwargs["normalization"])
-    return checked
+    """Checks the image size; returns all arguments as plain JSON."""
+    size, patch = kwargs["image_size"], kwargs["patch_size"]
+    return {**kwargs, "image_size": multiple_of(size, patch, "the patch size")}
 
 
 @builder(_checked)

@@ -9,7 +9,7 @@ import math
 
 import keras
 
-from kerasvit.arguments import ArgumentError, number, one_of
+from kerasvit.arguments import ArgumentError, number
 from kerasvit.layers import (
     MLP,
     PatchEmbedding,
@@ -19,8 +19,7 @@ from kerasvit.layers import (
 )
 from kerasvit.preprocessing.defaults import IMAGENET
 
-from .arguments import integer, integers, mean_and_std, probability
-from .arguments import sides as both_sides
+from .arguments import integer, integers, sides
 from .builder import builder
 from .encoder import drop_rates
 from .head import head, image_input
@@ -34,13 +33,9 @@ def _mlp_dim(channels, ratio):
 
 
 def _checked(kwargs):
-    """Checks the builder's arguments; returns them as plain JSON."""
+    """Checks heads, windows, MLPs and sizes; returns all arguments as plain JSON."""
     checked = dict(kwargs)
-    for key in ("width", "patch_size"):
-        checked[key] = integer(key, kwargs[key], 1)
-    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
-    checked["depths"] = integers("depths", kwargs["depths"], None, 1)
-    stages, windows = len(checked["depths"]), kwargs["window_size"]
+    stages, windows = len(kwargs["depths"]), kwargs["window_size"]
     if isinstance(windows, (list, tuple)):
         windows = integers("window_size", windows, stages, 1)
         checked["window_size"] = windows if len(set(windows)) > 1 else windows[0]
@@ -56,9 +51,6 @@ def _checked(kwargs):
                 "num_heads",
                 "width",
             )
-    for key in ("dropout", "stochastic_depth"):
-        checked[key] = probability(key, kwargs[key])
-    checked["epsilon"] = number("epsilon", kwargs["epsilon"], 0, 1)
     ratio = number("mlp_ratio", kwargs["mlp_ratio"], 0)
     if not _mlp_dim(checked["width"], ratio):
         raise ArgumentError(
@@ -67,9 +59,7 @@ def _checked(kwargs):
             "mlp_ratio",
         )
     checked["mlp_ratio"] = ratio
-    checked["qkv_bias"] = one_of("qkv_bias", kwargs["qkv_bias"], (True, False))
     checked["image_size"] = _image_size(kwargs["image_size"], checked)
-    checked["normalization"] = mean_and_std(kwargs["normalization"])
     return checked
 
 
@@ -80,7 +70,7 @@ def _windows(window_size, depths):
 
 
 def _image_size(image_size, kwargs):
-    checked, given = both_sides(image_size), kwargs["window_size"]
+    checked, given = sides(image_size), kwargs["window_size"]
     windows = _windows(given, kwargs["depths"])[::-1]  # from the last stage on
     last = kwargs["patch_size"] * 2 ** (len(windows) - 1)  # pixels a place of its map
     if all(_fits(side / last, windows) for side in checked):

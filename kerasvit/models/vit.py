@@ -18,7 +18,7 @@ from kerasvit.layers import (
     SinCosPositionEmbedding,
 )
 
-from .arguments import integer, mean_and_std, multiple_of, probability, whole_of
+from .arguments import integer, multiple_of, whole_of
 from .builder import builder
 from .encoder import encoder
 from .head import head, image_input
@@ -28,26 +28,16 @@ from .variant import rows_of
 CHOICES = {
     "pool": ("token", "average", "average_then_norm", "attention"),
     "positions": ("tokens", "patches", "sincos2d"),
-    "activation": ("gelu", "gelu_tanh"),
     "class_token": (True, False, None),
-    "qkv_bias": (True, False),
-    "partial_patches": (True, False),
 }
 
 
 def check_arguments(kwargs):
-    """Checks the builder's arguments; returns them as plain JSON."""
-    checked = dict(kwargs)
-    for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
-        checked[key] = integer(key, kwargs[key], 1)
-    for key in ("num_classes", "register_tokens"):
-        checked[key] = integer(key, kwargs[key], 0)
+    """Checks what only a Vision Transformer has; returns all as plain JSON."""
+    checked = {**kwargs, "num_heads": integer("num_heads", kwargs["num_heads"], 1)}
     size = kwargs["representation_size"]
     if size is not None:
         checked["representation_size"] = integer("representation_size", size, 0) or None
-    for key in ("dropout", "stochastic_depth"):
-        checked[key] = probability(key, kwargs[key])
-    checked["epsilon"] = number("epsilon", kwargs["epsilon"], 0, 1)
     if kwargs["layer_scale"] is not None:
         checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"])
     for key, known in CHOICES.items():
@@ -61,12 +51,10 @@ def check_arguments(kwargs):
             "pool",
             "class_token",
         )
-    checked["class_token"] = bool(checked["class_token"])
-    fitting = whole_of if checked["partial_patches"] else multiple_of
+    fitting = whole_of if kwargs["partial_patches"] else multiple_of
     checked["image_size"] = fitting(
-        kwargs["image_size"], checked["patch_size"], "the patch size"
+        kwargs["image_size"], kwargs["patch_size"], "the patch size"
     )
-    checked["normalization"] = mean_and_std(kwargs["normalization"])
     return checked
 
 

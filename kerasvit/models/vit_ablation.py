@@ -23,7 +23,7 @@ from kerasvit.layers import (
     PrefixTokens,
 )
 
-from .arguments import integer, mean_and_std, multiple_of, probability
+from .arguments import integer, multiple_of
 from .builder import builder
 from .encoder import drop_rates
 from .head import head, image_input
@@ -35,11 +35,8 @@ BLOCKS = {"pre": EncoderBlock, "post": PostNormBlock}
 
 
 def _checked(kwargs):
-    """Checks the builder's arguments; returns them as plain JSON."""
-    checked = dict(kwargs)
-    for key in ("patch_size", "width", "depth", "num_heads", "mlp_dim"):
-        checked[key] = integer(key, kwargs[key], 1)
-    checked["num_classes"] = integer("num_classes", kwargs["num_classes"], 0)
+    """Checks what only these ViTs have; returns all arguments as plain JSON."""
+    checked = {**kwargs, "num_heads": integer("num_heads", kwargs["num_heads"], 1)}
     if kwargs["window"] is not None:
         checked["window"] = integer("window", kwargs["window"], 1)
         if checked["window"] % 2 == 0:
@@ -50,13 +47,9 @@ def _checked(kwargs):
             )
     one_of("pool", kwargs["pool"], ("token", "average"))
     one_of("norm", kwargs["norm"], tuple(BLOCKS))
-    checked["stochastic_depth"] = probability(
-        "stochastic_depth", kwargs["stochastic_depth"]
-    )
     checked["image_size"] = multiple_of(
-        kwargs["image_size"], checked["patch_size"], "the patch size"
+        kwargs["image_size"], kwargs["patch_size"], "the patch size"
     )
-    checked["normalization"] = mean_and_std(kwargs["normalization"])
     return checked
 
 
