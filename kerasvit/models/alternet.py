@@ -19,7 +19,7 @@ from .head import head, image_input
 from .image_model import ImageModel
 from .variant import rows_of
 
-STEMS = {"imagenet": 4, "cifar": 1}  # by how much it divides the sides of the image
+STEMS = {"imagenet": 4, "cifar": 1}  # stride of each stem
 
 
 def _checked(kwargs):
@@ -49,7 +49,7 @@ def _checked_with_attention(kwargs):
 
 
 def _check_windows(checked):
-    """Raises a `ValueError` where windows do not cover a map; says what fits."""
+    """Raises a `ValueError` with the nearest size if windows do not fill a map."""
     image_size, window = checked["image_size"], checked["window_size"]
     attention, first = checked["attention_depths"], STEMS[checked["stem"]]
     strides = [first * 2**i for i, m in enumerate(attention) if m]
@@ -89,30 +89,30 @@ def AlterNet(
     """Builds an AlterNet: (batch, H, W, 3) → (batch, num_classes) logits.
 
     Args:
-        depths: Units of each stage; every stage but the first halves the map.
-        attention_depths: How many of them attend, m of n: n - 2 m convolutional ones
-            come first, then the two kinds take turns.
-        bottleneck: Whether a unit's 3 × 3 convolution works on a quarter of the
-            channels; else it has two of them on all.
+        depths: Units of each stage; each stage but the first halves the map.
+        attention_depths: Units with attention of each stage, m of n: n - 2 m
+            convolutional units come first, then the two kinds alternate.
+        bottleneck: True: a unit has one 3 × 3 convolution, on a quarter of the output
+            channels. False: it has two, on all channels.
         stem: "imagenet": 7 × 7 with stride 2, then max-pooling. "cifar": 3 × 3.
-        image_size: Height and width in pixels, an int for a square. The windows must
-            cover the map of every stage with attention.
-        num_classes: Size of the head; 0 leaves it off: the model returns the features.
-        widths: Channels inside the units of each stage; a bottleneck ends with four
-            times as many.
+        image_size: Height and width in pixels, an int for a square. Windows must fill
+            the map of each stage with attention.
+        num_classes: Size of the head; 0: no head, the model returns features.
+        widths: Channels inside the units of each stage; a bottleneck has four times as
+            many output channels.
         stem_width: Channels of the stem.
         num_heads: Attention heads in each stage.
         head_width: Size of a head.
         window_size: Edge of an attention window, in pixels of the map.
-        stochastic_depth: Chance of dropping the branch of the last unit; it grows
-            linearly from 0 at the first, in [0, 1).
-        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
-            normalisation into the model, which then takes 0…255.
-        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
-        name: Of the model.
+        stochastic_depth: Probability of dropping the residual branch of the last unit,
+            in [0, 1). It grows linearly from 0 in the first unit.
+        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
+            model takes pixels in [0, 255] and normalises them. None: it does not.
+        dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
+        name: Name of the model.
 
     Raises:
-        ValueError: An argument is out of range, or the windows do not cover a map.
+        ValueError: An argument is out of range, or windows do not fill a map.
     """
     image, x = image_input(image_size, normalization)
     x = _stem(x, stem, stem_width)
@@ -159,11 +159,11 @@ def PreActResNet(
 ) -> ImageModel:
     """Builds a pre-activation ResNet: (batch, H, W, 3) → (batch, num_classes) logits.
 
-    An AlterNet without attention: what the arguments say is said there.
+    An AlterNet without attention; `AlterNet` documents the arguments.
 
     Args:
         depths, bottleneck, stem, widths, stem_width: The architecture.
-        image_size: Height and width in pixels, of any number; an int for a square.
+        image_size: Height and width in pixels, of any size; an int for a square.
         num_classes, stochastic_depth, normalization, dtype, name: As for `AlterNet`.
 
     Raises:
@@ -184,7 +184,7 @@ def _stem(x, stem, width):
     if stem == "cifar":
         return Conv(width, 3, name="stem")(x)
     x = Conv(width, 7, strides=2, name="stem")(x)
-    return MaxPool(name="stem_pool")(x)  # nothing between: the units begin with both
+    return MaxPool(name="stem_pool")(x)  # units begin with normalisation and ReLU
 
 
 def _conv_unit(x, width, strides, bottleneck, **shared):
@@ -220,8 +220,8 @@ def _norm(name):
     return keras.layers.BatchNormalization(epsilon=1e-5, momentum=0.9, name=name)
 
 
-# Units a stage: He et al. 2015, arXiv 1512.03385, table 1. Of most AlterNets the last
-# stage has four; how many of them attend is in models/alternet.py of the authors.
+# Units of each stage: He et al. 2015, arXiv 1512.03385, table 1. The last stage of most
+# AlterNets has four units; `attention_depths` is from the authors' models/alternet.py.
 TWIN = {
     "18": {"depths": [2, 2, 2, 2], "bottleneck": False},
     "34": {"depths": [3, 4, 6, 3], "bottleneck": False},

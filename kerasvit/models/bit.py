@@ -18,7 +18,7 @@ from .head import head, image_input
 from .image_model import ImageModel
 from .variant import rows_of
 
-GROUPS = 32  # of every group normalisation
+GROUPS = 32  # of each group normalisation
 
 
 def _checked(kwargs):
@@ -58,18 +58,18 @@ def BigTransfer(
         depths: Units of each stage; all stages but the first halve height and width.
         width_factor: Multiplies the paper's channels, 64 in the root; a multiple of
             0.5, for 32 groups.
-        image_size: Height and width in pixels, any; an int for a square.
-        num_classes: Size of the head; 0 leaves it off: the model returns the features.
-        stage_widths: Channels that each stage puts out, multiples of 128, four times
-            those of its 3 × 3 convolutions. None: 256 times `width_factor`, doubled
-            from stage to stage.
-        conv_epsilon: Of the standardised convolutions: 1e-10 in big_transfer, 1e-8 in
-            timm.
-        epsilon: Of every group normalisation.
-        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
-            normalisation into the model, which then takes 0…255.
-        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
-        name: Of the model.
+        image_size: Height and width in pixels, of any size; an int for a square.
+        num_classes: Size of the head; 0: no head, the model returns features.
+        stage_widths: Output channels of each stage, multiples of 128, four times those
+            of its 3 × 3 convolutions. None: 256 times `width_factor`, doubled from
+            stage to stage.
+        conv_epsilon: Epsilon of the standardised convolutions: 1e-10 in big_transfer,
+            1e-8 in timm.
+        epsilon: Epsilon of each group normalisation.
+        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
+            model takes pixels in [0, 255] and normalises them. None: it does not.
+        dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
+        name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range.
@@ -78,8 +78,8 @@ def BigTransfer(
     norm = functools.partial(GroupNorm, GROUPS, epsilon=epsilon)
     image, x = image_input(image_size, normalization)
     x = conv(int(64 * width_factor), 7, strides=2, padding=3, name="root_conv")(x)
-    # Zeros that take part in the maximum: there is no ReLU before it. Padding by the
-    # pooling itself, as in big_vision, takes no part, and is another function.
+    # These zeros take part in the maximum, and without a ReLU before, inputs may be
+    # negative. The pooling's padding, as in big_vision, would not take part.
     x = keras.layers.ZeroPadding2D(1, data_format="channels_last", name="root_pad")(x)
     pool = keras.layers.MaxPooling2D(
         3, 2, data_format="channels_last", name="root_pool"

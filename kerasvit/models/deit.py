@@ -3,7 +3,7 @@
 Touvron et al. 2021, "Training data-efficient image transformers & distillation through
 attention", arXiv 2012.12877; Touvron et al. 2022, "DeiT III: Revenge of the ViT", arXiv
 2204.07118. Numerics follow timm/models/deit.py. DeiT and DeiT III are Vision
-Transformers; the distilled twins have one more token and one more head.
+Transformers; the distilled models have one more token and one more head.
 """
 
 import keras
@@ -59,7 +59,7 @@ def DistilledVisionTransformer(
     """Builds a ViT with a distillation token: (batch, H, W, 3) → logits.
 
     The class token and the distillation token each have a head; the logits are the mean
-    of both. `distillation_heads` gives the two apart, for training.
+    of both. `distillation_heads` returns both separately, for training.
 
     Args:
         patch_size: P, edge of a patch in pixels.
@@ -68,20 +68,20 @@ def DistilledVisionTransformer(
         num_heads: Attention heads, a divisor of D.
         mlp_dim: Hidden size of the blocks' MLPs.
         image_size: Height and width in pixels, multiples of P; an int for a square.
-        num_classes: Size of both heads; 0 leaves them off: the model returns the mean
-            of the two tokens.
+        num_classes: Size of both heads; 0: no heads, the model returns the mean of the
+            two tokens.
         qkv_bias: Whether query, key and value have a bias.
-        layer_scale: First value of learned scales on the branches (arXiv 2103.17239);
-            None leaves them out.
+        layer_scale: Initial value of learned scales of the residual branches (arXiv
+            2103.17239); None: no scales.
         activation: "gelu", exact, or "gelu_tanh".
-        epsilon: Of every LayerNormalization.
-        dropout: Rate after the position embedding and in every block, in [0, 1).
-        stochastic_depth: Chance of dropping a branch of the last block; it grows
-            linearly from 0 at the first, in [0, 1).
-        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
-            normalisation into the model, which then takes 0…255.
-        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
-        name: Of the model.
+        epsilon: Epsilon of each LayerNormalization.
+        dropout: Dropout rate after the position embedding and in each block, in [0, 1).
+        stochastic_depth: Probability of dropping a residual branch of the last block,
+            in [0, 1). It grows linearly from 0 in the first block.
+        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
+            model takes pixels in [0, 255] and normalises them. None: it does not.
+        dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
+        name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
@@ -114,27 +114,28 @@ def DistilledVisionTransformer(
 
 
 def distillation_heads(model: ImageModel) -> keras.Model:
-    """A distilled model with its two heads apart, to be trained by a teacher.
+    """Returns a distilled model with two outputs, for training with a teacher.
 
-    Hard distillation: one head learns the labels, the other what a teacher says of the
-    same images, for half of the loss each. With `heads = distillation_heads(model)` and
+    Hard distillation: one head learns the labels, the other the teacher's predictions
+    for the same images; each has half of the loss. With
+    `heads = distillation_heads(model)` and
     `crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)`:
 
         losses = {"head": crossentropy, "head_distillation": crossentropy}
         heads.compile("adamw", losses, loss_weights=dict.fromkeys(losses, 0.5))
         heads.fit(x, {"head": y, "head_distillation": teacher.predict(x).argmax(-1)})
 
-    and `model`, the mean of both, is trained. `kerasvit.SAM(heads)` trains it likewise.
+    trains `model`, which has the same variables. `kerasvit.SAM(heads)` works as well.
 
     Args:
-        model: Built by `DistilledVisionTransformer`, with `num_classes` above 0.
+        model: Model of `DistilledVisionTransformer`, with `num_classes` above 0.
 
     Returns:
         `keras.Model` over the same variables, (batch, H, W, 3) → {"head": logits of the
         class token's head, "head_distillation": those of the distillation token's}.
 
     Raises:
-        ValueError: The model has no two heads.
+        ValueError: The model does not have the two heads.
 
     Reference: arXiv 2012.12877, equation 3.
     """

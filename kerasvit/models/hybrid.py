@@ -29,9 +29,9 @@ from .image_model import ImageModel
 from .variant import rows_of
 from .vit import SIZES, check_arguments
 
-GROUPS = 32  # of channels, in every normalisation of the ResNet
+GROUPS = 32  # of each group normalisation of the ResNet
 
-# What a Vision Transformer leaves open and these decide.
+# Arguments of `VisionTransformer` that are fixed here.
 FIXED = {
     "class_token": None,
     "register_tokens": 0,
@@ -114,39 +114,41 @@ def HybridVisionTransformer(
     """Builds a hybrid: (batch, H, W, 3) → (batch, num_classes) logits.
 
     Args:
-        resnet_depths: Units of each stage of the ResNet; none leaves its stem alone.
-            Its stride is 4, twice as much with every stage after the first.
+        resnet_depths: Units of each stage of the ResNet; an empty list: only the stem.
+            The stride is 4, doubled by each stage after the first.
         patch_size: P, edge of a patch in cells of the ResNet's map.
         width: D, size of a token.
         depth: L, number of encoder blocks.
         num_heads: Attention heads, a divisor of D.
         mlp_dim: Hidden size of the blocks' MLPs.
-        width_factor: The ResNet's channels over those of a ResNet-50, a multiple of ½.
-        stage_widths: Channels that each stage puts out, multiples of 128. None: 256
-            times `width_factor`, doubled from stage to stage.
-        image_size: Height and width in pixels; an int for a square. The map, which has
-            one cell for each stride or part of one, must be whole patches.
-        num_classes: Size of the head; 0 leaves it off: the model returns the features.
-        pool: How tokens become one vector. "token": the class token after the last
-            normalisation. "average": that of the patches, without a class token.
+        width_factor: The ResNet's channels relative to a ResNet-50, a multiple of ½.
+        stage_widths: Output channels of each stage, multiples of 128. None: 256 times
+            `width_factor`, doubled from stage to stage.
+        image_size: Height and width in pixels; an int for a square. The sides of the
+            map, ⌈side / stride⌉ cells, must be multiples of P.
+        num_classes: Size of the head; 0: no head, the model returns features.
+        pool: How tokens become one vector, after the last normalisation. "token": the
+            class token. "average": the mean of the patches; there is no class token.
         representation_size: Size of a dense layer with tanh before the head, the
-            paper's pre-logits; None leaves it out.
+            paper's pre-logits; None: no such layer.
         activation: "gelu", exact, or "gelu_tanh".
-        epsilon: Of every LayerNormalization.
-        group_epsilon: Of the ResNet's normalisations; 1e-5 in timm, 1e-6 in vit_jax.
-        kernel_epsilon: Of the standardised convolutions; 1e-8 in timm, 1e-5 in vit_jax.
-        add_to_deviation: Adds that to a kernel's deviation, as vit_jax, and not to its
-            variance, as timm.
-        dropout: Rate after the position embedding and in every block, in [0, 1).
-        stochastic_depth: Chance of dropping a branch of the last block; it grows
-            linearly from 0 at the first, in [0, 1).
-        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
-            normalisation into the model, which then takes 0…255.
-        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
-        name: Of the model.
+        epsilon: Epsilon of each LayerNormalization.
+        group_epsilon: Epsilon of the ResNet's group normalisations; 1e-5 in timm, 1e-6
+            in vit_jax.
+        kernel_epsilon: Epsilon of the standardised convolutions; 1e-8 in timm, 1e-5 in
+            vit_jax.
+        add_to_deviation: True: `kernel_epsilon` is added to a kernel's standard
+            deviation, as in vit_jax; False: to its variance, as in timm.
+        dropout: Dropout rate after the position embedding and in each block, in [0, 1).
+        stochastic_depth: Probability of dropping a residual branch of the last block,
+            in [0, 1). It grows linearly from 0 in the first block.
+        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
+            model takes pixels in [0, 255] and normalises them. None: it does not.
+        dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
+        name: Name of the model.
 
     Raises:
-        ValueError: An argument is out of range, or the map is not whole patches.
+        ValueError: An argument is out of range, or patches do not fill the map.
     """
     image, x = image_input(image_size, normalization)
     conv = functools.partial(
@@ -215,8 +217,8 @@ def _unit(i, j, out, conv, norm):
 
 
 # Stages, patch sizes and sizes: vit_jax/configs/models.py; R50+B/32 and R50+L/16 are of
-# the scaling study in the first paper. The patch of R+Ti/16 covers 32 pixels, whatever
-# its name says: with its pooling the stem has a stride of 4.
+# the scaling study in the first paper. The patch of R+Ti/16 covers 32 pixels, despite
+# its name: the stem with its pooling has a stride of 4.
 R = {"resnet_depths": [], "patch_size": 8}
 R26 = {"resnet_depths": [2, 2, 2, 2], "patch_size": 1}
 R50 = {"resnet_depths": [3, 4, 6, 3], "patch_size": 1}

@@ -42,32 +42,32 @@ def MLPMixer(
 ) -> ImageModel:
     """Builds an MLP-Mixer: (batch, H, W, 3) → (batch, num_classes) logits.
 
-    The MLPs across tokens have weights for each place of one grid of patches. At
-    another image size than their own, weights are resampled as a position table is,
-    and the sums over tokens kept: see `MixerBlock.resample`. That is a start for
-    fine-tuning, not a substitute: a Mixer of 3 blocks, trained for 24 epochs on 1,649
-    photos of hands (ten signs, 48 × 48 pixels, patches of 6; one seed), had 83.5 % of
-    413 others right; resampled to 36, 60, 72 and 96 pixels 39 %, 60 %, 60 % and 53 %,
-    and after 3 epochs of fine-tuning at 72 pixels 79 %, where fresh weights reached
-    13 %. The kernel "corner_linear" had 42 %, 44 %, 40 % and 24 % in place of
-    "bicubic_antialias".
+    The MLPs across tokens have weights for each patch of the grid. For another image
+    size, these weights are resampled as a position embedding is, and the sums over
+    tokens are kept: see `MixerBlock.resample`. Resampled weights need fine-tuning. A
+    Mixer of 3 blocks, trained for 24 epochs on 1,649 photos of hands (ten signs, 48 ×
+    48 pixels, patches of 6; one seed), classified 83.5 % of 413 other photos correctly.
+    Resampled to 36, 60, 72 and 96 pixels, it classified 39 %, 60 %, 60 % and 53 %, and
+    after 3 epochs of fine-tuning at 72 pixels 79 %; fresh weights reached 13 %. With
+    the kernel "corner_linear" in place of "bicubic_antialias" it was 42 %, 44 %, 40 %
+    and 24 %.
 
     Args:
         patch_size: P, edge of a patch in pixels.
         width: C, size of a token.
-        depth: How many blocks.
-        tokens_mlp_dim: D_S, hidden size of the MLPs across tokens; at every image size.
+        depth: Number of blocks.
+        tokens_mlp_dim: D_S, hidden size of the MLPs across tokens, at any image size.
         channels_mlp_dim: D_C, hidden size of the MLPs across channels.
         image_size: Height and width in pixels, multiples of P; an int for a square.
-        num_classes: Size of the head; 0 leaves it off: the model returns the features.
+        num_classes: Size of the head; 0: no head, the model returns features.
         activation: "gelu", exact, or "gelu_tanh".
-        epsilon: Of every LayerNormalization.
-        stochastic_depth: Chance of dropping a branch of the last block; it grows
-            linearly from 0 at the first, in [0, 1).
-        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
-            normalisation into the model, which then takes 0…255.
-        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
-        name: Of the model.
+        epsilon: Epsilon of each LayerNormalization.
+        stochastic_depth: Probability of dropping a residual branch of the last block,
+            in [0, 1). It grows linearly from 0 in the first block.
+        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
+            model takes pixels in [0, 255] and normalises them. None: it does not.
+        dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
+        name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.

@@ -28,7 +28,7 @@ from .variant import rows_of
 
 
 def _mlp_dim(channels, ratio):
-    # Downwards, as timm; a ratio that was itself a quotient may miss by a rounding.
+    # Rounded down, as in timm; the summand allows for a ratio that was rounded.
     return int(channels * ratio + 1e-6)
 
 
@@ -72,10 +72,10 @@ def _windows(window_size, depths):
 def _image_size(image_size, kwargs):
     checked, given = sides(image_size), kwargs["window_size"]
     windows = _windows(given, kwargs["depths"])[::-1]  # from the last stage on
-    last = kwargs["patch_size"] * 2 ** (len(windows) - 1)  # pixels a place of its map
+    last = kwargs["patch_size"] * 2 ** (len(windows) - 1)  # stride of the last map
     if all(_fits(side / last, windows) for side in checked):
         return checked
-    # Where no window is cut off, only whole windows fit in every map.
+    # Each stage has whole windows where the last map's sides are multiples of `whole`.
     whole = math.lcm(*(m // math.gcd(m, 2**i) for i, m in enumerate(windows)))
     longest = max(-(-m // 2**i) for i, m in enumerate(windows))
     small = [n for n in range(1, longest) if n % whole and _fits(n, windows)]
@@ -99,7 +99,7 @@ def _image_size(image_size, kwargs):
 
 
 def _fits(places, windows):
-    """Whether windows fill all maps whose last one has a side of so many cells."""
+    """Whether windows fill all maps, if the last has a side of `places` cells."""
     maps = [places * 2**i for i in range(len(windows))]
     return places == int(places) and all(
         side <= window or side % window == 0
@@ -129,31 +129,31 @@ def SwinTransformer(
     """Builds a Swin Transformer: (batch, H, W, 3) → (batch, num_classes) logits.
 
     Args:
-        width: C, channels of the first stage; each stage has twice those before it.
+        width: C, channels of the first stage; each further stage has twice as many.
         depths: Number of blocks of each stage.
         num_heads: Attention heads of each stage, divisors of its channels.
         patch_size: P, edge of a patch in pixels.
-        window_size: M, edge of a window of attention, in places of the stage's map; or
-            a list, one M for each stage (arXiv 2111.14725). Along a side that is no
-            longer than M the window is that side.
-        image_size: Height and width in pixels; an int for a square. At every stage,
-            each side of the map must be a multiple of M or no longer than it, and even
-            where a stage follows. (timm pads what does not fit.)
-        num_classes: Size of the head; 0 leaves it off: the model returns the features.
-        mlp_ratio: Hidden size of the blocks' MLPs, in channels of their stage.
+        window_size: M, edge of an attention window, in cells of the stage's map; or a
+            list, one M for each stage (arXiv 2111.14725). Along a side of the map of
+            at most M cells, the window is that side.
+        image_size: Height and width in pixels; an int for a square. At each stage, a
+            side of the map must be a multiple of M or at most M, and even if another
+            stage follows. (timm pads other sizes.)
+        num_classes: Size of the head; 0: no head, the model returns features.
+        mlp_ratio: Hidden size of the blocks' MLPs, relative to the stage's channels.
         qkv_bias: Whether query, key and value have a bias.
-        epsilon: Of every LayerNormalization.
-        dropout: Rate after the embedding and in every block, in [0, 1).
-        stochastic_depth: Chance of dropping a branch of the last block; it grows
-            linearly from 0 at the first, in [0, 1).
-        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
-            normalisation into the model, which then takes 0…255.
-        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
-        name: Of the model.
+        epsilon: Epsilon of each LayerNormalization.
+        dropout: Dropout rate after the embedding and in each block, in [0, 1).
+        stochastic_depth: Probability of dropping a residual branch of the last block,
+            in [0, 1). It grows linearly from 0 in the first block.
+        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
+            model takes pixels in [0, 255] and normalises them. None: it does not.
+        dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
+        name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or patches, windows and merged patches
-            do not fill the image; says which size does.
+            do not fill the image; the message names the nearest size that fits.
     """
     image, x = image_input(image_size, normalization)
     norm = functools.partial(keras.layers.LayerNormalization, epsilon=epsilon)

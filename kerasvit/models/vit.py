@@ -93,34 +93,35 @@ def VisionTransformer(
         num_heads: Attention heads, a divisor of D.
         mlp_dim: Hidden size of the blocks' MLPs.
         image_size: Height and width in pixels, multiples of P; an int for a square.
-        partial_patches: True: `image_size` may be no multiple of P. The pixels below
-            and to the right that fill no patch are left out, as in timm and big_vision
-            (SigLIP: 384 pixels in 27 patches of 14).
-        num_classes: Size of the head; 0 leaves it off: the model returns the features.
+        partial_patches: True: `image_size` need not be a multiple of P. The rest at the
+            bottom and at the right is cropped, as in timm and big_vision (SigLIP: 384
+            pixels, 27 patches of 14).
+        num_classes: Size of the head; 0: no head, the model returns features.
         pool: How tokens become one vector. "token": the class token after the last
             normalisation. "average": normalise, then average the patches (Google).
             "average_then_norm": the other order (timm). "attention": big_vision's MAP
             head, over the patches.
-        class_token: Whether there is one; None: only where `pool` is "token".
-        register_tokens: How many learned tokens stand between the class token and the
+        class_token: Whether the model has a class token; None: if `pool` is "token".
+        register_tokens: Number of learned tokens between the class token and the
             patches (arXiv 2309.16588).
-        positions: "tokens": a learned row for every token, class and registers too.
-            "patches": for the patches only, added before other tokens join. "sincos2d":
-            fixed sines and cosines for the patches (arXiv 2205.01580).
+        positions: "tokens": a learned embedding of each token, including class and
+            register tokens. "patches": of the patches only, added before the other
+            tokens are inserted. "sincos2d": fixed sines and cosines for the patches
+            (arXiv 2205.01580).
         representation_size: Size of a dense layer with tanh before the head, the
-            paper's pre-logits; None leaves it out.
+            paper's pre-logits; None: no such layer.
         qkv_bias: Whether query, key and value have a bias.
-        layer_scale: First value of learned scales on the branches (arXiv 2103.17239);
-            None leaves them out.
+        layer_scale: Initial value of learned scales of the residual branches (arXiv
+            2103.17239); None: no scales.
         activation: "gelu", exact, or "gelu_tanh".
-        epsilon: Of every LayerNormalization.
-        dropout: Rate after the position embedding and in every block, in [0, 1).
-        stochastic_depth: Chance of dropping a branch of the last block; it grows
-            linearly from 0 at the first, in [0, 1).
-        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
-            normalisation into the model, which then takes 0…255.
-        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
-        name: Of the model.
+        epsilon: Epsilon of each LayerNormalization.
+        dropout: Dropout rate after the position embedding and in each block, in [0, 1).
+        stochastic_depth: Probability of dropping a residual branch of the last block,
+            in [0, 1). It grows linearly from 0 in the first block.
+        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
+            model takes pixels in [0, 255] and normalises them. None: it does not.
+        dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
+        name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.

@@ -2,7 +2,7 @@
 
 Park & Kim 2022, "How Do Vision Transformers Work?", arXiv 2202.06709: attention to all
 patches or to a window, a class token or the average, and, from Xiong et al. 2020,
-arXiv 2002.04745, normalisation before or behind. Numerics follow models/vit.py and
+arXiv 2002.04745, pre- or post-normalisation. Numerics follow models/vit.py and
 models/attentions.py of xxxnell/how-do-vits-work at 9571ff1: no bias in query, key and
 value, an epsilon of 1e-5, exact GELU.
 """
@@ -82,21 +82,22 @@ def VisionTransformerAblation(
         depth: L, number of encoder blocks.
         num_heads: Attention heads, a divisor of D.
         mlp_dim: Hidden size of the blocks' MLPs.
-        window: k, odd: each patch sees those in a k × k window around it and the class
-            token, which sees all (`NeighborhoodAttention`). None: all see all.
+        window: k, odd: each patch attends to a k × k window around it and the class
+            token, which attends to all tokens (`NeighborhoodAttention`). None: each
+            token attends to all tokens.
         pool: "token": the class token. "average": no class token, the mean of the
-            normalised patches.
-        norm: "pre": each block normalises what its branches see, and one more
-            normalisation follows the last block. "post": each block normalises the
-            sums, and none follows.
+            patches.
+        norm: "pre": each block normalises the inputs of its branches, and one more
+            normalisation follows the last block. "post": each block normalises its
+            sums, and no normalisation follows.
         image_size: Height and width in pixels, multiples of P; an int for a square.
-        num_classes: Size of the head; 0 leaves it off: the model returns the features.
-        stochastic_depth: Chance of dropping a branch of the last block; it grows
-            linearly from 0 at the first, in [0, 1).
-        normalization: {"mean": 3 numbers, "std": 3 numbers} for pixels in 0…1 puts the
-            normalisation into the model, which then takes 0…255.
-        dtype: Of the layers, such as "mixed_bfloat16"; None: Keras's global policy.
-        name: Of the model.
+        num_classes: Size of the head; 0: no head, the model returns features.
+        stochastic_depth: Probability of dropping a residual branch of the last block,
+            in [0, 1). It grows linearly from 0 in the first block.
+        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
+            model takes pixels in [0, 255] and normalises them. None: it does not.
+        dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
+        name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
