@@ -5,12 +5,13 @@
 This module imports none of them, so that a typing error is answered in a second.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import math
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import names
@@ -65,6 +66,15 @@ class BadInput(ValueError):
     """What the user gave is wrong."""
 
 
+@contextlib.contextmanager
+def checking_input() -> Iterator[None]:
+    """Raises each `ValueError` of its block as a `BadInput`."""
+    try:
+        yield
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+
+
 def read(arguments: Sequence[str], presets: dict, script: str):
     """The checked configuration of a command; then imports TensorFlow without notes.
 
@@ -76,22 +86,24 @@ def read(arguments: Sequence[str], presets: dict, script: str):
     Args:
         arguments, presets, script: As for `parse`.
     """
-
-    def work():
-        config = parse(arguments, presets, script)
-        try:
-            check(config)
-            startup.check_backend()
-            startup.check_reader()
-            if not config.data:
-                names.check_dataset(config.dataset)
-                reachable.check(config.dataset)
-        except ValueError as error:
-            raise BadInput(str(error)) from error
-        return config
-
-    config = main(work)
+    config = main(lambda: checked(parse(arguments, presets, script)))
     startup.import_quietly("tensorflow")
+    return config
+
+
+def checked(config):
+    """The configuration, once all is checked that needs no slow import.
+
+    Raises:
+        BadInput: A setting, the backend, a path or the name of a data set is wrong.
+    """
+    with checking_input():
+        check(config)
+        startup.check_backend()
+        startup.check_reader()
+        if not config.data:
+            names.check_dataset(config.dataset)
+            reachable.check(config.dataset)
     return config
 
 

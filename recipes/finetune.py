@@ -46,7 +46,7 @@ def finetune(config: Config) -> dict:
     """Trains, or goes on where it was stopped, and leaves the results in a folder.
 
     Raises:
-        training.BadInput: Something is wrong; found before any training time is spent.
+        command_line.BadInput: Something is wrong; no training time was spent.
     """
     prepared = training.prepare(
         config, build, {"small": SMALL}, resolve=defaults.resolve

@@ -1,13 +1,14 @@
 """Train any model from scratch, with SAM or without, as the papers do or smaller.
 
     python recipes/pretrain.py                # a small ViT on 1,000 images of MNIST
-    python recipes/pretrain.py study          # ViT, Mixer, BiT, with SAM and without
+    python recipes/pretrain.py study_mixer --rho 0.05    # a Mixer instead, with SAM
     python recipes/pretrain.py vit_sam --model ViTS16    # ImageNet, arXiv 2106.01548
     python recipes/pretrain.py vit_sam --data photos/ --batch-size 256
     python recipes/pretrain.py --help
 
-Nothing is downloaded by the first two. What the study measured, and what the papers
-publish for their settings, which have not been run here: recipes/README.md.
+Nothing is downloaded by the first two. What the papers publish for their settings,
+which have not been run here, and what a study of small models measured, with SAM and
+without: recipes/README.md.
 """
 
 # ruff: noqa: E402
@@ -16,14 +17,13 @@ import math
 import sys
 
 import command_line
-from pretrain_settings import PRESETS, Config, Study, radius
+from pretrain_settings import PRESETS, Config, radius
 
 parse = functools.partial(command_line.parse, presets=PRESETS, script="pretrain.py")
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "pretrain.py")
 
 import keras
-import study
 import training
 from optimizers import make_optimizer, sigmoid
 from progress import report
@@ -65,7 +65,7 @@ def pretrain(config: Config) -> dict:
     """Trains, or goes on where it was stopped, and leaves the results in a folder.
 
     Raises:
-        training.BadInput: Something is wrong; found before any training time is spent.
+        command_line.BadInput: Something is wrong; no training time was spent.
     """
     prepared = training.prepare(config, build, SMALL, f"pretrain-{config.model}-")
     rho = radius(config)
@@ -108,13 +108,5 @@ def build(config, label_names):
     return model
 
 
-def main(config: Config | Study) -> None:
-    """From the command line."""
-    if isinstance(config, Study):
-        study.report(study.run(config, pretrain, PRESETS))
-    else:
-        report(pretrain(config))
-
-
 if __name__ == "__main__":
-    command_line.main(lambda: main(CONFIG))
+    command_line.main(lambda: report(pretrain(CONFIG)))

@@ -48,18 +48,6 @@ class Config:
             raise ValueError("`label_smoothing` is for the loss softmax.")
 
 
-@dataclasses.dataclass(frozen=True)
-class Study:
-    """Trains a small ViT, Mixer and BiT from scratch, with SAM and without."""
-
-    dataset: str = "mnist_subset"  # of built_in.py, or a name of tensorflow-datasets
-    data: str | None = None  # folder of class folders of images, in place of `dataset`
-    epochs: int | None = None  # of every training; None: as in the presets study_…
-    seeds: int = 3  # trainings of each kind
-    curved_images: int = 500  # training images whose loss's curvature is taken
-    out: str | None = None  # folder of the results; None: runs/study-…
-
-
 # arXiv 2106.01548; unconfirmed by its appendix, but for ViT-B/16, which others give:
 # where to begin. A network of BiT's widths is their ResNet.
 RADII = {
@@ -145,8 +133,7 @@ PRESETS = {
         label_smoothing=0.1,
         stochastic_depth=0.1,
     ),
-    # What the study trains, each of them with rho and with 0; none was searched for.
-    "study": Study(),
+    # What benchmarks/study.py trains, each with rho and with 0; none was searched for.
     "study_vit": Config(epochs=30, rho=0.1),
     "study_mixer": Config(model="small_mixer", epochs=30, rho=0.1),
     "study_bit": Config(

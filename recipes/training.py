@@ -21,7 +21,7 @@ import names
 import starting_point
 from batches import AUGMENTATIONS, evaluation_batches, training_batches
 from card_facts import facts
-from command_line import BadInput, check
+from command_line import check, checking_input
 from progress import Progress, Steps, claim_folder, console, draw_curves, write_json
 
 import kerasvit
@@ -69,7 +69,7 @@ def prepare(
         BadInput: Something is wrong.
     """
     reasons = {}
-    try:
+    with checking_input():
         check(config)
         check_weights(config, chosen(config, small))
         dataset = data.find(config.dataset, config.data)
@@ -87,8 +87,6 @@ def prepare(
         images = Path(config.data or config.dataset).resolve().name
         folder = config.out or f"runs/{name}{images}-{keras.backend.backend()}"
         folder = claim_folder(folder, config, dataset)
-    except ValueError as error:
-        raise BadInput(str(error)) from error
     if config.data and (others := folders.left_out(Path(config.data).expanduser())):
         console.print(
             f"Not read: {others}. Images of a class folder are read that end in "

@@ -124,8 +124,9 @@ def test_a_room_sees_only_the_rooms_below_it(path):
 @on_last_backend
 def test_the_scripts_import_the_package_and_each_other_only_where_it_is_said():
     found = {}
-    for path in [*(ROOT / "weights").glob("*.py"), *(ROOT / "recipes").glob("*.py")]:
-        seen = {name.split(".")[0] for name in imports(path)} - {path.parent.name}
+    for path in [*(ROOT / "weights").glob("*.py"), *(ROOT / "recipes").rglob("*.py")]:
+        folder = path.relative_to(ROOT).parts[0]
+        seen = {name.split(".")[0] for name in imports(path)} - {folder}
         if seen := seen & {"weights", "recipes", "tests"}:
             found[str(path.relative_to(ROOT))] = seen
     assert found == OUTSIDE

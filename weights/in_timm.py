@@ -6,7 +6,7 @@ from math import nan
 import numpy as np
 
 from kerasvit.checkpoints import read_json
-from recipes.import_timm import import_timm
+from recipes.benchmarks.import_timm import import_timm
 
 from .certificate import ALLOWED, Check
 from .originals import classes

@@ -5,7 +5,7 @@ import importlib.util
 import keras
 import pytest
 
-from recipes.import_timm import import_timm
+from recipes.benchmarks.import_timm import import_timm
 from tests.once import skip_where_alike
 
 from .accidents import NO_TIME

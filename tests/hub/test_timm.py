@@ -9,7 +9,7 @@ import pytest
 import kerasvit
 from kerasvit.checkpoints.config import Config
 from kerasvit.checkpoints.sources import timm_names
-from recipes.import_timm import import_timm
+from recipes.benchmarks.import_timm import import_timm
 from tests.contract import to_numpy
 from tests.random_weights import randomised
 
@@ -59,7 +59,7 @@ MODELS = {
 def test_a_healthy_timm_is_left_alone(timm, monkeypatch):
     import_module, asked = importlib.import_module, []
     monkeypatch.setattr(
-        "recipes.import_timm._define_operators", lambda: asked.append(1)
+        "recipes.benchmarks.import_timm._define_operators", lambda: asked.append(1)
     )
     assert import_timm() is timm and not asked
 

@@ -5,6 +5,7 @@ import io
 import mmap
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -12,9 +13,21 @@ import numpy as np
 import pytest
 
 import kerasvit
+import recipes.benchmarks.__main__ as benchmarks
+from recipes.benchmarks import (
+    import_time,
+    input_pipeline,
+    memory,
+    results,
+    rivals,
+    sam_cost,
+    settings,
+    timing,
+)
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 
+ROOT = Path(__file__).parents[2]
 BACKENDS = [
     name for name in ("tensorflow", "jax", "torch") if importlib.util.find_spec(name)
 ]
@@ -27,9 +40,9 @@ def table(printed):
 
 
 @pytest.fixture
-def config(monkeypatch):
-    """Of a model that compiles in no time."""
-    import benchmark
+def config(monkeypatch, tmp_path):
+    """Of a model that compiles in no time; results are saved in the test's folder."""
+    monkeypatch.chdir(tmp_path)
 
     def tiny(image_size):
         return keras.Sequential(
@@ -42,31 +55,27 @@ def config(monkeypatch):
 
     tiny.numbers, tiny.defaults = {}, {"image_size": 8, "num_classes": 3}
     monkeypatch.setattr(kerasvit, "Tiny", tiny, raising=False)
-    return benchmark.Config("sam", model="Tiny", batch_size=2, rounds=1, warmup=1)
+    return settings.Config("sam", model="Tiny", batch_size=2, rounds=1, warmup=1)
 
 
 def test_forward_prints_every_contender(config, capsys):
-    import benchmark
-
-    benchmark.main(dataclasses.replace(config, what="forward"))
+    benchmarks.main(dataclasses.replace(config, what="forward"))
     printed = capsys.readouterr().out
     assert "kerasvit" in printed and keras.backend.backend() in printed
 
 
 def test_sam_prints_seconds_and_memory_of_every_method(config, capsys, monkeypatch):
-    import benchmark
-
     bytes_of = {}
 
     def here(config, backend, name):
         assert backend == keras.backend.backend()
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            benchmark.main(dataclasses.replace(config, memory_of=name))
+            benchmarks.main(dataclasses.replace(config, memory_of=name))
         bytes_of[name] = int(printed.getvalue())
         return printed.getvalue()
 
-    monkeypatch.setattr(benchmark, "in_new_process", here)
-    benchmark.main(config)
+    monkeypatch.setattr(timing, "in_new_process", here)
+    benchmarks.main(config)
     names = ["plain step", "SAM", "LookSAM(k=5)", "SAM(every=5)"]
     assert list(bytes_of) == names
     rows = {row[0]: row[1:] for row in table(capsys.readouterr().out)}
@@ -83,25 +92,20 @@ def test_sam_prints_seconds_and_memory_of_every_method(config, capsys, monkeypat
 
 
 def test_a_new_process_gets_all_settings(config, monkeypatch, tmp_path):
-    import benchmark
-
-    folder = Path(benchmark.__file__).parent
     script = tmp_path / "script.py"
     script.write_text(
-        "import os, tyro, benchmark\n"
-        "print(os.environ['KERAS_BACKEND'], tyro.cli(benchmark.Config))"
+        "import os, tyro; from recipes.benchmarks.settings import Config\n"
+        "print(os.environ['KERAS_BACKEND'], tyro.cli(Config))"
     )
-    monkeypatch.setattr(benchmark, "__file__", str(script))
-    monkeypatch.setenv("PYTHONPATH", str(folder))
+    monkeypatch.setattr(timing, "COMMAND", (str(script),))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     config = dataclasses.replace(config, image_size=16, dtype="mixed_bfloat16")
-    printed = benchmark.in_new_process(config, "jax", "LookSAM(k=5)")
+    printed = timing.in_new_process(config, "jax", "LookSAM(k=5)")
     config = dataclasses.replace(config, memory_of="LookSAM(k=5)")
     assert printed.strip() == f"jax {config}"
 
 
 def test_the_most_bytes_are_those_of_the_work_alone():
-    import memory
-
     def take(size):
         # Not of what the C library keeps of earlier work.
         np.frombuffer(mmap.mmap(-1, size), "uint8")[:] = 1
@@ -113,27 +117,23 @@ def test_the_most_bytes_are_those_of_the_work_alone():
 
 
 def test_without_a_backend_sam_takes_every_installed_one(config, monkeypatch):
-    import benchmark
-
     asked = []
     monkeypatch.delenv("KERAS_BACKEND")
-    monkeypatch.setattr(benchmark, "in_new_process", lambda *args: asked.append(args))
-    benchmark.main(config)
+    monkeypatch.setattr(timing, "in_new_process", lambda *args: asked.append(args))
+    benchmarks.main(config)
     assert asked == [(config, b, None) for b in BACKENDS]
 
 
 def test_a_backend_that_fails_stops_no_other(config, monkeypatch, capsys):
-    import benchmark
-
     def run(config, backend, memory_of):
         if backend == BACKENDS[0]:
-            raise subprocess.CalledProcessError(1, "benchmark.py")
+            raise subprocess.CalledProcessError(1, "benchmarks")
         return "12\n"
 
     monkeypatch.delenv("KERAS_BACKEND")
-    monkeypatch.setattr(benchmark, "in_new_process", run)
+    monkeypatch.setattr(timing, "in_new_process", run)
     with pytest.raises(SystemExit, match=f"failed on {BACKENDS[0]};"):
-        benchmark.main(dataclasses.replace(config, memory_of="SAM"))
+        benchmarks.main(dataclasses.replace(config, memory_of="SAM"))
     assert capsys.readouterr().out == "".join(f"{b}: 12\n" for b in BACKENDS[1:])
 
 
@@ -146,28 +146,23 @@ def test_a_backend_that_fails_stops_no_other(config, monkeypatch, capsys):
     ],
 )
 def test_what_cannot_be_is_said_in_a_sentence(config, changes, said):
-    import benchmark
-
     with pytest.raises(SystemExit, match=re.escape(said)):
-        benchmark.main(dataclasses.replace(config, **changes))
+        benchmarks.main(dataclasses.replace(config, **changes))
 
 
 def test_load_prints_seconds_and_memory(config, capsys, monkeypatch):
-    import benchmark
-    import rivals
-
     bytes_of = {}
 
     def here(config, backend, name):
         with contextlib.redirect_stdout(io.StringIO()) as printed:
-            benchmark.main(dataclasses.replace(config, memory_of=name))
+            benchmarks.main(dataclasses.replace(config, memory_of=name))
         bytes_of[name] = int(printed.getvalue())
         return printed.getvalue()
 
-    monkeypatch.setattr(benchmark, "in_new_process", here)
+    monkeypatch.setattr(timing, "in_new_process", here)
     monkeypatch.setattr(rivals, "installed", lambda package: False)
     monkeypatch.setattr(kerasvit, "Tiny", TinyViT)
-    benchmark.main(dataclasses.replace(config, what="load", image_size=8))
+    benchmarks.main(dataclasses.replace(config, what="load", image_size=8))
     (row,) = table(capsys.readouterr().out)
     name, *seconds, ratio, peak, share = row
     assert name == "kerasvit" and all(float(s) > 0 for s in seconds) and ratio == ""
@@ -177,26 +172,21 @@ def test_load_prints_seconds_and_memory(config, capsys, monkeypatch):
 
 @on_last_backend
 def test_import_prints_what_we_add(config, capsys, monkeypatch):
-    import benchmark
-    import loading
-
     ran = []
 
     def run(command, **_):
         ran.append(command[-1])
         return subprocess.CompletedProcess(command, 0, stderr=b"")
 
-    monkeypatch.setattr(loading.subprocess, "run", run)
+    monkeypatch.setattr(import_time.subprocess, "run", run)
     config = dataclasses.replace(config, what="import", model=None, rounds=3)
-    benchmark.main(config)
+    benchmarks.main(config)
     assert ran == ["import keras", "import keras, kerasvit"] * 4
     alone, both = table(capsys.readouterr().out)
     assert alone[-1] == "" and abs(float(both[-1])) < 0.1
 
 
 def test_a_cycle_counts_each_kind_of_step_as_often_as_it_comes():
-    import sam_cost
-
     times = {
         ("SAM", 0.2): [10.0, 20.0],
         ("SAM", 0.8): [5.0, 6.0],
@@ -212,8 +202,6 @@ def test_a_cycle_counts_each_kind_of_step_as_often_as_it_comes():
 
 
 def test_a_cycle_begins_with_the_step_that_looks_uphill(config, monkeypatch):
-    import sam_cost
-
     seen = []
 
     def watched(full):
@@ -234,3 +222,63 @@ def test_a_cycle_begins_with_the_step_that_looks_uphill(config, monkeypatch):
         seen.clear()
         kinds[share]()
         assert set(seen) == {name}
+
+
+def test_data_prints_images_a_second(config, capsys, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "PHOTOGRAPHS", 4)
+    monkeypatch.setattr(input_pipeline, "BATCHES", 3)
+    benchmarks.main(dataclasses.replace(config, what="data", image_size=32))
+    rows = {name: speeds for name, *speeds in table(capsys.readouterr().out)}
+    names = ["training, none", "training, photo", "training, photo_mixed", "evaluation"]
+    assert list(rows) == names
+    assert all(float(speed) > 0 for speeds in rows.values() for speed in speeds)
+
+
+@on_last_backend
+def test_a_round_of_data_makes_all_its_batches(config, images):
+    images("cat", 8)
+    config = dataclasses.replace(config, folder=str(images("dog", 8)), image_size=16)
+    with input_pipeline.photographs(config) as found:
+        assert len(found) == 10  # the training images of the folder
+        for step in input_pipeline.steps(config, found).values():
+            assert len(step()) == input_pipeline.BATCHES
+
+
+@on_last_backend
+def test_table_shows_the_latest_of_every_measurement(config, capsys):
+    with pytest.raises(SystemExit, match="no results in runs.benchmarks. Measure"):
+        benchmarks.main(dataclasses.replace(config, what="table"))
+    for backend, seconds in (("jax", "9"), ("torch", "2"), ("jax", "1")):
+        rows = [["kerasvit", seconds, ""], ["timm", "2"]]
+        settings = dataclasses.replace(config, what="forward", image_size=8)
+        results.show(results.Result.of(settings, backend, ["median s", "/ it"], rows))
+    imported = dataclasses.replace(config, what="import")
+    results.show(results.Result.of(imported, "jax", ["median s"], [["keras", "3"]]))
+    capsys.readouterr()
+    benchmarks.main(dataclasses.replace(config, what="table"))
+    forward, imports = capsys.readouterr().out.strip().split("\n\n")
+    head, line, *rows = forward.splitlines()
+    assert head == "| date | forward |  | median s | / it |" and line.count("---") == 5
+    cells = [[cell.strip() for cell in row.split("|")[2:-1]] for row in rows]
+    title = "Tiny forward, 8 px, batch 2, float32, {}, 1 rounds"
+    assert cells == [
+        [title.format("jax"), "kerasvit", "1", ""],
+        ["", "timm", "2", ""],
+        [title.format("torch"), "kerasvit", "2", ""],
+        ["", "timm", "2", ""],
+    ]
+    assert "| import, jax, 1 rounds | keras | 3 |" in imports
+
+
+@on_last_backend
+def test_memory_of_is_for_the_measurements_that_take_it():
+    with pytest.raises(ValueError, match="`--memory-of` is for sam and load. Received"):
+        settings.read(["forward", "--memory-of", "timm"])
+
+
+@on_last_backend
+def test_no_module_shadows_another_one():
+    """`recipes/` comes first on the path where a recipe is run as a script."""
+    names = {path.stem for path in (ROOT / "recipes/benchmarks").glob("[!_]*.py")}
+    assert not names & {path.stem for path in (ROOT / "recipes").glob("*.py")}
+    assert not names & set(sys.stdlib_module_names)

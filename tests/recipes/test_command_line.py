@@ -6,7 +6,6 @@ import threading
 import time
 from pathlib import Path
 
-import benchmark
 import command_line
 import finetune_settings
 import names
@@ -17,17 +16,24 @@ import reachable
 import startup
 
 import kerasvit
+from recipes.benchmarks import settings as benchmarks
 from tests.once import on_last_backend
 
 RECIPES = Path(command_line.__file__).parent
 BACKEND = os.environ.get("KERAS_BACKEND", "jax")
+COMMANDS = {
+    "finetune.py": [RECIPES / "finetune.py"],
+    "pretrain.py": [RECIPES / "pretrain.py"],
+    "benchmarks": ["-m", "recipes.benchmarks"],
+    "benchmarks.study": ["-m", "recipes.benchmarks.study"],
+}
 HEAVY = {"keras", "tensorflow", "jax", "torch", "kerasvit", "tensorflow_datasets"}
 
 
 def run(script, arguments, **environment):
     """A script's exit status, what it wrote to stderr, and what it imported."""
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", RECIPES / script, *arguments],
+        [sys.executable, "-X", "importtime", *COMMANDS[script], *arguments],
         env={**os.environ, "PYTHONPATH": str(RECIPES.parent), **environment},
         capture_output=True,
         text=True,
@@ -52,11 +58,11 @@ def run(script, arguments, **environment):
         ("finetune.py", "--image-size 0", "`image_size` must be at least 1."),
         ("finetune.py", "pets --weights no.npz", "there is no file or folder no.npz"),
         ("pretrain.py", "--rho=-1", "`rho` must be at least 0. Received: -1.0."),
-        ("pretrain.py", "study --data nowhere", "there is no folder nowhere"),
+        ("benchmarks.study", "--data nowhere", "there is no folder nowhere"),
         ("finetune.py", "--model vitb61", "there is no 'vitb61'. Close: ViTB16"),
         ("pretrain.py", "--model small_vitt", "no 'small_vitt'. Close: small_vit"),
-        ("benchmark.py", "train --model ViTs16", "no 'ViTs16'. Close: ViTS16"),
-        ("benchmark.py", "train --bs 3", "Did you mean --batch-size?"),
+        ("benchmarks", "train --model ViTs16", "no 'ViTs16'. Close: ViTS16"),
+        ("benchmarks", "train --bs 3", "Did you mean --batch-size?"),
     ],
 )
 def test_a_mistake_is_found_before_the_slow_imports(script, arguments, expected):
@@ -67,10 +73,9 @@ def test_a_mistake_is_found_before_the_slow_imports(script, arguments, expected)
 
 
 @on_last_backend
-@pytest.mark.parametrize("script", ["finetune.py", "pretrain.py study"])
+@pytest.mark.parametrize("script", ["finetune.py", "benchmarks.study"])
 def test_a_misspelt_data_set_is_found_before_the_slow_imports(script):
-    script, *preset = script.split()
-    status, said, imported = run(script, [*preset, "--dataset", "cifra10"])
+    status, said, imported = run(script, ["--dataset", "cifra10"])
     assert status == 1 and not imported & (HEAVY - {"tensorflow_datasets"})
     assert said == (
         "Error: `dataset`: there is no 'cifra10'. Close: cifar10, cifar100, cifar10_n."
@@ -96,10 +101,9 @@ def test_a_data_set_that_only_its_prepared_folder_knows(offline, version):
 
 
 @on_last_backend
-@pytest.mark.parametrize("script", ["finetune.py", "pretrain.py study", "benchmark.py"])
+@pytest.mark.parametrize("script", ["finetune.py", "benchmarks.study", "benchmarks"])
 def test_an_unknown_backend_is_one_line(script):
-    script, *arguments = script.split()
-    arguments = arguments or (["train"] if script == "benchmark.py" else [])
+    arguments = ["train"] if script == "benchmarks" else []
     status, said, imported = run(script, arguments, KERAS_BACKEND="tensorfow")
     assert status == 1 and not imported & HEAVY
     expected = "KERAS_BACKEND is 'tensorfow'. Expected one of tensorflow, jax, torch."
@@ -151,7 +155,7 @@ def test_a_wrong_option_suggests_the_right_one(wrong, right, capsys):
 
 @on_last_backend
 def test_aliases_are_of_options_that_exist():
-    kinds = (finetune_settings.Config, pretrain_settings.Config, benchmark.Config)
+    kinds = (finetune_settings.Config, pretrain_settings.Config, benchmarks.Config)
     fields = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     fields = {name.replace("_", "-") for name in fields}
     assert set(command_line.ALIASES.values()) <= fields

@@ -16,6 +16,7 @@ import progress
 import pytest
 import tensorflow_datasets
 import training
+from command_line import BadInput
 from PIL import Image
 
 import kerasvit
@@ -275,7 +276,7 @@ def test_weights_and_model_are_checked_before_images_are_read(
 ):
     Path("vit.npz").write_bytes(b"no weights")
     monkeypatch.setattr(training.data, "find", None)
-    with pytest.raises(training.BadInput, match=message):
+    with pytest.raises(BadInput, match=message):
         prepared(dataset="cifar10", **changes)
 
 
@@ -297,7 +298,7 @@ def test_finished_training_shows_its_result(finished, capsys):
 
 def test_other_settings_in_the_same_folder(finished):
     settings = dataclasses.replace(finished[0], rho=0.2)
-    with pytest.raises(training.BadInput, match=r"(?s)other settings.*rho: .* 0.2 now"):
+    with pytest.raises(BadInput, match=r"(?s)other settings.*rho: .* 0.2 now"):
         finetune.finetune(settings)
 
 
@@ -384,7 +385,7 @@ def test_folder_whose_first_file_was_never_finished(tmp_path):
 def test_folder_with_other_files():
     Path("run").mkdir()
     Path("run/thesis.tex").write_text("years of work")
-    with pytest.raises(training.BadInput, match="run holds other files"):
+    with pytest.raises(BadInput, match="run holds other files"):
         finetune.finetune(config())
 
 
@@ -404,7 +405,7 @@ def test_folder_with_other_files():
     ],
 )
 def test_bad_input_costs_no_training(changes, message):
-    with pytest.raises(training.BadInput, match=message):
+    with pytest.raises(BadInput, match=message):
         finetune.finetune(config(**changes))
     assert not Path("run").exists()
 
@@ -412,7 +413,7 @@ def test_bad_input_costs_no_training(changes, message):
 def test_images_in_the_wrong_range(monkeypatch):
     batches = [(np.full((8, 32, 32, 3), 200.0), np.zeros(8))]
     monkeypatch.setattr(training, "training_batches", lambda *a, **k: batches)
-    with pytest.raises(training.BadInput, match="looks like 0 to 255"):
+    with pytest.raises(BadInput, match="looks like 0 to 255"):
         finetune.finetune(config())
 
 
@@ -442,7 +443,7 @@ def test_options_without_a_preset():
 
 
 def test_misspelled_preset():
-    with pytest.raises(training.BadInput, match="no preset 'pet'. Close: pets"):
+    with pytest.raises(BadInput, match="no preset 'pet'. Close: pets"):
         finetune.parse(["pet"])
 
 

@@ -1,5 +1,4 @@
 import dataclasses
-import functools
 import json
 from pathlib import Path
 
@@ -9,16 +8,16 @@ import optimizers
 import pretrain
 import pretrain_settings
 import pytest
-import study
 import tensorflow_datasets
 import training
+from command_line import BadInput
 
 import kerasvit
 from kerasvit.hub.manifest import recipe
+from recipes.benchmarks import study
 from tests.once import on_last_backend
 
-TRAININGS = {k: v for k, v in pretrain.PRESETS.items() if k != "study"}
-PAPERS = [name for name in TRAININGS if not name.startswith(("study", "mnist"))]
+PAPERS = [name for name in pretrain.PRESETS if not name.startswith(("study", "mnist"))]
 SMALLEST = {
     "small_vit": {"width": 8, "depth": 1, "num_heads": 2, "mlp_dim": 8},
     "small_mixer": {
@@ -111,7 +110,7 @@ LOSSES = {
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_presets_are_the_papers(name):
-    preset = TRAININGS[name]
+    preset = pretrain.PRESETS[name]
     found = tuple(getattr(preset, field) for field in FIELDS)
     assert (*found, pretrain.radius(preset)) == PUBLISHED[name]
     loss = preset.loss, preset.label_smoothing, preset.augment
@@ -141,7 +140,7 @@ def test_presets_parse(name):
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_learning_rate_rises_and_falls(name):
-    preset = TRAININGS[name]
+    preset = pretrain.PRESETS[name]
     optimizer = optimizers.make_optimizer(preset, small_model(), 60_000)
     rate = optimizer._learning_rate
     peak, warmup = preset.learning_rate, preset.warmup_steps
@@ -152,7 +151,7 @@ def test_learning_rate_rises_and_falls(name):
 
 
 def test_short_trainings_warm_up_for_a_fifth():
-    settings = training.planned(TRAININGS["vit"], {}, rounds=2, round_steps=50)
+    settings = training.planned(pretrain.PRESETS["vit"], {}, rounds=2, round_steps=50)
     optimizer = optimizers.make_optimizer(settings, small_model(), 100)
     assert float(optimizer._learning_rate(20)) == pytest.approx(3e-3)
 
@@ -258,25 +257,25 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
 )
 def test_bad_input_costs_no_training(changes, message, monkeypatch, tmp_path):
     monkeypatch.setattr("built_in.FASHION", tmp_path / "nowhere")
-    with pytest.raises(training.BadInput, match=message):
+    with pytest.raises(BadInput, match=message):
         pretrain.pretrain(config(**changes))
     assert not Path("run").exists()
 
 
 def test_misspelled_preset():
-    with pytest.raises(training.BadInput, match="no preset 'vitsam'. Close: vit_sam"):
+    with pytest.raises(BadInput, match="no preset 'vitsam'. Close: vit_sam"):
         pretrain.parse(["vitsam"])
 
 
 @pytest.fixture
-def small_study(photos):
+def small_study(photos, monkeypatch):
     presets = {
         name: dataclasses.replace(preset, epochs=1, batch_size=8, rho=0.05)
-        for name, preset in TRAININGS.items()
+        for name, preset in pretrain.PRESETS.items()
         if name.startswith("study")
     }
-    settings = study.Study(data=photos, seeds=1, curved_images=8, out="study")
-    return functools.partial(study.run, settings, presets=presets)
+    monkeypatch.setattr(study, "PRESETS", presets)
+    return study.Study(data=photos, seeds=1, curved_images=8, out="study")
 
 
 @on_last_backend
@@ -295,9 +294,11 @@ def test_study_measures_every_training_once(small_study, capsys, monkeypatch):
         configs.append(config)
         return pretrain.pretrain(config)
 
+    monkeypatch.setattr(study, "pretrain", train)
     with pytest.raises(KeyboardInterrupt):
-        small_study(train)
-    result = small_study(rest)
+        study.run(small_study)
+    monkeypatch.setattr(study, "pretrain", rest)
+    result = study.run(small_study)
     kinds = [(config.model, config.rho, config.seed) for config in configs]
     names = "small_vit", "small_mixer", "small_bit"
     assert kinds == [(name, rho, 0) for name in names for rho in (0.0, 0.05)]

@@ -1,16 +1,22 @@
-"""The same forward pass or training step, of this package and of other libraries.
+"""What `forward` and `train` measure: the same step of kerasvit and other libraries.
 
 The rivals are keras-hub's ViT, for BiT and its like the ResNet-50 v2 of
 keras.applications, with batch normalisation, and timm's model under torch, where they
 are installed.
 """
 
+from collections.abc import Callable
+
 import keras
 import numpy as np
-from import_timm import import_timm
 from rich.console import Console
 
 import kerasvit
+
+from .import_timm import import_timm
+from .results import Result
+from .settings import Config
+from .timing import SPREAD, in_turns, ratio_to_us, spread
 
 # What timm calls the models that its plain ViT does not cover.
 TIMM = {
@@ -28,7 +34,17 @@ TIMM = {
 RESNET50 = ("BiTR50x1", "PreActResNet50", "AlterNet50")  # what ResNet-50 v2 is like
 
 
-def steps(config):
+def measure(config: Config, backend: str) -> Result:
+    """Times kerasvit and other libraries; our ratio to each."""
+    times = in_turns(steps(config), config)
+    rows = [
+        [rival, *spread(seconds), ratio_to_us(times, rival)]
+        for rival, seconds in times.items()
+    ]
+    return Result.of(config, backend, [*SPREAD, "kerasvit / it"], rows)
+
+
+def steps(config: Config) -> dict[str, Callable]:
     """{name: step} of all that are installed, ours first."""
     numbers = getattr(kerasvit, config.model).numbers
     images, labels = batch(config)

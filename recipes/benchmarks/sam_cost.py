@@ -1,4 +1,4 @@
-"""What `benchmark.py sam` measures: training steps, plain and of the SAM family.
+"""What `sam` measures: training steps, plain and of the SAM family.
 
 A method that looks uphill at every k-th step only has two kinds of step. A round times
 one of each, and counts the first 1/k, the other 1 - 1/k: the mean over a cycle.
@@ -8,16 +8,20 @@ pass is that of a step of plain SGD, the cheapest optimizer there is.
 """
 
 import os
+import statistics
+from collections.abc import Callable
 
 # Of a GPU they would else take the most at once, and leave nothing to other processes.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 import keras  # noqa: E402
-import memory  # noqa: E402
-import rivals  # noqa: E402
 
 import kerasvit  # noqa: E402
+
+from . import memory, rivals, timing  # noqa: E402
+from .results import Result  # noqa: E402
+from .settings import Config  # noqa: E402
 
 K = 5
 PLAIN = "plain step"
@@ -29,9 +33,29 @@ METHODS = {
 }
 PASS = "a pass"
 FLOORS = {f"{1 + share:g} passes": share for share in (1.0, 1 / K)}
+COLUMNS = ("it / plain", "least", "most", "peak MiB", "weights more")
 
 
-def steps(config):
+def measure(config: Config, backend: str) -> Result:
+    """Times the steps of each method; the memory of each in a process of its own."""
+    peaks = {
+        name: int(timing.in_new_process(config, backend, name)) for name in METHODS
+    }
+    times = mean_over_cycles(timing.in_turns(steps(config), config))
+    weights = weight_bytes(config)
+    rows = []
+    for name, seconds in times.items():
+        each = timing.ratios(seconds, times[PLAIN])
+        numbers = (statistics.median(each), min(each), max(each))
+        row = [name, *timing.spread(seconds), *(f"{n:.2f}" for n in numbers)]
+        if name in peaks:
+            more = (peaks[name] - peaks[PLAIN]) / weights
+            row += [f"{peaks[name] / 2**20:.0f}", f"{more:+.2f}"]
+        rows.append(row)
+    return Result.of(config, backend, [*timing.SPREAD, *COLUMNS], rows)
+
+
+def steps(config: Config) -> dict[tuple[str, float], Callable]:
     """{(name, share of all steps): step} of all methods, and of a pass alone."""
     model = getattr(kerasvit, config.model)(image_size=config.image_size)
     sgd = keras.optimizers.SGD(1e-4)
@@ -43,7 +67,7 @@ def steps(config):
     } | {(PASS, 1.0): alone}
 
 
-def kinds_of_step(config, name):
+def kinds_of_step(config: Config, name: str) -> dict[float, Callable]:
     """{share of all steps: step} of one method, around a model of its own."""
     model = getattr(kerasvit, config.model)(image_size=config.image_size)
     trainer = METHODS[name](model)
@@ -71,14 +95,15 @@ def mean_over_cycles(times):
     return means
 
 
-def weight_bytes(config):
+def weight_bytes(config: Config) -> int:
     """Size of the trainable variables."""
     model = getattr(kerasvit, config.model)(image_size=config.image_size)
     return sum(keras.ops.convert_to_numpy(v).nbytes for v in model.trainable_variables)
 
 
-def most_bytes(config, name):
+def most_bytes(config: Config, name: str) -> int:
     """The most memory that steps of one method take, once they are compiled."""
+    timing.check_row(name, METHODS)
     kinds = kinds_of_step(config, name).values()
 
     def cycle():

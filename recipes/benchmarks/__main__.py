@@ -1,0 +1,69 @@
+"""Runs one measurement: `python -m recipes.benchmarks WHAT`."""
+
+import dataclasses
+import importlib
+import importlib.util
+import os
+import subprocess
+import sys
+
+import command_line
+import startup
+
+from . import results, settings, timing
+
+MEASUREMENTS = {  # the module of each, which defines `measure`
+    "forward": "rivals",
+    "train": "rivals",
+    "sam": "sam_cost",
+    "load": "loading",
+    "import": "import_time",
+    "data": "input_pipeline",
+}
+
+
+def main(config: settings.Config) -> None:
+    """Prints and saves a table for each model, or for each backend too."""
+    if config.what == "table":
+        print(results.collect())
+        return
+    counts = settings.counts(config)
+    if "KERAS_BACKEND" not in os.environ and config.what in settings.ON_EVERY_BACKEND:
+        on_every_backend(config)
+        return
+    # Only now: it takes seconds, and settles the backend of a process.
+    reader = ("tensorflow",) if config.what == "data" else ()
+    startup.import_quietly("keras", *reader)
+    import keras
+
+    import kerasvit
+
+    keras.config.set_dtype_policy(config.dtype)
+    module = importlib.import_module(f"{__package__}.{MEASUREMENTS[config.what]}")
+    usual = settings.MODELS.get(config.what, ("ViTB16",))
+    for name in [config.model] if config.model else usual:
+        size = config.image_size or getattr(kerasvit, name).defaults["image_size"]
+        one = dataclasses.replace(config, model=name, image_size=size, **counts)
+        if config.memory_of:
+            print(module.most_bytes(one, config.memory_of))
+        else:
+            results.show(module.measure(one, keras.backend.backend()))
+
+
+def on_every_backend(config: settings.Config) -> None:
+    """Runs the command on each installed backend, also where one of them fails."""
+    failed = []
+    for backend in startup.BACKENDS:
+        if importlib.util.find_spec(backend):
+            try:
+                printed = timing.in_new_process(config, backend, config.memory_of)
+            except subprocess.CalledProcessError:
+                failed.append(backend)
+            else:
+                print(end=f"{backend}: {printed}" if printed else "")
+    if failed:
+        sys.exit(f"It failed on {' and '.join(failed)}; the reasons are above.")
+
+
+if __name__ == "__main__":
+    command_line.main(lambda: main(settings.read(sys.argv[1:])))

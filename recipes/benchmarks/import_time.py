@@ -1,0 +1,44 @@
+"""What `import` measures: the seconds that kerasvit adds to `import keras`."""
+
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+
+import startup
+
+from .results import Result
+from .settings import Config
+from .timing import SPREAD, in_turns, spread
+
+
+def measure(config: Config, backend: str) -> Result:
+    """Times new processes that import Keras, and kerasvit too."""
+    times = in_turns(imports(backend), config)
+    alone, _ = times.values()
+    rows = []
+    for name, seconds in times.items():
+        more = statistics.median(b - a for a, b in zip(alone, seconds, strict=True))
+        row = [name, *spread(seconds), "" if seconds is alone else f"{more:.3f}"]
+        rows.append(row)
+    return Result.of(config, backend, [*SPREAD, "median more"], rows)
+
+
+def imports(backend: str) -> dict[str, Callable]:
+    """{name: step} of new processes that import Keras, without kerasvit and with it."""
+
+    def run(code):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "KERAS_BACKEND": backend},
+            stderr=subprocess.PIPE,
+        )
+        notes = done.stderr.splitlines(keepends=True)
+        startup.copy_without_notes(notes, sys.stderr.buffer)
+        done.check_returncode()
+
+    return {
+        "keras": lambda: run("import keras"),
+        "keras, kerasvit": lambda: run("import keras, kerasvit"),
+    }
