@@ -16,7 +16,7 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
     Args:
         config: Dataclass of the settings.
         model: `ImageModel` to be saved.
-        result: As `training.run` returns it.
+        result: As `training.summary` returns it.
         rho: Radius of SAM of the training that is kept.
         recipe: Path of the script.
     """

@@ -11,6 +11,7 @@ On 2 busy CPU cores, 2026-11-21, the first took 1.2 minutes on JAX, 1.5 on Tenso
 """
 
 # ruff: noqa: E402
+import dataclasses
 import functools
 import sys
 
@@ -21,12 +22,14 @@ parse = functools.partial(command_line.parse, presets=PRESETS, script="finetune.
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "finetune.py")
 
+import data
 import defaults
 import heads
 import keras
 import starting_point
 import training
-from progress import console, report
+from batches import AUGMENTATIONS, evaluation_batches, training_batches
+from progress import Progress, Steps, console, report
 
 import kerasvit
 
@@ -43,46 +46,104 @@ SMALL = kerasvit.Variant(  # 114,000 weights
 
 
 def finetune(config: Config) -> dict:
-    """Trains, or goes on where it was stopped, and leaves the results in a folder.
+    """Trains, or continues where it was stopped, and saves the results in a folder.
+
+    Returns:
+        The content of result.json.
 
     Raises:
         command_line.BadInput: Something is wrong; no training time was spent.
     """
-    prepared = training.prepare(
-        config, build, {"small": SMALL}, resolve=defaults.resolve
-    )
-    rho = prepared.config.rho
-    radii = {"with SAM": rho} if rho else {}
-    if config.compare and not rho:
+    with command_line.checking_input():
+        command_line.check(config)
+        training.check_weights(config, {"small": SMALL})
+        dataset = data.find(config.dataset, config.data)
+        model = build(config, dataset.label_names)
+        config, reasons = defaults.resolve(
+            config, len(dataset.train), dataset.kind, model
+        )
+        rounds, round_steps = training.plan(config, len(dataset.train))
+        config = training.planned(config, reasons, rounds, round_steps)
+        found = model.record["variant"] or model.name
+        config = dataclasses.replace(config, model=config.model or found)
+        training.check_first_batch(config, model, dataset)
+        folder = training.claim_folder(config, dataset)
+    training.print_notices(config, dataset)
+    radii = choose_radii(config)
+    if result := training.finished_result(folder):
+        return result
+
+    starting_point.show_settings(config, reasons)
+    reading = training.reading(config, model)
+    start = None
+    if config.weights:
+        start = starting_point.begin(model, dataset, reading, config, folder)
+    first_weights, results = model.get_weights(), {}
+    for name, rho in radii.items():
+        model.set_weights(first_weights)
+        trainer = kerasvit.SAM(model, rho)  # plain training where rho is 0
+        trainer.compile(
+            make_optimizer(config, rounds * round_steps),
+            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        )
+        progress = Progress(training.state_folder(folder, name), config.seed)
+        done = progress.restore(trainer)
+        with Steps(name, done, rounds, round_steps) as steps:
+            if done < rounds:
+                trainer.fit(
+                    training_batches(
+                        dataset.train,
+                        seed=config.seed,
+                        start=done * round_steps,
+                        augmentation=AUGMENTATIONS[config.augment],
+                        **reading,
+                    ),
+                    initial_epoch=done,
+                    epochs=rounds,  # an epoch of Keras is a round: see training.plan
+                    steps_per_epoch=round_steps,
+                    shuffle=False,  # the batches are shuffled
+                    validation_data=evaluation_batches(dataset.validation, **reading),
+                    callbacks=[progress, steps],
+                    verbose=0,  # `steps` prints
+                )
+        test = evaluation_batches(dataset.test, **reading)
+        metrics = trainer.evaluate(test, verbose=0, return_dict=True)
+        results[name] = {**metrics, "history": progress.history}
+        kept = training.best(results)
+        if kept == name:
+            best_weights = model.get_weights()
+    model.set_weights(best_weights)
+
+    result = training.summary(results, dataset, folder, round_steps, start)
+    return training.save(result, config, model, radii[kept], recipe=__file__)
+
+
+def choose_radii(config: Config) -> dict[str, float]:
+    """Name of each training → its rho, 0 for the one without SAM."""
+    radii = {"with SAM": config.rho} if config.rho else {}
+    if config.compare and not config.rho:
         console.print("rho is 0, so there is no training with SAM to compare with.")
-    if config.compare or not rho:
+    if config.compare or not config.rho:
         radii = {"without SAM": 0.0, **radii}
-    return training.run(prepared, radii, compiled)
+    return radii
 
 
-def compiled(config, model, rho, steps):
-    """The trainer; plain training where rho is 0."""
+def make_optimizer(config: Config, steps: int) -> keras.optimizers.Optimizer:
+    """The optimizer of the settings, for a training of so many steps."""
     rate = kerasvit.warmup_cosine(
         config.learning_rate,
         steps=steps,
         warmup_steps=config.warmup_steps,
     )
     if config.optimizer == "sgd":
-        optimizer = keras.optimizers.SGD(rate, momentum=0.9, global_clipnorm=1.0)
-    else:
-        optimizer = keras.optimizers.AdamW(rate, global_clipnorm=1.0)
-    trainer = kerasvit.SAM(model, rho)
-    trainer.compile(
-        optimizer,
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-    )
-    return trainer
+        return keras.optimizers.SGD(rate, momentum=0.9, global_clipnorm=1.0)
+    return keras.optimizers.AdamW(rate, global_clipnorm=1.0)
 
 
-def build(config, label_names):
-    """The model at its start."""
-    variant = training.chosen(config, {"small": SMALL})
+def build(config: Config, label_names: list[str]) -> keras.Model:
+    """The model before training, with a head for the classes."""
+    variant = training.find_variant(config, {"small": SMALL})
     size = config.image_size
     if variant is SMALL and not config.weights:
         size = size or (32,)

@@ -23,10 +23,12 @@ parse = functools.partial(command_line.parse, presets=PRESETS, script="pretrain.
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "pretrain.py")
 
+import data
 import keras
 import training
+from batches import AUGMENTATIONS, evaluation_batches, training_batches
 from optimizers import make_optimizer, sigmoid
-from progress import report
+from progress import Progress, Steps, report
 
 import kerasvit
 
@@ -62,22 +64,30 @@ SMALL = {  # 28 px, for the study; 112,000, 89,000 and 121,000 weights
 
 
 def pretrain(config: Config) -> dict:
-    """Trains, or goes on where it was stopped, and leaves the results in a folder.
+    """Trains, or continues where it was stopped, and saves the results in a folder.
+
+    Returns:
+        The content of result.json.
 
     Raises:
         command_line.BadInput: Something is wrong; no training time was spent.
     """
-    prepared = training.prepare(config, build, SMALL, f"pretrain-{config.model}-")
+    with command_line.checking_input():
+        command_line.check(config)
+        dataset = data.find(config.dataset, config.data)
+        model = build(config, dataset.label_names)
+        rounds, round_steps = training.plan(config, len(dataset.train))
+        config = training.planned(config, {}, rounds, round_steps)
+        training.check_first_batch(config, model, dataset)
+        folder = training.claim_folder(config, dataset, f"pretrain-{config.model}-")
+    training.print_notices(config, dataset)
+    if result := training.finished_result(folder):
+        return result
+
     rho = radius(config)
-    radii = {"with SAM" if rho else "without SAM": rho}
-    return training.run(prepared, radii, compiled, one_hot=True)
-
-
-def compiled(config, model, rho, steps):
-    """The trainer; plain training where rho is 0."""
     trainer = kerasvit.SAM(model, rho, micro_batches=config.micro_batches)
-    trainer.compile(
-        make_optimizer(config, model, steps),
+    trainer.compile(  # plain training where rho is 0
+        make_optimizer(config, model, rounds * round_steps),
         loss=sigmoid
         if config.loss == "sigmoid"
         else keras.losses.CategoricalCrossentropy(
@@ -85,12 +95,39 @@ def compiled(config, model, rho, steps):
         ),
         metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
     )
-    return trainer
+    reading = training.reading(config, model)
+    reading["classes"] = len(dataset.label_names)  # for one-hot labels
+    name = "with SAM" if rho else "without SAM"
+    progress = Progress(training.state_folder(folder, name), config.seed)
+    done = progress.restore(trainer)
+    with Steps(name, done, rounds, round_steps) as steps:
+        if done < rounds:
+            trainer.fit(
+                training_batches(
+                    dataset.train,
+                    seed=config.seed,
+                    start=done * round_steps,
+                    augmentation=AUGMENTATIONS[config.augment],
+                    **reading,
+                ),
+                initial_epoch=done,
+                epochs=rounds,  # an epoch of Keras is a round: see training.plan
+                steps_per_epoch=round_steps,
+                shuffle=False,  # the batches are shuffled
+                validation_data=evaluation_batches(dataset.validation, **reading),
+                callbacks=[progress, steps],
+                verbose=0,  # `steps` prints
+            )
+    test = evaluation_batches(dataset.test, **reading)
+    metrics = trainer.evaluate(test, verbose=0, return_dict=True)
+    results = {name: {**metrics, "history": progress.history}}
+    result = training.summary(results, dataset, folder, round_steps)
+    return training.save(result, config, model, rho, recipe=__file__)
 
 
-def build(config, label_names):
-    """The model at its start."""
-    variant = training.chosen(config, SMALL)
+def build(config: Config, label_names: list[str]) -> keras.Model:
+    """The model before training, with a head for the classes."""
+    variant = training.find_variant(config, SMALL)
     size = config.image_size
     rates = {"dropout": config.dropout, "stochastic_depth": config.stochastic_depth}
     model = variant(

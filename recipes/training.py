@@ -1,28 +1,23 @@
-"""What `finetune.py` and `pretrain.py` share: a training that can be stopped.
+"""What `finetune.py` and `pretrain.py` call: everything around `compile` and `fit`.
 
 Every training is cut into rounds of equal steps; after each it is validated and saved,
 and the same command continues from there. What users see is counted in steps.
 """
 
 import dataclasses
-import inspect
 import json
 import logging
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
-import data
 import folders
 import keras
 import names
-import starting_point
-from batches import AUGMENTATIONS, evaluation_batches, training_batches
+import progress
+from batches import AUGMENTATIONS, training_batches
 from card_facts import facts
-from command_line import check, checking_input
-from progress import Progress, Steps, claim_folder, console, draw_curves, write_json
+from progress import console, draw_curves, write_json
 
 import kerasvit
 from kerasvit.preprocessing.images import input_problem
@@ -32,182 +27,8 @@ MOST_ROUNDS, LEAST_ROUND = 50, 10  # rounds of a training, steps of a round
 log = logging.getLogger("kerasvit")
 
 
-class Prepared(NamedTuple):
-    """A training that can begin.
-
-    Attributes:
-        config: Dataclass of the settings, with nothing left open.
-        model: `ImageModel` at its start.
-        dataset: `data.Dataset`.
-        folder: Path of the results.
-        reasons: Setting → why it has its value, of those that depend on the task.
-        rounds, round_steps: As `plan` returns them.
-    """
-
-    config: object
-    model: keras.Model
-    dataset: data.Dataset
-    folder: Path
-    reasons: dict
-    rounds: int
-    round_steps: int
-
-
-def prepare(
-    config, build: Callable, small: dict, name: str = "", resolve: Callable = None
-) -> Prepared:
-    """Model, data and folder, once all that can be wrong with them has been tried.
-
-    Args:
-        config: Dataclass of the settings.
-        build: Makes the model of the configuration and the names of the classes.
-        small: Name → models that the zoo does not have.
-        name: What the folder's name begins with, where the user gives none.
-        resolve: Fills in what depends on data and model, as `defaults.resolve`.
-
-    Raises:
-        BadInput: Something is wrong.
-    """
-    reasons = {}
-    with checking_input():
-        check(config)
-        check_weights(config, chosen(config, small))
-        dataset = data.find(config.dataset, config.data)
-        model = build(config, dataset.label_names)
-        count = len(dataset.train)
-        if resolve:
-            config, reasons = resolve(config, count, dataset.kind, model)
-        rounds, round_steps = plan(config, count)
-        config = planned(config, reasons, rounds, round_steps)
-        if config.model is None:
-            config = dataclasses.replace(
-                config, model=model.record["variant"] or model.name
-            )
-        check_first_batch(config, model, dataset)
-        images = Path(config.data or config.dataset).resolve().name
-        folder = config.out or f"runs/{name}{images}-{keras.backend.backend()}"
-        folder = claim_folder(folder, config, dataset)
-    if config.data and (others := folders.left_out(Path(config.data).expanduser())):
-        console.print(
-            f"Not read: {others}. Images of a class folder are read that end in "
-            f"{', '.join(sorted(folders.SUFFIXES))}."
-        )
-    if count < config.batch_size:
-        console.print(
-            f"A batch of {config.batch_size:,} images is larger than the training set "
-            f"of {count:,}: every step uses images more than once. A smaller "
-            "--batch-size saves time."
-        )
-    return Prepared(config, model, dataset, folder, reasons, rounds, round_steps)
-
-
-def planned(config, reasons, rounds, round_steps):
-    """The settings as the training has them; adds to the reasons what has changed."""
-    steps = rounds * round_steps
-    warmup = min(config.warmup_steps, steps // 5)
-    config = dataclasses.replace(config, warmup_steps=warmup)
-    if "steps" not in reasons or config.steps == steps:
-        return config
-    reasons["steps"] += f"; raised to a multiple of {round_steps}"
-    return dataclasses.replace(config, steps=steps)
-
-
-def run(prepared: Prepared, radii: dict, compiled: Callable, *, one_hot=False) -> dict:
-    """Trains with each radius, or continues where it was stopped; saves the results.
-
-    Of several trainings the model with the best validation accuracy is kept; of equal
-    ones, that with the lower validation loss.
-
-    Args:
-        prepared: What `prepare` returned.
-        radii: Name of a training → rho of SAM. All begin at the same weights.
-        compiled: Makes the compiled trainer of (config, model, rho, steps).
-        one_hot: Whether labels are rows of a number a class.
-    """
-    config, model, dataset, folder, reasons, rounds, round_steps = prepared
-    if (finished := folder / "result.json").exists():
-        console.print(f"{folder} is finished. To train again, delete it.")
-        return json.loads(finished.read_text())
-    options = reading(config, model)
-    if reasons:
-        starting_point.show_settings(config, reasons)
-    begun = None
-    if getattr(config, "weights", None):
-        begun = starting_point.begin(model, dataset, options, config, folder)
-    if one_hot:
-        options["classes"] = len(dataset.label_names)
-    start = model.get_weights()
-    results, kept, best = {}, None, None
-    for name, rho in radii.items():
-        model.set_weights(start)
-        trainer = compiled(config, model, rho, rounds * round_steps)
-        progress = Progress(folder / name.replace(" ", "_"), config.seed)
-        results[name] = _train(prepared, trainer, progress, options)
-        if kept is None or _score(results[name]) > _score(results[kept]):
-            kept, best = name, model.get_weights() if len(radii) > 1 else None
-    if best:
-        model.set_weights(best)
-    result = {
-        "results": results,
-        "kept": kept,
-        "folder": str(folder),
-        "steps_between_validations": round_steps,
-        "test": dataset.test_name,
-        "test_is_validation": dataset.test is dataset.validation,
-        "images": dataset.counts,
-        "start": begun,
-    }
-    said = facts(config, model, result, radii[kept], inspect.getfile(compiled))
-    base = model.record.get("base") or {}
-    result["license"] = said["license"] or base.get("license")
-    kerasvit.save_pretrained(model, folder / "model", **said)
-    draw_curves(result, folder / "curves.png")
-    write_json(folder / "result.json", result)
-    for name in radii:
-        shutil.rmtree(folder / name.replace(" ", "_"))
-    (folder / "start.npz").unlink(missing_ok=True)
-    return result
-
-
-def _score(training):
-    """What is better is greater: validation accuracy, then a low loss."""
-    last = training["history"][-1]
-    return last["val_accuracy"], -last["val_loss"]
-
-
-def _train(prepared, trainer, progress, options):
-    """Metrics of the test images, and the history."""
-    config, dataset = prepared.config, prepared.dataset
-    rounds, round_steps = prepared.rounds, prepared.round_steps
-    done = progress.restore(trainer)
-    name = progress.folder.name.replace("_", " ")
-    with Steps(name, done, rounds, round_steps) as steps:
-        if done < rounds:
-            trainer.fit(
-                training_batches(
-                    dataset.train,
-                    seed=config.seed,
-                    start=done * round_steps,
-                    augmentation=AUGMENTATIONS[config.augment],
-                    **options,
-                ),
-                initial_epoch=done,
-                epochs=rounds,
-                steps_per_epoch=round_steps,
-                shuffle=False,  # that is done
-                validation_data=evaluation_batches(dataset.validation, **options),
-                callbacks=[progress, steps],
-                verbose=0,  # Keras calls a round an epoch, which it is not
-            )
-    test = evaluation_batches(dataset.test, **options)
-    return {
-        **trainer.evaluate(test, verbose=0, return_dict=True),
-        "history": progress.history,
-    }
-
-
-def chosen(config, small: dict) -> kerasvit.Variant:
-    """The row of the model's name, once precision and seed are set for building it.
+def find_variant(config, small: dict) -> kerasvit.Variant | None:
+    """The model's builder; sets the precision and the seed that it is built with.
 
     None where the weights are to say which model they are of.
 
@@ -224,18 +45,52 @@ def chosen(config, small: dict) -> kerasvit.Variant:
     return small.get(name) or getattr(kerasvit, name)
 
 
-def check_weights(config, variant) -> None:
-    """Raises a `ValueError` for weights of another model, before images are read."""
-    if getattr(config, "weights", None):
-        level = log.level
-        log.setLevel(logging.ERROR)  # what is logged here is logged again in building
-        try:
-            if variant:
-                variant.preprocessing(config.weights)
-            else:
-                kerasvit.from_pretrained(config.weights)
-        finally:
-            log.setLevel(level)
+def check_weights(config, small: dict) -> None:
+    """Raises a `ValueError` for weights of another model, before images are read.
+
+    Args:
+        config, small: As for `find_variant`.
+    """
+    variant = find_variant(config, small)
+    if not config.weights:
+        return
+    level = log.level
+    log.setLevel(logging.ERROR)  # what is logged here is logged again in building
+    try:
+        if variant:
+            variant.preprocessing(config.weights)
+        else:
+            kerasvit.from_pretrained(config.weights)
+    finally:
+        log.setLevel(level)
+
+
+def plan(config, count: int) -> tuple[int, int]:
+    """(rounds, steps of each); a round ends with validation and a saved state."""
+    steps_per_epoch = max(1, round(count / config.batch_size))
+    if config.epochs is None:
+        steps = config.steps
+    else:
+        steps = config.epochs * steps_per_epoch
+    # An epoch each; but not hundreds, and none of a few steps, as of 90 images.
+    least = max(steps_per_epoch, LEAST_ROUND)
+    rounds = min(MOST_ROUNDS, max(1, round(steps / least)))
+    round_steps = math.ceil(steps / rounds)
+    return math.ceil(steps / round_steps), round_steps
+
+
+def planned(config, reasons: dict, rounds: int, round_steps: int):
+    """The settings with the number of steps and the warm-up that the training has.
+
+    Adds to the reason of `steps` that their number was raised.
+    """
+    steps = rounds * round_steps
+    warmup = min(config.warmup_steps, steps // 5)
+    config = dataclasses.replace(config, warmup_steps=warmup)
+    if "steps" not in reasons or config.steps == steps:
+        return config
+    reasons["steps"] += f"; raised to a multiple of {round_steps}"
+    return dataclasses.replace(config, steps=steps)
 
 
 def reading(config, model) -> dict:
@@ -260,15 +115,110 @@ def check_first_batch(config, model, dataset) -> None:
         raise ValueError(problem)
 
 
-def plan(config, count: int) -> tuple[int, int]:
-    """(rounds, steps of each); a round ends with validation and a saved state."""
-    steps_per_epoch = max(1, round(count / config.batch_size))
-    if config.epochs is None:
-        steps = config.steps
-    else:
-        steps = config.epochs * steps_per_epoch
-    # An epoch each; but not hundreds, and none of a few steps, as of 90 images.
-    least = max(steps_per_epoch, LEAST_ROUND)
-    rounds = min(MOST_ROUNDS, max(1, round(steps / least)))
-    round_steps = math.ceil(steps / rounds)
-    return math.ceil(steps / round_steps), round_steps
+def claim_folder(config, dataset, prefix: str = "") -> Path:
+    """The folder of the results, new or that of the same training before.
+
+    Args:
+        config: Dataclass of the settings; `out` is the folder's path, or None.
+        dataset: `data.Dataset`.
+        prefix: What the folder's name begins with where `out` is None.
+
+    Raises:
+        ValueError: As `progress.claim_folder`.
+    """
+    images = Path(config.data or config.dataset).resolve().name
+    folder = config.out or f"runs/{prefix}{images}-{keras.backend.backend()}"
+    return progress.claim_folder(folder, config, dataset)
+
+
+def print_notices(config, dataset) -> None:
+    """Prints which files are not read, and whether a batch is too large."""
+    if config.data and (others := folders.left_out(Path(config.data).expanduser())):
+        console.print(
+            f"Not read: {others}. Images of a class folder are read that end in "
+            f"{', '.join(sorted(folders.SUFFIXES))}."
+        )
+    count = len(dataset.train)
+    if count < config.batch_size:
+        console.print(
+            f"A batch of {config.batch_size:,} images is larger than the training set "
+            f"of {count:,}: every step uses images more than once. A smaller "
+            "--batch-size saves time."
+        )
+
+
+def finished_result(folder: Path) -> dict | None:
+    """The content of result.json, which is written last; None where it is not there."""
+    finished = folder / "result.json"
+    if not finished.exists():
+        return None
+    console.print(f"{folder} is finished. To train again, delete it.")
+    return json.loads(finished.read_text())
+
+
+def state_folder(folder: Path, name: str) -> Path:
+    """Where the state of the training of this name is kept until all are finished."""
+    return folder / name.replace(" ", "_")
+
+
+def best(results: dict) -> str:
+    """Name of the training with the best validation accuracy at its end.
+
+    Of equal ones, that with the lower validation loss; of these, the first.
+    """
+
+    def score(name):
+        last = results[name]["history"][-1]
+        return last["val_accuracy"], -last["val_loss"]
+
+    return max(results, key=score)
+
+
+def summary(
+    results: dict, dataset, folder: Path, round_steps: int, start: dict | None = None
+) -> dict:
+    """What result.json and the card state of the trainings.
+
+    Args:
+        results: Name → metrics of the test images, and the history, of each training.
+        dataset: `data.Dataset`.
+        folder: Of the results.
+        round_steps: Steps between validations.
+        start: As `starting_point.begin` returns it; None for fresh weights.
+    """
+    return {
+        "results": results,
+        "kept": best(results),
+        "folder": str(folder),
+        "steps_between_validations": round_steps,
+        "test": dataset.test_name,
+        "test_is_validation": dataset.test is dataset.validation,
+        "images": dataset.counts,
+        "start": start,
+    }
+
+
+def save(result: dict, config, model: keras.Model, rho: float, recipe: str) -> dict:
+    """Saves model, card, curves and result.json, and deletes the states of training.
+
+    Args:
+        result: As `summary` returns it.
+        config: Dataclass of the settings.
+        model: `ImageModel` with the weights that are kept.
+        rho: Radius of SAM that the kept weights were trained with.
+        recipe: Path of the script.
+
+    Returns:
+        The result, with the `license` of the model.
+    """
+    folder = Path(result["folder"])
+    said = facts(config, model, result, rho, recipe)
+    base = model.record.get("base") or {}
+    result["license"] = said["license"] or base.get("license")
+    kerasvit.save_pretrained(model, folder / "model", **said)
+    draw_curves(result, folder / "curves.png")
+    write_json(folder / "result.json", result)
+    for name in result["results"]:
+        shutil.rmtree(state_folder(folder, name))
+    (folder / "start.npz").unlink(missing_ok=True)
+    return result

@@ -32,7 +32,7 @@ import numpy as np
 import training
 from batches import evaluation_batches, training_batches
 from pretrain import PRESETS, pretrain
-from progress import COLORS, claim_folder, console, save_figure, write_json
+from progress import COLORS, console, save_figure, write_json
 from rich.table import Table
 
 import kerasvit
@@ -55,9 +55,7 @@ def run(study: Study) -> dict:
     with command_line.checking_input():
         command_line.check(study)
         dataset = data.find(study.dataset, study.data)
-        images = Path(study.data or study.dataset).resolve().name
-        folder = study.out or f"runs/study-{images}-{keras.backend.backend()}"
-        folder = claim_folder(folder, study, dataset)
+        folder = training.claim_folder(study, dataset, "study-")
     measured = {}
     with _programs_kept(folder / "programs"):
         for model, preset in MODELS.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import card_facts
+import data
 import defaults
 import finetune
 import heads
@@ -36,16 +37,19 @@ def tiny(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 
-def prepared(**changes):
-    return training.prepare(
-        config(**changes), finetune.build, {"small": TINY}, resolve=defaults.resolve
-    )
-
-
 def config(**changes):
     return dataclasses.replace(
         finetune.Config(steps=2, batch_size=8, compare=False, out="run"), **changes
     )
+
+
+def started(**changes):
+    """The model when its training would begin."""
+    settings = config(augment="none", **changes)
+    dataset = data.folder(settings.data)
+    model = finetune.build(settings, dataset.label_names)
+    training.check_first_batch(settings, model, dataset)
+    return model
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def photos(images):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A training on digits: its configuration, result and the weights it began with."""
-    starts, restore = [], training.Progress.restore
+    starts, restore = [], progress.Progress.restore
 
     def spy(self, trainer):
         starts.append(trainer.get_weights())
@@ -67,7 +71,7 @@ def finished(tmp_path_factory):
     settings = config(compare=True, batch_size=180, out=out)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finetune, "SMALL", TINY)
-        patch.setattr(training.Progress, "restore", spy)
+        patch.setattr(progress.Progress, "restore", spy)
         return settings, finetune.finetune(settings), starts
 
 
@@ -135,17 +139,22 @@ def test_the_better_on_validation_images_is_kept(
 ):
     numbers = {"without SAM": plain, "with SAM": sam}
 
-    def train(prepared, trainer, progress, options):
-        name = progress.folder.name.replace("_", " ")
-        model.set_weights([w * 0 + list(numbers).index(name) for w in start])
-        return trained(*numbers[name])
+    def fit(trainer, batches, callbacks, **_):
+        saved = callbacks[0]
+        name = saved.folder.name.replace("_", " ")
+        number = list(numbers).index(name)
+        trainer.model.set_weights([w * 0 + number for w in trainer.model.get_weights()])
+        saved.history += trained(*numbers[name])["history"]
 
-    monkeypatch.setattr(training, "_train", train)
+    def evaluate(trainer, *_, **__):
+        return {"accuracy": 0.5, "loss": 1.0}
+
+    monkeypatch.setattr(kerasvit.SAM, "fit", fit)
+    monkeypatch.setattr(kerasvit.SAM, "evaluate", evaluate)
     monkeypatch.setattr(training, "draw_curves", lambda *a: None)
-    found = prepared(data=photos, license="mit")
-    model, start = found.model, found.model.get_weights()
-    radii = {"without SAM": 0.0, "with SAM": 0.1}
-    result = training.run(found, radii, finetune.compiled)
+    result = finetune.finetune(
+        config(data=photos, license="mit", compare=True, rho=0.1)
+    )
     assert result["kept"] == kept
     saved = kerasvit.from_pretrained("run/model").get_weights()
     assert all(np.all(w == list(numbers).index(kept)) for w in saved)
@@ -158,7 +167,11 @@ def test_the_better_on_validation_images_is_kept(
 
 @on_last_backend
 def test_the_card_of_a_folder_is_not_about_the_digits(photos):
-    settings, model, dataset, *_ = prepared(data=photos, compare=True)
+    dataset = data.folder(photos)
+    settings = config(data=photos, compare=True, image_size=(32,))
+    model = finetune.build(settings, dataset.label_names)
+    settings, _ = defaults.resolve(settings, 14, "photographs", model)
+    settings = dataclasses.replace(settings, model="small")
     result = {
         "results": {"with SAM": trained(0.5, 1.0)},
         "kept": "with SAM",
@@ -275,9 +288,9 @@ def test_weights_and_model_are_checked_before_images_are_read(
     changes, message, monkeypatch
 ):
     Path("vit.npz").write_bytes(b"no weights")
-    monkeypatch.setattr(training.data, "find", None)
+    monkeypatch.setattr(data, "find", None)
     with pytest.raises(BadInput, match=message):
-        prepared(dataset="cifar10", **changes)
+        finetune.finetune(config(dataset="cifar10", **changes))
 
 
 @on_last_backend
@@ -327,7 +340,7 @@ def test_weights_keep_their_transform(photos):
     model = finetune.build(config(), ["a", "b", "c"])
     model.record["preprocessing"].update({"mean": [0.1, 0.2, 0.3], "crop": 0.5})
     start = str(kerasvit.save_pretrained(model, "start"))
-    tuned = prepared(data=photos, weights=start).model
+    tuned = started(data=photos, weights=start)
     assert tuned.record["preprocessing"] == model.record["preprocessing"]
     for a, b in zip(model.get_weights()[:-2], tuned.get_weights()[:-2], strict=True):
         np.testing.assert_array_equal(a, b)
@@ -337,7 +350,7 @@ def test_weights_with_their_own_normalisation_get_pixels(photos):
     plain = kerasvit.save_pretrained(finetune.build(config(), ["a", "b"]), "plain")
     model = kerasvit.from_pretrained(plain, include_preprocessing=True)
     start = str(kerasvit.save_pretrained(model, "start"))
-    tuned = prepared(data=photos, weights=start).model
+    tuned = started(data=photos, weights=start)
     assert tuned.record["kwargs"]["normalization"]
 
 
@@ -345,7 +358,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     monkeypatch.setattr(training, "LEAST_ROUND", 1)
     settings = config(data=photos, epochs=3, compare=True, dropout=0.1)
     whole = finetune.finetune(dataclasses.replace(settings, out="whole"))
-    saved = training.Progress.on_epoch_end
+    saved = progress.Progress.on_epoch_end
 
     def killed_in_the_third_round(self, epoch, logs=None):
         if self.folder.name == "with_SAM" and epoch == 2:
@@ -355,7 +368,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
         saved(self, epoch, logs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(training.Progress, "on_epoch_end", killed_in_the_third_round)
+        patch.setattr(progress.Progress, "on_epoch_end", killed_in_the_third_round)
         with pytest.raises(KeyboardInterrupt):
             finetune.finetune(settings)
     assert not Path("run/result.json").exists()

@@ -110,11 +110,11 @@ def test_a_stopped_training_begins_with_the_same_head(folder, monkeypatch):
     monkeypatch.chdir(folder)
     config = settings(folder, steps=4, rho=0.0, out="stopped")
 
-    def stop(*arguments):
+    def stop(*arguments, **options):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "_train", stop)
+        patch.setattr(kerasvit.SAM, "fit", stop)
         with pytest.raises(KeyboardInterrupt):
             finetune.finetune(config)
     assert (folder / "stopped" / "start.npz").exists()
