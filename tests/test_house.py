@@ -15,8 +15,9 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kerasvit"
 BACKENDS = {"jax", "jaxlib", "tensorflow", "torch"}
 # Room → rooms of the package it may import from. `""` is a file at the top.
-MAY_SEE = {  # and `arguments`, the checks of all rooms
+MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "arguments": set(),
+    "typing": set(),
     "layers": {"layers"},
     "models": {"models", "layers", "preprocessing", "patterns", "records"},
     "loading": {
@@ -113,7 +114,11 @@ def named(path):
 def test_a_room_sees_only_the_rooms_below_it(path):
     if path == PACKAGE / "__init__.py":
         return
-    allowed = {"arguments"} | MAY_SEE[room(path)] | EXCEPTIONS.get(named(path), set())
+    allowed = (
+        {"arguments", "typing"}
+        | MAY_SEE[room(path)]
+        | EXCEPTIONS.get(named(path), set())
+    )
     for name in imports(path):
         first, *rest = name.split(".")
         assert first not in ("weights", "recipes", "tests"), name

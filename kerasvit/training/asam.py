@@ -1,9 +1,13 @@
 """ASAM: adaptive sharpness-aware minimisation."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import keras
 from keras import ops
 
 from kerasvit.arguments import number
+from kerasvit.typing import Gradients, Tensor
 
 from .sam import SAM
 from .vectors import add, multiply, norm, over
@@ -13,27 +17,29 @@ from .vectors import add, multiply, norm, over
 class ASAM(SAM):
     """SAM with a perturbation in proportion to the size of each weight.
 
-    A network computes the same after one layer's weights are doubled and the next
-    one's halved, but SAM's ball around them is another one. ASAM stretches the ball
-    along each weight by T = |w| + eta, so that rescaling changes nothing:
+    If the weights of one layer are doubled and those of the next are halved, the
+    network computes the same function, but SAM's neighbourhood changes. ASAM scales the
+    neighbourhood along each weight by T = |w| + eta, so that it does not depend on such
+    rescaling:
 
         g  = ∇L(w)
         w' = w + rho · T² g / ‖T g‖₂
         g' = ∇L(w')
         w  ← optimizer(w, g')
 
-    Two passes a step, as SAM. The radius is a relative one and much larger than SAM's.
+    A step costs two passes, as SAM. The radius is relative to the weights and much
+    larger than SAM's.
 
-    Two normalisers are in use, and their rho are not comparable:
-    SamsungLabs/ASAM (the default here) adds eta and leaves biases as they are, T = 1;
+    Two implementations scale differently, and their values of rho are not comparable:
+    SamsungLabs/ASAM (the default here) adds eta and leaves biases unscaled, T = 1;
     davda54/sam has `eta=0, biases=True`.
 
     Args:
         model: As for `SAM`.
         rho: Relative radius, ≥ 0. The paper takes 0.5 on CIFAR-10 and 1.0 on CIFAR-100;
-            with davda54's normaliser its author found 2.0.
-        eta: Added to |w|, ≥ 0; 0.01 in the paper.
-        biases: Whether variables named bias or beta are stretched too.
+            the author of davda54/sam recommends 2.0 for that scaling.
+        eta: Constant added to |w|, ≥ 0; 0.01 in the paper.
+        biases: Whether to scale variables named bias or beta too.
         name: Name of the trainer.
         options: `perturbation`, `micro_batches` and `every`, as for `SAM`.
 
@@ -52,32 +58,32 @@ class ASAM(SAM):
         eta: float = 0.01,
         biases: bool = False,
         name: str = "asam",
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         super().__init__(model, rho, name=name, **options)
         self.eta = number(
-            "eta", eta, 0, meaning="which is added to |w|; the paper's is 0.01"
+            "eta", eta, 0, meaning="the constant added to |w|; 0.01 in the paper"
         )
         self.biases = bool(biases)
 
-    def perturbed(self, weights, gradients):
-        """Returns the weights after the ascent step."""
-        # Under the same name, so that one copy is there at a time.
+    def perturbed(self, weights: list[Tensor], gradients: Gradients) -> list[Tensor]:
+        """Returns the perturbed weights."""
+        # The name is reused, so that only one copy of the vector is in memory.
         gradients = list(multiply(gradients, self._sizes(weights)))
         factor = over(self.current_rho(), norm(gradients))
         return add(weights, multiply(gradients, self._sizes(weights)), factor)
 
-    def _sizes(self, weights):
+    def _sizes(self, weights: list[Tensor]) -> Iterator[Tensor | None]:
         """Yields the operator T for each weight; None stands for 1."""
         for w, variable in zip(weights, self.trainable_variables, strict=True):
-            stretched = self.biases or variable.name not in ("bias", "beta")
-            if not stretched:
+            scaled = self.biases or variable.name not in ("bias", "beta")
+            if not scaled:
                 yield None
                 continue
             size = ops.abs(w)
             size += self.eta  # in place under PyTorch
             yield size
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         """Returns the constructor's arguments without the model."""
         return {**super().settings(), "eta": self.eta, "biases": self.biases}

@@ -1,4 +1,6 @@
-"""Finds models that SAM cannot train."""
+"""Checks whether SAM can train a model."""
+
+from typing import Any
 
 import keras
 
@@ -6,32 +8,33 @@ from kerasvit.arguments import check_built
 from kerasvit.backend.keras_internals import layers_in
 
 
-def check_model(model):
-    """Raises for a model that SAM cannot train.
+def check_model(model: Any) -> None:
+    """Checks that SAM can train a model.
 
     Raises:
-        ValueError: `model` is not a built `keras.Model` that trains as Keras does.
+        ValueError: `model` is not a built `keras.Model` with Keras's own train, test
+            and predict steps, or wraps torch modules, or is wrapped itself.
     """
     received = f"Received: model={model!r}."
-    sharded = any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__)
+    sharded = any(base.__name__ == "FSDPModule" for base in type(model).__mro__)
     if sharded or isinstance(getattr(model, "module", None), keras.Model):
         raise ValueError(
             "`model` must be the keras.Model itself, neither wrapped (take "
             "`model.module`) nor sharded: DistributedDataParallel and FSDP average the "
-            "gradients of weights, and see none at the perturbed weights. The trainer "
-            "averages over the processes of torchrun by itself. " + received
+            "gradients of parameters, and SAM takes gradients at perturbed copies. The "
+            "trainer itself averages over the processes of torchrun. " + received
         )
     check_built(model)
     torch_modules = [
-        part.name
-        for part in layers_in(model)
-        if isinstance(part, keras.layers.TorchModuleWrapper)
+        layer.name
+        for layer in layers_in(model)
+        if isinstance(layer, keras.layers.TorchModuleWrapper)
     ]
     if torch_modules:
         raise ValueError(
-            f"`model` wraps torch modules, {torch_modules}, which keep to their own "
-            "parameters, so that no second pass can be made elsewhere. Write these "
-            "layers in Keras. " + received
+            f"`model` wraps torch modules, {torch_modules}, which always compute with "
+            "their own parameters, so that SAM cannot run them at perturbed weights. "
+            "Write these layers in Keras. " + received
         )
     steps = ("train_step", "test_step", "predict_step")
     overridden = [
@@ -43,7 +46,7 @@ def check_model(model):
     if overridden:
         raise ValueError(
             f"`model` has its own {', '.join(overridden)}, which SAM would replace. "
-            "Move what is special into `compute_loss`, or wrap "
-            "`keras.Model(model.inputs, model.outputs)` for Keras's own step on the "
-            "same variables. " + received
+            "Move the custom code into `compute_loss`, or pass "
+            "`keras.Model(model.inputs, model.outputs)`, which has Keras's own step "
+            "and the same variables. " + received
         )

@@ -1,8 +1,11 @@
 """GSAM: surrogate-gap guided sharpness-aware minimisation."""
 
+from typing import Any
+
 import keras
 
 from kerasvit.arguments import number
+from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
 from .radius import is_number
 from .sam import SAM
@@ -13,30 +16,31 @@ from .vectors import add, ascend, multiply, norm, orthogonal, over
 class GSAM(SAM):
     """SAM that also minimises the surrogate gap between perturbed and plain loss.
 
-    The perturbed loss L(w') may be low in a sharp minimum; the gap L(w') − L(w) is
-    what tells the sharpness. The part of ∇L(w) that is orthogonal to ∇L(w') moves L(w)
-    and not L(w'), so going against it narrows the gap:
+    The perturbed loss L(w') may be low in a sharp minimum too; the surrogate gap
+    L(w') − L(w) measures the sharpness. A step along the component of ∇L(w) that is
+    orthogonal to ∇L(w') raises L(w) and leaves L(w') as it is, to first order, so that
+    it narrows the gap:
 
         rho_t = rho_min + (rho_max − rho_min) · (lr − lr_min) / (lr_max − lr_min)
         g  = ∇L(w),   w' = w + rho_t · g / ‖g‖₂,   g' = ∇L(w')
         u  = g' / ‖g'‖₂
         w  ← optimizer(w, g' − alpha · (g − ⟨g, u⟩ u))
 
-    Two passes a step, as SAM. The radius follows the optimizer's learning rate, a
-    schedule's or one that a callback sets; below `lr_min`, as in warm-up, it goes on
-    below `rho_min`, but not below 0.
+    A step costs two passes, as SAM. The radius follows the optimizer's learning rate,
+    whether a schedule or a callback sets it. For a learning rate below `lr_min`, as in
+    warm-up, the radius is below `rho_min`, but at least 0.
 
     Args:
         model: As for `SAM`.
-        rho_max: Radius at `lr_max`, ≥ 0; also at every rate if both rates are equal. Is
-            what `rho` is elsewhere, by either name: may be assigned between steps, not
-            below `rho_min`.
+        rho_max: Radius at `lr_max`, ≥ 0; the radius at every learning rate if `lr_max`
+            equals `lr_min`. The attributes `rho_max` and `rho` are the same and may be
+            assigned between steps, not below `rho_min`.
         rho_min: Radius at `lr_min`, from 0 to `rho_max`.
         alpha: Weight of the gap, ≥ 0; 0 is SAM.
-        lr_max: The optimizer's largest learning rate, > 0.
-        lr_min: Its smallest after warm-up, ≥ 0.
-        adaptive: Perturbs by rho_t · |w| g / ‖g‖₂; not ASAM's normaliser.
-        minimize_perturbed: False swaps the two gradients' parts: the step is
+        lr_max: Largest learning rate of the optimizer, > 0.
+        lr_min: Smallest learning rate of the optimizer after warm-up, ≥ 0.
+        adaptive: Whether to perturb by rho_t · |w| g / ‖g‖₂; ASAM scales differently.
+        minimize_perturbed: False swaps the two gradients: the optimizer gets
             g + alpha · (g' − ⟨g', u⟩ u) with u = g / ‖g‖₂.
         name: Name of the trainer.
         options: `perturbation`, `micro_batches` and `every`, as for `SAM`.
@@ -49,7 +53,7 @@ class GSAM(SAM):
     """
 
     plain_at_zero = False
-    rho_min = 0.0  # while the constructor has not come to it
+    rho_min = 0.0  # until the constructor assigns it, after `rho`
 
     def __init__(
         self,
@@ -63,8 +67,8 @@ class GSAM(SAM):
         adaptive: bool = False,
         minimize_perturbed: bool = True,
         name: str = "gsam",
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         super().__init__(model, rho_max, name=name, **options)
         self.rho_min = number("rho_min", rho_min, 0, meaning="the radius at `lr_min`")
         self._check_radii(self.rho)
@@ -82,36 +86,39 @@ class GSAM(SAM):
         self.minimize_perturbed = bool(minimize_perturbed)
 
     @property
-    def rho_max(self):
+    def rho_max(self) -> float:
         """The radius at the largest learning rate."""
         return self.rho
 
     @rho_max.setter
-    def rho_max(self, rho_max):
+    def rho_max(self, rho_max: float) -> None:
         self.rho = rho_max
 
-    @SAM.rho.setter
-    def rho(self, rho):
+    def _checked_rho(self, rho: Any) -> float:
         if not is_number(rho):
             raise ValueError(
                 "`rho_max` must be a number: GSAM's radius follows the optimizer's "
                 "learning rate, from `rho_max` at `lr_max` to `rho_min` at `lr_min`. "
-                "Give the optimizer a schedule, or `SAM` this one. Received: "
+                "Give the optimizer a schedule, or pass this one to `SAM`. Received: "
                 f"rho_max={rho!r}."
             )
         rho = number("rho_max", rho, 0, meaning="the radius at `lr_max`")
         self._check_radii(rho)
-        SAM.rho.fset(self, rho)
+        return rho
 
-    def _check_radii(self, rho):
+    def _check_radii(self, rho: float) -> None:
         if rho < self.rho_min:
             raise ValueError(
-                "`rho_max`, which `rho` is another name for, must not be below "
-                f"`rho_min`, the radius at `lr_min`. Received: rho_max={rho}, "
-                f"rho_min={self.rho_min}."
+                "`rho_max` (or `rho`, its other name) must not be below `rho_min`, the "
+                f"radius at `lr_min`. Received: rho_max={rho}, rho_min={self.rho_min}."
             )
 
-    def step_gradients(self, loss_and_gradients, weights, memory):
+    def step_gradients(
+        self,
+        loss_and_gradients: LossAndGradients,
+        weights: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Gradients, list[Tensor]]:
         """Returns the gradients for the optimizer."""
         _, here = loss_and_gradients(weights)
         above = self.gradients_above(loss_and_gradients, self.perturbed(weights, here))
@@ -119,15 +126,15 @@ class GSAM(SAM):
             return add(here, orthogonal(above, here), self.alpha), memory
         return add(above, orthogonal(here, above), -self.alpha), memory
 
-    def perturbed(self, weights, gradients):
-        """Returns the weights after the ascent step."""
+    def perturbed(self, weights: list[Tensor], gradients: Gradients) -> list[Tensor]:
+        """Returns the perturbed weights."""
         if not self.adaptive:
             return ascend(weights, gradients, self.current_rho())
         factor = over(self.current_rho(), norm(gradients))
         sizes = (keras.ops.abs(w) for w in weights)
         return add(weights, multiply(gradients, sizes), factor)
 
-    def current_rho(self):
+    def current_rho(self) -> Tensor:
         """Returns the radius at the optimizer's learning rate, a scalar tensor."""
         rho_max = super().current_rho()
         if self.lr_max == self.lr_min:
@@ -137,7 +144,7 @@ class GSAM(SAM):
         rho = self.rho_min + (rho_max - self.rho_min) * share
         return keras.ops.where(rho < 0, keras.ops.zeros_like(rho), rho)
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         """Returns the constructor's arguments without the model."""
         settings = super().settings()
         return {

@@ -1,47 +1,50 @@
 """Momentum-SAM: sharpness-aware minimisation in one pass."""
 
+from typing import Any
+
 import keras
 
 from kerasvit.arguments import number
+from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
-from .slots import RememberingSAM
+from .slots import SlotSAM
 from .vectors import add, ascend
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class MSAM(RememberingSAM):
+class MSAM(SlotSAM):
     """SAM that perturbs weights against the momentum and needs one pass only.
 
-    The last update overshot in the direction it went, so that going on along it, the
-    direction -v, raises the loss of the next batch. This needs no gradient:
+    The last update overshot, so that a further step in its direction, -v, raises the
+    loss of the next batch. That direction is known without a gradient:
 
         w' = w - rho · v / ‖v‖₂         v is 0 at first, and then w' = w
         g' = ∇L(w')                     the only pass
         v  ← momentum · v + g'
         w  ← optimizer(w, g')
 
-    One pass a step, as plain training, and one more copy of the weights in memory. The
-    variables hold w, never w', so that nothing is to be undone before evaluation or
-    saving. The loss, metrics and moving statistics of training are those at w', for
-    there is no other pass; with BatchNorm the authors therefore end with an epoch of
-    forward passes in training mode at w (their main.py).
+    A step costs one pass, as plain training, and one more copy of the weights in
+    memory. The variables hold w, never w', so that evaluation and saving need no
+    preparation. The loss, metrics and moving statistics of training are those at w',
+    the only pass; with BatchNorm the authors therefore end with an epoch of forward
+    passes in training mode at w (their main.py).
 
-    v is the trainer's own, for any optimizer. It points where the momentum of SGD and
-    the first moment of Adam do, if `momentum` is theirs (Adam's `beta_1`), and leaves
-    out what the optimizer does to gradients: clipping, and SGD's weight decay, which
-    the authors' code has in v.
+    The trainer keeps v itself, whatever the optimizer. v has the direction of SGD's
+    momentum and of Adam's first moment if `momentum` equals theirs (Adam's `beta_1`).
+    It does not include changes that the optimizer makes to gradients: clipping, and
+    SGD's weight decay, which the authors' code has in v.
 
     Args:
         model: As for `SAM`.
-        rho: Radius, ≥ 0, some ten times SAM's: the authors run 3 where SAM has 0.2, for
-            SGD on CIFAR-100 and ImageNet and for AdamW on ViT-S/32 (their README.md).
-            For a ViT keep it 0 during the learning rate's warm-up, by assigning
-            `trainer.rho` afterwards: 69.1 % against 66.1 (table A.2).
-        momentum: Share of v that a step keeps, in [0, 1); with accumulation of
-            gradients, every batch is a step to v.
+        rho: Radius, ≥ 0, about ten times SAM's: the authors use 3 where SAM has 0.2,
+            for SGD on CIFAR-100 and ImageNet and for AdamW on ViT-S/32 (their
+            README.md). For a ViT start with 0 and assign `trainer.rho` after the
+            warm-up of the learning rate: 69.1 % against 66.1 (table A.2).
+        momentum: Share of v that a step keeps, in [0, 1). With gradient accumulation v
+            is updated at every batch.
         name: Name of the trainer.
-        options: `perturbation` and `micro_batches`, as for `SAM`; all parts and devices
-            go to the same w', so `perturbation` changes nothing.
+        options: `perturbation` and `micro_batches`, as for `SAM`. All micro-batches and
+            devices use the same w', so that `perturbation` changes nothing.
 
     Raises:
         ValueError: As for `SAM`; a number is out of its range; `every` is given.
@@ -50,7 +53,7 @@ class MSAM(RememberingSAM):
     MarlonBecker/MSAM optimizer/msam.py and adamW_msam.py.
     """
 
-    plain_at_zero = False  # the formula is that of plain training, in one pass
+    plain_at_zero = False  # for rho = 0 the formula is plain training, in one pass
 
     def __init__(
         self,
@@ -59,31 +62,37 @@ class MSAM(RememberingSAM):
         momentum: float = 0.9,
         *,
         name: str = "msam",
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         if "every" in options:
             raise ValueError(
-                "`every` saves SAM's second pass, and MSAM has none. Leave it out, or "
+                "`every` skips SAM's second pass, and MSAM has none. Leave it out, or "
                 f"assign `rho` between steps. Received: every={options['every']!r}."
             )
         super().__init__(model, rho, name=name, **options)
-        meaning = "the share of the past that is kept"
+        meaning = "the share of the momentum that a step keeps"
         self.momentum = number("momentum", momentum, 0, 1, meaning=meaning)
 
-    def step_gradients(self, loss_and_gradients, weights, memory):
+    def step_gradients(
+        self,
+        loss_and_gradients: LossAndGradients,
+        weights: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Gradients, list[Tensor]]:
         """Returns the gradients for the optimizer and the new momentum."""
-        # No name for the perturbed weights: they make room for the new momentum.
+        # The perturbed weights have no name, so that they are freed before the new
+        # momentum is computed.
         gradients = self.gradients_above(
             loss_and_gradients, self.perturbed(weights, memory)
         )
         kept = (self.momentum * old for old in memory)
         return gradients, add(kept, gradients, 1.0)
 
-    def perturbed(self, weights, momentum):
+    def perturbed(self, weights: list[Tensor], momentum: Gradients) -> list[Tensor]:
         """Returns the weights moved against the momentum."""
         return ascend(weights, momentum, -self.current_rho())
 
-    def settings(self):
+    def settings(self) -> dict[str, Any]:
         """Returns the constructor's arguments without the model."""
         settings = super().settings()
         del settings["every"]

@@ -1,36 +1,39 @@
 """SAM-ON: sharpness-aware minimisation on normalisation layers only."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from kerasvit.backend.keras_internals import layers_in
+from kerasvit.typing import Gradients, Tensor
 
 from .sam import SAM
 from .vectors import ascend, norm
 
-SCALES = ("gamma", "beta", "scale")  # as Keras calls what a normalisation learns
+SCALES = ("gamma", "beta", "scale")  # names of the weights of Keras's normalisations
 
 
 @keras.saving.register_keras_serializable("kerasvit")
 class SAMON(SAM):
     """SAM that perturbs the scales and offsets of normalisation layers only.
 
-    They are less than a thousandth of a network's weights, and perturbing them is often
-    as good as perturbing all:
+    These are less than a thousandth of a network's weights, and perturbing them alone
+    is often as good as perturbing all weights:
 
-        g  = ∇L(w), all but the normalisations' entries set to 0
+        g  = ∇L(w), with 0 for all weights but those of normalisations
         w' = w + rho · g / ‖g‖₂
         g' = ∇L(w')
         w  ← optimizer(w, g')           all weights are trained
 
-    Two passes a step, as SAM.
+    A step costs two passes, as SAM.
 
     Args:
         model: As for `SAM`, with at least one normalisation: a layer with "norm" in the
-            name of its class and a gamma, beta or scale.
-        rho: Radius, ≥ 0; 0.5, the default of the authors' code for CIFAR (sam_on.py
-            and train.py). It is to be larger than SAM's: for ViT with Lion on ImageNet
-            they have 1 for SAM and 10 for SAM-ON (issue 2).
+            name of its class and a weight named gamma, beta or scale.
+        rho: Radius, ≥ 0, larger than SAM's. 0.5 is the default of the authors' code for
+            CIFAR (sam_on.py and train.py); for ViT with Lion on ImageNet they use 1 for
+            SAM and 10 for SAM-ON (issue 2 of their repository).
         name: Name of the trainer.
         options: `perturbation`, `micro_batches` and `every`, as for `SAM`.
 
@@ -46,33 +49,34 @@ class SAMON(SAM):
         rho: float = 0.5,
         *,
         name: str = "sam_on",
-        **options,
-    ):
+        **options: Any,
+    ) -> None:
         super().__init__(model, rho, name=name, **options)
-        self._normalising = {
+        self._perturbed_ids = {
             id(variable)
             for layer in layers_in(model)
             if "norm" in type(layer).__name__.lower()
             and not layers_in(layer, include_self=False)
-            for variable in layer.weights  # also one that is frozen, and thawed later
+            for variable in layer.weights  # frozen ones too: they may be trained later
             if variable.name in SCALES
         }
-        if not self._normalising:
+        if not self._perturbed_ids:
             raise ValueError(
                 "`model` must have a normalisation layer with weights. "
-                f"Received: {model!r}. SAM perturbs the weights of any model."
+                f"Received: {model!r}. Use `SAM`, which perturbs the weights of any "
+                "model."
             )
 
-    def perturbed(self, weights, gradients):
-        """Returns the weights after the ascent step."""
-        kept = [
-            gradient if id(variable) in self._normalising else None
+    def perturbed(self, weights: list[Tensor], gradients: Gradients) -> list[Tensor]:
+        """Returns the perturbed weights."""
+        selected = [
+            gradient if id(variable) in self._perturbed_ids else None
             for gradient, variable in zip(
                 gradients, self.trainable_variables, strict=True
             )
         ]
-        # Not a number in an entry that is left out, too, must stop the step.
+        # Inf or NaN in an entry that is left out must make the step NaN too.
         finite = ops.isfinite(norm(gradients))
         return ascend(
-            weights, kept, ops.where(finite, self.current_rho(), float("nan"))
+            weights, selected, ops.where(finite, self.current_rho(), float("nan"))
         )

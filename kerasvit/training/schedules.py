@@ -8,17 +8,18 @@ from kerasvit.arguments import ArgumentError, integer, number
 def warmup_cosine(
     peak: float, *, steps: int, warmup_steps: int, final: float = 0.0
 ) -> CosineDecay:
-    """A learning rate with linear warm-up and cosine decay.
+    """Returns a learning rate schedule with linear warm-up and cosine decay.
 
-    The fine-tuning schedule of ViT, there with `warmup_steps=500`, or 100 where there
-    are 500 steps in all (google-research/vision_transformer, vit_jax/utils.py and
-    vit_jax/configs/common.py). It is Keras's own, so it is saved with the optimizer.
+    ViT is fine-tuned with this schedule and `warmup_steps=500`, or 100 for 500 steps in
+    all (google-research/vision_transformer, vit_jax/utils.py and
+    vit_jax/configs/common.py). The schedule is a class of Keras, so that it is saved
+    with the optimizer.
 
     Args:
-        peak: Highest learning rate, that of step number `warmup_steps`; > 0.
-        steps: Optimizer steps in all, warm-up included; ≥ 1. Keras counts a batch as a
-            step even under `gradient_accumulation_steps`.
-        warmup_steps: Steps of the warm-up, the first of which has the rate 0; ≥ 0,
+        peak: Highest learning rate, reached at step number `warmup_steps`; > 0.
+        steps: Number of optimizer steps, warm-up included; ≥ 1. Keras counts a batch
+            as a step even under `gradient_accumulation_steps`.
+        warmup_steps: Number of steps of the warm-up, which begins with the rate 0; ≥ 0,
             fewer than `steps`.
         final: Learning rate from step number `steps` on, in [0, peak].
 
@@ -26,9 +27,9 @@ def warmup_cosine(
         ValueError: An argument is out of its range.
     """
     peak = number("peak", peak, positive=True, meaning="the highest learning rate")
-    steps = integer("steps", steps, 1, meaning="of the whole training")
+    steps = integer("steps", steps, 1, meaning="the steps of the whole training")
     warmup_steps = integer(
-        "warmup_steps", warmup_steps, 0, steps - 1, meaning="which `steps` counts too"
+        "warmup_steps", warmup_steps, 0, steps - 1, meaning="a part of `steps`"
     )
     final = number("final", final, 0, meaning="the last learning rate")
     if final > peak:
@@ -36,7 +37,8 @@ def warmup_cosine(
             f"`final` must be at most `peak`, {peak}. Received: final={final}.", "final"
         )
     return CosineDecay(
-        # Without warm-up Keras starts from the first argument and divides by no 0.
+        # Without a `warmup_target` Keras starts from the first argument and does not
+        # divide by `warmup_steps`.
         0.0 if warmup_steps else peak,
         steps - warmup_steps,
         alpha=final / peak,

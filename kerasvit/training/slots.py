@@ -1,47 +1,58 @@
-"""Base of SAM methods that keep a vector from step to step."""
+"""Base of SAM methods that store a vector from step to step."""
+
+from typing import Any
 
 import keras
+
+from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
 from .sam import SAM
 
 
-class RememberingSAM(SAM):
-    """A SAM trainer with a slot variable for every trainable variable.
+class SlotSAM(SAM):
+    """SAM trainer with a slot variable for every trainable variable.
 
-    They are made by `compile`, as an optimizer's are, and saved with the trainer.
+    `compile` creates the slot variables, and they are saved with the trainer.
     """
 
-    def compile(self, *arguments, **options):
-        """As Keras's; slot variables begin with zeros, as an optimizer's do."""
+    def compile(self, *arguments: Any, **options: Any) -> None:
+        """Compiles as Keras does, and sets all slot variables to zero."""
         super().compile(*arguments, **options)
-        known = getattr(self, "_remembered", {})
+        slots = getattr(self, "_slots", {})
         with self.variables_scope():
-            for variable in known.values():
+            for variable in slots.values():
                 variable.assign(keras.ops.zeros_like(variable.value))
-            fresh = {
-                id(variable): _beside(variable)
+            new = {
+                id(variable): _slot_of(variable)
                 for variable in self.model.trainable_variables
-                if id(variable) not in known
+                if id(variable) not in slots
             }
-        self._remembered = {**known, **fresh}
+        self._slots = {**slots, **new}
 
-    def memory_of(self, variables):
+    def memory_of(self, variables: list[keras.Variable]) -> list[keras.Variable]:
         """Returns the slot variables of trainable variables."""
-        remembered = getattr(self, "_remembered", {})
-        return [remembered[id(v)] for v in variables if id(v) in remembered]
+        slots = getattr(self, "_slots", {})
+        return [slots[id(v)] for v in variables if id(v) in slots]
 
-    def part_gradients(self, loss_and_gradients, weights, memory):
-        """Returns the gradients of one part of the batch, of this step's kind."""
+    def part_gradients(
+        self,
+        loss_and_gradients: LossAndGradients,
+        weights: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Gradients, list[Tensor]]:
+        """Returns the gradients of one micro-batch for the present kind of step."""
         if len(memory) != len(weights):
             raise ValueError(
-                f"{type(self).__name__} remembers something for each weight that was "
-                "trainable at `compile`, and others are now. Compile it again."
+                f"{type(self).__name__} has a slot variable for each weight that was "
+                "trainable at `compile`, and other weights are trainable now. Compile "
+                f"it again. Received: {len(weights)} weights, {len(memory)} slots."
             )
         return super().part_gradients(loss_and_gradients, weights, memory)
 
 
-def _beside(variable):
-    # Over devices as its weight is: a `LayoutMap` knows the paths of weights only.
+def _slot_of(variable: keras.Variable) -> keras.Variable:
+    # A slot has the layout of its weight over devices; a `LayoutMap` knows the paths of
+    # weights only.
     distribution = keras.distribution.distribution()
     return keras.Variable(
         "zeros",

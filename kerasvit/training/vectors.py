@@ -1,18 +1,25 @@
 """Vector operations on lists of tensors: all weights, or their gradients.
 
-An entry may be None: the loss does not depend on that weight, or it is left out. Sums
-over all entries are float32, or float64 where an entry is. What is computed and soon
-used up comes entry after entry, from an iterator, and needs no room for a whole vector.
+An entry is None where the loss does not depend on that weight, or where it is left out.
+Sums over all entries are float32, or float64 where an entry is. Intermediate vectors
+are iterators, so that one entry is in memory at a time and not the whole vector.
 """
+
+from collections.abc import Iterable, Iterator
 
 import keras
 from keras import ops
 
+from kerasvit.typing import Gradients, Tensor
 
-def dot(first, second):
+
+def dot(first: Iterable[Tensor | None], second: Iterable[Tensor | None]) -> Tensor:
     """Returns the scalar product; 0 for empty vectors."""
-    pairs = zip(first, second, strict=True)
-    pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
+    pairs = [
+        (a, b)
+        for a, b in zip(first, second, strict=True)
+        if a is not None and b is not None
+    ]
     if not pairs:
         return ops.zeros(())
     dtype = _sum_dtype(*(entry for pair in pairs for entry in pair))
@@ -20,25 +27,27 @@ def dot(first, second):
     return ops.sum(ops.stack(products))
 
 
-def norm(vector):
+def norm(vector: Gradients) -> Tensor:
     """Returns the Euclidean norm."""
     return ops.sqrt(dot(vector, vector))
 
 
-def over(rho, length):
+def over(rho: Tensor | float, length: Tensor) -> Tensor:
     """Returns `rho` / `length`, or NaN where the length is not finite.
 
-    For a length of 0 it is a large number, and its product with a gradient of zeros is
-    0. In place of NaN, a quotient of 0 would leave the weights of finite gradients
-    where they are, and hide that others overflowed.
+    For a length of 0 the quotient is a large number, and its product with a gradient of
+    zeros is 0. For an infinite length a quotient of 0 would hide the overflow: weights
+    with a finite gradient would be left where they are.
     """
-    # 1e-12 as in davda54/sam and big_vision; the authors' code has nothing here, and
-    # a zero gradient gives NaN.
+    # 1e-12 as in davda54/sam and big_vision. The authors' code adds nothing, so that a
+    # zero gradient gives NaN.
     rho = _number(rho, length.dtype)
     return ops.where(ops.isfinite(length), rho / (length + 1e-12), float("nan"))
 
 
-def ascend(weights, gradients, rho):
+def ascend(
+    weights: list[Tensor], gradients: Gradients, rho: Tensor | float
+) -> list[Tensor]:
     """Returns the weights after a step of length `rho` along the gradient.
 
     Args:
@@ -47,21 +56,27 @@ def ascend(weights, gradients, rho):
         rho: Length of the step, one norm over all tensors together; ≥ 0.
 
     Returns:
-        New tensors, each of its weight's dtype. A gradient of zero moves nothing. A
+        New tensors, each of the dtype of its weight. A zero gradient changes nothing. A
         norm that is not finite makes every tensor that has a gradient NaN.
     """
     return add(weights, gradients, over(rho, norm(gradients)))
 
 
-def add(weights, vector, factor):
-    """Yields `weights` + `factor` · `vector`, each in the dtype of its weight."""
+def add(
+    weights: Iterable[Tensor | None],
+    vector: Iterable[Tensor | None],
+    factor: Tensor | float,
+) -> list[Tensor]:
+    """Returns `weights` + `factor` · `vector`, each in the dtype of its weight."""
     return list(_sums(weights, vector, factor))
 
 
-def multiply(vector, factors):
+def multiply(
+    vector: Iterable[Tensor | None], factors: Iterable[Tensor | None]
+) -> Iterator[Tensor | None]:
     """Yields elementwise products; a factor None leaves its entry unchanged.
 
-    The factors are used up: they must be tensors that nothing else needs.
+    The factors may be overwritten: they must be tensors that nothing else needs.
     """
     for v, f in zip(vector, factors, strict=True):
         if v is not None and f is not None:
@@ -71,27 +86,27 @@ def multiply(vector, factors):
         yield v
 
 
-def orthogonal(vector, direction):
-    """Yields the part of `vector` that is orthogonal to `direction`."""
+def orthogonal(vector: Gradients, direction: Gradients) -> Iterator[Tensor | None]:
+    """Yields the component of `vector` that is orthogonal to `direction`."""
     length = norm(direction) + 1e-12
-    # Divided twice: the square of a small length is 0 in float32.
+    # Two divisions: the square of a small length is 0 in float32.
     share = dot(vector, direction) / length / length
     return _sums(vector, direction, -share)
 
 
-def all_finite(vector):
+def all_finite(vector: Gradients) -> Tensor:
     """Returns whether all entries and their sums are finite, a scalar tensor."""
-    # The sum of such an entry is not finite, and takes less memory than a test of each
-    # number.
+    # An entry with a number that is not finite has a sum that is not finite. The sums
+    # take less memory than a test of each number.
     sums = (ops.sum(ops.cast(v, _sum_dtype(v))) for v in vector if v is not None)
-    found = [ops.isfinite(total) for total in sums]
-    return ops.all(ops.stack(found)) if found else ops.isfinite(ops.zeros(()))
+    finite = [ops.isfinite(total) for total in sums]
+    return ops.all(ops.stack(finite)) if finite else ops.isfinite(ops.zeros(()))
 
 
-def only_if(condition, vector):
+def only_if(condition: Tensor, vector: Gradients) -> Gradients:
     """Returns the vector, or NaN in all entries where a scalar tensor is False.
 
-    It is written into the list, so that there is one vector at a time.
+    The list is changed in place, so that only one vector is in memory.
     """
     for i, v in enumerate(vector):
         if v is not None:
@@ -99,7 +114,11 @@ def only_if(condition, vector):
     return vector
 
 
-def _sums(weights, vector, factor):
+def _sums(
+    weights: Iterable[Tensor | None],
+    vector: Iterable[Tensor | None],
+    factor: Tensor | float,
+) -> Iterator[Tensor | None]:
     for w, v in zip(weights, vector, strict=True):
         if w is not None and v is not None:
             dtype = _sum_dtype(w, v)
@@ -109,11 +128,11 @@ def _sums(weights, vector, factor):
         yield w
 
 
-def _number(value, dtype):
-    # TensorFlow would round a float of Python to float32 first.
+def _number(value: Tensor | float, dtype: str) -> Tensor | float:
+    # TensorFlow would round a Python float to float32 first.
     return value if isinstance(value, float) else ops.cast(value, dtype)
 
 
-def _sum_dtype(*entries):
+def _sum_dtype(*entries: Tensor) -> str:
     dtypes = {keras.backend.standardize_dtype(entry.dtype) for entry in entries}
     return "float64" if "float64" in dtypes else "float32"

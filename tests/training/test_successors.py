@@ -149,7 +149,7 @@ def test_sam_on_perturbs_what_is_thawed_later():
     norm.trainable = False
     trainer = SAMON(model)
     norm.trainable = True
-    known = [id(v) in trainer._normalising for v in model.trainable_variables]
+    known = [id(v) in trainer._perturbed_ids for v in model.trainable_variables]
     assert known == [True, True, False, False]
 
 
@@ -164,7 +164,7 @@ def test_sam_on_knows_normalisations_by_name():
     ]
     model = keras.Sequential([keras.Input((2, 2, 3)), *parts])
     trainer = SAMON(model)
-    paths = [v.path for v in model.variables if id(v) in trainer._normalising]
+    paths = [v.path for v in model.variables if id(v) in trainer._perturbed_ids]
     assert [path.split("/")[-2:] for path in paths] == [
         ["own", "gamma"],
         ["own", "beta"],
@@ -223,7 +223,7 @@ def test_saves_loads_and_trains_in_half_precision(trainer, tmp_path):
         (lambda m: LookSAM(m, k=0), "must be a whole number"),
         (lambda m: LookSAM(m, alpha=-1), "`alpha` must be"),
         (lambda m: MSAM(m, momentum=1.0), "`momentum` must be a finite number in"),
-        (lambda m: MSAM(m, every=2), "`every` saves SAM's second pass"),
+        (lambda m: MSAM(m, every=2), "`every` skips SAM's second pass"),
     ],
 )
 def test_bad_arguments(make, message):

@@ -1,0 +1,14 @@
+"""Types for annotations that several rooms share."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+# A tensor of the Keras backend (`tf.Tensor`, `jax.Array` or `torch.Tensor`), or a
+# `keras.KerasTensor` while a functional model is built; they have no common class.
+Tensor: TypeAlias = Any
+# A shape as Keras passes it to `build`: integers, or None for an unknown size.
+Shape: TypeAlias = tuple[Any, ...]
+# One tensor per trainable variable; None where the loss does not depend on it.
+Gradients: TypeAlias = list[Tensor | None]
+# Returns the loss and its gradients at given values of the trainable variables.
+LossAndGradients: TypeAlias = Callable[[list[Tensor]], tuple[Tensor, Gradients]]
