@@ -9,6 +9,7 @@ hessian @ vector
 import math
 import warnings
 from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -16,60 +17,57 @@ from keras import ops
 
 from kerasvit.backend import loss_derivatives
 from kerasvit.backend.keras_internals import in_variable_dtype
+from kerasvit.typing import Tensor
 
 from .lanczos import Eigenpairs, eigenpairs
-from .mean_loss import (
-    batches,
-    check_finite,
-    chosen_variables,
-    length,
-    mean_loss,
-)
+from .mean_loss import batches, check_finite, chosen_variables, length, mean_loss
 from .progress import Progress
+
+Loss: TypeAlias = keras.losses.Loss | Callable | str | None
 
 
 class Hessian:
-    """The matrix of second derivatives of a model's mean loss, known by its products.
+    """Hessian matrix of a model's mean loss, given by its products with vectors.
 
-    The P trainable weights are one vector, and so are their gradients: the variables
-    of `.variables` one after the other, each in C order. The P × P matrix is never
-    formed; `hessian @ vector` is one pass over the data, at a few times the cost of a
-    gradient, with the weights that the model has at that time. Where the loss has
-    kinks, as ReLU and max-pooling make them, the second derivatives are those between.
+    The P trainable weights form one vector: the variables of `.variables` one after the
+    other, each in C order. Gradients have the same order. The P × P matrix is never
+    formed; `hessian @ vector` is one pass over the data with the model's present
+    weights and costs a few times as much as a gradient. Where the loss has kinks, as
+    with ReLU and max-pooling, the second derivatives are those of the smooth pieces.
 
-    The loss is that of the data alone, averaged over all samples, and the model is run
-    with `training=False`: dropout and stochastic depth are off, batch normalisation
-    takes its moving statistics. Everything is computed in the variables' own dtype,
-    also where the policy is `mixed_bfloat16` or `mixed_float16`: rounding of the
-    activations would drown second derivatives. No variable is written to.
+    The loss is the data loss alone, averaged over all samples, and the model runs with
+    `training=False`: dropout and stochastic depth are off, batch normalisation uses its
+    moving statistics. The computation has the dtype of the variables, also under the
+    policies `mixed_bfloat16` and `mixed_float16`: rounding of the activations would
+    make second derivatives useless. No variable is changed.
 
     Args:
-        model: Built `keras.Model`, compiled or not; a `SAM` trainer is fine too.
-        x: Inputs, an array or a list or dictionary of arrays (N, ...). Or all batches
-            at once, for data larger than memory: an iterable of pairs (x, y) that can
-            be iterated again and again, such as a `tf.data.Dataset` or a list.
-        y: Targets (N, ...); None where `x` is an iterable of batches.
+        model: Built `keras.Model`, compiled or not; a `SAM` trainer too.
+        x: Inputs, an array or a list or dictionary of arrays (N, ...). Or, for data
+            larger than memory, an iterable of all batches (x, y) that can be iterated
+            several times, such as a `tf.data.Dataset` or a list.
+        y: Targets (N, ...); None if `x` is an iterable of batches.
         loss: `keras.losses.Loss`, its name, or a function of targets and outputs that
-            returns one loss a sample or their mean. None: the one loss that the model
-            is compiled with, without `loss_weights`.
-        batch_size: Samples a pass, for arrays; any value gives the same result. The
-            mean is over all N samples, the last batch may be smaller.
-        variables: Regular expression. With it, only trainable variables in whose path
-            it is found count, a block on the diagonal of the whole matrix:
+            returns one loss per sample or their mean. None: the single loss that the
+            model is compiled with, without `loss_weights`.
+        batch_size: Number of samples per pass, for arrays; it does not change the
+            result. The mean is over all N samples; the last batch may be smaller.
+        variables: Regular expression. It selects the trainable variables in whose path
+            it is found, and so a block on the diagonal of the whole matrix:
             "encoder_block_0/", "attention/", "kernel$".
-        add_losses: Whether `model.losses` count too: weight regularisers, `add_loss`.
+        add_losses: Whether to add `model.losses`: weight regularisers, `add_loss`.
 
     Attributes:
-        variables: The variables that count, in the order of the vector.
+        variables: The selected variables, in the order of the vector.
         shape: (P, P).
-        dtype: Of the vectors, "float32" unless the variables are float64.
+        dtype: Dtype of the vectors: "float32", or "float64" for float64 variables.
 
     Raises:
-        ValueError: `model` is no built `keras.Model`, has no trainable variables of one
-            floating dtype of 32 bits or more, or none that `variables` is found in;
-            there is no loss, or one of several outputs, or one that is a sum; `x` and
-            `y` differ in length, are empty, or can be iterated but once. In a product:
-            the loss or its derivatives are not finite.
+        ValueError: `model` is not a built `keras.Model`, has no trainable variables of
+            one floating dtype of 32 bits or more, or none that `variables` selects;
+            there is no loss, or several, or one that is a sum; `x` and `y` differ in
+            length, are empty, or can be iterated only once. A product raises it if the
+            loss or its derivatives are not finite.
 
     Reference: Pearlmutter 1994, "Fast exact multiplication by the Hessian".
     """
@@ -77,14 +75,14 @@ class Hessian:
     def __init__(
         self,
         model: keras.Model,
-        x,
-        y=None,
-        loss: keras.losses.Loss | Callable | str | None = None,
+        x: Any,
+        y: Any = None,
+        loss: Loss = None,
         *,
         batch_size: int = 32,
         variables: str | None = None,
         add_losses: bool = False,
-    ):
+    ) -> None:
         self.model = model
         self.variables = chosen_variables(model, variables)
         self.dtype = self.variables[0].dtype
@@ -95,20 +93,13 @@ class Hessian:
         self._add_losses = add_losses
         self._derivatives = loss_derivatives(model, self.variables, self._loss_of)
 
-    def __matmul__(self, vector):
-        """The matrix times a vector.
+    def __matmul__(self, vector: Any) -> np.ndarray:
+        """Returns the product, an array (P,), of the matrix with an array (P,)."""
+        return self._derivatives_at(vector)[2]
 
-        Args:
-            vector: Array (P,).
-
-        Returns:
-            Array (P,).
-        """
-        return self._at(vector)[2]
-
-    def loss_and_gradient(self):
-        """The mean loss, a float, and its gradient, an array (P,)."""
-        return self._at(np.zeros(self.shape[0]))[:2]
+    def loss_and_gradient(self) -> tuple[float, np.ndarray]:
+        """Returns the mean loss and its gradient, an array (P,)."""
+        return self._derivatives_at(np.zeros(self.shape[0]))[:2]
 
     def eigenpairs(
         self,
@@ -121,38 +112,38 @@ class Hessian:
         seed: int = 0,
         verbose: str | int = "auto",
     ) -> Eigenpairs:
-        """The first k eigenvalues with their vectors, by Lanczos' method.
+        """Returns the first k eigenvalues and eigenvectors, by Lanczos' method.
 
-        Memory on the host: `vectors` copies of the weights that count, and k more for
-        the result. For ViT-B/16, 86 million weights, a copy is 0.35 GB: 20 are 7 GB, 6
-        are 2 GB and need more products.
+        Memory on the host: `vectors` copies of the selected weights, and k more for the
+        result. For ViT-B/16, 86 million weights, a copy is 0.35 GB: 20 are 7 GB, 6 are
+        2 GB and need more products.
 
         Args:
-            k: How many, in [1, P]; one that repeats exactly counts once.
+            k: Number of eigenvalues, in [1, P]; an exact repetition counts once.
             which: "largest", the most positive; "smallest", the most negative;
                 "magnitude", the largest of either sign, as power iteration finds it.
-            tolerance: Largest residual ‖H v − λ v‖ over |λ|, > 0; λ is off by less.
-            vectors: How many vectors are kept before the better half is carried on,
-                > 2 k.
-            max_products: Products with the matrix after which to stop, ≥ 1.
-            seed: Of the random vector to start with.
-            verbose: 1 shows the batches so far, the first eigenvalue and its residual,
-                0 nothing; "auto" is 1 after two seconds, on a terminal or in a notebook
-                where Keras may log (`keras.config.disable_interactive_logging`).
+            tolerance: Largest residual ‖H v − λ v‖ over |λ|, > 0; the error of λ is
+                smaller.
+            vectors: Number of vectors in memory before a restart, > 2 k.
+            max_products: Largest number of products with the matrix, ≥ 1.
+            seed: Seed of the random starting vector.
+            verbose: 1 shows the number of batches, the first eigenvalue and its
+                residual, 0 nothing; "auto" is 1 after two seconds, on a terminal or in
+                a notebook, unless `keras.config.disable_interactive_logging`.
 
         Returns:
-            `Eigenpairs`. Where the products did not suffice, with a warning:
-            "largest" is then at least what it says, and "smallest" at most.
+            `Eigenpairs`. If they have not converged after `max_products`, a warning
+            says so: "largest" is then a lower bound, and "smallest" an upper bound.
 
         Raises:
             ValueError: An argument is out of its range, or as for `Hessian`.
         """
         progress = Progress(verbose)
 
-        def product(vector):
-            return self._at(vector, progress.batch)[2]
+        def product(vector: np.ndarray) -> np.ndarray:
+            return self._derivatives_at(vector, progress.batch)[2]
 
-        found = eigenpairs(
+        pairs = eigenpairs(
             product,
             self.shape[0],
             k=k,
@@ -165,50 +156,51 @@ class Hessian:
             report=progress.product,
         )
         progress.end()
-        if not found.converged:
+        if not pairs.converged:
             warnings.warn(
-                f"The eigenvalues {found.values} have residuals {found.residuals} "
-                f"after {found.products} products, beyond the tolerance of {tolerance} "
+                f"The eigenvalues {pairs.values} have residuals {pairs.residuals} "
+                f"after {pairs.products} products, beyond the tolerance of {tolerance} "
                 "times the eigenvalue. Raise `max_products`, or `vectors`.",
                 stacklevel=2,
             )
-        return found
+        return pairs
 
-    def split(self, vector):
-        """A vector of the matrix as {path of the variable: array of its shape}."""
+    def split(self, vector: Any) -> dict[str, np.ndarray]:
+        """Splits an array (P,) into {path of the variable: array of its shape}."""
         paths = [variable.path for variable in self.variables]
         return dict(zip(paths, self._parts(np.asarray(vector)), strict=True))
 
-    def _loss_of(self, x, y):
+    def _loss_of(self, x: Any, y: Any) -> Tensor:
         value = self._loss(y, self.model(x, training=False))
         if self._add_losses:
             value = sum((ops.sum(each) for each in self.model.losses), value)
         return value
 
-    def _parts(self, vector):
+    def _parts(self, vector: np.ndarray) -> list[np.ndarray]:
         ends = np.cumsum([math.prod(v.shape) for v in self.variables])[:-1]
         parts = np.split(vector, ends)
         return [p.reshape(v.shape) for p, v in zip(parts, self.variables, strict=True)]
 
-    def _at(self, vector, after_batch=None):
-        """Mean loss, gradient, and the product with a vector."""
+    def _derivatives_at(
+        self, vector: Any, after_batch: Callable[[], None] | None = None
+    ) -> tuple[float, np.ndarray, np.ndarray]:
+        """Returns the mean loss, its gradient, and the product with a vector."""
         vector = np.asarray(vector, self.dtype)
         if vector.shape != self.shape[:1]:
             raise ValueError(
-                f"A vector must have one entry for each of the {self.shape[0]} weights "
-                f"that count. Received: shape {vector.shape}."
+                f"A vector must have one entry for each of the {self.shape[0]} "
+                f"selected weights. Received: shape {vector.shape}."
             )
         parts = [ops.convert_to_tensor(part) for part in self._parts(vector)]
-        total, samples = None, 0
+        total: list[Tensor] = []
+        samples = 0
         with in_variable_dtype(self.model):
             for x, y in self._batches():
                 size = length(x)
                 samples += size
-                terms = [
-                    part * size
-                    for part in keras.tree.flatten(self._derivatives(parts, x, y))
-                ]
-                total = terms if total is None else [*map(ops.add, total, terms)]
+                derivatives = keras.tree.flatten(self._derivatives(parts, x, y))
+                terms = [part * size for part in derivatives]
+                total = [*map(ops.add, total, terms)] if total else terms
                 if after_batch is not None:
                     after_batch()
         if not samples:
@@ -225,9 +217,9 @@ class Hessian:
 
 def largest_eigenvalue(
     model: keras.Model,
-    x,
-    y=None,
-    loss: keras.losses.Loss | Callable | str | None = None,
+    x: Any,
+    y: Any = None,
+    loss: Loss = None,
     *,
     batch_size: int = 32,
     variables: str | None = None,
@@ -235,66 +227,64 @@ def largest_eigenvalue(
     tolerance: float = 1e-3,
     verbose: str | int = "auto",
 ) -> float:
-    """How sharply a model's loss curves at its weights, in the sharpest direction.
+    """Returns the curvature of a model's loss in the sharpest direction.
 
-    The most positive eigenvalue of the Hessian of the mean loss over the samples given,
-    without regularisers. At a distance r in that direction the loss is higher by
-    λ r² / 2; SAM's are a fraction of plain training's (arXiv 2106.01548, table 1, and
-    by component, with `variables`, table 3).
+    It is the most positive eigenvalue λ of the Hessian of the mean loss over the given
+    samples, without regularisers. At a distance r in its direction the loss is higher
+    by λ r² / 2. SAM gives a fraction of the λ of plain training (arXiv 2106.01548,
+    table 1, and by component, with `variables`, table 3).
 
-    Power iteration, as PyHessian has it, finds the eigenvalue of the largest magnitude,
-    which may be negative. To have that one, several, their vectors, residuals, or less
-    memory than 20 copies of the weights: `Hessian(...).eigenpairs`.
+    Power iteration, as in PyHessian, finds the eigenvalue of the largest magnitude,
+    which may be negative. `Hessian(...).eigenpairs` can compute that one, several
+    eigenvalues with eigenvectors and residuals, and can use less memory than the 20
+    copies of the weights that are used here.
 
     Args:
-        model: Built `keras.Model`; run with `training=False`, see `Hessian`.
+        model: Built `keras.Model`; it runs with `training=False`, see `Hessian`.
         x: Inputs (N, ...), or an iterable of batches (x, y).
         y: Targets (N, ...).
-        loss: `keras.losses.Loss`, name or function; None: what the model is compiled
-            with.
-        batch_size: Samples a pass; any value gives the same result.
-        variables: Regular expression, for a block of the Hessian: the trainable
-            variables in whose path it is found.
-        seed: Of the random vector to start with.
-        tolerance: Largest error over the eigenvalue, > 0.
+        loss: `keras.losses.Loss`, name or function. None: the loss that the model is
+            compiled with.
+        batch_size: Number of samples per pass; it does not change the result.
+        variables: Regular expression that selects trainable variables by their path,
+            and so a block of the Hessian.
+        seed: Seed of the random starting vector.
+        tolerance: Largest relative error of the eigenvalue, > 0.
         verbose: "auto", 0 or 1, as for `Hessian(...).eigenpairs`.
 
     Raises:
         ValueError: As for `Hessian`.
     """
     hessian = Hessian(model, x, y, loss, batch_size=batch_size, variables=variables)
-    found = hessian.eigenpairs(tolerance=tolerance, seed=seed, verbose=verbose)
-    return float(found.values[0])
+    pairs = hessian.eigenpairs(tolerance=tolerance, seed=seed, verbose=verbose)
+    return float(pairs.values[0])
 
 
 def hessian_vector_product(
     model: keras.Model,
-    x,
-    y,
-    vector,
-    loss: keras.losses.Loss | Callable | str | None = None,
+    x: Any,
+    y: Any,
+    vector: Any,
+    loss: Loss = None,
     *,
     batch_size: int = 32,
     variables: str | None = None,
-):
-    """The Hessian of a model's mean loss times one vector.
+) -> np.ndarray:
+    """Returns the product, (P,), of the Hessian of a model's mean loss with a vector.
 
-    For several products take `Hessian(...)`, which compiles once, and `@`.
+    For several products use `Hessian(...)`, which compiles once, and `@`.
 
     Args:
-        model: As for `Hessian`, and so `x`, `y`, `loss`, `batch_size`, `variables`.
+        model: Built `keras.Model`; see `Hessian` for all arguments.
         x: Inputs (N, ...).
         y: Targets (N, ...).
         vector: Array (P,): the trainable variables one after the other, in C order.
         loss: `keras.losses.Loss`, name or function.
-        batch_size: Samples a pass.
-        variables: Regular expression.
-
-    Returns:
-        Array (P,).
+        batch_size: Number of samples per pass.
+        variables: Regular expression that selects variables.
 
     Raises:
-        ValueError: As for `Hessian`; `vector` is of another shape.
+        ValueError: As for `Hessian`; `vector` has another shape.
     """
     hessian = Hessian(model, x, y, loss, batch_size=batch_size, variables=variables)
     return hessian @ vector

@@ -1,13 +1,15 @@
 """Extreme eigenvalues of a symmetric matrix, from its products with vectors."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from kerasvit.arguments import ArgumentError, integer, one_of
 
-# What comes first among eigenvalues, by the name of the wish.
-ORDERS = {
+# Sort keys of the eigenvalues: the first has the smallest key.
+ORDERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "largest": lambda values: -values,
     "smallest": lambda values: values,
     "magnitude": lambda values: -np.abs(values),
@@ -16,13 +18,14 @@ ORDERS = {
 
 @dataclass(frozen=True)
 class Eigenpairs:
-    """Eigenvalues with their vectors, and how exact they are.
+    """Eigenvalues and eigenvectors, with the size of their errors.
 
     Args:
-        values: Array (k,), in the order asked for.
-        vectors: Array (k, P), orthonormal rows.
-        residuals: Array (k,), ‖A v − λ v‖: some eigenvalue is within this of λ.
-        products: How many products of the matrix with a vector were made.
+        values: Eigenvalues, array (k,), in the order of `which`.
+        vectors: Eigenvectors, array (k, P), orthonormal rows.
+        residuals: Array (k,), ‖A v − λ v‖: an eigenvalue lies within this distance of
+            λ.
+        products: Number of products of the matrix with a vector.
         converged: Whether all residuals are within the tolerance.
     """
 
@@ -34,7 +37,7 @@ class Eigenpairs:
 
 
 def eigenpairs(
-    product,
+    product: Callable[[np.ndarray], np.ndarray],
     size: int,
     *,
     k: int = 1,
@@ -44,29 +47,31 @@ def eigenpairs(
     max_products: int = 300,
     seed: int = 0,
     dtype: str = "float32",
-    report=None,
+    report: Callable[[float, float], None] | None = None,
 ) -> Eigenpairs:
-    """The first eigenvalues of a symmetric matrix, by Lanczos' method with restarts.
+    """Returns the first eigenvalues of a symmetric matrix, by restarted Lanczos.
 
-    Power iteration finds the eigenvalue of the largest magnitude, whatever its sign;
-    this finds either end of the spectrum. Each new product is made orthogonal to all
-    vectors kept, and when `vectors` of them are kept, the better half of what they span
-    is carried on (a thick restart). An eigenvalue that repeats exactly counts once: one
-    start sees one direction of those that share it.
+    Power iteration finds the eigenvalue of the largest magnitude, of either sign;
+    Lanczos' method finds either end of the spectrum. Each new product is
+    orthogonalised against all stored vectors. When `vectors` of them are stored, the
+    better half of the subspace is kept and the rest dropped (a thick restart). An
+    eigenvalue that repeats exactly counts once: the Krylov space of one starting vector
+    contains one direction of its eigenspace.
 
     Args:
-        product: Function of an array (P,) that returns the matrix times it.
+        product: Function of an array (P,) that returns the matrix times that array.
         size: P.
-        k: How many eigenvalues, in [1, P].
+        k: Number of eigenvalues, in [1, P].
         which: "largest", the most positive; "smallest", the most negative; "magnitude",
             the largest of either sign.
-        tolerance: Largest residual over the eigenvalue's magnitude, > 0. A residual
-            that is nothing but rounding is always enough.
-        vectors: How many vectors of the matrix's size are kept in memory, > 2 k. More
-            converge in fewer products.
-        max_products: Products after which the best so far is returned, ≥ 1.
-        seed: Of the random vector to start with.
-        dtype: Of the vectors, "float32" or "float64".
+        tolerance: Largest residual over the eigenvalue's magnitude, > 0. A residual at
+            the level of rounding is always accepted.
+        vectors: Number of vectors of the matrix's size in memory, > 2 k. More vectors
+            need fewer products.
+        max_products: Number of products after which the best result so far is returned,
+            ≥ 1.
+        seed: Seed of the random starting vector.
+        dtype: Dtype of the vectors, "float32" or "float64".
         report: Function that is called after every product with the first eigenvalue
             so far and its residual, two floats; or None.
 
@@ -81,9 +86,9 @@ def eigenpairs(
     _check(k, size, which, tolerance, vectors, max_products)
     generator = np.random.default_rng(seed)
     vectors = min(vectors, size)
-    basis = np.empty((vectors, size), dtype)  # orthonormal rows; memory as they fill
-    projected = np.zeros((vectors, vectors))  # the matrix within what they span
-    new, used, products = generator.standard_normal(size, dtype), 0, 0
+    basis = np.empty((vectors, size), dtype)  # orthonormal rows
+    projected = np.zeros((vectors, vectors))  # the matrix in the basis
+    new, used, products = _random(generator, size, dtype), 0, 0
     while True:
         basis[used] = new / _norm(new)
         new = product(basis[used])
@@ -103,8 +108,8 @@ def eigenpairs(
         if converged or used == size or products == max_products:
             break
         if _norm(new) <= rounding:
-            # All that this start can reach is found, and it is too little.
-            new, _ = _orthogonal(generator.standard_normal(size, dtype), basis[:used])
+            # The Krylov space of this starting vector is complete: take another one.
+            new, _ = _orthogonal(_random(generator, size, dtype), basis[:used])
         if used == vectors:
             used = (vectors + k) // 2
             _recombine(basis, mixes[:, :used])
@@ -119,7 +124,9 @@ def eigenpairs(
     )
 
 
-def _check(k, size, which, tolerance, vectors, max_products):
+def _check(
+    k: int, size: int, which: str, tolerance: float, vectors: int, max_products: int
+) -> None:
     one_of("which", which, tuple(ORDERS))
     if not tolerance > 0:
         raise ArgumentError(
@@ -134,23 +141,30 @@ def _check(k, size, which, tolerance, vectors, max_products):
         )
 
 
-def _norm(vector):
+def _random(generator: np.random.Generator, size: int, dtype: Any) -> np.ndarray:
+    return generator.standard_normal(size, dtype)
+
+
+def _norm(vector: np.ndarray) -> float:
     return float(np.linalg.norm(vector))
 
 
-def _orthogonal(vector, rows):
-    """What of the vector is orthogonal to orthonormal rows, and its product with each.
+def _orthogonal(vector: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Orthogonalises a vector against orthonormal rows.
 
-    Twice, as the first time leaves what it rounds.
+    The second of two rounds removes the rounding errors of the first.
+
+    Returns:
+        The orthogonal component, and the product of the vector with each row.
     """
     overlaps = rows @ vector
     vector = vector - overlaps @ rows
-    missed = rows @ vector
-    return vector - missed @ rows, overlaps + missed
+    corrections = rows @ vector
+    return vector - corrections @ rows, overlaps + corrections
 
 
-def _recombine(basis, mixes):
-    """Writes new vectors over the first ones, some columns at a time."""
+def _recombine(basis: np.ndarray, mixes: np.ndarray) -> None:
+    """Overwrites the first vectors with linear combinations, by blocks of columns."""
     mixes = mixes.T.astype(basis.dtype)
     for start in range(0, basis.shape[1], 2**16):
         columns = basis[:, start : start + 2**16]

@@ -2,24 +2,28 @@
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from kerasvit.arguments import check_built, integer
+from kerasvit.typing import Tensor
 
 
-def chosen_variables(model, pattern=None):
-    """The trainable variables of a model in whose path a regular expression is found.
+def chosen_variables(
+    model: keras.Model, pattern: str | None = None
+) -> list[keras.Variable]:
+    """Returns the trainable variables whose path a regular expression matches.
 
     Args:
         model: Built `keras.Model`.
-        pattern: Regular expression; None: all.
+        pattern: Regular expression that is searched in the path; None selects all.
 
     Raises:
-        ValueError: There are none, or `model` is no built `keras.Model`, or the
+        ValueError: No variable matches, or `model` is not a built `keras.Model`, or the
             variables are not all of one floating dtype of 32 bits or more.
     """
     check_built(model)
@@ -27,8 +31,9 @@ def chosen_variables(model, pattern=None):
     trainable = [v for v in model.trainable_variables if not v.overwrite_with_gradient]
     if not trainable:
         raise ValueError(
-            "`model` must have trainable variables, to differentiate by. Set "
-            f"`trainable = True` on a layer. Received: model={model!r}."
+            "`model` must have trainable variables, by which the loss is "
+            "differentiated. Set `trainable = True` on a layer. Received: "
+            f"model={model!r}."
         )
     try:
         chosen = [v for v in trainable if re.search(pattern or "", v.path)]
@@ -38,33 +43,34 @@ def chosen_variables(model, pattern=None):
         ) from error
     if not chosen:
         paths = [variable.path for variable in trainable]
-        near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.3) or paths[:3]
+        near = difflib.get_close_matches(pattern or "", paths, n=3, cutoff=0.3)
         raise ValueError(
             "`variables` must be a regular expression that is found in the path of a "
-            f"trainable variable. Received: {pattern!r}. Paths are like {near}."
+            f"trainable variable. Received: {pattern!r}. Examples of paths: "
+            f"{near or paths[:3]}."
         )
     dtypes = {variable.dtype for variable in chosen}
     if len(dtypes) > 1 or not dtypes <= {"float32", "float64"}:
         raise ValueError(
-            "The variables must be float32, or all float64: second derivatives are "
-            f"lost in the rounding of less. Received: {sorted(dtypes)}. Build the "
+            "The variables must be float32, or all float64: with fewer bits, second "
+            f"derivatives are lost in rounding. Received: {sorted(dtypes)}. Build the "
             "model with the policy float32 or mixed_bfloat16 and set its weights."
         )
     return chosen
 
 
-def mean_loss(model, loss=None):
-    """The mean loss of a batch, as a function of targets and outputs.
+def mean_loss(model: keras.Model, loss: Any = None) -> Callable[[Any, Any], Tensor]:
+    """Returns the mean loss of a batch as a function of targets and outputs.
 
     Args:
         model: `keras.Model`.
         loss: `keras.losses.Loss`, its name, or a function of targets and outputs that
-            returns one loss a sample or their mean; None: what `model` is compiled
-            with.
+            returns one loss per sample or their mean. None: the loss that `model` is
+            compiled with.
 
     Raises:
-        ValueError: There is no loss, or one that sums, or several. In the function:
-            it returned no tensor.
+        ValueError: There is no loss, or a sum, or several losses. The returned function
+            raises it if the loss is not a tensor.
     """
     if loss is None:
         loss = model.loss
@@ -73,9 +79,8 @@ def mean_loss(model, loss=None):
     if not callable(loss):
         raise ValueError(
             "`loss` must be a keras.losses.Loss, the name of one, or a function of "
-            "targets and outputs, if need be of all outputs of the model at once; "
-            "without it, `model` must be compiled with one. Received: "
-            f"{loss!r}."
+            "targets and outputs (of all outputs, for a model with several); without "
+            f"it, `model` must be compiled with one loss. Received: {loss!r}."
         )
     if getattr(loss, "reduction", None) == "sum":
         raise ValueError(
@@ -84,11 +89,11 @@ def mean_loss(model, loss=None):
             'reduction="sum_over_batch_size", and multiply by the number of samples.'
         )
 
-    def of_batch(y, y_pred):
+    def of_batch(y: Any, y_pred: Any) -> Tensor:
         value = loss(y, y_pred)
         if not keras.ops.is_tensor(value) or "float" not in ops.dtype(value):
             raise ValueError(
-                "`loss` must return a tensor: one loss a sample, or their mean. "
+                "`loss` must return a tensor: one loss per sample, or their mean. "
                 f"Received: {value!r} from {loss!r}."
             )
         return ops.mean(value)
@@ -96,29 +101,31 @@ def mean_loss(model, loss=None):
     return of_batch
 
 
-def batches(x, y=None, batch_size=32):
-    """A function that goes through all batches, each time anew.
+def batches(
+    x: Any, y: Any = None, batch_size: int = 32
+) -> Callable[[], Iterable[tuple[Any, Any]]]:
+    """Returns a function that iterates over all batches from the beginning.
 
     Args:
-        x: Array (N, ...), or a list or dictionary of such; or an iterable of batches.
-        y: Likewise; None where `x` has the batches.
-        batch_size: Samples a batch, for arrays; ≥ 1.
+        x: Array (N, ...), or a list or dictionary of arrays; or an iterable of batches.
+        y: Likewise; None if `x` is an iterable of batches.
+        batch_size: Number of samples per batch, for arrays; ≥ 1.
 
     Returns:
-        Function without arguments that yields (x, y) as tensors, floating ones of
-        Keras's default dtype as in `fit`.
+        Function without arguments that yields (x, y) as tensors; floating ones have
+        Keras's default dtype, as in `fit`.
 
     Raises:
-        ValueError: The lengths differ, or the batches can be gone through but once. In
-            the function: a batch is no pair.
+        ValueError: The lengths differ, or the batches can be iterated only once. The
+            returned function raises it for a batch that is not a pair.
     """
     if y is None:
         once = not isinstance(x, Iterable) or isinstance(x, Iterator)
         if once or hasattr(x, "shape"):
             raise ValueError(
                 "Without `y`, `x` must be an iterable of batches (x, y) that can be "
-                "gone through again and again, such as a tf.data.Dataset or a list. "
-                f"Received: {type(x).__name__}. A generator gives its batches once; "
+                "iterated several times, such as a tf.data.Dataset or a list. "
+                f"Received: {type(x).__name__}. A generator yields its batches once: "
                 "make a list of it."
             )
         return lambda: (_pair(batch) for batch in x)
@@ -128,7 +135,7 @@ def batches(x, y=None, batch_size=32):
         raise ValueError(
             "`x` and `y` must be arrays (N, ...), or lists or dictionaries of arrays. "
             f"Received: {[type(array).__name__ for array in arrays[:3]]}. "
-            "numpy.asarray makes an array of a list of numbers."
+            "Convert lists of numbers with numpy.asarray."
         )
     lengths = {len(array) for array in arrays}
     if len(lengths) > 1:
@@ -137,7 +144,7 @@ def batches(x, y=None, batch_size=32):
             f"Received: {sorted(lengths)}."
         )
 
-    def cut():
+    def cut() -> Iterator[tuple[Any, Any]]:
         for start in range(0, max(lengths), batch_size):
             part = [array[start : start + batch_size] for array in arrays]
             yield keras.tree.pack_sequence_as((x, y), [*map(_tensor, part)])
@@ -145,28 +152,28 @@ def batches(x, y=None, batch_size=32):
     return cut
 
 
-def length(x):
-    """The number of samples in a batch."""
+def length(x: Any) -> int:
+    """Returns the number of samples in a batch."""
     return int(keras.tree.flatten(x)[0].shape[0])
 
 
-def check_finite(loss, gradient, product):
-    """Whether what was computed is finite.
+def check_finite(loss: np.ndarray, gradient: np.ndarray, product: np.ndarray) -> None:
+    """Checks that the loss and its derivatives are finite.
 
     Raises:
-        ValueError: It is not.
+        ValueError: An entry is infinite or NaN.
     """
     arrays = {"loss": loss, "gradient": gradient, "second derivatives": product}
     for name, array in arrays.items():
         if not np.isfinite(array).all():
             raise ValueError(
-                f"The {name} of the model must be finite. Received: Inf or NaN. Look "
-                "for them in the samples and in the weights, and in a loss that takes "
-                "the logarithm of probabilities where it should be given logits."
+                f"The {name} of the model must be finite. Received: Inf or NaN. Check "
+                "the samples and the weights for Inf and NaN, and whether the loss "
+                "takes logarithms of probabilities: compute it from logits instead."
             )
 
 
-def _pair(batch):
+def _pair(batch: Any) -> tuple[Any, Any]:
     if not isinstance(batch, (tuple, list)) or len(batch) != 2:
         raise ValueError(
             "A batch must be a pair (x, y): sample weights are not supported. "
@@ -176,10 +183,10 @@ def _pair(batch):
     return keras.tree.map_structure(_tensor, tuple(batch))
 
 
-def _tensor(value):
-    # Another library's tensor, as tf.data gives them, is an array to this backend.
-    own = ops.is_tensor(value)
-    tensor = ops.convert_to_tensor(value if own else np.asarray(value))
+def _tensor(value: Any) -> Tensor:
+    # A tensor of another library, such as tf.data yields, is converted as an array.
+    is_tensor = ops.is_tensor(value)
+    tensor = ops.convert_to_tensor(value if is_tensor else np.asarray(value))
     if "float" in keras.backend.standardize_dtype(tensor.dtype):
         tensor = ops.cast(tensor, keras.config.floatx())
     return tensor

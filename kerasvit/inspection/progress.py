@@ -5,60 +5,60 @@ import time
 
 import keras
 
-SHOWN = ("eigenvalue", "relative residual")
-QUIET = 2.0  # seconds that "auto" shows nothing for
+VALUES = ("eigenvalue", "relative residual")
+DELAY = 2.0  # seconds before "auto" shows the first line
 
 
 class Progress:
-    """Shows the batches so far, the first eigenvalue and its residual.
+    """Shows the number of batches, the first eigenvalue and its residual.
 
     Args:
-        verbose: 1, 0 for nothing, or "auto": after some seconds, where somebody may be
-            looking.
+        verbose: 1 shows progress, 0 nothing. "auto" shows it after some seconds, in an
+            interactive session.
 
     Raises:
-        ValueError: `verbose` is something else.
+        ValueError: `verbose` is none of these.
     """
 
-    def __init__(self, verbose):
+    def __init__(self, verbose: str | int) -> None:
         if verbose not in ("auto", 0, 1):
             raise ValueError(
                 f'`verbose` must be "auto", 0 or 1. Received: verbose={verbose!r}.'
             )
-        self._shown = verbose == 1 or (verbose == "auto" and _is_watched())
-        self._quiet_until = time.monotonic() + (QUIET if verbose == "auto" else 0.0)
-        self._bar = None
+        self._shown = verbose == 1 or (verbose == "auto" and _is_interactive())
+        self._start = time.monotonic() + (DELAY if verbose == "auto" else 0.0)
+        self._bar: keras.utils.Progbar | None = None
         self._batches = 0
-        self._values = {}
+        self._values: dict[str, float] = {}
 
-    def batch(self):
-        """To be called after every batch."""
+    def batch(self) -> None:
+        """Counts a batch; call it after every batch."""
         self._batches += 1
         self._update()
 
-    def product(self, value, residual):
-        """To be called after every product, with the first eigenvalue so far."""
+    def product(self, value: float, residual: float) -> None:
+        """Shows the first eigenvalue so far; call it after every product."""
         relative = residual / abs(value) if value else residual
-        self._values = dict(zip(SHOWN, (value, relative), strict=True))
+        self._values = dict(zip(VALUES, (value, relative), strict=True))
         self._update()
 
-    def end(self):
-        """To be called when no more products follow."""
+    def end(self) -> None:
+        """Closes the progress bar; call it after the last product."""
         if self._bar is not None:
             self._bar.update(self._batches, self._values.items(), finalize=True)
 
-    def _update(self):
-        if not self._shown or time.monotonic() < self._quiet_until:
+    def _update(self) -> None:
+        if not self._shown or time.monotonic() < self._start:
             return
         if self._bar is None:
             self._bar = keras.utils.Progbar(
-                None, stateful_metrics=SHOWN, unit_name="batch"
+                None, stateful_metrics=VALUES, unit_name="batch"
             )
         self._bar.update(self._batches, self._values.items())
 
 
-def _is_watched():
-    """Whether somebody may be looking, and wants Keras to show progress."""
+def _is_interactive() -> bool:
+    """Returns whether output goes to a terminal or notebook and Keras may log."""
     terminal = hasattr(sys.stdout, "isatty") and sys.stdout.isatty()
     notebook = "ipykernel" in sys.modules
     return (terminal or notebook) and keras.config.is_interactive_logging_enabled()

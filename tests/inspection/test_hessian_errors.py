@@ -44,9 +44,9 @@ def compiled_with(**options):
         (
             dense_net,
             ((pair for pair in [(X, Y)]), None, CROSS_ENTROPY),
-            "again and again.*Received: generator",
+            "several times.*Received: generator",
         ),
-        (dense_net, (X, Y), "`loss` must be .*compiled with one. Received: None"),
+        (dense_net, (X, Y), "`loss` must be .*compiled with one loss. Received: None"),
         (
             lambda: compiled_with(loss={"head": "mse"}),
             (X, Y),

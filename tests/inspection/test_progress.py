@@ -23,7 +23,7 @@ def search():
 
 
 def on_a_terminal(monkeypatch, quiet=0.0):
-    monkeypatch.setattr(progress, "QUIET", quiet)
+    monkeypatch.setattr(progress, "DELAY", quiet)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
 
 
