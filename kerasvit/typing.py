@@ -12,3 +12,8 @@ Shape: TypeAlias = tuple[Any, ...]
 Gradients: TypeAlias = list[Tensor | None]
 # Returns the loss and its gradients at given values of the trainable variables.
 LossAndGradients: TypeAlias = Callable[[list[Tensor]], tuple[Tensor, Gradients]]
+# Returns a loss, its gradient and the product of its Hessian with a vector, given the
+# vector and a batch `x`, `y`.
+LossDerivatives: TypeAlias = Callable[
+    [list[Tensor], Any, Any], tuple[Tensor, list[Tensor], list[Tensor]]
+]

@@ -1,4 +1,7 @@
-"""Code that depends on the Keras backend; only this package imports one."""
+"""Code for each Keras backend: train steps and second derivatives.
+
+Only this package imports TensorFlow, JAX, PyTorch and private modules of Keras.
+"""
 
 import keras
 
@@ -13,7 +16,7 @@ elif keras.backend.backend() == "torch":
     from .torch import TrainStep as TrainStep
 else:
     raise ImportError(
-        "kerasvit needs Keras on TensorFlow, JAX or PyTorch. Received: the backend "
+        "kerasvit needs Keras with the backend TensorFlow, JAX or PyTorch. Received: "
         f"{keras.backend.backend()!r}. Set KERAS_BACKEND to tensorflow, jax or torch "
         "before Keras is imported."
     )

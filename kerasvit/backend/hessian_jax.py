@@ -1,36 +1,49 @@
 """Second derivatives of a loss on JAX."""
 
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import keras
 
-from .jax import traced_anew
+from kerasvit.typing import LossDerivatives, Tensor
+
+from .trace_jax import fresh_trace
 
 
-def loss_derivatives(model, variables, loss):
-    """As in `hessian_torch.py`; compiles the loss once per shape."""
-    chosen = {id(variable) for variable in variables}
-    others = [v for v in model.variables if id(v) not in chosen]
+def loss_derivatives(
+    model: keras.Model,
+    variables: list[keras.Variable],
+    loss: Callable[[Any, Any], Tensor],
+) -> LossDerivatives:
+    """Same as in `hessian_torch.py`; compiles the loss once per shape."""
+    differentiated = {id(variable) for variable in variables}
+    others = [v for v in model.variables if id(v) not in differentiated]
 
     @jax.jit
-    def derivatives(weights, state, vector, x, y):
-        # All variables are arguments: as constants, they would be compiled in.
-        def at(weights):
+    def derivatives(
+        weights: list[Tensor], state: list[Tensor], vector: list[Tensor], x: Any, y: Any
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        # All variables are arguments; otherwise they would be compiled as constants.
+        def loss_at(weights: list[Tensor]) -> Tensor:
             values = [*weights, *state]
             mapping = zip([*variables, *others], values, strict=True)
             with (
-                traced_anew(),
+                fresh_trace(),
                 keras.StatelessScope(mapping, collect_losses=True),
             ):
                 return loss(x, y)
 
-        # GPUs and TPUs round the factors of a product more than one may think.
+        # By default GPUs and TPUs multiply float32 matrices with fewer bits.
         with jax.default_matmul_precision("highest"):
             (value, gradients), (_, products) = jax.jvp(
-                jax.value_and_grad(at), (weights,), (vector,)
+                jax.value_and_grad(loss_at), (weights,), (vector,)
             )
         return value, gradients, products
 
-    def compute(vector, x, y):
+    def compute(
+        vector: list[Tensor], x: Any, y: Any
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         weights, state = ([v.value for v in group] for group in (variables, others))
         return derivatives(weights, state, vector, x, y)
 

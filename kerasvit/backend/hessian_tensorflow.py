@@ -1,18 +1,29 @@
 """Second derivatives of a loss on TensorFlow."""
 
 import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import keras
 import tensorflow as tf
+
+from kerasvit.typing import LossDerivatives, Tensor
 
 from .scope_tensorflow import PassScope
 
 
-def loss_derivatives(model, variables, loss):
-    """As in `hessian_torch.py`; compiles the loss once per shape."""
+def loss_derivatives(
+    model: keras.Model,
+    variables: list[keras.Variable],
+    loss: Callable[[Any, Any], Tensor],
+) -> LossDerivatives:
+    """Same as in `hessian_torch.py`; compiles the loss once per shape."""
     zero = tf.UnconnectedGradients.ZERO
 
     @tf.function
-    def derivatives(vector, x, y):
+    def derivatives(
+        vector: list[Tensor], x: Any, y: Any
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         weights = [tf.convert_to_tensor(v.value) for v in variables]
         mapping = zip(variables, weights, strict=True)
         with tf.GradientTape(watch_accessed_variables=False) as outer:
@@ -25,7 +36,7 @@ def loss_derivatives(model, variables, loss):
                 inner.watch(weights)
                 value = loss(x, y)
                 gradients = inner.gradient(value, weights, unconnected_gradients=zero)
-            # An embedding's gradient comes as rows.
+            # The gradient of an embedding is a sparse `tf.IndexedSlices`.
             gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
             slope = tf.add_n(
                 [
@@ -40,23 +51,29 @@ def loss_derivatives(model, variables, loss):
 
 
 @contextlib.contextmanager
-def twice_differentiable_moments():
+def twice_differentiable_moments() -> Iterator[None]:
     """Context in which `tf.nn.moments` is traced with correct second derivatives.
 
-    TensorFlow's stops the gradient through the mean within the variance. The first
-    derivative of the variance by the mean is 0, so training is not hurt, but the second
-    is not. Of Keras's layers, LayerNormalization, GroupNormalization and, in training,
-    BatchNormalization take their statistics from it.
+    TensorFlow's version stops the gradient through the mean within the variance. The
+    first derivative of the variance by the mean is 0, so that training is correct, but
+    the second is not 0. The Keras layers LayerNormalization, GroupNormalization and, in
+    training, BatchNormalization compute their statistics with it.
     """
-    of_tensorflow = tf.nn.moments
+    original = tf.nn.moments
     tf.nn.moments = _moments
     try:
         yield
     finally:
-        tf.nn.moments = of_tensorflow
+        tf.nn.moments = original
 
 
-def _moments(x, axes, shift=None, keepdims=False, name=None):
+def _moments(
+    x: Tensor,
+    axes: Any,
+    shift: Tensor | None = None,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor]:
     mean = tf.reduce_mean(x, axes, keepdims=True)
     variance = tf.reduce_mean(tf.square(x - mean), axes, keepdims=keepdims)
     return mean if keepdims else tf.squeeze(mean, axes), variance

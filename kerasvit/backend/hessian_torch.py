@@ -1,28 +1,40 @@
 """Second derivatives of a loss on PyTorch."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from kerasvit.typing import LossDerivatives, Tensor
 
-def loss_derivatives(model, variables, loss):
-    """Returns a function of the loss, its gradient and a Hessian-vector product.
+
+def loss_derivatives(
+    model: keras.Model,
+    variables: list[keras.Variable],
+    loss: Callable[[Any, Any], Tensor],
+) -> LossDerivatives:
+    """Returns a function that computes a loss, its gradient and a Hessian product.
 
     Args:
         model: Built `keras.Model`.
-        variables: Those of its variables that are differentiated by, of a floating
-            dtype.
-        loss: Function of a batch's `x` and `y`, which calls the model and returns a
-            scalar tensor.
+        variables: Variables of the model by which the loss is differentiated, of a
+            floating dtype.
+        loss: Function of a batch `x`, `y` that calls the model and returns a scalar
+            tensor.
 
     Returns:
-        Function of `vector`, `x` and `y`: a tensor for each variable, of its shape and
-        dtype, and the batch. It computes at the present values of all variables and
-        writes to none, and returns the loss, a list of gradients and a list of
-        products of the Hessian with the vector, zero where nothing depends.
+        Function of `vector`, `x` and `y`. `vector` is a list of tensors, one of the
+        shape and dtype of each variable. The function returns the loss, a list of
+        gradients and a list of products of the Hessian with the vector, with zeros for
+        variables that the loss does not depend on. It computes at the present values of
+        all variables and changes none.
     """
 
-    def derivatives(vector, x, y):
+    def derivatives(
+        vector: list[Tensor], x: Any, y: Any
+    ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         weights = [v.value.detach().requires_grad_() for v in variables]
         mapping = zip(variables, weights, strict=True)
         # Fused attention has no second derivative.
@@ -42,8 +54,10 @@ def loss_derivatives(model, variables, loss):
     return derivatives
 
 
-def _gradients(value, weights, create_graph=False):
-    if not value.requires_grad:  # what is linear in all weights ends here
+def _gradients(
+    value: Tensor, weights: list[Tensor], create_graph: bool = False
+) -> list[Tensor]:
+    if not value.requires_grad:  # the loss is linear in all weights
         return [torch.zeros_like(weight) for weight in weights]
     return list(
         torch.autograd.grad(

@@ -1,67 +1,72 @@
-"""Keras's train step on JAX, with the gradient left to the subclass."""
+"""Train step on JAX; subclasses define the gradients."""
 
-import contextlib
 import functools
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import keras
 from jax.sharding import PartitionSpec
 
+from kerasvit.typing import Gradients, Tensor
+
 from .masks import masked, masks_of
 from .micro_batches import seed_shifts
 from .overwritten import put_back, take_out
 from .stateless import batch_size, training_pass
-from .step import Step, loss_scale, remembered, times
+from .step import Step, loss_scale, new_memory, times
+from .trace_jax import fresh_trace
 from .update import Update, add_part, is_float
 
 
 class TrainStep(Step):
-    """Train step with the gradients of `step_gradients`; a base before `keras.Model`.
+    """`keras.Model` whose train step uses the gradients of `step_gradients`.
 
     Follows keras/src/backend/jax/trainer.py.
     """
 
     @property
-    def non_trainable_variables(self):
-        """Keras's and `step_constants`, whose values would else be compiled in."""
+    def non_trainable_variables(self) -> list[keras.Variable]:
+        """Keras's list and `step_constants`: arguments of the compiled step."""
         return [*super().non_trainable_variables, *self.step_constants()]
 
-    def step_constants(self) -> list:
-        """Variables outside `variables` that a step reads and does not write."""
+    def step_constants(self) -> list[keras.Variable]:
+        """Returns variables outside `variables` that a step only reads."""
         return []
 
-    def assign_between_steps(self, variable, value):
+    def assign_between_steps(self, variable: keras.Variable, value: Any) -> None:
         """Assigns a variable of the trainer, also during `fit`."""
-        # There Keras has all values elsewhere, and writes them back later.
+        # During `fit` Keras holds all values outside the variables, and would later
+        # overwrite the new value.
         self.jax_state_sync()
         variable.assign(value)
 
     def compute_loss_and_updates(
         self,
-        trainable_variables,
-        non_trainable_variables,
-        metrics_variables,
-        x,
-        y,
-        sample_weight,
-        training=False,
-        optimizer_variables=None,
-    ):
-        """As Keras's method, within one scope; Keras calls it in test steps too."""
-        named = (
-            (self.trainable_variables, trainable_variables),
-            (self.non_trainable_variables, non_trainable_variables),
-            (self.metrics_variables, metrics_variables),
-        )
-        if optimizer_variables is not None:  # for a loss that goes by its iterations
-            named = (*named, (self.optimizer.variables, optimizer_variables))
+        trainable_variables: list[Tensor],
+        non_trainable_variables: list[Tensor],
+        metrics_variables: list[Tensor],
+        x: Any,
+        y: Any,
+        sample_weight: Any,
+        training: bool = False,
+        optimizer_variables: list[Tensor] | None = None,
+    ) -> tuple[Tensor, tuple]:
+        """Overrides Keras's method with one scope; Keras calls it in test steps too."""
         mapping = [
-            pair for names, values in named for pair in zip(names, values, strict=True)
+            *zip(self.trainable_variables, trainable_variables, strict=True),
+            *zip(self.non_trainable_variables, non_trainable_variables, strict=True),
+            *zip(self.metrics_variables, metrics_variables, strict=True),
         ]
+        optimizer_mapping = []
+        if optimizer_variables is not None:
+            pairs = zip(self.optimizer.variables, optimizer_variables, strict=True)
+            optimizer_mapping = list(pairs)
+        mapping += optimizer_mapping  # for a loss that depends on its iterations
         batch = (x, y, sample_weight)
         scope = keras.StatelessScope(mapping, collect_losses=True)
         with (
-            traced_anew(not self.run_eagerly),
+            fresh_trace(not self.run_eagerly),
             training_pass(self, scope, *batch, training) as (y_pred, loss),
         ):
             state = [scope.get_current_value(v) for v in self.non_trainable_variables]
@@ -69,39 +74,36 @@ class TrainStep(Step):
         scaled = loss
         if training and self.optimizer is not None:
             # The loss scale of mixed_float16 is one of the optimizer's variables.
-            mapping = list(
-                zip(self.optimizer.variables, optimizer_variables, strict=True)
-            )
-            with keras.StatelessScope(mapping):
+            with keras.StatelessScope(optimizer_mapping):
                 scaled = self.optimizer.scale_loss(loss)
         return scaled, (loss, y_pred, state, metrics)
 
     @property
-    def train_step(self):
-        """Returns the step as a new function, which JAX compiles again.
+    def train_step(self) -> Callable[[tuple, Any], tuple]:
+        """The step as a new function, so that JAX compiles it again.
 
-        It would take an equal one for one that it has compiled, before `rho` was
-        assigned or for the other kind of step.
+        JAX would reuse the compilation of an equal function, which may be older than
+        the present `rho` or belong to the other kind of step.
         """
         return functools.partial(self._step_in_scope)
 
-    def _step_in_scope(self, state, data):
-        """One optimizer step: (state, batch) → (logs, new state)."""
+    def _step_in_scope(self, state: tuple, data: Any) -> tuple:
+        """Takes one optimizer step: (state, batch) → (logs, new state)."""
         with self.step_scope():
             return self._train_step(state, data)
 
-    def _train_step(self, state, data):
+    def _train_step(self, state: tuple, data: Any) -> tuple:
         weights, before, optimizer_variables, metrics = state
         batch = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         update, outputs = self._on_devices(state, batch)
         y_pred = masked(*outputs)
         after = list(update.state)
-        places = self._places_of_memory()
-        old = [before[place] for place in places]
-        for place, value in zip(places, remembered(old, update.memory), strict=True):
-            after[place] = before[place] if value is None else value
-        for place in self._places(self.step_constants()):
-            after[place] = before[place]  # the mean over parts is rounded
+        indices = self._memory_indices()
+        old = [before[i] for i in indices]
+        for i, value in zip(indices, new_memory(old, update.memory), strict=True):
+            after[i] = before[i] if value is None else value
+        for i in self._indices(self.step_constants()):
+            after[i] = before[i]  # a mean over parts would be rounded
         gradients = put_back(update.gradients, update.overwritten)
         weights, optimizer_variables = self.optimizer.stateless_apply(
             optimizer_variables, gradients, weights
@@ -111,34 +113,34 @@ class TrainStep(Step):
         )
         return logs, (weights, after, optimizer_variables, metrics)
 
-    def batches_taken(self, state) -> int:
-        """Number of batches that the optimizer has counted."""
+    def batches_taken(self, state: Any) -> int:
+        """Returns the number of batches that the optimizer has counted."""
         ((_, _, optimizer_variables, _),) = state
         indices = {id(v): i for i, v in enumerate(self.optimizer.variables)}
         return int(optimizer_variables[indices[id(self._inner()._iterations)]])
 
-    def _on_devices(self, state, batch):
-        """Returns (update, outputs, masks) of a batch, split over devices or not."""
-        spread = self._spread()
-        if spread is None:  # also "global": JAX sums over devices by itself
+    def _on_devices(self, state: tuple, batch: Any) -> tuple[Update, Any]:
+        """Returns (update, outputs) of a batch, which devices may share."""
+        mesh_and_axis = self._mesh_and_axis()
+        if mesh_and_axis is None:  # also for "global": JAX itself sums over devices
             return self._in_parts(state, batch)
-        mesh, axis = spread
+        mesh, axis = mesh_and_axis
 
-        def on_one(state, batch):
+        def on_one(state: tuple, batch: Any) -> tuple[Update, Any]:
             update, y_pred = self._in_parts(state, batch, jax.lax.axis_index(axis))
             mean = functools.partial(jax.lax.pmean, axis_name=axis)
             metrics = [
                 before + jax.lax.psum(after - before, axis)
                 for before, after in zip(state[3], update.metrics, strict=True)
             ]
-            state = [mean(v) if is_float(v) else v for v in update.state]
+            after = [mean(v) if is_float(v) else v for v in update.state]
             gradients, memory = mean(update.gradients), mean(update.memory)
             overwritten = jax.lax.pmax(update.overwritten, axis)
             loss = mean(update.loss)
-            return Update(loss, gradients, memory, state, metrics, overwritten), y_pred
+            return Update(loss, gradients, memory, after, metrics, overwritten), y_pred
 
         one, parts = PartitionSpec(), PartitionSpec(axis)
-        # With its check of replication, JAX sums gradients over devices unasked.
+        # `check_vma=True` would make JAX sum the gradients over devices.
         return jax.shard_map(
             on_one,
             mesh=mesh,
@@ -147,7 +149,7 @@ class TrainStep(Step):
             check_vma=False,
         )(state, batch)
 
-    def _spread(self):
+    def _mesh_and_axis(self) -> tuple[Any, str] | None:
         """Returns the mesh and the axis of devices with separate gradients, or None."""
         distribution = keras.distribution.distribution()
         if self.perturbation == "global" or distribution is None:
@@ -157,20 +159,23 @@ class TrainStep(Step):
             return None
         if isinstance(distribution, keras.distribution.ModelParallel):
             raise ValueError(
-                '`perturbation` must be "global" where batches are spread over devices '
-                f"beside a ModelParallel. Received: perturbation={self.perturbation!r} "
-                f"and {mesh}. Pass it, or a mesh with 1 along {axis!r}."
+                '`perturbation` must be "global" if a ModelParallel also distributes '
+                f"batches. Received: perturbation={self.perturbation!r} and {mesh}. "
+                f'Pass perturbation="global", or a mesh with 1 along {axis!r}.'
             )
         return mesh.backend_mesh, axis
 
-    def _in_parts(self, state, batch, device=0):
-        """Returns (update, outputs, masks) of the batch of one device."""
+    def _in_parts(
+        self, state: tuple, batch: Any, device: Any = 0
+    ) -> tuple[Update, Any]:
+        """Returns (update, outputs) of the batch of one device."""
         _, before, optimizer_variables, metrics = state
         mapping = list(zip(self.optimizer.variables, optimizer_variables, strict=True))
         constants = self.step_constants()
-        values = [before[place] for place in self._places(constants)]
+        values = [before[i] for i in self._indices(constants)]
         mapping += zip(constants, values, strict=True)
-        # For the learning rate, the number of updates, the loss scale, the radius.
+        # The step reads the learning rate, the number of updates, the loss scale and
+        # the radius.
         with keras.StatelessScope(mapping):
             scale = loss_scale(self.optimizer)
             update = functools.partial(self._part, state, scale)
@@ -179,17 +184,27 @@ class TrainStep(Step):
             total = total._replace(gradients=times(total.gradients, scale))
         return total, y_pred
 
-    def in_parts(self, update, batch, metrics, device=0):
-        """As in `Step`, with one compiled function for all parts of one size."""
+    def in_parts(
+        self,
+        update: Callable[[Any, Any], tuple[Update, Any]],
+        batch: Any,
+        metrics: Any,
+        device: Any = 0,
+    ) -> tuple[Update, Any]:
+        """Same as in `MicroBatches`, as a compiled loop over parts of the same size.
+
+        Here `metrics` are the values themselves.
+        """
         samples = batch_size(batch)
         parts = min(self.micro_batches, samples)
         if parts == 1:
             return update(batch, device * self.micro_batches)
         numbers = device * self.micro_batches + jax.numpy.arange(parts)
-        total, outputs = None, []
+        total: Any = None
+        outputs = []
         for pieces, share in _equal_pieces((batch, numbers), samples, parts):
 
-            def step(total, piece, share=share):
+            def step(total: Any, piece: Any, share: float = share) -> tuple:
                 one, y_pred = update(*piece)
                 return add_part(total, one, share, metrics), y_pred
 
@@ -203,23 +218,25 @@ class TrainStep(Step):
             lambda *values: jax.numpy.concatenate(values), *outputs
         )
 
-    def _part(self, state, scale, batch, part):
-        """Returns (update, outputs, masks) of one part of the batch."""
+    def _part(
+        self, state: tuple, scale: Tensor | None, batch: Any, part: Any
+    ) -> tuple[Update, Any]:
+        """Returns (update, (outputs, masks)) of one part of the batch."""
         weights, before, optimizer_variables, metrics = state
         x, y, sample_weight = batch
         shifts = seed_shifts(self.non_trainable_variables, part)
         start = [v + shifts[i] if i in shifts else v for i, v in enumerate(before)]
 
-        def compute(*arguments, **options):
-            scaled, kept = self.compute_loss_and_updates(*arguments, **options)
-            # JAX hands the numbers on, and not what Keras has attached to them.
-            return scaled, (*kept, masks_of(kept[1]))
+        def compute(*arguments: Any, **options: Any) -> tuple:
+            scaled, results = self.compute_loss_and_updates(*arguments, **options)
+            # JAX returns new arrays, without the masks that Keras has attached.
+            return scaled, (*results, masks_of(results[1]))
 
         differentiate = jax.value_and_grad(compute, has_aux=True)
-        first = []
+        first: list[tuple] = []  # results of the first pass
 
-        def loss_and_gradients(values):
-            (_, kept), gradients = differentiate(
+        def loss_and_gradients(values: list[Tensor]) -> tuple[Tensor, Gradients]:
+            (_, results), gradients = differentiate(
                 values,
                 start,
                 metrics,
@@ -231,40 +248,30 @@ class TrainStep(Step):
             )
             gradients, overwritten = take_out(gradients, self.trainable_variables)
             if not first:
-                first.append((*kept, overwritten))
-            return kept[0], gradients if scale is None else times(gradients, 1 / scale)
+                first.append((*results, overwritten))
+            if scale is not None:
+                gradients = times(gradients, 1 / scale)
+            return results[0], gradients
 
-        memory = [before[place] for place in self._places_of_memory()]
+        memory = [before[i] for i in self._memory_indices()]
         gradients, memory = self.part_gradients(loss_and_gradients, weights, memory)
         loss, y_pred, after, metrics, masks, overwritten = first[0]
         after = [v - shifts[i] if i in shifts else v for i, v in enumerate(after)]
         update = Update(loss, gradients, memory, after, metrics, overwritten)
         return update, (y_pred, masks)
 
-    def _places_of_memory(self):
-        return self._places(self.memory_of(self.trainable_variables))
+    def _memory_indices(self) -> list[int]:
+        return self._indices(self.memory_of(self.trainable_variables))
 
-    def _places(self, variables):
-        """Returns the positions of variables among `non_trainable_variables`."""
+    def _indices(self, variables: list[keras.Variable]) -> list[int]:
+        """Returns the positions of variables in `non_trainable_variables`."""
         indices = {id(v): i for i, v in enumerate(self.non_trainable_variables)}
         return [indices[id(v)] for v in variables]
 
 
-# Part of the key under which JAX keeps what it has traced.
-_traces = jax.make_user_context()
-
-
-def traced_anew(traced=True):
-    """Context in which JAX reuses no trace of a function.
-
-    Functions of `jax.checkpoint`, which is `keras.remat`, and of `jax.jit` that a layer
-    keeps are traced once and used again: the second pass of a step would compute with
-    the weights of the first.
-    """
-    return _traces(object()) if traced else contextlib.nullcontext()
-
-
-def _equal_pieces(batch_and_numbers, samples, parts):
+def _equal_pieces(
+    batch_and_numbers: tuple[Any, Tensor], samples: int, parts: int
+) -> Iterator[tuple[Any, float]]:
     """Stacks parts of equal size; the first parts may have one sample more."""
     batch, numbers = batch_and_numbers
     size, longer = divmod(samples, parts)
@@ -273,7 +280,9 @@ def _equal_pieces(batch_and_numbers, samples, parts):
         if first == last:
             continue
 
-        def stack(a, first=first, last=last, each=each):
+        def stack(
+            a: Tensor, first: int = first, last: int = last, each: int = each
+        ) -> Tensor:
             return a[first:last].reshape(-1, each, *a.shape[1:])
 
         chosen = numbers[:longer] if each > size else numbers[longer:]

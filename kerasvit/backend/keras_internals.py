@@ -1,30 +1,38 @@
-"""Private attributes of Keras that the package needs; no other room uses one."""
+"""Access to private attributes of Keras, which only `backend` may use."""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 
+from kerasvit.typing import Tensor
 
-def layers_in(layer: keras.layers.Layer, include_self: bool = True) -> list:
+
+def layers_in(
+    layer: keras.layers.Layer, include_self: bool = True
+) -> list[keras.layers.Layer]:
     """Returns all layers inside a layer or model, at any depth."""
     return list(layer._flatten_layers(include_self=include_self))
 
 
-def compile_arguments(model: keras.Model) -> dict:
-    """Returns the arguments of `compile` as objects, which `get_compile_config` copies.
+def compile_arguments(model: keras.Model) -> dict[str, Any]:
+    """Returns the arguments of `compile` as the objects that were passed.
 
-    A copy would lose what a lambda or a local class refers to.
+    `get_compile_config` serialises them, which fails for lambdas and local classes.
     """
     return model._compile_config.config
 
 
-def compute_loss(model: keras.Model, x, y, y_pred, sample_weight, training):
+def compute_loss(
+    model: keras.Model, x: Any, y: Any, y_pred: Any, sample_weight: Any, training: bool
+) -> Tensor:
     """Calls `model.compute_loss`, with `training` if its signature has it."""
     return model._compute_loss(x, y, y_pred, sample_weight, training=training)
 
 
 @contextlib.contextmanager
-def in_variable_dtype(model: keras.Model):
+def in_variable_dtype(model: keras.Model) -> Iterator[None]:
     """Context in which a model computes in the dtype of its variables."""
     lowered = [
         layer
@@ -32,7 +40,7 @@ def in_variable_dtype(model: keras.Model):
         if layer.compute_dtype != layer.variable_dtype
         and layer.quantization_mode is None
     ]
-    # Not through `dtype_policy`, which would write into a policy that layers share.
+    # The setter of `dtype_policy` would change a policy object that layers share.
     policies = [layer._dtype_policy for layer in lowered]
     for layer in lowered:
         layer._dtype_policy = keras.DTypePolicy(layer.variable_dtype)

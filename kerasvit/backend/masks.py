@@ -1,33 +1,38 @@
 """Masks of a model's outputs, for the loss and the metrics.
 
-Keras keeps a mask as an attribute of a tensor. It is lost wherever a new tensor is
-made: by slicing, by leaving a gradient's graph.
+Keras stores a mask as an attribute of a tensor. A new tensor does not have it: after
+slicing, concatenation, or detaching from a gradient's graph.
 """
+
+from typing import Any
 
 import keras
 from keras.src import backend
 
+from kerasvit.typing import Tensor
 
-def masks_of(outputs):
+
+def masks_of(outputs: Any) -> list[Tensor | None]:
     """Returns the masks of tensors as a list, with None for a tensor without a mask."""
     return [backend.get_keras_mask(value) for value in keras.tree.flatten(outputs)]
 
 
-def masked(outputs, masks):
-    """Gives tensors the masks that `masks_of` returned."""
+def masked(outputs: Any, masks: list[Tensor | None]) -> Any:
+    """Attaches the masks that `masks_of` returned to tensors, and returns these."""
     for value, mask in zip(keras.tree.flatten(outputs), masks, strict=True):
         if mask is not None:
             backend.set_keras_mask(value, mask)
     return outputs
 
 
-def joined(parts):
-    """Concatenates the outputs of micro-batches, given as pairs (outputs, masks).
+def joined(parts: list[tuple[Any, list[Tensor | None]]]) -> Any:
+    """Concatenates the outputs of micro-batches and their masks.
 
-    A mask is that of the parts, one after the other, as the outputs are.
+    Args:
+        parts: Pairs (outputs, masks), one per micro-batch.
     """
 
-    def join(*values):
+    def join(*values: Tensor | None) -> Tensor | None:
         return None if values[0] is None else keras.ops.concatenate(values)
 
     return masked(*keras.tree.map_structure(join, *parts))

@@ -1,11 +1,16 @@
-"""Micro-batches: a device's batch in parts, each with gradients of its own."""
+"""Micro-batches: parts of a device's batch with separate gradients."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
+from kerasvit.typing import Tensor
+
 from .masks import joined, masks_of
 from .stateless import batch_size
-from .update import add_part
+from .update import Update, add_part
 
 
 class MicroBatches:
@@ -18,21 +23,29 @@ class MicroBatches:
 
     micro_batches = 1
 
-    def in_parts(self, update, batch, metrics, device=0):
+    def in_parts(
+        self,
+        update: Callable[[Any, Any], tuple[Update, Any]],
+        batch: Any,
+        metrics: Any,
+        device: Any = 0,
+    ) -> tuple[Update, Any]:
         """Sums the updates of all parts of a device's batch.
 
         Args:
-            update: Function of a part of the batch and its number over all devices:
-                an `Update` and the outputs.
-            batch: Inputs, targets and weights of the samples.
-            metrics: Function that returns the values before the step, one a metric's
-                variable. It is asked after the first part, which may make metrics.
+            update: Function of a part of the batch and the part's number over all
+                devices. It returns an `Update` and the outputs.
+            batch: Inputs, targets and sample weights.
+            metrics: Function that returns the values of the metrics' variables before
+                the step. It is called after the first part, which may create metrics.
             device: Number of the device.
 
         Returns:
             `Update` and outputs for the whole batch.
         """
-        parts, total, outputs = self.micro_batches, None, []
+        parts: int = self.micro_batches
+        total: Update | None = None
+        outputs: list = []
         if parts == 1:
             return update(batch, device)
         samples = batch_size(batch)
@@ -45,48 +58,53 @@ class MicroBatches:
                 piece = self.after(total, piece)
             one, y_pred = update(piece, device * self.micro_batches + i)
             total = add_part(total, one, (last - first) / samples, metrics())
-            del one  # The next part needs the room.
+            del one  # frees memory before the next part
             masks = masks_of(y_pred)
             outputs.append(_piece((y_pred, masks), 0, last - first))
+        if total is None:
+            raise ValueError("A batch must have at least one sample. Received: none.")
         return total, joined(outputs)
 
-    def after(self, total, piece):
-        """Returns a part of the batch that is read after the parts before it."""
+    def after(self, total: Update, piece: Any) -> Any:
+        """Returns a part of the batch such that it is computed after `total`."""
         return piece
 
 
-def _piece(batch, first, last, samples=0):
+def _piece(batch: Any, first: Any, last: Any, samples: Any = 0) -> Any:
     if not isinstance(samples, int):
-        # A part without samples takes the last one, with no share: layers fail on none.
+        # Layers fail on an empty batch, so an empty part gets the last sample. Its
+        # share of the total is 0.
         first = ops.minimum(first, samples - 1)
         last = ops.maximum(last, first + 1)
 
-    def cut(value):
+    def cut(value: Tensor | None) -> Tensor | None:
         return value if value is None else value[first:last]
 
     return keras.tree.map_structure(cut, batch)
 
 
-def bound(samples, parts, i):
+def bound(samples: Any, parts: int, i: int) -> Any:
     """Returns the first sample of part i; the first parts may have one sample more."""
     rest = samples % parts
     early = min(i, rest) if isinstance(samples, int) else ops.minimum(i, rest)
     return i * (samples // parts) + early
 
 
-def seed_shifts(variables, part) -> dict:
+def seed_shifts(variables: list[keras.Variable], part: Any) -> dict[int, Tensor]:
     """Returns offsets of seeds, so that the parts of a batch draw different masks.
 
     Args:
-        variables: Those of which some are seeds.
-        part: Its number, over all devices; which of them computes it changes nothing.
+        variables: Variables, some of which are seeds.
+        part: Number of the part, over all devices: the offsets do not depend on the
+            device that computes the part.
 
     Returns:
         {index of the variable: tensor}, empty for part 0.
     """
     if isinstance(part, int) and part == 0:
         return {}
-    # Spread over all numbers: neighbours may be the seeds of another layer.
+    # A multiple of a large number, because the next integers may be seeds of other
+    # layers.
     shift = ops.convert_to_tensor(part * 0x3C6EF372 & 0x7FFFFFFF)
     return {
         i: ops.cast(ops.stack([shift, 0 * shift]), variable.dtype)

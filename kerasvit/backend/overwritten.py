@@ -1,22 +1,27 @@
 """Variables whose gradient is their next value: scales and histories of float8 layers.
 
-Keras marks them with `overwrite_with_gradient`. Their gradients are no derivatives, so
-they are kept apart from all sums of gradients, and the optimizer gets them unchanged.
+Keras marks them with `overwrite_with_gradient`. Their gradients are not derivatives, so
+that they are excluded from all sums of gradients and passed to the optimizer unchanged.
 """
 
+import keras
 from keras import ops
 
+from kerasvit.typing import Gradients, Tensor
 
-def take_out(gradients, variables):
+
+def take_out(
+    gradients: Gradients, variables: list[keras.Variable]
+) -> tuple[Gradients, Gradients]:
     """Splits a list into gradients and next values.
 
     Args:
-        gradients: Tensors or None.
-        variables: As many.
+        gradients: Tensors or None, one per variable.
+        variables: Trainable variables.
 
     Returns:
-        Two lists as long as `gradients`: one has None for the marked variables, the
-        other for all others.
+        Two lists as long as `gradients`: the gradients, with None for the marked
+        variables, and the next values, with None for all other variables.
     """
     marked = [v.overwrite_with_gradient for v in variables]
     pairs = list(zip(gradients, marked, strict=True))
@@ -26,19 +31,22 @@ def take_out(gradients, variables):
     )
 
 
-def put_back(gradients, overwritten):
+def put_back(gradients: Gradients, overwritten: Gradients) -> Gradients:
     """Joins the lists that `take_out` returned."""
     pairs = zip(gradients, overwritten, strict=True)
     return [gradient if value is None else value for gradient, value in pairs]
 
 
-def larger(total, value, share):
+def larger(
+    total: Tensor | None, value: Tensor | None, share: Tensor | float
+) -> Tensor | None:
     """Combines the next values of two micro-batches, as Keras does in accumulation.
 
     Args:
-        total: By the parts before, or None.
-        value: By one part, or None; a scale or the largest magnitudes seen, ≥ 0.
-        share: Of the part; one that is 0 does not count.
+        total: Next value by the previous parts, or None.
+        value: Next value by one part, or None; a scale or the largest magnitudes so
+            far, ≥ 0.
+        share: Share of the batch that the part has; for 0 its value is ignored.
     """
     if value is None:
         return total

@@ -1,6 +1,7 @@
 """Restores all variables of a model after a trial training."""
 
 import contextlib
+from collections.abc import Iterator
 
 import keras
 from keras.src.backend.common import global_state
@@ -9,11 +10,14 @@ from .stateful import StatefulStep
 
 
 @contextlib.contextmanager
-def untouched(trainer):
-    """Context that restores all values that training changes.
+def restored(trainer: keras.Model) -> Iterator[None]:
+    """Context that restores at its end all values that training changes.
 
-    They are the variables of the trainer, its model, optimizer and metrics, Keras's own
-    seed and the state of PyTorch's generators.
+    They are the variables of the trainer, its model, optimizer and metrics, Keras's
+    global seed and the states of PyTorch's generators.
+
+    Args:
+        trainer: A compiled `SAM`.
     """
     generator = global_state.get_global_attribute("global_seed_generator")
     variables = [
@@ -25,13 +29,14 @@ def untouched(trainer):
     if generator is not None:
         variables.append(generator.state)
     values = [keras.ops.convert_to_numpy(v).copy() for v in variables]
-    drawn = trainer.random_state() if isinstance(trainer, StatefulStep) else None
+    stateful = isinstance(trainer, StatefulStep)
+    random_state = trainer.random_state() if stateful else None
     try:
         yield
     finally:
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
-        # One that training made would go on from where training left it.
+        # A generator that training created is removed: its state has advanced.
         global_state.set_global_attribute("global_seed_generator", generator)
-        if drawn is not None:
-            trainer.set_random_state(drawn)
+        if random_state is not None:
+            trainer.set_random_state(random_state)

@@ -1,48 +1,52 @@
-"""TensorFlow layers that compute with values from a `StatelessScope`."""
+"""A `StatelessScope` for rematerialised and traced functions of TensorFlow."""
 
 import contextlib
 import copy
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras.src.backend.common import global_state
 
-# What a layer's call leaves in Keras's global state for the layers inside it: the
-# `training` argument, the dtype that variables are cast to.
+from kerasvit.typing import Gradients, Tensor
+
+# Keras's global state that a layer's call sets for the layers inside it: the `training`
+# argument, and the dtype that variables are cast to.
 _CONTEXTS = ("current_call_ctx", "autocast_scope")
 
 
 class PassScope(keras.StatelessScope):
-    """A `keras.StatelessScope` for `tf.recompute_grad` and `tf.function` as well.
+    """A `keras.StatelessScope` that supports `tf.recompute_grad` and `tf.function`.
 
-    A `tf.function` in a layer is traced anew in each scope: its graph would keep the
-    values of the first one.
+    A `tf.function` in a layer is traced again in each scope, because a traced graph
+    holds the values of the scope that it was traced in.
 
     `keras.remat` is `tf.recompute_grad`, which differentiates by the arguments of its
-    function and by the `tf.Variable`s that the function reads. It does not see tensors
-    that a scope substitutes for variables: their gradient is None. It has no second
-    derivatives either. In this scope the function's reads are noted, and gradients of
-    any order are right; the function runs again from the state that it began with, so
-    that it draws the same random numbers.
+    function and by the `tf.Variable`s that the function reads. It gives no gradient
+    (None) by tensors that a scope substitutes for variables, and no second derivatives.
+    This scope records the variables that the function reads, and gives gradients of any
+    order. For them the function runs again from its initial state, so that it draws the
+    same random numbers.
 
     Args:
         mapping: As for `keras.StatelessScope`.
-        tape: The `tf.GradientTape` that records, or None if none does.
+        tape: The recording `tf.GradientTape`, or None.
     """
 
-    def __init__(self, mapping, tape):
+    def __init__(self, mapping: Iterable, tape: tf.GradientTape | None) -> None:
         super().__init__(mapping, collect_losses=True)
         self.tape = tape
-        self.read = set()
+        self.read: set[int] = set()
 
-    def get_current_value(self, variable):
-        """As in `keras.StatelessScope`; records which variables were read."""
+    def get_current_value(self, variable: keras.Variable) -> Tensor | None:
+        """Same as in `keras.StatelessScope`; records which variables were read."""
         self.read.add(id(variable))
         return super().get_current_value(variable)
 
-    def call(self, function, args, kwargs):
+    def call(self, function: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
         """Calls a rematerialised function such that its results have gradients."""
-        if self.tape is None:  # Inside another one, which will run this one again.
+        if self.tape is None:  # within a rematerialised function that will run again
             return function(*args, **kwargs)
         before, contexts = dict(self.state_mapping), _contexts()
         results, read = self._first_run(function, args, kwargs)
@@ -53,7 +57,7 @@ class PassScope(keras.StatelessScope):
             before[name] for name in names
         ]
 
-        def run_again(copies, tape):
+        def run_again(copies: list[Tensor], tape: tf.GradientTape) -> list[Tensor]:
             again = list(arguments)
             for i, value in zip(float_indices, copies, strict=False):
                 again[i] = value
@@ -70,42 +74,57 @@ class PassScope(keras.StatelessScope):
             lambda value: next(floats) if _is_float(value) else value, results
         )
 
-    def _first_run(self, function, args, kwargs):
+    def _first_run(
+        self, function: Callable, args: tuple, kwargs: dict[str, Any]
+    ) -> tuple[Any, set[int]]:
         """Returns the results and the ids of the variables that were read."""
-        tape, self.tape = self.tape, None
+        tape: Any = self.tape
+        self.tape = None
         others, self.read = self.read, set()
         try:
-            # The tape would keep alive what is to be computed again.
+            # A recording tape would keep the activations, which are recomputed.
             with tape.stop_recording():
                 return function(*args, **kwargs), self.read
         finally:
             self.tape, self.read = tape, others | self.read
 
 
-def _differentiable(results, inputs, arguments, run_again):
-    """Returns the results with gradients by arguments and variables."""
+def _differentiable(
+    results: list[Tensor],
+    inputs: list[Tensor],
+    arguments: int,
+    run_again: Callable[[list[Tensor], tf.GradientTape], list[Tensor]],
+) -> list[Tensor]:
+    """Returns the results with gradients by arguments and variables.
+
+    Args:
+        results: Results of the first run.
+        inputs: Arguments of the function, then the variables that it reads.
+        arguments: Number of arguments among `inputs`.
+        run_again: Function of inputs and a tape that computes the results again.
+    """
 
     @tf.custom_gradient
-    def known(*inputs):
-        def gradients(*upstream):
+    def with_gradients(*inputs: Tensor) -> tuple[list[Tensor], Callable]:
+        def gradients(*upstream: Tensor) -> Gradients:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 copies = [tf.identity(value) for value in inputs]
                 tape.watch(copies)
-                later = _later(copies[:arguments], upstream[0])
-                again = run_again([*later, *copies[arguments:]], tape)
-            found = tape.gradient(again, copies, output_gradients=upstream)
-            return [g if g is None else tf.convert_to_tensor(g) for g in found]
+                delayed = _delayed(copies[:arguments], upstream[0])
+                again = run_again([*delayed, *copies[arguments:]], tape)
+            slopes = tape.gradient(again, copies, output_gradients=upstream)
+            return [g if g is None else tf.convert_to_tensor(g) for g in slopes]
 
         return [tf.identity(value) for value in results], gradients
 
-    return known(*inputs) if results and inputs else results
+    return with_gradients(*inputs) if results and inputs else results
 
 
-def _later(values, upstream):
-    """Delays a computation until the gradient is known.
+def _delayed(values: list[Tensor], upstream: Tensor) -> list[Tensor]:
+    """Returns values that depend on the upstream gradient.
 
-    Else the compiler would find that the function runs twice on the same, and keep the
-    results of the first time. `tf.recompute_grad` does it in this way.
+    Otherwise the compiler would merge the two equal runs of the function, and keep the
+    results of the first run in memory. `tf.recompute_grad` uses the same method.
     """
     if tf.executing_eagerly():
         return values
@@ -114,21 +133,21 @@ def _later(values, upstream):
     return [value + tf.cast(zero, value.dtype) for value in values]
 
 
-def _is_float(value):
+def _is_float(value: Any) -> bool:
     return tf.is_tensor(value) and value.dtype.is_floating
 
 
-def _floats(results):
+def _floats(results: Any) -> list[Tensor]:
     return [value for value in keras.tree.flatten(results) if _is_float(value)]
 
 
-def _contexts():
-    # A copy, for the layers that are called next write into it.
+def _contexts() -> list:
+    # Copies, because the layers that are called next change the contexts.
     return [copy.copy(global_state.get_global_attribute(name)) for name in _CONTEXTS]
 
 
 @contextlib.contextmanager
-def _restored(contexts):
+def _restored(contexts: list) -> Iterator[None]:
     """Restores the surrounding scopes for a function that runs again."""
     others = [global_state.get_global_attribute(name) for name in _CONTEXTS]
     for name, context in zip(_CONTEXTS, contexts, strict=True):
@@ -140,44 +159,49 @@ def _restored(contexts):
             global_state.set_global_attribute(name, context)
 
 
-def _is_rematerialised(function):
+def _is_rematerialised(function: Any) -> bool:
     decorator = getattr(function, "_tf_decorator", None)
     return getattr(decorator, "decorator_name", None) == "recompute_grad"
 
 
-def _let_scopes_call(example, call_in):
+def _let_scopes_call(example: Any, call_in: Callable) -> None:
     """Patches a class of TensorFlow functions to call an open `PassScope`.
 
-    A layer may have made its function long before, so that only the class can be
-    changed. Outside a `PassScope` calls are as before.
+    The class is patched, because a layer may have created its function before. Calls
+    outside a `PassScope` do not change.
 
     Args:
         example: Such a function, an object of a class with a `__call__`.
-        call_in: Function of the scope, the function and its arguments.
+        call_in: Function of the scope, the original call, the function and its
+            arguments.
     """
-    made = type(example)
-    call_of_tensorflow = made.__call__
+    function_type = type(example)
+    original_call = function_type.__call__
 
-    def call(self, *args, **kwargs):
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         scope = global_state.get_global_attribute("stateless_scope")
         if not isinstance(scope, PassScope):
-            return call_of_tensorflow(self, *args, **kwargs)
-        return call_in(scope, call_of_tensorflow, self, args, kwargs)
+            return original_call(self, *args, **kwargs)
+        return call_in(scope, original_call, self, args, kwargs)
 
-    made.__call__ = call
+    function_type.__call__ = call
 
 
-def _call_rematerialised(scope, call_of_tensorflow, function, args, kwargs):
-    if not _is_rematerialised(function):  # tf.custom_gradient makes the same class.
-        return call_of_tensorflow(function, *args, **kwargs)
+def _call_rematerialised(
+    scope: PassScope, original_call: Callable, function: Any, args: tuple, kwargs: dict
+) -> Any:
+    if not _is_rematerialised(function):  # `tf.custom_gradient` has the same class
+        return original_call(function, *args, **kwargs)
     return scope.call(function.__wrapped__, args, kwargs)
 
 
-def _call_traced(scope, call_of_tensorflow, function, args, kwargs):
+def _call_traced(
+    scope: PassScope, original_call: Callable, function: Any, args: tuple, kwargs: dict
+) -> Any:
     """Traces a `tf.function` again: a traced graph holds the values of its scope."""
     autograph = getattr(function, "_autograph", True)
     fresh = tf.function(function.python_function, autograph=autograph)
-    return call_of_tensorflow(fresh, *args, **kwargs)
+    return original_call(fresh, *args, **kwargs)
 
 
 _let_scopes_call(tf.recompute_grad(tf.identity), _call_rematerialised)

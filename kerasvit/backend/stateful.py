@@ -2,57 +2,60 @@
 
 import itertools
 import warnings
+from typing import Any
 
 import keras
 from keras.src.backend.common import global_state
 
+from kerasvit.typing import Gradients, Tensor
+
 from .micro_batches import seed_shifts
 from .overwritten import put_back, take_out
 from .stateless import batch_size
-from .step import Step, loss_scale, remembered, times
+from .step import Step, loss_scale, new_memory, times
 from .update import Update
 
 
 class StatefulStep(Step):
     """Train step that reads variables and writes them at its end.
 
-    The door to a backend adds the methods at the end.
+    Subclasses for a backend implement the last methods of this class.
     """
 
-    # ids of trainable variables that Keras's own step has no gradient for, either.
-    _independent = frozenset()
+    # ids of trainable variables for which Keras's own step has no gradient either
+    _independent: frozenset[int] = frozenset()
 
-    def train_step(self, data):
+    def train_step(self, data: Any) -> dict[str, Any]:
         """Takes one optimizer step on the batch of one device; returns the logs."""
         with self.step_scope():
             return self._train_step(data)
 
-    def _train_step(self, data):
+    def _train_step(self, data: Any) -> dict[str, Any]:
         batch = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         variables = self.trainable_variables
-        # Nothing that the trainer keeps is written until the step is known.
+        # Variables are written after all gradients have been computed.
         weights = self.values_of(variables)
         memory_variables = self.memory_of(variables)
-        held = self.values_of(memory_variables)
+        old_memory = self.values_of(memory_variables)
         scale = self.loss_factor()
 
-        def update(batch, part):
-            return self._part(batch, part, weights, held, scale)
+        def update(batch: Any, part: Any) -> tuple[Update, Any]:
+            return self._part(batch, part, weights, old_memory, scale)
 
-        def metrics():
+        def metrics() -> list[Tensor]:
             return self.values_of(self.metrics_variables)
 
         total, y_pred = self.in_parts(update, batch, metrics, self.device_number())
         total = self.across_devices(total)
         written = [*self._state(), *self.metrics_variables, *memory_variables]
-        memory = remembered(held, total.memory)
+        memory = new_memory(old_memory, total.memory)
         values = itertools.chain(total.state, total.metrics, memory)
         for variable, value in zip(written, values, strict=True):
             if value is not None:
                 variable.assign(value)
         self._loss_tracker.update_state(total.loss, sample_weight=batch_size(x))
         gradients, overwritten = total.gradients, total.overwritten
-        del total, memory, values  # The optimizer needs the room.
+        del total, memory, values  # frees memory for the optimizer
         if variables:
             gradients = gradients if scale is None else times(gradients, scale)
             self.apply(put_back(gradients, overwritten), variables)
@@ -62,33 +65,40 @@ class StatefulStep(Step):
             )
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
-    def assign_between_steps(self, variable, value):
+    def assign_between_steps(self, variable: keras.Variable, value: Any) -> None:
         """Assigns a variable of the trainer, also during `fit`."""
         variable.assign(value)
 
-    def _state(self):
+    def _state(self) -> list[keras.Variable]:
         memory = {id(variable) for variable in self.memory_of(self.trainable_variables)}
         state = [v for v in self.non_trainable_variables if id(v) not in memory]
-        # Random layers without a seed of their own draw from Keras's, which no model
-        # owns.
+        # Random layers without a seed use Keras's global generator, which is not among
+        # the variables of a model.
         generator = global_state.get_global_attribute("global_seed_generator")
         return state if generator is None else [*state, generator.state]
 
-    def _part(self, batch, part, weights, memory, scale):
+    def _part(
+        self,
+        batch: Any,
+        part: Any,
+        weights: list[Tensor],
+        memory: list[Tensor],
+        scale: Tensor | None,
+    ) -> tuple[Update, Any]:
         """Returns (update, outputs) of one part of the batch."""
         state = self._state()
         shifts = seed_shifts(state, part)
         seeds = [(state[i], state[i].value + shift) for i, shift in shifts.items()]
         random_state = self.random_state()
-        first = []
+        first: list[tuple] = []  # results of the first pass
 
-        def loss_and_gradients(values):
+        def loss_and_gradients(values: list[Tensor]) -> tuple[Tensor, Gradients]:
             self.set_random_state(random_state)
             loss, gradients, y_pred, scope = self.gradients_of(values, seeds, batch)
             self._check_reached(gradients, seeds, batch)
             gradients, overwritten = take_out(gradients, self.trainable_variables)
-            if not first:  # Not the scope, which has the weights of this pass.
-                # Keras's own generator may be new, and is the last.
+            if not first:  # The scope is not kept: it holds the weights of this pass.
+                # The pass may have created Keras's global generator; it is the last.
                 after = [scope.get_current_value(v) for v in self._state()]
                 metrics = [scope.get_current_value(v) for v in self.metrics_variables]
                 first.append((loss, y_pred, after, metrics, overwritten))
@@ -105,12 +115,17 @@ class StatefulStep(Step):
         update = Update(loss, gradients, memory, after, metrics, overwritten)
         return update, y_pred
 
-    def check_unwritten(self, scope, values):
-        """Raises for layers that assign a trainable weight in `call`.
+    def check_unwritten(
+        self, scope: keras.StatelessScope, values: list[Tensor]
+    ) -> None:
+        """Checks that no layer assigned a trainable weight in `call`.
 
         Args:
             scope: Scope of a pass.
-            values: Tensors that it had for the trainable variables.
+            values: Tensors that the scope had for the trainable variables.
+
+        Raises:
+            ValueError: A trainable weight was assigned.
         """
         written = [
             variable.path
@@ -120,24 +135,27 @@ class StatefulStep(Step):
         if written:
             raise ValueError(
                 "A layer assigns trainable weights in `call`, as "
-                "keras.layers.SpectralNormalization does, and "
-                f"{type(self).__name__} leaves writing weights to the optimizer. "
+                "keras.layers.SpectralNormalization does, but under "
+                f"{type(self).__name__} only the optimizer may assign them. "
                 f"Received: {written}. Let the layer compute with the new value "
-                "instead of assigning it, take a `kernel_constraint`, which the "
+                "instead of assigning it, use a `kernel_constraint`, which the "
                 "optimizer applies after a step, or freeze the layer."
             )
 
-    def make_train_function(self, force=False):
-        """As Keras's; the next step checks again which weights have a gradient."""
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes the train function; the next step checks weights without gradient."""
         if force or self.train_function is None:
             self._independent = frozenset()
         super().make_train_function(force)
 
-    def _check_reached(self, gradients, seeds, batch):
-        """Raises for weights that have a gradient in Keras's own step and none here.
+    def _check_reached(self, gradients: Gradients, seeds: list, batch: Any) -> None:
+        """Checks that weights with a gradient in Keras's own step have one here.
 
-        A layer that gets hold of the variable itself does not compute with the value
-        that this step has for it, and then there is no gradient by that value.
+        A layer that reads a variable in another way than by its `value` does not
+        compute with the value of this step, and the loss has no gradient by that value.
+
+        Raises:
+            ValueError: The gradient of a weight is missing.
         """
         missing = [
             variable
@@ -152,58 +170,62 @@ class StatefulStep(Step):
         lost = [v.path for v, g in zip(missing, plain, strict=True) if g is not None]
         if lost:
             raise ValueError(
-                "The loss depends on these weights, and yet has no gradient at the "
-                f"values that {type(self).__name__} computes at: {lost}. A layer must "
-                "read its weights as `self.kernel` or `self.kernel.value` in each "
-                "`call`: not a tensor or parameter of the backend that it has kept, "
-                "and not within a `keras.StatelessScope` of its own. A function with "
-                "a custom gradient must take the weights as arguments."
+                "The loss depends on these weights, but has no gradient at the values "
+                f"that {type(self).__name__} computes with: {lost}. A layer must read "
+                "its weights as `self.kernel` or `self.kernel.value` in each `call`: "
+                "not from a tensor or parameter of the backend that it has stored, and "
+                "not within its own `keras.StatelessScope`. A function with a custom "
+                "gradient must take the weights as arguments."
             )
         self._independent |= {id(variable) for variable in missing}
 
-    def values_of(self, variables):
-        """Returns values of variables as tensors that later writes do not change."""
+    def values_of(self, variables: list[keras.Variable]) -> list[Tensor]:
+        """Returns values of variables as tensors, valid until these are assigned."""
         raise NotImplementedError
 
-    def gradients_of(self, values, seeds, batch):
+    def gradients_of(
+        self, values: list[Tensor], seeds: list, batch: Any
+    ) -> tuple[Tensor, Gradients, Any, keras.StatelessScope]:
         """Returns (loss, gradients, outputs, scope) of a pass at given weights.
 
         `seeds` are pairs of a variable and its value for this pass.
         """
         raise NotImplementedError
 
-    def gradients_by_variables(self, variables, seeds, batch):
+    def gradients_by_variables(
+        self, variables: list[keras.Variable], seeds: list, batch: Any
+    ) -> Gradients:
         """Returns the gradients of Keras's own step, without substituted variables.
 
-        Nothing is written.
+        No variable is changed.
         """
         raise NotImplementedError
 
-    def loss_factor(self):
+    def loss_factor(self) -> Tensor | None:
         """Returns the loss scale that the optimizer expects, or None.
 
-        `gradients_of` has it in its gradients, too.
+        The gradients that `gradients_of` returns are multiplied by it.
         """
         return loss_scale(self.optimizer)
 
-    def apply(self, gradients, variables):
+    def apply(self, gradients: Gradients, variables: list[keras.Variable]) -> None:
         """Applies the optimizer to the mean gradients over devices."""
         raise NotImplementedError
 
-    def device_number(self):
-        """Number of this device among those that train together."""
+    def device_number(self) -> Any:
+        """Returns the number of this device among those that train together."""
         return 0
 
-    def mean_over_devices(self, tensors):
+    def mean_over_devices(self, tensors: Gradients) -> Gradients:
         """Returns the means of tensors over devices; None stays None."""
         raise NotImplementedError
 
-    def across_devices(self, update):
-        """Averages the parts of an update that must be equal on all devices."""
+    def across_devices(self, update: Update) -> Update:
+        """Averages the entries of an update that must be equal on all devices."""
         raise NotImplementedError
 
-    def random_state(self):
-        """Returns the state of random generators outside variables."""
+    def random_state(self) -> Any:
+        """Returns the state of random generators that is not in variables."""
 
-    def set_random_state(self, state):
+    def set_random_state(self, state: Any) -> None:
         """Restores the state that `random_state` returned."""

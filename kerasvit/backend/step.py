@@ -1,77 +1,102 @@
-"""Base of the three train steps: which gradients the optimizer gets, and when."""
+"""Base of the train steps of all backends.
+
+It decides at which steps which gradients are computed for the optimizer.
+"""
 
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 from keras import ops
 
+from kerasvit.typing import Gradients, LossAndGradients, Tensor
+
 from .micro_batches import MicroBatches
 
 
-class Step(MicroBatches):
-    """Base of the train steps; a base class before `keras.Model`.
+class Step(MicroBatches, keras.Model):
+    """Base of the train steps of all backends.
 
     Attributes:
-        perturbation: "local", where every part asks for gradients on its own, or
-            "global", where every gradient is the mean over devices.
-        period: Every how many updates by the optimizer `step_gradients` is asked;
-            `gradients_between` at the others.
-        batches: How many the optimizer has taken, which `period` goes by; it takes none
-            in which `mixed_float16` overflows.
+        perturbation: "local": every micro-batch of every device uses its own gradients.
+            "global": every gradient is the mean over devices.
+        period: Number of updates by the optimizer from one call of `step_gradients` to
+            the next; `gradients_between` is called at the steps between.
+        batches: Number of batches that the optimizer has used, which determines the
+            position in `period`; it skips those that overflow under `mixed_float16`.
     """
 
+    train_function: Any
+    steps_per_execution: int
     perturbation = "local"
     period = 1
     batches = 0
-    _full = True  # whether this step is one for `step_gradients`
+    _full = True  # whether the present step calls `step_gradients`
 
-    def step_gradients(self, loss_and_gradients, weights, memory):
-        """Returns gradients of one part of a batch for the optimizer; for subclasses.
+    def step_gradients(
+        self,
+        loss_and_gradients: LossAndGradients,
+        weights: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Gradients, list[Tensor]]:
+        """Returns gradients of one micro-batch for the optimizer; for subclasses.
 
         Args:
             loss_and_gradients: Function of a list of values of the weights. Every call
-                starts from the state before the step, so random masks repeat; logs and
-                state (moving statistics, seeds) are those of the **first** call.
-            weights: Tensors, one a trainable variable.
+                starts from the state before the step, so that random masks are the
+                same; logs and state (moving statistics, seeds) are those of the
+                **first** call.
+            weights: Tensors, one per trainable variable.
             memory: Values of the variables that `memory_of` returns.
 
         Returns:
-            Gradients, one a weight or None, and new values of the memory. Both are
-            averaged over parts and devices.
+            Gradients, one per weight, or None, and new values of the memory. Both are
+            averaged over micro-batches and devices.
         """
         raise NotImplementedError
 
-    def gradients_between(self, loss_and_gradients, weights, memory):
-        """As `step_gradients`, at the steps that `period` skips: plain gradients."""
+    def gradients_between(
+        self,
+        loss_and_gradients: LossAndGradients,
+        weights: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Gradients, list[Tensor]]:
+        """Same as `step_gradients`, for the steps between: plain gradients."""
         return loss_and_gradients(weights)[1], memory
 
-    def memory_of(self, variables) -> list:
+    def memory_of(self, variables: list[keras.Variable]) -> list[keras.Variable]:
         """Returns the trainer's variables that a step changes."""
         return []
 
-    def step_scope(self):
+    def step_scope(self) -> contextlib.AbstractContextManager:
         """Returns the context of a whole step, in training and evaluation."""
         return contextlib.nullcontext()
 
-    def test_step(self, *arguments):
-        """Keras's."""
+    def test_step(self, *arguments: Any) -> Any:
+        """Calls Keras's test step within `step_scope`."""
         with self.step_scope():
             return super().test_step(*arguments)
 
-    def variables_scope(self):
+    def variables_scope(self) -> contextlib.AbstractContextManager:
         """Returns the context in which the trainer creates its variables."""
         return contextlib.nullcontext()
 
-    def part_gradients(self, loss_and_gradients, weights, memory):
-        """Returns the gradients of one part of the batch, of this step's kind."""
-        find = self.step_gradients if self._full else self.gradients_between
-        return find(loss_and_gradients, weights, memory)
+    def part_gradients(
+        self,
+        loss_and_gradients: LossAndGradients,
+        weights: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Gradients, list[Tensor]]:
+        """Returns the gradients of one micro-batch for the present kind of step."""
+        compute = self.step_gradients if self._full else self.gradients_between
+        return compute(loss_and_gradients, weights, memory)
 
-    def make_train_function(self, force=False):
-        """As Keras's; with a period, the host calls one of two functions.
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes Keras's train function; with a period, two that the host selects from.
 
-        The host chooses: a branch in a compiled step costs memory and time (JAX), and
-        has no place for sums over devices (TensorFlow).
+        The host selects, because a branch in a compiled step costs memory and time
+        (JAX) and cannot contain sums over devices (TensorFlow).
         """
         if self.train_function is not None and not force:
             return
@@ -79,7 +104,8 @@ class Step(MicroBatches):
         super().make_train_function(force=True)
         if not self.steps_on_host():
             return
-        # Only then is the optimizer asked, for it answers when the step is done.
+        # The optimizer's counter is read only if it may skip steps: reading it waits
+        # for the end of the step.
         skips = isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer)
         at_once, self.steps_per_execution = self.steps_per_execution, 1
         functions = {}
@@ -88,8 +114,8 @@ class Step(MicroBatches):
             functions[full] = self.train_function
         self.steps_per_execution = at_once
 
-        def train_function(*arguments):
-            *state, iterator = arguments  # the state is JAX's
+        def train_function(*arguments: Any) -> Any:
+            *state, iterator = arguments  # `state` is empty except on JAX
             for i in range(at_once):
                 self._full = self.batches // self._accumulated() % self.period == 0
                 before = self.batches_taken(state) if skips else 0
@@ -106,41 +132,43 @@ class Step(MicroBatches):
 
         self.train_function = train_function
 
-    def steps_on_host(self):
-        """Whether the host calls the steps of one execution one by one."""
+    def steps_on_host(self) -> bool:
+        """Returns whether the host calls the steps of one execution one by one."""
         return self.period > 1
 
-    def batches_taken(self, state) -> int:
+    def batches_taken(self, state: Any) -> int:
         """Returns the number of batches that the optimizer has counted."""
         return int(ops.convert_to_numpy(self._inner()._iterations))
 
-    def one_of(self, iterator):
+    def one_of(self, iterator: Any) -> Any:
         """Returns an iterator of one batch."""
         return iterator
 
-    def _accumulated(self):
+    def _accumulated(self) -> int:
         return self._inner().gradient_accumulation_steps or 1
 
-    def _inner(self):
+    def _inner(self) -> keras.Optimizer:
         """Returns the optimizer inside a `LossScaleOptimizer`."""
         return getattr(self.optimizer, "inner_optimizer", self.optimizer)
 
 
-def loss_scale(optimizer):
+def loss_scale(optimizer: keras.Optimizer) -> Tensor | None:
     """Returns the factor with which the optimizer scales the loss, or None."""
     scale = optimizer.scale_loss(1.0)
     return None if isinstance(scale, float) and scale == 1.0 else scale
 
 
-def times(gradients, factor):
+def times(gradients: Gradients, factor: Tensor | float) -> Gradients:
     """Multiplies gradients by a number."""
     return [g if g is None else g * ops.cast(factor, g.dtype) for g in gradients]
 
 
-def remembered(before, after):
-    """Yields the new memory, or the old where the new one is not finite.
+def new_memory(
+    before: list[Tensor], after: list[Tensor | None]
+) -> Iterator[Tensor | None]:
+    """Returns the new memory, or the old memory where the new one is not finite.
 
-    None in place of a tensor says that it stays as it is.
+    All entries are None if nothing has changed.
     """
     if all(new is old for old, new in zip(before, after, strict=True)):
         return iter([None] * len(before))

@@ -1,25 +1,35 @@
-"""Keras's train step on TensorFlow, with the gradient left to the subclass."""
+"""Train step on TensorFlow; subclasses define the gradients."""
+
+from contextlib import AbstractContextManager
+from typing import Any
 
 import keras
 import tensorflow as tf
+
+from kerasvit.typing import Gradients, Tensor
 
 from .scope_tensorflow import PassScope
 from .stateful import StatefulStep
 from .stateless import batch_size, training_pass
 from .step import loss_scale
+from .update import Update
 
 
 class TrainStep(StatefulStep):
-    """Train step with the gradients of `step_gradients`; a base before `keras.Model`.
+    """`keras.Model` whose train step uses the gradients of `step_gradients`.
 
-    Under `tf.distribute.MirroredStrategy` each replica asks for gradients on its part
+    Under `tf.distribute.MirroredStrategy` each replica computes gradients on its part
     of the batch, and the optimizer sums them.
 
     Follows keras/src/backend/tensorflow/trainer.py.
     """
 
-    def make_train_function(self, force=False):
-        """As Keras's; raises where the step cannot be taken."""
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes Keras's train function.
+
+        Raises:
+            ValueError: TensorFlow does not support the configuration.
+        """
         steps, strategy = self._accumulated(), self.distribute_strategy
         several = strategy.num_replicas_in_sync > 1
         received = f"{strategy.num_replicas_in_sync} x {type(strategy).__name__}."
@@ -27,25 +37,33 @@ class TrainStep(StatefulStep):
         if steps > 1 and (several or mirrored):
             raise ValueError(
                 "Keras cannot accumulate gradients over steps under a strategy that "
-                "mirrors variables. Use `micro_batches` for a large batch in the "
-                "memory of a small one, or no strategy. Received: "
+                "mirrors variables. Use `micro_batches`, which need the memory of a "
+                "part of the batch, or no strategy. Received: "
                 f"gradient_accumulation_steps={steps}, {received}"
             )
         if self.jit_compile and several:
             raise ValueError(
                 "XLA cannot compile a step over several replicas, whose variables are "
-                'on several devices. Leave `jit_compile` "auto" or False. Received: '
+                'on several devices. Pass `jit_compile="auto"` or False. Received: '
                 f"jit_compile={self.jit_compile}, {received}"
             )
         super().make_train_function(force)
 
-    def steps_on_host(self):
-        """Also with several replicas: TensorFlow cannot sum over replicas in a loop."""
+    def steps_on_host(self) -> bool:
+        """Returns whether the host calls the steps of one execution one by one.
+
+        It does with several replicas too: TensorFlow cannot sum over replicas in a
+        loop.
+        """
         several = self.distribute_strategy.num_replicas_in_sync > 1
         return several or super().steps_on_host()
 
-    def one_of(self, iterator):
-        """Returns an iterator of one batch; raises at the end before a step begins."""
+    def one_of(self, iterator: Any) -> list:
+        """Returns one batch in a list.
+
+        Raises:
+            StopIteration: There is no further batch.
+        """
         if not hasattr(iterator, "get_next_as_optional"):
             return [next(iterator)]
         batch = iterator.get_next_as_optional()
@@ -53,15 +71,17 @@ class TrainStep(StatefulStep):
             raise StopIteration
         return [batch.get_value()]
 
-    def variables_scope(self):
+    def variables_scope(self) -> AbstractContextManager:
         """Returns the scope of the distribution strategy."""
         return self.distribute_strategy.scope()
 
-    def values_of(self, variables):
+    def values_of(self, variables: list[keras.Variable]) -> list[Tensor]:
         """Returns copies of the variables of this replica."""
         return [tf.convert_to_tensor(v.value) for v in variables]
 
-    def gradients_of(self, values, seeds, batch):
+    def gradients_of(
+        self, values: list[Tensor], seeds: list, batch: Any
+    ) -> tuple[Tensor, Gradients, Any, keras.StatelessScope]:
         """Returns (loss, gradients, outputs, scope) of a pass at given weights."""
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(values)
@@ -71,34 +91,38 @@ class TrainStep(StatefulStep):
                 scaled = self.optimizer.scale_loss(loss)
                 gradients = tape.gradient(scaled, values)
         self.check_unwritten(scope, values)
-        # An embedding's gradient comes as rows; the mathematics wants an array.
+        # The gradient of an embedding is a sparse `tf.IndexedSlices`.
         gradients = [g if g is None else tf.convert_to_tensor(g) for g in gradients]
         if _replicas() > 1:
-            gradients = self._unless_empty(batch, gradients, scope)
+            gradients = self._zero_if_empty(batch, gradients, scope)
         # Keras divides the loss by the number of replicas, for the sum that follows.
         return loss * tf.cast(_replicas(), loss.dtype), gradients, y_pred, scope
 
-    def gradients_by_variables(self, variables, seeds, batch):
+    def gradients_by_variables(
+        self, variables: list[keras.Variable], seeds: list, batch: Any
+    ) -> Gradients:
         """Returns the gradients of Keras's own step, without substituted variables."""
-        found = []
+        gradients: Gradients = []
 
-        def compute():
-            of_tensorflow = [variable.value for variable in variables]
+        def compute() -> None:
+            tf_variables = [variable.value for variable in variables]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
-                tape.watch(of_tensorflow)
-                # Reads that a scope does not substitute are those of the variable.
+                tape.watch(tf_variables)
+                # The scope substitutes the seeds only: layers read the variables.
                 scope = keras.StatelessScope(seeds, collect_losses=True)
                 with training_pass(self, scope, *batch) as (_, loss):
-                    found.extend(tape.gradient(loss, of_tensorflow))
+                    gradients.extend(tape.gradient(loss, tf_variables))
 
         if tf.executing_eagerly() or _replicas() > 1:
             compute()
-        else:  # A graph that is thrown away, for no step is to compute this.
+        else:  # a separate graph that never runs: only None or not None matters
             tf.function(compute, autograph=False).get_concrete_function()
-        return found
+        return gradients
 
-    def _unless_empty(self, batch, gradients, scope):
-        """Returns zero gradients and no new state for an empty batch."""
+    def _zero_if_empty(
+        self, batch: Any, gradients: Gradients, scope: keras.StatelessScope
+    ) -> Gradients:
+        """Returns zero gradients for an empty batch, whose state is reset too."""
         some = batch_size(batch) > 0
         for variable in self.non_trainable_variables:
             value = scope.get_current_value(variable)
@@ -106,37 +130,37 @@ class TrainStep(StatefulStep):
                 scope.add_update((variable, tf.where(some, value, variable.value)))
         return [g if g is None else tf.where(some, g, 0) for g in gradients]
 
-    def loss_factor(self):
-        """Returns the loss scale, divided for the sum over replicas."""
+    def loss_factor(self) -> Tensor | None:
+        """Returns the loss scale, divided by the number of replicas for their sum."""
         scale = loss_scale(self.optimizer)
         if _replicas() == 1:
             return scale
         return (1.0 if scale is None else scale) / _replicas()
 
-    def apply(self, gradients, variables):
+    def apply(self, gradients: Gradients, variables: list[keras.Variable]) -> None:
         """Applies the optimizer, which sums over replicas."""
         self.optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
-    def device_number(self):
-        """Number of this replica."""
+    def device_number(self) -> Any:
+        """Returns the number of this replica."""
         if _replicas() == 1:
             return 0
         return tf.distribute.get_replica_context().replica_id_in_sync_group
 
-    def mean_over_devices(self, tensors):
+    def mean_over_devices(self, tensors: Gradients) -> Gradients:
         """Returns the means of tensors over replicas; None stays None."""
-        kept = [t for t in tensors if t is not None]
-        if _replicas() == 1 or not kept:
+        present = [t for t in tensors if t is not None]
+        if _replicas() == 1 or not present:
             return tensors
         context = tf.distribute.get_replica_context()
-        means = iter(context.all_reduce(tf.distribute.ReduceOp.MEAN, kept))
+        means = iter(context.all_reduce(tf.distribute.ReduceOp.MEAN, present))
         return [t if t is None else next(means) for t in tensors]
 
-    def across_devices(self, update):
+    def across_devices(self, update: Update) -> Update:
         """Averages memory and moving statistics, and gradients where needed.
 
-        Sums are left to the optimizer, unless it clips first, or looks for an overflow,
-        which it does on one replica.
+        The optimizer sums gradients itself. Before that it would clip them, or check
+        them for an overflow on one replica only; they are averaged here in these cases.
         """
         if _replicas() == 1:
             return update
@@ -146,9 +170,9 @@ class TrainStep(StatefulStep):
         if clips or optimizer is not self.optimizer:
             gradients = self.mean_over_devices(gradients)
         if clips:
-            # Then what each replica hands over is too short to be clipped again.
+            # The optimizer does not clip again: each replica passes a share of these.
             clipped = optimizer._clip_gradients(gradients)
-            # An infinity that is cut to a number would hide an overflow.
+            # Clipping an infinity to a finite number would hide an overflow.
             gradients = [
                 g if g is None else tf.where(tf.math.is_finite(g), short, g)
                 for g, short in zip(gradients, clipped, strict=True)
@@ -167,8 +191,8 @@ class TrainStep(StatefulStep):
             ],
         )
 
-    def after(self, total, piece):
-        """Returns a part of the batch that is read after the parts before it."""
+    def after(self, total: Update, piece: Any) -> Any:
+        """Returns a part of the batch such that it is computed after `total`."""
         done = [t for t in tf.nest.flatten(total) if t is not None]
         with tf.control_dependencies(done if tf.inside_function() else []):
             return tf.nest.map_structure(
@@ -176,11 +200,11 @@ class TrainStep(StatefulStep):
             )
 
 
-def _replicas():
+def _replicas() -> int:
     return tf.distribute.get_strategy().num_replicas_in_sync
 
 
-def _largest(tensor):
+def _largest(tensor: Tensor) -> Tensor:
     """Returns the elementwise maximum over replicas."""
     context = tf.distribute.get_replica_context()
     return tf.reduce_max(context.all_gather(tensor[tf.newaxis], axis=0), axis=0)

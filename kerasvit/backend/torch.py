@@ -1,32 +1,38 @@
-"""Keras's train step on PyTorch, with the gradient left to the subclass."""
+"""Train step on PyTorch; subclasses define the gradients."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import torch
 from keras.src.backend.torch.core import get_device
 from torch import distributed
 
+from kerasvit.typing import Gradients, Tensor
+
 from .masks import masked, masks_of
 from .stateful import StatefulStep
 from .stateless import batch_size, training_pass
+from .update import Update
 
 
 class TrainStep(StatefulStep):
-    """Train step with the gradients of `step_gradients`; a base before `keras.Model`.
+    """`keras.Model` whose train step uses the gradients of `step_gradients`.
 
     In a process group (`torchrun`) each process takes a step on its own batch, and all
-    apply the mean of their gradients, in which each process counts equally, however
-    many samples it had. At the first step after `compile` all take over weights,
-    optimizer and the place in `every` of the first process. All must take equally many
-    steps, for each waits for the others. Losses and metrics that a process reports are
-    those of its own samples: a callback that stops training or lowers the learning
-    rate should go by the same validation data in every process. `Dropout` without a
-    seed draws from PyTorch's own generator, so start that differently in each.
+    apply the mean of their gradients. Each process has the same weight in the mean,
+    whatever its number of samples. At the first step after `compile` the first process
+    broadcasts weights, optimizer and the position in `every`. All processes must take
+    the same number of steps, because each waits for the others. A process reports loss
+    and metrics of its own samples: a callback that stops training or lowers the
+    learning rate should use the same validation data in every process. `Dropout`
+    without a seed uses PyTorch's own generator: seed it differently in each process.
 
     Follows keras/src/backend/torch/trainer.py.
     """
 
-    def make_train_function(self, force=False):
-        """As Keras's; all processes begin with the variables of the first."""
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes the train function; broadcasts the variables of the first process."""
         fresh = self.train_function is None
         super().make_train_function(force)
         if fresh and _processes() > 1:
@@ -36,35 +42,46 @@ class TrainStep(StatefulStep):
                 _of_first(torch.tensor(self.batches, device=get_device()))
             )
 
-    def in_parts(self, update, batch, metrics, device=0):
+    def in_parts(
+        self,
+        update: Callable[[Any, Any], tuple[Update, Any]],
+        batch: Any,
+        metrics: Any,
+        device: Any = 0,
+    ) -> tuple[Update, Any]:
         """Sums the updates of all parts of a device's batch."""
         together = self.perturbation == "global" and _processes() > 1
         if together and batch_size(batch) < self.micro_batches:
             raise ValueError(
-                'With perturbation="global" every process takes equally many parts of '
-                f"its batch, so a batch must have {self.micro_batches} samples at "
-                f"least, as `micro_batches` says. Received: {batch_size(batch)} "
+                'With perturbation="global" every process must compute the same number '
+                f"of parts, `micro_batches`={self.micro_batches}, so a batch must have "
+                f"at least {self.micro_batches} samples. Received: {batch_size(batch)} "
                 f"samples in process {self.device_number()}."
             )
         return super().in_parts(update, batch, metrics, device)
 
-    def values_of(self, variables):
-        """Returns detached tensors; copies of those that `assign` writes in place."""
+    def values_of(self, variables: list[keras.Variable]) -> list[Tensor]:
+        """Returns detached tensors, which share memory with the variables.
+
+        `assign` changes them too, so they must not be used after it.
+        """
         return [v.value.detach() for v in variables]
 
-    def gradients_of(self, values, seeds, batch):
+    def gradients_of(
+        self, values: list[Tensor], seeds: list, batch: Any
+    ) -> tuple[Tensor, Gradients, Any, keras.StatelessScope]:
         """Returns (loss, gradients, outputs, scope) of a pass at given weights."""
         leaves = [value.detach().requires_grad_() for value in values]
         mapping = [*zip(self.trainable_variables, leaves, strict=True), *seeds]
         scope = keras.StatelessScope(mapping, collect_losses=True)
         with training_pass(self, scope, *batch) as (y_pred, loss):
             scaled = self.optimizer.scale_loss(loss)
-            # Not `backward`, which would leave gradients in `.grad` of the weights.
+            # `backward` would also write gradients to `.grad` of the weights.
             gradients = leaves and torch.autograd.grad(
                 scaled, leaves, allow_unused=True
             )
         self.check_unwritten(scope, leaves)
-        # With its graph, what is returned would hold on to `values`.
+        # Results with a graph would keep `values` in memory.
         masks = masks_of(y_pred)
         y_pred = masked(keras.tree.map_structure(_detached, y_pred), masks)
         written = scope.state_mapping
@@ -72,33 +89,34 @@ class TrainStep(StatefulStep):
         return loss.detach(), list(gradients), y_pred, scope
 
     @torch.compiler.disable
-    def gradients_by_variables(self, variables, seeds, batch):
+    def gradients_by_variables(
+        self, variables: list[keras.Variable], seeds: list, batch: Any
+    ) -> Gradients:
         """Returns the gradients of Keras's own step, without substituted variables."""
         random_state = self.random_state()
         scope = keras.StatelessScope(seeds, collect_losses=True)
         with training_pass(self, scope, *batch) as (_, loss):
-            found = [None] * len(variables)
+            gradients: Gradients = [None] * len(variables)
             if loss.requires_grad:
-                found = torch.autograd.grad(
-                    loss, [v.value for v in variables], allow_unused=True
-                )
+                values = [v.value for v in variables]
+                gradients = list(torch.autograd.grad(loss, values, allow_unused=True))
         self.set_random_state(random_state)
-        return found
+        return gradients
 
-    def apply(self, gradients, variables):
+    def apply(self, gradients: Gradients, variables: list[keras.Variable]) -> None:
         """Applies the optimizer."""
         with torch.no_grad():
             self.optimizer.apply(gradients, variables)
 
-    def device_number(self):
-        """Number of this process."""
+    def device_number(self) -> int:
+        """Returns the number of this process."""
         return distributed.get_rank() if _processes() > 1 else 0
 
-    def mean_over_devices(self, tensors):
+    def mean_over_devices(self, tensors: Gradients) -> Gradients:
         """Returns the means of tensors over processes; None where all have None."""
         return _mean(tensors, self.trainable_variables)
 
-    def across_devices(self, update):
+    def across_devices(self, update: Update) -> Update:
         """Averages gradients, memory and moving statistics."""
         if _processes() == 1:
             return update
@@ -110,7 +128,9 @@ class TrainStep(StatefulStep):
         ]
         state = list(update.state)
         means = _mean(
-            [state[i] for i in floats], [variables[i] for i in floats], kept=True
+            [state[i] for i in floats],
+            [variables[i] for i in floats],
+            variable_for_none=True,
         )
         for i, mean in zip(floats, means, strict=True):
             state[i] = mean
@@ -122,40 +142,45 @@ class TrainStep(StatefulStep):
             overwritten=_largest(update.overwritten, self.trainable_variables),
         )
 
-    def random_state(self):
+    def random_state(self) -> list[Tensor]:
         """Returns the states of PyTorch's generators, which unseeded Dropout uses."""
         return _random_state()
 
-    def set_random_state(self, state):
+    def set_random_state(self, state: list[Tensor]) -> None:
         """Restores the states that `random_state` returned."""
         _set_random_state(state)
 
 
-def _detached(value):
+def _detached(value: Any) -> Any:
     return value.detach() if torch.is_tensor(value) else value
 
 
-def _processes():
+def _processes() -> int:
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size()
     return 1
 
 
-def _of_first(tensor):
-    """Returns the tensors of the first process."""
+def _of_first(tensor: Tensor) -> Tensor:
+    """Returns the tensor of the first process."""
     tensor = tensor.detach().clone(memory_format=torch.contiguous_format)
     distributed.broadcast(tensor, src=0)
     return tensor
 
 
-def _mean(tensors, variables, kept=False):
+def _mean(
+    tensors: Gradients,
+    variables: list[keras.Variable],
+    variable_for_none: bool = False,
+) -> Gradients:
     """Returns the means of tensors over processes.
 
     Args:
-        tensors: Some may be None, and not the same in every process.
-        variables: As many, of the same shapes.
-        kept: Whether None, where another process has a tensor, counts as the value of
-            the variable; else as 0.
+        tensors: Tensors or None; the entries that are None may differ between
+            processes.
+        variables: As many variables, of the same shapes.
+        variable_for_none: Whether None stands for the value of the variable, where
+            another process has a tensor; otherwise None stands for 0.
 
     Returns:
         Tensors, or None where no process has one.
@@ -163,48 +188,51 @@ def _mean(tensors, variables, kept=False):
     count = _processes()
     if count == 1 or not tensors:
         return tensors
-    given = torch.tensor([t is not None for t in tensors], device=get_device()).int()
-    distributed.all_reduce(given)
+    present = torch.tensor([t is not None for t in tensors], device=get_device()).int()
+    distributed.all_reduce(present)
     means = []
     for i, (tensor, variable) in enumerate(zip(tensors, variables, strict=True)):
-        if tensor is None and given[i]:
-            tensor = variable.value if kept else torch.zeros_like(variable.value)
+        if tensor is None and present[i]:
+            tensor = variable.value
+            tensor = tensor if variable_for_none else torch.zeros_like(tensor)
         if tensor is not None:
-            # Contiguous, as the processes exchange memory and not elements. Divided
-            # first: a sum of float16 may overflow. gloo has sums and no means.
+            # `all_reduce` needs contiguous memory. Division comes first, because a sum
+            # of float16 may overflow; gloo has no mean.
             tensor = (tensor.detach() / count).contiguous()
             distributed.all_reduce(tensor)
         means.append(tensor)
     return means
 
 
-def _largest(tensors, variables):
+def _largest(tensors: Gradients, variables: list[keras.Variable]) -> Gradients:
     """Returns the maxima of tensors over processes, for overwritten variables.
 
-    Where a process has None, the variable's value counts.
+    Where a process has None, the value of the variable is used.
     """
     largest = list(tensors)
     for i, variable in enumerate(variables):
         if variable.overwrite_with_gradient:
-            tensor = variable.value if largest[i] is None else largest[i]
-            largest[i] = tensor.detach().clone(memory_format=torch.contiguous_format)
-            distributed.all_reduce(largest[i], op=distributed.ReduceOp.MAX)
+            tensor = largest[i]
+            tensor = (variable.value if tensor is None else tensor).detach()
+            tensor = tensor.clone(memory_format=torch.contiguous_format)
+            distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
+            largest[i] = tensor
     return largest
 
 
-def _generators():
-    # A Dropout without a seed draws from PyTorch's own generator on its device.
+def _generators() -> list:
+    # A Dropout without a seed uses PyTorch's own generator of its device.
     accelerator = getattr(torch, get_device().partition(":")[0])
     return [torch, accelerator] if hasattr(accelerator, "set_rng_state") else [torch]
 
 
-# Generators are unknown to torch.compile, as keras/src/backend/torch/random.py notes.
+# torch.compile does not support generators; see keras/src/backend/torch/random.py.
 @torch.compiler.disable
-def _random_state():
+def _random_state() -> list[Tensor]:
     return [generator.get_rng_state() for generator in _generators()]
 
 
 @torch.compiler.disable
-def _set_random_state(states):
+def _set_random_state(states: list[Tensor]) -> None:
     for generator, state in zip(_generators(), states, strict=True):
         generator.set_rng_state(state)

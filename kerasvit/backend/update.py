@@ -5,78 +5,85 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
+from kerasvit.typing import Gradients, Tensor
+
 from .overwritten import larger
 
 
 class Update(NamedTuple):
-    """The result of a training pass on a batch, or on a part of one.
+    """The result of a training pass on a batch or a part of a batch.
 
     Attributes:
-        loss: Of the first pass, a scalar.
-        gradients: One a trainable variable, or None; of the loss without its scale.
-        memory: New values of the trainer's memory.
-        state: One a non-trainable variable as the first pass left it, or None where it
-            was not touched.
-        metrics: The same, one a metric's variable.
-        overwritten: One a trainable variable: its next value by the first pass where
-            it has no derivative (`overwritten.py`), else None.
+        loss: Loss of the first pass, a scalar.
+        gradients: Gradients of the unscaled loss, one per trainable variable, or None.
+        memory: New values of the trainer's memory, or None for unchanged ones.
+        state: Values of the non-trainable variables after the first pass, or None for
+            variables that it did not assign.
+        metrics: Values of the metrics' variables, likewise.
+        overwritten: One per trainable variable: the next value by the first pass, for
+            variables without a derivative (`overwritten.py`), else None.
     """
 
-    loss: object
-    gradients: list
-    memory: list
-    state: list
-    metrics: list
-    overwritten: list
+    loss: Tensor
+    gradients: Gradients
+    memory: list[Tensor | None]
+    state: list[Tensor | None]
+    metrics: list[Tensor | None]
+    overwritten: Gradients
 
 
-def add_part(total, part, share, metrics):
+def add_part(
+    total: Update | None,
+    part: Update,
+    share: Tensor | float,
+    metrics: list[Tensor],
+) -> Update:
     """Adds the update of another part of the batch.
 
-    Losses, gradients, memory and moving statistics are averaged, metrics added up;
-    counters and seeds move on as in each of the parts.
+    Losses, gradients, memory and moving statistics are averaged; changes of metrics are
+    summed; counters and seeds advance as in one part.
 
     Args:
-        total: `Update` by the parts before, or None.
-        part: `Update`.
-        share: Of the batch, from 0 to 1.
-        metrics: Values before the step, one a metric's variable.
+        total: `Update` by the previous parts, or None.
+        part: `Update` by the part.
+        share: Share of the batch that the part has, in [0, 1].
+        metrics: Values of the metrics' variables before the step.
     """
 
-    def mean(total, value):
+    def mean(total: Tensor | None, value: Tensor | None) -> Tensor | None:
         if value is None:
             return total
         if not is_float(value):
             return value
         weight = ops.cast(share, value.dtype)
-        # A part without samples has no numbers, and no share.
+        # The values of an empty part are not used: they may be NaN.
         value = ops.where(weight > 0, weight * value, ops.zeros_like(value))
         return value if total is None else total + value
 
-    def summed(total, value, start):
+    def summed(
+        total: Tensor | None, value: Tensor | None, start: Tensor
+    ) -> Tensor | None:
         if value is None or total is None:
             return total if value is None else value
         return total + ops.where(share > 0, value - start, ops.zeros_like(value))
 
+    def means(totals: Gradients, values: Gradients) -> Gradients:
+        return [mean(*pair) for pair in zip(totals, values, strict=True)]
+
     if total is None:
         total = Update(None, *([None] * len(values) for values in part[1:]))
+    pairs = zip(total.metrics, part.metrics, metrics, strict=True)
+    next_values = zip(total.overwritten, part.overwritten, strict=True)
     return Update(
-        mean(total.loss, part.loss),
-        *(
-            [mean(*pair) for pair in zip(*lists, strict=True)]
-            for lists in zip(total[1:4], part[1:4], strict=True)
-        ),
-        [
-            summed(*values)
-            for values in zip(total.metrics, part.metrics, metrics, strict=True)
-        ],
-        [
-            larger(*values, share)
-            for values in zip(total.overwritten, part.overwritten, strict=True)
-        ],
+        loss=mean(total.loss, part.loss),
+        gradients=means(total.gradients, part.gradients),
+        memory=means(total.memory, part.memory),
+        state=means(total.state, part.state),
+        metrics=[summed(*values) for values in pairs],
+        overwritten=[larger(*values, share) for values in next_values],
     )
 
 
-def is_float(value):
-    """Whether a tensor has a floating point dtype."""
+def is_float(value: Tensor) -> bool:
+    """Returns whether a tensor has a floating point dtype."""
     return keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype))

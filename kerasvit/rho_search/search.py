@@ -4,7 +4,7 @@ import keras
 import numpy as np
 
 from kerasvit.arguments import integer, number
-from kerasvit.backend.restore import untouched
+from kerasvit.backend.restore import restored
 from kerasvit.training.sam import SAM
 
 from .compile_options import compile_options
@@ -90,13 +90,13 @@ def suggest_rho(
     options, assumed = compile_options(model, held[0], optimizer, loss)
     _compile(learner, observer, options)
     radius = rhos[len(rhos) // 2]
-    with untouched(learner):
+    with restored(learner):
         _, before = observer.measure(held, radius)
     losses, seen = [], []
     for rho in rhos:
         measured = []
         for run in range(runs):
-            with untouched(learner):
+            with restored(learner):
                 learner.rho = rho
                 stream = _in_order(train, steps, (seed, run))
                 learner.fit(stream, steps_per_epoch=steps, shuffle=False, verbose=0)

@@ -21,7 +21,7 @@ SERIALIZED = {"model", "rho"}  # settings that are, or may be, Keras objects
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class SAM(ModelWrapper, TrainStep, keras.Model):
+class SAM(ModelWrapper, TrainStep):
     """Trains a model towards flat minima, where nearby weights have a low loss too.
 
     Plain training lowers the loss L(w). Sharpness-aware minimisation lowers the worst

@@ -11,7 +11,7 @@ from kerasvit.typing import Tensor
 
 
 class ModelWrapper:
-    """Base of trainers around a model; a base class before `keras.Model`.
+    """Base of trainers around a model; a base class before `TrainStep`.
 
     Attributes:
         model: The inner `keras.Model`.

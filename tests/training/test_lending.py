@@ -112,8 +112,8 @@ def test_a_step_lends_once(name, monkeypatch):
     trainer = compiled(TRAINERS[name](network(Annealed)), metrics=["mae"])
     trainer.train_on_batch(*batch())
     x, y = (ops.convert_to_tensor(a) for a in batch())
-    taken, times = stateless._taken, []
-    monkeypatch.setattr(stateless, "_taken", lambda a: times.append(1) or taken(a))
+    popped, times = stateless._popped, []
+    monkeypatch.setattr(stateless, "_popped", lambda a: times.append(1) or popped(a))
     if backend == "jax":
         state = trainer._get_jax_state(
             trainable_variables=True,
