@@ -3,6 +3,7 @@
 import math
 import numbers
 import operator
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
@@ -11,31 +12,32 @@ MOST_PIXELS = 16_384  # of a side of an image
 
 
 class ArgumentError(ValueError):
-    """An argument of a call is wrong.
+    """An argument of a call is invalid.
 
     Args:
-        message: What was expected, what came and what to do.
-        *arguments: Names of the arguments that are concerned.
+        message: The expected and the received value, and how to correct the call.
+        *arguments: Names of the invalid arguments.
     """
 
-    def __init__(self, message: str, *arguments: str):
+    def __init__(self, message: str, *arguments: str) -> None:
         super().__init__(message)
         self.arguments = arguments
 
 
 def integer(
-    name: str, value, least: int, most: int | None = None, *, meaning: str = ""
+    name: str, value: Any, least: int, most: int | None = None, *, meaning: str = ""
 ) -> int:
-    """An argument that must be a whole number, one of NumPy's included.
+    """Checks a whole number, of Python or NumPy, and returns it as an int.
 
     Args:
-        name: Of the argument.
-        value: What the caller gave.
-        least, most: Its range, both included; None: without an end.
-        meaning: What the argument is, for the message.
+        name: Name of the argument.
+        value: Value that the caller passed.
+        least: Smallest allowed value.
+        most: Largest allowed value; None: no limit.
+        meaning: What the argument is, for the error message.
 
     Raises:
-        ArgumentError: It is no whole number, or out of its range.
+        ArgumentError: `value` is not a whole number, or out of its range.
     """
     try:
         number = least - 1 if isinstance(value, bool) else operator.index(value)
@@ -48,24 +50,25 @@ def integer(
 
 def number(
     name: str,
-    value,
+    value: Any,
     low: float = -math.inf,
     high: float = math.inf,
     *,
     positive: bool = False,
     meaning: str = "",
 ) -> float:
-    """An argument that must be a finite number in [low, high).
+    """Checks a finite number in [low, high) and returns it as a float.
 
     Args:
-        name: Of the argument.
-        value: What the caller gave.
-        low, high: The range.
-        positive: Whether it must be above 0, in place of `low`.
-        meaning: What the argument is, for the message.
+        name: Name of the argument.
+        value: Value that the caller passed.
+        low: Smallest allowed value.
+        high: Upper limit, not allowed itself.
+        positive: Whether the number must be > 0; use it without `low`.
+        meaning: What the argument is, for the error message.
 
     Raises:
-        ArgumentError: It is not.
+        ArgumentError: `value` is not a finite number, or out of its range.
     """
     real = isinstance(value, numbers.Real) and not isinstance(value, bool)
     if real and math.isfinite(value) and low <= value < high:
@@ -75,13 +78,13 @@ def number(
     _refuse(name, value, f"a finite number {within}", meaning)
 
 
-def _range(low, high, bracket):
+def _range(low: float, high: float | None, bracket: str) -> str:
     if high in (None, math.inf):
         return "" if low == -math.inf else f"≥ {low}"
     return f"in [{low}, {high}{bracket}"
 
 
-def _refuse(name, value, expected, meaning):
+def _refuse(name: str, value: Any, expected: str, meaning: str) -> NoReturn:
     expected = ", ".join(part for part in (expected.strip(), meaning) if part)
     raise ArgumentError(
         f"`{name}` must be {expected}. Received: {name}={value!r:.200}.", name
@@ -89,18 +92,18 @@ def _refuse(name, value, expected, meaning):
 
 
 def number_of_each(
-    name: str, value, count: int, low: float, high: float
+    name: str, value: Any, count: int, low: float, high: float
 ) -> tuple[float, ...]:
-    """An argument that must be `count` numbers in [low, high]; one stands for all.
+    """Checks `count` numbers in [low, high] and returns them; one stands for all.
 
     Raises:
-        ArgumentError: It is not.
+        ArgumentError: `value` is none of these, or out of its range.
     """
-    values = [value] * count if isinstance(value, numbers.Real) else value
+    values: Any = [value] * count if isinstance(value, numbers.Real) else value
     if (
         not isinstance(values, (list, tuple, np.ndarray))
         or len(values) != count
-        or not all(isinstance(v, numbers.Real) and low <= v <= high for v in values)
+        or not all(_is_real(v) and low <= v <= high for v in values)
     ):
         many = "a number" if count == 1 else f"a number or {count} numbers"
         raise ArgumentError(
@@ -111,8 +114,12 @@ def number_of_each(
     return tuple(float(v) for v in values)
 
 
-def one_of(name: str, value, known: tuple):
-    """An argument that must be one of `known`; 0 and 1 are taken for False and True.
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real)
+
+
+def one_of(name: str, value: Any, known: tuple) -> Any:
+    """Checks that a value is one of `known`; 0 and 1 stand for False and True.
 
     Raises:
         ArgumentError: It is none of them.
@@ -131,7 +138,7 @@ def one_of(name: str, value, known: tuple):
     )
 
 
-def sides(image_size, name: str = "image_size") -> list[int]:
+def sides(image_size: Any, name: str = "image_size") -> list[int]:
     """[height, width] of an argument that is one side or both, in pixels.
 
     Raises:
@@ -150,7 +157,7 @@ def sides(image_size, name: str = "image_size") -> list[int]:
     return [integer(name, value, 1, MOST_PIXELS) for value in values]
 
 
-def check_built(model) -> None:
+def check_built(model: Any) -> None:
     """Checks that a model is a `keras.Model` with variables.
 
     Raises:
@@ -162,7 +169,7 @@ def check_built(model) -> None:
             f"Received: model={model!r}.",
             "model",
         )
-    # `build` of a subclass without a `build` of its own sets `built` and no more.
+    # `build` sets `built` for a subclass without its own `build`, and creates nothing.
     empty = not model.variables and not all(part.built for part in model.layers)
     if not model.built or empty:
         raise ArgumentError(

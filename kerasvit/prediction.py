@@ -12,15 +12,16 @@ from PIL import Image
 
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.preprocessing.images import input_problem
+from kerasvit.typing import Shape
 
 from .arguments import integer
 from .records import found_record
 
 _BATCH_SIZE = 32
 _NO_TRANSFORM = (
-    "The model's record does not say how images are prepared: set "
+    "The model's record has no preprocessing: set "
     "model.record['preprocessing'] = kerasvit.Preprocessing(size, ...).to_config(), or "
-    "pass arrays of floats that are prepared."
+    "pass preprocessed arrays of floats."
 )
 
 
@@ -29,30 +30,30 @@ def classify(
 ) -> list[tuple[str, float]] | list[list[tuple[str, float]]]:
     """Classifies one or several images; most probable class first.
 
-    Images are prepared with the transform that the model's weights were evaluated
-    with, which travels in `model.record`. All are read before the model runs.
+    Images are preprocessed with the transform that the model's weights were evaluated
+    with, which is stored in `model.record`. All are read before the model runs.
 
     Args:
-        model: A classifier of kerasvit's: (batch, H, W, 3) → (batch, classes) logits.
+        model: A kerasvit classifier: (batch, H, W, 3) → (batch, classes) logits.
         images: One image: a path, a PIL image or an array (height, width, channels);
             or several: a list of these, or an array (batch, height, width, channels).
-            Arrays of floats count as prepared already, and must have the model's size.
-        top: How many names to answer, at least 1; no more than there are classes.
+            Arrays of floats are taken as preprocessed and must have the model's size.
+        top: Number of classes to return, ≥ 1; at most all classes are returned.
 
     Returns:
         For one image a list of (name, probability), for several a list of such lists.
 
     Raises:
-        ValueError: The model has no record or no classes, an image cannot be read
-            (says which), or prepared values are in a range the model does not take.
+        ValueError: The model has no record or no classes, an image cannot be read (the
+            message names it), or preprocessed values are out of the model's range.
     """
     top = integer("top", top, 1)
     record = _record(model)
     names = _names(record, model.outputs[0].shape[-1])
     images, single = _listed(images)
-    batch = np.stack(_prepared(images, record, model.inputs[0].shape[1:3]))
+    batch = np.stack(_preprocessed(images, record, model.inputs[0].shape[1:3]))
     logits = model.predict(batch, batch_size=_BATCH_SIZE, verbose=0)
-    # Softmax in float32: a model under mixed precision answers in 16 bits.
+    # Softmax in float32: a model under mixed precision returns 16 bits.
     logits = keras.ops.convert_to_numpy(logits).astype("float32")
     if not np.isfinite(logits).all():
         i = int(np.flatnonzero(~np.isfinite(logits).all(axis=1))[0])
@@ -60,41 +61,43 @@ def classify(
             f"The model's answer to image {i} is not finite: its weights are damaged, "
             "or float16 overflows (use float32 or mixed_bfloat16)."
         )
-    odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-    chances = odds / odds.sum(axis=1, keepdims=True)
-    answers = [_best(row, names, top) for row in chances]
-    return answers[0] if single else answers
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
+    results = [_best(row, names, top) for row in probabilities]
+    return results[0] if single else results
 
 
 @functools.cache
 def imagenet_names() -> tuple[str, ...]:
     """Returns the names of the 1000 ImageNet classes in the order of the logits.
 
-    Source: `imagenet1k.txt`, made from timm's lists (Apache-2.0), which hold WordNet's
-    words. Two classes have the name "crane", the bird (134) and the machine (517).
+    Source: `imagenet1k.txt`, made from timm's lists (Apache-2.0) of WordNet names. Two
+    classes have the name "crane", the bird (134) and the machine (517).
     """
     file = importlib.resources.files(__package__) / "imagenet1k.txt"
     lines = file.read_text(encoding="utf-8").splitlines()
     return tuple(line for line in lines if not line.startswith("#"))
 
 
-def _best(chances, names, top):
-    # A stable sort: equal chances keep the order of the classes on every backend.
-    order = np.argsort(-chances, kind="stable")[:top]
-    return [(names[i], float(chances[i])) for i in order]
+def _best(
+    probabilities: np.ndarray, names: list[str], top: int
+) -> list[tuple[str, float]]:
+    # A stable sort: equal probabilities keep the order of the classes.
+    order = np.argsort(-probabilities, kind="stable")[:top]
+    return [(names[i], float(probabilities[i])) for i in order]
 
 
-def _record(model):
+def _record(model: keras.Model) -> dict[str, Any]:
     """Returns the record of a model, after checking that it is a classifier."""
     record = found_record(model)
     if record is None:
         raise ValueError(
-            "`model` has no record of how its images are prepared. Received: "
-            f"{type(model).__name__}. Pass a model of kerasvit's, such as "
-            "kerasvit.ViTB16(weights=...) or what from_pretrained and load_model give; "
-            "of a trainer its trainer.model. keras.models.clone_model keeps the record "
-            "where the clone computes the same as the model. Where it holds otherwise, "
-            "copy it: `clone.record = model.record`."
+            "`model` has no record of its preprocessing. Received: "
+            f"{type(model).__name__}. Pass a kerasvit model, such as the result of "
+            "kerasvit.ViTB16(weights=...), from_pretrained or load_model, and for a "
+            "trainer its trainer.model. keras.models.clone_model keeps the record if "
+            "the clone computes the same function. If the record is right for another "
+            "model, copy it: `clone.record = model.record`."
         )
     shape = model.outputs[0].shape
     if len(model.outputs) > 1 or len(shape) != 2:
@@ -111,11 +114,11 @@ def _record(model):
     return record
 
 
-def _kwargs(record):
+def _kwargs(record: dict[str, Any]) -> dict[str, Any]:
     return record.get("kwargs") or {}
 
 
-def _names(record, classes):
+def _names(record: dict[str, Any], classes: int) -> list[str]:
     labels = record.get("label_names")
     if labels is None:
         return [f"class {i}" for i in range(classes)]
@@ -134,8 +137,8 @@ def _names(record, classes):
     return [str(name) for name in labels]
 
 
-def _listed(images):
-    """Returns (list of images, whether a single one was given)."""
+def _listed(images: Any) -> tuple[list, bool]:
+    """Returns (list of images, whether a single one was passed)."""
     if isinstance(images, (str, bytes, PathLike, Image.Image)):
         return [images], True
     if _is_array(images):
@@ -145,15 +148,17 @@ def _listed(images):
         elif images.ndim != 4:
             return [images], True
     elif not isinstance(images, Iterable) or hasattr(images, "read"):
-        return [images], True  # refused as an image, with its type
+        return [images], True  # `read_image` raises an error with its type
     images = list(images)
     if not images:
         raise ValueError("`images` is empty: there is nothing to classify.")
     return images, False
 
 
-def _prepared(images, record, size):
-    """Prepares each image for the model; an error names the image."""
+def _preprocessed(
+    images: list, record: dict[str, Any], size: Shape
+) -> list[np.ndarray]:
+    """Preprocesses each image for the model; an error names the image."""
     config = record.get("preprocessing")
     built_in = _kwargs(record).get("normalization") is not None
     transform = Preprocessing.from_config(config) if config is not None else None
@@ -163,45 +168,53 @@ def _prepared(images, record, size):
     floats = [isinstance(x, np.ndarray) and x.dtype.kind not in "iub" for x in images]
     if len(set(floats)) > 1:
         raise ValueError(
-            f"Image {floats.index(True)} is an array of floats, which counts as "
-            f"prepared, and image {floats.index(False)} is not: pass them apart, or "
-            "all as uint8 and files."
+            f"Image {floats.index(True)} is an array of floats, which is taken as "
+            f"preprocessed, and image {floats.index(False)} is not: pass them in "
+            "separate calls, or all as uint8 and files."
         )
-    prepared = []
+    results: list[np.ndarray] = []
     for i, image in enumerate(images):
         try:
             if floats[i]:
-                prepared.append(_checked(image, transform, built_in, size))
+                results.append(_checked(image, transform, built_in, size))
             elif transform is not None:
-                prepared.append(transform(image, normalize=not built_in))
+                results.append(transform(image, normalize=not built_in))
             else:
                 raise ValueError(_NO_TRANSFORM)
         except ValueError as error:
             if len(images) == 1:
                 raise
             raise ValueError(f"Image {i} of {len(images)}: {error}") from error
-    if len({image.shape for image in prepared}) > 1:
-        raise ValueError("Prepared images of several sizes cannot run together.")
-    return prepared
+    shapes = {image.shape for image in results}
+    if len(shapes) > 1:
+        raise ValueError(
+            "Preprocessed images of one call must have the same size. Received: shapes "
+            f"{sorted(shapes)}. Pass images of each size in a separate call."
+        )
+    return results
 
 
-def _is_array(image):
+def _is_array(image: Any) -> bool:
     return hasattr(image, "__array__") and not isinstance(image, Image.Image)
 
 
-def _checked(image, transform, built_in, size):
+def _checked(
+    image: np.ndarray,
+    transform: Preprocessing | None,
+    built_in: bool,
+    size: Shape,
+) -> np.ndarray:
     """Checks size and range of an array of floats for the model."""
-    wrong = [
-        s for s, have in zip(size, image.shape, strict=False) if s not in (None, have)
-    ]
+    sides = zip(size, image.shape, strict=False)
+    wrong = [expected for expected, side in sides if expected not in (None, side)]
     if image.ndim != 3 or image.shape[-1] != 3 or wrong:
         raise ValueError(
-            "An array of floats counts as prepared for the model and must have shape "
+            "An array of floats is taken as preprocessed and must have shape "
             f"({size[0]}, {size[1]}, 3). Received: {image.shape}. Pass values 0 to 255 "
             "as uint8 to have them resized and normalised."
         )
     if transform is not None:
         problem = input_problem(image, transform.mean, transform.std, built_in=built_in)
         if problem:
-            raise ValueError(f"{problem} Or pass uint8, and it is done for you.")
+            raise ValueError(f"{problem} Or pass uint8, which is preprocessed here.")
     return image.astype("float32")
