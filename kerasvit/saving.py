@@ -142,7 +142,8 @@ def push_to_hub(
         client, before = prepare(repo_id, **access)
         branch = f"@{revision}" if revision else ""
         page = write_card(record, f"hf://{repo_id}{branch}", facts, before)
-        Path(place, "README.md").write_bytes(page)
+        if page != before:
+            Path(place, "README.md").write_bytes(page)
         return upload(
             client,
             place,
@@ -150,7 +151,6 @@ def push_to_hub(
             revision=revision,
             create_pr=create_pr,
             message=commit_message,
-            readme=page != before,
         )
 
 

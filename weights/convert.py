@@ -1,4 +1,4 @@
-"""A public checkpoint becomes a repository folder: config, tensors and a card.
+"""Converts a public checkpoint into a repository folder: config, tensors and a card.
 
     python -m weights.convert ViTB16/sam --out vit
     python -m weights.convert ViTL16/sam --from ViT-L_16.npz --out vit      no network
@@ -20,11 +20,13 @@ from kerasvit.checkpoints import names_in, put_files, read_json
 from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry, explain_tag, published
 
+from .certificate import CERTIFICATE, Certificate, write_certificate
 from .originals import first, offered, original
 from .sections import set_section
 
 ORIGIN = "Origin"  # heading of the card
-FILES = ("config.json", "model.safetensors", "README.md")
+MODEL_FILES = ("config.json", "model.safetensors", "README.md")
+FILES = (CERTIFICATE, *MODEL_FILES)
 SOMEBODY = "USER"  # stands in the card for who will publish it
 
 
@@ -64,14 +66,15 @@ def convert(entry: Entry, out, source=None) -> Path:
     """
     out = Path(out).expanduser().resolve()
     _check_free(out)
-    with offered(entry, source) as (_, said):
+    with offered(entry, source) as (_, file):
         model = original(entry)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as place:
         new = Path(place, "new")
         name = f"hf://{SOMEBODY}/{entry.model}-{entry.tag}"
         kerasvit.save_pretrained(model, new, name=name)
-        set_section(new / "README.md", ORIGIN, _origin(entry, said))
+        set_section(new / "README.md", ORIGIN, _origin(entry, file))
+        write_certificate(new, Certificate(file))
         if out.exists():
             put_files({name: new / name for name in FILES}, out)
         else:
@@ -88,7 +91,7 @@ def record_of(folder) -> dict:
     folder = Path(folder).expanduser()
     config = read_json(folder / "config.json")
     record = config.get("kerasvit")
-    whole = all((folder / name).is_file() for name in FILES)
+    whole = all((folder / name).is_file() for name in MODEL_FILES)
     if not (whole and isinstance(record, dict) and record.get("base")):
         raise ValueError(
             f"A folder that weights.convert wrote is expected. Received: {folder}."

@@ -23,7 +23,7 @@ def ask_timm(report, entry, folders, images, work):
     """Saves timm's logits as timm-NAME.npy, and reports what it could not answer.
 
     Args:
-        report: `Report`, which is added to.
+        report: `Certificate`, which is added to.
         entry: Of the original.
         folders: {name: folder} of the "original" and of the converted one.
         images: (B, height, width, 3).
@@ -53,7 +53,8 @@ def ask_timm(report, entry, folders, images, work):
             answer = timm_logits(folder, images, classes(entry))
             np.save(work / f"timm-{name}.npy", answer)
         except Exception as error:  # whatever: it is in the certificate then
-            row = Check(row_of(name), "timm", nan, nan, ALLOWED, timm.__version__)
+            versions = {"timm": timm.__version__}
+            row = Check(row_of(name), "timm", nan, nan, ALLOWED, versions)
             report.checks.append(row)
             said = " ".join(str(error).split())[:500]  # it has lines for each tensor
             report.notes.append(f"timm on the {name}: {type(error).__name__} {said}")

@@ -14,6 +14,37 @@ from kerasvit.hub.manifest import Entry
 BESIDE = ("config.json", "preprocessor_config.json")
 
 
+@dataclasses.dataclass(frozen=True)
+class SourceFile:
+    """The file that weights came from; `str` gives the sentence of a card.
+
+    Attributes:
+        source: Repository of the Hub or address, as its entry has it.
+        revision: Commit of the repository, or None where it is not known.
+        sha256: Of the file.
+        pinned: Whether the manifest pins this SHA-256.
+        local: Whether it was given as a local file in place of the download.
+    """
+
+    source: str
+    revision: str | None
+    sha256: str
+    pinned: bool
+    local: bool
+
+    def __str__(self) -> str:
+        revision = f", revision {self.revision}" if self.revision else ""
+        named = f"{self.source}{revision}, SHA-256 `{self.sha256}`"
+        if self.pinned:
+            return f"{named}, as pinned"
+        if not self.local:
+            return f"{named}, not pinned"
+        return (
+            f"a local file in place of {named}, not pinned: nothing says that it is "
+            "what was published there"
+        )
+
+
 def first(entry: Entry) -> Entry:
     """What `entry` said before its weights were converted and published; or itself."""
     if not entry.made_from:
@@ -42,7 +73,7 @@ def offered(entry: Entry, source=None):
             folder; None: it is downloaded, or where `fetch` finds it.
 
     Yields:
-        (folder with the file, what a card says of which file it is).
+        (folder with the file, `SourceFile`).
 
     Raises:
         ValueError: It is not there, or not what was pinned; where nothing was, not what
@@ -58,7 +89,14 @@ def offered(entry: Entry, source=None):
     if source and not entry.sha256 and noted(path) not in (None, sha256):
         raise ValueError(f"{path} is not what {path.name}.sha256 beside it says.")
     before = os.environ.get("KERASVIT_WEIGHTS_DIR")
-    said = _identity(entry, path, sha256, source or _is_in(path, before))
+    local = bool(source or _is_in(path, before))
+    file = SourceFile(
+        entry.source,
+        _revision(entry, path, local),
+        sha256,
+        pinned=entry.sha256 is not None,
+        local=local,
+    )
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place, entry.model, entry.tag)
         folder.mkdir(parents=True)
@@ -69,7 +107,7 @@ def offered(entry: Entry, source=None):
                 (folder / name).symlink_to(beside)
         os.environ["KERASVIT_WEIGHTS_DIR"] = place
         try:
-            yield folder, said
+            yield folder, file
         except ValueError as error:
             own = str(error).replace(str(folder / entry.filename), str(path))
             raise ValueError(own) from error
@@ -79,24 +117,11 @@ def offered(entry: Entry, source=None):
                 os.environ["KERASVIT_WEIGHTS_DIR"] = before
 
 
-def as_pinned(entry: Entry) -> str:
-    """What a card says of the file that an entry has pinned, and of no other."""
-    return f"SHA-256 `{entry.sha256}`, as pinned"
-
-
-def _identity(entry, path, sha256, local):
-    """Which file it is, and how far that is known."""
+def _revision(entry, path, local):
+    """Commit of the repository that a file is from, or None."""
     if entry.sha256:
-        revision = f", revision {entry.revision}" if entry.revision else ""
-        return f"{entry.source}{revision}, {as_pinned(entry)}"
-    found = f"SHA-256 `{sha256}`, not pinned"
-    if local:
-        return (
-            f"a local file in place of {entry.source}, {found}: nothing says that it "
-            "is what was published there"
-        )
-    commit = f", revision {path.parent.name}" if entry.on_hub else ""
-    return f"{entry.source}{commit}, {found}"
+        return entry.revision
+    return path.parent.name if entry.on_hub and not local else None
 
 
 def _is_in(path, folder):

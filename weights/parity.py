@@ -94,10 +94,11 @@ def read_here(entry: Entry) -> str:
 
 def _check(name, relative, scale, allowed):
     backend = keras.backend.backend()
-    versions = (
-        f"kerasvit {kerasvit.__version__}, keras {keras.__version__}, "
-        f"{backend} {version(backend)}"
-    )
+    versions = {
+        "kerasvit": kerasvit.__version__,
+        "keras": keras.__version__,
+        backend: version(backend),
+    }
     return Check(name, backend, relative, float(scale), float(allowed), versions)
 
 

@@ -19,10 +19,9 @@ from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import Entry
 from kerasvit.hub.upload import prepare, upload
 
-from .certificate import COVERED, HEADING, check_certificate
-from .convert import ORIGIN, record_of
-from .originals import as_pinned
-from .sections import section, write
+from .certificate import CERTIFICATE, COVERED, Certificate, check_certificate
+from .convert import record_of
+from .sections import write
 from .verify import entry_of
 
 ORDER = (
@@ -50,14 +49,14 @@ def publish(folder, repository: str, *, private=None, endpoint=None, revision=No
         (`huggingface_hub.CommitInfo`, `Entry` of the published weights, pinned).
 
     Raises:
-        ValueError: The folder has no certificate, its original was not pinned, or it
-            could not be uploaded.
+        ValueError: The folder has no certificate that it passed, its original was not
+            pinned, or it could not be uploaded.
     """
     folder = Path(folder).expanduser()
     record = record_of(folder)
-    check_certificate(folder)
+    certificate = check_certificate(folder)
     original = entry_of(record, folder)
-    check_pin(folder, original)
+    check_pin(folder, original, certificate)
     entry = published_entry(original, folder, repository)
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8")
@@ -69,7 +68,7 @@ def publish(folder, repository: str, *, private=None, endpoint=None, revision=No
     )
     with tempfile.TemporaryDirectory() as place:
         staged = Path(place)
-        for name in COVERED:
+        for name in (*COVERED, CERTIFICATE):
             (staged / name).symlink_to((folder / name).resolve())
         (staged / card.name).write_text(text, encoding="utf-8")
         info = upload(
@@ -79,21 +78,21 @@ def publish(folder, repository: str, *, private=None, endpoint=None, revision=No
             revision=revision,
             create_pr=False,
             message=f"{entry.model} {entry.tag}, converted by kerasvit",
-            readme=True,
         )
     write(card, text)
     return info, dataclasses.replace(entry, revision=info.oid)
 
 
-def check_pin(folder, entry: Entry):
+def check_pin(folder, entry: Entry, certificate: Certificate):
     """Raises a `ValueError` unless a folder was made from the file that is pinned.
 
     Args:
-        folder: With its card.
+        folder: For the message.
         entry: Of the original.
+        certificate: Of the folder.
     """
-    card = folder / "README.md"
-    if all(as_pinned(entry) in section(card, name) for name in (ORIGIN, HEADING)):
+    files = (certificate.converted_from, certificate.compared_with)
+    if all(file and file.pinned and file.sha256 == entry.sha256 for file in files):
         return
     name = f"{entry.model}/{entry.tag}"
     pin = "" if entry.sha256 else f"python -m weights.lock --pin {name}, then "

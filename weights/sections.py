@@ -1,4 +1,4 @@
-"""Sections of a card, a README.md: written in place, and read."""
+"""Writes sections of a card, a README.md."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 from kerasvit.checkpoints import replace_file
 
 
-def set_section(card, heading: str, text: str):
+def set_section(card, heading: str, text: str) -> None:
     """Puts a section at the end of a card, in place of the one of that heading.
 
     Args:
@@ -20,13 +20,7 @@ def set_section(card, heading: str, text: str):
     write(card, f"{rest}\n\n## {heading}\n\n{text.strip()}\n")
 
 
-def section(card, heading: str) -> str:
-    """Text of a section; empty where there is none."""
-    found = re.search(_pattern(heading), Path(card).read_text(encoding="utf-8"))
-    return found[1].strip() if found else ""
-
-
-def write(path, text: str):
+def write(path, text: str) -> None:
     """Writes a text file, whole or not at all."""
     replace_file(path, text.encode())
 

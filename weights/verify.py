@@ -1,4 +1,4 @@
-"""Proves that a converted folder is its original, and writes that into its card.
+"""Compares a converted folder with its original, and writes certificate.json.
 
     python -m weights.verify vit
     python -m weights.verify vit --from ViT-L_16.npz            no network
@@ -6,9 +6,9 @@
 
 On every installed backend: small models of its format beside every activation of the
 original's code; the folder's logits beside those of the original's file; and beside
-timm's, where it has the model. A difference beyond what is allowed is written as
-FAILED, what should have been compared and was not as INCOMPLETE; both end with an
-error. Next: python -m weights.publish vit user/name
+timm's, where it has the model. A difference beyond what is allowed gives the verdict
+FAILED, a comparison that should have been made and was not INCOMPLETE; both end with an
+error. The card has the same as a table. Next: python -m weights.publish vit user/name
 """
 
 import argparse
@@ -28,7 +28,14 @@ from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry
 from kerasvit.version import __version__
 
-from .certificate import FAILED, INCOMPLETE, Check, Report, write_certificate
+from .certificate import (
+    FAILED,
+    INCOMPLETE,
+    Certificate,
+    Check,
+    read_certificate,
+    write_certificate,
+)
 from .convert import record_of
 from .in_timm import ask_timm
 from .labelled import listed, shortfall
@@ -39,7 +46,7 @@ BATCH = 2
 
 
 def verify(folder, source=None, photos=None) -> str:
-    """Writes the certificate of a folder into its card.
+    """Writes the certificate of a folder, and the card's section of it.
 
     Args:
         folder: That `weights.convert` wrote.
@@ -50,11 +57,13 @@ def verify(folder, source=None, photos=None) -> str:
         The certificate's verdict: PASSED, FAILED or INCOMPLETE.
 
     Raises:
-        ValueError: The original cannot be had, or an argument is wrong.
+        ValueError: The original cannot be had, or an argument is wrong, or the folder's
+            certificate.json is missing or damaged.
     """
     folder = Path(folder).expanduser().resolve()
     record = record_of(folder)
     entry = entry_of(record, folder)
+    converted_from = read_certificate(folder).converted_from
     if photos:
         photos = Path(photos).expanduser().resolve()
         listed(record, photos)  # before any time is spent
@@ -67,10 +76,10 @@ def verify(folder, source=None, photos=None) -> str:
         "photos": {here: str(photos)} if photos else {},
     }
     with (
-        offered(entry, source) as (place, said),
+        offered(entry, source) as (place, file),
         tempfile.TemporaryDirectory() as work,
     ):
-        report = Report(said)
+        report = Certificate(converted_from, file)
         np.save(Path(work, "images.npy"), images)
         Path(work, "task.json").write_text(json.dumps(task))
         folders = {"original": place, "folder": folder}
@@ -142,7 +151,8 @@ def _report_top1(report, entry, record, photos, right, count):
         return
     below, allowed = shortfall(percent, right, count)
     name = f"top-1 on {said}, below {percent:.2f} %"
-    report.checks.append(Check(name, backend, below, 1.0, allowed, __version__))
+    versions = {"kerasvit": __version__}
+    report.checks.append(Check(name, backend, below, 1.0, allowed, versions))
 
 
 def main(arguments):

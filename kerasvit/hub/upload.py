@@ -99,17 +99,16 @@ def _page(client, about):
         return read_page(Path(path))
 
 
-def upload(client, folder, repository, *, revision, create_pr, message, readme):
+def upload(client, folder, repository, *, revision, create_pr, message):
     """Uploads the files of a folder in one commit, which deletes old weights.
 
     Args:
         client: As `prepare` returned it.
-        folder: With config.json, model.safetensors and README.md.
+        folder: With config.json, model.safetensors and what else is to go along.
         repository: "user/name".
         revision: Branch, made where it does not exist; None: main.
         create_pr: Whether as a pull request.
         message: Of the commit, or None.
-        readme: Whether the README.md goes along.
 
     Returns:
         `huggingface_hub.CommitInfo`.
@@ -126,8 +125,6 @@ def upload(client, folder, repository, *, revision, create_pr, message, readme):
             revision=revision,
             create_pr=create_pr,
             commit_message=message or "Model from kerasvit",
-            allow_patterns=["config.json", "model.safetensors"]
-            + (["README.md"] if readme else []),
             delete_patterns=["model*.safetensors*"],
         )
     except _failures() as error:

@@ -56,7 +56,7 @@ def here_alone(monkeypatch):
         answer = Path(work, "answer.json")
         return json.loads(answer.read_text())
 
-    check = certificate.Check("small models", "torch", 0.0, 1.0, 1e-5, "")
+    check = certificate.Check("small models", "torch", 0.0, 1.0, 1e-5, {})
     monkeypatch.setattr(parity, "golden", lambda entry: check)
     monkeypatch.setattr(verify, "on_backend", on_backend)
     # It looks for garbage among all that the tests have made, which takes its time.

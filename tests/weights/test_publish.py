@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import json
 import shutil
 import tomllib
 from pathlib import Path
@@ -15,7 +16,7 @@ from kerasvit.hub.hashes import file_hash
 from tests.contract import to_numpy
 from tests.once import once
 from weights import convert, lock, parity, publish, verify
-from weights.certificate import PASSED
+from weights.certificate import CERTIFICATE, HEADING, PASSED
 from weights.originals import first
 
 MODELS = Path(__file__).parents[1] / "golden" / "models"
@@ -50,6 +51,10 @@ def test_there_and_back_by_name(folder, hub, capsys, monkeypatch):
     assert repository.private and set(repository.files) == set(convert.FILES)
     card = repository.files["README.md"].decode()
     assert "**PASSED**" in card and 'from_pretrained("hf://me/tiny")' in card
+    certificate = json.loads(repository.files[CERTIFICATE])
+    assert certificate["verdict"] == PASSED
+    sha256 = hashlib.sha256(repository.files["model.safetensors"]).hexdigest()
+    assert certificate["files"]["model.safetensors"] == sha256
     assert "USER" not in card and card == (folder / "README.md").read_text()
 
     said = capsys.readouterr().out
@@ -138,6 +143,48 @@ def test_what_was_not_pinned_is_not_published(folder, hub, publics):
 def test_without_a_certificate_nothing_is_uploaded(folder, hub, publics):
     convert.convert(publics(), folder)
     with pytest.raises(SystemExit, match="no parity certificate.*weights.verify"):
+        publish.main([str(folder), "me/tiny"])
+    assert not any("me/tiny" in path for _, path in hub.requests)
+
+
+def test_the_card_decides_nothing(folder, hub, publics):
+    card = folder / "README.md"
+    card.write_text(card.read_text().replace(f"## {HEADING}", "## Removed"))
+    publish.main([str(folder), "me/tiny"])
+    convert.convert(manifest.entries()[0], folder)
+    card.write_text(f"{card.read_text()}\n## {HEADING}\n\n**PASSED**\n")
+    with pytest.raises(SystemExit, match="no parity certificate"):
+        publish.main([str(folder), "me/tiny"])
+
+
+DAMAGE = {
+    "has no certificate.json. Run: .*weights.convert": lambda said: None,
+    "is not JSON": lambda said: "{",
+    "must hold a JSON object": lambda said: "[]",
+    "format_version 1. Received: 2": {"format_version": 2},
+    "is damaged, or was changed by hand": {"verdict": "FAILED"},
+    "or was changed by hand. Run: ": {"checks": []},
+    "changed by hand. Run: python": {"checks": ["x"]},
+    "changed by hand. Run: python -m": {"notes": None},
+    "by hand. Run: python -m weights.convert": {"converted_from": {"source": 1}},
+    "changed since it was compared.*weights.verify": {"files": {}},
+    "not compared with all .*: no timm": {"missing": ["no timm"]} | {"verdict": None},
+    "no parity certificate": {"compared_with": None, "verdict": "UNVERIFIED"},
+}
+
+
+@pytest.mark.parametrize("said", DAMAGE)
+def test_what_is_no_valid_certificate_is_refused(folder, hub, said):
+    path, damage = folder / CERTIFICATE, DAMAGE[said]
+    content = json.loads(path.read_text())
+    if callable(damage):
+        text = damage(content)
+    else:
+        damaged = content | damage
+        damaged["verdict"] = damaged["verdict"] or "INCOMPLETE"
+        text = json.dumps(damaged)
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(SystemExit, match=said):
         publish.main([str(folder), "me/tiny"])
     assert not any("me/tiny" in path for _, path in hub.requests)
 

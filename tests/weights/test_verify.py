@@ -43,7 +43,9 @@ def test_what_is_the_original_passes(folder, capsys):
     assert "| 0.0e+00 | 0.0e+00 | 1e-05 |" in rows[1]
     for part in ("kerasvit 0.1", "keras 3.", "torch 2.", "timm is 1.2.3"):
         assert part in card
-    certificate.check_certificate(folder)
+    found = certificate.check_certificate(folder)
+    assert [check.backend for check in found.checks] == ["torch"] * 4
+    assert {"kerasvit", "keras", "torch"} == set(found.checks[1].versions)
     verify.main([str(folder)])  # again: the same, once
     assert (folder / "README.md").read_text().count(certificate.HEADING) == 1
     assert "## Origin" in card
@@ -121,6 +123,8 @@ def test_what_timm_cannot_load_fails(folder, monkeypatch):
     card = (folder / "README.md").read_text()
     assert "timm on the folder: RuntimeError Error(s) in loading: Missing" in card
     assert "| logits, the original in timm | timm | nan |" in card
+    numbers = [check.relative for check in certificate.read_certificate(folder).checks]
+    assert np.isnan(numbers).tolist() == [True, True, False, False]
 
 
 def test_without_timm_it_is_not_complete(folder, source, monkeypatch):
