@@ -15,21 +15,25 @@ import argparse
 import difflib
 import json
 import sys
-import time
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kerasvit.checkpoints import replace_file
-from kerasvit.hub import http
-from kerasvit.hub.errors import client_errors, is_passing
+from kerasvit.hub.errors import client_errors, is_passing, retried
 from kerasvit.hub.hashes import file_hash
+from kerasvit.hub.http import fetch_address
 from kerasvit.hub.manifest import MANIFEST, Entry
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
 
 SOURCES = Path(__file__).with_name("sources.toml")
 PINS = ("revision", "size", "sha256")
 
 
-def lock(sources=SOURCES, manifest=MANIFEST) -> list[dict]:
+def lock(sources: Path = SOURCES, manifest: Path = MANIFEST) -> list[dict]:
     """The manifest's entries: what the sources say, with the pins there are.
 
     Where the sources hold any pin, theirs alone count.
@@ -58,13 +62,18 @@ def lock(sources=SOURCES, manifest=MANIFEST) -> list[dict]:
     return entries
 
 
-def write(entries, manifest=MANIFEST):
+def recipes() -> dict[str, str]:
+    """How variants are trained from scratch, as the sources say it."""
+    return tomllib.loads(SOURCES.read_text(encoding="utf-8"))["recipes"]
+
+
+def write(entries: list[dict], manifest: Path = MANIFEST) -> None:
     """Writes the manifest, whole or not at all."""
-    text = json.dumps({"format_version": 1, "weights": entries}, indent=1) + "\n"
-    replace_file(manifest, text.encode())
+    content = {"format_version": 1, "recipes": recipes(), "weights": entries}
+    replace_file(manifest, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def pin(entry: Entry, again=False) -> dict:
+def pin(entry: Entry, again: bool = False) -> dict:
     """Revision, size and sha256 of what the source has now.
 
     Args:
@@ -77,7 +86,7 @@ def pin(entry: Entry, again=False) -> dict:
     """
     if entry.on_hub:
         info = _ask_hub(entry.source)
-        files = {file.rfilename: file for file in info.siblings}
+        files = {file.rfilename: file for file in info.siblings or ()}
         if entry.filename not in files:
             raise ValueError(f"no {entry.filename}, only {', '.join(files)}")
         file = files[entry.filename]
@@ -86,24 +95,26 @@ def pin(entry: Entry, again=False) -> dict:
             "size": file.size,
             "sha256": file.lfs and file.lfs.sha256,
         }
-    path = http.fetch_address(entry.source, entry.size, entry.sha256, again=again)
+    path = fetch_address(entry.source, entry.size, entry.sha256, again=again)
     return {"size": path.stat().st_size, "sha256": file_hash(path)}
 
 
-def _ask_hub(repository):
+def _ask_hub(repository: str) -> "ModelInfo":
     """Commit and files of a repository; asked as anybody, for all here are public."""
     from huggingface_hub import HfApi
 
-    for pause in (*http.PAUSES, None):
-        try:
-            return HfApi(token=False).model_info(repository, files_metadata=True)
-        except client_errors() as error:
-            if pause is None or not is_passing(error):
-                raise
-        time.sleep(pause)
+    client = HfApi(token=False)
+    return retried(
+        lambda: client.model_info(repository, files_metadata=True), is_passing
+    )
 
 
-def pin_all(entries, again, names=(), manifest=MANIFEST) -> list[str]:
+def pin_all(
+    entries: list[dict],
+    again: bool,
+    names: Sequence[str] = (),
+    manifest: Path = MANIFEST,
+) -> list[str]:
     """Pins what is not pinned; what could not be done, in words.
 
     Args:
@@ -121,7 +132,7 @@ def pin_all(entries, again, names=(), manifest=MANIFEST) -> list[str]:
             found = pin(Entry(**entry), again)
             if known and known.get("sha256") != found["sha256"]:
                 raise ValueError(f"{entry['source']} has changed.")
-        except (ValueError, *client_errors()) as error:  # the others are still pinned
+        except client_errors(ValueError) as error:  # the others are still pinned
             kept = " Its old pin is kept; remove it to take another file."
             problems.append(f"{_name(entry)}: {error}{kept if known else ''}")
             continue
@@ -131,7 +142,7 @@ def pin_all(entries, again, names=(), manifest=MANIFEST) -> list[str]:
     return problems
 
 
-def check_names(entries, names):
+def check_names(entries: list[dict], names: Sequence[str]) -> None:
     """Raises a `ValueError` for a name that no entry has; with those like it."""
     known = [_name(entry) for entry in entries]
     for name in names:
@@ -142,15 +153,15 @@ def check_names(entries, names):
             )
 
 
-def _name(entry):
+def _name(entry: dict) -> str:
     return f"{entry['model']}/{entry['tag']}"
 
 
-def _place(entry):
+def _place(entry: dict) -> tuple[str, str, str]:
     return entry["model"], entry["tag"], entry["source"]
 
 
-def main(arguments):
+def main(arguments: list[str]) -> None:
     """From the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m weights.lock",

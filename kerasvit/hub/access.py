@@ -3,10 +3,29 @@
 import os
 import re
 
-from kerasvit.arguments import ArgumentError
+from kerasvit.arguments import ArgumentError, one_of
+
+_ADDRESS = (
+    r"https?://[^\s/@?#]+(/[^\s@?#]*)?",
+    'an address, such as "https://huggingface.co", without a user, a password or a '
+    "query: a Hub is told who asks by `token=`",
+)
+# Name → what the text must match, and that in words. The client's own error for a token
+# that cannot be sent would hold it, and the client writes the endpoint into its log.
+_TEXTS = {
+    "revision": (r"\S+", "the name of a branch, tag or commit"),
+    "token": (
+        r"[!-~]+",
+        "a text, one word without spaces and line breaks (.strip() what a file holds), "
+        "or False for none",
+    ),
+    "cache_dir": (r"(?s).+", "a path"),
+    "endpoint": _ADDRESS,
+    "commit_message": (r"(?s).*", "a text"),
+}
 
 
-def check_access(**arguments):
+def check_access(**arguments: object) -> None:
     """Raises for a Hub argument of a wrong type; None is always valid.
 
     Args:
@@ -16,13 +35,17 @@ def check_access(**arguments):
         ArgumentError: One is wrong. A token is not shown, nor a password in an address.
     """
     for name, value in arguments.items():
-        fits, meant = _KINDS[name]
-        if value is not None and not fits(value):
-            shown = _SHOWN.get(name, repr)(value)
+        if value is None:
+            continue
+        if name not in _TEXTS:
+            one_of(name, value, (True, False))
+        elif not _fits(name, value):
+            meant = _TEXTS[name][1]
+            shown = _shown(name, value)
             raise ArgumentError(f"`{name}` must be {meant}. Received: {shown}.", name)
 
 
-def endpoint_of(endpoint=None) -> str:
+def endpoint_of(endpoint: str | None = None) -> str:
     """Returns the address of the Hub, without a trailing slash.
 
     Args:
@@ -34,67 +57,27 @@ def endpoint_of(endpoint=None) -> str:
     from huggingface_hub import HfApi
 
     address = HfApi(endpoint=endpoint).endpoint
-    if not _is_address(address):
+    if not _fits("endpoint", address):
         raise ValueError(
-            f"HF_ENDPOINT of the environment must be {_ADDRESS}. Received: "
-            f"{_without_password(address)}."
+            f"HF_ENDPOINT of the environment must be {_ADDRESS[1]}. Received: "
+            f"{_shown('endpoint', address)}."
         )
     return address.rstrip("/")
 
 
-def _is_flag(value):
-    return isinstance(value, bool)
+def _fits(name: str, value: object) -> bool:
+    if name == "token" and isinstance(value, bool):
+        return True
+    if name == "cache_dir" and isinstance(value, os.PathLike):
+        return True
+    return isinstance(value, str) and bool(re.fullmatch(_TEXTS[name][0], value))
 
 
-def _is_text(value):
-    return isinstance(value, str)
-
-
-def _is_path(value):
-    return isinstance(value, (str, os.PathLike)) and value != ""
-
-
-def _is_revision(value):
-    return _is_text(value) and re.fullmatch(r"\S+", value)
-
-
-def _is_token(value):
-    # The client's own error for what cannot be sent would hold it. And it takes what is
-    # of another kind for none given, and the machine's own login instead.
-    return _is_flag(value) or (_is_text(value) and re.fullmatch(r"[!-~]+", value))
-
-
-def _is_address(value):
-    # The client writes the whole address into its log.
-    return _is_text(value) and re.fullmatch(r"https?://[^\s/@?#]+(/[^\s@?#]*)?", value)
-
-
-def _without_password(address):
-    if not _is_text(address):
-        return repr(address)
-    return repr(re.sub(r"(?s)^.*@|[?#].*$", "", address))
-
-
-def _size(token):
-    return f"{len(token)} characters" if _is_text(token) else type(token).__name__
-
-
-_ADDRESS = (
-    'an address, such as "https://huggingface.co", without a user, a password or a '
-    "query: a Hub is told who asks by `token=`"
-)
-_SHOWN = {"token": _size, "endpoint": _without_password}
-_KINDS = {
-    "revision": (_is_revision, "the name of a branch, tag or commit"),
-    "token": (
-        _is_token,
-        "a text, one word without spaces and line breaks (.strip() what a file holds), "
-        "or False for none",
-    ),
-    "cache_dir": (_is_path, "a path"),
-    "endpoint": (_is_address, _ADDRESS),
-    "local_files_only": (_is_flag, "True or False"),
-    "private": (_is_flag, "True or False, or None for what the user's settings say"),
-    "create_pr": (_is_flag, "True or False"),
-    "commit_message": (_is_text, "a text"),
-}
+def _shown(name: str, value: object) -> str:
+    """Returns what a message may show of a value."""
+    if name == "token":
+        kind = type(value).__name__
+        return f"{len(value)} characters" if isinstance(value, str) else kind
+    if name == "endpoint" and isinstance(value, str):
+        return repr(re.sub(r"(?s)^.*@|[?#].*$", "", value))
+    return repr(value)

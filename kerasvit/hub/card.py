@@ -5,6 +5,7 @@ import json
 import logging
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from kerasvit.checkpoints import format_of, why_not_timm
 
@@ -15,6 +16,8 @@ log = logging.getLogger("kerasvit")
 
 # Heads a page that nobody changed since: it may be replaced.
 _OURS = "---\n# Written by kerasvit, "
+
+Metadata = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -41,18 +44,24 @@ class Facts:
     training: dict | None
     card: str | None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         kinds = {
-            "license": (_is_text, 'an SPDX identifier, such as "apache-2.0"'),
-            "base_model": (_is_text, 'a repository, such as "user/name"'),
-            "datasets": (_are_names, 'a list of names, such as ["cifar10"]'),
-            "metrics": (are_metrics, 'names with finite numbers: {"accuracy": 0.93}'),
-            "training": (_is_dict, 'a dict for a table, such as {"epochs": 30}'),
-            "card": (_is_text, "the text of a README.md"),
+            "license": (str, 'an SPDX identifier, such as "apache-2.0"'),
+            "base_model": (str, 'a repository, such as "user/name"'),
+            "datasets": ((list, tuple), 'a list of names, such as ["cifar10"]'),
+            "metrics": (dict, 'names with finite numbers: {"accuracy": 0.93}'),
+            "training": (dict, 'a dict for a table, such as {"epochs": 30}'),
+            "card": (str, "the text of a README.md"),
         }
-        for name, (fits, meant) in kinds.items():
+        kind: Any
+        for name, (kind, meant) in kinds.items():
             value = getattr(self, name)
-            if value is not None and not fits(value):
+            fits = isinstance(value, kind)
+            if fits and name == "datasets":
+                fits = all(isinstance(dataset, str) for dataset in value)
+            if fits and name == "metrics":
+                fits = are_metrics(value)
+            if value is not None and not fits:
                 raise ValueError(f"`{name}` must be {meant}. Received: {value!r:.200}.")
         try:
             split_page(self.card or "")
@@ -64,7 +73,9 @@ class Facts:
             ) from error
 
 
-def write_card(record, name, facts, before=None) -> bytes:
+def write_card(
+    record: dict, name: str, facts: Facts, before: bytes | None = None
+) -> bytes:
     """Returns the card of a model, with metadata for the Hugging Face Hub.
 
     A page of before that nobody changed since it was written here is replaced. Of
@@ -77,88 +88,73 @@ def write_card(record, name, facts, before=None) -> bytes:
         facts: `Facts`.
         before: The page that is there, or None.
     """
-    metadata = _metadata(record, name, facts)
+    known, given = _metadata(record, name, facts)
     generated = _body(record, name, facts)
-    text = facts.card
-    if text is not None:
-        text = _merged(text, split_page(text), metadata, generated)
+    if facts.card is not None:
+        text = _merged(facts.card, known, given, generated)
     elif before is None or _is_ours(before):
-        page = _page(metadata[0] | metadata[1], generated).removeprefix("---\n")
+        page = _page(known | given, generated).removeprefix("---\n")
         text = f"{_OURS}{_digest(page)}\n{page}"
     else:
-        text = before.decode("utf-8", "surrogateescape")
-        text = _kept(text, metadata, generated, name.removeprefix("hf://"))
+        text, reason = before.decode("utf-8", "surrogateescape"), None
+        try:
+            theirs, body = split_page(text)
+        except ValueError as error:
+            reason = f"the metadata at its head cannot be read: {error}"
+        else:
+            if body.strip():
+                reason = "it is written or changed by hand, maybe for another model"
+            if theirs or given or not body.strip():
+                text = _merged(text, known, given, generated)
+        if reason:
+            log.warning(
+                "The README.md of %s is kept, for %s. With `card` it is replaced.",
+                name.removeprefix("hf://"),
+                reason,
+            )
     return text.encode("utf-8", "surrogateescape")
 
 
-def _kept(text, metadata, generated, name):
-    """Returns a page that the user wrote, with missing metadata added."""
-    try:
-        parts = split_page(text)
-    except ValueError as error:
-        log.warning(
-            "The README.md of %s is kept as it is, and nothing of this model is in it: "
-            "the metadata at its head cannot be read: %s. With `card` it is replaced.",
-            name,
-            error,
-        )
-        return text
-    if parts[1].strip():
-        log.warning(
-            "The README.md of %s is kept, for it is written or changed by hand: what "
-            "is given goes into its metadata, and its text may tell of another model. "
-            "With `card` it is replaced.",
-            name,
-        )
-        if not parts[0] and not metadata[1]:
-            return text
-    return _merged(text, parts, metadata, generated)
-
-
-def _merged(text, parts, metadata, generated):
-    (theirs, body), (known, given) = parts, metadata
-    merged = {**known, **theirs, **given}
-    merged["tags"] = _tags(theirs.get("tags"), known["tags"])
+def _merged(text: str, known: Metadata, given: Metadata, generated: str) -> str:
+    """Returns a page of the user with metadata, and with a text if it has none."""
+    theirs, body = split_page(text)
+    tags = theirs.get("tags") or []
+    tags = tags if isinstance(tags, list) else [tags]
+    tags = [tag for tag in tags if tag != "timm" or tag in known["tags"]]
+    tags += [tag for tag in known["tags"] if tag not in tags]
+    merged = {**known, **theirs, **given, "tags": tags}
     if merged == theirs and body.strip():
         return text
     return _page(merged, body if body.strip() else generated)
 
 
-def _metadata(record, name, facts):
+def _metadata(record: dict, name: str, facts: Facts) -> tuple[Metadata, Metadata]:
     """Returns (known, given) metadata of the page."""
     base = record.get("base") or {}
     source = base.get("source")
     known = {
         "library_name": "kerasvit",
         "pipeline_tag": "image-classification",
-        "tags": ["keras", *(["timm"] if _origin(record) == "timm" else [])],
+        "tags": ["keras", *(["timm"] if _is_timm(record) else [])],
         "license": base.get("license"),
         "base_model": source if source and "://" not in source else None,
     }
-    given = {
+    given: Metadata = {
         "license": facts.license,
         "base_model": facts.base_model,
         "datasets": facts.datasets,
+        "metrics": list(facts.metrics or ()),
     }
-    if facts.metrics:
-        given["metrics"] = list(facts.metrics)
-        if found := results(facts):
-            entry = {"name": name.removeprefix("hf://"), "results": found}
-            given["model-index"] = [entry]
+    if found := results(facts.metrics or {}, facts.datasets or ()):
+        entry = {"name": name.removeprefix("hf://"), "results": found}
+        given["model-index"] = [entry]
     return (
         {key: value for key, value in known.items() if value},
         {key: value for key, value in given.items() if value},
     )
 
 
-def _tags(theirs, ours):
-    """Joins the user's tags and ours."""
-    theirs = theirs if isinstance(theirs, list) else [theirs] if theirs else []
-    kept = [tag for tag in theirs if tag != "timm" or tag in ours]
-    return kept + [tag for tag in ours if tag not in kept]
-
-
-def _page(metadata, body):
+def _page(metadata: Metadata, body: str) -> str:
     # JSON is YAML, and says strings without a doubt. YAML has dates besides.
     front = "\n".join(
         f"{key}: {json.dumps(value, ensure_ascii=False, default=str)}"
@@ -167,58 +163,49 @@ def _page(metadata, body):
     return f"---\n{front}\n---\n{body.rstrip()}\n"
 
 
-def _is_ours(page):
+def _is_ours(page: bytes) -> bool:
     """Whether a page is empty or unchanged since it was written here."""
     text = page.decode("utf-8", "replace")
     found = re.match(rf"{_OURS}([0-9a-f]{{16}})\n", text)
     return not text.strip() or bool(found and found[1] == _digest(text[found.end() :]))
 
 
-def _digest(text):
+def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _origin(record):
-    """Returns the sentence on the tensors' format."""
-    return format_of(record)[0].code_base
+def _is_timm(record: dict) -> bool:
+    """Whether the tensors have timm's names."""
+    return format_of(record)[0].code_base == "timm"
 
 
-def _is_text(value):
-    return isinstance(value, str)
-
-
-def _is_dict(value):
-    return isinstance(value, dict)
-
-
-def _are_names(value):
-    return isinstance(value, (list, tuple)) and all(map(_is_text, value))
-
-
-def _body(record, name, facts):
+def _body(record: dict, name: str, facts: Facts) -> str:
     kwargs, labels = record["kwargs"], record["label_names"]
     height, width = kwargs["image_size"]
-    classes = kwargs["num_classes"]
-    classify = 'kerasvit.classify(model, "photo.jpg")'
+    classes, short = kwargs["num_classes"], name.removeprefix("hf://")
+    head, call = "without a head", "model.predict(images)"
+    if classes:
+        head, call = f"for {classes} classes", 'kerasvit.classify(model, "photo.jpg")'
     parts = [
-        f"# {name.removeprefix('hf://')}",
-        f"{record['variant'] or record['builder']} "
-        f"{f'for {classes} classes' if classes else 'without a head'}, "
+        f"# {short}",
+        f"{record['variant'] or record['builder']} {head}, "
         f"images of {height} × {width} pixels.",
-        "```python\n"
-        "import kerasvit\n\n"
-        f'model = kerasvit.from_pretrained("{name}")\n'
-        f"{classify if classes else 'model.predict(images)'}\n"
-        "```",
+        f'```python\nimport kerasvit\n\nmodel = kerasvit.from_pretrained("{name}")\n'
+        f"{call}\n```",
         _in_timm(record, name),
-        *_where(name),
     ]
+    if name == short:
+        parts.append(
+            f"{name} is to be the path of the folder with this file. On the Hugging "
+            'Face Hub it is "hf://user/name", for timm "hf-hub:user/name".'
+        )
     if facts.metrics:
         rows = {key: shown(value) for key, value in facts.metrics.items()}
         parts.append(_table("metric", "value", rows))
-    if base := (record.get("base") or {}).get("source"):
-        parts.append(f"It began with the weights of {_line(base)}.")
-    license = facts.license or (record.get("base") or {}).get("license")
+    base = record.get("base") or {}
+    if base.get("source"):
+        parts.append(f"It began with the weights of {_line(base['source'])}.")
+    license = facts.license or base.get("license")
     parts.append(f"Licence: {_line(license) if license else 'none is stated'}.")
     if isinstance(labels, list):
         some = ", ".join(map(_line, labels[:20])) + (", …" if len(labels) > 20 else "")
@@ -230,37 +217,24 @@ def _body(record, name, facts):
     return "\n\n".join(parts)
 
 
-def _where(name):
-    """Returns a placeholder for a name that is no Hub address."""
-    if name.startswith("hf://"):
-        return []
-    return [
-        f"{name} is to be the path of the folder with this file. On the Hugging Face "
-        'Hub it is "hf://user/name", for timm "hf-hub:user/name".'
-    ]
-
-
-def _in_timm(record, name):
-    if _origin(record) != "timm":
+def _in_timm(record: dict, name: str) -> str:
+    if not _is_timm(record):
         return (
             "The tensors carry kerasvit's variable paths: timm has no such model, for "
             f"{why_not_timm(record)}."
         )
-    normalised = (
-        " for images normalised outside" if record["kwargs"]["normalization"] else ""
-    )
-    on_hub = name.startswith("hf://")
-    address = f"{'hf-hub' if on_hub else 'local-dir'}:{name.removeprefix('hf://')}"
+    outside = record["kwargs"]["normalization"]
+    normalised = " for images normalised outside" if outside else ""
+    short = name.removeprefix("hf://")
+    address = f"{'local-dir' if name == short else 'hf-hub'}:{short}"
     return (
         f"timm reads this model too, with the same logits{normalised}:\n\n"
-        "```python\n"
-        "import timm\n\n"
-        f'model = timm.create_model("{address}", pretrained=True)\n'
-        "```"
+        f'```python\nimport timm\n\nmodel = timm.create_model("{address}", '
+        "pretrained=True)\n```"
     )
 
 
-def _table(first, second, rows):
+def _table(first: str, second: str, rows: dict) -> str:
     """Returns a Markdown table of a dict, with its values escaped."""
     cells = (
         " | ".join(_line(cell).replace("|", "\\|") for cell in row)
@@ -270,6 +244,6 @@ def _table(first, second, rows):
     return "\n".join(f"| {line} |" for line in lines)
 
 
-def _line(value):
+def _line(value: object) -> str:
     """Returns a value as one line."""
     return " ".join(str(value).split())

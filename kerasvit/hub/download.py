@@ -4,8 +4,9 @@ import functools
 import logging
 import os
 import re
-import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.version import __version__
@@ -13,15 +14,16 @@ from kerasvit.version import __version__
 from .access import check_access, endpoint_of
 from .errors import (
     client_errors,
+    explain_disk,
+    explain_download,
     first_line,
     http_error,
     is_passing,
-    meaning_of,
-    of_the_disk,
-    status,
+    retried,
 )
 from .hashes import wrong_content
-from .http import PAUSES, fetch_address
+from .http import fetch_address
+from .manifest import Entry
 
 log = logging.getLogger("kerasvit")
 
@@ -32,7 +34,7 @@ class DownloadError(CheckpointError):
     """Weights could not be downloaded; the message says why and what to do."""
 
 
-def fetch(entry) -> Path:
+def fetch(entry: Entry) -> Path:
     """Returns the file of a catalogue entry, from the cache or its source.
 
     A folder that `KERASVIT_WEIGHTS_DIR` names is looked into first, for
@@ -45,8 +47,7 @@ def fetch(entry) -> Path:
     Raises:
         DownloadError: They cannot be had, or are not what they should be.
     """
-    folder = os.environ.get("KERASVIT_WEIGHTS_DIR")
-    if folder:
+    if folder := os.environ.get("KERASVIT_WEIGHTS_DIR"):
         path = Path(folder).expanduser() / entry.model / entry.tag / entry.filename
         if path.exists():
             sha256 = entry.sha256 or noted(path)
@@ -59,18 +60,23 @@ def fetch(entry) -> Path:
     try:
         return fetch_address(entry.source, entry.size, entry.sha256)
     except OSError as error:
-        meaning = of_the_disk(error)
-        message = (
-            f"{entry.source} {meaning}" if meaning else f"{error}{_by_hand(entry)}"
-        )
-        raise DownloadError(message) from error
+        if meaning := explain_disk(error):
+            raise DownloadError(f"{entry.source} {meaning}") from error
+        raise DownloadError(
+            f"{error} Or download {entry.source} elsewhere, and pass the path of the "
+            "file."
+        ) from error
 
 
-def noted(path):
-    """Returns the SHA-256 in the note beside a copy, or None."""
+def noted(path: Path) -> str | None:
+    """Returns the SHA-256 in the note beside a copy, or None.
+
+    Raises:
+        DownloadError: The note holds none.
+    """
     note = path.with_name(path.name + ".sha256")
     if not note.exists():
-        _say_unchecked(path, note.name)
+        _warn_unchecked(path, note.name)
         return None
     text = note.read_text(errors="replace")
     match = re.match(r"\s*([0-9a-fA-F]{64})\b", text)
@@ -82,12 +88,18 @@ def noted(path):
     return match[1].lower()
 
 
-@functools.cache  # once is enough
-def _say_unchecked(path, note):
+@functools.cache  # once for each file
+def _warn_unchecked(path: Path, note: str) -> None:
     log.warning("%s is not checked: no hash is pinned, nor in %s.", path, note)
 
 
-def fetch_repository(repository, revision=None, *, pin=None, **access) -> Path:
+def fetch_repository(
+    repository: str,
+    revision: str | None = None,
+    *,
+    pin: Entry | None = None,
+    **access: Any,
+) -> Path:
     """Downloads the model files of a Hugging Face Hub repository.
 
     Args:
@@ -105,17 +117,16 @@ def fetch_repository(repository, revision=None, *, pin=None, **access) -> Path:
         DownloadError: They cannot be had, or are not what they should be.
     """
     check_access(revision=revision, **access)
+    files = HubFiles(repository, revision, access)
     pinned = (pin.size, pin.sha256) if pin else (None, None)
-    get = HubFiles(repository, revision, access)
-    tensors = get(TENSORS, *pinned)
-    get.revision = tensors.parent.name  # so that all files are of one commit
-    for name in (CONFIG, "preprocessor_config.json"):
-        if name == CONFIG or b'"model_type"' in (tensors.parent / CONFIG).read_bytes():
-            get(name, optional=name != CONFIG)
+    tensors = files.get(TENSORS, *pinned)
+    files.revision = tensors.parent.name  # so that all files are of one commit
+    if b'"model_type"' in files.get(CONFIG).read_bytes():  # of transformers
+        files.find("preprocessor_config.json")
     return tensors.parent
 
 
-def parse_address(address) -> tuple[str, str | None]:
+def parse_address(address: str) -> tuple[str, str | None]:
     """Returns (repository, revision) of "hf://user/name[@revision]".
 
     Raises:
@@ -137,46 +148,85 @@ class HubFiles:
 
     The client itself does not check what it has in its cache, nor a download of the
     right length.
+
+    Args:
+        repository: "user/name".
+        revision: Branch, tag or commit; None: the newest.
+        access: As for `fetch_repository`.
     """
 
-    def __init__(self, repository, revision, access):
-        self.repository, self.revision, self.access = repository, revision, access
-        self.endpoint = endpoint_of(access.get("endpoint"))
+    def __init__(self, repository: str, revision: str | None, access: dict[str, Any]):
+        from huggingface_hub import HfApi, is_offline_mode
 
-    def __call__(self, name, size=None, sha256=None, *, optional=False):
-        """Path of a file in the cache; None if there is none and it is optional."""
-        from huggingface_hub import errors, is_offline_mode
+        self.repository, self.revision = repository, revision
+        self._cache = access.get("cache_dir")
+        self._offline = bool(access.get("local_files_only")) or is_offline_mode()
+        endpoint, token = endpoint_of(access.get("endpoint")), access.get("token")
+        self._client = HfApi(endpoint, token, "kerasvit", __version__)
 
-        offline = self.access.get("local_files_only") or is_offline_mode()
-        if optional and self._known_absent(name):
+    def get(
+        self, name: str, size: int | None = None, sha256: str | None = None
+    ) -> Path:
+        """Returns the path of a file in the cache, downloaded and checked.
+
+        Raises:
+            DownloadError: There is none, or it is not what it should be.
+        """
+        from huggingface_hub.errors import RemoteEntryNotFoundError
+
+        try:
+            return self._checked(self._download(name), size, sha256)
+        except client_errors() as error:
+            absent = isinstance(error, RemoteEntryNotFoundError) and name == TENSORS
+            if absent and self.find(TENSORS + ".index.json"):
+                raise DownloadError(
+                    f"{self.repository} holds its weights in parts, which are not "
+                    "read. Save them as one model.safetensors: in transformers "
+                    'model.save_pretrained(folder, max_shard_size="100GB").'
+                ) from error
+            where = (self.repository, self.revision, self._client.endpoint)
+            raise DownloadError(explain_download(error, name, *where)) from error
+
+    def find(self, name: str) -> Path | None:
+        """Returns what `get` does, or None where the repository has no such file."""
+        from huggingface_hub import errors, try_to_load_from_cache
+
+        where = {"cache_dir": self._cache, "revision": self.revision}
+        cached = try_to_load_from_cache(self.repository, name, **where)
+        # Besides a path and None for "not known" it answers one thing: "absent".
+        if cached is not None and not isinstance(cached, str):
             return None
         try:
-            return self._checked(self._patiently(name), size, sha256)
-        except errors.EntryNotFoundError as error:
-            # A Hub that was not asked does not say that the file is missing.
-            asked = not isinstance(error, errors.LocalEntryNotFoundError)
-            if optional and (asked or offline):
+            return self.get(name)
+        except DownloadError as error:
+            # A Hub that could not be asked does not say that the file is missing.
+            local = (errors.LocalEntryNotFoundError,) if self._offline else ()
+            if isinstance(error.__cause__, (errors.RemoteEntryNotFoundError, *local)):
                 return None
-            if asked and name == TENSORS:
-                self._refuse_parts()
-            raise DownloadError(meaning_of(error, name, self)) from error
-        except client_errors() as error:
-            raise DownloadError(meaning_of(error, name, self)) from error
+            raise
 
-    def _checked(self, path, size, sha256):
-        """The path of a file that is what it should be, after a second download."""
+    def _checked(self, path: Path, size: int | None, sha256: str | None) -> Path:
+        """Returns the path of a file that is right, maybe after a second download."""
         wrong = wrong_content(path, size, sha256 or self._promised(path))
         if not wrong:
             return path
         log.warning("%s is damaged: %s. It is downloaded again.", path, wrong)
+        aside = path.with_name(f"{path.name}.damaged")
+        if not path.is_symlink():
+            path.replace(aside)  # else the client leaves it, and its new one aside
         try:
-            path = self._anew(path)
-        except (ValueError, *client_errors()) as error:
+            path = self._download(path.name, force_download=True)
+        except client_errors(ValueError) as error:
             cause = error.__cause__ or error  # of a forced one it says no more
             raise DownloadError(
                 f"{path} is damaged: {wrong}. It could not be downloaded again: "
                 f"{type(cause).__name__}: {first_line(cause)}"
             ) from error
+        finally:
+            if path.exists():
+                aside.unlink(missing_ok=True)
+            elif aside.exists():  # the damaged file stays until the right one is here
+                aside.replace(path)
         if wrong := wrong_content(path, size, sha256 or self._promised(path)):
             raise DownloadError(
                 f"{path.name} of {self.repository} was downloaded twice and is not "
@@ -185,111 +235,60 @@ class HubFiles:
             )
         return path
 
-    def _known_absent(self, name):
-        """Whether the cache says that the commit has no such file."""
-        from huggingface_hub import try_to_load_from_cache
-
-        place = {"cache_dir": self.access.get("cache_dir"), "revision": self.revision}
-        found = try_to_load_from_cache(self.repository, name, **place)
-        # Besides a path and None for "not known" it answers one thing: "absent".
-        return found is not None and not isinstance(found, str)
-
-    def _anew(self, path):
-        """Downloads a damaged file once more; it stays until the new one is here."""
-        aside = path.with_name(f"{path.name}.damaged")
-        if not path.is_symlink():
-            path.replace(aside)  # else the client leaves it, and its new one aside
-        try:
-            return self._patiently(path.name, force_download=True)
-        finally:
-            if path.exists():
-                aside.unlink(missing_ok=True)
-            elif aside.exists():
-                aside.replace(path)
-
-    def _promised(self, path):
-        """The hash that the Hub has for a file of its cache, or None."""
+    def _promised(self, path: Path) -> str | None:
+        """Returns the hash that the Hub has for a file of its cache, or None."""
+        name = ""
         if path.is_symlink():
             # One link only: that of a link may be a hash of another kind.
             name = Path(os.readlink(path)).name
-        else:  # as on Windows; what is small is not worth a request
-            name = self._etag(path) if path.name == TENSORS else ""
+        elif path.name == TENSORS and not self._offline:  # as on Windows
+            name = self._etag(path)
         if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
             return name
         log.debug("Nothing says what %s should hold: it is not checked.", path)
         return None
 
-    def _etag(self, path):
-        from huggingface_hub import get_hf_file_metadata, hf_hub_url, is_offline_mode
+    def _etag(self, path: Path) -> str:
+        """Returns the Hub's hash of a file, or "" where it cannot be asked."""
+        from huggingface_hub import hf_hub_url
 
-        if self.access.get("local_files_only") or is_offline_mode():
-            return ""
-        place = {"endpoint": self.access.get("endpoint")}
-        commit = path.parent.name
+        where = {"revision": path.parent.name, "endpoint": self._client.endpoint}
+        url = hf_hub_url(self.repository, path.name, **where)
         try:
-            url = hf_hub_url(self.repository, path.name, revision=commit, **place)
-            return self._ask(get_hf_file_metadata, url, **place).etag or ""
+            return self._ask(self._client.get_hf_file_metadata, url=url).etag or ""
         except client_errors() as error:  # what is in the cache is usable without
             log.debug("%s: %s", path, first_line(error))
             return ""
 
-    def _refuse_parts(self):
-        """Raises where the weights are there, but not in one file."""
-        if self(TENSORS + ".index.json", optional=True):
-            raise DownloadError(
-                f"{self.repository} holds its weights in parts, which are not read. "
-                "Save them as one model.safetensors: in transformers "
-                'model.save_pretrained(folder, max_shard_size="100GB").'
-            )
+    def _download(self, name: str, **options: Any) -> Path:
+        options |= {"revision": self.revision, "cache_dir": self._cache}
+        options |= {"repo_id": self.repository, "filename": name}
+        options |= {"local_files_only": self._offline}
+        download = self._client.hf_hub_download
+        return Path(retried(lambda: self._ask(download, **options), is_passing))
 
-    def _patiently(self, name, **options):
-        for pause in (*PAUSES, None):
-            try:
-                return self._get(name, **options)
-            except client_errors() as error:
-                if pause is None or not is_passing(error):
-                    raise
-            time.sleep(pause)
+    def _ask(self, request: Callable[..., Any], **options: Any) -> Any:
+        """Returns the client's answer, without the token after it was refused once.
 
-    def _get(self, name, **options):
-        from huggingface_hub import hf_hub_download
-
-        about = {
-            "revision": self.revision,
-            "library_name": "kerasvit",
-            "library_version": __version__,
-            **{key: self.access[key] for key in self.access if key != "token"},
-        }
-        found = self._ask(hf_hub_download, self.repository, name, **about, **options)
-        return Path(found)
-
-    def _ask(self, function, *names, **options):
-        """What the client answers; from the first refusal on without the token.
-
-        Public files need none, and that of this machine may be out of date.
+        Public files need no token, and the one of this machine may have expired.
         """
         try:
-            return _call(function, *names, token=self.access.get("token"), **options)
+            return request(**options)
+        except RuntimeError as error:  # of Xet, the Hub's storage
+            raise OSError(str(error)) from error
         except (ValueError, OSError) as error:
-            sent = status(error) == 401 and http_error(error).response.request.headers
-            if not sent or "authorization" not in sent:
+            refusal = http_error(error)
+            if (
+                refusal is None
+                or refusal.response.status_code != 401
+                or "authorization" not in refusal.response.request.headers
+            ):
                 raise
-        self.access["token"] = False
-        answer = _call(function, *names, token=False, **options)
-        # Without an answer, it is open whether the token or the name is wrong.
+        self._client.token = False
+        answer = self._ask(request, **options)
+        # Only an answer shows that the token was wrong, and not the repository's name.
         log.warning(
             "The Hugging Face token is not valid; trying without. Log in again: "
             "hf auth login."
         )
         return answer
-
-
-def _call(function, *names, **options):
-    try:
-        return function(*names, **options)
-    except RuntimeError as error:  # so Xet, the Hub's storage, reports some of its own
-        raise OSError(str(error)) from error
-
-
-def _by_hand(entry):
-    return f" Or download {entry.source} elsewhere, and pass the path of the file."

@@ -6,6 +6,9 @@ limits hold before any value is built.
 
 import json
 import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 LONGEST_PAGE = 16_000_000  # bytes of a README.md
 LONGEST_BLOCK = 128_000  # characters of its metadata
@@ -17,7 +20,7 @@ _BLOCK = re.compile(
 )
 
 
-def read_page(path) -> bytes:
+def read_page(path: Path) -> bytes:
     """Returns the content of a README.md.
 
     Raises:
@@ -29,7 +32,7 @@ def read_page(path) -> bytes:
     return path.read_bytes()
 
 
-def too_long(size) -> str:
+def too_long(size: int) -> str:
     """Explains why a page of `size` bytes is not read."""
     return (
         f"has {size:,} bytes; a README.md may have {LONGEST_PAGE:,}. Shorten or remove "
@@ -37,7 +40,7 @@ def too_long(size) -> str:
     )
 
 
-def split_page(text) -> tuple[dict, str]:
+def split_page(text: str) -> tuple[dict[str, Any], str]:
     """Returns (metadata, body) of a page; metadata is {} without a YAML block.
 
     Args:
@@ -53,7 +56,7 @@ def split_page(text) -> tuple[dict, str]:
     return _metadata(match[1]), text[match.end() :]
 
 
-def _metadata(block):
+def _metadata(block: str) -> dict[str, Any]:
     import yaml
 
     if len(block) > LONGEST_BLOCK:
@@ -77,7 +80,7 @@ def _metadata(block):
     return {key: value for key, value in metadata.items() if value is not None}
 
 
-def _check_events(events):
+def _check_events(events: Iterable[Any]) -> None:
     """Raises a `ValueError` for aliases, tags and depth beyond `DEEPEST`."""
     import yaml
 
@@ -87,9 +90,7 @@ def _check_events(events):
             raise ValueError(f"it has the alias *{event.anchor:.50}; write the value")
         if getattr(event, "tag", None) is not None:
             raise ValueError(f"it has the tag {event.tag:.50}; remove it")
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > DEEPEST:
             raise ValueError(f"its values are nested deeper than {DEEPEST}")

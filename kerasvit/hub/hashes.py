@@ -1,17 +1,21 @@
 """Checks the size and the hash of a file."""
 
 import hashlib
+from pathlib import Path
 
-_RIGHT = {}  # {path: SHA-256 that `wrong_content` found the file to have, as expected}
+# {path: SHA-256 that `wrong_content` found the file to have, as expected}
+_RIGHT: dict[Path, str] = {}
 
 
-def file_hash(path, kind="sha256") -> str:
+def file_hash(path: Path, kind: str = "sha256") -> str:
     """Returns the hash of a file in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, kind).hexdigest()
 
 
-def wrong_content(path, size=None, digest=None) -> str | None:
+def wrong_content(
+    path: Path, size: int | None = None, digest: str | None = None
+) -> str | None:
     """Explains what is wrong with a file; None where it is as expected.
 
     Args:
@@ -38,7 +42,7 @@ def wrong_content(path, size=None, digest=None) -> str | None:
     return None
 
 
-def right_hash(path) -> str | None:
+def right_hash(path: Path) -> str | None:
     """Returns the SHA-256 that `wrong_content` last found correct for a file.
 
     The file may be another by now: whoever reads it compares.

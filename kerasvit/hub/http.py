@@ -5,33 +5,39 @@ import hashlib
 import json
 import logging
 import os
-import time
 import urllib.error
 import urllib.request
 from contextlib import suppress
-from http.client import HTTPException
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from kerasvit.checkpoints import replace_file
 
 from .crc32c import crc32c
-from .errors import is_busy
+from .errors import is_busy, retried
 from .hashes import file_hash, wrong_content
 
 log = logging.getLogger("kerasvit")
 
-PAUSES = (1, 4)  # seconds before the second and the third try
 PIECE = 1 << 20  # bytes
 PATIENCE = 30  # seconds for which a server may be silent
+_BROKEN = (urllib.error.URLError, ConnectionError, TimeoutError, HTTPException)
 
 
-def name_behind(address) -> str:
+def name_behind(address: str) -> str:
     """Returns the file name of an address, as a browser would save it."""
     return PurePosixPath(unquote(urlsplit(address).path)).name
 
 
-def fetch_address(address, size=None, sha256=None, *, again=False) -> Path:
+def fetch_address(
+    address: str,
+    size: int | None = None,
+    sha256: str | None = None,
+    *,
+    again: bool = False,
+) -> Path:
     """Downloads a file from an address once, and returns its path.
 
     It comes under its name only when it is whole and its hash is right: that of the
@@ -64,70 +70,65 @@ def fetch_address(address, size=None, sha256=None, *, again=False) -> Path:
         raise OSError(f"{address} {wrong}, and HF_HUB_OFFLINE is set.")
     with FileLock(path.with_name("lock")):
         # Another process may have come first.
-        if wrong := again or _wrong(path, address, sha256):
-            if path.exists() and not again:
-                log.warning("%s %s. It is downloaded again.", address, wrong)
+        wrong = None if again else _wrong(path, address, sha256)
+        if wrong and path.exists():
+            log.warning("%s %s. It is downloaded again.", address, wrong)
+        if wrong or again:
             _download(address, path, size, sha256)
     return path
 
 
-def _wrong(path, address, sha256):
+def _wrong(path: Path, address: str, sha256: str | None) -> str | None:
     """Explains what is wrong with a cached file, or None."""
     if not path.exists():
         return "is not in the cache"
-    noted, fault = None, "cut short"
-    try:
+    noted = None
+    with suppress(FileNotFoundError, ValueError, LookupError, TypeError):
         noted = str(json.loads(_note_of(path).read_text())["sha256"])
-    except FileNotFoundError:
-        fault = "missing"
-    except (ValueError, LookupError, TypeError):
-        pass
     known = sha256 or noted
-    if known is None:
-        wrong = f"the note with its hash is {fault}"
-    else:
-        wrong = wrong_content(path, digest=known)
-    if not wrong and known != noted:
+    if not known:
+        return f"is damaged in the cache, {path}: the note with its hash is missing"
+    if wrong := wrong_content(path, digest=known):
+        return f"is damaged in the cache, {path}: {wrong}"
+    if known != noted:
         with suppress(OSError):  # a cache that may only be read
             _note(path, address, {"size": path.stat().st_size, "sha256": known})
-    return wrong and f"is damaged in the cache, {path}: {wrong}"
+    return None
 
 
-def _note_of(path):
+def _note_of(path: Path) -> Path:
     return path.with_name(path.name + ".json")
 
 
-def _note(path, address, found):
+def _note(path: Path, address: str, found: dict) -> None:
     replace_file(_note_of(path), json.dumps({"address": address, **found}).encode())
 
 
-def _download(address, path, size, sha256):
+class _Passing(OSError):
+    """A failure that may pass."""
+
+
+def _download(address: str, path: Path, size: int | None, sha256: str | None) -> None:
     unfinished = path.with_name(f".{path.name}")
     unfinished.unlink(missing_ok=True)  # of a process that was killed
+
+    def attempt() -> dict[str, Any]:
+        promised = _google_hashes(_stream(address, unfinished))
+        return _checked(unfinished, size, sha256, promised)
+
     try:
-        for pause in (*PAUSES, None):
-            try:
-                promised = _stream(address, unfinished)
-                found = _checked(unfinished, size, sha256, promised)
-                break
-            except _Passing as error:
-                if pause is None:
-                    message = f"{address} cannot be downloaded: {error}."
-                    raise OSError(message) from error
-                time.sleep(pause)
+        found = retried(attempt, lambda error: isinstance(error, _Passing))
         _note_of(path).unlink(missing_ok=True)
         os.replace(unfinished, path)
         _note(path, address, found)
+    except _Passing as error:
+        raise OSError(f"{address} cannot be downloaded: {error}.") from error
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-class _Passing(Exception):
-    """A failure that may pass."""
-
-
-def _stream(address, unfinished):
-    """Downloads into a file, resuming a partial download; returns expected hashes."""
+def _stream(address: str, unfinished: Path) -> HTTPMessage:
+    """Downloads into a file, resuming a partial download; returns the headers."""
     from huggingface_hub.utils import tqdm
 
     done = unfinished.stat().st_size if unfinished.exists() else 0
@@ -149,49 +150,45 @@ def _stream(address, unfinished):
             raise _Passing(f"the server answers {error.code}") from error
         message = f"{address} cannot be had: the server answers {error.code}."
         raise OSError(message) from error
-    except (
-        urllib.error.URLError,
-        ConnectionError,
-        TimeoutError,
-        HTTPException,
-    ) as error:
+    except _BROKEN as error:
         raise _Passing(f"{type(error).__name__}: {error}") from error
     length = unfinished.stat().st_size
     if rest and length != done + rest:
         raise _Passing(f"{length} bytes came in place of {done + rest}")
-    return _google_hashes(answer.headers)
+    return answer.headers
 
 
-def _checked(file, size, sha256, promised):
-    """Returns size and SHA-256 of a correct file; removes another."""
-    md5, crc = promised.get("md5"), promised.get("crc32c")  # in base64
-    if not (sha256 or md5 or crc):
-        file.unlink()
-        raise _Passing(
-            "the answer is not from the storage that has the file, which sends its "
-            "hash: a proxy or a page to log in at comes between"
-        )
-    found = {"size": file.stat().st_size, "sha256": file_hash(file)}
-    pairs = [(size, found["size"]), (sha256, found["sha256"])]
-    if md5:
-        pairs.append((md5, _in_base64(bytes.fromhex(file_hash(file, "md5")))))
-    elif not sha256:  # a file that the storage was sent in parts has no MD5
-        pairs.append((crc, _in_base64(crc32c(file).to_bytes(4, "big"))))
-    for wanted, has in pairs:
-        if wanted not in (None, has):
-            file.unlink()
-            raise _Passing(
-                f"it is not the file that was published, {has} in place of {wanted}: "
-                "a proxy changes it, or it was replaced"
-            )
-    return found
-
-
-def _in_base64(digest):
-    return base64.b64encode(digest).decode()
-
-
-def _google_hashes(headers):
+def _google_hashes(headers: HTTPMessage) -> dict[str, str]:
     """Returns {kind: base64} of the hashes in a Google storage header."""
     hashes = ",".join(headers.get_all("x-goog-hash", [])).split(",")
     return dict(value.strip().split("=", 1) for value in hashes if "=" in value)
+
+
+def _checked(
+    file: Path, size: int | None, sha256: str | None, promised: dict[str, str]
+) -> dict[str, Any]:
+    """Returns size and SHA-256 of a correct file; removes another."""
+    md5, crc = promised.get("md5"), promised.get("crc32c")  # in base64
+    found: dict[str, Any] = {"size": file.stat().st_size, "sha256": file_hash(file)}
+    pairs = [(size, found["size"]), (sha256, found["sha256"])]
+    if md5:
+        pairs.append((md5, _in_base64(file_hash(file, "md5"))))
+    elif crc and not sha256:  # a file that the storage was sent in parts has no MD5
+        pairs.append((crc, _in_base64(f"{crc32c(file):08x}")))
+    wrong = [f"{has} in place of {due}" for due, has in pairs if due not in (None, has)]
+    if not wrong and (sha256 or md5 or crc):
+        return found
+    file.unlink()
+    if wrong:
+        raise _Passing(
+            f"it is not the file that was published, {wrong[0]}: a proxy changes it, "
+            "or it was replaced"
+        )
+    raise _Passing(
+        "the answer is not from the storage that has the file, which sends its hash: a "
+        "proxy or a page to log in at comes between"
+    )
+
+
+def _in_base64(digits: str) -> str:
+    return base64.b64encode(bytes.fromhex(digits)).decode()

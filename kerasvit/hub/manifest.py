@@ -1,23 +1,16 @@
 """The catalogue of named weights, read from manifest.json."""
 
 import dataclasses
-import difflib
 import functools
 import json
 from pathlib import Path
+from typing import Any
 
 from kerasvit.patterns import chosen, near
 
 from .http import name_behind
 
 MANIFEST = Path(__file__).with_name("manifest.json")
-RECIPES = {  # what trains a model from scratch, by a word in its name; the first counts
-    "CIFAR": "alternet_cifar100 --model {}",
-    "ViT": "vit --model {}",
-    "Mixer": "mixer --model {}",
-    "BiT": "bit --model {}",
-    "": "--model {} --dataset imagenet2012 --augment photo",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,59 +63,55 @@ class Entry:
         return "model.safetensors" if self.on_hub else name_behind(self.source)
 
 
-class Weights(list):
+class Weights(list[Entry]):
     """A list of `Entry`, shown as a table."""
 
     empty = "No published weights."
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         entry = super().__getitem__(key)
         return Weights(entry) if isinstance(key, slice) else entry
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         if not self:
             return self.empty
         head = ("model", "tag", "MB", "pixels", "classes", "top-1 %", "licence", "from")
-        rows = [head, *(_row(entry) for entry in self)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
-        notes = {
-            f"{entry.top1['percent']:.2f}: {entry.top1['source']}"
-            for entry in self
-            if entry.top1 and not entry.top1["source"].startswith("measured by timm")
-        }
-        lines = [
-            "  ".join(
-                cell.ljust(w) for cell, w in zip(row, widths, strict=True)
-            ).rstrip()
-            for row in rows
-        ]
-        if any(entry.top1 for entry in self):
+        rows = [head, *map(_row, self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+        measured = [entry.top1 for entry in self if entry.top1]
+        if measured:
             lines.append("Top-1 on ImageNet, measured by timm unless said here.")
+        notes = {
+            f"{top1['percent']:.2f}: {top1['source']}"
+            for top1 in measured
+            if not top1["source"].startswith("measured by timm")
+        }
         return "\n".join([*lines, *sorted(notes)])
 
 
-def _row(entry):
-    marks = " (experimental)" if entry.experimental else ""
-    classes = f"{entry.classes or 'none'}{' zeroed' if entry.head else ''}"
-    top1 = f"{entry.top1['percent']:.2f}" if entry.top1 else ""
-    size = str(entry.preprocessing["size"])
+def _row(entry: Entry) -> tuple[str, ...]:
     return (
         entry.model,
-        entry.tag + marks,
+        entry.tag + (" (experimental)" if entry.experimental else ""),
         str(entry.megabytes),
-        size,
-        classes,
-        top1,
+        str(entry.preprocessing["size"]),
+        f"{entry.classes or 'none'}{' zeroed' if entry.head else ''}",
+        f"{entry.top1['percent']:.2f}" if entry.top1 else "",
         entry.license,
         entry.source,
     )
 
 
 @functools.cache
+def _manifest() -> dict:
+    return json.loads(MANIFEST.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def entries() -> tuple[Entry, ...]:
     """Returns all entries of the catalogue."""
-    manifest = json.loads(MANIFEST.read_text(encoding="utf-8"))
-    return tuple(Entry(**entry) for entry in manifest["weights"])
+    return tuple(Entry(**entry) for entry in _manifest()["weights"])
 
 
 def published(model: str) -> dict[str, Entry]:
@@ -149,8 +138,8 @@ def list_weights(pattern: str = "*") -> Weights:
     wanted = [name for name in wanted if name.lower() == pattern.lower()] or wanted
     weights = Weights(entry for entry in entries() if entry.model in wanted)
     if not weights:
-        close = near(models, pattern)
-        hint = f"Did you mean {' or '.join(close)}? " if close else ""
+        close = " or ".join(near(models, pattern))
+        hint = f"Did you mean {close}? " if close else ""
         weights.empty = (
             f"There are no public weights of {pattern}. {hint}There are of "
             f"{', '.join(models)}. The others of kerasvit.list_models() can be "
@@ -161,7 +150,8 @@ def list_weights(pattern: str = "*") -> Weights:
 
 def recipe(model: str) -> str:
     """Returns the command that trains a variant from scratch."""
-    options = next(RECIPES[word] for word in RECIPES if word in model)
+    recipes = _manifest()["recipes"]  # by a part of the variant's name
+    options = next(recipes[part] for part in recipes if part in model)
     return f"python recipes/pretrain.py {options.format(model)}"
 
 
@@ -181,8 +171,8 @@ def explain_tag(model: str, tag: str) -> str:
             f"{model} has no public weights. Train it: {recipe(model)}. Or give the "
             "path of a .safetensors or .npz file, or of a folder."
         )
-    near = difflib.get_close_matches(tag.lower(), tags, n=1)
-    meant = call_of(tag) or (repr(near[0]) if near else None)
+    close = near(tags, tag)
+    meant = call_of(tag) or (repr(close[0]) if close else "")
     meant = f" Did you mean {meant}?" if meant else ""
     names = ", ".join(f'"{name}"' for name in tags)
     return (

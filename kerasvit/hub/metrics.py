@@ -5,65 +5,66 @@ count}, the last three for what it was measured on; each of them may be left out
 """
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 _KEYS = {"value", "dataset", "split", "images"}
 
 
-def are_metrics(value) -> bool:
-    """Whether a value is {name: metric}, each of a finite number."""
+def are_metrics(metrics: dict) -> bool:
+    """Whether a dict is {name: metric}, each of a finite number."""
+    names = all(isinstance(name, str) for name in metrics)
+    return names and all(map(_is_metric, metrics.values()))
+
+
+def _is_metric(metric: object) -> bool:
+    fields = _fields(metric)
     try:
-        named = all(isinstance(name, str) for name in value)
-        return named and all(map(_is_metric, value.values()))
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
+        finite = math.isfinite(fields["value"])
+    except (LookupError, TypeError, ValueError, OverflowError):  # no number
         return False
-
-
-def _is_metric(metric):
-    metric = _measured(metric)
-    images = metric.get("images", 1)
-    names = [metric.get(key, "") for key in ("dataset", "split")]
+    images = fields.get("images", 1)
+    names = (fields.get("dataset", ""), fields.get("split", ""))
     return (
-        math.isfinite(metric["value"])
-        and not metric.keys() - _KEYS
+        finite
+        and fields.keys() <= _KEYS
         and isinstance(images, int)
         and images > 0
         and all(isinstance(name, str) for name in names)
     )
 
 
-def _measured(metric):
+def _fields(metric: Any) -> dict:
     """Returns a metric as a dict."""
     return metric if isinstance(metric, dict) else {"value": metric}
 
 
-def results(facts) -> list[dict]:
+def results(metrics: dict, datasets: Sequence[str]) -> list[dict]:
     """Returns the results of a model for the Hub's `model-index`.
 
     Those that do not say on which data are left out: the Hub refuses them.
 
     Args:
-        facts: `Facts` with metrics.
+        metrics: {name: metric}.
+        datasets: The first is that of the metrics that name none.
     """
     entries = []
-    for kind, metric in facts.metrics.items():
-        metric = _measured(metric)
-        data = metric.get("dataset") or (facts.datasets or [None])[0]
-        if data:
-            split = {"split": metric["split"]} if metric.get("split") else {}
-            entries.append(
-                {
-                    "task": {"type": "image-classification"},
-                    "dataset": {"name": data, "type": data, **split},
-                    "metrics": [{"type": kind, "value": float(metric["value"])}],
-                }
-            )
+    for kind, fields in ((kind, _fields(metric)) for kind, metric in metrics.items()):
+        if data := fields.get("dataset") or next(iter(datasets), None):
+            split = {"split": fields["split"]} if fields.get("split") else {}
+            entry = {
+                "task": {"type": "image-classification"},
+                "dataset": {"name": data, "type": data, **split},
+                "metrics": [{"type": kind, "value": float(fields["value"])}],
+            }
+            entries.append(entry)
     return entries
 
 
-def shown(metric) -> str:
+def shown(metric: Any) -> str:
     """Returns a table cell of a metric: its value and data set."""
-    metric = _measured(metric)
-    on = [metric[key] for key in ("dataset", "split") if metric.get(key)]
-    on += [f"{metric['images']:,} images"] if metric.get("images") else []
-    value = f"{metric['value']:g}"
+    fields = _fields(metric)
+    on = [fields[key] for key in ("dataset", "split") if fields.get(key)]
+    on += [f"{fields['images']:,} images"] if fields.get("images") else []
+    value = f"{fields['value']:g}"
     return f"{value} ({', '.join(on)})" if on else value

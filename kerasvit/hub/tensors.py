@@ -1,8 +1,14 @@
 """The tensors of a model in a file's format, converted one at a time."""
 
+from collections.abc import Callable
+from typing import Any
+
 import keras
-import ml_dtypes
+import ml_dtypes  # noqa: F401  (NumPy learns the name bfloat16 from it)
 import numpy as np
+
+from kerasvit.arguments import one_of
+from kerasvit.checkpoints import KeyMap
 
 
 class ModelTensors:
@@ -20,10 +26,10 @@ class ModelTensors:
         ValueError: There is no such dtype, or no name for a variable.
     """
 
-    def __init__(self, model, key_map, dtype=None):
+    def __init__(self, model: keras.Model, key_map: KeyMap, dtype: str | None = None):
         self._key_map = key_map
-        self._dtype = dtype_of(dtype) if dtype is not None else None
-        self._variables = {}
+        self._dtype = None if dtype is None else dtype_of(dtype)
+        self._variables: dict[str, list[keras.Variable]] = {}
         for variable in model.weights:
             name = key_map.name(variable.path)
             self._variables.setdefault(name, []).append(variable)
@@ -34,67 +40,52 @@ class ModelTensors:
         """Names of the arrays' dtypes, sorted."""
         return sorted({dtype for dtype, _ in self.outlines.values()})
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> np.ndarray:
         """Returns the array of a name.
 
         Raises:
             ValueError: Not all of its values are finite.
         """
         array = self._written(name, _values)
-        with np.errstate(over="ignore"):  # `_check_finite` reports it
+        with np.errstate(over="ignore"):  # reported below
             cast = array if self._dtype is None else array.astype(self._dtype)
-        _check_finite(name, cast, array)
+        if wrong := np.size(cast) - np.count_nonzero(np.isfinite(cast)):
+            meant = "the model is spoilt; take weights of before"
+            if np.isfinite(array).all():
+                meant = f"{cast.dtype.name} cannot hold them; save as float32"
+            raise ValueError(
+                f"{name} has {wrong} of {cast.size} weights that are not finite: "
+                f"{meant}. Nothing was written."
+            )
         return cast
 
-    def _outline(self, name):
+    def _outline(self, name: str) -> tuple[str, tuple[int, ...]]:
         array = self._written(name, _zeros)
-        return str(np.dtype(self._dtype or array.dtype)), array.shape
+        dtype = array.dtype if self._dtype is None else self._dtype
+        return str(dtype), array.shape
 
-    def _written(self, name, values):
+    def _written(self, name: str, values: Callable[[Any], np.ndarray]) -> np.ndarray:
         arrays = {v.path: values(v) for v in self._variables[name]}
         (array,) = self._key_map.write(arrays).values()
         return array
 
 
-def dtype_of(name):
+def dtype_of(name: str) -> np.dtype:
     """Returns the NumPy dtype to store tensors in.
 
     Raises:
-        ValueError: It is none.
+        ArgumentError: It is none.
     """
-    known = {
-        "float32": np.float32,
-        "float16": np.float16,
-        "bfloat16": ml_dtypes.bfloat16,
-    }
-    if name not in known:
-        raise ValueError(
-            f"`dtype` must be one of {', '.join(known)}. Received: {name!r}."
-        )
-    return known[name]
+    return np.dtype(one_of("dtype", name, ("float32", "float16", "bfloat16")))
 
 
-def _values(variable):
+def _values(variable: keras.Variable) -> np.ndarray:
     # JAX keeps the copy that it makes of an accelerator's array, as long as there is
     # the array: it is made of one that is gone at once.
     return keras.ops.convert_to_numpy(keras.ops.copy(variable))
 
 
-def _zeros(variable):
+def _zeros(variable: keras.Variable) -> np.ndarray:
     """An array without memory, of the same shape and dtype."""
     dtype = np.dtype(keras.backend.standardize_dtype(variable.dtype))
     return np.broadcast_to(np.zeros((), dtype), tuple(variable.shape))
-
-
-def _check_finite(name, cast, array):
-    wrong = np.size(cast) - np.count_nonzero(np.isfinite(cast))
-    if not wrong:
-        return
-    if np.isfinite(array).all():
-        meant = f"{cast.dtype.name} cannot hold them; save as float32"
-    else:
-        meant = "the model is spoilt; take weights of before"
-    raise ValueError(
-        f"{name} has {wrong} of {cast.size} weights that are not finite: {meant}. "
-        "Nothing was written."
-    )

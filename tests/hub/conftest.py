@@ -21,7 +21,7 @@ def hub(monkeypatch, tmp_path):
     from huggingface_hub import constants, file_download
     from huggingface_hub.utils import _http
 
-    from kerasvit.hub import download, http
+    from kerasvit.hub import errors
 
     hub = LocalHub()
     place = str(tmp_path / "cache")
@@ -38,8 +38,7 @@ def hub(monkeypatch, tmp_path):
         monkeypatch.setattr(constants, name, value)
     monkeypatch.setenv("HF_TOKEN", "")
     monkeypatch.delenv("KERASVIT_WEIGHTS_DIR", raising=False)
-    monkeypatch.setattr(download, "PAUSES", (0, 0))
-    monkeypatch.setattr(http, "PAUSES", (0, 0))
+    monkeypatch.setattr(errors, "PAUSES", (0, 0))
     monkeypatch.setattr(file_download, "time", NO_TIME)
     monkeypatch.setattr(_http, "time", NO_TIME)
     yield hub

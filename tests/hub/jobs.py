@@ -19,7 +19,7 @@ for backend in ("torch", "jax", "tensorflow"):  # the quickest to start comes fi
 import numpy as np  # noqa: E402  (the backend is chosen above)
 
 import kerasvit  # noqa: E402
-from kerasvit.hub import download, http, manifest  # noqa: E402
+from kerasvit.hub import errors, manifest  # noqa: E402
 from tests.tiny_vit import TinyViT, random_model  # noqa: E402
 
 from .accidents import NO_TIME  # noqa: E402
@@ -35,7 +35,7 @@ def perform(connection, job, given, conditions):
     os.environ.update(conditions.pop("environment"))
     if job in ("by_name", "push"):
         _import_client()
-    download.PAUSES = http.PAUSES = (0, 0)
+    errors.PAUSES = (0, 0)
     _under(**conditions)
     try:
         said = JOBS[job](*given)

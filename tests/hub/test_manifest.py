@@ -10,6 +10,7 @@ from huggingface_hub import constants
 import kerasvit
 from kerasvit import Preprocessing
 from kerasvit.checkpoints import CODE_BASES, SOURCES
+from kerasvit.hub import errors
 from kerasvit.hub.download import fetch
 from kerasvit.hub.manifest import MANIFEST, Entry, Weights, entries, published
 from kerasvit.loading.transforms import transform_of
@@ -21,7 +22,8 @@ from . import accidents, some_weights
 
 def test_the_manifest_is_what_lock_makes_of_the_sources():
     written = json.loads(MANIFEST.read_text())
-    assert written == {"format_version": 1, "weights": lock.lock()}
+    content = {"recipes": lock.recipes(), "weights": lock.lock()}
+    assert written == {"format_version": 1, **content}
 
 
 def test_every_entry_is_of_a_variant_and_its_transform_can_be_made():
@@ -236,7 +238,7 @@ def test_pinning_is_patient_and_needs_no_token(hub, monkeypatch):
         lock.pin(some_weights.entry("me/gone"))
     assert len(hub.requests) == before + 1  # is not there in a moment either
     pauses = []
-    monkeypatch.setattr(lock.time, "sleep", pauses.append)
+    monkeypatch.setattr(errors.time, "sleep", pauses.append)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(OSError, match="offline"):
         lock.pin(some_weights.entry("me/vit"))

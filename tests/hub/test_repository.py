@@ -226,7 +226,7 @@ def test_what_weights_began_with_is_kept_or_named_damaged(tmp_path, base):
         ("hf://me/vit", {"endpoint": "me:pw@mirror"}, "an address.* 'mirror'"),
         ("hf://me/vit@v1/model.safetensors", {}, "without a path in it"),
         ("hf://me/vit@config.json", {}, "without a path in it"),
-        ("hf://me/vit", {"local_files_only": "yes"}, "must be True or False"),
+        ("hf://me/vit", {"local_files_only": "yes"}, "must be one of True, False"),
     ],
 )
 def test_arguments_of_from_pretrained_are_checked(weights, options, said):
