@@ -21,7 +21,7 @@ from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry, explain_tag, published
 
 from .certificate import CERTIFICATE, Certificate, write_certificate
-from .originals import first, offered, original
+from .originals import SourceFile, first, offered, original
 from .sections import set_section
 
 ORIGIN = "Origin"  # heading of the card
@@ -51,7 +51,7 @@ def entry_named(name: str) -> Entry:
     return first(published(model)[tag])
 
 
-def convert(entry: Entry, out, source=None) -> Path:
+def convert(entry: Entry, out: str | Path, source: str | Path | None = None) -> Path:
     """Writes the repository folder of an entry, whole or not at all.
 
     Args:
@@ -82,7 +82,7 @@ def convert(entry: Entry, out, source=None) -> Path:
     return out
 
 
-def record_of(folder) -> dict:
+def record_of(folder: str | Path) -> dict:
     """What a converted folder says of its model.
 
     Raises:
@@ -100,7 +100,7 @@ def record_of(folder) -> dict:
     return {**record, "label_names": record["label_names"] or config["label_names"]}
 
 
-def _check_free(out):
+def _check_free(out: Path) -> None:
     found = names_in(out) if out.is_dir() else {out.name}
     if not out.exists() or not found:
         return
@@ -112,7 +112,7 @@ def _check_free(out):
     record_of(out)
 
 
-def _origin(entry, file):
+def _origin(entry: Entry, file: SourceFile) -> str:
     """Facts of the card that only the manifest knows, and which file it was."""
     said = [
         f'`kerasvit.{entry.model}("{entry.tag}")`, from {file}. Converted by kerasvit '
@@ -133,7 +133,7 @@ def _origin(entry, file):
     return "\n\n".join(said)
 
 
-def main(arguments):
+def main(arguments: list[str]) -> None:
     """From the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m weights.convert",

@@ -2,24 +2,32 @@
 
 from importlib.metadata import version
 from math import nan
+from pathlib import Path
 
 import numpy as np
 
 from kerasvit.checkpoints import read_json
+from kerasvit.hub.manifest import Entry
 from recipes.benchmarks.import_timm import import_timm
 
-from .certificate import ALLOWED, Check
+from .certificate import ALLOWED, Certificate, Check
 from .originals import classes
 
 MISSING = "Not run, and timm has the model: the {} in timm; {}."
 
 
-def row_of(name) -> str:
+def row_of(name: str) -> str:
     """Name of the comparison with what timm answers."""
     return f"logits, the {name} in timm"
 
 
-def ask_timm(report, entry, folders, images, work):
+def ask_timm(
+    report: Certificate,
+    entry: Entry,
+    folders: dict[str, Path],
+    images: np.ndarray,
+    work: Path,
+) -> None:
     """Saves timm's logits as timm-NAME.npy, and reports what it could not answer.
 
     Args:
@@ -60,7 +68,9 @@ def ask_timm(report, entry, folders, images, work):
             report.notes.append(f"timm on the {name}: {type(error).__name__} {said}")
 
 
-def timm_logits(folder, images, classes=None) -> np.ndarray:
+def timm_logits(
+    folder: Path, images: np.ndarray, classes: int | None = None
+) -> np.ndarray:
     """What timm answers with the weights of a folder; features for 0 classes."""
     import torch
 

@@ -2,8 +2,10 @@
 
 import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
+import keras
 import numpy as np
 
 from kerasvit import Preprocessing
@@ -12,7 +14,7 @@ from kerasvit.prediction import imagenet_names
 BATCH_SIZE = 32
 
 
-def top1(model, folder) -> tuple[int, int]:
+def top1(model: keras.Model, folder: str | Path) -> tuple[int, int]:
     """(how many images are named right, of how many).
 
     Args:
@@ -33,7 +35,7 @@ def top1(model, folder) -> tuple[int, int]:
     return right, len(images)
 
 
-def shortfall(percent, right, count) -> tuple[float, float]:
+def shortfall(percent: float, right: int, count: int) -> tuple[float, float]:
     """(how far top-1 is below the published, how far it may be), as shares of 1.
 
     It may be three standard errors of so many images, and a point, which decoding and
@@ -49,7 +51,7 @@ def shortfall(percent, right, count) -> tuple[float, float]:
     return share - right / count, 3 * error + 0.01
 
 
-def listed(record, folder) -> list[tuple[Path, int]]:
+def listed(record: dict, folder: str | Path) -> list[tuple[Path, int]]:
     """The images of a folder and the class of each.
 
     Args:
@@ -80,7 +82,9 @@ def listed(record, folder) -> list[tuple[Path, int]]:
     return images
 
 
-def class_indices(names, labels, classes) -> list[int]:
+def class_indices(
+    names: Sequence[str], labels: Sequence[str], classes: int
+) -> list[int]:
     """The class that each folder is of, by its name.
 
     Args:
@@ -95,14 +99,14 @@ def class_indices(names, labels, classes) -> list[int]:
     """
     if len(names) == classes and all(re.fullmatch(r"n\d{8}", name) for name in names):
         return list(np.argsort(np.argsort(names)))
-    places = {}
+    places: dict[str, list[int]] = {}
     for i, label in enumerate(labels):
         for word in {label.lower(), label.split(",")[0].lower()}:
             places.setdefault(word, []).append(i)
     return [_index(name, places, classes) for name in names]
 
 
-def _index(name, places, classes):
+def _index(name: str, places: dict[str, list[int]], classes: int) -> int:
     found = places.get(name.lower(), [])
     if name.isdecimal() and int(name) < classes:
         found = [int(name)]
@@ -114,5 +118,5 @@ def _index(name, places, classes):
     return found[0]
 
 
-def _is_seen(path):
+def _is_seen(path: Path) -> bool:
     return not path.name.startswith(".")

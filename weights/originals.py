@@ -3,8 +3,11 @@
 import dataclasses
 import os
 import tempfile
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+import keras
 
 import kerasvit
 from kerasvit.hub.download import fetch, noted
@@ -53,7 +56,7 @@ def first(entry: Entry) -> Entry:
     return dataclasses.replace(entry, made_from=None, **{**unsaid, **entry.made_from})
 
 
-def original(entry: Entry):
+def original(entry: Entry) -> keras.Model:
     """The model of an entry with the weights of its source, which are checked."""
     return getattr(kerasvit, entry.model)(entry, num_classes=classes(entry))
 
@@ -64,7 +67,9 @@ def classes(entry: Entry) -> int | None:
 
 
 @contextmanager
-def offered(entry: Entry, source=None):
+def offered(
+    entry: Entry, source: str | Path | None = None
+) -> Iterator[tuple[Path, SourceFile]]:
     """Lets one file stand for the download of an entry, here and in subprocesses.
 
     Args:
@@ -117,12 +122,14 @@ def offered(entry: Entry, source=None):
                 os.environ["KERASVIT_WEIGHTS_DIR"] = before
 
 
-def _revision(entry, path, local):
+def _revision(entry: Entry, path: Path, local: bool) -> str | None:
     """Commit of the repository that a file is from, or None."""
     if entry.sha256:
         return entry.revision
     return path.parent.name if entry.on_hub and not local else None
 
 
-def _is_in(path, folder):
-    return folder and path.is_relative_to(Path(folder).expanduser().absolute())
+def _is_in(path: Path, folder: str | None) -> bool:
+    if not folder:
+        return False
+    return path.is_relative_to(Path(folder).expanduser().absolute())

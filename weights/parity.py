@@ -13,6 +13,7 @@ import json
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -75,12 +76,12 @@ def golden(entry: Entry) -> Check:
     return _check(name, *worst)
 
 
-def logits(model, images) -> np.ndarray:
+def logits(model: keras.Model, images: np.ndarray) -> np.ndarray:
     """What a model answers, or its features where it has no head."""
     return np.asarray(model.predict(images, verbose=0), "float64")
 
 
-def compared(name, found, expected) -> Check:
+def compared(name: str, found: np.ndarray, expected: np.ndarray) -> Check:
     """Logits beside those of the original."""
     return _check(name, error(found, expected), np.abs(expected).max(), ALLOWED)
 
@@ -92,7 +93,7 @@ def read_here(entry: Entry) -> str:
     return "logits, the original's file loaded here"
 
 
-def _check(name, relative, scale, allowed):
+def _check(name: str, relative: float, scale: float, allowed: float) -> Check:
     backend = keras.backend.backend()
     versions = {
         "kerasvit": kerasvit.__version__,
@@ -102,7 +103,7 @@ def _check(name, relative, scale, allowed):
     return Check(name, backend, relative, float(scale), float(allowed), versions)
 
 
-def main(work):
+def main(work: str | Path) -> None:
     """Does the task of a folder."""
     work = Path(work)
     task = json.loads((work / "task.json").read_text())
@@ -116,7 +117,7 @@ def main(work):
     for file in sorted(work.glob("timm-*.npy")):
         name = row_of(file.stem.removeprefix("timm-"))
         checks.append(compared(name, found, np.load(file)))
-    answer = {"checks": [dataclasses.asdict(check) for check in checks]}
+    answer: dict[str, Any] = {"checks": [dataclasses.asdict(check) for check in checks]}
     if photos := task["photos"].get(keras.backend.backend()):
         answer["top1"] = top1(model, photos)
     (work / "answer.json").write_text(json.dumps(answer))

@@ -14,6 +14,7 @@ import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import Entry
@@ -24,6 +25,9 @@ from .convert import record_of
 from .sections import write
 from .verify import entry_of
 
+if TYPE_CHECKING:
+    from huggingface_hub import CommitInfo
+
 ORDER = (
     "model", "tag", "source", "format", "classes", "megabytes", "top1", "license",
     "experimental", "preprocessing", "revision", "size", "sha256", "made_from",
@@ -32,7 +36,14 @@ ORDER = (
 OF_FILE = ("source", "format", "classes", "head", "revision", "size", "sha256")
 
 
-def publish(folder, repository: str, *, private=None, endpoint=None, revision=None):
+def publish(
+    folder: str | Path,
+    repository: str,
+    *,
+    private: bool | None = None,
+    endpoint: str | None = None,
+    revision: str | None = None,
+) -> tuple["CommitInfo", Entry]:
     """Puts a converted folder into a repository of the Hub, in one commit.
 
     The card goes along and takes the repository's name, and that of the branch if one
@@ -83,7 +94,7 @@ def publish(folder, repository: str, *, private=None, endpoint=None, revision=No
     return info, dataclasses.replace(entry, revision=info.oid)
 
 
-def check_pin(folder, entry: Entry, certificate: Certificate):
+def check_pin(folder: Path, entry: Entry, certificate: Certificate) -> None:
     """Raises a `ValueError` unless a folder was made from the file that is pinned.
 
     Args:
@@ -103,7 +114,7 @@ def check_pin(folder, entry: Entry, certificate: Certificate):
     )
 
 
-def published_entry(entry: Entry, folder, repository: str) -> Entry:
+def published_entry(entry: Entry, folder: Path, repository: str) -> Entry:
     """What the manifest is to say of weights once they are in a repository of ours."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     record = config["kerasvit"]
@@ -134,14 +145,14 @@ def as_toml(entry: Entry) -> str:
     return "\n".join(["[[weights]]", *lines])
 
 
-def _value(value):
+def _value(value: object) -> str:
     if isinstance(value, dict):
         items = (f"{key} = {_value(inner)}" for key, inner in value.items())
         return f"{{ {', '.join(items)} }}"
     return json.dumps(value, ensure_ascii=False)
 
 
-def main(arguments):
+def main(arguments: list[str]) -> None:
     """From the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m weights.publish",

@@ -45,7 +45,11 @@ BACKENDS = ("jax", "tensorflow", "torch")
 BATCH = 2
 
 
-def verify(folder, source=None, photos=None) -> str:
+def verify(
+    folder: str | Path,
+    source: str | Path | None = None,
+    photos: str | Path | None = None,
+) -> str:
     """Writes the certificate of a folder, and the card's section of it.
 
     Args:
@@ -64,8 +68,8 @@ def verify(folder, source=None, photos=None) -> str:
     record = record_of(folder)
     entry = entry_of(record, folder)
     converted_from = read_certificate(folder).converted_from
+    photos = Path(photos).expanduser().resolve() if photos else None
     if photos:
-        photos = Path(photos).expanduser().resolve()
         listed(record, photos)  # before any time is spent
     shape = (BATCH, *record["kwargs"]["image_size"], 3)
     images = np.random.default_rng(0).normal(size=shape).astype("float32")
@@ -87,13 +91,13 @@ def verify(folder, source=None, photos=None) -> str:
         answers = [on_backend(name, work) for name in installed()]
     for answer in answers:
         report.checks += [Check(**check) for check in answer["checks"]]
-        if "top1" in answer:
+        if photos and "top1" in answer:
             _report_top1(report, entry, record, photos, *answer["top1"])
     write_certificate(folder, report)
     return report.verdict
 
 
-def entry_of(record, folder) -> Entry:
+def entry_of(record: dict, folder: Path) -> Entry:
     """The entry of the file that a folder was converted from.
 
     Raises:
@@ -114,7 +118,7 @@ def installed() -> list[str]:
     return [name for name in BACKENDS if importlib.util.find_spec(name)]
 
 
-def on_backend(backend, work) -> dict:
+def on_backend(backend: str, work: str | Path) -> dict:
     """What `weights.parity` answers, in a process of its own.
 
     Raises:
@@ -136,7 +140,14 @@ def on_backend(backend, work) -> dict:
     return said
 
 
-def _report_top1(report, entry, record, photos, right, count):
+def _report_top1(
+    report: Certificate,
+    entry: Entry,
+    record: dict,
+    photos: Path,
+    right: int,
+    count: int,
+) -> None:
     """Adds top-1, and whether it is as published, where all classes have images."""
     backend, said = keras.backend.backend(), f"{count} images of {photos.name}"
     report.notes.append(f"Top-1 on {said}, on {backend}: {100 * right / count:.2f} %.")
@@ -155,7 +166,7 @@ def _report_top1(report, entry, record, photos, right, count):
     report.checks.append(Check(name, backend, below, 1.0, allowed, versions))
 
 
-def main(arguments):
+def main(arguments: list[str]) -> None:
     """From the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m weights.verify",
