@@ -111,9 +111,10 @@ def finetune(config: Config) -> dict:
         metrics = trainer.evaluate(test, verbose=0, return_dict=True)
         results[name] = {**metrics, "history": progress.history}
         kept = training.best(results)
-        if kept == name:
+        if kept == name and len(radii) > 1:
             best_weights = model.get_weights()
-    model.set_weights(best_weights)
+    if len(radii) > 1:
+        model.set_weights(best_weights)
 
     result = training.summary(results, dataset, folder, round_steps, start)
     return training.save(result, config, model, radii[kept], recipe=__file__)

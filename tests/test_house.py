@@ -45,7 +45,7 @@ EXCEPTIONS = {
     "models/variant.py": {"loading", "hub"},
 }
 BODY_LINES, ARGUMENTS = 50, 8
-PACKAGE_LINES = 18_500  # of it 40 % docstrings and blank lines
+PACKAGE_LINES = 19_400  # of it 40 % docstrings and blank lines
 # Functions with more arguments, all but `ARGUMENTS` of them keyword-only and optional.
 BUDGETS = {
     # Builders: what differs between five code bases' checkpoints of one architecture.
