@@ -1,23 +1,34 @@
 """Multi-head attention."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
 
 
-def attend(query, key, value, mask=None):
-    """Scaled dot-product attention of (B, N, H, d) each.
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any = None) -> Tensor:
+    """Computes scaled dot-product attention of H heads.
 
-    `mask`, of booleans that broadcast to (B, H, N, M), tells where a query may look.
+    Args:
+        query: (B, N, H, d).
+        key: (B, M, H, d).
+        value: (B, M, H, d).
+        mask: Booleans that broadcast to (B, H, N, M), True where a query attends to a
+            key; None: everywhere.
+
+    Returns:
+        (B, N, H, d).
     """
     if keras.backend.backend() == "torch":
         return ops.dot_product_attention(query, key, value, mask=mask)
     query = ops.transpose(query, (0, 2, 1, 3)) * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))  # (B, H, N, M)
-    # bfloat16 keeps 8 bits: too few for a sum over hundreds of weights.
+    # bfloat16 has 8 bits of precision: too few for a sum over hundreds of weights.
     at_least = keras.backend.result_type(scores.dtype, "float32")
     exact = ops.cast(scores, at_least)
     if mask is not None:
@@ -34,14 +45,14 @@ class Attention(keras.layers.Layer):
     softmax(q kᵀ / √d) v with d = D / num_heads, then a dense layer over the joined
     heads. Query, key and value have a kernel each, heads side by side, (D, D).
 
-    Shape: (batch, N, D) → same; with a context (batch, M, D), it is what the N tokens
-    look at instead of themselves.
+    Shape: (batch, N, D) → same. With a context (batch, M, D) the N tokens attend to the
+    context instead of themselves.
 
     Args:
         num_heads: H, a divisor of D.
         use_bias: Whether query, key and value have a bias. The output always has one.
-        dropout: Rate after the output layer, in [0, 1). The attention weights are not
-            dropped, as in the configurations of vit_jax.
+        dropout: Dropout rate after the output layer, in [0, 1). Attention weights are
+            not dropped, as in the configurations of vit_jax.
 
     Raises:
         ValueError: D is not a multiple of `num_heads`.
@@ -55,14 +66,14 @@ class Attention(keras.layers.Layer):
         *,
         use_bias: bool = True,
         dropout: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.use_bias = use_bias
         self.dropout = dropout
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates query, key, value and output projections."""
         width = input_shape[-1]
         if width % self.num_heads:
@@ -73,7 +84,7 @@ class Attention(keras.layers.Layer):
                 "num_heads",
             )
 
-        def dense(name, use_bias):
+        def dense(name: str, use_bias: bool) -> Dense:
             layer = Dense(width, use_bias=use_bias, name=name, dtype=self.dtype_policy)
             layer.build((None, width))
             return layer
@@ -86,36 +97,39 @@ class Attention(keras.layers.Layer):
             self.dropout, name="drop", dtype=self.dtype_policy
         )
 
-    def call(self, x, context=None, training=None):
+    def call(
+        self, x: Tensor, context: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
         shape = ops.shape(x)
-        rows, seen = self._rows(x), self._rows(x if context is None else context)
-        length = x.shape[1] if context is None else context.shape[1]
+        context = x if context is None else context
+        rows, context_rows = self._rows(x), self._rows(context)
+        length = context.shape[1]
         x = self.attend(
             self._split(self.query(rows), x.shape[1]),
-            self._split(self.key(seen), length),
-            self._split(self.value(seen), length),
+            self._split(self.key(context_rows), length),
+            self._split(self.value(context_rows), length),
         )
         x = self.output_dense(ops.reshape(x, (-1, shape[-1])))
         return ops.reshape(self.drop(x, training=training), shape)
 
-    def attend(self, query, key, value):
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Returns the heads' outputs (B, N, H, d); subclasses override it."""
         return attend(query, key, value)
 
-    def _rows(self, x):
-        # One row a token; see MLP.
+    def _rows(self, x: Tensor) -> Tensor:
+        # One row per token; see MLP.
         return ops.reshape(x, (-1, x.shape[-1]))
 
-    def _split(self, x, length):
+    def _split(self, x: Tensor, length: int | None) -> Tensor:
         head = x.shape[-1] // self.num_heads
         return ops.reshape(x, (-1, length, self.num_heads, head))
 
-    def compute_output_shape(self, input_shape):
-        """Same as the input."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the shape of the input."""
         return input_shape
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         config = {
             "num_heads": self.num_heads,
             "use_bias": self.use_bias,

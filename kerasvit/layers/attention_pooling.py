@@ -1,7 +1,11 @@
 """Pools tokens to one vector by attention."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from kerasvit.typing import Shape, Tensor
 
 from .attention import Attention
 from .mlp import MLP
@@ -14,10 +18,11 @@ class AttentionPooling(keras.layers.Layer):
     Shape: (batch, N, D) → (batch, D).
 
     Args:
-        num_heads: Heads of the attention.
+        num_heads: Number of attention heads.
         mlp_dim: Hidden size of the MLP.
-        activation: Of the MLP, "gelu" or "gelu_tanh".
-        epsilon: Of the normalisation in front of the MLP.
+        activation: Activation of the MLP, "gelu" or "gelu_tanh".
+        epsilon: Small constant added to the variance in the normalisation before the
+            MLP.
 
     Reference: Zhai et al. 2022, arXiv 2106.04560; `MAPHead` in big_vision/models/vit.py
     and `AttentionPoolLatent` in timm, which are the same.
@@ -30,15 +35,15 @@ class AttentionPooling(keras.layers.Layer):
         mlp_dim: int,
         activation: str = "gelu",
         epsilon: float = 1e-6,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.mlp_dim = mlp_dim
         self.activation = activation
         self.epsilon = epsilon
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the probe and builds the sublayers."""
         width = input_shape[-1]
         self.probe = self.add_weight(
@@ -55,18 +60,18 @@ class AttentionPooling(keras.layers.Layer):
         for layer in (self.attention, self.mlp_norm, self.mlp):
             layer.build((None, 1, width))
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         probe = ops.broadcast_to(self.probe, (ops.shape(x)[0], 1, x.shape[-1]))
         x = self.attention(ops.cast(probe, x.dtype), x)  # (B, 1, D)
         x = x + self.mlp(self.mlp_norm(x))
         return x[:, 0]
 
-    def compute_output_shape(self, input_shape):
-        """(batch, N, D) → (batch, D)."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the output shape: (batch, N, D) → (batch, D)."""
         return input_shape[0], input_shape[-1]
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         config = {
             "num_heads": self.num_heads,
             "mlp_dim": self.mlp_dim,

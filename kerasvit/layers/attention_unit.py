@@ -1,6 +1,10 @@
 """AlterNet's residual unit with attention in place of convolution."""
 
+from typing import Any
+
 import keras
+
+from kerasvit.typing import Shape, Tensor
 
 from .stochastic_depth import StochasticDepth
 from .sublayers import rebuilt, unbuilt
@@ -12,18 +16,18 @@ PARTS = ("conv_norm", "conv", "attention_norm", "attention")
 class AttentionUnit(keras.layers.Layer):
     """Normalisation, GELU, convolution, normalisation, attention; with a shortcut.
 
-    No activation follows the second normalisation, and no MLP the attention. In an
-    AlterNet a convolutional unit always comes before it and changes size and channels,
-    so the shortcut is the input as it came.
+    There is no activation after the second normalisation and no MLP after the
+    attention. In an AlterNet the convolutional unit before this one changes size and
+    channels, so that the shortcut is the unchanged input.
 
     Shape: (batch, H, W, C) → same.
 
     Args:
-        conv_norm: Normalisation layer of that name, the first; the variables' paths
-            are the checkpoint format.
+        conv_norm: First normalisation layer, named "conv_norm". The names of these
+            layers are part of the variables' paths and so of the checkpoint format.
         conv: Convolution, named "conv".
-        attention_norm: Normalisation layer, named "attention_norm".
-        attention: Layer on feature maps that ends with C channels, named "attention".
+        attention_norm: Second normalisation layer, named "attention_norm".
+        attention: Layer that maps feature maps to C channels, named "attention".
         stochastic_depth: Probability of dropping the branch in training, in [0, 1).
 
     Reference: Park and Kim 2022, arXiv 2202.06709; `AttentionBlockB` in
@@ -38,8 +42,8 @@ class AttentionUnit(keras.layers.Layer):
         attention: keras.layers.Layer,
         *,
         stochastic_depth: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.conv_norm = conv_norm
         self.conv = conv
@@ -47,7 +51,7 @@ class AttentionUnit(keras.layers.Layer):
         self.attention = attention
         self.stochastic_depth = stochastic_depth
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Builds the sublayers."""
         self.drop = StochasticDepth(
             self.stochastic_depth, name="drop", dtype=self.dtype_policy
@@ -58,16 +62,16 @@ class AttentionUnit(keras.layers.Layer):
         self.attention_norm.build(shape)
         self.attention.build(shape)
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         branch = keras.activations.gelu(self.conv_norm(x), approximate=False)
         branch = self.attention(self.attention_norm(self.conv(branch)))
         return x + self.drop(branch, training=training)
 
-    def compute_output_shape(self, input_shape):
-        """Same as the input."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the shape of the input."""
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, layers as configurations."""
         config = {
             **{name: unbuilt(getattr(self, name)) for name in PARTS},
@@ -76,7 +80,7 @@ class AttentionUnit(keras.layers.Layer):
         return {**super().get_config(), **config}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "AttentionUnit":
         """Builds the unit and its layers from `get_config`."""
         layers = {name: rebuilt(config[name]) for name in PARTS}
         return cls(**{**config, **layers})

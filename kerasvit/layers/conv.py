@@ -1,11 +1,14 @@
 """A convolution without bias, with PyTorch's padding and initialisation."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.typing import Shape, Tensor
 
-# Uniform within ±1 / √(inputs of an output), of variance 1 / (3 · inputs):
+# Uniform in ±1 / √fan_in, which has the variance 1 / (3 · fan_in), as
 # `reset_parameters` of torch.nn.Conv2d and torch.nn.Linear.
 TORCH_UNIFORM = {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"}
 
@@ -14,15 +17,15 @@ TORCH_UNIFORM = {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"}
 class Conv(keras.layers.Layer):
     """Convolution without bias, with equal zero padding on both sides.
 
-    Every border gets k // 2 zeros, also with a stride, where Keras's "same" puts one
-    more at the end.
+    Every border gets k // 2 zeros. With a stride, Keras's padding "same" may put one
+    more zero at the end than at the beginning.
 
     Shape: (batch, H, W, C) → (batch, ⌈H / strides⌉, ⌈W / strides⌉, filters).
 
     Args:
-        filters: Channels of the result.
-        kernel_size: k, edge of the square kernel in pixels; odd.
-        strides: Pixels between two applications.
+        filters: Number of output channels.
+        kernel_size: k, side of the square kernel in pixels; odd.
+        strides: Stride in pixels.
 
     Raises:
         ValueError: `kernel_size` is even.
@@ -30,11 +33,13 @@ class Conv(keras.layers.Layer):
     Reference: torch.nn.Conv2d with `padding=kernel_size // 2` and `bias=False`.
     """
 
-    def __init__(self, filters: int, kernel_size: int, *, strides: int = 1, **kwargs):
+    def __init__(
+        self, filters: int, kernel_size: int, *, strides: int = 1, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         if kernel_size % 2 == 0:
             raise ArgumentError(
-                "`kernel_size` must be odd, to have a middle. Received: "
+                "`kernel_size` must be odd, so that it has a centre. Received: "
                 f"kernel_size={kernel_size}.",
                 "kernel_size",
             )
@@ -42,7 +47,7 @@ class Conv(keras.layers.Layer):
         self.kernel_size = kernel_size
         self.strides = strides
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the kernel."""
         self.kernel = self.add_weight(
             name="kernel",
@@ -50,7 +55,7 @@ class Conv(keras.layers.Layer):
             initializer=keras.initializers.VarianceScaling(**TORCH_UNIFORM),
         )
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         if self.kernel_size == 1:
             return pointwise(x, self.kernel, self.strides)
         padding = "same"
@@ -66,8 +71,8 @@ class Conv(keras.layers.Layer):
             data_format="channels_last",
         )
 
-    def compute_output_shape(self, input_shape):
-        """(batch, H, W, C) → (batch, ⌈H / strides⌉, ⌈W / strides⌉, filters)."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the shape (batch, ⌈H / strides⌉, ⌈W / strides⌉, filters)."""
         batch, *sides, _ = input_shape
         return (
             batch,
@@ -75,8 +80,8 @@ class Conv(keras.layers.Layer):
             self.filters,
         )
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         config = {
             "filters": self.filters,
             "kernel_size": self.kernel_size,
@@ -85,18 +90,18 @@ class Conv(keras.layers.Layer):
         return {**super().get_config(), **config}
 
 
-def pointwise(x, kernel, strides=1):
-    """Convolution with a 1 × 1 kernel, as one matrix product.
+def pointwise(x: Tensor, kernel: Tensor, strides: int = 1) -> Tensor:
+    """Computes a convolution with a 1 × 1 kernel as one matrix product.
 
-    Around a convolution of PyTorch's, Keras copies the maps to channels first and back.
+    On PyTorch Keras's convolution would copy the maps to channels first and back.
 
     Args:
-        x: Maps, (batch, H, W, C).
+        x: Feature maps, (batch, H, W, C).
         kernel: (1, 1, C, filters).
-        strides: Pixels between two applications.
+        strides: Stride in pixels.
 
     Returns:
-        Maps, (batch, ⌈H / strides⌉, ⌈W / strides⌉, filters).
+        Feature maps, (batch, ⌈H / strides⌉, ⌈W / strides⌉, filters).
     """
     if strides > 1:
         x = x[:, ::strides, ::strides]

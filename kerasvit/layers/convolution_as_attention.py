@@ -1,35 +1,45 @@
 """Converts a convolution to an equal attention layer.
 
-Cordonnier et al. 2020, arXiv 1911.03584, of pixels, and Li et al. 2021,
-arXiv 2111.01353, of patches.
+Reference: Cordonnier et al. 2020, arXiv 1911.03584, for pixels; Li et al. 2021,
+arXiv 2111.01353, for patches.
 """
 
+from typing import Any
+
+import keras
 import numpy as np
 from keras import ops
 
 
-def set_convolution(attention, kernel, bias=None, *, sharpness: float = 1e4):
-    """Sets attention to a convolution of stride 1 and padding "same".
+def set_convolution(
+    attention: keras.layers.Layer,
+    kernel: Any,
+    bias: Any = None,
+    *,
+    sharpness: float = 1e4,
+) -> None:
+    """Sets an attention layer's weights to equal a convolution.
 
-    Each of the K² heads looks at one shift, and multiplies what it finds by the matrix
-    that the kernel has there. Theorem 1 of the paper states it for K² heads of size D_h
-    and min(D_h, filters) output channels; as that matrix has no rank above C, a
-    `head_dim` of C does for more of them too. A shift out of the map has to find zeros:
-    the paper pads the image by K // 2, and so does `padding`. For an even K, "same"
-    reaches one cell further down and right than up and left.
+    The convolution has stride 1 and padding "same". Each of the K² heads attends to one
+    shift and multiplies the value there by the kernel's matrix for that shift. Theorem
+    1 of the paper states it for K² heads of size D_h and min(D_h, filters) output
+    channels. As the rank of that matrix is at most C, a `head_dim` of C suffices for
+    more output channels. Shifts out of the map must give zeros: `padding` pads the map
+    by K // 2, as in the paper. For an even K, "same" reaches one cell further down and
+    right than up and left.
 
     Args:
         attention: Built `RelativeAttention` or `QuadraticAttention` with K² heads of
-            size min(C, filters) or more and a padding of K // 2 or more. Its queries
-            and keys, if any, become zero.
-        kernel: (K, K, C, filters), as `keras.layers.Conv2D` has it.
+            size ≥ min(C, filters) and a padding ≥ K // 2. Its queries and keys, if any,
+            become zero.
+        kernel: (K, K, C, filters), as in `keras.layers.Conv2D`.
         bias: (filters,); None: zeros.
-        sharpness: How far the score of a head's shift is above that of the next. 1e4
-            leaves the others a weight of 0, but no gradient to the positions; some 5 is
-            a soft start for training.
+        sharpness: Difference between the scores of a head's shift and of the next best
+            one. 1e4 makes all other attention weights 0, but then positions have no
+            gradient; about 5 is a soft start for training.
 
     Raises:
-        ValueError: The attention is not built, or cannot be this convolution; says why.
+        ValueError: The attention is not built, or cannot represent this convolution.
     """
     kernel = ops.convert_to_numpy(kernel)
     _check(attention, kernel)
@@ -40,7 +50,7 @@ def set_convolution(attention, kernel, bias=None, *, sharpness: float = 1e4):
             f"`bias` must have the kernel's {filters} filters. Received: shape "
             f"{bias.shape}."
         )
-    cells = np.stack(np.mgrid[:size, :size], axis=-1).reshape(-1, 2)
+    cells = np.moveaxis(np.mgrid[:size, :size], 0, -1).reshape(-1, 2)
     attention.look_at(cells - (size - 1) // 2, sharpness)
     value, output = _factors(kernel, attention.head_dim)
     attention.value.kernel.assign(value)
@@ -51,13 +61,13 @@ def set_convolution(attention, kernel, bias=None, *, sharpness: float = 1e4):
             dense.kernel.assign(np.zeros(dense.kernel.shape))
 
 
-def _factors(kernel, head_dim):
+def _factors(kernel: np.ndarray, head_dim: int) -> tuple[np.ndarray, np.ndarray]:
     """Factors each head's matrix into value and output kernels."""
     channels, filters = kernel.shape[2:]
     matrices = kernel.reshape(-1, channels, filters)  # (heads, C, filters)
     value = np.zeros((channels, len(matrices), head_dim), kernel.dtype)
     output = np.zeros((len(matrices), head_dim, filters), kernel.dtype)
-    if channels <= filters:  # one of the two is the matrix, the other passes on
+    if channels <= filters:  # one factor is the matrix, the other the identity
         value[:, :, :channels] = np.eye(channels)[:, None]
         output[:, :channels] = matrices
     else:
@@ -66,10 +76,10 @@ def _factors(kernel, head_dim):
     return value.reshape(channels, -1), output.reshape(-1, filters)
 
 
-def _check(attention, kernel):
+def _check(attention: keras.layers.Layer, kernel: np.ndarray) -> None:
     if not attention.built:
         raise ValueError(
-            "The attention must be built first, for its map: "
+            "The attention must be built first, for the size of its map: "
             "`attention.build((None, height, width, channels))`."
         )
     if kernel.ndim != 4 or kernel.shape[0] != kernel.shape[1]:
@@ -77,42 +87,43 @@ def _check(attention, kernel):
             "`kernel` must be (K, K, channels, filters), of a square convolution. "
             f"Received: shape {kernel.shape}."
         )
-    size, _, *wanted = kernel.shape
-    had = [attention.value.kernel.shape[0], attention.filters]
-    if wanted != had:
+    size = kernel.shape[0]
+    channels, filters = attention.value.kernel.shape[0], attention.filters
+    if kernel.shape[2:] != (channels, filters):
         raise ValueError(
-            f"`kernel` must be of {had[0]} channels and {had[1]} filters, as the "
-            f"attention is. Received: shape {kernel.shape}."
+            f"`kernel` must have {channels} channels and {filters} filters, as the "
+            f"attention has. Received: shape {kernel.shape}."
         )
-    needs = {
+    rank = min(channels, filters)
+    conditions = {
         "num_heads": (attention.num_heads == size**2, f"{size**2}"),
-        "head_dim": (attention.head_dim >= min(had), f"{min(had)} or more"),
+        "head_dim": (attention.head_dim >= rank, f"{rank} or more"),
         "padding": (attention.padding >= size // 2, f"{size // 2} or more"),
     }
-    for name, (enough, need) in needs.items():
-        if not enough:
+    for name, (met, expected) in conditions.items():
+        if not met:
             raise ValueError(
-                f"A {size} × {size} convolution of {had[0]} channels to {had[1]} needs "
-                f"attention with `{name}` {need}. Received: "
+                f"A {size} × {size} convolution of {channels} channels to {filters} "
+                f"needs attention with `{name}` {expected}. Received: "
                 f"{name}={getattr(attention, name)}."
             )
 
 
-def kernel_of_patches(kernel, patch_size: int) -> np.ndarray:
+def kernel_of_patches(kernel: Any, patch_size: int) -> np.ndarray:
     """Returns the kernel over patches that equals a convolution over pixels.
 
-    A patch is one cell of P·P·C channels: its rows, their pixels, their colours, as
-    `PatchEmbedding` flattens it. Attention over patches that is to be the pixels'
-    convolution therefore needs (2 ⌈(K − 1) / 2P⌉ + 1)² heads, the number of theorem 1
-    of arXiv 2111.01353: K² for pixels and odd K, 9 for every K from 2 to 2 P + 1.
+    A patch is one cell of P·P·C channels: rows, pixels and colours in this order, as
+    `PatchEmbedding` flattens it. Attention over patches that equals a convolution over
+    pixels needs (2 ⌈(K − 1) / 2P⌉ + 1)² heads, the number of theorem 1 of
+    arXiv 2111.01353: K² for pixels and odd K, 9 for every K from 2 to 2 P + 1.
 
     Args:
-        kernel: (K, K, C, filters), of the pixels, for stride 1 and padding "same".
+        kernel: (K, K, C, filters), over pixels, for stride 1 and padding "same".
         patch_size: P, in pixels.
 
     Returns:
-        (K', K', P·P·C, P·P·filters) array, K' = 2 ⌈(K − 1) / 2P⌉ + 1. The bias is that
-        of the pixels P·P times over.
+        (K', K', P·P·C, P·P·filters) array, K' = 2 ⌈(K − 1) / 2P⌉ + 1. The bias is the
+        bias of the pixels, repeated P·P times.
 
     Raises:
         ValueError: `kernel` is not square, or `patch_size` below 1.
@@ -129,7 +140,7 @@ def kernel_of_patches(kernel, patch_size: int) -> np.ndarray:
     side = patches * p
     pixels = np.zeros((side, side, channels, p, p, filters), kernel.dtype)
     first = reach * p - (size - 1) // 2
-    for y, x in np.ndindex(p, p):  # where a pixel of the patch in the middle looks
+    for y, x in np.ndindex(p, p):  # pixels of the central patch
         rows, columns = (slice(first + start, first + start + size) for start in (y, x))
         pixels[rows, columns, :, y, x] = kernel
     pixels = pixels.reshape(patches, p, patches, p, channels, -1)

@@ -1,22 +1,28 @@
 """A dense layer on rows, with the fastest bias addition of each backend."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from kerasvit.backend.linear import product_plus_bias
+from kerasvit.typing import Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")
 class Dense(keras.layers.Dense):
     """`keras.layers.Dense` with the same variables, applied to one row per token.
 
-    PyTorch starts the product from the bias; Keras adds it in a second pass over the
-    result. LoRA, quantised kernels, other ranks and other backends are left to Keras.
+    On PyTorch one operation computes the product and adds the bias, which Keras adds in
+    a second pass over the result. For LoRA, quantised kernels, other ranks and other
+    backends it calls Keras's own `call`.
 
     Shape: (rows, D) → (rows, units).
 
     Args: those of `keras.layers.Dense`.
     """
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         plain = self.use_bias and not self.lora_enabled and len(x.shape) == 2
         if (
             keras.backend.backend() != "torch"
@@ -25,8 +31,10 @@ class Dense(keras.layers.Dense):
         ):
             return super().call(x, training=training)
         bias, kernel = (ops.convert_to_tensor(w) for w in (self.bias, self.kernel))
-        return bias.addmm(x, kernel)
+        return product_plus_bias(x, kernel, bias)
 
-    def quantize(self, mode=None, type_check=True, **kwargs):
-        """As `keras.layers.Dense`, which would refuse a subclass."""
+    def quantize(
+        self, mode: str | None = None, type_check: bool = True, **kwargs: Any
+    ) -> None:
+        """Quantises as `keras.layers.Dense`, whose type check rejects subclasses."""
         return super().quantize(mode, type_check=False, **kwargs)

@@ -1,6 +1,10 @@
 """The encoder block of a Vision Transformer."""
 
+from typing import Any
+
 import keras
+
+from kerasvit.typing import Shape, Tensor
 
 from .stochastic_depth import StochasticDepth
 from .sublayers import rebuilt, unbuilt
@@ -13,10 +17,11 @@ class EncoderBlock(keras.layers.Layer):
     Shape: (batch, N, D) → same.
 
     Args:
-        attention: Layer that mixes the tokens, such as `Attention`. Name it
-            "attention": the variables' paths are the checkpoint format.
-        mlp: Layer that works on each token alone, such as `MLP`, named "mlp".
-        epsilon: Added to the variance in both normalisations.
+        attention: Layer that mixes the tokens, such as `Attention`. Its name must be
+            "attention": it is part of the variables' paths and so of the checkpoint
+            format.
+        mlp: Layer that maps each token separately, such as `MLP`, named "mlp".
+        epsilon: Small constant added to the variance in both normalisations.
         stochastic_depth: Probability of dropping each branch in training, in [0, 1).
 
     Reference: Dosovitskiy et al. 2021, arXiv 2010.11929, equations 2 and 3;
@@ -30,15 +35,15 @@ class EncoderBlock(keras.layers.Layer):
         *,
         epsilon: float = 1e-6,
         stochastic_depth: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.attention = attention
         self.mlp = mlp
         self.epsilon = epsilon
         self.stochastic_depth = stochastic_depth
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Builds the sublayers."""
         same = {"epsilon": self.epsilon, "dtype": self.dtype_policy}
         self.attention_norm = keras.layers.LayerNormalization(
@@ -51,17 +56,17 @@ class EncoderBlock(keras.layers.Layer):
         for layer in (self.attention_norm, self.attention, self.mlp_norm, self.mlp):
             layer.build(input_shape)
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         branch = self.attention(self.attention_norm(x), training=training)
         x = x + self.drop(branch, training=training)  # (B, N, D)
         branch = self.mlp(self.mlp_norm(x), training=training)
         return x + self.drop(branch, training=training)
 
-    def compute_output_shape(self, input_shape):
-        """Same as the input."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the shape of the input."""
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, layers as configurations."""
         config = {
             "attention": unbuilt(self.attention),
@@ -72,7 +77,7 @@ class EncoderBlock(keras.layers.Layer):
         return {**super().get_config(), **config}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "EncoderBlock":
         """Builds the block and its layers from `get_config`."""
         layers = {name: rebuilt(config[name]) for name in ("attention", "mlp")}
         return cls(**{**config, **layers})

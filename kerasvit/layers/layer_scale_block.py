@@ -1,6 +1,10 @@
 """The encoder block with LayerScale."""
 
+from typing import Any
+
 import keras
+
+from kerasvit.typing import Shape, Tensor
 
 from .encoder_block import EncoderBlock
 
@@ -12,19 +16,26 @@ class LayerScaleBlock(EncoderBlock):
     Shape: (batch, N, D) → same.
 
     Args:
-        attention, mlp: As `EncoderBlock`.
-        init_value: Where the scales start; 1e-5 in DINOv2, 1e-6 in DeiT III.
-        epsilon, stochastic_depth: As `EncoderBlock`.
+        attention, mlp: As for `EncoderBlock`.
+        init_value: Initial value of the scales; 1e-5 in DINOv2, 1e-6 in DeiT III.
+        epsilon, stochastic_depth: As for `EncoderBlock`.
 
     Reference: Touvron et al. 2021 (CaiT), arXiv 2103.17239, equation 4; `LayerScale` in
     timm/models/vision_transformer.py.
     """
 
-    def __init__(self, attention, mlp, *, init_value: float = 1e-5, **kwargs):
+    def __init__(
+        self,
+        attention: keras.layers.Layer,
+        mlp: keras.layers.Layer,
+        *,
+        init_value: float = 1e-5,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(attention, mlp, **kwargs)
         self.init_value = init_value
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Builds the block and creates the scales."""
         super().build(input_shape)
         start = keras.initializers.Constant(self.init_value)
@@ -33,12 +44,12 @@ class LayerScaleBlock(EncoderBlock):
             for name in ("attention_scale", "mlp_scale")
         )
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         branch = self.attention(self.attention_norm(x), training=training)
         x = x + self.drop(branch * self.attention_scale, training=training)
         branch = self.mlp(self.mlp_norm(x), training=training)
         return x + self.drop(branch * self.mlp_scale, training=training)
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         return {**super().get_config(), "init_value": self.init_value}

@@ -1,10 +1,13 @@
 """Multi-head attention within windows of a feature map."""
 
 import functools
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
+
+from kerasvit.typing import Shape, Tensor
 
 from .conv import TORCH_UNIFORM
 from .dense import Dense
@@ -23,9 +26,9 @@ class LocalAttention(keras.layers.Layer):
     Shape: (batch, H, W, C) → (batch, H, W, width).
 
     Args:
-        width: Channels of the result.
-        num_heads: Attention heads.
-        window_size: Edge of a window in pixels, a divisor of H and W.
+        width: Number of output channels.
+        num_heads: Number of attention heads.
+        window_size: Side of a window in pixels, a divisor of H and W.
         head_width: d, size of a head.
 
     Raises:
@@ -42,15 +45,15 @@ class LocalAttention(keras.layers.Layer):
         num_heads: int,
         window_size: int,
         head_width: int = 64,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.width = width
         self.num_heads = num_heads
         self.window_size = window_size
         self.head_width = head_width
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the projections and the table, after checking the windows."""
         _, height, width, channels = input_shape
         edge = self.window_size
@@ -78,7 +81,14 @@ class LocalAttention(keras.layers.Layer):
         )
         check_table_size(4 * edge**4, "window_size")
 
-    def _dense(self, name, channels, units, use_bias=False, **kwargs):
+    def _dense(
+        self,
+        name: str,
+        channels: int,
+        units: int,
+        use_bias: bool = False,
+        **kwargs: Any,
+    ) -> Dense:
         kernel = keras.initializers.VarianceScaling(**TORCH_UNIFORM)
         layer = Dense(
             units,
@@ -91,7 +101,7 @@ class LocalAttention(keras.layers.Layer):
         layer.build((None, channels))
         return layer
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         _, height, width, channels = x.shape
         edge = self.window_size
         down, across = height // edge, width // edge
@@ -104,8 +114,8 @@ class LocalAttention(keras.layers.Layer):
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
         return ops.reshape(x, (-1, height, width, self.width))
 
-    def _attend(self, query, key, value):
-        def split(x, axes):
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        def split(x: Tensor, axes: tuple[int, ...]) -> Tensor:
             shape = (-1, self.window_size**2, self.num_heads, self.head_width)
             return ops.transpose(ops.reshape(x, shape), axes)
 
@@ -119,17 +129,17 @@ class LocalAttention(keras.layers.Layer):
         x = ops.transpose(x, (0, 2, 1, 3))
         return ops.reshape(x, (-1, self.num_heads * self.head_width))
 
-    def _bias(self):
-        """Returns the table's values for every (query, key) of a window."""
+    def _bias(self) -> Tensor:
+        """Returns the values of the table for every (query, key) of a window."""
         table = ops.reshape(self.position_bias, (-1,))
         return ops.take(table, relative_positions(self.window_size), axis=0)
 
-    def compute_output_shape(self, input_shape):
-        """(batch, H, W, C) → (batch, H, W, width)."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the output shape: (batch, H, W, C) → (batch, H, W, width)."""
         return *input_shape[:-1], self.width
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         config = {
             "width": self.width,
             "num_heads": self.num_heads,
@@ -140,8 +150,8 @@ class LocalAttention(keras.layers.Layer):
 
 
 @functools.lru_cache(maxsize=8)
-def relative_positions(edge):
+def relative_positions(edge: int) -> np.ndarray:
     """Returns indices of key minus query positions in the table, (edge², edge²)."""
-    place = np.stack(np.divmod(np.arange(edge * edge), edge), axis=-1)  # (down, across)
-    down, across = np.moveaxis(place[None] - place[:, None] + edge - 1, -1, 0)
+    cells = np.stack(np.divmod(np.arange(edge * edge), edge), axis=-1)  # (down, across)
+    down, across = np.moveaxis(cells[None] - cells[:, None] + edge - 1, -1, 0)
     return (down * (2 * edge - 1) + across).astype("int32")

@@ -1,29 +1,33 @@
 """Max-pooling with PyTorch's padding."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from kerasvit.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")
 class MaxPool(keras.layers.Layer):
     """Max-pooling of stride 2 with PyTorch's padding.
 
-    A window of k × k, in the middle of every pixel at an even place, down and across.
-    Keras's "same" puts the windows of an even size one pixel further.
+    The k × k windows are centred on the pixels with even row and column. Keras's
+    padding "same" centres them one pixel further on maps of an even size.
 
     Shape: (batch, H, W, C) → (batch, ⌈H / 2⌉, ⌈W / 2⌉, C).
 
     Args:
-        pool_size: k, edge of the window in pixels; odd.
+        pool_size: k, side of the window in pixels; odd.
 
     Reference: torch.nn.MaxPool2d with `stride=2` and `padding=kernel_size // 2`.
     """
 
-    def __init__(self, pool_size: int = 3, **kwargs):
+    def __init__(self, pool_size: int = 3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.pool_size = pool_size
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         border = (self.pool_size // 2,) * 2
         lowest = float("-inf")  # not zero: the values may all be negative
         x = ops.pad(x, ((0, 0), border, border, (0, 0)), constant_values=lowest)
@@ -31,11 +35,11 @@ class MaxPool(keras.layers.Layer):
             x, self.pool_size, strides=2, padding="valid", data_format="channels_last"
         )
 
-    def compute_output_shape(self, input_shape):
-        """(batch, H, W, C) → (batch, ⌈H / 2⌉, ⌈W / 2⌉, C)."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the output shape: (batch, H, W, C) → (batch, ⌈H / 2⌉, ⌈W / 2⌉, C)."""
         batch, *sides, channels = input_shape
         return batch, *(side and -(-side // 2) for side in sides), channels
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         return {**super().get_config(), "pool_size": self.pool_size}

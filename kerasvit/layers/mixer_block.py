@@ -1,10 +1,15 @@
 """The block of an MLP-Mixer."""
 
+from typing import Any
+
 import keras
+import numpy as np
 from keras import ops
 
+from kerasvit.typing import Shape, Tensor
+
 from .mlp import MLP
-from .position_embedding import table_grid
+from .position_embedding import pair, table_grid
 from .resampling import resample_grid, spread_grid
 from .stochastic_depth import StochasticDepth
 
@@ -23,7 +28,7 @@ class MixerBlock(keras.layers.Layer):
         tokens_mlp_dim: Hidden size of the MLP across tokens.
         channels_mlp_dim: Hidden size of the MLP across channels.
         activation: "gelu", exact, or "gelu_tanh"; see `MLP`.
-        epsilon: Added to the variance in both normalisations.
+        epsilon: Small constant added to the variance in both normalisations.
         stochastic_depth: Probability of dropping each branch in training, in [0, 1). A
             kept branch is divided by the chance of being kept; big_vision's Mixer does
             not divide.
@@ -44,17 +49,17 @@ class MixerBlock(keras.layers.Layer):
         activation: str = "gelu",
         epsilon: float = 1e-6,
         stochastic_depth: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        self.grid = tuple(grid)
+        self.grid = pair(grid)
         self.tokens_mlp_dim = tokens_mlp_dim
         self.channels_mlp_dim = channels_mlp_dim
         self.activation = activation
         self.epsilon = epsilon
         self.stochastic_depth = stochastic_depth
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Builds the sublayers."""
         batch, tokens, width = input_shape
         height, across = self.grid
@@ -76,30 +81,38 @@ class MixerBlock(keras.layers.Layer):
         for layer in (self.token_norm, self.channel_norm, self.channel_mixing):
             layer.build(input_shape)
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         branch = ops.swapaxes(self.token_norm(x), 1, 2)  # (B, D, N)
         branch = ops.swapaxes(self.token_mixing(branch, training=training), 1, 2)
         x = x + self.drop(branch, training=training)  # (B, N, D)
         branch = self.channel_mixing(self.channel_norm(x), training=training)
         return x + self.drop(branch, training=training)
 
-    def compute_output_shape(self, input_shape):
-        """Same as the input."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the shape of the input."""
         return input_shape
 
-    def resample(self, array, *, path, source_grid=None, kernel="bicubic_antialias"):
-        """Resamples a variable of another grid to this layer's.
+    def resample(
+        self,
+        array: np.ndarray,
+        *,
+        path: str,
+        source_grid: tuple[int, int] | None = None,
+        kernel: str = "bicubic_antialias",
+    ) -> np.ndarray:
+        """Resamples a variable of another grid to this layer's grid.
 
-        What goes out to each token, the last kernel and bias of the token mixing, is
-        resampled as a position table is. The first kernel is summed over the tokens:
-        its weights are shared out, so that the hidden values of a smooth image stay
-        what they were.
+        The last kernel and bias of the token mixing have one value per output token and
+        are resampled like a position table. The first kernel is multiplied with a sum
+        over the input tokens: its weights are distributed, so that the hidden values of
+        a smooth image do not change.
 
         Args:
             array: The variable's value for the other grid.
-            path: Of the variable; those that do not depend on the grid stay.
-            source_grid: (h, w) it was made for; None: this layer's own if the counts
-                agree, else square.
+            path: Path of the variable; variables that do not depend on the grid are
+                returned unchanged.
+            source_grid: (h, w) of `array`; None: this layer's grid if the number of
+                tokens is the same, else a square.
             kernel: One of `kerasvit.layers.resampling.KERNELS`.
 
         Returns:
@@ -108,15 +121,15 @@ class MixerBlock(keras.layers.Layer):
         Raises:
             ValueError: The tokens do not fill the source grid.
         """
-        ways = {
+        methods = {  # and the axis of the tokens
             "token_mixing/dense_0/kernel": (spread_grid, 0),
             "token_mixing/dense_1/kernel": (resample_grid, 1),
             "token_mixing/dense_1/bias": (resample_grid, 0),
         }
         name = "/".join(path.split("/")[-3:])
-        if name not in ways:
+        if name not in methods:
             return array
-        bring, axis = ways[name]
+        method, axis = methods[name]
         source = table_grid(
             array.shape[axis],
             own_grid=self.grid,
@@ -126,12 +139,12 @@ class MixerBlock(keras.layers.Layer):
         if source == self.grid:
             return array
         cells = array.T if axis else array  # (h·w, ...)
-        cells = bring(cells.reshape(*source, *cells.shape[1:]), self.grid, kernel)
+        cells = method(cells.reshape(*source, *cells.shape[1:]), self.grid, kernel)
         cells = cells.reshape(-1, *cells.shape[2:])
         return cells.T if axis else cells
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         config = {
             "grid": self.grid,
             "tokens_mlp_dim": self.tokens_mlp_dim,

@@ -1,9 +1,12 @@
 """The MLP of a Transformer block."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
 
@@ -23,7 +26,7 @@ class MLP(keras.layers.Layer):
         mlp_dim: Size of the hidden layer.
         activation: "gelu", exact, as timm and transformers compute it, or "gelu_tanh",
             the approximation that Google's JAX code uses; logits differ by about 1e-4.
-        dropout: Rate after each dense layer, in [0, 1).
+        dropout: Dropout rate after each dense layer, in [0, 1).
 
     Raises:
         ValueError: `activation` is neither of the two.
@@ -38,8 +41,8 @@ class MLP(keras.layers.Layer):
         *,
         activation: str = "gelu",
         dropout: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
             raise ArgumentError(
@@ -51,7 +54,7 @@ class MLP(keras.layers.Layer):
         self.activation = activation
         self.dropout = dropout
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates both dense layers."""
         width = input_shape[-1]
         bias = keras.initializers.RandomNormal(stddev=1e-6)  # as vit_jax
@@ -64,22 +67,22 @@ class MLP(keras.layers.Layer):
         self.dense_0.build((None, width))
         self.dense_1.build((None, self.mlp_dim))
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         shape = ops.shape(x)
-        # One row a token: XLA on CPU takes twice as long for the gradient of the
-        # same product on three axes.
+        # One row per token: on CPU, XLA takes twice as long for the gradient of the
+        # same product with three axes.
         x = ops.reshape(x, (-1, x.shape[-1]))
         x = ACTIVATIONS[self.activation](self.dense_0(x))
         x = self.drop(x, training=training)
         x = self.drop(self.dense_1(x), training=training)
         return ops.reshape(x, shape)
 
-    def compute_output_shape(self, input_shape):
-        """Same as the input."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the shape of the input."""
         return input_shape
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         config = {
             "mlp_dim": self.mlp_dim,
             "activation": self.activation,

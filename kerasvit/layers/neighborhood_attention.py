@@ -1,22 +1,25 @@
 """Multi-head attention to neighbouring patches."""
 
 import functools
+from typing import Any
 
 import keras
 import numpy as np
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.typing import Shape, Tensor
 
 from .attention import Attention, attend
+from .position_embedding import pair
 from .table_size import check_table_size
 
 
 @functools.lru_cache(maxsize=8)
-def neighborhood(grid, window, prefix=0):
-    """Returns which token attends to which: (prefix + H·W, prefix + H·W) booleans.
+def neighborhood(grid: tuple[int, int], window: int, prefix: int = 0) -> np.ndarray:
+    """Returns the attention mask, (prefix + H·W, prefix + H·W) booleans.
 
-    A patch sees those at most window // 2 rows and columns away, itself included, and
-    the prefix tokens; these see all and are seen by all.
+    A patch attends to patches at most window // 2 rows and columns away, including
+    itself, and to the prefix tokens. These attend to all tokens.
     """
     down, across = (
         np.abs(np.subtract.outer(range(side), range(side))) <= window // 2
@@ -30,19 +33,19 @@ def neighborhood(grid, window, prefix=0):
 class NeighborhoodAttention(Attention):
     """Multi-head attention of each patch to a k × k window around it.
 
-    The window is centred on the patch and cut off at the border of the grid, where it
-    has fewer patches. Class and register tokens see all and are seen by all. The
-    variables are those of `Attention`, so that weights fit both; all products are
-    computed and those outside of the window masked, so it is as slow, too.
+    The window is centred on the patch and cut off at the border of the grid. Class and
+    register tokens attend to all tokens, and all tokens attend to them. The variables
+    are those of `Attention`, so that weights fit both. All scores are computed and
+    those outside the window masked, so that the cost is that of `Attention` too.
 
     Shape: (batch, prefix + H·W, D) → same.
 
     Args:
-        num_heads: A divisor of D.
+        num_heads: Number of heads, a divisor of D.
         grid: (H, W), patches down and across.
         window: k, odd, in patches.
-        prefix: How many tokens stand before the patches.
-        use_bias, dropout: As `Attention`.
+        prefix: Number of tokens before the patches.
+        use_bias, dropout: As for `Attention`.
 
     Raises:
         ValueError: `window` is not odd, or the tokens are not those of the grid.
@@ -61,8 +64,8 @@ class NeighborhoodAttention(Attention):
         grid: tuple[int, int],
         window: int,
         prefix: int = 0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(num_heads, **kwargs)
         if window < 1 or window % 2 == 0:
             raise ArgumentError(
@@ -70,11 +73,11 @@ class NeighborhoodAttention(Attention):
                 f"Received: window={window}.",
                 "window",
             )
-        self.grid = tuple(grid)
+        self.grid = pair(grid)
         self.window = window
         self.prefix = prefix
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the projections and the mask."""
         height, width = self.grid
         if input_shape[1] != self.prefix + height * width:
@@ -87,11 +90,11 @@ class NeighborhoodAttention(Attention):
         check_table_size(input_shape[1] ** 2, "image_size", "patch_size")
         self._mask = neighborhood(self.grid, self.window, self.prefix)[None, None]
 
-    def attend(self, query, key, value):
+    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Returns the heads' outputs within the window."""
         return attend(query, key, value, self._mask)
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         config = {"grid": self.grid, "window": self.window, "prefix": self.prefix}
         return {**super().get_config(), **config}

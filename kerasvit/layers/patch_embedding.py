@@ -1,21 +1,25 @@
 """Embeds the patches of an image as tokens."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from kerasvit.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")
 class PatchEmbedding(keras.layers.Layer):
     """Projects each square patch of an image to a token.
 
-    A convolution whose stride is its kernel size, written as one matrix product over
-    flattened patches; `kernel` keeps the convolution's shape (P, P, C, D), the form
-    checkpoints store.
+    It is a convolution whose stride is its kernel size, computed as one matrix product
+    over flattened patches. `kernel` has the convolution's shape (P, P, C, D), in which
+    checkpoints store it.
 
     Shape: (batch, H, W, C) → (batch, H/P · W/P, D), rows of patches one after another.
 
     Args:
-        patch_size: P, edge of a patch in pixels; H and W must be multiples of it.
+        patch_size: P, side of a patch in pixels; H and W must be multiples of it.
         width: D, size of a token.
 
     Raises:
@@ -24,12 +28,12 @@ class PatchEmbedding(keras.layers.Layer):
     Reference: Dosovitskiy et al. 2021, arXiv 2010.11929, equation 1.
     """
 
-    def __init__(self, patch_size: int, *, width: int, **kwargs):
+    def __init__(self, patch_size: int, *, width: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.patch_size = patch_size
         self.width = width
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the kernel, after checking that the image divides into patches."""
         _, height, width, channels = input_shape
         p = self.patch_size
@@ -47,7 +51,7 @@ class PatchEmbedding(keras.layers.Layer):
             name="bias", shape=(self.width,), initializer="zeros"
         )
 
-    def call(self, images):
+    def call(self, images: Tensor) -> Tensor:
         _, height, width, channels = images.shape
         p = self.patch_size
         rows, columns = height // p, width // p
@@ -57,13 +61,13 @@ class PatchEmbedding(keras.layers.Layer):
         x = ops.matmul(x, ops.reshape(self.kernel, (-1, self.width))) + self.bias
         return ops.reshape(x, (-1, rows * columns, self.width))
 
-    def compute_output_shape(self, input_shape):
-        """(batch, H, W, C) → (batch, H/P · W/P, D)."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the output shape: (batch, H, W, C) → (batch, H/P · W/P, D)."""
         batch, height, width, _ = input_shape
         tokens = (height // self.patch_size) * (width // self.patch_size)
         return batch, tokens, self.width
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         config = {"patch_size": self.patch_size, "width": self.width}
         return {**super().get_config(), **config}

@@ -1,7 +1,11 @@
 """Merges 2 × 2 patches: half the resolution, twice the channels."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
 
@@ -15,7 +19,7 @@ class PatchMerging(keras.layers.Layer):
     Shape: (batch, H, W, D) → (batch, H/2, W/2, 2D).
 
     Args:
-        epsilon: Added to the variance in the normalisation.
+        epsilon: Small constant added to the variance.
 
     Raises:
         ValueError: H or W is odd.
@@ -24,16 +28,16 @@ class PatchMerging(keras.layers.Layer):
     timm/models/swin_transformer.py.
     """
 
-    def __init__(self, *, epsilon: float = 1e-5, **kwargs):
+    def __init__(self, *, epsilon: float = 1e-5, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.epsilon = epsilon
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the normalisation and the projection."""
         *_, height, width, channels = input_shape
         if height % 2 or width % 2:
             raise ValueError(
-                "The sides of the map must be even, to be halved. Received: "
+                "Height and width of the map must be even. Received: "
                 f"{height} × {width}."
             )
         self.norm = keras.layers.LayerNormalization(
@@ -45,7 +49,7 @@ class PatchMerging(keras.layers.Layer):
         self.norm.build((None, 4 * channels))
         self.reduction.build((None, 4 * channels))
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         _, height, width, channels = x.shape
         x = ops.reshape(x, (-1, height // 2, 2, width // 2, 2, channels))
         x = ops.transpose(x, (0, 1, 3, 4, 2, 5))  # (B, H/2, W/2, right, down, D)
@@ -53,11 +57,11 @@ class PatchMerging(keras.layers.Layer):
         x = self.reduction(self.norm(x))
         return ops.reshape(x, (-1, height // 2, width // 2, 2 * channels))
 
-    def compute_output_shape(self, input_shape):
-        """(batch, H, W, D) → (batch, H/2, W/2, 2D)."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the output shape: (batch, H, W, D) → (batch, H/2, W/2, 2D)."""
         batch, height, width, channels = input_shape
         return batch, height // 2, width // 2, 2 * channels
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         return {**super().get_config(), "epsilon": self.epsilon}

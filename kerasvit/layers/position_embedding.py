@@ -1,12 +1,22 @@
 """A learned position table that can be resampled."""
 
+from typing import Any
+
 import keras
 import numpy as np
+
+from kerasvit.typing import Shape, Tensor
 
 from .resampling import KERNELS, MOST_CELLS, resample_grid
 
 
-def check_resampling(kernel, source_grid):
+def pair(grid: Any) -> tuple[int, int]:
+    """Returns a grid, given as a list or tuple, as (height, width)."""
+    height, width = grid
+    return height, width
+
+
+def check_resampling(kernel: Any, source_grid: Any) -> None:
     """Checks the arguments `kernel` and `source_grid`; both may be None."""
     if kernel is not None and kernel not in tuple(KERNELS):
         raise ValueError(
@@ -14,8 +24,8 @@ def check_resampling(kernel, source_grid):
         )
     if source_grid is None:
         return
-    pair = isinstance(source_grid, (tuple, list)) and len(source_grid) == 2
-    if not pair or not all(
+    two = isinstance(source_grid, (tuple, list)) and len(source_grid) == 2
+    if not two or not all(
         isinstance(side, (int, np.integer)) and side > 0 for side in source_grid
     ):
         raise ValueError(
@@ -24,14 +34,21 @@ def check_resampling(kernel, source_grid):
         )
 
 
-def table_grid(rows, *, own_grid, source_grid=None, name="position table"):
+def table_grid(
+    rows: int,
+    *,
+    own_grid: tuple[int, int],
+    source_grid: tuple[int, int] | None = None,
+    name: str = "position table",
+) -> tuple[int, int]:
     """Returns the grid (height, width) of a table with `rows` patch rows.
 
-    What the caller says wins; else the model's own grid if the counts agree; else a
-    square. The count alone cannot tell 4 × 9 from 6 × 6, hence `source_grid`.
+    It is `source_grid` if given; else `own_grid`, the model's, if it has as many cells;
+    else a square. `source_grid` is needed because 4 × 9 and 6 × 6 have the same number
+    of cells.
 
     Raises:
-        ValueError: The rows fit none of these, or are more than any model has.
+        ValueError: `rows` fits none of these, or is more than any model has.
     """
     if rows > MOST_CELLS:
         raise ValueError(
@@ -46,13 +63,13 @@ def table_grid(rows, *, own_grid, source_grid=None, name="position table"):
             )
         return height, width
     if own_grid[0] * own_grid[1] == rows:
-        return tuple(own_grid)
+        return pair(own_grid)
     side = round(rows**0.5)
     if side * side != rows:
         raise ValueError(
             f"The {name} has {rows} patch rows: neither the model's "
-            f"{own_grid[0]} × {own_grid[1]} grid nor a square. Say what grid it was "
-            "made for with `source_grid=(height, width)`, in patches."
+            f"{own_grid[0]} × {own_grid[1]} grid nor a square. Pass the grid of the "
+            "table as `source_grid=(height, width)`, in patches."
         )
     return side, side
 
@@ -65,18 +82,20 @@ class PositionEmbedding(keras.layers.Layer):
 
     Args:
         grid: (H, W), patches down and across.
-        prefix: How many rows the table has before the grid's, for class and register
-            tokens that already stand in the sequence.
+        prefix: Number of rows of the table before those of the grid, for class and
+            register tokens that are already in the sequence.
 
     Reference: Dosovitskiy et al. 2021, arXiv 2010.11929, equation 1 and appendix D.4.
     """
 
-    def __init__(self, grid: tuple[int, int], *, prefix: int = 0, **kwargs):
+    def __init__(
+        self, grid: tuple[int, int], *, prefix: int = 0, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
-        self.grid = tuple(grid)
+        self.grid = pair(grid)
         self.prefix = prefix
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the table."""
         length = self.prefix + self.grid[0] * self.grid[1]
         self.table = self.add_weight(
@@ -85,23 +104,28 @@ class PositionEmbedding(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=0.02),
         )
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         return x + keras.ops.cast(self.table, x.dtype)
 
-    def compute_output_shape(self, input_shape):
-        """Same as the input."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the shape of the input."""
         return input_shape
 
     def resample(
-        self, table, *, path=None, source_grid=None, kernel="bicubic_antialias"
-    ):
-        """Resamples a table of another grid to this layer's.
+        self,
+        table: np.ndarray,
+        *,
+        path: str | None = None,
+        source_grid: tuple[int, int] | None = None,
+        kernel: str = "bicubic_antialias",
+    ) -> np.ndarray:
+        """Resamples a table of another grid to this layer's grid.
 
         Args:
-            table: (1, prefix + h·w, D) array. Its prefix rows are kept as they are.
-            path: Of the variable; this layer has one only.
-            source_grid: (h, w) it was made for; None: this layer's own if the counts
-                agree, else square.
+            table: (1, prefix + h·w, D) array. Its prefix rows do not change.
+            path: Path of the variable; ignored, as this layer has one variable.
+            source_grid: (h, w) of `table`; None: this layer's grid if the number of
+                cells is the same, else a square.
             kernel: One of `kerasvit.layers.resampling.KERNELS`.
 
         Returns:
@@ -118,6 +142,6 @@ class PositionEmbedding(keras.layers.Layer):
         cells = resample_grid(cells.reshape(*source, -1), self.grid, kernel)
         return np.concatenate([prefix, cells.reshape(-1, table.shape[-1])])[None]
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         return {**super().get_config(), "grid": self.grid, "prefix": self.prefix}

@@ -2,6 +2,8 @@
 
 import keras
 
+from kerasvit.typing import Tensor
+
 from .encoder_block import EncoderBlock
 
 
@@ -10,7 +12,8 @@ class PostNormBlock(EncoderBlock):
     """Post-norm Transformer block: normalisation after each residual sum.
 
     x ← LN(x + attention(x)), x ← LN(x + MLP(x)). The variables are those of
-    `EncoderBlock`; as the block ends in a normalisation, none belongs behind the last.
+    `EncoderBlock`. The block ends in a normalisation, so that the last block of an
+    encoder needs no further one.
 
     Shape: (batch, N, D) → same.
 
@@ -20,7 +23,7 @@ class PostNormBlock(EncoderBlock):
     normalising first by Xiong et al. 2020, arXiv 2002.04745.
     """
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         branch = self.attention(x, training=training)
         x = self.attention_norm(x + self.drop(branch, training=training))  # (B, N, D)
         branch = self.mlp(x, training=training)

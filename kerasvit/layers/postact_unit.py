@@ -1,7 +1,11 @@
 """The residual unit of the original ResNet, with activation after the sum."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from kerasvit.typing import Shape, Tensor
 
 from .sublayers import rebuilt, unbuilt
 
@@ -10,15 +14,15 @@ from .sublayers import rebuilt, unbuilt
 class PostactUnit(keras.layers.Layer):
     """Two or three convolutions with normalisation, and a shortcut.
 
-    A ReLU follows each normalisation, the last only after the shortcut is added. The
-    shortcut is the input; where the unit changes size or channels, a projection of it
-    with a normalisation of its own.
+    A ReLU follows each normalisation; the last ReLU follows the sum with the shortcut.
+    The shortcut is the input, or a normalised projection of it if the unit changes size
+    or channels.
 
     Shape: (batch, H, W, C) → (batch, H', W', C'), by the convolutions.
 
     Args:
-        convs: Convolutions, named "conv_0", "conv_1", …; the variables' paths are the
-            checkpoint format.
+        convs: Convolutions, named "conv_0", "conv_1", …; the names are part of the
+            variables' paths and so of the checkpoint format.
         norms: As many normalisation layers, named "norm_0", "norm_1", …
         projection: Convolution of the shortcut, named "projection"; None leaves the
             shortcut as it is.
@@ -35,15 +39,15 @@ class PostactUnit(keras.layers.Layer):
         *,
         projection: keras.layers.Layer | None = None,
         projection_norm: keras.layers.Layer | None = None,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.convs = convs
         self.norms = norms
         self.projection = projection
         self.projection_norm = projection_norm
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Builds the sublayers."""
         shape = input_shape
         for conv, norm in zip(self.convs, self.norms, strict=True):
@@ -52,26 +56,29 @@ class PostactUnit(keras.layers.Layer):
             norm.build(shape)
         if self.projection is not None:
             self.projection.build(input_shape)
-            self.projection_norm.build(shape)
+            if self.projection_norm is not None:
+                self.projection_norm.build(shape)
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         shortcut = x
         if self.projection is not None:
-            shortcut = self.projection_norm(self.projection(x))
+            shortcut = self.projection(x)
+            if self.projection_norm is not None:
+                shortcut = self.projection_norm(shortcut)
         for conv, norm in zip(self.convs, self.norms, strict=True):
             if conv is not self.convs[0]:
                 x = ops.relu(x)
             x = norm(conv(x))
-        dtype = self.compute_dtype  # parts may compute wider
+        dtype = self.compute_dtype  # sublayers may return a wider dtype
         return ops.relu(ops.cast(shortcut, dtype) + ops.cast(x, dtype))
 
-    def compute_output_shape(self, input_shape):
-        """The last convolution's."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the output shape of the last convolution."""
         for conv in self.convs:
             input_shape = conv.compute_output_shape(input_shape)
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, layers as configurations."""
         config = {
             "convs": [unbuilt(layer) for layer in self.convs],
@@ -82,7 +89,7 @@ class PostactUnit(keras.layers.Layer):
         return {**super().get_config(), **config}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "PostactUnit":
         """Builds the unit and its layers from `get_config`."""
         layers = {
             name: [rebuilt(part) for part in config[name]]

@@ -1,7 +1,11 @@
 """The residual unit of a pre-activation ResNet."""
 
+from typing import Any
+
 import keras
 from keras import ops
+
+from kerasvit.typing import Shape, Tensor
 
 from .stochastic_depth import StochasticDepth
 from .sublayers import rebuilt, unbuilt
@@ -11,14 +15,14 @@ from .sublayers import rebuilt, unbuilt
 class PreactUnit(keras.layers.Layer):
     """Two or three times normalisation, ReLU and convolution, and a shortcut.
 
-    The shortcut is the input as it came; where the unit changes size or channels, a
+    The shortcut is the unchanged input; if the unit changes size or channels, it is a
     projection of the input **after** the first normalisation and ReLU.
 
     Shape: (batch, H, W, C) → (batch, H', W', C'), by the convolutions.
 
     Args:
-        norms: Normalisation layers, named "norm_0", "norm_1", …; the variables' paths
-            are the checkpoint format.
+        norms: Normalisation layers, named "norm_0", "norm_1", …; the names are part of
+            the variables' paths and so of the checkpoint format.
         convs: As many convolutions, named "conv_0", "conv_1", …
         projection: Convolution of the shortcut, named "projection"; None leaves the
             shortcut as it is.
@@ -35,15 +39,15 @@ class PreactUnit(keras.layers.Layer):
         *,
         projection: keras.layers.Layer | None = None,
         stochastic_depth: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.norms = norms
         self.convs = convs
         self.projection = projection
         self.stochastic_depth = stochastic_depth
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Builds the sublayers."""
         self.drop = StochasticDepth(
             self.stochastic_depth, name="drop", dtype=self.dtype_policy
@@ -56,7 +60,7 @@ class PreactUnit(keras.layers.Layer):
             conv.build(shape)
             shape = conv.compute_output_shape(shape)
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         shortcut = x
         for i, (norm, conv) in enumerate(zip(self.norms, self.convs, strict=True)):
             x = ops.relu(norm(x))
@@ -66,13 +70,13 @@ class PreactUnit(keras.layers.Layer):
         branch = self.drop(x, training=training)
         return ops.cast(shortcut, branch.dtype) + branch  # parts may compute wider
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
         """The last convolution's."""
         for conv in self.convs:
             input_shape = conv.compute_output_shape(input_shape)
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, layers as configurations."""
         config = {
             "norms": [unbuilt(layer) for layer in self.norms],
@@ -83,7 +87,7 @@ class PreactUnit(keras.layers.Layer):
         return {**super().get_config(), **config}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> "PreactUnit":
         """Builds the unit and its layers from `get_config`."""
         layers = {
             name: [rebuilt(part) for part in config[name]]

@@ -1,16 +1,20 @@
 """Multi-head attention with scores of relative positions."""
 
+from typing import Any
+
 import keras
 import numpy as np
 from keras import ops
 
+from kerasvit.typing import Shape, Tensor
+
 from .dense import Dense
 
 
-def shifts(grid, padding):
-    """Returns shifts between cells of a map and the padded map: (N, M, 2)."""
+def shifts(grid: tuple[int, int], padding: int) -> np.ndarray:
+    """Returns shifts between cells of a map and of the padded map: (N, M, 2)."""
     cells, padded = (
-        np.stack(np.mgrid[tuple(slice(-p, side + p) for side in grid)], axis=-1)
+        np.moveaxis(np.mgrid[tuple(slice(-p, side + p) for side in grid)], 0, -1)
         for p in (0, padding)
     )
     return padded.reshape(1, -1, 2) - cells.reshape(-1, 1, 2)
@@ -20,21 +24,22 @@ def shifts(grid, padding):
 class RelativeAttention(keras.layers.Layer):
     """Multi-head attention with scores that depend on relative positions only.
 
-    As it looks from cell i, head h gives cell j the weight
-    softmax_j(q_i · k_j / √key_dim + b_h[j − i]); `table` holds b_h for every shift that
-    the map allows. Zeros stand around the map, `padding` wide, so that a head may look
-    out of it and find nothing; softmax has to look somewhere.
+    From cell i, head h attends to cell j with the weight
+    softmax_j(q_i · k_j / √key_dim + b_h[j − i]). `table` contains b_h for every shift
+    that the map allows. The map is padded with zeros, `padding` cells wide, so that a
+    head can attend to positions outside it.
 
-    `set_convolution` makes it a convolution.
+    `set_convolution` sets the weights to equal a convolution.
 
     Shape: (batch, H, W, C) → (batch, H, W, filters).
 
     Args:
-        num_heads: How many.
+        num_heads: Number of heads.
         head_dim: Size of a head's value.
-        filters: Channels of the result.
-        padding: Rows and columns of zeros on each side.
-        key_dim: Size of a head's query and key; 0 leaves the content out: q = k = 0.
+        filters: Number of output channels.
+        padding: Number of rows and columns of zeros on each side.
+        key_dim: Size of a head's query and key; 0 for scores of positions alone,
+            q = k = 0.
 
     Raises:
         ValueError: The height or width of the map is not known.
@@ -50,8 +55,8 @@ class RelativeAttention(keras.layers.Layer):
         filters: int,
         padding: int = 0,
         key_dim: int = 0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.head_dim = head_dim
@@ -59,7 +64,7 @@ class RelativeAttention(keras.layers.Layer):
         self.padding = padding
         self.key_dim = key_dim
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the positions and the projections."""
         _, height, width, channels = input_shape
         if None in (height, width):
@@ -69,7 +74,7 @@ class RelativeAttention(keras.layers.Layer):
             )
         self.build_positions(shifts((height, width), self.padding))
 
-        def dense(name, inputs, units, use_bias=False):
+        def dense(name: str, inputs: int, units: int, use_bias: bool = False) -> Dense:
             layer = Dense(units, use_bias=use_bias, name=name, dtype=self.dtype_policy)
             layer.build((None, inputs))
             return layer
@@ -82,9 +87,9 @@ class RelativeAttention(keras.layers.Layer):
             self.query = dense("query", channels, keys)
             self.key = dense("key", channels, keys)
 
-    def build_positions(self, shifts):
+    def build_positions(self, shifts: np.ndarray) -> None:
         """Creates the table, and the index of each shift (N, M, 2) in it."""
-        reach = shifts.max(axis=(0, 1))  # the longest, down and across
+        reach = shifts.max(axis=(0, 1))  # largest shifts, down and across
         sides = 2 * reach + 1
         self.table = self.add_weight(
             name="table",
@@ -92,19 +97,19 @@ class RelativeAttention(keras.layers.Layer):
             initializer=keras.initializers.RandomNormal(stddev=0.02),
             autocast=False,  # the scores are summed and compared in full precision
         )
-        self._places = (shifts + reach) @ [sides[1], 1]  # (N, M)
+        self._indices = (shifts + reach) @ [sides[1], 1]  # (N, M)
 
-    def position_scores(self):
+    def position_scores(self) -> Tensor:
         """Returns b_h[j − i] for cells and cells of the padded map, (heads, N, M)."""
         table = ops.reshape(self.table, (self.num_heads, -1))
-        return ops.take(table, self._places, axis=1)
+        return ops.take(table, self._indices, axis=1)
 
-    def look_at(self, shifts, sharpness):
+    def look_at(self, shifts: Any, sharpness: float) -> None:
         """Sets the score of head h at `shifts[h]` to `sharpness` and others to 0.
 
         Args:
             shifts: (heads, 2) integers, down and across.
-            sharpness: How far its score is above all others.
+            sharpness: Difference between that score and all others.
         """
         table = np.zeros(self.table.shape)
         middle = np.array(table.shape[1:]) // 2
@@ -112,7 +117,7 @@ class RelativeAttention(keras.layers.Layer):
         table[np.arange(self.num_heads), rows, columns] = sharpness
         self.table.assign(table)
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         _, height, width, _ = x.shape
         border = (self.padding, self.padding)
         seen = ops.pad(x, ((0, 0), border, border, (0, 0)))
@@ -127,19 +132,19 @@ class RelativeAttention(keras.layers.Layer):
         x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, self.value.units))
         return ops.reshape(self.output_dense(x), (-1, height, width, self.filters))
 
-    def _heads(self, dense, x):
+    def _heads(self, dense: Dense, x: Tensor) -> Tensor:
         _, height, width, channels = x.shape
-        x = dense(ops.reshape(x, (-1, channels)))  # one row a cell; see MLP
+        x = dense(ops.reshape(x, (-1, channels)))  # one row per cell; see MLP
         size = dense.units // self.num_heads
         x = ops.reshape(x, (-1, height * width, self.num_heads, size))
         return ops.transpose(x, (0, 2, 1, 3))
 
-    def compute_output_shape(self, input_shape):
-        """(batch, H, W, C) → (batch, H, W, filters)."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the output shape: (batch, H, W, C) → (batch, H, W, filters)."""
         return *input_shape[:-1], self.filters
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         config = {
             "num_heads": self.num_heads,
             "head_dim": self.head_dim,

@@ -1,18 +1,21 @@
 """Resamples a grid of vectors or an image with one matrix per side."""
 
 import operator
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import numpy as np
 
-# A table of more cells than any model has is made to fill the memory.
+# No model has a table of more cells: a larger one comes from a hostile file.
 MOST_CELLS = 2**18
+Weight: TypeAlias = Callable[[np.ndarray], np.ndarray]  # of a distance in cells
 
 
-def _triangle(x):
+def _triangle(x: np.ndarray) -> np.ndarray:
     return np.maximum(1 - np.abs(x), 0)
 
 
-def _cubic(x, a):
+def _cubic(x: np.ndarray, a: float) -> np.ndarray:
     """Keys' cubic convolution kernel, zero from |x| = 2 on."""
     x = np.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
@@ -20,10 +23,10 @@ def _cubic(x, a):
     return np.where(x <= 1, near, np.where(x < 2, far, 0))
 
 
-def _taps(position, source, weight, reach):
-    """Returns rows of weights for the cells around positions; edges repeat.
+def _taps(position: np.ndarray, source: int, weight: Weight, reach: int) -> np.ndarray:
+    """Returns rows of weights for the cells around positions; border cells repeat.
 
-    `reach` is how many cells to either side `weight` may touch.
+    `reach` is the number of cells on either side where `weight` is not 0.
     """
     first = np.floor(position).astype(int)
     rows = np.arange(len(position))
@@ -34,33 +37,33 @@ def _taps(position, source, weight, reach):
     return matrix
 
 
-def _corner_linear(source, target):
+def _corner_linear(source: int, target: int) -> np.ndarray:
     step = (source - 1) / (target - 1) if target > 1 else 0
     position = np.minimum(np.arange(target) * step, source - 1)
     return _taps(position, source, _triangle, 1)
 
 
-def _half_pixel(source, target):
+def _half_pixel(source: int, target: int) -> np.ndarray:
     """Returns the centres of `target` cells in indices of `source` cells."""
     return (np.arange(target) + 0.5) * source / target - 0.5
 
 
-def _plain(source, target, weight, reach):
+def _plain(source: int, target: int, weight: Weight, reach: int) -> np.ndarray:
     return _taps(_half_pixel(source, target), source, weight, reach)
 
 
-def _antialias(source, target, weight):
-    # Shrinking stretches the kernel over all the cells that it replaces; what hangs
-    # over the edge is left out and the rest brought back to a sum of one.
+def _antialias(source: int, target: int, weight: Weight) -> np.ndarray:
+    # To shrink, the kernel is stretched over all the cells that one target cell
+    # replaces. It is cut off at the border and normalised to a sum of one.
     stretch = max(source / target, 1)
     distance = _half_pixel(source, target)[:, None] - np.arange(source)
     matrix = weight(distance / stretch)
     return matrix / matrix.sum(axis=1, keepdims=True)
 
 
-def _geometric_linear(source, target):
-    # Source cells stand closer towards the centre: 1, q, q² … apart, with the q for
-    # which the outermost meets the target's; shrinking keeps steps near one.
+def _geometric_linear(source: int, target: int) -> np.ndarray:
+    # The distances between source cells are 1, q, q² … from the centre outwards, with
+    # the q for which the outermost cells of source and target coincide.
     low, high, reach = 1.01, 1.5, (target - 1) // 2
     while high - low > 1e-6:
         q = (low + high) / 2
@@ -70,13 +73,13 @@ def _geometric_linear(source, target):
             low = q
     steps = np.arange(source) - (source - 1) / 2
     position = np.sign(steps) * (q ** np.abs(steps) - 1) / (q - 1)
-    wanted = np.arange(target) - (target - 1) / 2
-    return np.stack([np.interp(wanted, position, cell) for cell in np.eye(source)], 1)
+    targets = np.arange(target) - (target - 1) / 2
+    return np.stack([np.interp(targets, position, cell) for cell in np.eye(source)], 1)
 
 
-# Cubic coefficients: torch takes -0.5 where it antialiases (Pillow's), -0.75 elsewhere
+# Cubic coefficients: torch uses -0.5 with antialiasing (as Pillow), -0.75 without
 # (aten/src/ATen/native/UpSample.h and cpu/UpSampleKernel.cpp).
-KERNELS = {
+KERNELS: dict[str, Callable[[int, int], np.ndarray]] = {
     "corner_linear": _corner_linear,
     "bicubic_antialias": lambda s, t: _antialias(s, t, lambda x: _cubic(x, -0.5)),
     "bicubic": lambda s, t: _plain(s, t, lambda x: _cubic(x, -0.75), 2),
@@ -89,28 +92,28 @@ KERNELS = {
 def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
     """Returns the (target, source) matrix that resamples a row of cells.
 
-    Each row sums to one; equal sizes give the identity, but for "geometric_linear".
+    Each row sums to one; equal sizes give the identity, except "geometric_linear".
 
     Args:
-        source: Number of cells that there are, at least 1.
-        target: Number of cells wanted, at least 1.
+        source: Present number of cells, ≥ 1.
+        target: New number of cells, ≥ 1.
         kernel: One of `KERNELS`:
-            "corner_linear": the outer cells stay, straight lines between. Google's
-                ViT (vit_jax/checkpoint.py `interpolate_posembed`, which calls
+            "corner_linear": linear, the outermost cells coincide. Google's ViT
+                (vit_jax/checkpoint.py `interpolate_posembed`, which calls
                 scipy.ndimage.zoom of order 1) and big_vision (models/vit.py). For a
-                few sizes, 32 → 16 say, scipy rounds past the last cell and answers
-                zeros there; here it is that cell.
+                few sizes, such as 32 → 16, scipy rounds past the last cell and returns
+                zeros there; this function returns the last cell.
             "bicubic_antialias": timm (layers/pos_embed.py `resample_abs_pos_embed`).
             "bicubic": without antialiasing; transformers
                 (models/vit/modeling_vit.py `interpolate_pos_encoding`).
             "bilinear_antialias": the same functions of timm and torch, bilinear.
-            "bilinear": half-pixel centres, no antialiasing, the edge repeated;
+            "bilinear": half-pixel centres, no antialiasing, the border repeated;
                 tf.image.resize as Google's ViT uses it (vit_jax/input_pipeline.py).
-            "geometric_linear": for tables of relative positions, whose centre means
-                "here" in both: cells in geometric distances from it, straight lines
-                between; timm (layers/pos_embed_rel.py `resize_rel_pos_bias_table`,
-                after BEiT). As there, a side that keeps its size is moved a little,
-                since its distances grow too.
+            "geometric_linear": for tables of relative positions, whose centre is the
+                position 0: linear between cells at geometric distances from it; timm
+                (layers/pos_embed_rel.py `resize_rel_pos_bias_table`, after BEiT). As
+                there, a side that keeps its size changes slightly, because its
+                distances grow too.
 
     Returns:
         Float64 array.
@@ -130,12 +133,13 @@ def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
 def spreading_matrix(source: int, target: int, kernel: str) -> np.ndarray:
     """Returns the (target, source) matrix that distributes weights of a sum.
 
-    Each column sums to one: where cells are divided, their parts share the weight, as
-    smooth as the kernel; where cells are merged, their weights add up. A weighted sum
-    over the cells so answers a constant as before, and a smooth signal nearly so. Equal
+    Each column sums to one: the parts of a divided cell share its weight, as smoothly
+    as the kernel; the weights of merged cells are added. A weighted sum over the cells
+    of a constant signal does not change, and that of a smooth signal hardly does. Equal
     sizes give the identity.
 
-    Inside a growing grid it is `resampling_matrix` times source / target.
+    For a growing grid it equals `resampling_matrix` times source / target, except near
+    the border.
 
     Args: those of `resampling_matrix`.
 
@@ -143,13 +147,13 @@ def spreading_matrix(source: int, target: int, kernel: str) -> np.ndarray:
         Float64 array.
     """
     if target < source:
-        # Of the way back, which has no need to skip cells, whatever the kernel.
+        # The transposed growing matrix: no kernel skips cells there.
         return resampling_matrix(target, source, kernel).T
     matrix = resampling_matrix(source, target, kernel)
     return matrix / matrix.sum(axis=0)
 
 
-def _cells(number, name):
+def _cells(number: Any, name: str) -> int:
     try:
         cells = operator.index(number)
     except TypeError:
@@ -165,7 +169,7 @@ def _cells(number, name):
 def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndarray:
     """Resamples a grid of vectors to `size` (height, width), one matrix per side.
 
-    A grid that has the size already is not touched.
+    A grid of that size is returned unchanged.
 
     Shape: (H, W, ...) → (h, w, ...), the same dtype; computed in float64.
 
@@ -175,8 +179,8 @@ def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.nd
         kernel: One of `KERNELS`; see `resampling_matrix`.
 
     Raises:
-        ValueError: The grid has no two sides or holds no floats, a size is not
-            positive, or the kernel is unknown.
+        ValueError: The grid has fewer than two axes or is not of a floating dtype, a
+            size is not positive, or the kernel is unknown.
     """
     return _each_side(grid, size, kernel, resampling_matrix)
 
@@ -184,13 +188,18 @@ def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.nd
 def spread_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndarray:
     """Distributes weights of a sum over the cells of another grid.
 
-    As `resample_grid`, with `spreading_matrix` in place of `resampling_matrix`: the sum
-    over all cells stays.
+    Same as `resample_grid` with `spreading_matrix` in place of `resampling_matrix`: the
+    sum over all cells does not change.
     """
     return _each_side(grid, size, kernel, spreading_matrix)
 
 
-def _each_side(grid, size, kernel, matrix):
+def _each_side(
+    grid: np.ndarray,
+    size: tuple[int, int],
+    kernel: str,
+    matrix: Callable[[int, int, str], np.ndarray],
+) -> np.ndarray:
     if grid.ndim < 2 or grid.dtype.kind in "biu":
         raise ValueError(
             "`grid` must be an array of floats of shape (height, width, ...). "
@@ -200,8 +209,9 @@ def _each_side(grid, size, kernel, matrix):
     if grid.shape[:2] == (height, width):
         return grid
     if grid[0, 0].size > 1 and not any(grid.strides[2:]):
-        # One number a cell, repeated without memory, as outlines of tensors are.
-        first = grid[(..., *[slice(1)] * (grid.ndim - 2))]
+        # One number per cell, broadcast without memory, as in outlines of tensors.
+        cell: Any = (..., *[slice(1)] * (grid.ndim - 2))
+        first = grid[cell]
         first = _each_side(first, size, kernel, matrix)
         return np.broadcast_to(first, (height, width, *grid.shape[2:]))
     out = _contract(grid, matrix(grid.shape[0], height, kernel))
@@ -210,8 +220,8 @@ def _each_side(grid, size, kernel, matrix):
     return np.ascontiguousarray(out.swapaxes(0, 1)).astype(grid.dtype)
 
 
-def _contract(array, matrix):
-    # Only the rows that count are made float64: a photo shrunk without antialiasing
-    # uses a few of its thousands.
+def _contract(array: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    # Only rows with a weight become float64: a photo that is shrunk without
+    # antialiasing uses few of its thousands of rows.
     used = matrix.any(axis=0)
     return np.tensordot(matrix[:, used], array[used].astype("float64"), axes=1)

@@ -1,9 +1,12 @@
 """A convolution with weight standardisation."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.typing import Shape, Tensor
 
 from .conv import pointwise
 
@@ -12,22 +15,23 @@ from .conv import pointwise
 class StandardizedConv(keras.layers.Layer):
     """Convolution without bias, with weight standardisation of the kernel.
 
-    Each filter, over its height, width and input channels, loses its mean and is
-    divided by its deviation; `kernel` keeps the raw values, (h, w, in, out). Gradients
-    flow through the standardisation.
+    From each filter, over its height, width and input channels, the mean is subtracted,
+    and the result is divided by the standard deviation. `kernel` contains the raw
+    values, (h, w, in, out). Gradients flow through the standardisation.
 
     Shape: (batch, H, W, C) → (batch, H', W', filters).
 
     Args:
-        filters: Channels of the result.
-        kernel_size: Edge of the square kernel in pixels.
-        strides: Pixels between two applications.
-        padding: "valid"; "same", as TensorFlow and XLA pad, which for a stride of 2 may
-            be one more at the end; or an integer, zeros at each of the four borders.
-        epsilon: Keeps the division finite: 1e-10 in big_transfer, 1e-8 in timm, both
-            added to the variance.
-        add_to_deviation: Adds `epsilon` to the deviation instead, as vit_jax's hybrids
-            do with 1e-5.
+        filters: Number of output channels.
+        kernel_size: Side of the square kernel in pixels.
+        strides: Stride in pixels.
+        padding: "valid"; "same", as TensorFlow and XLA pad, with a stride of 2 maybe
+            one more zero at the end; or an integer, the zeros at each of the four
+            borders.
+        epsilon: Small constant added to the variance: 1e-10 in big_transfer, 1e-8 in
+            timm.
+        add_to_deviation: Whether to add `epsilon` to the standard deviation instead, as
+            in the hybrids of vit_jax, with 1e-5.
 
     Raises:
         ValueError: `padding` is none of the three.
@@ -46,8 +50,8 @@ class StandardizedConv(keras.layers.Layer):
         padding: str | int = "valid",
         epsilon: float = 1e-10,
         add_to_deviation: bool = False,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         number = isinstance(padding, int) and padding >= 0
         if padding not in ("valid", "same") and not number:
@@ -63,17 +67,17 @@ class StandardizedConv(keras.layers.Layer):
         self.epsilon = epsilon
         self.add_to_deviation = add_to_deviation
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the kernel."""
         self.kernel = self.add_weight(
             name="kernel",
             shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),
             initializer=keras.initializers.HeNormal(),
-            # bfloat16 would round the raw values before their mean is taken.
+            # bfloat16 would round the raw values before their mean is subtracted.
             autocast=False,
         )
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         kernel = ops.cast(self.standardized_kernel(), x.dtype)
         padding = self.padding
         odd, half = self.kernel_size % 2, self.kernel_size // 2
@@ -92,7 +96,7 @@ class StandardizedConv(keras.layers.Layer):
             data_format="channels_last",
         )
 
-    def standardized_kernel(self):
+    def standardized_kernel(self) -> Tensor:
         """Returns the standardised kernel in the variables' dtype."""
         kernel = ops.convert_to_tensor(self.kernel)
         # Two plain means: ops.moments has wrong second derivatives on TensorFlow.
@@ -102,21 +106,21 @@ class StandardizedConv(keras.layers.Layer):
             return kernel / (ops.sqrt(variance) + self.epsilon)
         return kernel / ops.sqrt(variance + self.epsilon)
 
-    def compute_output_shape(self, input_shape):
-        """(batch, H, W, C) → (batch, H', W', filters)."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the output shape: (batch, H, W, C) → (batch, H', W', filters)."""
         batch, *sides, _ = input_shape
         return batch, *(self._length(side) for side in sides), self.filters
 
-    def _length(self, side):
+    def _length(self, side: int | None) -> int | None:
         if side is None:
             return None
         if self.padding == "same":
             return -(-side // self.strides)
-        border = 0 if self.padding == "valid" else 2 * self.padding
+        border = 2 * self.padding if isinstance(self.padding, int) else 0
         return (side + border - self.kernel_size) // self.strides + 1
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         config = {
             "filters": self.filters,
             "kernel_size": self.kernel_size,

@@ -1,23 +1,26 @@
 """Stochastic depth: drops residual branches at random."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")
 class StochasticDepth(keras.layers.Layer):
     """Drops a residual branch, per sample, during training.
 
-    A kept branch is divided by the chance of being kept, so that its mean is that of
-    inference (timm's DropPath; big_vision's Mixer does not divide).
+    A kept branch is divided by the probability of keeping it, so that its expectation
+    is that of inference (timm's DropPath; big_vision's Mixer does not divide).
 
     Shape: (batch, ...) → same.
 
     Args:
         rate: Probability of dropping the branch, in [0, 1).
-        seed: Int or None, for the masks.
+        seed: Seed of the masks, an integer or None.
 
     Raises:
         ValueError: `rate` is out of range.
@@ -25,7 +28,7 @@ class StochasticDepth(keras.layers.Layer):
     Reference: Huang et al. 2016, arXiv 1603.09382; timm/layers/drop.py.
     """
 
-    def __init__(self, rate: float, *, seed: int | None = None, **kwargs):
+    def __init__(self, rate: float, *, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if not 0 <= rate < 1:
             raise ArgumentError(
@@ -38,7 +41,7 @@ class StochasticDepth(keras.layers.Layer):
         if rate > 0:
             self.seed_generator = keras.random.SeedGenerator(seed)
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         if not training or self.rate == 0:
             return x
         shape = (ops.shape(x)[0],) + (1,) * (len(x.shape) - 1)
@@ -48,10 +51,10 @@ class StochasticDepth(keras.layers.Layer):
         mask = ops.cast(draw < keep, x.dtype)
         return x * mask / keep
 
-    def compute_output_shape(self, input_shape):
-        """Same as the input."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the shape of the input."""
         return input_shape
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}

@@ -1,12 +1,15 @@
 """Serialises the layers that are arguments of a layer."""
 
+from typing import Any
+
 import keras
 
 
-def unbuilt(layer):
+def unbuilt(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
     """Serialises a sublayer without its build shape; None for None.
 
-    A part that comes back built has variables whose paths lack the whole's name.
+    If deserialisation built the sublayer, the paths of its variables would lack the
+    name of the outer layer.
     """
     if layer is None:
         return None
@@ -15,6 +18,6 @@ def unbuilt(layer):
     return config
 
 
-def rebuilt(config):
+def rebuilt(config: dict[str, Any] | None) -> Any:
     """Deserialises a sublayer; None for None."""
     return config and keras.saving.deserialize_keras_object(config)

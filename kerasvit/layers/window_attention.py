@@ -1,12 +1,14 @@
 """Window attention with a relative position bias."""
 
 import functools
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
 from .resampling import MOST_CELLS, resample_grid
@@ -17,21 +19,21 @@ from .table_size import check_table_size
 class WindowAttention(keras.layers.Layer):
     """Multi-head attention within windows of a map, shifted or not.
 
-    softmax(q kᵀ / √d + b) v in every window of M × M places, d = D / num_heads; b is
-    learned for each head and each of the (2M - 1)² offsets between two places. Windows
-    of a shifted layer lie M / 2 lower and further right, across the borders of the
-    others; the map is rolled for that, and a place sees none that came from the
-    opposite edge. Along a side that is no longer than M, the window is that side and
-    nothing is shifted.
+    softmax(q kᵀ / √d + b) v in every window of M × M cells, d = D / num_heads. b is
+    learned for each head and each of the (2M - 1)² offsets between two cells. The
+    windows of a shifted layer are displaced by M / 2 down and to the right. For that
+    the map is rolled, and cells from opposite borders do not attend to each other.
+    Along a side that is not longer than M, the window is the whole side, without a
+    shift.
 
     Shape: (batch, H, W, D) → same.
 
     Args:
-        num_heads: A divisor of D.
-        window_size: M; H and W must be multiples of it, or not longer.
-        shifted: Whether the windows are.
+        num_heads: Number of heads, a divisor of D.
+        window_size: M, in cells; H and W must be multiples of it, or not longer.
+        shifted: Whether the windows are shifted.
         use_bias: Whether query, key and value have a bias. The output always has one.
-        dropout: Rate after the output layer, in [0, 1).
+        dropout: Dropout rate after the output layer, in [0, 1).
 
     Raises:
         ValueError: D is not a multiple of `num_heads`, or windows do not fill the map.
@@ -49,8 +51,8 @@ class WindowAttention(keras.layers.Layer):
         shifted: bool = False,
         use_bias: bool = True,
         dropout: float = 0.0,
-        **kwargs,
-    ):
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.num_heads = num_heads
         self.window_size = window_size
@@ -58,7 +60,7 @@ class WindowAttention(keras.layers.Layer):
         self.use_bias = use_bias
         self.dropout = dropout
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         """Creates the four projections and the table of biases."""
         *_, height, width, channels = input_shape
         self.grid = (height, width)
@@ -66,7 +68,7 @@ class WindowAttention(keras.layers.Layer):
         if channels % self.num_heads or any(np.mod(self.grid, self.window)):
             raise ArgumentError(
                 "The channels must be a multiple of `num_heads`, and each side of the "
-                "map one of `window_size`, or not longer. Received: "
+                "map a multiple of `window_size`, or not longer. Received: "
                 f"{height} × {width} × {channels}, num_heads={self.num_heads}, "
                 f"window_size={self.window_size}.",
                 "num_heads",
@@ -82,8 +84,8 @@ class WindowAttention(keras.layers.Layer):
         self._offsets = _offsets(self.window)
         self._regions = _regions(self.grid, self.window, self.shift)
 
-    def _build_weights(self, channels):
-        def dense(name, use_bias):
+    def _build_weights(self, channels: int) -> None:
+        def dense(name: str, use_bias: bool) -> Dense:
             layer = Dense(
                 channels, use_bias=use_bias, name=name, dtype=self.dtype_policy
             )
@@ -104,14 +106,14 @@ class WindowAttention(keras.layers.Layer):
             autocast=False,  # it is added to scores that are float32 at least
         )
 
-    def call(self, x, training=None):
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         (height, width), (h, w), channels = self.grid, self.window, x.shape[-1]
         shifted = any(self.shift)
         if shifted:
             x = ops.roll(x, [-side for side in self.shift], axis=[1, 2])
         x = ops.reshape(x, (-1, height // h, h, width // w, w, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, h, w, D)
-        x = ops.reshape(x, (-1, channels))  # one row a place; see MLP
+        x = ops.reshape(x, (-1, channels))  # one row per cell; see MLP
         x = self._attend(self.query(x), self.key(x), self.value(x))
         x = self.drop(self.output_dense(x), training=training)
         x = ops.reshape(x, (-1, height // h, width // w, h, w, channels))
@@ -119,7 +121,7 @@ class WindowAttention(keras.layers.Layer):
         x = ops.reshape(x, (-1, height, width, channels))
         return ops.roll(x, self.shift, axis=[1, 2]) if shifted else x
 
-    def _attend(self, query, key, value):
+    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attends within windows: (B·windows·N, D) → same, N = h·w."""
         windows, cells = self._regions.shape
         width = query.shape[-1]
@@ -127,56 +129,61 @@ class WindowAttention(keras.layers.Layer):
         query, key, value = (ops.reshape(x, shape) for x in (query, key, value))
         query = ops.transpose(query, (0, 1, 3, 2, 4)) * shape[-1] ** -0.5
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 4, 2)))
-        # bfloat16 keeps 8 bits; see `attend`.
+        # bfloat16 has too few bits; see `attend`.
         at_least = keras.backend.result_type(scores.dtype, "float32")
         scores = ops.cast(scores, at_least) + self._bias()  # (B, windows, heads, N, N)
         weights = ops.cast(ops.softmax(scores), query.dtype)
         x = ops.matmul(weights, ops.transpose(value, (0, 1, 3, 2, 4)))
         return ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4)), (-1, width))
 
-    def _bias(self):
+    def _bias(self) -> Tensor:
         """Returns (heads, N, N); (windows, heads, N, N) where windows are shifted."""
         windows, cells = self._regions.shape
-        # Heads first: TensorFlow's gradient of rows taken from a variable is sparse.
+        # Transposed first: TensorFlow's gradient of rows of a variable is sparse.
         bias = ops.take(ops.transpose(self.position_bias), self._offsets, axis=1)
         bias = ops.reshape(bias, (self.num_heads, cells, cells))
         if windows == 1 or not self._regions.any():
             return bias
-        # Made here: all windows' masks are a large constant, the regions are not.
+        # Computed in each call: the masks of all windows would be a large constant.
         regions = ops.convert_to_tensor(self._regions)
         apart = ops.not_equal(regions[:, :, None], regions[:, None, :])
         return bias + ops.cast(apart, bias.dtype)[:, None] * -100.0  # timm's number
 
-    def compute_output_shape(self, input_shape):
-        """Same as the input."""
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the shape of the input."""
         return input_shape
 
     def resample(
-        self, table, *, path=None, source_grid=None, kernel="geometric_linear"
-    ):
-        """Resamples a table of biases of another window to this layer's.
+        self,
+        table: np.ndarray,
+        *,
+        path: str | None = None,
+        source_grid: tuple[int, int] | None = None,
+        kernel: str = "geometric_linear",
+    ) -> np.ndarray:
+        """Resamples a table of biases of another window to this layer's window.
 
         Args:
             table: ((2h - 1) · (2w - 1), heads) array.
-            path: Of the variable; unused: only this one depends on the window.
-            source_grid: (H, W) of the map it was made for, of which a window that is
-                no square is a part; None: this layer's window if the counts agree,
-                else a square one.
+            path: Path of the variable; ignored, as only one depends on the window.
+            source_grid: (H, W) of the map of `table`, which determines windows that are
+                not square; None: this layer's window if the number of rows is the same,
+                else a square window.
             kernel: One of `kerasvit.layers.resampling.KERNELS`.
 
         Returns:
             Array of this layer's shape, of the same dtype.
 
         Raises:
-            ValueError: The rows are those of no such window.
+            ValueError: No such window has this number of rows.
         """
         source = _source_window(len(table), source_grid, self.window)
-        size = [2 * side - 1 for side in self.window]
+        size = (2 * self.window[0] - 1, 2 * self.window[1] - 1)
         grid = table.reshape(*(2 * side - 1 for side in source), -1)
         return resample_grid(grid, size, kernel).reshape(-1, table.shape[-1])
 
-    def get_config(self):
-        """The constructor's arguments."""
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
         config = {
             "num_heads": self.num_heads,
             "window_size": self.window_size,
@@ -187,18 +194,19 @@ class WindowAttention(keras.layers.Layer):
         return {**super().get_config(), **config}
 
 
-def window_in(grid, window_size):
+def window_in(grid: tuple[int, int], window_size: int) -> tuple[int, int]:
     """Returns (h, w) of a map's windows: `window_size`, or a shorter side."""
-    return tuple(min(side, window_size) for side in grid)
+    height, width = grid
+    return min(height, window_size), min(width, window_size)
 
 
-def _count(window):
+def _count(window: tuple[int, int]) -> int:
     """Returns the number of offsets between two cells of a window."""
     return (2 * window[0] - 1) * (2 * window[1] - 1)
 
 
 @functools.lru_cache(maxsize=8)
-def _offsets(window):
+def _offsets(window: tuple[int, int]) -> np.ndarray:
     """Returns rows of the table (N · N,), from query to key."""
     cells = np.indices(window, dtype="int32").reshape(2, -1)
     down, right = cells[:, :, None] - cells[:, None, :]
@@ -207,11 +215,13 @@ def _offsets(window):
 
 
 @functools.lru_cache(maxsize=32)
-def _regions(grid, window, shift):
-    """Returns region numbers (windows, N) of a map before it was shifted.
+def _regions(
+    grid: tuple[int, int], window: tuple[int, int], shift: tuple[int, ...]
+) -> np.ndarray:
+    """Returns the number of the region of each cell of a shifted map, (windows, N).
 
-    Along a shifted side the last window holds two parts, the second from the other
-    end; no other window does.
+    Along a shifted side the last window contains cells of two regions: the second comes
+    from the opposite border.
     """
     down, right = (
         np.arange(side) >= side - moved for side, moved in zip(grid, shift, strict=True)
@@ -222,7 +232,9 @@ def _regions(grid, window, shift):
     return regions.swapaxes(1, 2).reshape(-1, h * w)
 
 
-def _source_window(rows, grid, own):
+def _source_window(
+    rows: int, grid: tuple[int, int] | None, own: tuple[int, int]
+) -> tuple[int, int]:
     """Returns (h, w) of the window whose table has `rows`."""
     if rows > MOST_CELLS:
         raise ValueError(
@@ -235,9 +247,10 @@ def _source_window(rows, grid, own):
     side = (round(rows**0.5) + 1) // 2
     for window in [*candidates, (side, side)]:
         if _count(window) == rows:
-            return tuple(window)
+            return window
     raise ValueError(
-        f"The table of position biases has {rows} rows: those of no window in a map of "
-        f"{grid}, not of this layer's {own[0]} × {own[1]}, nor of a square. Build the "
-        "model for the `image_size` and `window_size` that the weights were made with."
+        f"The table of position biases has {rows} rows, which no window in a map of "
+        f"{grid} has, nor this layer's window of {own[0]} × {own[1]}, nor a square "
+        "window. Build the model with the `image_size` and `window_size` that the "
+        "weights were trained with."
     )
