@@ -1,12 +1,14 @@
 """The optimizer and the loss of a rho search: the model's own, or defaults."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
 from kerasvit.backend.keras_internals import compile_arguments
 
-# What a trial takes over from the compilation of the model.
-LENT = (
+# Arguments of the model's `compile` that the trials use.
+USED = (
     "loss",
     "loss_weights",
     "metrics",
@@ -17,20 +19,23 @@ LENT = (
 RATE = 1e-4  # small enough for pretrained weights
 
 
-def compile_options(model, batch, optimizer=None, loss=None):
+def compile_options(
+    model: keras.Model, batch: tuple, optimizer: Any = None, loss: Any = None
+) -> tuple[dict[str, Any], str]:
     """Returns arguments of `compile`, with an optimizer and a loss.
 
     Args:
         model: Built `keras.Model`, compiled or not.
-        batch: `(x, y, sample_weight)`, NumPy arrays, from which a loss may follow.
-        optimizer: Instead of the model's.
-        loss: Instead of the model's.
+        batch: `(x, y, sample_weight)`, NumPy arrays, which may determine the loss.
+        optimizer: Replaces the model's optimizer.
+        loss: Replaces the model's loss.
 
     Returns:
-        Dictionary, and a sentence on what is a default, empty where nothing is.
+        Dictionary, and a sentence that names the defaults used, or an empty string.
 
     Raises:
-        ValueError: The model has no loss, none is given, and none follows.
+        ValueError: The model has no loss, `loss` is None, and the targets are not
+            labels.
     """
     options, assumed = _compiled(model), []
     if loss is not None:
@@ -51,20 +56,20 @@ def compile_options(model, batch, optimizer=None, loss=None):
     )
 
 
-def _compiled(model):
-    """Returns the model's own compile arguments; the states of metrics are restored."""
+def _compiled(model: keras.Model) -> dict[str, Any]:
+    """Returns the arguments of the model's `compile`, or an empty dictionary."""
     if not model.compiled:
         return {}
     config = compile_arguments(model)
-    options = {name: config[name] for name in LENT}
+    options = {name: config[name] for name in USED}
     return {**options, "optimizer": model.optimizer}
 
 
-def _classification(model, x, y):
+def _classification(model: keras.Model, x: Any, y: Any) -> dict[str, Any]:
     """Returns a loss and a metric for integer labels.
 
     Raises:
-        ValueError: The targets are no labels of the outputs' classes.
+        ValueError: The targets are not labels of the outputs' classes.
     """
     outputs = model.predict_on_batch(x)
     single = isinstance(outputs, np.ndarray) and outputs.ndim == 2
@@ -75,7 +80,7 @@ def _classification(model, x, y):
         shapes = keras.tree.map_structure(lambda a: (a.shape, str(a.dtype)), y)
         raise ValueError(
             "`model` must be compiled, or `loss` be given, or the targets be integer "
-            "labels, one a sample, from 0 to the number of outputs - 1. "
+            "labels, one per sample, from 0 to the number of outputs - 1. "
             f"Received: targets of {shapes} and outputs of shape "
             f"{keras.tree.map_structure(np.shape, outputs)}. Pass a loss: "
             '`suggest_rho(model, data, loss="mse")`, or '

@@ -2,30 +2,35 @@
 
 import itertools
 import numbers
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import keras
 import numpy as np
 
-HELD = 32  # batches that are measured on, at most
+HELD = 32  # largest number of held-out batches
 
 
-def divide(data, validation, steps, batch_size, seed):
+def divide(
+    data: Any, validation: Any, steps: int, batch_size: int, seed: int
+) -> tuple[list[tuple], list[tuple]]:
     """Splits data into training batches and held-out batches, in host memory.
 
     Args:
         data: A tuple of arrays `(x, y)` or `(x, y, sample_weight)`, or an iterable of
             such batches, which is read once.
-        validation: More data of these forms, or the share of `data` to hold out.
-        steps: How many batches to train on, at most.
-        batch_size: Samples in a batch of arrays.
-        seed: Of the order in which arrays are taken.
+        validation: Other data of these forms, or the share of `data` to hold out.
+        steps: Largest number of training batches.
+        batch_size: Number of samples per batch, for arrays.
+        seed: Seed of the order of the samples, for arrays.
 
     Returns:
-        Two lists of `(x, y, sample_weight)` as NumPy arrays, without a sample in both
-        unless an iterable gives it twice.
+        Two lists of `(x, y, sample_weight)` as NumPy arrays. No sample is in both,
+        unless an iterable yields it twice.
 
     Raises:
-        ValueError: There are no targets, or too few samples; a share is none.
+        ValueError: There are no targets, or too few samples; the share is not between 0
+            and 1.
     """
     share = isinstance(validation, numbers.Real)
     if share and not 0 < validation < 1:
@@ -43,20 +48,20 @@ def divide(data, validation, steps, batch_size, seed):
     if len(held) < 2 or not train:
         raise ValueError(
             "`data` and `validation` must have at least one whole batch to train on "
-            "and two to measure on: without a spread there is no telling a benefit "
-            f"from noise. Received: {len(train)} and {len(held)} batches. Pass more "
-            f"samples or a smaller `batch_size` than {batch_size}."
+            "and two to measure on: the difference between batches is needed to tell a "
+            f"benefit from noise. Received: {len(train)} and {len(held)} batches. Pass "
+            f"more samples or a smaller `batch_size` than {batch_size}."
         )
     return train, held
 
 
-def _batches(data, batch_size, seed):
+def _batches(data: Any, batch_size: int, seed: int) -> Iterator[tuple]:
     if isinstance(data, tuple):
         return _cut(_checked(data), batch_size, seed)
     if isinstance(data, keras.utils.PyDataset):
         count = data.num_batches
-        places = itertools.count() if count is None else range(count)
-        return (_checked(data[i]) for i in places)
+        indices = itertools.count() if count is None else iter(range(count))
+        return (_checked(data[i]) for i in indices)
     if isinstance(data, list) and any(hasattr(part, "shape") for part in data):
         _refuse(data, " with arrays in it: for (x, y) write parentheses")
     if isinstance(data, dict | str | np.ndarray) or not hasattr(data, "__iter__"):
@@ -64,7 +69,7 @@ def _batches(data, batch_size, seed):
     return (_checked(batch) for batch in data)
 
 
-def _cut(arrays, batch_size, seed):
+def _cut(arrays: tuple, batch_size: int, seed: int) -> Iterator[tuple]:
     """Cuts shuffled arrays into whole batches."""
     leaves = [a for a in keras.tree.flatten(arrays) if a is not None]
     lengths = {len(a) for a in leaves}
@@ -82,7 +87,7 @@ def _cut(arrays, batch_size, seed):
         )
 
 
-def _checked(batch):
+def _checked(batch: Any) -> tuple:
     """Returns inputs, targets and sample weights as NumPy arrays."""
     if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 3:
         _refuse(batch)
@@ -97,11 +102,11 @@ def _checked(batch):
     return arrays
 
 
-def _refuse(data, why=""):
+def _refuse(data: Any, why: str = "") -> NoReturn:
     raise ValueError(
         "`data` and `validation` must be a tuple of arrays (x, y), or an iterable of "
-        "batches (x, y), either with sample weights as a third; the targets y are what "
-        f"the loss is measured by. Received: {type(data).__name__}"
+        "batches (x, y), optionally with sample weights as a third entry. Targets y "
+        f"are needed to compute the loss. Received: {type(data).__name__}"
         + (f" of {len(data)}" if hasattr(data, "__len__") else "")
         + f"{why}."
     )

@@ -2,10 +2,11 @@
 
 import dataclasses
 import math
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-ERRORS = 3  # how many standard errors a benefit must be above
+ERRORS = 3  # number of standard errors that a benefit must exceed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,14 +14,14 @@ class Seen:
     """Measurements of a model on held-out batches; means over the batches.
 
     Attributes:
-        loss: Without dropout, as `evaluate` has it.
-        metrics: Those that the model was compiled with.
-        gradient_norm: ‖∇L(w)‖₂ in training.
-        sharpness: Rise of the training loss over one step up the gradient.
+        loss: Loss without dropout, as `evaluate` computes it.
+        metrics: Values of the metrics that the model was compiled with.
+        gradient_norm: ‖∇L(w)‖₂ in training mode.
+        sharpness: Increase of the training loss over one step along the gradient.
     """
 
     loss: float
-    metrics: dict
+    metrics: dict[str, float]
     gradient_norm: float
     sharpness: float
 
@@ -31,9 +32,9 @@ class Trial:
 
     Attributes:
         rho: The radius.
-        gain: By how much the loss is below that of plain training.
-        noise: What `gain` must be above to be no work of chance.
-        seen: The model afterwards.
+        gain: Loss of plain training minus the loss at this radius.
+        noise: Threshold that `gain` must exceed to count as a benefit.
+        seen: Measurements of the trained model.
     """
 
     rho: float
@@ -43,7 +44,7 @@ class Trial:
 
     @property
     def helps(self) -> bool:
-        """Whether the gain is above the noise; False for a loss that is not finite."""
+        """Whether the gain exceeds the noise; False for a loss that is not finite."""
         return self.gain > self.noise
 
 
@@ -52,12 +53,12 @@ class Advice:
     """The result of `suggest_rho`: a table of trials and a conclusion.
 
     Attributes:
-        before: The model before any of it.
-        trials: One a radius, the smallest, 0, first.
-        radius: The step of `sharpness`, the same in every row.
-        runs: Runs a radius.
-        steps: Steps a run.
-        assumed: What the trials took for granted, a sentence; may be empty.
+        before: Measurements of the model before the trials.
+        trials: One per radius, in ascending order, beginning with 0.
+        radius: Length of the step of `sharpness`, the same for all trials.
+        runs: Number of runs per radius.
+        steps: Number of steps per run.
+        assumed: Sentence that names the defaults that the trials used; may be empty.
     """
 
     before: Seen
@@ -69,11 +70,11 @@ class Advice:
 
     @property
     def rho(self) -> float:
-        """The radius with the largest gain, or 0 where none is above the noise."""
+        """The radius with the largest gain, or 0 if no gain exceeds the noise."""
         helpful = [trial for trial in self.trials if trial.helps]
         return max(helpful, key=lambda trial: trial.gain).rho if helpful else 0.0
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         names = ["rho", "loss", "gain", "noise", *self.before.metrics]
         head = [*names, "gradient norm", f"sharpness within {self.radius:g}"]
         lines = [["before", *_cells(self.before)]]
@@ -91,7 +92,7 @@ class Advice:
         assumed = [self.assumed] if self.assumed else []
         return "\n".join([title, *assumed, "", *rows, "", self._sentence()])
 
-    def _sentence(self):
+    def _sentence(self) -> str:
         plain, *others = self.trials
         if not math.isfinite(plain.seen.loss):
             return "Plain training diverged: lower the learning rate, then ask again."
@@ -108,8 +109,8 @@ class Advice:
         )
 
 
-def compare(losses):
-    """Returns the gains of losses over plain training, and their noise.
+def compare(losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the gains over plain training, and their noise.
 
     Args:
         losses: Array of shape (radii, runs ≥ 2, batches ≥ 2), plain training first.
@@ -126,10 +127,10 @@ def compare(losses):
     return gains.mean((1, 2)), ERRORS * np.maximum(*errors)
 
 
-def mean_of(seen):
+def mean_of(seen: Sequence[Seen]) -> Seen:
     """Returns the mean of several `Seen`."""
 
-    def mean(values):
+    def mean(values: Iterable[float]) -> float:
         return float(np.mean(list(values)))
 
     return Seen(
@@ -140,7 +141,7 @@ def mean_of(seen):
     )
 
 
-def _cells(seen, gain=()):
-    gain = [f"{value:.4f}" for value in gain] or ["", ""]
+def _cells(seen: Seen, gain: Sequence[float] = ()) -> list[str]:
+    gains = [f"{value:.4f}" for value in gain] or ["", ""]
     numbers = [*seen.metrics.values(), seen.gradient_norm, seen.sharpness]
-    return [f"{seen.loss:.4f}", *gain, *(f"{value:.4f}" for value in numbers)]
+    return [f"{seen.loss:.4f}", *gains, *(f"{value:.4f}" for value in numbers)]

@@ -1,5 +1,8 @@
 """Searches for the radius rho of SAM on a model and its data."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import keras
 import numpy as np
 
@@ -13,19 +16,19 @@ from .report import Advice, Trial, compare, mean_of
 from .trainer import Probe
 
 RHOS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)  # the grid of SAM's paper, arXiv 2010.01412
-RUNS = "for one run says nothing of chance"
+RUNS = "at least two, to estimate the noise between runs"
 
 
 def suggest_rho(
     model: keras.Model,
-    data,
+    data: Any,
     *,
-    validation=0.2,
-    rhos=RHOS,
+    validation: Any = 0.2,
+    rhos: Any = RHOS,
     steps: int = 300,
     runs: int = 3,
-    optimizer=None,
-    loss=None,
+    optimizer: Any = None,
+    loss: Any = None,
     batch_size: int = 32,
     seed: int = 0,
 ) -> Advice:
@@ -33,57 +36,60 @@ def suggest_rho(
 
         print(kerasvit.suggest_rho(model, (x, y)))
 
-    Every radius starts from the model's weights as they are and sees the same batches
-    in the same orders, with the same dropout masks, so that what differs is the radius.
-    Then it is measured on batches that were held out: the loss and the metrics, as
-    `evaluate` does; the length of the gradient ‖∇L(w)‖₂, and the sharpness, which is
-    what SAM lowers, L(w + r · g / ‖g‖₂) − L(w), as training sees them (batch by batch,
-    with dropout). r is the same for all radii: the middle one of those above 0.
+    Every radius starts from the model's present weights and trains on the same batches
+    in the same orders, with the same dropout masks, so that only the radius differs.
+    The result is measured on held-out batches: the loss and the metrics, as `evaluate`
+    computes them; the gradient norm ‖∇L(w)‖₂ and the sharpness, which SAM lowers,
+    L(w + r · g / ‖g‖₂) − L(w), both in training mode (per batch, with dropout). r is
+    the same for all trials: the middle one of the radii above 0.
 
     A radius counts as a benefit if its loss is below that of plain training by more
-    than three standard errors of that difference, from run to run and from batch to
-    batch. This is a rule of thumb: with three runs, chance alone passes it now and
-    then, and a few hundred steps are not a whole training.
+    than three standard errors of that difference, between runs and between batches.
+    This is a rule of thumb: with three runs chance alone passes it now and then, and a
+    few hundred steps are not a whole training.
 
-    The cost is `runs` × `steps` × two passes a radius, 10 800 with the defaults (a
-    training step is one), and the measuring. The model, its optimizer and all random
-    seeds are left exactly as they were.
+    The cost is `runs` × `steps` × two passes per radius, 10 800 passes with the
+    defaults (a plain training step has one), and the measurements. The model, its
+    optimizer and all random seeds are restored.
 
     Args:
-        model: As for `SAM`, or a `SAM`, with whose `micro_batches` it is tried;
-            compiled or not.
+        model: As for `SAM`, compiled or not; or a `SAM`, whose `perturbation` and
+            `micro_batches` are used.
         data: `(x, y)` or `(x, y, sample_weight)`, arrays in a tuple; or an iterable of
             such batches (tf.data, a torch DataLoader, a PyDataset), shuffled and
-            without repetition, of which as many are kept in memory as there are steps,
-            taken again in other orders.
-        validation: The share of the data to hold out, in (0, 1), or data of its own. At
-            most 32 batches are measured on.
-        rhos: Radii, ≥ 0; 0 is added where it is missing.
-        steps: Steps of a run, ≥ 1.
-        runs: Runs a radius, ≥ 2, in different orders of the batches.
-        optimizer: What to train with; the model's own, begun anew, if None, or AdamW
-            with the learning rate 1e-4 if the model is not compiled. Give one
-            without the warm-up of a long schedule, in which nothing would be learnt. It
-            is copied by its configuration, which does not say what
-            `exclude_from_weight_decay` did.
-        loss: What to train on; the model's own if None. If the model is not compiled:
-            the cross-entropy, where the targets are integer labels, (N,) or (N, 1), and
-            the outputs are logits or probabilities, (N, classes).
-        batch_size: Samples in a batch of arrays, ≥ 1.
-        seed: Of the orders, and of which samples of arrays are held out (of an iterable
-            the first batches are); masks go by the model's own seeds.
+            without repetition. At most one batch per step is kept in memory; the runs
+            use the same batches in different orders.
+        validation: Share of the data to hold out, in (0, 1), or separate data. At most
+            32 batches are used.
+        rhos: Radii, ≥ 0; 0 is added if it is missing.
+        steps: Number of steps per run, ≥ 1.
+        runs: Number of runs per radius, ≥ 2, with different orders of the batches.
+        optimizer: Optimizer of the trials. None: a copy of the model's, without its
+            state, or AdamW with the learning rate 1e-4 if the model is not compiled. It
+            should not have the warm-up of a long schedule, which would take up all
+            steps. It is copied by its configuration, which does not contain the effect
+            of `exclude_from_weight_decay`.
+        loss: Loss of the trials. None: the model's, or, if it is not compiled, the
+            cross-entropy; the targets must then be integer labels, (N,) or (N, 1), and
+            the outputs logits or probabilities, (N, classes).
+        batch_size: Number of samples per batch, for arrays; ≥ 1.
+        seed: Seed of the orders and, for arrays, of the choice of held-out samples (of
+            an iterable the first batches are held out). Dropout masks depend on the
+            model's own seeds.
 
     Returns:
-        `Advice`: prints as a table, with the optimizer and the loss where they are
-            defaults; `rho` is 0 where no benefit is seen.
+        `Advice`, which prints as a table. It names the optimizer and the loss if they
+        are defaults; its `rho` is 0 if no benefit is found.
 
     Raises:
-        ValueError: As for `SAM`; there are no targets, or no loss is given and none
-            follows from them; there are too few samples; a number is out of its range.
+        ValueError: As for `SAM`; there are no targets, or no loss is given and the
+            targets are not labels; there are too few samples; a number is out of its
+            range.
     """
     rhos = _radii(rhos)
-    steps = integer("steps", steps, 1, meaning="the steps of a run")
-    batch_size = integer("batch_size", batch_size, 1, meaning="the samples in a batch")
+    steps = integer("steps", steps, 1, meaning="the number of steps per run")
+    meaning = "the number of samples per batch"
+    batch_size = integer("batch_size", batch_size, 1, meaning=meaning)
     runs = integer("runs", runs, 2, meaning=RUNS)
     learner, observer = _probes(model)
     train, held = divide(data, validation, steps, batch_size, seed)
@@ -108,7 +114,7 @@ def suggest_rho(
     return Advice(before, tuple(trials), radius, runs, steps, assumed)
 
 
-def _radii(rhos):
+def _radii(rhos: Any) -> list[float]:
     """Returns the radii in ascending order, 0 included."""
     rhos = [number("rhos", rho, 0, meaning="radii to try") for rho in np.ravel(rhos)]
     rhos = sorted({0.0, *rhos})
@@ -120,7 +126,9 @@ def _radii(rhos):
     return rhos
 
 
-def _in_order(batches, steps, seed):
+def _in_order(
+    batches: list[tuple], steps: int, seed: tuple[int, int]
+) -> Iterator[tuple]:
     """Yields one batch per step; every batch once before any is repeated."""
     generator = np.random.default_rng(seed)
     rounds = -(-steps // len(batches))
@@ -130,30 +138,31 @@ def _in_order(batches, steps, seed):
         yield (x, y) if sample_weight is None else (x, y, sample_weight)
 
 
-def _probes(model):
+def _probes(model: keras.Model) -> tuple[Probe, Probe]:
     """Returns two trainers of one model: one learns, the other measures."""
-    plain, own = model, {}
+    plain: keras.Model = model
+    options: dict[str, Any] = {}
     if isinstance(model, SAM):
         if type(model) is not SAM:
             raise ValueError(
-                "`model` must be a plain model or a SAM, whose radii are tried: those "
-                "of its successors have other sizes. Pass `trainer.model`. Received: "
-                f"a {type(model).__name__}."
+                "`model` must be a plain model or a SAM: radii of SAM's successors are "
+                "not comparable with SAM's. Pass `trainer.model`. Received: a "
+                f"{type(model).__name__}."
             )
         plain = model.model
-        own = {
+        options = {
             "perturbation": model.perturbation,
             "micro_batches": model.micro_batches,
         }
-    return Probe(plain, **own), Probe(plain, **own)
+    return Probe(plain, **options), Probe(plain, **options)
 
 
-def _compile(learner, observer, options):
+def _compile(learner: Probe, observer: Probe, options: dict[str, Any]) -> None:
     """Compiles the learner, and the observer with an optimizer that changes nothing."""
     optimizer = keras.optimizers.get(options["optimizer"])
     copy = type(optimizer).from_config(optimizer.get_config())
     learner.compile(**{**options, "optimizer": copy})
-    # Its gradients are looked at and not used, so there is no loss to scale for them.
+    # No loss scaling: the observer's gradients are measured and not applied.
     still = {"optimizer": keras.optimizers.SGD(0.0), "auto_scale_loss": False}
     observer.compile(**{**options, **still})
     learner.optimizer.build(learner.trainable_variables)

@@ -1,10 +1,13 @@
 """A SAM trainer that records the losses of a rho search."""
 
+from typing import Any
+
 import keras
 import numpy as np
 
 from kerasvit.training.sam import SAM
 from kerasvit.training.vectors import all_finite, norm, only_if
+from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
 from .report import Seen
 
@@ -19,7 +22,7 @@ class Probe(SAM):
 
     plain_at_zero = False
 
-    def __init__(self, model: keras.Model, **options):
+    def __init__(self, model: keras.Model, **options: Any) -> None:
         super().__init__(model, name="probe", **options)
         self.length, self.rise = (
             self.add_weight(
@@ -32,11 +35,16 @@ class Probe(SAM):
             for name in ("length", "rise")
         )
 
-    def memory_of(self, variables):
-        """Returns the variables for gradient norm and rise of the loss."""
+    def memory_of(self, variables: list[keras.Variable]) -> list[keras.Variable]:
+        """Returns the variables for the gradient norm and the rise of the loss."""
         return [self.length, self.rise]
 
-    def step_gradients(self, loss_and_gradients, weights, memory):
+    def step_gradients(
+        self,
+        loss_and_gradients: LossAndGradients,
+        weights: list[Tensor],
+        memory: list[Tensor],
+    ) -> tuple[Gradients, list[Tensor]]:
         """Returns SAM's gradients and the measurements."""
         low, here = loss_and_gradients(weights)
         perturbed = self.perturbed(weights, here)
@@ -47,12 +55,14 @@ class Probe(SAM):
         )
         return above, [length, high - low]
 
-    def measure(self, held, radius):
-        """Measures the model at its weights, with an optimizer that changes nothing.
+    def measure(self, held: list[tuple], radius: float) -> tuple[np.ndarray, Seen]:
+        """Measures the model at its present weights.
+
+        The trainer must be compiled with an optimizer that changes nothing.
 
         Args:
             held: Batches `(x, y, sample_weight)`.
-            radius: That of the sharpness, > 0.
+            radius: Length of the step of the sharpness, > 0.
 
         Returns:
             The loss of every batch, an array, and `Seen`.
@@ -66,7 +76,7 @@ class Probe(SAM):
         self.rho = radius
         for x, y, sample_weight in held:
             for variable in (self.length, self.rise):
-                variable.assign(np.nan)  # what is not finite is not written
+                variable.assign(np.nan)  # stays if the measurement is not finite
             self.train_on_batch(x, y, sample_weight=sample_weight)
             steps.append([float(self.length.value), float(self.rise.value)])
         means = {name: float(np.mean([log[name] for log in logs])) for name in logs[0]}
