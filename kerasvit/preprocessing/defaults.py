@@ -1,11 +1,14 @@
 """The evaluation transform that each code base uses by default."""
 
-# Fields of `kerasvit.Preprocessing`. Mean and deviation of ImageNet's colours, in 0…1.
+from typing import Any
+
+# Fields of `kerasvit.Preprocessing`: mean and standard deviation of the colours of
+# ImageNet's images, for values 0 to 1.
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-# Of CIFAR-100's; ops/datasets.py of how-do-vits-work.
+# The same for CIFAR-100; ops/datasets.py of how-do-vits-work.
 CIFAR100 = {"mean": (0.5071, 0.4867, 0.4408), "std": (0.2675, 0.2565, 0.2761)}
 
-ORIGINS = {  # by `ORIGIN` in checkpoints/sources/
+ORIGINS: dict[str, dict[str, Any]] = {  # by `ORIGIN` in checkpoints/sources/
     "timm": {"crop": 0.9, "mode": "center", "kernel": "bicubic"},  # models/…py `_cfg`
     # vit_jax/input_pipeline.py
     "vision_transformer": {
@@ -29,5 +32,5 @@ ORIGINS = {  # by `ORIGIN` in checkpoints/sources/
         **IMAGENET,
     },
     "transformers": {"crop": 1.0, "mode": "squash", "kernel": "bilinear"},
-    "kerasvit": {},  # its configuration always says
+    "kerasvit": {},  # the configuration contains all fields
 }

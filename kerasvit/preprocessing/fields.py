@@ -1,22 +1,23 @@
 """Checks of the fields of `Preprocessing`."""
 
 import operator
+from typing import Any
 
 from kerasvit.arguments import ArgumentError
 
-# The filters that every Pillow has, by its numbers, which transformers' files use.
+# Pillow's filters in the order of its numbers, which transformers' files contain.
 KERNELS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 
-# No side beyond this, and no resized image beyond its square: a strip of 10 × 90,000
-# pixels, or a hostile config, would otherwise ask for gigabytes.
+# Largest side of an image; a resized image has at most its square of pixels. A strip of
+# 10 × 90,000 pixels, or a hostile config, would otherwise need gigabytes.
 MAX_SIDE = 16384
 
 
-def sides(size):
+def sides(size: Any) -> tuple[int, int]:
     """Returns (height, width) of a side, a pair, or a dict of transformers.
 
     Raises:
-        ArgumentError: It is none of them, or out of range.
+        ArgumentError: `size` is none of them, or out of range.
     """
     both = tuple(size) if isinstance(size, (list, tuple)) else (size, size)
     if isinstance(size, dict):  # transformers
@@ -31,14 +32,14 @@ def sides(size):
             f"and {MAX_SIDE}. Received: {size!r:.100}.",
             "size",
         )
-    return checked
+    return checked[0], checked[1]
 
 
-def json_object(name, config):
-    """A configuration that must be a dict.
+def json_object(name: str, config: Any) -> dict[str, Any]:
+    """Checks that a configuration is a dict, and returns it.
 
     Raises:
-        ArgumentError: It is none.
+        ArgumentError: `config` is not a dict.
     """
     if not isinstance(config, dict):
         raise ArgumentError(f"{name} must be a dict. Received: {config!r:.100}.", name)

@@ -14,15 +14,16 @@ _KINDS = "a path, a PIL image, or an array (H, W, 3) of values 0 to 255"
 def read_image(image: Any) -> Image.Image:
     """Reads a file, a PIL image or an array as an RGB image of 8 bits.
 
-    Grey, palette, CMYK and transparent images become RGB (transparency is dropped, as
-    timm does); a photo is turned as its camera was held (EXIF).
+    Grey, palette, CMYK and transparent images become RGB; transparency is dropped, as
+    in timm. A photo is rotated by its EXIF orientation.
 
     Args:
         image: Path, PIL image, or array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of
             values 0 to 255, whole or not.
 
     Raises:
-        ValueError: It is none of these, missing, damaged, or of another value range.
+        ValueError: `image` is none of these, missing, damaged, or of another value
+            range.
     """
     if isinstance(image, (str, PathLike)):
         return _from_file(image)
@@ -36,17 +37,17 @@ def read_image(image: Any) -> Image.Image:
 def input_problem(
     batch: np.ndarray, mean: tuple, std: tuple, *, built_in: bool = False
 ) -> str | None:
-    """Explains what is wrong with the values of a model's input, or None.
+    """Returns an explanation if the values of a model's input look wrong, else None.
 
-    Normalised values lie between -mean / std and (1 - mean) / std: -1 to 1 for 0.5,
-    within 2.7 of zero for ImageNet's. Augmentation may overshoot a few times; eight
-    times that is only reached by values that were never brought down from 255.
+    Normalised values are between -mean / std and (1 - mean) / std: -1 to 1 for 0.5,
+    within 2.7 of zero for ImageNet's. Augmentation may exceed this a few times; only
+    values of the range 0 to 255 exceed it eight times.
 
     Args:
         batch: Array of any shape.
-        mean: Of the three colours, in images of values 0 to 1 (a `Preprocessing`'s).
-        std: Deviation of the same.
-        built_in: Whether the model normalises by itself, and so takes 0 to 255.
+        mean: Mean of the three colours for values 0 to 1, as in `Preprocessing`.
+        std: Standard deviation, likewise.
+        built_in: Whether the model itself normalises, and so takes 0 to 255.
     """
     batch = np.asarray(batch)
     low, high = (float(batch.min()), float(batch.max())) if batch.size else (0.0, 0.0)
@@ -74,7 +75,7 @@ def input_problem(
     return None
 
 
-def _from_file(path):
+def _from_file(path: str | PathLike) -> Image.Image:
     if str(path).startswith(("http://", "https://")):
         raise ValueError(f"{path} is a web address: download it, then pass its path.")
     file = Path(path).expanduser()
@@ -87,7 +88,7 @@ def _from_file(path):
         raise ValueError(
             f"There is no file {path} (looked in {Path.cwd()}): check the path."
         )
-    # Pillow's decoders raise a dozen kinds of error on damaged files.
+    # Pillow's decoders raise many types of errors for damaged files.
     try:
         with Image.open(file) as image:
             image.load()
@@ -99,7 +100,7 @@ def _from_file(path):
         ) from error
 
 
-def _to_rgb(image, name):
+def _to_rgb(image: Image.Image, name: str) -> Image.Image:
     if image.mode.startswith(("I", "F")):
         raise ValueError(
             f"{name} has more than 8 bits a pixel (Pillow's mode {image.mode!r}): "
@@ -108,11 +109,11 @@ def _to_rgb(image, name):
     if min(image.size) < 1:
         raise ValueError(f"{name} is empty: it has {image.size} pixels.")
     image = ImageOps.exif_transpose(image)
-    # By way of RGBA, or Pillow warns of a transparent palette. Same colours.
+    # The conversion to RGBA avoids Pillow's warning for transparent palettes.
     return (image.convert("RGBA") if image.mode == "P" else image).convert("RGB")
 
 
-def _to_bytes(array):
+def _to_bytes(array: np.ndarray) -> np.ndarray:
     """Checks an array of pixels and rounds it to uint8."""
     shape = (
         array.shape[:-1] if array.ndim == 3 and array.shape[-1] == 1 else array.shape

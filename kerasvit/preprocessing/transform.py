@@ -29,16 +29,16 @@ class Preprocessing:
 
     Args:
         size: (height, width) of the result, or one number for a square; 1 to 16384.
-        crop: Share of the resized image's side that is kept, 0.01 to 1.
-        mode: "center": the short side becomes size / crop, then a crop from the
-            centre. "squash": both sides become size / crop, whatever the aspect, then
-            the crop. "border": the long side becomes size / crop, then a crop, or a
-            border in the colour of `mean`.
+        crop: Share of the resized image's side that the crop keeps, 0.01 to 1.
+        mode: "center": the short side becomes size / crop, then the centre is cropped.
+            "squash": both sides become size / crop, whatever the aspect ratio, then the
+            crop. "border": the long side becomes size / crop, then a crop, or a border
+            in the colour of `mean`.
         kernel: "nearest", "box", "bilinear", "hamming", "bicubic" or "lanczos".
         antialias: True: as Pillow. False: as tf.image.resize in Google's code, for
             the kernel "bilinear" only.
-        mean: Of the three colours, in images of values 0 to 1; or one for all three.
-        std: Deviation of the same, above 0.
+        mean: Mean of the three colours, for values 0 to 1; or one number for all three.
+        std: Standard deviation, likewise, > 0.
 
     Raises:
         ValueError: A field is out of range.
@@ -47,15 +47,16 @@ class Preprocessing:
     bit; vit_jax/input_pipeline.py, within 1e-5.
     """
 
-    size: tuple[int, int]
+    # Any: the attributes are always tuples, the arguments may be one number.
+    size: Any
     crop: float = 0.9
     mode: str = "center"
     kernel: str = "bicubic"
     antialias: bool = True
-    mean: tuple[float, float, float] = _HALF
-    std: tuple[float, float, float] = _HALF
+    mean: Any = _HALF
+    std: Any = _HALF
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         checked = {
             "size": sides(self.size),
             "crop": number_of_each("crop", self.crop, 1, 0.01, 1)[0],
@@ -77,20 +78,20 @@ class Preprocessing:
             )
 
     def __call__(self, image: Any, *, normalize: bool = True) -> np.ndarray:
-        """Prepares one image.
+        """Preprocesses one image.
 
         Args:
             image: Path, PIL image, or array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4)
-                of values 0 to 255. Grey, palette and transparent images become RGB;
-                a photo is turned as its camera was held.
-            normalize: False leaves values at 0 to 255, for a model with the
-                normalisation built in.
+                of values 0 to 255. Grey, palette and transparent images become RGB; a
+                photo is rotated by its EXIF orientation.
+            normalize: Whether to normalise; False keeps values 0 to 255, for a model
+                with built-in normalisation.
 
         Returns:
             (height, width, 3) array, float32.
 
         Raises:
-            ValueError: It cannot be read as an image; says which and what to do.
+            ValueError: `image` cannot be read as an image.
         """
         image = read_image(image)
         height, width = self._resized(image.height, image.width)
@@ -109,26 +110,26 @@ class Preprocessing:
         pixels = self._cropped(pixels)
         if not normalize:
             return pixels
-        mean, std = np.float32(self.mean), np.float32(self.std)
+        mean, std = (np.array(each, "float32") for each in (self.mean, self.std))
         return (pixels / np.float32(255) - mean) / std
 
-    def _resized(self, height, width):
+    def _resized(self, height: int, width: int) -> tuple[int, int]:
         """Returns (height, width) of the resized image, rounded as torchvision does."""
-        target = [math.floor(side / self.crop) for side in self.size]
+        tall, wide = (math.floor(side / self.crop) for side in self.size)
         if self.mode == "squash":
-            return target
-        if self.mode == "center" and target[0] == target[1]:
+            return tall, wide
+        if self.mode == "center" and tall == wide:
             short = min(height, width)
-            return [int(target[0] * side / short) for side in (height, width)]
+            return int(tall * height / short), int(wide * width / short)
         choose = max if self.mode == "border" else min
-        ratio = choose(height / target[0], width / target[1])
-        return [max(round(side / ratio), 1) for side in (height, width)]
+        ratio = choose(height / tall, width / wide)
+        return max(round(height / ratio), 1), max(round(width / ratio), 1)
 
-    def _cropped(self, pixels):
+    def _cropped(self, pixels: np.ndarray) -> np.ndarray:
         out = np.empty((*self.size, 3), "float32")
         out[:] = [min(max(round(255 * mean), 0), 255) for mean in self.mean]
-        kept, place = zip(*map(_window, pixels.shape, self.size), strict=True)
-        out[place] = pixels[kept]
+        source, target = zip(*map(_window, pixels.shape, self.size), strict=True)
+        out[target] = pixels[source]
         return out
 
     def with_size(self, size: int | tuple[int, int]) -> "Preprocessing":
@@ -154,20 +155,20 @@ class Preprocessing:
         return cls(**config)
 
     @classmethod
-    def of_origin(cls, origin, size, **fields) -> "Preprocessing":
+    def of_origin(cls, origin: str, size: Any, **fields: Any) -> "Preprocessing":
         """Returns the default transform of a code base in `ORIGINS`.
 
         Args:
             origin: A key of `ORIGINS`.
             size: (height, width), or one number for a square.
-            **fields: Those that differ from the origin's.
+            **fields: Fields that differ from the defaults.
         """
-        made = ORIGINS[one_of("origin", origin, tuple(ORIGINS))]
-        return cls(size, **{**made, **fields})
+        defaults = ORIGINS[one_of("origin", origin, tuple(ORIGINS))]
+        return cls(size, **{**defaults, **fields})
 
     @classmethod
     def from_timm(cls, config: dict) -> "Preprocessing":
-        """Reads timm's `pretrained_cfg`; gaps are filled as timm does.
+        """Reads timm's `pretrained_cfg`; missing fields have timm's defaults.
 
         Reference: timm/data/config.py `resolve_data_config`.
         """
@@ -200,26 +201,28 @@ class Preprocessing:
         }
 
     @classmethod
-    def from_transformers(cls, config: dict, model_type=None) -> "Preprocessing":
+    def from_transformers(
+        cls, config: dict, model_type: str | None = None
+    ) -> "Preprocessing":
         """Reads a `preprocessor_config.json` of transformers.
 
-        A centre crop can lie one pixel beside theirs: they round its place down, timm,
-        torchvision and this class to the nearest.
+        A centre crop can differ by one pixel: transformers rounds its position down,
+        while timm, torchvision and this class round it to the nearest integer.
 
         Args:
-            config: The file's content; gaps are filled as the processor does that it
-                names. One that is not known here is refused.
-            model_type: The word for the model in its `config.json`, for a file that
-                names no processor; None: ViT's.
+            config: Content of the file. Missing fields have the defaults of the
+                processor that it names; an unknown processor is an error.
+            model_type: `model_type` of the model's `config.json`, for a file that names
+                no processor; None: ViT's.
         """
         config = json_object("A preprocessor config", config)
         return cls(**transformers.fields(config, model_type))
 
 
-def _window(have, want):
+def _window(source: int, target: int) -> tuple[slice, slice]:
     """Returns source and target slices of a centre crop, rounded as torchvision."""
-    if have >= want:
-        start = round((have - want) / 2)
-        return slice(start, start + want), slice(0, want)
-    start = (want - have) // 2
-    return slice(0, have), slice(start, start + have)
+    if source >= target:
+        start = round((source - target) / 2)
+        return slice(start, start + target), slice(0, target)
+    start = (target - source) // 2
+    return slice(0, source), slice(start, start + source)

@@ -5,6 +5,7 @@ Reference: transformers/models/{vit,deit,bit,clip,siglip}/image_processing_*.py.
 
 import math
 import re
+from typing import Any
 
 from kerasvit.arguments import number_of_each, one_of
 
@@ -18,19 +19,19 @@ _CLIP = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073],
     "image_std": [0.26862954, 0.26130258, 0.27577711],
 }
-# By the beginning of their names: what they do where a file does not say.
-_PROCESSORS = {
+# Defaults of the image processors, by the beginning of their names.
+_PROCESSORS: dict[str, dict[str, Any]] = {
     "ViT": {"size": 224, "resample": 2, **_HALF},
     "DeiT": {"size": 256, "do_center_crop": True, "resample": 3, **_HALF},
     "Bit": _CLIP,
     "CLIP": _CLIP,
     "Siglip": {"size": {"height": 224, "width": 224}, "resample": 3, **_HALF},
 }
-_SHORT_SIDE = ("Bit", "CLIP", "Siglip")  # one number for `size` is the short side's
+_SHORT_SIDE = ("Bit", "CLIP", "Siglip")  # one number for `size` is the short side
 _NAMES = rf"({'|'.join(_PROCESSORS)})(ImageProcessor|FeatureExtractor)(Fast|Pil)?"
-_OF_MODELS = {"deit": "DeiT", "bit": "Bit"}  # others of ours have ViT's
+_OF_MODELS = {"deit": "DeiT", "bit": "Bit"}  # other models of this package: "ViT"
 
-# What others of theirs do besides: of these, not even where a file asks for it.
+# Options of other image processors, which are not implemented.
 _UNBUILT = (
     "crop_pct",
     "do_pad",
@@ -43,16 +44,16 @@ _STATE_IT = (
 )
 
 
-def fields(config, model_type=None):
+def fields(config: dict[str, Any], model_type: str | None = None) -> dict[str, Any]:
     """Returns the fields of `Preprocessing` for a `preprocessor_config.json`.
 
     Args:
-        config: Its content.
-        model_type: The word for the model in `config.json`, which decides where the
-            file does not name its processor.
+        config: Content of the file.
+        model_type: `model_type` of `config.json`; it determines the processor if the
+            file does not name it.
 
     Raises:
-        ValueError: It asks for what is not built, or for nonsense.
+        ValueError: An option is not implemented, or a value is invalid.
     """
     kind = _kind(config, model_type)
     config = {**_PROCESSORS[kind], **config}
@@ -81,13 +82,14 @@ def fields(config, model_type=None):
     }
 
 
-def _colours(config):
+def _colours(config: dict[str, Any]) -> tuple[list[float], list[float]]:
     """Returns mean and standard deviation for values from 0 to 1."""
-    # They normalise value × factor; here it is value / 255.
+    # transformers normalises value × factor, `Preprocessing` value / 255.
     scaled = config.get("do_rescale", True)
     factor = config.get("rescale_factor", 1 / 255) if scaled else 1
     unit = 255 * number_of_each("rescale_factor", factor, 1, 1e-4, 1)[0]
-    mean, std = 0, 1
+    mean: Any = 0
+    std: Any = 1
     if config.get("do_normalize", True):
         mean, std = config["image_mean"], config["image_std"]
     return (
@@ -96,22 +98,22 @@ def _colours(config):
     )
 
 
-def _kind(config, model_type):
+def _kind(config: dict[str, Any], model_type: str | None) -> str:
     keys = ("image_processor_type", "feature_extractor_type")
     processor = next((config[key] for key in keys if config.get(key)), None)
     if processor is None:
-        return _OF_MODELS.get(model_type, "ViT")
+        return _OF_MODELS.get(model_type or "", "ViT")
     if known := re.fullmatch(_NAMES, str(processor)):
         return known[1]
-    # Others have steps that their files do not name.
+    # Other processors have steps that their files do not mention.
     raise ValueError(
         "The image processors of transformers that are built are those of "
         f"{', '.join(_PROCESSORS)}. Received: {processor!r:.100}. {_STATE_IT}"
     )
 
 
-def _share(size, resized):
-    """Returns the `crop` for which `size` is resized to exactly `resized`."""
+def _share(size: tuple[int, int], resized: tuple[int, int]) -> float:
+    """Returns the `crop` for which `size` / `crop` is exactly `resized`."""
     for crop in (size[0] / resized[0], size[0] / (resized[0] + 0.5)):
         if [math.floor(side / crop) for side in size] == list(resized):
             return crop

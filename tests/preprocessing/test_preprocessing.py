@@ -285,7 +285,7 @@ def test_transformers_rescaling_is_kept():
 def test_transformers_sides_come_back_exactly(resized, size):
     config = {"size": resized, "do_center_crop": True, "crop_size": size}
     transform = Preprocessing.from_transformers(config)
-    assert transform._resized(50, 60) == [resized, resized]
+    assert transform._resized(50, 60) == (resized, resized)
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
