@@ -78,8 +78,8 @@ def save_pretrained(
     # No path of the user's; a folder's name may be of bytes that are no text.
     name = name or folder.resolve().name.encode(errors="replace").decode()
     page = write_card(record, name, facts, before)
-    page = page if page != before else None
-    return write_model(folder, model, record, transform, dtype=dtype, page=page)
+    changed = page if page != before else None
+    return write_model(folder, model, record, transform, dtype=dtype, page=changed)
 
 
 def push_to_hub(

@@ -1,5 +1,6 @@
 """The block of an MLP-Mixer."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -42,7 +43,7 @@ class MixerBlock(keras.layers.Layer):
 
     def __init__(
         self,
-        grid: tuple[int, int],
+        grid: Sequence[int],
         *,
         tokens_mlp_dim: int,
         channels_mlp_dim: int,

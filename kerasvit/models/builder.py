@@ -10,7 +10,7 @@ from .arguments import checked_by_name
 from .image_model import new_record
 from .other_names import check_names
 
-POLICIES = ("float32", "mixed_bfloat16", "mixed_float16")
+POLICIES: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
 POLICIES += ("bfloat16", "float16", "float64")
 
 

@@ -200,7 +200,7 @@ SIZES = {
 
 # S3: Chen et al. 2021, "Searching the Search Space of Vision Transformer", arXiv
 # 2111.14725: a window for each stage. Numbers as in timm.
-S3 = {
+S3: dict[str, dict] = {
     "T": {"depths": [2, 2, 6, 2], "window_size": [7, 7, 14, 7]},
     "S": {"depths": [2, 2, 18, 2], "window_size": [14, 14, 14, 7]},
     "B": {"depths": [2, 2, 30, 2], "window_size": [7, 7, 14, 7]},

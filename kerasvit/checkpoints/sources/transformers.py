@@ -21,7 +21,7 @@ TABLE = "embeddings.position_embeddings"
 _REGISTERS = "embeddings.distillation_token"
 # The activations of transformers/activations.py that are built.
 GELU = ("gelu", "gelu_python")
-_GELU_TANH = ("gelu_new", "gelu_fast", "gelu_accurate")
+_GELU_TANH: tuple[str, ...] = ("gelu_new", "gelu_fast", "gelu_accurate")
 _GELU_TANH += ("gelu_pytorch_tanh", "gelu_python_tanh")
 
 
