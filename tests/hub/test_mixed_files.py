@@ -9,8 +9,9 @@ import pytest
 
 import kerasvit
 from kerasvit import CheckpointError
-from kerasvit.hub import manifest, repository
+from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry
+from kerasvit.loading import find
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 from tests.tiny_vit import random_model as model
@@ -132,7 +133,7 @@ def test_what_is_replaced_after_it_was_checked(
     else:
         hub.add("me/vit", content)
     assert weights_of(TinyViT("sam")) == weights_of(model(1))
-    fetch, other = repository.fetch, tmp_path / "other"
+    fetch, other = find.fetch, tmp_path / "other"
 
     def replaced(wanted):
         path = fetch(wanted)
@@ -140,7 +141,7 @@ def test_what_is_replaced_after_it_was_checked(
         os.replace(other, path / TENSORS if path.is_dir() else path)
         return path
 
-    monkeypatch.setattr(repository, "fetch", replaced)
+    monkeypatch.setattr(find, "fetch", replaced)
     with pytest.raises(CheckpointError, match="not the file that was checked before"):
         TinyViT("sam")
 
@@ -153,7 +154,7 @@ def test_the_cache_of_the_hub_is_held_to_its_links(hub, load, files, monkeypatch
     config = json.loads(files[0][CONFIG])
     del config["kerasvit"]
     hub.add("me/vit", {**files[0], CONFIG: json.dumps(config).encode()})
-    module = pretrained if load is kerasvit.from_pretrained else repository
+    module = pretrained if load is kerasvit.from_pretrained else find
     fetch = module.fetch_repository
 
     def changed(*given, **options):
