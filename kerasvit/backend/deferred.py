@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras.src.backend.common import global_state
@@ -26,11 +27,11 @@ class TooLargeError(ValueError):
 class _Pending(list):
     """Keras's list of variables without values: limited, and zeros to begin with."""
 
-    def __init__(self, most):
+    def __init__(self, most: dict[str, float]) -> None:
         super().__init__()
         self._left = dict(most)
 
-    def append(self, variable):
+    def append(self, variable: Any) -> None:
         for what, amount in (("variables", 1), ("weights", math.prod(variable.shape))):
             self._left[what] -= amount
             if self._left[what] < 0:

@@ -1,12 +1,40 @@
 """Assigns all tensors of a checkpoint to a model, or raises one complete error."""
 
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol, TypeAlias
+
+import keras
 import numpy as np
 
+from .key_map import SAME, KeyMap, Transform
 from .quoting import printable
 from .reader import CheckpointError
 
+Grids: TypeAlias = Mapping[str, tuple[int, int]]
+Resampled: TypeAlias = Callable[[str, np.ndarray], np.ndarray]
 
-def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=None):
+
+class Tensors(Protocol):
+    """What `assign` uses of a `Checkpoint`; `path` is for messages."""
+
+    @property
+    def path(self) -> object: ...
+
+    @property
+    def shapes(self) -> Mapping[str, tuple[int, ...]]: ...
+
+    def __getitem__(self, name: str) -> np.ndarray: ...
+
+
+def assign(
+    model: keras.Model,
+    checkpoint: Tensors,
+    key_map: KeyMap,
+    *,
+    without: Collection[str] = (),
+    source_grids: Grids | None = None,
+    kernel: str | None = None,
+) -> None:
     """Assigns the tensors of a checkpoint to a model.
 
     All names and shapes are compared before the first variable is written. Then the
@@ -37,8 +65,8 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
     if any(problems.values()):
         raise CheckpointError(_complaint(checkpoint, problems))
 
-    def write(name):
-        paths, transform = key_map.find(name)
+    def write(name: str) -> None:
+        paths, transform = key_map.find(name)  # type: ignore[misc]  # it is known
         for path, array in zip(paths, transform.read(checkpoint[name]), strict=True):
             variables[path].assign(resampled(path, array))
 
@@ -46,11 +74,18 @@ def assign(model, checkpoint, key_map, *, without=(), source_grids=None, kernel=
         write(name)  # a function: its arrays are gone before the next are read
 
 
-def _places(checkpoint, key_map, variables, without, resampled):
+def _places(
+    checkpoint: Tensors,
+    key_map: KeyMap,
+    variables: dict[str, Any],
+    without: Collection[str],
+    resampled: Resampled,
+) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Returns {variable path: tensor name} and {kind of problem: cases}."""
-    sources, unexpected, misshaped, twice = {}, [], [], []
+    sources: dict[str, str] = {}
+    unexpected, misshaped, twice = [], [], []
     for name, shape in checkpoint.shapes.items():
-        paths, transform = key_map.find(name) or ([], None)
+        paths, transform = key_map.find(name) or ([], SAME)
         if paths and all(path.split("/")[0] in without for path in paths):
             continue
         if not paths or any(path not in variables for path in paths):
@@ -79,7 +114,9 @@ def _places(checkpoint, key_map, variables, without, resampled):
     }
 
 
-def _resampling(model, source_grids, kernel):
+def _resampling(
+    model: keras.Model, source_grids: Grids, kernel: str | None
+) -> Resampled:
     """Returns a function that resamples arrays of layers with a grid."""
     owners = {
         variable.path: layer
@@ -88,7 +125,7 @@ def _resampling(model, source_grids, kernel):
         for variable in layer.weights
     }
 
-    def resampled(path, array):
+    def resampled(path: str, array: np.ndarray) -> np.ndarray:
         if path not in owners:
             return array
         grid = source_grids.get(owners[path].name)
@@ -97,7 +134,9 @@ def _resampling(model, source_grids, kernel):
     return resampled
 
 
-def _outlines(transform, shape, paths):
+def _outlines(
+    transform: Transform, shape: tuple[int, ...], paths: list[str]
+) -> list[Any]:
     """Returns arrays without memory in the shapes after a transform, or None."""
     try:
         return transform.read(np.broadcast_to(np.float32(0), shape))
@@ -106,7 +145,7 @@ def _outlines(transform, shape, paths):
         return [None] * len(paths)
 
 
-def _complaint(checkpoint, problems):
+def _complaint(checkpoint: Tensors, problems: dict[str, list[str]]) -> str:
     lines = [f"{checkpoint.path} does not fit the model; nothing was loaded."]
     for title, names in problems.items():
         if names:

@@ -1,7 +1,8 @@
 """A checkpoint file and the configuration that describes it."""
 
 import math
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -60,7 +61,7 @@ class Checkpoint:
             of a model that cannot be built here.
     """
 
-    def __init__(self, path, checked: str | None = None):
+    def __init__(self, path: str | os.PathLike, checked: str | None = None) -> None:
         path, self.checked = Path(path).expanduser(), checked
         if path.is_dir():
             path = weights_in(path)
@@ -76,7 +77,7 @@ class Checkpoint:
             description = self._source.describe(self.shapes, self.config)
         self.description = replace(description, path=str(path))
 
-    def _recognised(self):
+    def _recognised(self) -> Source:
         source = source_of(self._reader.shapes, self.config)
         if source:
             return source
@@ -90,7 +91,7 @@ class Checkpoint:
         )
 
     @contextmanager
-    def _path_in_errors(self):
+    def _path_in_errors(self) -> Iterator[None]:
         try:
             yield
         except CheckpointError as error:

@@ -52,13 +52,13 @@ class Config(dict[str, Any]):
             raise self._wrong(key, "an object with numbers as keys")
         return [names[number] for number in sorted(names, key=int)]
 
-    def _typed(self, key, kind, expected):
+    def _typed(self, key: str, kind: type, expected: str) -> Any:
         value = self.get(key)
         if value is not None and not isinstance(value, kind):
             raise self._wrong(key, expected)
         return value
 
-    def _wrong(self, key, expected):
+    def _wrong(self, key: str, expected: str) -> CheckpointError:
         return CheckpointError(
             f"its config.json must have {expected} as `{key}`. Received: "
             f"{self[key]!r:.200}. Take the complete files, or correct it there."

@@ -4,8 +4,10 @@ import os
 import re
 import time
 import uuid
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 CONFIG, TENSORS = "config.json", "model.safetensors"
 
@@ -14,7 +16,7 @@ _FORGOTTEN = 3600  # seconds after which the files of a save that was killed are
 _FORMER = ".kerasvit-saved"  # where an earlier version kept complete files
 
 
-def replace_file(path, content):
+def replace_file(path: str | os.PathLike, content: bytes) -> None:
     """Writes one file atomically.
 
     Args:
@@ -31,7 +33,7 @@ def replace_file(path, content):
 
 
 @contextmanager
-def new_files(folder):
+def new_files(folder: Path) -> Iterator["NewFiles"]:
     """Context of `NewFiles` in an existing folder, which removes unfinished files."""
     _forget(folder)
     new = NewFiles(folder)
@@ -49,12 +51,12 @@ class NewFiles:
         waiting: {name: path of the complete file}.
     """
 
-    def __init__(self, folder):
+    def __init__(self, folder: str | os.PathLike) -> None:
         self.folder = Path(folder)
-        self.waiting = {}
+        self.waiting: dict[str, Path] = {}
 
     @contextmanager
-    def open(self, name):
+    def open(self, name: str) -> Iterator[BinaryIO]:
         """Opens a binary file for writing."""
         self.waiting[name] = self.folder / f"{_UNFINISHED}{uuid.uuid4().hex}"
         with self.waiting[name].open("xb") as file:
@@ -62,18 +64,18 @@ class NewFiles:
             file.flush()
             os.fsync(file.fileno())  # else its name may survive a crash without it
 
-    def write(self, name, content):
+    def write(self, name: str, content: bytes) -> None:
         """Writes a file of bytes."""
         with self.open(name) as file:
             file.write(content)
 
-    def put(self):
+    def put(self) -> None:
         """Renames the files to their names by `put_files`."""
         put_files(self.waiting, self.folder)
         self.waiting = {}
 
 
-def put_files(files, folder):
+def put_files(files: Mapping[str, Path], folder: str | os.PathLike) -> None:
     """Renames complete files into a folder, in an order that is safe if interrupted.
 
     config.json comes first, model.safetensors second, then the rest. A stop between
@@ -106,13 +108,13 @@ def put_files(files, folder):
     _sync(folder)
 
 
-def names_in(folder) -> set[str]:
+def names_in(folder: Path) -> set[str]:
     """Returns names of a folder's files, without those of a killed save."""
     names = {path.name for path in Path(folder).iterdir()}
     return {name for name in names if not name.startswith(_UNFINISHED)}
 
 
-def former_save(folder) -> str:
+def former_save(folder: Path) -> str:
     """Explains unfinished files of an earlier version; "" if there are none."""
     path = Path(folder) / _FORMER
     if not (path / CONFIG).is_file():
@@ -123,18 +125,18 @@ def former_save(folder) -> str:
     )
 
 
-def _content(path):
+def _content(path: Path) -> bytes | None:
     return path.read_bytes() if path.is_file() else None
 
 
-def _restore(path, content):
+def _restore(path: Path, content: bytes | None) -> None:
     if content is None:
         path.unlink()
     else:
         replace_file(path, content)
 
 
-def _sync(folder):
+def _sync(folder: Path) -> None:
     """Syncs a folder to the disk where the system can."""
     with suppress(OSError):  # Windows and some network disks cannot
         descriptor = os.open(folder, os.O_RDONLY)
@@ -144,7 +146,7 @@ def _sync(folder):
             os.close(descriptor)
 
 
-def _forget(folder):
+def _forget(folder: Path) -> None:
     """Removes old files of killed saves."""
     for left in Path(folder).glob(f"{_UNFINISHED}*"):
         ours = re.fullmatch(r"[0-9a-f]{32}", left.name.removeprefix(_UNFINISHED))

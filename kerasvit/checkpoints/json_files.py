@@ -4,6 +4,7 @@ import io
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from .reader import CheckpointError
 
@@ -15,7 +16,7 @@ LONGEST_JSON = 16_000_000  # bytes
 MOST_VALUES = 500_000
 
 
-def read_json(path):
+def read_json(path: str | os.PathLike) -> dict[str, Any]:
     """Reads the object in a JSON file; {} where there is no file.
 
     Raises:
@@ -40,7 +41,7 @@ def read_json(path):
     return content
 
 
-def _parsed(path, text):
+def _parsed(path: str | os.PathLike, text: str) -> Any:
     """Parses JSON with a limited number of values."""
     if (count := text.count(",")) > MOST_VALUES:
         raise CheckpointError(
@@ -54,7 +55,7 @@ def _parsed(path, text):
     return content
 
 
-def _short(path):
+def _short(path: Path) -> bytes:
     """Reads a file with a size limit."""
     if not path.is_file():
         if os.path.lexists(path):

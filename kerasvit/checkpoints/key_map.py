@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,7 @@ class Transform:
     write: Callable
 
 
-def _one(read, write):
+def _one(read: Callable, write: Callable) -> Transform:
     return Transform(lambda a: [read(a)], lambda arrays: write(*arrays))
 
 
@@ -30,7 +31,7 @@ TORCH_POINTWISE = _one(lambda a: a[:, :, 0, 0].T, lambda a: a.T[:, :, None, None
 FLAX_POINTWISE = _one(lambda a: a[0, 0], lambda a: a[None, None])
 
 
-def reshaped(shape):
+def reshaped(shape: tuple[int, ...]) -> Transform:
     """Transform of a tensor that the file stores in another shape.
 
     Args:
@@ -39,7 +40,7 @@ def reshaped(shape):
     return _one(lambda a: a.reshape(-1), lambda a: a.reshape(shape))
 
 
-def stacked(count):
+def stacked(count: int) -> Transform:
     """Transform of dense kernels or biases that torch stores in one tensor."""
     return Transform(
         lambda a: [part.T for part in np.split(a, count)],
@@ -47,21 +48,21 @@ def stacked(count):
     )
 
 
-def split_heads(num_heads, axis):
+def split_heads(num_heads: int, axis: int) -> Transform:
     """Transform of an axis that Flax stores as two, (heads, D / heads)."""
 
-    def read(a):
+    def read(a: np.ndarray) -> np.ndarray:
         joined = a.shape[axis] * a.shape[axis + 1]
         return a.reshape(*a.shape[:axis], joined, *a.shape[axis + 2 :])
 
-    def write(a):
+    def write(a: np.ndarray) -> np.ndarray:
         size = a.shape[axis] // num_heads
         return a.reshape(*a.shape[:axis], num_heads, size, *a.shape[axis + 1 :])
 
     return _one(read, write)
 
 
-def torch_dense(name, path):
+def torch_dense(name: str, path: str) -> tuple[tuple, ...]:
     """Returns the rules of a torch dense layer."""
     return (
         (f"{name}.weight", f"{path}/kernel", TRANSPOSE),
@@ -69,17 +70,17 @@ def torch_dense(name, path):
     )
 
 
-def torch_norm(name, path):
+def torch_norm(name: str, path: str) -> tuple[tuple, ...]:
     """Returns the rules of a torch normalisation."""
     return (f"{name}.weight", f"{path}/gamma"), (f"{name}.bias", f"{path}/beta")
 
 
-def _pattern(text):
+def _pattern(text: str) -> re.Pattern[str]:
     text = re.sub(r"\\{([ijk])\\}", r"(?P<\1>\\d+)", re.escape(text))
     return re.compile(text.replace(r"\{path\}", r"(?P<path>.+)"))
 
 
-def _match(pattern, text):
+def _match(pattern: re.Pattern[str], text: str) -> dict[str, str] | None:
     """Returns the text in place of the braces, or None."""
     match = pattern.fullmatch(text)
     return match and match.groupdict()
@@ -94,7 +95,7 @@ class KeyMap:
             `{path}` for any text, the same in the name and the paths.
     """
 
-    def __init__(self, *rules):
+    def __init__(self, *rules: tuple) -> None:
         self._rules = []
         for name, paths, *transform in rules:
             paths = (paths,) if isinstance(paths, str) else paths
@@ -103,14 +104,14 @@ class KeyMap:
                 (name, _pattern(name), paths, patterns, *(transform or [SAME]))
             )
 
-    def find(self, name):
+    def find(self, name: str) -> tuple[list[str], Transform] | None:
         """Returns (variable paths, transform) of a name in the file, or None."""
         for _, pattern, paths, _, transform in self._rules:
             if (found := _match(pattern, name)) is not None:
                 return [path.format(**found) for path in paths], transform
         return None
 
-    def name(self, path):
+    def name(self, path: str) -> str | None:
         """Returns the name in the file of a variable path, or None."""
         for name, _, _, patterns, _ in self._rules:
             for pattern in patterns:
@@ -118,17 +119,17 @@ class KeyMap:
                     return name.format(**found)
         return None
 
-    def write(self, arrays):
+    def write(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Converts {variable path: array} to {name in the file: array}.
 
         Raises:
             ValueError: No rule knows one of the paths.
         """
-        names = {path: self.name(path) for path in arrays}
+        names: dict[str, Any] = {path: self.name(path) for path in arrays}
         if unknown := [path for path, name in names.items() if name is None]:
             raise ValueError(f"The key map has no rule for {unknown}.")
         tensors = {}
         for name in dict.fromkeys(names.values()):
-            paths, transform = self.find(name)
+            paths, transform = self.find(name)  # type: ignore[misc]  # it is known
             tensors[name] = transform.write([arrays[path] for path in paths])
         return tensors

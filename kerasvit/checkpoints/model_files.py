@@ -1,5 +1,8 @@
 """Opens the two files of a model folder: config.json and the tensors."""
 
+from pathlib import Path
+from typing import Any
+
 from .folder import CONFIG, TENSORS, former_save
 from .json_files import read_json
 from .opened import stamp
@@ -9,7 +12,7 @@ from .reader import CheckpointError, Reader
 SAVES_MEANWHILE = 5
 
 
-def weights_in(folder):
+def weights_in(folder: Path) -> Path:
     """Returns the path of a folder's tensors.
 
     Raises:
@@ -29,7 +32,7 @@ def weights_in(folder):
     return path
 
 
-def open_pair(path):
+def open_pair(path: Path) -> tuple[dict[str, Any], Reader]:
     """Returns (content of config.json, `Reader`) of a file of tensors.
 
     Of a folder that is saved into meanwhile both are of one save, but for a moment in

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import weakref
+from io import BufferedReader
 from pathlib import Path
 
 
@@ -23,7 +24,7 @@ class OpenFile:
         OSError: It cannot be opened.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path)
         self.file, self._whole = _open_twice(self.path)
         self._then = os.fstat(self.file.fileno())
@@ -46,7 +47,7 @@ class OpenFile:
         return now.st_nlink == then.st_nlink and now.st_ctime_ns != then.st_ctime_ns
 
 
-def _open_twice(path):
+def _open_twice(path: Path) -> tuple[BufferedReader, BufferedReader]:
     """Opens one file twice, with separate positions."""
     while True:
         one, other = path.open("rb"), path.open("rb")
@@ -56,7 +57,7 @@ def _open_twice(path):
         other.close()
 
 
-def stamp(path):
+def stamp(path: str | os.PathLike) -> tuple[int, ...] | None:
     """Returns a stamp that changes when a file is written or replaced, or None."""
     try:
         status = Path(path).stat()

@@ -1,7 +1,7 @@
 """Quotes text from a file in error messages."""
 
 
-def printable(text) -> str:
+def printable(text: object) -> str:
     """Returns the text in one line, with unprintable characters escaped.
 
     A terminal obeys control characters, and cannot encode lone surrogates.

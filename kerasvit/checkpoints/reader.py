@@ -3,8 +3,11 @@
 import io
 import json
 import math
+import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -32,6 +35,10 @@ FLOATS = {
 }  # fmt: skip
 
 
+# A function that reads a tensor by name, and the shapes of all.
+Content: TypeAlias = tuple[Callable[[str], np.ndarray], dict[str, tuple[int, ...]]]
+
+
 class CheckpointError(ValueError):
     """A checkpoint that cannot be read, or does not fit the model.
 
@@ -40,7 +47,7 @@ class CheckpointError(ValueError):
             come from a file, are escaped.
     """
 
-    def __init__(self, message):
+    def __init__(self, message: object) -> None:
         super().__init__("\n".join(map(printable, str(message).split("\n"))))
 
 
@@ -60,7 +67,7 @@ class Reader:
         CheckpointError: The file is missing, broken, or of a kind that is not read.
     """
 
-    def __init__(self, path):
+    def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path)
         _check_readable(self.path)
         self._opened = opened = OpenFile(self.path)
@@ -73,7 +80,7 @@ class Reader:
             # Both libraries answer damage with many kinds of exception.
             raise _damaged(opened, error) from error
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> np.ndarray:
         try:
             array = self._get(name)
         except CheckpointError:
@@ -111,14 +118,14 @@ class Reader:
         self._check_unchanged()
         return found
 
-    def _check_unchanged(self):
+    def _check_unchanged(self) -> None:
         if self._opened.changed():
             raise CheckpointError(
                 f"{self.path} was changed while it was read. Load it again."
             )
 
 
-def _check_readable(path):
+def _check_readable(path: Path) -> None:
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise CheckpointError(f"{path} {what}. Give a .safetensors or .npz file.")
@@ -140,7 +147,7 @@ def _check_readable(path):
         _check_start(path, start)
 
 
-def _check_start(path, start):
+def _check_start(path: Path, start: bytes) -> None:
     if start.startswith(b"\x80"):
         raise CheckpointError(
             f"{path} is a pickle, whatever its name, which is not read: loading it "
@@ -158,7 +165,9 @@ def _check_start(path, start):
         )
 
 
-def _damaged(opened, error, name=None):
+def _damaged(
+    opened: OpenFile, error: Exception, name: str | None = None
+) -> CheckpointError:
     where = f" at {name!r}" if name else ""
     return CheckpointError(
         f"{opened.path} ({opened.size:,} bytes) cannot be read{where}: {error}. "
@@ -166,7 +175,7 @@ def _damaged(opened, error, name=None):
     )
 
 
-def _open_npz(opened):
+def _open_npz(opened: OpenFile) -> Content:
     path, archive = opened.path, zipfile.ZipFile(opened.file)
     members = archive.infolist()
     _check_count(path, len(members))
@@ -181,14 +190,16 @@ def _open_npz(opened):
             )
         shapes[name] = _checked_shape(path, archive, member)
 
-    def get(name):
+    def get(name: str) -> np.ndarray:
         with archive.open(f"{name}.npy") as array:
             return np.lib.format.read_array(array, allow_pickle=False)
 
     return get, shapes
 
 
-def _checked_shape(path, archive, member):
+def _checked_shape(
+    path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo
+) -> tuple[int, ...]:
     """Checks that the header's shape fits the number of bytes."""
     with archive.open(member) as array:
         start = io.BytesIO(array.read(LONGEST_NPY_HEADER))
@@ -216,7 +227,7 @@ def _checked_shape(path, archive, member):
     return shape
 
 
-def _check_count(path, count):
+def _check_count(path: Path, count: int) -> None:
     if count > MOST_TENSORS:
         raise CheckpointError(
             f"{path} holds {count:,} tensors; models have at most {MOST_TENSORS:,}. It "
@@ -224,7 +235,7 @@ def _check_count(path, count):
         )
 
 
-def _open_safetensors(opened):
+def _open_safetensors(opened: OpenFile) -> Content:
     from safetensors import safe_open
 
     path, file = opened.path, opened.file
@@ -243,7 +254,7 @@ def _open_safetensors(opened):
     entries.pop("__metadata__", None)
     _check_count(path, len(entries))
 
-    def get(name):
+    def get(name: str) -> np.ndarray:
         entry = entries[name]
         if entry["dtype"] not in FLOATS:
             raise CheckpointError(
@@ -257,7 +268,7 @@ def _open_safetensors(opened):
             raise ValueError(f"{size} bytes cannot be of shape {entry['shape']}")
         array = np.empty(entry["shape"], dtype)
         file.seek(8 + length + first)
-        if file.readinto(array.reshape(-1).view(np.uint8)) != size:
+        if file.readinto(array.reshape(-1).view(np.uint8).data) != size:
             raise ValueError("the file ends before")
         return array
 

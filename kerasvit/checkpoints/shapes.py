@@ -1,5 +1,7 @@
 """`Shapes`: the names and shapes of a checkpoint's tensors."""
 
+from typing import Any, NoReturn
+
 from .quoting import printable
 from .reader import CheckpointError
 
@@ -14,7 +16,7 @@ class Shapes(dict[str, tuple[int, ...]]):
             asked for.
     """
 
-    def __missing__(self, name: str):
+    def __missing__(self, name: str) -> NoReturn:
         raise CheckpointError(
             f"it is not a whole model: the tensor {name} is missing. Take the complete "
             "file."
@@ -31,6 +33,6 @@ class Shapes(dict[str, tuple[int, ...]]):
             )
         return shape
 
-    def side(self, name: str, axis: int, rank: int, default: int | None = None):
+    def side(self, name: str, axis: int, rank: int, default: int | None = None) -> Any:
         """Returns one side of a tensor of `rank` sides; `default` if it is missing."""
         return self.of(name, rank)[axis] if name in self else default

@@ -4,6 +4,8 @@ import hashlib
 import json
 import math
 import sys
+from collections.abc import Mapping
+from typing import Any, BinaryIO, Protocol, TypeAlias
 
 import ml_dtypes  # noqa: F401  (NumPy learns the name bfloat16 from it)
 import numpy as np
@@ -15,10 +17,23 @@ TYPES = {
     "float16": "F16", "bfloat16": "BF16", "int32": "I32", "uint32": "U32",
     "float32": "F32", "float64": "F64", "int64": "I64", "uint64": "U64",
 }  # fmt: skip
+# NumPy's name of the dtype, and the shape.
+Outline: TypeAlias = tuple[str, tuple[int, ...]]
 _RANKS = {dtype: rank for rank, dtype in enumerate(TYPES)}
 
 
-def write_tensors(file, outlines, tensors, metadata) -> str:
+class Arrays(Protocol):
+    """Arrays by name, such as a dict of them."""
+
+    def __getitem__(self, name: str, /) -> np.ndarray: ...
+
+
+def write_tensors(
+    file: BinaryIO,
+    outlines: Mapping[str, Outline],
+    tensors: Arrays,
+    metadata: Mapping[str, str],
+) -> str:
     """Writes what `safetensors.numpy.save` returns, byte by byte the same.
 
     The library takes all tensors at once, in memory. The format needs that not: the
@@ -38,7 +53,8 @@ def write_tensors(file, outlines, tensors, metadata) -> str:
         OSError: The file cannot be written.
     """
     order = sorted(outlines, key=lambda name: (-_rank(name, outlines[name]), name))
-    header, end = {"__metadata__": metadata}, 0
+    header: dict[str, Any] = {"__metadata__": metadata}
+    end = 0
     for name in order:
         dtype, shape = outlines[name]
         start, end = end, end + math.prod(shape) * np.dtype(dtype).itemsize
@@ -50,9 +66,9 @@ def write_tensors(file, outlines, tensors, metadata) -> str:
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     digest = hashlib.sha256()
-    for piece in (len(text).to_bytes(8, "little"), text):
-        digest.update(piece)
-        file.write(piece)
+    for part in (len(text).to_bytes(8, "little"), text):
+        digest.update(part)
+        file.write(part)
     for name in order:
         piece = _bytes(tensors[name])
         digest.update(piece)
@@ -61,7 +77,7 @@ def write_tensors(file, outlines, tensors, metadata) -> str:
     return digest.hexdigest()
 
 
-def _rank(name, outline):
+def _rank(name: str, outline: Outline) -> int:
     if outline[0] not in _RANKS:
         raise ValueError(
             f"{name} is {outline[0]}, which a .safetensors file of kerasvit cannot "
@@ -70,9 +86,9 @@ def _rank(name, outline):
     return _RANKS[outline[0]]
 
 
-def _bytes(array):
+def _bytes(array: np.ndarray) -> memoryview:
     """The bytes of an array in C order, little-endian."""
     array = np.ascontiguousarray(array).reshape(-1)
     if sys.byteorder == "big":
         array = array.byteswap()
-    return array.view(np.uint8)
+    return array.view(np.uint8).data

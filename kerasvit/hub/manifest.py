@@ -114,7 +114,7 @@ def entries() -> tuple[Entry, ...]:
     return tuple(Entry(**entry) for entry in _manifest()["weights"])
 
 
-def published(model: str) -> dict[str, Entry]:
+def published(model: str | None) -> dict[str, Entry]:
     """Returns the weights of a variant by tag."""
     return {entry.tag: entry for entry in entries() if entry.model == model}
 

@@ -31,7 +31,7 @@ class ModelTensors:
         self._dtype = None if dtype is None else dtype_of(dtype)
         self._variables: dict[str, list[keras.Variable]] = {}
         for variable in model.weights:
-            name = key_map.name(variable.path)
+            name: Any = key_map.name(variable.path)  # None: `write` raises
             self._variables.setdefault(name, []).append(variable)
         self.outlines = {name: self._outline(name) for name in self._variables}
 

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -16,7 +18,15 @@ from .front_matter import read_page
 from .tensors import ModelTensors
 
 
-def write_model(folder, model, record, pretrained_cfg, *, dtype=None, page=None):
+def write_model(
+    folder: Path,
+    model: keras.Model,
+    record: dict[str, Any],
+    pretrained_cfg: dict[str, Any],
+    *,
+    dtype: str | None = None,
+    page: bytes | None = None,
+) -> Path:
     """Writes a model folder, in timm's format where timm has the model.
 
     One tensor after another is converted and written; nothing that is there is replaced
@@ -54,7 +64,9 @@ def write_model(folder, model, record, pretrained_cfg, *, dtype=None, page=None)
     return folder
 
 
-def _configuration(record, origin, dtypes, sha256):
+def _configuration(
+    record: dict[str, Any], origin: str, dtypes: list[str], sha256: str
+) -> dict[str, Any]:
     """Returns the part `kerasvit` of config.json."""
     names = record["label_names"]
     listed = None if names == "imagenet1k" else names  # timm takes a list alone
@@ -75,7 +87,7 @@ def _configuration(record, origin, dtypes, sha256):
 
 
 @contextmanager
-def _made(folder):
+def _made(folder: Path) -> Iterator[None]:
     """Context that creates a folder, and removes it if the block fails."""
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
@@ -88,7 +100,7 @@ def _made(folder):
         raise
 
 
-def local_folder(folder) -> Path:
+def local_folder(folder: Any) -> Path:
     """Checks the path of a folder to save to, which need not exist.
 
     Raises:
@@ -106,7 +118,7 @@ def local_folder(folder) -> Path:
     return path
 
 
-def page_of(folder) -> bytes | None:
+def page_of(folder: Path) -> bytes | None:
     """Returns the README.md of a folder, or None.
 
     Raises:

@@ -1,11 +1,13 @@
 """The argument `normalization` of builders: mean and deviation inside a model."""
 
+from typing import Any
+
 from kerasvit.arguments import ArgumentError
 
 from .transform import Preprocessing
 
 
-def mean_and_std(normalization) -> dict | None:
+def mean_and_std(normalization: Any) -> dict | None:
     """Checks the argument `normalization`; returns it as plain JSON.
 
     Args:

@@ -5,7 +5,10 @@ digits. Some files number the convolutions, as TensorFlow did when it made them.
 """
 
 import re
+from collections.abc import Set
+from typing import Any
 
+from ..config import Config
 from ..description import Description
 from ..key_map import FLAX_POINTWISE, KeyMap
 from ..shapes import Shapes
@@ -23,10 +26,10 @@ class BigTransferFile(Source):
     builder = "BigTransfer"
     kernel = "bilinear"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return _ROOT in names
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         depths, root = _depths(shapes), shapes.of(_ROOT, 4)[-1]
         kernel = _UNIT + "c/standardized_conv2d/kernel"
         widths = [shapes.of(kernel.format(i + 1, 1), 4)[-1] for i in range(len(depths))]
@@ -45,7 +48,7 @@ class BigTransferFile(Source):
             label_names=names_of_classes(None, classes),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         head, conv = "resnet/head/conv2d/", "standardized_conv2d/kernel"
         rules = [(_ROOT, "root_conv/kernel")]
         for i, depth in enumerate(kwargs["depths"]):
@@ -62,7 +65,7 @@ class BigTransferFile(Source):
             (head + "bias", "head/bias"),
         )
 
-    def short_name(self, name):
+    def short_name(self, name: str) -> str:
         # Some files number the convolutions.
         return re.sub(r"/standardized_conv2d_\d+/", "/standardized_conv2d/", name)
 
@@ -83,6 +86,6 @@ def _depths(shapes: Shapes) -> list[int]:
     ]
 
 
-def _norm(name, path):
+def _norm(name: str, path: str) -> list[tuple[str, str]]:
     """Returns the rules of a normalisation."""
     return [(f"{name}/{part}", f"{path}/{part}") for part in ("gamma", "beta")]

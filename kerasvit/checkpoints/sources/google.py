@@ -1,5 +1,6 @@
 """Flax names that all `.npz` files of vit_jax and big_vision share."""
 
+from collections.abc import Set
 from typing import Protocol
 
 from .source import Source
@@ -11,15 +12,15 @@ class GoogleSource(Source, Protocol):
     `kernel` follows vit_jax/checkpoint.py, interpolate_posembed.
     """
 
-    code_base = "vision_transformer"
-    kernel = "corner_linear"
+    code_base: str = "vision_transformer"
+    kernel: str = "corner_linear"
 
     def short_name(self, name: str) -> str:
         """Returns the name without the tree that it was saved in."""
         # A training state keeps the weights beside the optimiser's moments.
         return name.removeprefix("opt/target/").removeprefix("params/")
 
-    def dropped(self, name, names):
+    def dropped(self, name: str, names: Set[str]) -> str | None:
         states = ("opt/state/", "opt/", "extra/")
         if name.startswith(states) or name in ("step", "epoch"):
             return "state of the optimiser"

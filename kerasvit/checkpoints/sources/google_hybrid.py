@@ -4,10 +4,13 @@ Flax names, as vit_jax/models_vit.py and vit_jax/models_resnet.py write them. Re
 files keep the ResNet's normalisations as (1, 1, 1, C), later ones as (C,).
 """
 
+from collections.abc import Iterator, Set
 from dataclasses import replace
+from typing import Any
 
-from ..description import TokenGrid
-from ..key_map import KeyMap, reshaped
+from ..config import Config
+from ..description import Description, TokenGrid
+from ..key_map import KeyMap, Transform, reshaped
 from ..shapes import Shapes
 from . import google_vit
 from .big_transfer import unless_standard
@@ -22,10 +25,10 @@ class GoogleHybrid(GoogleSource):
 
     builder = "HybridVisionTransformer"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return "conv_root/kernel" in names and google_vit.holds_transformer(names)
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         vit = google_vit.described(shapes)
         stages = count_stages(shapes, "block{}/unit1/conv1/kernel", start=1)
         units = [
@@ -56,7 +59,7 @@ class GoogleHybrid(GoogleSource):
             ),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         shapes = shapes or Shapes()
         flat = len(shapes.get("gn_root/scale", "NHWC")) == 1
         vector = reshaped((-1,) if flat else (1, 1, 1, -1))
@@ -88,7 +91,9 @@ def stride(resnet_depths: list[int]) -> int:
     return 4 * 2 ** max(len(resnet_depths) - 1, 0)
 
 
-def _pair(conv, norm, our_conv, our_norm, vector):
+def _pair(
+    conv: str, norm: str, our_conv: str, our_norm: str, vector: Transform
+) -> Iterator[tuple]:
     """Yields the rules of a convolution and the normalisation behind it."""
     yield f"{conv}/kernel", f"{our_conv}/kernel"
     yield f"{norm}/scale", f"{our_norm}/gamma", vector

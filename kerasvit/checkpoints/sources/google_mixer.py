@@ -6,7 +6,12 @@ as they were before Flax's linen: `load` of the latter file reads both.
 
 import math
 import re
+from collections.abc import Iterable, Iterator, Set
+from typing import Any
 
+import numpy as np
+
+from ..config import Config
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, Transform
 from ..reader import CheckpointError
@@ -24,11 +29,11 @@ class GoogleMixer(GoogleSource):
     builder = "MLPMixer"
     kernel = "bicubic_antialias"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         new = "stem/kernel" in names and any(n.startswith("MixerBlock_") for n in names)
         return new or _old(names)
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         names = _names(shapes)
         patch, _, _, width = shapes.of(f"{names['stem']}/kernel", 4)
         hidden = {part: _hidden(shapes, names[part][0]) for part in _PARTS}
@@ -53,7 +58,7 @@ class GoogleMixer(GoogleSource):
             label_names=names_of_classes(None, classes),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         shapes = shapes or Shapes()
         names, ours = _names(shapes), "mixer_block_{i}/"
         first, second = names["norms"]
@@ -68,12 +73,12 @@ class GoogleMixer(GoogleSource):
         )
 
 
-def _old(shapes):
+def _old(shapes: Iterable[str]) -> bool:
     """Returns whether the names are older than Flax's linen."""
     return any(name.startswith("Mixer/encoderblock_") for name in shapes)
 
 
-def _names(shapes):
+def _names(shapes: Shapes) -> dict[str, Any]:
     """Returns {part: its names}; {what} in those of an MLP is kernel or bias."""
     if _old(shapes):
         block, layers = "Mixer/encoderblock_{i}/", ("{what}1", "{what}2")
@@ -83,7 +88,7 @@ def _names(shapes):
     else:
         block, layers = "MixerBlock_{i}/", ("Dense_0/{what}", "Dense_1/{what}")
         stem, norm = "stem", "pre_head_layer_norm"
-        norms = ("LayerNorm_0", "LayerNorm_1")
+        norms = ["LayerNorm_0", "LayerNorm_1"]
         parts = {part: part for part in _PARTS}
     mlps = {
         part: [f"{block}{name}/{layer}" for layer in layers]
@@ -92,7 +97,7 @@ def _names(shapes):
     return {"stem": stem, "norm": norm, "norms": [block + n for n in norms], **mlps}
 
 
-def _numbered(shapes, kind, expected):
+def _numbered(shapes: Shapes, kind: str, expected: int) -> list[str]:
     """Returns the names of a kind of part, which older Flax may count together.
 
     Raises:
@@ -108,17 +113,17 @@ def _numbered(shapes, kind, expected):
     return [f"{kind}_{n}" for n in sorted(found)]
 
 
-def _elements(shapes, name):
+def _elements(shapes: Shapes, name: str) -> int:
     """Returns the number of elements of a tensor of any rank."""
     return math.prod(shapes.of(name, len(shapes[name])))
 
 
-def _hidden(shapes, layer):
+def _hidden(shapes: Shapes, layer: str) -> int:
     """Returns the number of units that an MLP's first layer puts out."""
     return _elements(shapes, layer.format(i=0, what="bias"))
 
 
-def _grid(shapes, layer, patch, hidden):
+def _grid(shapes: Shapes, layer: str, patch: int, hidden: int) -> TokenGrid:
     """Returns the kernel across tokens."""
     name = layer.format(i=0, what="kernel")
     tokens, rest = divmod(_elements(shapes, name), hidden)
@@ -130,7 +135,7 @@ def _grid(shapes, layer, patch, hidden):
     return TokenGrid(name, tokens, patch)
 
 
-def _mixing(layers, path, shapes):
+def _mixing(layers: list[str], path: str, shapes: Shapes) -> Iterator[tuple]:
     """Yields the rules of an MLP."""
     for n, layer in enumerate(layers):
         for what, rank in (("kernel", 2), ("bias", 1)):
@@ -139,11 +144,11 @@ def _mixing(layers, path, shapes):
             yield (*rule, _squeezed(shape, rank)) if len(shape) > rank else rule
 
 
-def _squeezed(shape, rank):
+def _squeezed(shape: tuple[int, ...], rank: int) -> Transform:
     """Returns the transform of a tensor with needless axes."""
 
     # Before linen the kernels and biases had axes of one besides their own.
-    def read(array):
+    def read(array: np.ndarray) -> list[np.ndarray]:
         own = [side for side in array.shape if side > 1]
         return [array.reshape([1] * (rank - len(own)) + own)]
 

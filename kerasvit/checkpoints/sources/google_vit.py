@@ -5,8 +5,10 @@ number the parts of a block differently, and big_vision keeps the position table
 top, without a row for the class token.
 """
 
+from collections.abc import Iterator, Set
 from typing import Any
 
+from ..config import Config
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, split_heads
 from ..shapes import Shapes
@@ -23,17 +25,17 @@ class GoogleViT(GoogleSource):
 
     builder = "VisionTransformer"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return "conv_root/kernel" not in names and holds_transformer(names)
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         return described(shapes)
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(*rules(kwargs, shapes or Shapes()))
 
 
-def holds_transformer(names) -> bool:
+def holds_transformer(names: Set[str]) -> bool:
     """Returns whether the names have Google's embedding and encoder among them."""
     return "embedding/kernel" in names and any(
         name.startswith("Transformer/encoderblock_") for name in names
@@ -62,7 +64,7 @@ def described(shapes: Shapes) -> Description:
     )
 
 
-def _arguments(shapes):
+def _arguments(shapes: Shapes) -> dict[str, Any]:
     """Returns what the weights were made with, from the names."""
     class_token = "cls" in shapes
     if "MAPHead_0/probe" in shapes:
@@ -87,7 +89,7 @@ def _arguments(shapes):
     }
 
 
-def _grid(shapes, patch, arguments):
+def _grid(shapes: Shapes, patch: int, arguments: dict[str, Any]) -> TokenGrid | None:
     """Returns the position table; None where the model computes positions."""
     # Only the table inside of the encoder has a row for the class token.
     for name, prefix in ((TABLE, int(arguments["class_token"])), (_TABLE_PATCHES, 0)):
@@ -96,7 +98,7 @@ def _grid(shapes, patch, arguments):
     return None
 
 
-def _block(shapes):
+def _block(shapes: Shapes) -> list[str]:
     """Returns the names of (attention, second normalisation, MLP) in a block."""
     # Released files keep the numbering of an older Flax, one counter for all parts;
     # big_vision counts each kind of part by itself.
@@ -134,7 +136,7 @@ def rules(kwargs: dict[str, Any], shapes: Shapes) -> tuple[tuple, ...]:
     )
 
 
-def _attention(name, path, heads):
+def _attention(name: str, path: str, heads: int) -> Iterator[tuple]:
     for part in ("query", "key", "value"):  # kernel (D, heads, d), bias (heads, d)
         yield f"{name}/{part}/kernel", f"{path}/{part}/kernel", split_heads(heads, 1)
         yield f"{name}/{part}/bias", f"{path}/{part}/bias", split_heads(heads, 0)

@@ -6,8 +6,10 @@ in them, saved by `safetensors.torch.save_file`, is.
 """
 
 import re
+from collections.abc import Set
 from typing import Protocol
 
+from ..config import Config
 from ..description import Description
 from ..key_map import CONVOLUTION, torch_dense, torch_norm
 from ..reader import CheckpointError
@@ -27,14 +29,14 @@ class AuthorsSource(Source, Protocol):
         stem: Name of the stem's kernel.
     """
 
-    code_base = "how_do_vits_work"
-    kernel = "bicubic_antialias"
+    code_base: str = "how_do_vits_work"
+    kernel: str = "bicubic_antialias"
     stem: str
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return self.stem in names and names >= _UNIT
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         kernel, units = shapes.of(self.stem, 4), stages(shapes)
         classes = shapes.side("classifier.0.dense.weight", 0, 2, default=0)
         return Description(
@@ -60,7 +62,7 @@ class AuthorsSource(Source, Protocol):
         """Returns the name without what parallel training put before it."""
         return name.removeprefix("module.")
 
-    def dropped(self, name, names):
+    def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.endswith(".num_batches_tracked"):
             return "count of the batches seen, which a momentum makes needless"
         return None

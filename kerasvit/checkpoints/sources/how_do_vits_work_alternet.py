@@ -2,11 +2,15 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
+from ..config import Config
+from ..description import Description
 from ..key_map import CONVOLUTION, TORCH_POINTWISE, KeyMap, Transform
 from ..reader import CheckpointError
+from ..shapes import Shapes
 from .how_do_vits_work import AuthorsSource, batch_norm, conv_units, ends, stages
 
 _TABLE = "attn.pos_embedding"
@@ -25,7 +29,7 @@ class AuthorsAlterNet(AuthorsSource):
     builder = "AlterNet"
     stem = "layer0.layer0.0.weight"
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         resnet = super().describe(shapes, config)
         attending = [
             sum(unit + _TABLE in shapes for unit in units) for units in stages(shapes)
@@ -41,9 +45,9 @@ class AuthorsAlterNet(AuthorsSource):
             open_arguments=("num_heads", "head_width") if tables else (),
         )
 
-    def key_map(self, kwargs, shapes=None):
-        _check_heads(kwargs, shapes or {})
-        rules = []
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
+        _check_heads(kwargs, shapes or Shapes())
+        rules: list[tuple] = []
         for i in range(len(kwargs["depths"])):
             theirs, ours = f"layer{i + 1}.{{j}}.", f"stage_{i}_unit_{{j}}/"
             rules += conv_units(theirs, ours)
@@ -51,7 +55,7 @@ class AuthorsAlterNet(AuthorsSource):
         return KeyMap(*ends(self.stem), *rules)
 
 
-def _check_heads(kwargs, shapes):
+def _check_heads(kwargs: dict[str, Any], shapes: Shapes) -> None:
     """Raises where the tensors are of another number of heads times their width."""
     heads_of_stages = kwargs["num_heads"]
     for name in shapes:
@@ -67,7 +71,7 @@ def _check_heads(kwargs, shapes):
             )
 
 
-def _attention_units(theirs, ours):
+def _attention_units(theirs: str, ours: str) -> tuple[tuple, ...]:
     """Returns the rules of a stage's attention units."""
     inside, projection = theirs + "attn.attn.", ours + "attention/output/"
     return (

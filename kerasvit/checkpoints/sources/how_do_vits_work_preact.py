@@ -4,8 +4,12 @@ Those with dropout or smoothing have the same tensors, and are not told apart.
 """
 
 from dataclasses import replace
+from typing import Any
 
+from ..config import Config
+from ..description import Description
 from ..key_map import KeyMap
+from ..shapes import Shapes
 from .how_do_vits_work import AuthorsSource, conv_units, ends
 
 
@@ -15,13 +19,13 @@ class AuthorsPreActResNet(AuthorsSource):
     builder = "PreActResNet"
     stem = "layer0.0.weight"
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         return replace(
             super().describe(shapes, config),
             assumptions=("no smoothing of the feature maps",),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         stages = range(len(kwargs["depths"]))
         rules = [
             rule

@@ -1,17 +1,20 @@
 """Folders that `save_pretrained` wrote: their config.json describes the whole model."""
 
 import re
+from collections.abc import Iterable, Set
 from typing import Any
 
 from ..config import Config
 from ..description import Description
+from ..key_map import KeyMap
 from ..reader import CheckpointError
+from ..shapes import Shapes
 from .known import CODE_BASES, SOURCES, VARIABLE_PATHS, resampling_kernel
 from .source import Source
 
 FORMAT = 1  # of the part `kerasvit` of config.json; the newest that is read
 
-_TYPES = {
+_TYPES: dict[str, Any] = {
     "builder": str, "kwargs": dict, "preprocessing": dict, "format_version": int,
     "variant": (str, type(None)), "weights_sha256": (str, type(None)),
 }  # fmt: skip
@@ -28,7 +31,7 @@ class SavedFolder(Source):
         CheckpointError: The record is damaged, or of a newer version.
     """
 
-    def __init__(self, names, config: Config):
+    def __init__(self, names: Iterable[str], config: Config) -> None:
         record = config.get("kerasvit")
         self._record = _checked(record if isinstance(record, dict) else {})
         self._naming = _naming(self._record, names)
@@ -36,10 +39,10 @@ class SavedFolder(Source):
         self.builder = self._record["builder"]
         self.kernel = resampling_kernel(self._record.get("origin"), self.builder)
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return True
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         record = self._record
         return Description(
             code_base=record.get("origin"),
@@ -55,17 +58,17 @@ class SavedFolder(Source):
             base=_base(record.get("base")),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return self._naming.key_map(kwargs, shapes)
 
-    def short_name(self, name):
+    def short_name(self, name: str) -> str:
         return self._naming.short_name(name)
 
-    def dropped(self, name, names):
+    def dropped(self, name: str, names: Set[str]) -> str | None:
         return self._naming.dropped(name, names)
 
 
-def _naming(record: dict[str, Any], names) -> Source:
+def _naming(record: dict[str, Any], names: Iterable[str]) -> Source:
     """Returns the source whose names the tensors have."""
     if record.get("weights_format") == VARIABLE_PATHS.code_base:
         return VARIABLE_PATHS

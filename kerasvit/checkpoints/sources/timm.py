@@ -12,8 +12,8 @@ class TimmSource(Source, Protocol):
     `kernel` follows timm/layers/pos_embed.py, resample_abs_pos_embed.
     """
 
-    code_base = "timm"
-    kernel = "bicubic_antialias"
+    code_base: str = "timm"
+    kernel: str = "bicubic_antialias"
 
     def short_name(self, name: str) -> str:
         """Returns the name without what a training script put before it."""
@@ -50,7 +50,9 @@ def ratio(mlp_dim: int, width: int) -> float:
     return ratio if int(ratio * width) == mlp_dim else (mlp_dim + 0.5) / width
 
 
-def ends(first_conv: str, classifier: str | list[str], fixed_input_size: bool = True):
+def ends(
+    first_conv: str, classifier: str | list[str], fixed_input_size: bool = True
+) -> dict[str, Any]:
     """Returns what timm needs to fit a model to other channels, classes or sizes."""
     return {
         "first_conv": first_conv,

@@ -1,5 +1,8 @@
 """timm's BiTs: names and layouts as timm/models/resnetv2.py writes them."""
 
+from collections.abc import Set
+from typing import Any
+
 from ..config import Config
 from ..description import Description
 from ..key_map import CONVOLUTION, TORCH_POINTWISE, KeyMap, torch_norm
@@ -33,13 +36,13 @@ class TimmBiT(TimmSource):
 
     builder = "BigTransfer"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         unit = _UNIT.format(i=0, j=0)
         needed = {"stem.conv.weight", "norm.weight", unit + "downsample.conv.weight"}
         needed |= {unit + "norm1.weight", unit + "conv3.weight"}
         return needed <= names and "norm.running_mean" not in names
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         _refuse_unlike(config)
         units, root = stages(shapes, _UNIT), shapes.of("stem.conv.weight", 4)[0]
         classes = shapes.side("head.fc.weight", 0, 4, default=0)
@@ -62,7 +65,7 @@ class TimmBiT(TimmSource):
             architecture=config.text("architecture"),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(
             ("stem.conv.weight", "root_conv/kernel", CONVOLUTION),
             *unit_rules(_UNIT),
@@ -71,7 +74,7 @@ class TimmBiT(TimmSource):
             ("head.fc.bias", "head/bias"),
         )
 
-    def differs(self, record):
+    def differs(self, record: dict[str, Any]) -> str | None:
         # timm's BiTs have depths by the architecture's name, and two epsilons; channels
         # are free, and where fewer of them are given there are fewer stages.
         stages = len(record["kwargs"]["depths"])
@@ -81,7 +84,7 @@ class TimmBiT(TimmSource):
             {"depths": depths, "conv_epsilon": [1e-8], "epsilon": [1e-5]},
         )
 
-    def config(self, record):
+    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         if self.differs(record):
             return None
         kwargs = record["kwargs"]
@@ -96,7 +99,7 @@ class TimmBiT(TimmSource):
         widths = widths or [int(256 * factor) * 2**i for i in range(len(depths))]
         # By its own name where it has one.
         name = min(fitting, key=lambda name: fitting[name] != factor)
-        args = {}
+        args: dict[str, Any] = {}
         if not standard or fitting[name] != factor:
             args["stem_chs"] = int(64 * factor) // fitting[name]
             args["channels"] = [width // fitting[name] for width in widths]

@@ -4,10 +4,14 @@ Names as `VisionTransformerDistilled` of timm/models/deit.py writes them, and th
 authors' code, facebookresearch/deit, too.
 """
 
+from collections.abc import Set
 from dataclasses import replace
+from typing import Any
 
-from ..description import TokenGrid
+from ..config import Config
+from ..description import Description, TokenGrid
 from ..key_map import KeyMap, torch_dense
+from ..shapes import Shapes
 from . import timm_vit
 from .timm import TimmSource, ends, unlike
 
@@ -19,10 +23,10 @@ class TimmDeiT(TimmSource):
 
     builder = "DistilledVisionTransformer"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return "patch_embed.proj.weight" in names and "dist_token" in names
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         vit = timm_vit.described(shapes, config)
         rows, patch = shapes.of("pos_embed", 3)[1], vit.numbers["patch_size"]
         return replace(
@@ -32,17 +36,17 @@ class TimmDeiT(TimmSource):
             grid=TokenGrid("pos_embed", rows, patch, prefix=2),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(
             *timm_vit.transformer(),
             ("dist_token", "distillation_token/tokens"),
             *torch_dense("head_dist", "head_distillation"),
         )
 
-    def differs(self, record):
+    def differs(self, record: dict[str, Any]) -> str | None:
         return unlike(record["kwargs"], timm_vit.NUMERICS)
 
-    def config(self, record):
+    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         if self.differs(record):
             return None
         base = timm_vit.transformer_config(record["kwargs"])

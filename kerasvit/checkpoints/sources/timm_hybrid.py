@@ -4,11 +4,15 @@ Names and layouts as timm/models/vision_transformer_hybrid.py and resnetv2.py wr
 them; not those of timm's other backbones.
 """
 
+from collections.abc import Set
 from dataclasses import replace
+from typing import Any
 
-from ..description import TokenGrid
+from ..config import Config
+from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, torch_norm
 from ..reader import CheckpointError
+from ..shapes import Shapes
 from . import timm_vit
 from .big_transfer import unless_standard
 from .count import count, count_stages
@@ -33,11 +37,11 @@ class TimmHybrid(TimmSource):
 
     builder = "HybridVisionTransformer"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         roots = (_BACKBONE + "stem.norm.weight", _BACKBONE + "norm.weight")
         return "blocks.0.norm1.weight" in names and any(root in names for root in roots)
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         vit = timm_vit.described(shapes, config)
         _refuse_unlike(shapes, vit.arguments)
         stages = count_stages(shapes, _BACKBONE + "stages.{}.blocks.0.conv1.weight")
@@ -68,7 +72,7 @@ class TimmHybrid(TimmSource):
             ),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         stem = _stem(not kwargs["resnet_depths"])
         unit, ours = _BACKBONE + "stages.{i}.blocks.{j}.", "stage_{i}_unit_{j}/"
         resnet = [
@@ -83,7 +87,7 @@ class TimmHybrid(TimmSource):
             resnet += torch_norm(f"{unit}norm{k + 1}", f"{ours}norm_{k}")
         return KeyMap(*resnet, *timm_vit.transformer("norm"))
 
-    def differs(self, record):
+    def differs(self, record: dict[str, Any]) -> str | None:
         # timm's ResNets have the width of the paper's, four choices of stages, and
         # epsilons 1e-5 and 1e-8, the latter added to the variance.
         known = {
@@ -97,7 +101,7 @@ class TimmHybrid(TimmSource):
         }
         return unlike(record["kwargs"], {**timm_vit.NUMERICS, **known})
 
-    def config(self, record):
+    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         if self.differs(record):
             return None
         kwargs = record["kwargs"]
@@ -118,7 +122,7 @@ class TimmHybrid(TimmSource):
         }
 
 
-def _refuse_unlike(shapes, arguments):
+def _refuse_unlike(shapes: Shapes, arguments: dict[str, Any]) -> None:
     """Raises where the Transformer is none of those that hybrids are built with."""
     if "reg_token" in shapes:
         raise CheckpointError(
@@ -139,6 +143,6 @@ def _refuse_unlike(shapes, arguments):
         )
 
 
-def _stem(alone):
+def _stem(alone: bool) -> str:
     """Returns the beginning of the root's names; a root may be the whole ResNet."""
     return _BACKBONE if alone else _BACKBONE + "stem."

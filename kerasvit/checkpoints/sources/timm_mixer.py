@@ -3,16 +3,23 @@
 Names and layouts as timm/models/mlp_mixer.py writes them.
 """
 
+from collections.abc import Set
+from typing import Any
+
+from ..config import Config
 from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
+from ..shapes import Shapes
 from .count import count
 from .source import names_of_classes
 from .timm import TimmSource, ends, image_size, model_args, ratio, unlike
 
 _TOKENS = "blocks.0.mlp_tokens.fc1.weight"
 _CHANNELS = "blocks.0.mlp_channels.fc1.weight"
-_NAMES = {  # (patch size, depth, width), which timm takes from the name alone
+_NAMES: dict[
+    tuple[int, ...], str
+] = {  # (patch size, depth, width), which timm takes from the name alone
     (32, 8, 512): "mixer_s32_224",
     (16, 8, 512): "mixer_s16_224",
     (32, 12, 768): "mixer_b32_224",
@@ -27,10 +34,10 @@ class TimmMixer(TimmSource):
 
     builder = "MLPMixer"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return "stem.proj.weight" in names and _TOKENS in names
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         _check_pool(config)
         classes = shapes.side("head.weight", 0, 2, default=0)
         numbers = _numbers(shapes)
@@ -46,7 +53,7 @@ class TimmMixer(TimmSource):
             architecture=config.text("architecture"),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         block, ours = "blocks.{i}.", "mixer_block_{i}/"
         return KeyMap(
             ("stem.proj.weight", "stem/kernel", CONVOLUTION),
@@ -61,7 +68,7 @@ class TimmMixer(TimmSource):
             *torch_dense("head", "head"),
         )
 
-    def differs(self, record):
+    def differs(self, record: dict[str, Any]) -> str | None:
         # timm's Mixers have the exact GELU, no other by name, and LayerNorm 1e-6. A
         # name fixes patch size, depth and width; of the rest, `model_args` gives all
         # numbers.
@@ -71,7 +78,7 @@ class TimmMixer(TimmSource):
             {**dict.fromkeys(sizes, _NAMES), "activation": ["gelu"], "epsilon": [1e-6]},
         )
 
-    def config(self, record):
+    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         if self.differs(record):
             return None
         kwargs = record["kwargs"]
@@ -92,7 +99,7 @@ class TimmMixer(TimmSource):
         }
 
 
-def _check_pool(config):
+def _check_pool(config: Config) -> None:
     """Raises where the configuration asks for another pooling than the average."""
     pool = model_args(config).get("global_pool", config.get("global_pool", "avg"))
     if pool != "avg":
@@ -102,7 +109,7 @@ def _check_pool(config):
         )
 
 
-def _numbers(shapes):
+def _numbers(shapes: Shapes) -> dict[str, int]:
     """Returns the numbers of the architecture."""
     width, _, patch, _ = shapes.of("stem.proj.weight", 4)
     tokens_mlp_dim = shapes.of(_TOKENS, 2)[0]
@@ -120,6 +127,6 @@ def _numbers(shapes):
     }
 
 
-def _name(kwargs):
+def _name(kwargs: dict[str, Any]) -> tuple[int, ...]:
     """Returns what timm's name of a Mixer tells."""
     return tuple(kwargs[key] for key in ("patch_size", "depth", "width"))

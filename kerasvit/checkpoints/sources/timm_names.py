@@ -6,8 +6,10 @@ registers in timm/models/vision_transformer.py and deit.py, and of hybrids.
 
 import re
 
+from ..config import Config
 from ..quoting import printable
 from ..reader import CheckpointError
+from ..shapes import Shapes
 from .timm import model_args
 
 _HEADS = {
@@ -62,7 +64,7 @@ _ARGUMENTS = {
 }  # fmt: skip
 
 
-def refuse_unlike(config):
+def refuse_unlike(config: Config) -> None:
     """Raises where the configuration's architecture is no plain ViT.
 
     Raises:
@@ -95,14 +97,14 @@ def refuse_unlike(config):
         )
 
 
-def heads(config):
+def heads(config: Config) -> int | None:
     """The number of attention heads that timm builds, or None."""
     name = _name(config)
-    size = next((word for word in name.split("_") if word in _HEADS), None)
+    size = next((word for word in name.split("_") if word in _HEADS), "")
     return model_args(config).get("num_heads") or _HEADS.get(name, _HEADS.get(size))
 
 
-def refuse_unlike_names(shapes, config):
+def refuse_unlike_names(shapes: Shapes, config: Config) -> None:
     """Raises where the names of the tensors are those of another model than ours.
 
     Raises:
@@ -125,12 +127,12 @@ def refuse_unlike_names(shapes, config):
         )
 
 
-def is_told(config):
+def is_told(config: Config) -> bool:
     """Whether the configuration tells which of timm's models it is of."""
     return bool(_name(config) or model_args(config))
 
 
-def tanh_by_size(shapes):
+def tanh_by_size(shapes: Shapes) -> bool:
     """Whether timm's only models with these tensors have the approximate GELU."""
     if {"cls_token", "reg_token", "blocks.0.ls1.gamma"} & set(shapes):
         return False
@@ -139,7 +141,7 @@ def tanh_by_size(shapes):
     return bool({(width, patch, None), (width, patch, rows)} & _TANH_SIZES)
 
 
-def activation(config):
+def activation(config: Config) -> str:
     """The activation that timm builds."""
     fixed = "gelu_tanh" if re.search(_TANH, _name(config)) else "gelu"
     name = model_args(config).get("act_layer", fixed) or "gelu"
@@ -151,12 +153,12 @@ def activation(config):
     return name
 
 
-def no_embed_class(config):
+def no_embed_class(config: Config) -> bool:
     """Whether class and register tokens have no rows in the position table."""
     return model_args(config).get(
         "no_embed_class", bool(re.search(_NO_ROWS, _name(config)))
     )
 
 
-def _name(config):
+def _name(config: Config) -> str:
     return config.text("architecture").split(".")[0]

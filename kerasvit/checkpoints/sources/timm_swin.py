@@ -4,6 +4,7 @@ Names and layouts as timm/models/swin_transformer.py writes them; its
 `checkpoint_filter_fn` says where microsoft/Swin-Transformer differs.
 """
 
+from collections.abc import Set
 from typing import Any
 
 from ..config import Config
@@ -17,7 +18,7 @@ from .timm import TimmSource, ends, image_size, input_size, model_args, unlike
 
 _TABLE = "layers.{}.blocks.0.attn.relative_position_bias_table"
 # Arguments of timm's model that are built with these values only.
-_ONLY = {"global_pool": ["avg"], "always_partition": [False]}
+_ONLY: dict[str, list] = {"global_pool": ["avg"], "always_partition": [False]}
 
 
 class TimmSwin(TimmSource):
@@ -31,15 +32,15 @@ class TimmSwin(TimmSource):
     builder = "SwinTransformer"
     kernel = "geometric_linear"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return "patch_embed.proj.weight" in names and _TABLE.format(0) in names
 
-    def dropped(self, name, names):
+    def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.endswith((".relative_position_index", ".attn_mask")):
             return "computed from the window size; older files hold it too"
         return None
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         tables = position_tables(shapes, _TABLE)
         width, _, _, patch = shapes.of("patch_embed.proj.weight", 4)
         numbers = {
@@ -74,7 +75,7 @@ class TimmSwin(TimmSource):
             architecture=config.text("architecture"),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         block, ours = "layers.{i}.blocks.{j}.", "stage_{i}_block_{j}/"
         qkv = ("query", "key", "value")
         # Microsoft's stages end with the merging, timm's begin with it.
@@ -114,7 +115,7 @@ class TimmSwin(TimmSource):
             ),
         )
 
-    def differs(self, record):
+    def differs(self, record: dict[str, Any]) -> str | None:
         # timm's Swins have LayerNorm 1e-5, the exact GELU, and round the MLPs' sizes
         # down.
         sizes = [c * record["kwargs"]["mlp_ratio"] for c in _channels(record["kwargs"])]
@@ -123,7 +124,7 @@ class TimmSwin(TimmSource):
             {"epsilon": [1e-5], "MLP": [[int(size) for size in sizes]]},
         )
 
-    def config(self, record):
+    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         if self.differs(record):
             return None
         kwargs = record["kwargs"]
@@ -169,14 +170,14 @@ def _refuse_unlike(config: Config, numbers: dict[str, Any]) -> None:
             )
 
 
-def _head_dims(numbers):
+def _head_dims(numbers: dict[str, Any]) -> list:
     """Returns the arguments of timm by which heads share the channels evenly."""
     pairs = zip(_channels(numbers), numbers["num_heads"], strict=True)
     shares = [channels // heads for channels, heads in pairs]
     return [None, *(shares[:1] if len(set(shares)) == 1 else []), shares]
 
 
-def _windows(rows, patch, config):
+def _windows(rows: list[int], patch: int, config: Config) -> dict[str, Any]:
     """Returns the windows' size, and the image size that it was chosen for.
 
     A table of (2M - 1)² rows tells M. In all published models the last map is one
@@ -198,13 +199,13 @@ def _windows(rows, patch, config):
     return arguments
 
 
-def _cut_off(sides):
+def _cut_off(sides: list[int]) -> bool:
     """Returns whether windows are the first stage's, where they fit into the map."""
     maps = [sides[-1] * 2**i for i in reversed(range(len(sides)))]
     return sides == [min(sides[0], places) for places in maps]
 
 
-def _window_size(config, patch, stages):
+def _window_size(config: Config, patch: int, stages: int) -> int | list[int] | None:
     """Returns M, or a list with that of each stage; None if no configuration states it.
 
     As here, a side that is longer than that of a stage's map is cut off.
@@ -231,7 +232,7 @@ def _window_size(config, patch, stages):
     return squares if len(set(squares)) > 1 else squares[0]
 
 
-def _height_and_width(given, stages):
+def _height_and_width(given: Any, stages: int) -> list[list[int]]:
     """Returns [height, width] of the windows of each stage; [] if there are none.
 
     timm's argument is a side, two of them, or a list of either for the stages.
@@ -254,12 +255,12 @@ def merging(name: str, path: str) -> tuple[tuple, ...]:
     )
 
 
-def _channels(kwargs):
+def _channels(kwargs: dict[str, Any]) -> list[int]:
     """Returns the channels of each stage."""
     return [kwargs["width"] * 2**i for i in range(len(kwargs["depths"]))]
 
 
-def _for_timm(window_size):
+def _for_timm(window_size: int | list[int]) -> int | list[list[int]]:
     """Returns timm's argument, in which a list of two is height and width."""
     if isinstance(window_size, int):
         return window_size

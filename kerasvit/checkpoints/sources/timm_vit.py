@@ -3,6 +3,9 @@
 Names and layouts as timm/models/vision_transformer.py writes them.
 """
 
+from collections.abc import Set
+from typing import Any
+
 from ..config import Config
 from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, stacked, torch_dense, torch_norm
@@ -21,16 +24,16 @@ class TimmViT(TimmSource):
 
     builder = "VisionTransformer"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         others = ("dist_token", "patch_embed.backbone.")
         if any(name.startswith(others) for name in names):
             return False
         return "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         return described(shapes, config)
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         # The same LayerNormalization behind the pooling has another name.
         behind = kwargs["pool"] == "average_then_norm"
         if shapes:
@@ -56,13 +59,13 @@ class TimmViT(TimmSource):
             *torch_dense("attn_pool.mlp.fc2", "pool/mlp/dense_1"),
         )
 
-    def differs(self, record):
+    def differs(self, record: dict[str, Any]) -> str | None:
         # timm's ViTs have LayerNorm 1e-6, learned positions and no pre-logits; both
         # sides compute the GELU that `act_layer` names.
         learned = {"positions": ["tokens", "patches"], "representation_size": [None]}
         return unlike(record["kwargs"], {**NUMERICS, **learned})
 
-    def config(self, record):
+    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         if self.differs(record):
             return None
         kwargs = record["kwargs"]
@@ -122,7 +125,7 @@ def numbers(shapes: Shapes, config: Config) -> dict[str, int]:
     return {**numbers, "num_heads": heads} if heads else numbers
 
 
-def _grid(shapes, patch, arguments):
+def _grid(shapes: Shapes, patch: int, arguments: dict[str, Any]) -> TokenGrid | None:
     """Returns the position table; None where the model computes positions."""
     if "pos_embed" not in shapes:
         return None
@@ -130,7 +133,7 @@ def _grid(shapes, patch, arguments):
     return TokenGrid("pos_embed", shapes.of("pos_embed", 3)[1], patch, prefix)
 
 
-def _arguments(shapes, config):
+def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
     """Returns what the weights were made with, from the names and `config.json`."""
     registers = shapes.side("reg_token", 1, 3, default=0)
     arguments = {
@@ -162,7 +165,9 @@ def _arguments(shapes, config):
     return arguments
 
 
-def _left_open(shapes, config):
+def _left_open(
+    shapes: Shapes, config: Config
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns (arguments, other assumptions) that no file states."""
     if config.get("architecture"):
         return (), ()
@@ -184,11 +189,11 @@ def _left_open(shapes, config):
     return tuple(key for key, known in stated.items() if not known), tuple(words)
 
 
-def _pool_of(config):
+def _pool_of(config: Config) -> Any:
     return model_args(config).get("global_pool", config.get("global_pool"))
 
 
-def _pool(shapes, config):
+def _pool(shapes: Shapes, config: Config) -> str:
     args, pool = model_args(config), _pool_of(config)
     if pool is None:
         pool = "token" if "cls_token" in shapes else "avg"
@@ -212,7 +217,7 @@ def _pool(shapes, config):
     return {"token": "token", "avg": "average", "map": "attention"}[pool]
 
 
-def transformer(norm="norm"):
+def transformer(norm: str = "norm") -> tuple[tuple, ...]:
     """Rules of patches, class token, blocks, the last normalisation and the head."""
     block, ours = "blocks.{i}.", "encoder_block_{i}/"
     qkv = ("query", "key", "value")
@@ -243,7 +248,7 @@ def transformer(norm="norm"):
     )
 
 
-def transformer_config(kwargs):
+def transformer_config(kwargs: dict[str, Any]) -> dict[str, Any]:
     """What the configurations of all of timm's ViTs say."""
     return {
         "num_classes": kwargs["num_classes"],

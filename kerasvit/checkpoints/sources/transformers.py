@@ -6,6 +6,7 @@ of transformers/models/deit/modeling_deit.py reads the class token alone: its
 distillation token is one register.
 """
 
+from collections.abc import Set
 from typing import Any, Protocol
 
 from ..config import Config
@@ -31,8 +32,8 @@ class TransformersSource(Source, Protocol):
     `kernel` follows interpolate_pos_encoding, without antialias.
     """
 
-    code_base = "transformers"
-    kernel = "bicubic"
+    code_base: str = "transformers"
+    kernel: str = "bicubic"
 
 
 class TransformersViT(TransformersSource):
@@ -40,14 +41,14 @@ class TransformersViT(TransformersSource):
 
     builder = "VisionTransformer"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         distilled = _REGISTERS in names
         return PATCHES in names and (not distilled or "classifier.weight" in names)
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         return described(shapes, config)
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(
             *encoder(),
             (_REGISTERS, "register_tokens/tokens"),
@@ -55,10 +56,10 @@ class TransformersViT(TransformersSource):
             *torch_dense("classifier", "head"),
         )
 
-    def short_name(self, name):
+    def short_name(self, name: str) -> str:
         return name.removeprefix("vit.").removeprefix("deit.")
 
-    def dropped(self, name, names):
+    def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.startswith("pooler.") and "classifier.weight" in names:
             return "pooler, which ViTForImageClassification does not use"
         return None
@@ -90,7 +91,7 @@ def described(shapes: Shapes, config: Config) -> Description:
     )
 
 
-def _arguments(shapes, config):
+def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
     """Returns what the weights were made with, from the names and `config.json`."""
     check(config, {"hidden_act": GELU + _GELU_TANH})
     # ViTModel's pooler is the paper's pre-logits.
@@ -112,14 +113,14 @@ def _arguments(shapes, config):
     }
 
 
-def _grid(shapes, patch, prefix):
+def _grid(shapes: Shapes, patch: int, prefix: int) -> TokenGrid | None:
     """Returns the position table, or None where there is none."""
     if TABLE not in shapes:
         return None
     return TokenGrid(TABLE, shapes.of(TABLE, 3)[1], patch, prefix)
 
 
-def _open_arguments(config):
+def _open_arguments(config: Config) -> tuple[str, ...]:
     """Returns the arguments that neither tensors nor configuration state."""
     keys = {"num_attention_heads": "num_heads"}
     if not config.get("model_type"):  # else the defaults of its class

@@ -5,10 +5,14 @@ Names as `BitForImageClassification` writes them, and `BitModel` without the lea
 is that of the hybrids' ResNets.
 """
 
+from collections.abc import Set
+from typing import Any
+
 from ..config import Config
 from ..description import Description
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
+from ..shapes import Shapes
 from .big_transfer import unless_standard
 from .timm_bit import TimmBiT, stages, unit_rules
 from .transformers import TransformersSource, check, label_names
@@ -23,10 +27,10 @@ class TransformersBiT(TransformersSource):
     builder = "BigTransfer"
     kernel = TimmBiT.kernel
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return {_ROOT, _UNIT.format(i=0, j=0) + "conv3.weight"} <= names
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         units, root = stages(shapes, _UNIT), shapes.of(_ROOT, 4)[0]
         depths = [len(stage) for stage in units]
         widths = [stage[0] for stage in units]
@@ -61,7 +65,7 @@ class TransformersBiT(TransformersSource):
             architecture=config.text("model_type"),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(
             (_ROOT, "root_conv/kernel", CONVOLUTION),
             *unit_rules(_UNIT),
@@ -69,7 +73,7 @@ class TransformersBiT(TransformersSource):
             *torch_dense("classifier.1", "head"),
         )
 
-    def short_name(self, name):
+    def short_name(self, name: str) -> str:
         return name.removeprefix("bit.")
 
 

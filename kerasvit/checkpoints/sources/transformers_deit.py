@@ -5,10 +5,14 @@ the leading "deit."; transformers/models/deit/modeling_deit.py. Plain DeiTs are 
 there, and `DeiTForImageClassification` is read as one.
 """
 
+from collections.abc import Set
 from dataclasses import replace
+from typing import Any
 
-from ..description import TokenGrid
+from ..config import Config
+from ..description import Description, TokenGrid
 from ..key_map import KeyMap, torch_dense
+from ..shapes import Shapes
 from . import transformers
 from .transformers import TABLE, TransformersSource
 
@@ -20,10 +24,10 @@ class TransformersDeiT(TransformersSource):
 
     builder = "DistilledVisionTransformer"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return "embeddings.distillation_token" in names
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         vit = transformers.described(shapes, config)
         rows, patch = shapes.of(TABLE, 3)[1], vit.numbers["patch_size"]
         classes = shapes.side("cls_classifier.weight", 0, 2, default=0)
@@ -37,7 +41,7 @@ class TransformersDeiT(TransformersSource):
             grid=TokenGrid(TABLE, rows, patch, prefix=2),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(
             *transformers.encoder(),
             ("embeddings.distillation_token", "distillation_token/tokens"),
@@ -45,10 +49,10 @@ class TransformersDeiT(TransformersSource):
             *torch_dense("distillation_classifier", "head_distillation"),
         )
 
-    def short_name(self, name):
+    def short_name(self, name: str) -> str:
         return name.removeprefix("deit.")
 
-    def dropped(self, name, names):
+    def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.startswith("pooler."):
             return "pooler, of the class token alone, which no classifier uses"
         return None

@@ -4,9 +4,14 @@ Names as `SwinForImageClassification` writes them, and `SwinModel` without the l
 "swin."; transformers/models/swin/modeling_swin.py.
 """
 
+from collections.abc import Set
+from typing import Any
+
+from ..config import Config
 from ..description import Description
 from ..key_map import KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
+from ..shapes import Shapes
 from .count import count
 from .timm_swin import TimmSwin, merging, position_tables
 from .transformers import (
@@ -29,20 +34,20 @@ class TransformersSwin(TransformersSource):
     builder = "SwinTransformer"
     kernel = TimmSwin.kernel
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return PATCHES in names and _TABLE.format(0) in names
 
-    def short_name(self, name):
+    def short_name(self, name: str) -> str:
         return name.removeprefix("swin.")
 
-    def dropped(self, name, names):
+    def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.endswith(".relative_position_index"):
             return "computed from the window size; older files hold it too"
         if name == "embeddings.mask_token" or name.startswith("decoder."):
             return "of SwinForMaskedImageModeling, which paints what a mask hides"
         return None
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         tables = position_tables(shapes, _TABLE)
         norm = _BLOCK + "layernorm_before.weight"
         numbers = {
@@ -80,7 +85,7 @@ class TransformersSwin(TransformersSource):
             architecture=config.text("model_type"),
         )
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         ours = "stage_{i}_block_{j}/"
         merged = [
             rule
@@ -103,7 +108,7 @@ class TransformersSwin(TransformersSource):
         )
 
 
-def _arguments(shapes, tables):
+def _arguments(shapes: Shapes, tables: list[tuple[int, ...]]) -> dict[str, Any]:
     """Returns what the weights were made with, from the tensors alone."""
     last, patch = len(tables) - 1, shapes.of(PATCHES, 4)[-1]
     window = (round(tables[0][0] ** 0.5) + 1) // 2  # of M × M, with (2M - 1)² offsets
@@ -122,7 +127,7 @@ def _arguments(shapes, tables):
     }
 
 
-def _check_shifts(size, pixels):
+def _check_shifts(size: tuple[int, int] | None, pixels: int) -> None:
     """Raises for an image whose last map is one window high or wide, and not both.
 
     transformers shifts no window there; here those along the longer side are.

@@ -1,7 +1,12 @@
 """Our own format: variable paths, for models that timm cannot express."""
 
+from collections.abc import Set
+from typing import Any
+
+from ..config import Config
 from ..description import Description
 from ..key_map import KeyMap
+from ..shapes import Shapes
 from .source import Source
 
 
@@ -16,11 +21,11 @@ class VariablePaths(Source):
     builder = ""
     kernel = "bicubic_antialias"
 
-    def recognises(self, names):
+    def recognises(self, names: Set[str]) -> bool:
         return False
 
-    def describe(self, shapes, config):
+    def describe(self, shapes: Shapes, config: Config) -> Description:
         return Description(self.code_base, "", {}, {}, self.kernel)
 
-    def key_map(self, kwargs, shapes=None):
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(("{path}", "{path}"))
