@@ -5,14 +5,16 @@ import logging
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.hub.manifest import Entry, published
 
+from .find import GivenWeights
 from .labels import check_count
 from .limits import check_arguments
 from .request import Request
+from .variant import Variant
 
 log = logging.getLogger("kerasvit")
 
 
-def catalogue_entry(weights, variant) -> Entry | None:
+def catalogue_entry(weights: GivenWeights, variant: Variant) -> Entry | None:
     """Returns the catalogue entry that `weights` is or names, or None.
 
     Raises:
@@ -30,7 +32,7 @@ def catalogue_entry(weights, variant) -> Entry | None:
     return entry
 
 
-def check_entry(entry: Entry, variant, request: Request) -> None:
+def check_entry(entry: Entry, variant: Variant, request: Request) -> None:
     """Raises a `ValueError` before the download where the weights cannot fit."""
     check_arguments(variant, request.arguments)
     name, classes = f"{entry.model} {entry.tag!r}", entry.classes

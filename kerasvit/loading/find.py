@@ -4,6 +4,7 @@ import os
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from kerasvit.checkpoints import REFUSED, Checkpoint, CheckpointError
 from kerasvit.hub.download import TENSORS, fetch, fetch_repository, parse_address
@@ -13,8 +14,11 @@ from kerasvit.hub.manifest import Entry, call_of, explain_tag
 
 from .transforms import transform_of, with_transform
 
+# What the argument `weights` may be, beside None.
+GivenWeights: TypeAlias = Entry | Checkpoint | str | os.PathLike
 
-def find(weights, label: str | None = None) -> Checkpoint:
+
+def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
     """Opens the checkpoint that the argument `weights` stands for.
 
     Args:
@@ -54,7 +58,7 @@ def find(weights, label: str | None = None) -> Checkpoint:
     return checkpoint
 
 
-def _files_of(weights, label):
+def _files_of(weights: str | os.PathLike, label: str | None) -> Path:
     """Returns the path of a file or folder that exists, downloaded if necessary."""
     text = os.fspath(weights) if isinstance(weights, (str, os.PathLike)) else None
     if not text:
@@ -90,7 +94,7 @@ def path_of(text: str) -> Path:
     return path
 
 
-def _explain_absence(path, text, label):
+def _explain_absence(path: Path, text: str, label: str | None) -> None:
     """Raises an error that suggests what a wrong `weights` was meant to be."""
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.parent.exists():
         raise CheckpointError(
@@ -111,7 +115,7 @@ def _explain_absence(path, text, label):
     )
 
 
-def _repository_of(checkpoint):
+def _repository_of(checkpoint: Checkpoint) -> dict[str, str | None] | None:
     """Returns {"source", "license"} of a file in the Hub's cache, or None."""
     match = _in_cache(checkpoint.path)
     if not match:
@@ -124,14 +128,14 @@ def _repository_of(checkpoint):
     }
 
 
-def _in_cache(path):
+def _in_cache(path: Path) -> re.Match[str] | None:
     """Matches (user, name) of a file in the Hub's cache, or returns None."""
     # models--user--repository/snapshots/commit/model.safetensors
     place = "/".join(path.absolute().parts[-4:-2])
     return re.fullmatch(r"models--(.+?)--(.+)/snapshots", place)
 
 
-def _hash_in_cache(path):
+def _hash_in_cache(path: Path) -> str | None:
     """Returns the Hub's SHA-256 of a cached file, or None."""
     if not _in_cache(path):
         return None

@@ -1,5 +1,6 @@
 """Checks the hash of a checkpoint while its tensors are read."""
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -7,7 +8,7 @@ from kerasvit.checkpoints import Checkpoint, CheckpointError, former_save
 
 
 @contextmanager
-def checked_while_read(checkpoint: Checkpoint):
+def checked_while_read(checkpoint: Checkpoint) -> Iterator[None]:
     """Context that checks the SHA-256 of a checkpoint while it is read.
 
     The file is hashed, which takes a second for 1 or 2 GB; meanwhile the tensors can
@@ -29,7 +30,7 @@ def checked_while_read(checkpoint: Checkpoint):
             _compare(checkpoint, hashing.result(), written)
 
 
-def _compare(checkpoint, found, written):
+def _compare(checkpoint: Checkpoint, found: str, written: str) -> None:
     path, folder = checkpoint.path, checkpoint.path.parent
     if checkpoint.checked not in (None, found):
         raise CheckpointError(

@@ -3,13 +3,14 @@
 import os
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 MOST = 10_000_000  # bytes of a file of names
 
 
-def read_labels(label_names) -> list[str] | str | None:
+def read_labels(label_names: Any) -> list[str] | str | None:
     """Reads class names in the order of the head.
 
     Args:
@@ -52,7 +53,7 @@ def read_labels(label_names) -> list[str] | str | None:
     return list(names)
 
 
-def check_count(names, classes: int) -> None:
+def check_count(names: list[str] | str | None, classes: int) -> None:
     """Raises a `ValueError` if the number of names is not that of classes.
 
     Args:
@@ -68,7 +69,7 @@ def check_count(names, classes: int) -> None:
         )
 
 
-def _is_unicode(name):
+def _is_unicode(name: str) -> bool:
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:  # half of a surrogate pair
@@ -76,7 +77,7 @@ def _is_unicode(name):
     return True
 
 
-def _lines(path):
+def _lines(path: Path) -> list[str]:
     try:
         if path.stat().st_size > MOST:
             raise ValueError(

@@ -4,13 +4,17 @@ A configuration may claim any size. So the variables of its model are counted wh
 are made, and there is an end as soon as they are more than the file holds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import keras
 
 from kerasvit.arguments import integer
 from kerasvit.backend.deferred import TooLargeError, built_with_zeros
 from kerasvit.checkpoints import Checkpoint, CheckpointError
 
 from .resolve import Plan, blamed_on_the_file
+from .variant import Variant
 
 # Beyond what the file holds: as much as names every tensor that is missing in a file
 # of another model. It is 64 MB, and the tensors of a ViT-L.
@@ -18,7 +22,7 @@ MORE_WEIGHTS, MORE_TENSORS = 2**24, 300
 MOST_WIDTH = 2**16  # of the features that a fresh head is put on
 
 
-def check_arguments(variant, explicit):
+def check_arguments(variant: Variant, explicit: dict[str, Any]) -> None:
     """Checks the caller's arguments by the builder, without creating a weight.
 
     Left for later is what depends on the file: whether there is a class token, and
@@ -46,7 +50,7 @@ def check_arguments(variant, explicit):
         pass  # at the first weight: all arguments have been checked
 
 
-def build(builder: Callable, plan: Plan, checkpoint: Checkpoint):
+def build(builder: Callable, plan: Plan, checkpoint: Checkpoint) -> keras.Model:
     """Builds a model that is not larger than the checkpoint's tensors can fill.
 
     Args:
@@ -86,7 +90,7 @@ def build(builder: Callable, plan: Plan, checkpoint: Checkpoint):
         ) from error
 
 
-def _factor(explicit):
+def _factor(explicit: dict[str, Any]) -> int:
     """Returns by which factor a model may be larger for the caller's image size.
 
     A Mixer-L, whose kernels grow most, doubles with 3 times the sides of its image.
@@ -94,7 +98,7 @@ def _factor(explicit):
     return 16 if {"image_size", "window_size"} & explicit.keys() else 2
 
 
-def _fresh_heads(shapes, explicit):
+def _fresh_heads(shapes: Iterable[tuple[int, ...]], explicit: dict[str, Any]) -> int:
     """Returns how many weights fresh heads of the caller's classes may have."""
     widest = max((side for shape in shapes for side in shape), default=0)
     classes = integer("num_classes", explicit.get("num_classes") or 0, 0)

@@ -8,7 +8,7 @@ from kerasvit import checkpoints
 from kerasvit.checkpoints import Checkpoint, CheckpointError
 
 from .catalogue import catalogue_entry, check_entry, no_classifier
-from .find import find
+from .find import GivenWeights, find
 from .integrity import checked_while_read
 from .limits import build
 from .request import Request
@@ -20,11 +20,12 @@ from .resolve import (
     resolve,
 )
 from .source_size import cells_of
+from .variant import Variant
 
 log = logging.getLogger("kerasvit")
 
 
-def load(weights, variant, request: Request) -> keras.Model:
+def load(weights: GivenWeights, variant: Variant, request: Request) -> keras.Model:
     """Builds a variant and loads weights into it.
 
     Args:
@@ -51,7 +52,7 @@ def load(weights, variant, request: Request) -> keras.Model:
     return model
 
 
-def build_fresh(variant, request: Request) -> keras.Model:
+def build_fresh(variant: Variant, request: Request) -> keras.Model:
     """Builds a variant with fresh weights.
 
     Raises:
@@ -87,7 +88,7 @@ def assign(model: keras.Model, checkpoint: Checkpoint, plan: Plan) -> None:
                 raise no_classifier(str(checkpoint.path), variable.shape[-1])
 
 
-def _source_grids(model, plan):
+def _source_grids(model: keras.Model, plan: Plan) -> dict[str, tuple[int, int]]:
     """Returns {layer: (height, width)} of the grids that the tensors are of."""
     if plan.mismatch:
         return {}  # of another model: the error is to list all that differs

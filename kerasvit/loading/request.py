@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kerasvit.arguments import sides
-from kerasvit.layers.position_embedding import check_resampling
+from kerasvit.layers.position_embedding import check_resampling, pair
 from kerasvit.preprocessing import Preprocessing
 
 
@@ -34,11 +34,11 @@ class Request:
     kernel: str | None = None
     label_names: Any = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_resampling(self.kernel, self.source_grid)
         self._check_one_normalization()
         size = self.arguments.get("image_size")
-        self.transform(None if size is None else tuple(sides(size)))
+        self.transform(None if size is None else pair(sides(size)))
 
     def transform(self, image_size: tuple[int, int] | None) -> Preprocessing | None:
         """Returns the transform that the caller states, or None.
@@ -74,7 +74,7 @@ class Request:
             )
         return stated
 
-    def _check_one_normalization(self):
+    def _check_one_normalization(self) -> None:
         """Raises a `ValueError` where arguments contradict each other."""
         include = self.include_preprocessing
         normalization = self.arguments.get("normalization")

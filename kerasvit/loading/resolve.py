@@ -1,18 +1,20 @@
 """Resolves what the weights, the variant and the caller say into one plan."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from kerasvit.arguments import ArgumentError, sides
 from kerasvit.checkpoints import CheckpointError, Description, printable
+from kerasvit.layers.position_embedding import pair
 from kerasvit.preprocessing import Preprocessing
 
 from .labels import check_count
 from .request import Request
 from .source_size import source_size_of
 from .transforms import default_transform, with_normalization
+from .variant import Variant
 
 # Layers whose tensors depend on the number of classes.
 HEADS = ("head", "head_distillation")
@@ -51,7 +53,7 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def resolve(description: Description, variant, request: Request) -> Plan:
+def resolve(description: Description, variant: Variant, request: Request) -> Plan:
     """Returns how to build a variant for a checkpoint: the caller wins.
 
     A pure function: it reads no file and logs nothing.
@@ -102,14 +104,14 @@ def resolve(description: Description, variant, request: Request) -> Plan:
     )
 
 
-def plan_fresh(variant, request: Request) -> Plan:
+def plan_fresh(variant: Variant, request: Request) -> Plan:
     """Returns how to build a variant with fresh weights.
 
     Raises:
         ValueError: What the caller states is wrong.
     """
     kwargs = {**variant.defaults, **variant.numbers, **request.arguments}
-    stated = request.transform(tuple(sides(kwargs["image_size"])))
+    stated = request.transform(pair(sides(kwargs["image_size"])))
     check_count(request.label_names, kwargs["num_classes"])
     kwargs, transform = with_normalization(
         kwargs,
@@ -139,7 +141,9 @@ def explained(path: str, mismatch: str) -> Iterator[None]:
 
 
 @contextmanager
-def blamed_on_the_file(path: str, kwargs: dict[str, Any], explicit) -> Iterator[None]:
+def blamed_on_the_file(
+    path: str, kwargs: dict[str, Any], explicit: Iterable[str]
+) -> Iterator[None]:
     """Context in which a wrong argument that the caller did not give is the file's.
 
     Raises:
@@ -157,7 +161,7 @@ def blamed_on_the_file(path: str, kwargs: dict[str, Any], explicit) -> Iterator[
         raise
 
 
-def _check_builder(description, variant):
+def _check_builder(description: Description, variant: Variant) -> None:
     wanted = variant.builder.__name__
     if wanted != description.builder:
         origin = "folders" if description.saved else description.code_base
@@ -169,7 +173,9 @@ def _check_builder(description, variant):
         )
 
 
-def _merged(description, variant, request):
+def _merged(
+    description: Description, variant: Variant, request: Request
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the arguments that the weights were trained with, and the model's."""
     trained = {**variant.defaults, **description.arguments}
     variant.check_names(
@@ -185,9 +191,15 @@ def _merged(description, variant, request):
     return trained, kwargs
 
 
-def _transformed(description, variant, request, kwargs, source_size):
+def _transformed(
+    description: Description,
+    variant: Variant,
+    request: Request,
+    kwargs: dict[str, Any],
+    source_size: tuple[int, int],
+) -> tuple[dict[str, Any], Preprocessing, str]:
     """Returns (kwargs with one normalisation, transform, warning or "")."""
-    stated = request.transform(tuple(sides(kwargs["image_size"])))
+    stated = request.transform(pair(sides(kwargs["image_size"])))
     note, transform = "", stated or description.transform
     if transform is None:
         if description.transform_error:
@@ -202,9 +214,12 @@ def _transformed(description, variant, request, kwargs, source_size):
     return kwargs, transform, note
 
 
-def _left_out(path, trained, kwargs):
+def _left_out(
+    path: str, trained: dict[str, Any], kwargs: dict[str, Any]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns layers whose tensors are not loaded, and what to say of them."""
-    layers, notes = (), ()
+    layers: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     had, wanted = trained["num_classes"], kwargs["num_classes"]
     if wanted != had:
         layers += HEADS
@@ -218,7 +233,12 @@ def _left_out(path, trained, kwargs):
     return layers, notes
 
 
-def _label_names(description, trained, kwargs, request):
+def _label_names(
+    description: Description,
+    trained: dict[str, Any],
+    kwargs: dict[str, Any],
+    request: Request,
+) -> list[str] | str | None:
     """Returns the names of the model's classes, or None."""
     if request.label_names:  # checked when they were read
         return request.label_names
@@ -235,7 +255,9 @@ def _label_names(description, trained, kwargs, request):
     return names
 
 
-def _assumptions(description, kwargs, explicit):
+def _assumptions(
+    description: Description, kwargs: dict[str, Any], explicit: Iterable[str]
+) -> tuple[str, ...]:
     """Returns a line on what was assumed, as neither files nor caller state it."""
     names = [key for key in description.open_arguments if key in kwargs.keys()]
     names = [key for key in names if key not in explicit]

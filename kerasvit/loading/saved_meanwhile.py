@@ -4,13 +4,15 @@ import os
 import time
 from collections.abc import Callable
 
+import keras
+
 from kerasvit.checkpoints import CheckpointError, stamp
 from kerasvit.hub.download import CONFIG, TENSORS
 
-from .find import path_of
+from .find import GivenWeights, path_of
 
 
-def retried(weights, load: Callable):
+def retried(weights: GivenWeights, load: Callable) -> keras.Model:
     """Calls `load()`, again if it fails and the folder was saved meanwhile.
 
     A save replaces two files, one after the other; a load in between sees both saves.
@@ -29,7 +31,7 @@ def retried(weights, load: Callable):
     return load()
 
 
-def _stamps(weights):
+def _stamps(weights: GivenWeights) -> list[tuple[int, ...] | None] | None:
     if not isinstance(weights, (str, os.PathLike)) or "://" in os.fspath(weights):
         return None
     path = path_of(os.fspath(weights))

@@ -63,7 +63,7 @@ def source_size_of(
     return found[0] * grid.stride, found[1] * grid.stride
 
 
-def cells_of(image_size, stride: int, partial: bool) -> tuple[int, int]:
+def cells_of(image_size: Any, stride: int, partial: bool) -> tuple[int, int]:
     """Returns (height, width) of an image in patches.
 
     Args:

@@ -6,6 +6,7 @@ from typing import Any
 from kerasvit.arguments import sides
 from kerasvit.checkpoints import Checkpoint, CheckpointError, Description, read_json
 from kerasvit.hub.manifest import Entry
+from kerasvit.layers.position_embedding import pair
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.preprocessing.normalization import mean_and_std, normalization_of
 
@@ -30,11 +31,11 @@ def with_transform(checkpoint: Checkpoint) -> Description:
     return dataclasses.replace(
         description,
         transform=transform,
-        transform_size=transform.size if sized else None,
+        transform_size=transform.size if transform and sized else None,
     )
 
 
-def _stated(checkpoint):
+def _stated(checkpoint: Checkpoint) -> Preprocessing | None:
     """Returns the transform in the files of a checkpoint, or None.
 
     Raises:
@@ -62,7 +63,7 @@ def _stated(checkpoint):
 
 
 def default_transform(
-    description: Description, fields: dict[str, Any], image_size
+    description: Description, fields: dict[str, Any], image_size: tuple[int, int]
 ) -> tuple[Preprocessing, str]:
     """Returns the transform that a code base uses, and a warning that it was assumed.
 
@@ -71,7 +72,7 @@ def default_transform(
         fields: Those in which the variant differs from timm's ViTs.
         image_size: (height, width) that the weights were made for.
     """
-    code_base = description.code_base
+    code_base = description.code_base or ""  # None: only of saved folders
     # The rows say what timm and the authors of AlterNet evaluate them with.
     fields = dict(fields) if code_base in ("timm", "how_do_vits_work") else {}
     if code_base == "timm" and min(image_size) >= 384:
@@ -111,4 +112,4 @@ def with_normalization(
         include = trained_with is not None
     normalization = normalization_of(transform) if include else None
     kwargs = {**kwargs, "normalization": normalization}
-    return kwargs, transform.with_size(tuple(sides(kwargs["image_size"])))
+    return kwargs, transform.with_size(pair(sides(kwargs["image_size"])))
