@@ -124,7 +124,7 @@ from .training import warmup_cosine as warmup_cosine
 from .version import __version__ as __version__
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> object:
     # A mis-spelled model is the commonest mistake; Python's own message says nothing.
     import difflib
 

@@ -1,8 +1,11 @@
 """Loads models from folders and the Hub, and changes their resolution."""
 
 import os
+from collections.abc import Callable
+from typing import Any, TypeGuard
 
 import keras
+import numpy as np
 
 from kerasvit.preprocessing import Preprocessing
 
@@ -22,20 +25,20 @@ from .hub.manifest import Entry
 from .layers.position_embedding import check_resampling
 from .loading.find import find
 from .loading.saved_meanwhile import retried
-from .models import Variant
+from .models import ImageModel, Variant
 from .saving import record_of
 
 
 def from_pretrained(
-    weights,
+    weights: str | os.PathLike | Entry,
     *,
     revision: str | None = None,
     token: str | bool | None = None,
-    cache_dir=None,
+    cache_dir: str | os.PathLike | None = None,
     endpoint: str | None = None,
     local_files_only: bool = False,
-    **changes,
-):
+    **changes: Any,
+) -> ImageModel:
     """Loads a model from a folder, a file or the Hugging Face Hub.
 
     Args:
@@ -55,7 +58,7 @@ def from_pretrained(
             (`CheckpointError`); or a change is wrong; or there are arguments of the
             Hub beside a path.
     """
-    access = {
+    access: dict[str, Any] = {
         "token": token,
         "cache_dir": cache_dir,
         "endpoint": endpoint,
@@ -72,18 +75,18 @@ def from_pretrained(
             )
         weights = fetch_repository(repository, revision or named, **access)
 
-    def load():
+    def load() -> ImageModel:
         checkpoint = find(weights)
         return _variant_of(checkpoint)(checkpoint, **changes)
 
     return retried(weights, load)
 
 
-def _on_hub(weights):
+def _on_hub(weights: object) -> TypeGuard[str]:
     return isinstance(weights, str) and weights.startswith("hf://")
 
 
-def _check_access(weights, access):
+def _check_access(weights: object, access: dict[str, Any]) -> None:
     """Raises for arguments of a wrong type, and for Hub arguments with a path."""
     if not isinstance(weights, (str, os.PathLike, Entry)) or weights == "":
         raise ValueError(
@@ -106,7 +109,9 @@ def _check_access(weights, access):
         )
 
 
-def resize(model, image_size, kernel=None):
+def resize(
+    model: keras.Model, image_size: int | tuple[int, int], kernel: str | None = None
+) -> ImageModel:
     """Returns the model for another image size, with resampled position tables.
 
     Args:
@@ -163,20 +168,20 @@ class _Live:
 
     path = "the model"
 
-    def __init__(self, model):
+    def __init__(self, model: keras.Model) -> None:
         self._variables = {v.path: v for v in model.weights}
         self.shapes = {path: tuple(v.shape) for path, v in self._variables.items()}
 
-    def __getitem__(self, path):
+    def __getitem__(self, path: str) -> np.ndarray:
         return keras.ops.convert_to_numpy(self._variables[path])
 
 
-def _grids(model):
+def _grids(model: keras.Model) -> dict[str, tuple[int, int]]:
     """Returns {layer: (height, width)} of layers that can resample."""
     return {layer.name: layer.grid for layer in model.layers if hasattr(layer, "grid")}
 
 
-def _builder(name):
+def _builder(name: str) -> Callable:
     """Returns the builder of a name in a record."""
     builder = models.BUILDERS.get(name)
     if builder is None:

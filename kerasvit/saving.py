@@ -1,8 +1,12 @@
 """Saves models to folders and to the Hugging Face Hub."""
 
 import json
+import os
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import keras
 
 from kerasvit.preprocessing import Preprocessing
 
@@ -11,10 +15,13 @@ from .hub.upload import check_target, prepare, upload
 from .hub.writing import local_folder, page_of, write_model
 from .records import found_record
 
+if TYPE_CHECKING:
+    from huggingface_hub import CommitInfo
+
 
 def save_pretrained(
-    model,
-    folder,
+    model: keras.Model,
+    folder: str | os.PathLike,
     *,
     dtype: str | None = None,
     label_names: list[str] | None = None,
@@ -25,7 +32,7 @@ def save_pretrained(
     training: dict | None = None,
     card: str | None = None,
     name: str | None = None,
-):
+) -> Path:
     """Writes config.json, model.safetensors and README.md into a folder.
 
     The tensors have timm's names and layout where timm can express the model, so that
@@ -83,7 +90,7 @@ def save_pretrained(
 
 
 def push_to_hub(
-    model,
+    model: keras.Model,
     repo_id: str,
     *,
     token: str | None = None,
@@ -100,7 +107,7 @@ def push_to_hub(
     metrics: dict[str, float | dict] | None = None,
     training: dict | None = None,
     card: str | None = None,
-):
+) -> "CommitInfo":
     """Uploads a model to the Hugging Face Hub, as `save_pretrained` writes it.
 
     One commit; the repository is made where it does not exist, and weights of before
@@ -126,7 +133,7 @@ def push_to_hub(
         ValueError: The model or an argument is wrong, and nothing was asked of the Hub;
             or it could not be uploaded, and why (`UploadError`).
     """
-    access = {
+    access: dict[str, Any] = {
         "token": token,
         "private": private,
         "endpoint": endpoint,
@@ -154,7 +161,7 @@ def push_to_hub(
         )
 
 
-def record_of(model) -> dict:
+def record_of(model: Any) -> dict:
     """Returns the record of a model.
 
     Raises:
@@ -171,7 +178,7 @@ def record_of(model) -> dict:
     return record
 
 
-def _check_text(arguments):
+def _check_text(arguments: dict[str, Any]) -> None:
     """Raises for text with a lone surrogate, which no file can hold."""
     for key, value in arguments.items():
         try:
@@ -183,7 +190,9 @@ def _check_text(arguments):
             ) from error
 
 
-def _ready(model, label_names):
+def _ready(
+    model: keras.Model, label_names: list[str] | str | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """Checks a model; returns its record and timm's preprocessing."""
     record = dict(record_of(model))
     if label_names is not None:

@@ -199,7 +199,7 @@ class Names(list):
 
     empty = "[]"
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return super().__repr__() if self else self.empty
 
 

@@ -6,11 +6,15 @@ attention in place of every second convolutional unit at the end of a stage; He 
 models/preresnet.py. Fresh weights are drawn as PyTorch draws them; the head is zero.
 """
 
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 
 from kerasvit.arguments import ArgumentError, one_of
 from kerasvit.layers import AttentionUnit, Conv, LocalAttention, MaxPool, PreactUnit
 from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
+from kerasvit.typing import Tensor
 
 from .arguments import integer, integers, sides
 from .builder import builder
@@ -22,7 +26,7 @@ from .variant import rows_of
 STEMS = {"imagenet": 4, "cifar": 1}  # stride of each stem
 
 
-def _checked(kwargs):
+def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks what both builders have; returns all arguments as plain JSON."""
     one_of("stem", kwargs["stem"], tuple(STEMS))
     checked = {**kwargs, "image_size": sides(kwargs["image_size"])}
@@ -30,7 +34,7 @@ def _checked(kwargs):
     return checked
 
 
-def _checked_with_attention(kwargs):
+def _checked_with_attention(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks the arguments of `AlterNet`; returns all as plain JSON."""
     checked, depths = _checked(kwargs), kwargs["depths"]
     for key, least in (("attention_depths", 0), ("num_heads", 1)):
@@ -48,7 +52,7 @@ def _checked_with_attention(kwargs):
     return checked
 
 
-def _check_windows(checked):
+def _check_windows(checked: dict[str, Any]) -> None:
     """Raises a `ValueError` with the nearest size if windows do not fill a map."""
     image_size, window = checked["image_size"], checked["window_size"]
     attention, first = checked["attention_depths"], STEMS[checked["stem"]]
@@ -76,9 +80,9 @@ def AlterNet(
     stem: str,
     image_size: int | tuple[int, int] = 224,
     num_classes: int = 1000,
-    widths: list[int] = (64, 128, 256, 512),
+    widths: Sequence[int] = (64, 128, 256, 512),
     stem_width: int = 64,
-    num_heads: list[int] = (3, 6, 12, 24),
+    num_heads: Sequence[int] = (3, 6, 12, 24),
     head_width: int = 64,
     window_size: int = 7,
     stochastic_depth: float = 0.0,
@@ -150,7 +154,7 @@ def PreActResNet(
     stem: str,
     image_size: int | tuple[int, int] = 224,
     num_classes: int = 1000,
-    widths: list[int] = (64, 128, 256, 512),
+    widths: Sequence[int] = (64, 128, 256, 512),
     stem_width: int = 64,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
@@ -180,14 +184,16 @@ def PreActResNet(
     return ImageModel(image, _logits(x, num_classes), name=name)
 
 
-def _stem(x, stem, width):
+def _stem(x: Tensor, stem: str, width: int) -> Tensor:
     if stem == "cifar":
         return Conv(width, 3, name="stem")(x)
     x = Conv(width, 7, strides=2, name="stem")(x)
     return MaxPool(name="stem_pool")(x)  # units begin with normalisation and ReLU
 
 
-def _conv_unit(x, width, strides, bottleneck, **shared):
+def _conv_unit(
+    x: Tensor, width: int, strides: int, bottleneck: bool, **shared: Any
+) -> Tensor:
     """Applies a unit of convolutions: (B, H, W, C) → (B, H', W', C')."""
     if bottleneck:
         out = 4 * width
@@ -209,20 +215,20 @@ def _conv_unit(x, width, strides, bottleneck, **shared):
     )(x)
 
 
-def _logits(x, num_classes):
+def _logits(x: Tensor, num_classes: int) -> Tensor:
     x = keras.layers.ReLU(name="final_relu")(_norm("final_norm")(x))
     x = keras.layers.GlobalAveragePooling2D("channels_last", name="pool")(x)  # (B, C)
     return head(num_classes)(x)
 
 
-def _norm(name):
+def _norm(name: str) -> keras.layers.Layer:
     # As torch.nn.BatchNorm2d, whose momentum of 0.1 is the share of the new value.
     return keras.layers.BatchNormalization(epsilon=1e-5, momentum=0.9, name=name)
 
 
 # Units of each stage: He et al. 2015, arXiv 1512.03385, table 1. The last stage of most
 # AlterNets has four units; `attention_depths` is from the authors' models/alternet.py.
-TWIN = {
+TWIN: dict[str, dict[str, Any]] = {
     "18": {"depths": [2, 2, 2, 2], "bottleneck": False},
     "34": {"depths": [3, 4, 6, 3], "bottleneck": False},
     "50": {"depths": [3, 4, 6, 3], "bottleneck": True},

@@ -2,6 +2,8 @@
 
 import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 from kerasvit import arguments
 from kerasvit.arguments import ArgumentError, number, one_of, sides
@@ -22,7 +24,7 @@ MOST = {
 MOST_STAGES, MOST_PATCHES = 100, 2**18
 
 
-def integer(name: str, value, least: int) -> int:
+def integer(name: str, value: Any, least: int) -> int:
     """An argument that must be a whole number, and not beyond any model's.
 
     Raises:
@@ -31,7 +33,7 @@ def integer(name: str, value, least: int) -> int:
     return arguments.integer(name, value, least, MOST.get(name, 1_000_000))
 
 
-def integers(name, value, count: int | None, least: int) -> list[int]:
+def integers(name: str, value: Any, count: int | None, least: int) -> list[int]:
     """An argument that must be a list of `count` integers, of any number for None.
 
     Raises:
@@ -60,7 +62,7 @@ def integers(name, value, count: int | None, least: int) -> list[int]:
     return checked
 
 
-def stage_widths(value, stages: int, groups: int) -> list[int] | None:
+def stage_widths(value: Any, stages: int, groups: int) -> list[int] | None:
     """Channels that stages of bottleneck units put out, or None.
 
     Raises:
@@ -78,7 +80,7 @@ def stage_widths(value, stages: int, groups: int) -> list[int] | None:
     return widths
 
 
-def probability(name: str, value) -> float:
+def probability(name: str, value: Any) -> float:
     """An argument that must be in [0, 1).
 
     Raises:
@@ -87,7 +89,7 @@ def probability(name: str, value) -> float:
     return number(name, value, 0, 1, meaning="a probability")
 
 
-def multiple_of(image_size, stride: int, what: str) -> list[int]:
+def multiple_of(image_size: Any, stride: int, what: str) -> list[int]:
     """[height, width] of an image that must be a whole number of strides.
 
     Args:
@@ -114,7 +116,7 @@ def multiple_of(image_size, stride: int, what: str) -> list[int]:
     return checked
 
 
-def whole_of(image_size, stride: int, what: str) -> list[int]:
+def whole_of(image_size: Any, stride: int, what: str) -> list[int]:
     """[height, width] of an image of at least one stride; a part of one may remain.
 
     Args:
@@ -134,12 +136,12 @@ def whole_of(image_size, stride: int, what: str) -> list[int]:
     return checked
 
 
-SIZES = ("patch_size", "width", "depth", "mlp_dim", "tokens_mlp_dim")
+SIZES: tuple[str, ...] = ("patch_size", "width", "depth", "mlp_dim", "tokens_mlp_dim")
 SIZES += ("channels_mlp_dim", "stem_width", "head_width")
 EPSILONS = ("epsilon", "group_epsilon", "kernel_epsilon", "conv_epsilon")
 SWITCHES = ("partial_patches", "qkv_bias", "add_to_deviation", "bottleneck")
 # Checks of arguments that have one meaning, in whatever builder.
-CHECKS = {
+CHECKS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(SIZES, functools.partial(integer, least=1)),
     "num_classes": functools.partial(integer, least=0),
     "register_tokens": functools.partial(integer, least=0),

@@ -6,6 +6,8 @@ timm/models/resnetv2.py, which differ in the epsilon of the standardised convolu
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -21,7 +23,7 @@ from .variant import rows_of
 GROUPS = 32  # of each group normalisation
 
 
-def _checked(kwargs):
+def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks widths and the image size; returns all arguments as plain JSON."""
     checked = {**kwargs, "image_size": sides(kwargs["image_size"])}
     half = "a multiple of 0.5"
@@ -95,7 +97,7 @@ def BigTransfer(
     return ImageModel(image, head(num_classes)(x), name=name)
 
 
-def _unit(i, j, out, conv, norm):
+def _unit(i: int, j: int, out: int, conv: Callable, norm: Callable) -> PreactUnit:
     """Returns unit j of stage i, with `out` channels at its end."""
     strides = 2 if i and not j else 1
     norms = [norm(name=f"norm_{k}") for k in range(3)]

@@ -2,19 +2,23 @@
 
 import functools
 import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import keras
 
 from .arguments import checked_by_name
-from .image_model import new_record
+from .image_model import ImageModel, new_record
 from .other_names import check_names
 
 POLICIES: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
 POLICIES += ("bfloat16", "float16", "float64")
 
 
-def builder(check):
+def builder(
+    check: Callable[[dict[str, Any]], dict[str, Any]],
+) -> Callable[[Callable], Any]:
     """Makes a function of keyword arguments a builder of `ImageModel`s.
 
     The function gets checked arguments. Its layers get the dtype policy that `dtype`
@@ -34,10 +38,10 @@ def builder(check):
         filled in, and builds nothing.
     """
 
-    def decorate(function):
+    def decorate(function: Callable) -> Any:
         signature = inspect.signature(function)
 
-        def checked(**kwargs) -> dict:
+        def checked(**kwargs: Any) -> dict:
             check_names(function.__name__, kwargs, signature.parameters)
             _policy(kwargs.get("dtype"))
             try:
@@ -50,21 +54,21 @@ def builder(check):
             return check(checked_by_name(given))
 
         @functools.wraps(function)
-        def build(**kwargs):
+        def build(**kwargs: Any) -> ImageModel:
             arguments = checked(**kwargs)
             with _layers_of(_policy(kwargs.get("dtype"))):
                 model = function(**{**kwargs, **arguments})
             model.record = new_record(function.__name__, arguments)
             return model
 
-        build.check = checked
+        build.check = checked  # type: ignore[attr-defined]
         return build
 
     return decorate
 
 
 @contextmanager
-def _layers_of(policy):
+def _layers_of(policy: keras.DTypePolicy) -> Iterator[None]:
     """Context in which layers without a `dtype` have this dtype policy."""
     before = keras.config.dtype_policy()
     # Keras keeps it for each thread, so no other thread sees the change.
@@ -75,7 +79,7 @@ def _layers_of(policy):
         keras.config.set_dtype_policy(before)
 
 
-def _policy(dtype):
+def _policy(dtype: Any) -> keras.DTypePolicy:
     """Returns the policy of a builder's layers.
 
     Args:

@@ -6,6 +6,8 @@ attention", arXiv 2012.12877; Touvron et al. 2022, "DeiT III: Revenge of the ViT
 Transformers; the distilled models have one more token and one more head.
 """
 
+from typing import Any
+
 import keras
 
 from kerasvit.layers import PatchEmbedding, PositionEmbedding, PrefixTokens
@@ -21,7 +23,7 @@ from .vit import SIZES, VisionTransformer, check_arguments
 HEADS = ("head", "head_distillation")  # of the class and of the distillation token
 
 
-def _checked(kwargs):
+def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks the arguments as a ViT's; returns all as plain JSON."""
     # Two tokens with a row each in the position table, before the patches.
     fixed = {

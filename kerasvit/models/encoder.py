@@ -1,8 +1,11 @@
 """The encoder of Vision Transformers, and rates of stochastic depth."""
 
+from typing import Any
+
 import keras
 
 from kerasvit.layers import MLP, Attention, EncoderBlock, LayerScaleBlock
+from kerasvit.typing import Tensor
 
 
 def drop_rates(last: float, depth: int) -> list[float]:
@@ -11,7 +14,7 @@ def drop_rates(last: float, depth: int) -> list[float]:
 
 
 def encoder(
-    x,
+    x: Tensor,
     *,
     depth: int,
     num_heads: int,
@@ -22,14 +25,14 @@ def encoder(
     stochastic_depth: float,
     qkv_bias: bool = True,
     layer_scale: float | None = None,
-):
+) -> Tensor:
     """Dropout and the encoder blocks: (B, N, D) → (B, N, D).
 
     The arguments are those of `VisionTransformer`.
     """
     x = keras.layers.Dropout(dropout, name="dropout")(x)
     for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
-        parts = {
+        parts: dict[str, Any] = {
             "attention": Attention(
                 num_heads, use_bias=qkv_bias, dropout=dropout, name="attention"
             ),

@@ -1,9 +1,16 @@
 """The image input and the classification head of all architectures."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import keras
 
+from kerasvit.typing import Tensor
 
-def image_input(image_size, normalization=None):
+
+def image_input(
+    image_size: Sequence[int], normalization: dict[str, Any] | None = None
+) -> tuple[Tensor, Tensor]:
     """The model's input, and the image that its first layer sees.
 
     Args:
@@ -28,7 +35,7 @@ def image_input(image_size, normalization=None):
     return image, scale(image)
 
 
-def head(num_classes: int, name: str = "head"):
+def head(num_classes: int, name: str = "head") -> Callable[[Tensor], Tensor]:
     """Returns the layer from features to logits; the identity for no classes.
 
     Zero at the start, as in vit_jax; full precision, for the loss.

@@ -7,6 +7,8 @@ timm/models/vision_transformer_hybrid.py, by the arguments in which they differ.
 """
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 
@@ -41,7 +43,7 @@ FIXED = {
 }
 
 
-def _checked(kwargs):
+def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks the Transformer, then the ResNet; returns all arguments as plain JSON."""
     one_of("pool", kwargs["pool"], ("token", "average"))
     # The Transformer's image is the ResNet's map, of which one patch is the least.
@@ -67,7 +69,7 @@ def _checked(kwargs):
     return checked
 
 
-def _fitting(image_size, checked):
+def _fitting(image_size: Any, checked: dict[str, Any]) -> list[int]:
     """Checks an image size: its padded feature map must be whole patches."""
     size, patch = sides(image_size), checked["patch_size"]
     stride = 4 * 2 ** max(len(checked["resnet_depths"]) - 1, 0)
@@ -193,7 +195,7 @@ def HybridVisionTransformer(
     return ImageModel(image, head(num_classes)(x), name=name)
 
 
-def _unit(i, j, out, conv, norm):
+def _unit(i: int, j: int, out: int, conv: Callable, norm: Callable) -> PostactUnit:
     """Returns unit j of stage i of the ResNet, with `out` channels at its end."""
     strides = 2 if i and not j else 1
     shortcut = {}

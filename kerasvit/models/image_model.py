@@ -2,6 +2,7 @@
 
 import json
 import math
+from typing import Any
 
 import keras
 
@@ -30,7 +31,9 @@ class ImageModel(keras.Model):
     """
 
     # Keras takes a subclass for a functional model only with this signature.
-    def __init__(self, inputs, outputs, name=None, **kwargs):
+    def __init__(
+        self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any
+    ) -> None:
         record = kwargs.pop("record", None)
         super().__init__(inputs, outputs, name=name, **kwargs)
         self.record = record
@@ -39,7 +42,7 @@ class ImageModel(keras.Model):
                 self.record = self._inherited()
             vars(self.outputs[0]).setdefault(OWNER, self)
 
-    def _inherited(self):
+    def _inherited(self) -> dict[str, Any] | None:
         """Returns a copy of the record of the model with the same graph."""
         record = found_record(self)
         model = vars(self.outputs[0]).pop(_CLONE_OF, None)
@@ -47,7 +50,7 @@ class ImageModel(keras.Model):
             record = model.record if computes_the_same(self, model) else None
         return record and json.loads(json.dumps(record))
 
-    def _run_through_graph(self, *args, **kwargs):
+    def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
         # keras.models.clone_model calls this and makes a model of what it returns.
         outputs = super()._run_through_graph(*args, **kwargs)
         for output in keras.tree.flatten(outputs):
@@ -55,13 +58,15 @@ class ImageModel(keras.Model):
                 setattr(output, _CLONE_OF, self)
         return outputs
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns the graph's configuration and the record."""
         record = self.record and dict(self.record)
         return {**super().get_config(), "record": record}
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> "ImageModel":
         """Builds the model with its record."""
         config = dict(config)
         record = config.pop("record", None)
@@ -69,9 +74,9 @@ class ImageModel(keras.Model):
         model.record = record
         return model
 
-    def __repr__(self):
-        record = getattr(self, "record", None)
-        kwargs = record.get("kwargs") if isinstance(record, dict) else None
+    def __repr__(self) -> str:
+        record: Any = getattr(self, "record", None)
+        kwargs: Any = record.get("kwargs") if isinstance(record, dict) else None
         size = kwargs.get("image_size") if isinstance(kwargs, dict) else None
         if not isinstance(size, (list, tuple)) or len(size) != 2:
             return super().__repr__()
@@ -90,7 +95,7 @@ class ImageModel(keras.Model):
         return f"<{type(self).__name__} {self.name}: {', '.join(map(str, parts))}>"
 
 
-def _weights(record):
+def _weights(record: dict[str, Any]) -> str:
     """Describes where weights came from."""
     base, origin = record.get("base"), record.get("origin")
     source = base.get("source") if isinstance(base, dict) else None

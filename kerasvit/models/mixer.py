@@ -5,6 +5,8 @@ Tolstikhin et al. 2021, "MLP-Mixer: An all-MLP Architecture for Vision", arXiv
 big_vision models/mlp_mixer.py and timm/models/mlp_mixer.py, which differ in their GELU.
 """
 
+from typing import Any
+
 import keras
 
 from kerasvit.layers import MixerBlock, PatchEmbedding
@@ -17,7 +19,7 @@ from .image_model import ImageModel
 from .variant import rows_of
 
 
-def _checked(kwargs):
+def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks the image size; returns all arguments as plain JSON."""
     size, patch = kwargs["image_size"], kwargs["patch_size"]
     return {**kwargs, "image_size": multiple_of(size, patch, "the patch size")}

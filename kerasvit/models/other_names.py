@@ -1,6 +1,8 @@
 """Suggests the right argument for names that other libraries use."""
 
 import difflib
+from collections.abc import Collection, Mapping
+from typing import Any
 
 # The same argument under another name.
 RENAMED = {
@@ -29,7 +31,9 @@ INSTEAD = {
 }
 
 
-def check_names(label, given, known, before=""):
+def check_names(
+    label: str, given: Mapping[str, Any], known: Collection[str], before: str = ""
+) -> None:
     """Raises for unknown arguments and suggests the right ones.
 
     Args:
@@ -51,7 +55,7 @@ def check_names(label, given, known, before=""):
     )
 
 
-def _hint(name, value, known):
+def _hint(name: str, value: Any, known: Collection[str]) -> str:
     """Returns what to write in place of an argument."""
     if name in INSTEAD:
         return INSTEAD[name]
@@ -72,7 +76,7 @@ def _hint(name, value, known):
     return f"did you mean {' or '.join(near)}" if near else "nothing here is like it"
 
 
-def _pooling(value, known):
+def _pooling(value: Any, known: Collection[str]) -> str:
     if "pool" not in known:
         return "the model pools in one way; num_classes=0 returns pooled features"
     value = value if isinstance(value, str) else ""  # a configuration may hold a list
@@ -82,7 +86,7 @@ def _pooling(value, known):
     return f'write pool="{ours}"; num_classes=0 returns pooled features'
 
 
-def _sides(shape):
+def _sides(shape: Any) -> Any:
     """Returns height and width of another library's image shape."""
     if isinstance(shape, (tuple, list)) and len(shape) == 3:
         shape = shape[1:] if shape[0] in (1, 3) else shape[:2]

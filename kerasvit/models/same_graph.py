@@ -1,5 +1,7 @@
 """Tests whether two functional models compute the same function."""
 
+from typing import Any
+
 import keras
 
 # Arguments of layers that do not matter at inference: values at the start, precision,
@@ -9,7 +11,7 @@ _FREE |= {"momentum", "build_config", "shared_object_id"}
 _FREE_ENDS = ("_initializer", "_regularizer", "_constraint")
 
 
-def computes_the_same(one, other) -> bool:
+def computes_the_same(one: keras.Model, other: keras.Model) -> bool:
     """Whether two models have the same layers, connections and variables' names.
 
     Precision, dropout, initial values, regularisation and the size of batches may
@@ -28,7 +30,7 @@ def computes_the_same(one, other) -> bool:
         return False
 
 
-def _graph(model):
+def _graph(model: keras.Model) -> list:
     """Returns layers and connections as plain lists and dictionaries."""
     config = model.get_config()
     indices = {layer["name"]: i for i, layer in enumerate(config["layers"])}
@@ -44,11 +46,11 @@ def _graph(model):
     return [layers, [_history(end, indices) for end in ends]]
 
 
-def _is_input(operation):
+def _is_input(operation: Any) -> bool:
     return isinstance(operation, keras.layers.InputLayer)
 
 
-def _plain(config, places):
+def _plain(config: Any, places: dict[str, int]) -> Any:
     """Returns a part of a configuration without the keys in `_FREE`."""
     if isinstance(config, (list, tuple)):
         return [_plain(part, places) for part in config]
@@ -63,7 +65,7 @@ def _plain(config, places):
     }
 
 
-def _history(end, places):
+def _history(end: list, places: dict[str, int]) -> list:
     """Returns [operation index, node, output], or a list of them."""
     if end and isinstance(end[0], str):
         return [places[end[0]], *end[1:]]

@@ -6,6 +6,7 @@ Windows", arXiv 2103.14030. Numerics follow timm/models/swin_transformer.py.
 
 import functools
 import math
+from typing import Any
 
 import keras
 
@@ -27,12 +28,12 @@ from .image_model import ImageModel
 from .variant import rows_of
 
 
-def _mlp_dim(channels, ratio):
+def _mlp_dim(channels: int, ratio: float) -> int:
     # Rounded down, as in timm; the summand allows for a ratio that was rounded.
     return int(channels * ratio + 1e-6)
 
 
-def _checked(kwargs):
+def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks heads, windows, MLPs and sizes; returns all arguments as plain JSON."""
     checked = dict(kwargs)
     stages, windows = len(kwargs["depths"]), kwargs["window_size"]
@@ -63,13 +64,14 @@ def _checked(kwargs):
     return checked
 
 
-def _windows(window_size, depths):
+def _windows(window_size: int | list[int], depths: list[int]) -> list[int]:
     """Returns the window size of each stage."""
-    listed = isinstance(window_size, list)
-    return window_size if listed else [window_size] * len(depths)
+    if isinstance(window_size, list):
+        return window_size
+    return [window_size] * len(depths)
 
 
-def _image_size(image_size, kwargs):
+def _image_size(image_size: Any, kwargs: dict[str, Any]) -> list[int]:
     checked, given = sides(image_size), kwargs["window_size"]
     windows = _windows(given, kwargs["depths"])[::-1]  # from the last stage on
     last = kwargs["patch_size"] * 2 ** (len(windows) - 1)  # stride of the last map
@@ -82,7 +84,7 @@ def _image_size(image_size, kwargs):
     near = [
         min(
             [*small, *range(whole, side // last + 2 * whole, whole)],
-            key=lambda n, side=side: abs(n * last - side),
+            key=lambda n, side=side: abs(n * last - side),  # type: ignore[misc]
         )
         for side in checked
     ]
@@ -98,7 +100,7 @@ def _image_size(image_size, kwargs):
     )
 
 
-def _fits(places, windows):
+def _fits(places: float, windows: list[int]) -> bool:
     """Whether windows fill all maps, if the last has a side of `places` cells."""
     maps = [places * 2**i for i in range(len(windows))]
     return places == int(places) and all(

@@ -2,11 +2,13 @@
 
 import inspect
 import logging
+from collections.abc import Callable
+from typing import Any
 
 from kerasvit.arguments import sides
 from kerasvit.hub.manifest import published
 from kerasvit.loading.catalogue import catalogue_entry
-from kerasvit.loading.find import find
+from kerasvit.loading.find import GivenWeights, find
 from kerasvit.loading.labels import read_labels
 from kerasvit.loading.load import build_fresh, load
 from kerasvit.loading.request import Request
@@ -15,6 +17,7 @@ from kerasvit.loading.saved_meanwhile import retried
 from kerasvit.loading.transforms import transform_of
 from kerasvit.preprocessing import Preprocessing
 
+from .image_model import ImageModel
 from .other_names import check_names
 
 log = logging.getLogger("kerasvit")
@@ -36,15 +39,15 @@ class Variant:
 
     def __init__(
         self,
-        name,
-        builder,
+        name: str | None,
+        builder: Callable,
         *,
         parameters: int | None = None,
         multiply_adds: float | None = None,
         evaluation: dict | None = None,
-        **numbers,
-    ):
-        self.name = name
+        **numbers: Any,
+    ) -> None:
+        self.name: Any = name  # str in every row of the zoo
         self.builder = builder
         self.parameters = parameters
         self.multiply_adds = multiply_adds
@@ -57,7 +60,7 @@ class Variant:
         self._shown = numbers
         self.__doc__ = f"{self!r}; all arguments: help(kerasvit.{builder.__name__})."
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         numbers = ", ".join(f"{key}={value}" for key, value in self._shown.items())
         call = f"{self.label}({numbers})"
         if self.parameters is None:
@@ -72,7 +75,7 @@ class Variant:
 
     def __call__(
         self,
-        weights=None,
+        weights: GivenWeights | None = None,
         *,
         num_classes: int | None = None,
         image_size: int | tuple[int, int] | None = None,
@@ -81,9 +84,9 @@ class Variant:
         kernel: str | None = None,
         preprocessing: Preprocessing | dict | None = None,
         label_names: list[str] | str | None = None,
-        dtype=None,
-        **changes,
-    ):
+        dtype: Any = None,
+        **changes: Any,
+    ) -> ImageModel:
         """Builds the model.
 
         Args:
@@ -139,7 +142,7 @@ class Variant:
             return build_fresh(self, request)
         return retried(weights, lambda: load(weights, self, request))
 
-    def preprocessing(self, weights=None) -> Preprocessing:
+    def preprocessing(self, weights: GivenWeights | None = None) -> Preprocessing:
         """The evaluation transform that weights expect, without building the model.
 
         Args:
@@ -160,17 +163,17 @@ class Variant:
         return Preprocessing.from_config(plan.record["preprocessing"])
 
     @property
-    def label(self):
+    def label(self) -> str:
         """Name for messages."""
         return self.name or self.builder.__name__
 
     @property
-    def required(self):
+    def required(self) -> set[str]:
         """Arguments of the builder without a value here."""
         known = set(inspect.signature(self.builder).parameters) - {"dtype"}
         return known - set(self.defaults)
 
-    def check_names(self, changes, before=""):
+    def check_names(self, changes: dict[str, Any], before: str = "") -> None:
         """Raises a `ValueError` for arguments that the builder does not have."""
         known = set(inspect.signature(self.builder).parameters)
         if before:  # of a file, which does not say in what precision it is used
@@ -180,7 +183,7 @@ class Variant:
             known.update(call.keys() - {"self", "changes"})
         check_names(self.label, changes, known, before)
 
-    def mismatch(self, values, changes):
+    def mismatch(self, values: dict[str, Any], changes: dict[str, Any]) -> str | None:
         """Explains where a file has other numbers than this variant, or None."""
         wanted = {**self.numbers, **changes}
         # A file says lists.
@@ -201,7 +204,7 @@ class Variant:
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
         return f"does not hold weights of {self!r}: {numbers}.{build}"
 
-    def fits(self, values):
+    def fits(self, values: dict[str, Any]) -> bool:
         """Whether a file may be of this variant, by its numbers and layers."""
         return all(values.get(key, n) == n for key, n in self.numbers.items()) and all(
             values.get(key) == n if isinstance(n, list) else values.get(key) is not None
@@ -209,12 +212,12 @@ class Variant:
         )
 
     @property
-    def parts(self):
+    def parts(self) -> dict[str, Any]:
         """Values of this variant for arguments with a default in the builder."""
         return {k: n for k, n in self._shown.items() if k not in self.numbers}
 
 
-def rows_of(builder, **common):
+def rows_of(builder: Callable, **common: Any) -> Callable[..., Variant]:
     """Returns a function that makes the variants of a family, one line each.
 
     Args:
@@ -226,11 +229,20 @@ def rows_of(builder, **common):
         and dictionaries and keyword arguments of the builder.
     """
 
-    def row(name, parameters, multiply_adds, *numbers, **changes):
+    def row(
+        name: str,
+        parameters: int,
+        multiply_adds: float,
+        *numbers: dict[str, Any],
+        **changes: Any,
+    ) -> Variant:
         merged = {**common, **changes}
         for each in numbers:
             merged |= each
-        counts = {"parameters": parameters, "multiply_adds": multiply_adds}
+        counts: dict[str, Any] = {
+            "parameters": parameters,
+            "multiply_adds": multiply_adds,
+        }
         return Variant(name, builder, **counts, **merged)
 
     return row

@@ -6,6 +6,8 @@ models/vit.py and timm/models/vision_transformer.py, by the arguments in which t
 differ.
 """
 
+from typing import Any
+
 import keras
 
 from kerasvit.arguments import ArgumentError, number, one_of
@@ -17,6 +19,7 @@ from kerasvit.layers import (
     PrefixTokens,
     SinCosPositionEmbedding,
 )
+from kerasvit.typing import Tensor
 
 from .arguments import integer, multiple_of, whole_of
 from .builder import builder
@@ -32,7 +35,7 @@ CHOICES = {
 }
 
 
-def check_arguments(kwargs):
+def check_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks what only a Vision Transformer has; returns all as plain JSON."""
     checked = {**kwargs, "num_heads": integer("num_heads", kwargs["num_heads"], 1)}
     size = kwargs["representation_size"]
@@ -170,7 +173,9 @@ def VisionTransformer(
     return ImageModel(image, head(num_classes)(x), name=name)
 
 
-def _pooled(x, pool, prefix, *, epsilon, **attention):
+def _pooled(
+    x: Tensor, pool: str, prefix: int, *, epsilon: float, **attention: Any
+) -> Tensor:
     """Normalises and pools tokens: (B, prefix + N, D) → (B, D).
 
     `attention` are further arguments of `AttentionPooling`.

@@ -8,6 +8,7 @@ value, an epsilon of 1e-5, exact GELU.
 """
 
 import functools
+from typing import Any
 
 import keras
 
@@ -34,7 +35,7 @@ EPSILON = 1e-5  # PyTorch's
 BLOCKS = {"pre": EncoderBlock, "post": PostNormBlock}
 
 
-def _checked(kwargs):
+def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks what only these ViTs have; returns all arguments as plain JSON."""
     checked = {**kwargs, "num_heads": integer("num_heads", kwargs["num_heads"], 1)}
     if kwargs["window"] is not None:
