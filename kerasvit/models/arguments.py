@@ -116,8 +116,8 @@ def multiple_of(image_size: Any, stride: int, what: str) -> list[int]:
     return checked
 
 
-def whole_of(image_size: Any, stride: int, what: str) -> list[int]:
-    """[height, width] of an image of at least one stride; a part of one may remain.
+def at_least_one(image_size: Any, stride: int, what: str) -> list[int]:
+    """[height, width] of an image of at least one stride, multiple or not.
 
     Args:
         what: The stride's name, such as "the patch size".

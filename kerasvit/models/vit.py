@@ -21,7 +21,7 @@ from kerasvit.layers import (
 )
 from kerasvit.typing import Tensor
 
-from .arguments import integer, multiple_of, whole_of
+from .arguments import at_least_one, integer, multiple_of
 from .builder import builder
 from .encoder import encoder
 from .head import head, image_input
@@ -54,7 +54,7 @@ def check_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
             "pool",
             "class_token",
         )
-    fitting = whole_of if kwargs["partial_patches"] else multiple_of
+    fitting = at_least_one if kwargs["partial_patches"] else multiple_of
     checked["image_size"] = fitting(
         kwargs["image_size"], kwargs["patch_size"], "the patch size"
     )
