@@ -71,8 +71,20 @@ def torch_dense(name: str, path: str) -> tuple[tuple, ...]:
 
 
 def torch_norm(name: str, path: str) -> tuple[tuple, ...]:
-    """Returns the rules of a torch normalisation."""
+    """Returns the rules of a torch layer or group normalisation."""
     return (f"{name}.weight", f"{path}/gamma"), (f"{name}.bias", f"{path}/beta")
+
+
+def torch_batch_norm(name: str, path: str) -> tuple[tuple, ...]:
+    """Returns the rules of a torch batch normalisation.
+
+    Its `num_batches_tracked` has no variable here: the source's `dropped` names it.
+    """
+    return (
+        *torch_norm(name, path),
+        (f"{name}.running_mean", f"{path}/moving_mean"),
+        (f"{name}.running_var", f"{path}/moving_variance"),
+    )
 
 
 def _pattern(text: str) -> re.Pattern[str]:

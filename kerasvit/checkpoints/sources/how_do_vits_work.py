@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..config import Config
 from ..description import Description
-from ..key_map import CONVOLUTION, torch_dense, torch_norm
+from ..key_map import CONVOLUTION, torch_batch_norm, torch_dense
 from ..reader import CheckpointError
 from ..shapes import Shapes
 from .source import Source, names_of_classes
@@ -23,7 +23,7 @@ _PLACE = re.compile(r"layer([1-9][0-9]?)\.(0|[1-9][0-9]{0,3})\.")  # stage, unit
 class AuthorsSource(Source, Protocol):
     """A source of the authors of "How Do Vision Transformers Work?".
 
-    No tensor depends on the image size, so `kernel` is of no account.
+    No tensor depends on the image size, so `kernel` is not used.
 
     Attributes:
         stem: Name of the stem's kernel.
@@ -64,7 +64,7 @@ class AuthorsSource(Source, Protocol):
 
     def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.endswith(".num_batches_tracked"):
-            return "count of the batches seen, which a momentum makes needless"
+            return "number of batches seen, which a fixed momentum does not use"
         return None
 
 
@@ -89,20 +89,11 @@ def stages(shapes: Shapes) -> list[list[str]]:
     return stages
 
 
-def batch_norm(name: str, path: str) -> tuple[tuple, ...]:
-    """Returns the rules of a batch normalisation."""
-    return (
-        *torch_norm(name, path),
-        (f"{name}.running_mean", f"{path}/moving_mean"),
-        (f"{name}.running_var", f"{path}/moving_variance"),
-    )
-
-
 def ends(stem: str) -> tuple[tuple, ...]:
     """Returns the rules of the stem, the last normalisation and the head."""
     return (
         (stem, "stem/kernel", CONVOLUTION),
-        *batch_norm("classifier.0.bn", "final_norm"),
+        *torch_batch_norm("classifier.0.bn", "final_norm"),
         *torch_dense("classifier.0.dense", "head"),
     )
 
@@ -110,11 +101,11 @@ def ends(stem: str) -> tuple[tuple, ...]:
 def conv_units(theirs: str, ours: str) -> tuple[tuple, ...]:
     """Returns the rules of a stage's convolutional units."""
     return (
-        *batch_norm(theirs + "bn", ours + "norm_0"),
+        *torch_batch_norm(theirs + "bn", ours + "norm_0"),
         (theirs + "conv1.weight", ours + "conv_0/kernel", CONVOLUTION),
-        *batch_norm(theirs + "conv2.0", ours + "norm_1"),
+        *torch_batch_norm(theirs + "conv2.0", ours + "norm_1"),
         (theirs + "conv2.2.weight", ours + "conv_1/kernel", CONVOLUTION),
-        *batch_norm(theirs + "conv3.0", ours + "norm_2"),
+        *torch_batch_norm(theirs + "conv3.0", ours + "norm_2"),
         (theirs + "conv3.2.weight", ours + "conv_2/kernel", CONVOLUTION),
         (theirs + "shortcut.0.weight", ours + "projection/kernel", CONVOLUTION),
     )

@@ -8,10 +8,10 @@ import numpy as np
 
 from ..config import Config
 from ..description import Description
-from ..key_map import CONVOLUTION, TORCH_POINTWISE, KeyMap, Transform
+from ..key_map import CONVOLUTION, TORCH_POINTWISE, KeyMap, Transform, torch_batch_norm
 from ..reader import CheckpointError
 from ..shapes import Shapes
-from .how_do_vits_work import AuthorsSource, batch_norm, conv_units, ends, stages
+from .how_do_vits_work import AuthorsSource, conv_units, ends, stages
 
 _TABLE = "attn.pos_embedding"
 _QUERY = re.compile(r"layer([1-9][0-9]?)\.[0-9]+\.attn\.attn\.to_q\.weight")
@@ -75,9 +75,9 @@ def _attention_units(theirs: str, ours: str) -> tuple[tuple, ...]:
     """Returns the rules of a stage's attention units."""
     inside, projection = theirs + "attn.attn.", ours + "attention/output/"
     return (
-        *batch_norm(theirs + "norm1", ours + "conv_norm"),
+        *torch_batch_norm(theirs + "norm1", ours + "conv_norm"),
         (theirs + "conv.weight", ours + "conv/kernel", CONVOLUTION),
-        *batch_norm(theirs + "norm2", ours + "attention_norm"),
+        *torch_batch_norm(theirs + "norm2", ours + "attention_norm"),
         (theirs + _TABLE, ours + "attention/position_bias"),
         (inside + "to_q.weight", ours + "attention/query/kernel", TORCH_POINTWISE),
         (
