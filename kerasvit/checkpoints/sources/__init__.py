@@ -1,8 +1,9 @@
 """Checkpoint sources: one class for each code base and architecture.
 
-`Source` is the interface. A new source is a module here with a class of it, and a line
-in `known.SOURCES`. Files named after a code base alone, `timm` and `google`, hold what
-its classes share. `SavedFolder` reads what `save_pretrained` wrote.
+`Source` is the interface. A new source is a module here with a subclass, which
+`known.py` lists: in `TIMM` if it is a `TimmSource`, else in `SOURCES`. Modules named
+after a code base alone, such as `timm` and `google`, contain what its classes share.
+`SavedFolder` reads what `save_pretrained` wrote.
 """
 
 from collections.abc import Iterable

@@ -13,10 +13,10 @@ class Source(Protocol):
     """Reads the files of a code base that are of one architecture.
 
     Attributes:
-        code_base: The code base, such as "timm".
+        code_base: The code base, such as "timm"; a model's record calls it `origin`.
         builder: Name of the function that builds the architecture here; "" for any.
         kernel: How the code base resamples position tables, one of
-            `kerasvit.layers.resampling.KERNELS`.
+            `kerasvit.layers.resampling.KERNELS`; any of them for models without tables.
     """
 
     code_base: str
@@ -24,7 +24,7 @@ class Source(Protocol):
     kernel: str
 
     def recognises(self, names: Set[str]) -> bool:
-        """Returns whether tensors with these short names are of this source."""
+        """Returns whether files of this source have tensors with these short names."""
         ...
 
     def describe(self, shapes: Shapes, config: Config) -> Description:

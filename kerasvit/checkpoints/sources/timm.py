@@ -7,7 +7,9 @@ from .source import Source
 
 
 class TimmSource(Source, Protocol):
-    """A source of timm's; models can also be saved in its format.
+    """A source of timm's files; models can also be saved as timm's.
+
+    A subclass writes the methods of `Source` and the two below.
 
     `kernel` follows timm/layers/pos_embed.py, resample_abs_pos_embed.
     """
@@ -20,11 +22,15 @@ class TimmSource(Source, Protocol):
         return name.removeprefix("module.")
 
     def differs(self, record: dict[str, Any]) -> str | None:
-        """Returns in words what the model has and timm's have not; None if nothing."""
+        """Returns in words what timm cannot build of the model; None if nothing.
+
+        Args:
+            record: `ImageModel.record`.
+        """
         ...
 
     def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        """Returns timm's config.json for a model; None where timm has no such model."""
+        """Returns timm's config.json for a model; None where it `differs`."""
         ...
 
 

@@ -25,7 +25,13 @@ class VariablePaths(Source):
         return False
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        return Description(self.code_base, "", {}, {}, self.kernel)
+        return Description(
+            code_base=self.code_base,
+            builder=self.builder,
+            numbers={},
+            arguments={},
+            kernel=self.kernel,
+        )
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(("{path}", "{path}"))
