@@ -4,7 +4,14 @@ import numpy as np
 
 
 def randomised(model, seed=0, scale=0.3):
-    """The model, with normally distributed weights in place of its own."""
+    """The model, with normally distributed weights in place of its own.
+
+    The variances of batch normalisations are positive.
+    """
     rng = np.random.default_rng(seed)
-    model.set_weights([rng.normal(size=w.shape, scale=scale) for w in model.weights])
+    values = [rng.normal(size=w.shape, scale=scale) for w in model.weights]
+    for i, weight in enumerate(model.weights):
+        if weight.path.endswith("moving_variance"):
+            values[i] = abs(values[i])
+    model.set_weights(values)
     return model

@@ -9,6 +9,7 @@ import pytest
 import kerasvit
 from kerasvit.checkpoints.config import Config
 from kerasvit.checkpoints.sources import timm_names
+from kerasvit.checkpoints.sources.known import TIMM
 from recipes.benchmarks.import_timm import import_timm
 from tests.contract import to_numpy
 from tests.random_weights import randomised
@@ -86,6 +87,7 @@ def same_logits(ours, theirs):
     with torch.no_grad():
         found = theirs.eval()(torch.from_numpy(images.transpose(0, 3, 1, 2)).clone())
     expected = to_numpy(ours(images))
+    assert np.isfinite(expected).all()  # NaN equals NaN below
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * abs(expected).max())
 
 
@@ -103,6 +105,11 @@ def timms_own(timm, name, folder, resize=None, **arguments):
         model.set_input_size(img_size=resize)
     timm.models.save_for_hf(model, folder, safe_serialization=True)
     return model
+
+
+def test_every_architecture_that_is_written_for_timm_is_here():
+    builders = {source.builder for source in TIMM}
+    assert {builder.__name__ for builder, _ in MODELS.values()} == builders
 
 
 @pytest.mark.parametrize("name", MODELS)
