@@ -1,6 +1,10 @@
-"""Parameters and multiply-adds of a variant, counted on the model itself."""
+"""Parameters and multiply-adds of a variant, counted on the model itself.
+
+KERAS_BACKEND=jax python -m tests.models.counting ViTB16
+"""
 
 import math
+import sys
 
 import keras
 from keras.src.backend.common import global_state
@@ -59,3 +63,9 @@ def _products(jaxpr):
             if hasattr(inner, "eqns"):
                 total += _products(inner)
     return total
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        numbers = count(name), count(name, multiply_adds) / 1e9
+        print("{}: {:_} parameters, {:.2f} G multiply-adds".format(name, *numbers))
