@@ -1,5 +1,6 @@
 """Every test knows its backend, starts from one seed, and fails on our warnings."""
 
+import importlib.util
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -40,3 +41,15 @@ def seed():
     keras.config.set_dtype_policy("float32")
     yield
     keras.config.set_dtype_policy("float32")
+
+
+@pytest.fixture(scope="session")
+def timm():
+    """timm in plain torch, in this process."""
+    if keras.backend.backend() != "torch":
+        pytest.skip("names and numbers of files: compared once, on torch")
+    from recipes.benchmarks.import_timm import import_timm
+
+    if None in [importlib.util.find_spec(name) for name in ("timm", "torchvision")]:
+        pytest.skip("timm is not installed: see `Set up` in README.md")
+    return import_timm()

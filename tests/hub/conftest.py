@@ -1,11 +1,7 @@
-"""A local Hub and a client that knows no other; timm."""
+"""A local Hub and a client that knows no other."""
 
-import importlib.util
-
-import keras
 import pytest
 
-from recipes.benchmarks.import_timm import import_timm
 from tests.once import skip_where_alike
 
 from .accidents import NO_TIME
@@ -44,13 +40,3 @@ def hub(monkeypatch, tmp_path):
     yield hub
     hub.close()
     huggingface_hub.close_session()
-
-
-@pytest.fixture(scope="session")
-def timm():
-    """timm in plain torch, in this process."""
-    if keras.backend.backend() != "torch":
-        pytest.skip("names and numbers of files: compared once, on torch")
-    if None in [importlib.util.find_spec(name) for name in ("timm", "torchvision")]:
-        pytest.skip("timm is not installed: see `Set up` in README.md")
-    return import_timm()
