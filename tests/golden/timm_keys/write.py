@@ -10,10 +10,10 @@ import json
 import re
 from pathlib import Path
 
-import timm
 import torch
 
 import kerasvit
+from recipes.benchmarks.import_timm import import_timm
 
 FOLDER = Path(__file__).parent
 # timm's own model where it has one by that name; else one of its models with arguments.
@@ -44,6 +44,7 @@ NAMES = {
 
 
 def main():
+    timm = import_timm()
     for row, name in NAMES.items():
         name, args = (name, {}) if isinstance(name, str) else name
         with torch.device("meta"):
