@@ -1,4 +1,4 @@
-"""Loads models from folders and the Hub, and changes their resolution."""
+"""Loading of models from folders and the Hub, and changes of the image size."""
 
 import os
 from collections.abc import Callable
@@ -43,20 +43,25 @@ def from_pretrained(
 
     Args:
         weights: Path of a folder that `save_pretrained` wrote, or of a `.safetensors`
-            or `.npz` file of a known code base; or "hf://user/repository[@revision]"
-            of ours, timm's or transformers', of an architecture in this package.
-        revision: Branch, tag or commit of the repository; None: the newest.
-        token: Of the Hub; None: that of `hf auth login`. It is kept nowhere.
-        cache_dir: Folder for downloads; None: the Hub's usual cache.
-        endpoint: Address of another Hub; None: that of HF_ENDPOINT, or the usual one.
-        local_files_only: Takes what is in the cache and asks nobody.
-        **changes: As for a variant: `num_classes`, `image_size`, `preprocessing`,
-            `label_names`, `kernel`, `dtype`, and any argument of the builder.
+            or `.npz` file of a known code base; or "hf://user/repository[@revision]",
+            a repository in the format of kerasvit, timm or transformers. The
+            architecture must be one of kerasvit.
+        revision: Branch, tag or commit of the repository. None: the newest commit.
+        token: Token of the Hub. None: that of `hf auth login`. It is not stored.
+        cache_dir: Folder for downloads. None: the default cache of the Hub's client.
+        endpoint: Address of another Hub. None: that of HF_ENDPOINT, or the default.
+        local_files_only: Whether to use only cached files, without any request.
+        **changes: Arguments of a variant's call: `num_classes`, `image_size`,
+            `preprocessing`, `label_names`, `kernel`, `dtype`, and other arguments of
+            the builder.
+
+    Returns:
+        `ImageModel`, (batch, H, W, 3) → (batch, num_classes) logits.
 
     Raises:
-        ValueError: There is nothing, or it is damaged, or of no known architecture
-            (`CheckpointError`); or a change is wrong; or there are arguments of the
-            Hub beside a path.
+        ValueError: The files do not exist, are damaged or have an unknown architecture
+            (`CheckpointError`); a change is wrong; or arguments of the Hub are passed
+            with a path.
     """
     access: dict[str, Any] = {
         "token": token,
@@ -68,12 +73,12 @@ def from_pretrained(
     if isinstance(weights, Entry):
         return getattr(models, weights.model)(weights, **changes)
     if _on_hub(weights):
-        repository, named = parse_address(weights)
-        if revision and named and revision != named:
+        repository, in_address = parse_address(weights)
+        if revision and in_address and revision != in_address:
             raise ValueError(
-                f"`revision` is given twice: {revision!r} and in {weights!r}."
+                f"`revision` is given twice: {revision!r} and in {weights!r}. Pass one."
             )
-        weights = fetch_repository(repository, revision or named, **access)
+        weights = fetch_repository(repository, revision or in_address, **access)
 
     def load() -> ImageModel:
         checkpoint = find(weights)
@@ -87,7 +92,7 @@ def _on_hub(weights: object) -> TypeGuard[str]:
 
 
 def _check_access(weights: object, access: dict[str, Any]) -> None:
-    """Raises for arguments of a wrong type, and for Hub arguments with a path."""
+    """Raises for wrong types, and for Hub arguments together with a path."""
     if not isinstance(weights, (str, os.PathLike, Entry)) or weights == "":
         raise ValueError(
             "`weights` must be the path of a folder or of a file, or "
@@ -97,14 +102,13 @@ def _check_access(weights: object, access: dict[str, Any]) -> None:
     given = [name for name, value in access.items() if value not in (None, False)]
     if given and isinstance(weights, Entry):
         raise ValueError(
-            f"{', '.join(given)} cannot be given for weights that have a name: their "
-            "place is known, and they are public. HF_HOME, HF_ENDPOINT and "
-            "HF_HUB_OFFLINE count for them, too. Received: "
-            f"{weights.model}({weights.tag!r})."
+            f"{', '.join(given)} cannot be given for weights of the catalogue, which "
+            "states their source. Use HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE. "
+            f"Received: {weights.model}({weights.tag!r})."
         )
     if given and not _on_hub(weights):
         raise ValueError(
-            f"{', '.join(given)} can be given for the Hugging Face Hub alone, with "
+            f"{', '.join(given)} can be given for the Hugging Face Hub only, with "
             f'"hf://user/repository". Received: {str(weights)!r:.200}.'
         )
 
@@ -112,18 +116,20 @@ def _check_access(weights: object, access: dict[str, Any]) -> None:
 def resize(
     model: keras.Model, image_size: int | tuple[int, int], kernel: str | None = None
 ) -> ImageModel:
-    """Returns the model for another image size, with resampled position tables.
+    """Returns a copy of a model for another image size.
+
+    Position tables are resampled.
 
     Args:
-        model: `ImageModel`; it is left as it is.
+        model: `ImageModel`, which is not changed.
         image_size: Height and width in pixels, multiples of the patch size; an int for
             a square.
-        kernel: How to resample, one of `kerasvit.layers.resampling.KERNELS`; None: as
-            the code base the weights come from does (Google: corner-aligned linear,
-            timm: antialiased bicubic).
+        kernel: Resampling kernel, one of `kerasvit.layers.resampling.KERNELS`. None: as
+            the code base of the weights does (Google: corner-aligned linear, timm:
+            antialiased bicubic).
 
     Returns:
-        A new `ImageModel` with its own variables, not compiled; fine-tune it for best
+        A new `ImageModel` with its own variables, not compiled. Fine-tune it for best
         accuracy.
 
     Raises:
@@ -157,14 +163,14 @@ def resize(
     for layer, old in zip(resized.layers, model.layers, strict=True):
         layer.trainable = old.trainable
     for variable, old in zip(resized.weights, model.weights, strict=True):
-        variable.trainable = old.trainable  # of layers inside layers
+        variable.trainable = old.trainable  # variables of nested layers
     if not model.trainable:
         resized.trainable = False
     return resized
 
 
 class _Live:
-    """The variables of a model with the interface of a checkpoint."""
+    """Variables of a model with the interface of `Checkpoint`."""
 
     path = "the model"
 
@@ -177,16 +183,16 @@ class _Live:
 
 
 def _grids(model: keras.Model) -> dict[str, tuple[int, int]]:
-    """Returns {layer: (height, width)} of layers that can resample."""
+    """Returns {layer: (height, width)} of layers with a grid."""
     return {layer.name: layer.grid for layer in model.layers if hasattr(layer, "grid")}
 
 
 def _builder(name: str) -> Callable:
-    """Returns the builder of a name in a record."""
+    """Returns the builder with a name in a record."""
     builder = models.BUILDERS.get(name)
     if builder is None:
         raise ValueError(
-            f"This version has no builder {name!r}. It has "
+            f"This version of kerasvit has no builder {name!r}. It has "
             f"{', '.join(models.BUILDERS)}. Upgrade: pip install -U kerasvit."
         )
     return builder
@@ -207,8 +213,8 @@ def fitting_variant(description: Description) -> Variant:
     rows = [
         row for row in models.VARIANTS if row.builder is builder and row.fits(numbers)
     ]
-    # DeiT's models are ViTs by all numbers; the configurations tell them apart.
+    # Plain DeiTs have the numbers of ViTs; the configuration distinguishes them.
     deit = description.architecture.startswith("deit")
     rows = [row for row in rows if row.name.startswith("DeiT") == deit] or rows
-    rows.sort(key=lambda row: len(row.parts), reverse=True)  # the most special first
+    rows.sort(key=lambda row: len(row.parts), reverse=True)  # most specific first
     return rows[0] if rows else Variant(None, builder, **description.numbers)

@@ -1,4 +1,4 @@
-"""Reads checkpoint files into the variables of a `keras.Model`, and writes them."""
+"""Readers and writers of checkpoint files for the variables of a `keras.Model`."""
 
 from .assign import assign as assign
 from .checkpoint import Checkpoint as Checkpoint

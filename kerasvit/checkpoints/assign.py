@@ -37,23 +37,24 @@ def assign(
 ) -> None:
     """Assigns the tensors of a checkpoint to a model.
 
-    All names and shapes are compared before the first variable is written. Then the
-    tensors are read one after another, so that there is no second copy of them all; one
-    that proves to be damaged leaves a model to throw away.
+    The function compares all names and shapes before it writes the first variable.
+    Then it reads one tensor at a time, so that memory never holds a second copy of all
+    tensors. If a tensor is damaged, the model is partly written and must be discarded.
 
     Args:
         model: Built `keras.Model`.
-        checkpoint: `Checkpoint`: names, shapes and arrays.
-        key_map: `KeyMap` from its names to the model's variable paths.
-        without: Layers, by name, that keep their fresh values and whose tensors, if the
-            file has some, are left out.
-        source_grids: {layer: (h, w)}: the grids that its tables were made for; or None.
-        kernel: Resampling kernel for a table of another grid.
+        checkpoint: `Checkpoint` with names, shapes and arrays.
+        key_map: `KeyMap` from tensor names to the model's variable paths.
+        without: Names of layers that keep their initial values. Tensors of these
+            layers are ignored.
+        source_grids: {layer name: (height, width)} of the grids for which the tables
+            in the file were trained, or None.
+        kernel: Resampling kernel for tables of another grid size.
 
     Raises:
-        CheckpointError: Something is missing, unexpected, of another shape or there
-            twice; the message lists all of it by the file's names. Or a tensor cannot
-            be read, or holds NaN.
+        CheckpointError: Tensors are missing, unexpected, duplicated or of another
+            shape; the message lists all of them by their names in the file. Or a
+            tensor cannot be read or contains NaN.
     """
     variables = {
         variable.path: variable
@@ -71,7 +72,7 @@ def assign(
             variables[path].assign(resampled(path, array))
 
     for name in dict.fromkeys(places.values()):
-        write(name)  # a function: its arrays are gone before the next are read
+        write(name)  # the function frees its arrays before the next ones are read
 
 
 def _places(
@@ -95,11 +96,11 @@ def _places(
             if (first := sources.setdefault(path, name)) != name:
                 twice.append(f"{printable(first)} and {printable(name)}: {path}")
         for path, array in zip(paths, _outlines(transform, shape, paths), strict=True):
-            wanted = tuple(variables[path].shape)
-            fits = array is not None and array.ndim == len(wanted)
-            if not fits or resampled(path, array).shape != wanted:
+            target = tuple(variables[path].shape)
+            fits = array is not None and array.ndim == len(target)
+            if not fits or resampled(path, array).shape != target:
                 misshaped.append(
-                    f"{printable(name)} {tuple(shape)}: the model's {path} is {wanted}"
+                    f"{printable(name)} {tuple(shape)}: the model's {path} is {target}"
                 )
     missing = [
         f"{key_map.name(path) or path} for {path} {tuple(variables[path].shape)}"
@@ -117,7 +118,7 @@ def _places(
 def _resampling(
     model: keras.Model, source_grids: Grids, kernel: str | None
 ) -> Resampled:
-    """Returns a function that resamples arrays of layers with a grid."""
+    """Returns a function that resamples the arrays of layers that have a grid."""
     owners = {
         variable.path: layer
         for layer in model.layers
@@ -137,11 +138,11 @@ def _resampling(
 def _outlines(
     transform: Transform, shape: tuple[int, ...], paths: list[str]
 ) -> list[Any]:
-    """Returns arrays without memory in the shapes after a transform, or None."""
+    """Returns zero-memory arrays of the shapes after a transform; None on failure."""
     try:
         return transform.read(np.broadcast_to(np.float32(0), shape))
     except (ValueError, IndexError):
-        # A layout that the transform cannot take apart has another rank or size.
+        # The transform fails if the tensor has another rank or size.
         return [None] * len(paths)
 
 

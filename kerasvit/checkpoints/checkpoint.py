@@ -1,4 +1,4 @@
-"""A checkpoint file and the configuration that describes it."""
+"""`Checkpoint`: a file of tensors and the configuration that describes it."""
 
 import math
 import os
@@ -20,13 +20,13 @@ from .sources import VARIABLE_PATHS, Source, source_of, timm_source
 
 
 def format_of(record: dict[str, Any]) -> tuple[Source, dict[str, Any] | None]:
-    """Returns the format to save a model in.
+    """Returns the format in which a model is saved.
 
     Args:
         record: Record of the model, with `builder` and `kwargs`.
 
     Returns:
-        (source, timm's `config.json` for the model); variable paths and None where timm
+        (source, timm's `config.json` for the model); (`VARIABLE_PATHS`, None) if timm
         has no such model.
     """
     source = timm_source(record["builder"])
@@ -36,29 +36,29 @@ def format_of(record: dict[str, Any]) -> tuple[Source, dict[str, Any] | None]:
 
 
 def why_not_timm(record: dict[str, Any]) -> str | None:
-    """Returns why timm cannot read a model with this record; None where it can."""
+    """Returns why timm cannot read a model with this record; None if it can."""
     source = timm_source(record["builder"])
     return source.differs(record) if source else f"it has no {record['builder']}"
 
 
 class Checkpoint:
-    """The tensors of a file by name, and what the files say of the model.
+    """The tensors of a file by name, and the description of their model.
 
     Args:
         path: A `.npz` or `.safetensors` file, or a folder with `model.safetensors`. A
-            `config.json` beside a `.safetensors` file belongs to it.
-        checked: SHA-256 that the file had when it was checked, or None.
+            `config.json` beside a `.safetensors` file is read too.
+        checked: SHA-256 of the file at the time of an earlier check, or None.
 
     Attributes:
         path: Path of the file of tensors.
-        checked: As given.
-        config: Content of `config.json`, or {}.
-        shapes: {name: shape}, without what is left out on purpose.
+        checked: The argument `checked`.
+        config: Content of `config.json`; {} without one.
+        shapes: {short name: shape} of all tensors that the source does not drop.
         description: `Description` of the model.
 
     Raises:
-        CheckpointError: The file cannot be read, has names of no known code base, or is
-            of a model that cannot be built here.
+        CheckpointError: The file cannot be read, its tensor names belong to no known
+            code base, or kerasvit cannot build its model.
     """
 
     def __init__(self, path: str | os.PathLike, checked: str | None = None) -> None:
@@ -83,11 +83,11 @@ class Checkpoint:
             return source
         some = ", ".join(printable(name) for name in list(self._reader.shapes)[:5])
         raise CheckpointError(
-            f"the file has names of no known code base: {some}, … Known are timm, "
-            "google-research/vision_transformer and big_vision, big_transfer, "
-            "how-do-vits-work, and transformers' ViT, DeiT, Swin and BiT. A file that "
-            "save_pretrained wrote needs the config.json that was beside it: copy the "
-            "whole folder."
+            f"the tensor names belong to no known code base: {some}, … The known code "
+            "bases are timm, google-research/vision_transformer and big_vision, "
+            "big_transfer, how-do-vits-work, and transformers' ViT, DeiT, Swin and "
+            "BiT. A file that save_pretrained wrote needs the config.json beside it: "
+            "copy the whole folder."
         )
 
     @contextmanager
@@ -101,34 +101,34 @@ class Checkpoint:
         return self._reader[self._names[name]]
 
     def sha256(self) -> str:
-        """Returns the SHA-256 of the file of tensors in hex."""
+        """Returns the SHA-256 of the tensor file in hex."""
         return self._reader.sha256()
 
     @property
     def stated_sha256(self) -> str:
-        """The SHA-256 that `save_pretrained` wrote beside the tensors, or ""."""
+        """The SHA-256 of the tensors that config.json states, or ""."""
         return self.config.part("kerasvit").text("weights_sha256").lower()
 
     @property
     def weight_count(self) -> int:
-        """Number of weights in all tensors."""
+        """Total number of weights in all tensors."""
         return sum(map(math.prod, self.shapes.values()))
 
     def key_map(self, kwargs: dict[str, Any]) -> KeyMap:
         """Returns the map from names to the paths of a model built with `kwargs`.
 
         Raises:
-            CheckpointError: The tensors are not of a model with these arguments.
+            CheckpointError: The tensors do not belong to a model with these arguments.
         """
         with self._path_in_errors():
             return self._source.key_map(kwargs, self.shapes)
 
 
 def _kept_names(source: Source, names: Iterable[str]) -> dict[str, str]:
-    """Returns {short name: name in the file} without what is dropped.
+    """Returns {short name: name in the file} of the tensors that are not dropped.
 
     Raises:
-        CheckpointError: Two names become equal.
+        CheckpointError: Two names have the same short name.
     """
     short: dict[str, str] = {}
     twice = []
@@ -139,10 +139,10 @@ def _kept_names(source: Source, names: Iterable[str]) -> dict[str, str]:
     if twice:
         pairs = "\n".join(twice)
         raise CheckpointError(
-            "the file holds two tensors for one part of the model, under names that "
-            f"differ by a prefix or a number only ({len(twice)}):\n{pairs}\nThey may "
-            "be of two models, such as one and its average. Save the file again with "
-            "one of each."
+            "the file holds two tensors for one part of the model. Their names "
+            f"differ only by a prefix or a number ({len(twice)}):\n{pairs}\nThey may "
+            "belong to two models, such as a model and its moving average. Save the "
+            "file again with one tensor of each pair."
         )
     return {
         name: full

@@ -1,4 +1,4 @@
-"""`Config`: the content of a config.json, looked up by type."""
+"""`Config`: the content of a config.json with type-checked access."""
 
 import re
 from typing import Any
@@ -9,19 +9,19 @@ from .reader import CheckpointError
 class Config(dict[str, Any]):
     """The content of a config.json, or a part of it.
 
-    A configuration may come from anywhere, so a source that computes with a value looks
-    it up here. A value that it only hands on as an argument is checked by the builder.
+    A configuration is untrusted input. A source that computes with a value reads it
+    with one of these methods. The builder checks values that are only passed on.
 
     Raises:
-        CheckpointError: By the methods, where a value is of another type.
+        CheckpointError: Raised by the methods if a value has another type.
     """
 
     def text(self, key: str) -> str:
-        """Returns a string; "" where there is none."""
+        """Returns a string; "" if the key is missing."""
         return self._typed(key, str, "a string") or ""
 
     def part(self, key: str) -> "Config":
-        """Returns an object; an empty one where there is none."""
+        """Returns an object; an empty one if the key is missing."""
         return Config(self._typed(key, dict, "an object") or {})
 
     def integer(self, key: str) -> int | None:
@@ -30,7 +30,7 @@ class Config(dict[str, Any]):
         return None if value is None else int(value)
 
     def image_size(self, key: str) -> tuple[int, int] | None:
-        """Returns (height, width) of one side or two, or None."""
+        """Returns (height, width) from one or two integers, or None."""
         value = self.get(key)
         sides = [value] * 2 if isinstance(value, int) else value
         if value is None or sides == []:
@@ -44,7 +44,7 @@ class Config(dict[str, Any]):
         return int(sides[0]), int(sides[1])
 
     def names(self, key: str) -> Any:
-        """Returns names that may be in an object by their number, as a list."""
+        """Returns a list of names, also from an object {number: name}."""
         names = self.get(key)
         if not isinstance(names, dict):
             return names
@@ -61,5 +61,5 @@ class Config(dict[str, Any]):
     def _wrong(self, key: str, expected: str) -> CheckpointError:
         return CheckpointError(
             f"its config.json must have {expected} as `{key}`. Received: "
-            f"{self[key]!r:.200}. Take the complete files, or correct it there."
+            f"{self[key]!r:.200}. Use the complete files, or correct that value."
         )

@@ -1,4 +1,4 @@
-"""`Description`: what a checkpoint says of the model that its tensors are of."""
+"""`Description`: the model that a checkpoint describes."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,11 +10,11 @@ class TokenGrid:
 
     Attributes:
         tensor: Name in the file.
-        rows: Number of rows: one for each patch and, in some tables, one for each
-            class or register token.
-        stride: Pixels from one patch to the next.
-        prefix: Number of class and register tokens, which have rows unless the model's
-            `positions` are those of the patches alone.
+        rows: Number of rows: one per patch and, in some tables, one per class or
+            register token.
+        stride: Distance between neighbouring patches in pixels.
+        prefix: Number of class and register tokens. They have rows unless the model's
+            `positions` argument is "patches".
     """
 
     tensor: str
@@ -29,35 +29,35 @@ class TokenGrid:
 
 @dataclass(frozen=True)
 class Description:
-    """What the tensors and the configuration of a checkpoint say of the model.
+    """The model that the tensors and the configuration of a checkpoint describe.
 
     Attributes:
-        code_base: The code base whose conventions the weights follow, such as "timm";
-            None: this package's.
-        builder: Name of the function that builds such models.
+        code_base: Name of the code base whose conventions the weights follow, such as
+            "timm"; None for kerasvit.
+        builder: Name of the function that builds the model.
         numbers: Arguments of the builder that identify the architecture, such as
-            `width` and `depth`, as far as the tensors tell them.
+            `width` and `depth`, as far as the tensors determine them.
         arguments: Other arguments of the builder that the weights were trained with.
-        kernel: How the code base resamples position tables.
-        grid: The tensor that depends on the number of patches, or None.
-        stride: Pixels from one patch to the next, where `grid` is None.
+        kernel: Kernel with which the code base resamples position tables.
+        grid: The tensor whose size depends on the number of patches, or None.
+        stride: Distance between neighbouring patches in pixels, if `grid` is None.
         image_size: (height, width) in pixels that the configuration states, or None.
-        label_names: Names of the classes, "imagenet1k", or None. Unchecked: they come
-            from a file.
-        open_arguments: Arguments of the builder that no file states: their values here
-            are assumptions.
-        assumptions: Further assumptions, in words.
-        architecture: The name by which the configuration calls the model, or "".
+        label_names: Names of the classes, "imagenet1k", or None. The value comes from
+            a file and is not checked.
+        open_arguments: Arguments of the builder that no file states; their values are
+            assumptions.
+        assumptions: Other assumptions, as text.
+        architecture: Name of the model in the configuration, or "".
         saved: Whether `save_pretrained` wrote the files, so that `arguments` is
             complete.
-        variant: The row of the zoo that a saved model is of, or None.
-        base: {"source", "license"}: the repository that the weights come from, or None.
+        variant: Name of the saved model's variant, or None.
+        base: {"source", "license"} of the repository of the weights, or None.
         transform: The evaluation transform that the files state, a
             `kerasvit.Preprocessing`, or None.
-        transform_error: Why the stated transform cannot be made, or None.
-        transform_size: (height, width) of the images that the files state a transform
-            to, or None.
-        path: The file of tensors, for messages.
+        transform_error: Error that explains why the stated transform is invalid, or
+            None.
+        transform_size: (height, width) of the stated transform's output, or None.
+        path: Path of the tensor file, for messages.
     """
 
     code_base: str | None

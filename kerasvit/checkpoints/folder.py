@@ -1,4 +1,4 @@
-"""Replaces the files of a model folder atomically, in a safe order."""
+"""Atomic replacement of the files of a model folder, in a safe order."""
 
 import os
 import re
@@ -11,20 +11,20 @@ from typing import BinaryIO
 
 CONFIG, TENSORS = "config.json", "model.safetensors"
 
-_UNFINISHED = ".kerasvit-saving-"  # begins the names of files that are not complete
-_FORGOTTEN = 3600  # seconds after which the files of a save that was killed are removed
-_FORMER = ".kerasvit-saved"  # where an earlier version kept complete files
+_UNFINISHED = ".kerasvit-saving-"  # prefix of the names of unfinished files
+_FORGOTTEN = 3600  # age in seconds at which unfinished files are removed
+_FORMER = ".kerasvit-saved"  # subfolder in which an earlier version kept complete files
 
 
 def replace_file(path: str | os.PathLike, content: bytes) -> None:
     """Writes one file atomically.
 
     Args:
-        path: In a folder that exists.
-        content: bytes.
+        path: Path of the file; its folder must exist.
+        content: Content as bytes.
 
     Raises:
-        OSError: It could not be done; the old file is as it was.
+        OSError: The file could not be written; the old file is unchanged.
     """
     path = Path(path)
     with new_files(path.parent) as new:
@@ -34,7 +34,7 @@ def replace_file(path: str | os.PathLike, content: bytes) -> None:
 
 @contextmanager
 def new_files(folder: Path) -> Iterator["NewFiles"]:
-    """Context of `NewFiles` in an existing folder, which removes unfinished files."""
+    """Yields a `NewFiles` in an existing folder and removes unfinished files."""
     _forget(folder)
     new = NewFiles(folder)
     try:
@@ -62,45 +62,45 @@ class NewFiles:
         with self.waiting[name].open("xb") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())  # else its name may survive a crash without it
+            os.fsync(file.fileno())  # a crash may otherwise keep the name only
 
     def write(self, name: str, content: bytes) -> None:
-        """Writes a file of bytes."""
+        """Writes a file."""
         with self.open(name) as file:
             file.write(content)
 
     def put(self) -> None:
-        """Renames the files to their names by `put_files`."""
+        """Renames the files to their final names with `put_files`."""
         put_files(self.waiting, self.folder)
         self.waiting = {}
 
 
 def put_files(files: Mapping[str, Path], folder: str | os.PathLike) -> None:
-    """Renames complete files into a folder, in an order that is safe if interrupted.
+    """Renames complete files into a folder, in an order that is safe to interrupt.
 
-    config.json comes first, model.safetensors second, then the rest. A stop between
-    the first two leaves the new configuration beside the old tensors, or beside none:
-    it holds the hash of its own tensors, so that loading refuses both. The other order
-    would not be safe: an old configuration may be absent or hold no hash, and the new
-    tensors would load with it.
+    config.json is renamed first, model.safetensors second, then the other files. An
+    interruption between the first two leaves the new configuration beside the old
+    tensors, or beside none. The configuration contains the hash of the new tensors, so
+    loading raises an error. The opposite order is not safe: the old configuration may
+    be missing or contain no hash, and the new tensors would load with it.
 
     Args:
-        files: {name: path}, on the file system of the folder.
-        folder: That exists.
+        files: {name: path}; all paths are on the file system of the folder.
+        folder: Path of an existing folder.
 
     Raises:
-        OSError: A file could not be renamed; where it was one of the first two, the old
-            configuration is restored.
+        OSError: A file could not be renamed. If it was config.json or
+            model.safetensors, the old configuration is restored.
     """
     folder, rest = Path(folder), dict(files)
     if CONFIG in rest:
         before = _content(folder / CONFIG)
         os.replace(rest.pop(CONFIG), folder / CONFIG)
-        _sync(folder)  # a crash may else keep the second renaming and lose the first
+        _sync(folder)  # a crash may otherwise keep only the second renaming
         if TENSORS in rest:
             try:
                 os.replace(rest.pop(TENSORS), folder / TENSORS)
-            except OSError:  # and for no interrupt, which may come after the renaming
+            except OSError:  # not for interrupts: they may follow the renaming
                 _restore(folder / CONFIG, before)
                 raise
     for name, path in rest.items():
@@ -109,13 +109,13 @@ def put_files(files: Mapping[str, Path], folder: str | os.PathLike) -> None:
 
 
 def names_in(folder: Path) -> set[str]:
-    """Returns names of a folder's files, without those of a killed save."""
+    """Returns the names of a folder's files, without unfinished files."""
     names = {path.name for path in Path(folder).iterdir()}
     return {name for name in names if not name.startswith(_UNFINISHED)}
 
 
 def former_save(folder: Path) -> str:
-    """Explains unfinished files of an earlier version; "" if there are none."""
+    """Returns a hint on unfinished files of an earlier version, or ""."""
     path = Path(folder) / _FORMER
     if not (path / CONFIG).is_file():
         return ""
@@ -137,8 +137,8 @@ def _restore(path: Path, content: bytes | None) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Syncs a folder to the disk where the system can."""
-    with suppress(OSError):  # Windows and some network disks cannot
+    """Syncs a folder to the disk if the system supports it."""
+    with suppress(OSError):  # not supported by Windows and some network disks
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -147,10 +147,10 @@ def _sync(folder: Path) -> None:
 
 
 def _forget(folder: Path) -> None:
-    """Removes old files of killed saves."""
+    """Removes old files of interrupted saves."""
     for left in Path(folder).glob(f"{_UNFINISHED}*"):
         ours = re.fullmatch(r"[0-9a-f]{32}", left.name.removeprefix(_UNFINISHED))
         if ours and left.is_file() and not left.is_symlink():
-            with suppress(OSError):  # another process removed it, or it may not be
+            with suppress(OSError):  # already removed, or not permitted
                 if time.time() - left.stat().st_mtime > _FORGOTTEN:
                     left.unlink()

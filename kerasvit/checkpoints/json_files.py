@@ -1,4 +1,4 @@
-"""Reads the JSON files of a model folder, with a size limit."""
+"""Reader of the JSON files of a model folder, with size limits."""
 
 import io
 import json
@@ -10,17 +10,17 @@ from .reader import CheckpointError
 
 LONGEST_JSON = 16_000_000  # bytes
 
-# Of a configuration, by the commas in it: one of 21,843 classes holds each name twice,
-# with up to ten commas each. This bounds the memory: an empty list takes 64 bytes of
-# it, and 3 bytes of the file.
+# Limit on the number of commas in a configuration. A configuration of 21,843 classes
+# contains each name twice, with up to ten commas each. The limit bounds the memory: an
+# empty list takes 3 bytes in the file and 64 bytes in memory.
 MOST_VALUES = 500_000
 
 
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
-    """Reads the object in a JSON file; {} where there is no file.
+    """Reads the object in a JSON file; {} if the file does not exist.
 
     Raises:
-        CheckpointError: The file is not a JSON object.
+        CheckpointError: The file does not contain a JSON object.
     """
     try:
         content = _parsed(path, _short(Path(path)).decode("utf-8"))
@@ -50,7 +50,7 @@ def _parsed(path: str | os.PathLike, text: str) -> Any:
         )
     content = json.loads(text)
     if "\\u" in text:
-        # JSON may escape half of a surrogate pair, which no text file can hold.
+        # JSON can escape a lone surrogate, which UTF-8 cannot encode.
         json.dumps(content, ensure_ascii=False).encode("utf-8")
     return content
 

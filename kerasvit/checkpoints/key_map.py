@@ -1,4 +1,4 @@
-"""Maps tensor names of a checkpoint to variable paths of a model, and back."""
+"""`KeyMap`: the map between tensor names of a file and variable paths of a model."""
 
 import re
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Transform:
-    """A reversible change of layout: one array of the file ↔ arrays of the model."""
+    """A reversible layout change between one array of a file and arrays of a model."""
 
     read: Callable
     write: Callable
@@ -20,28 +20,28 @@ def _one(read: Callable, write: Callable) -> Transform:
     return Transform(lambda a: [read(a)], lambda arrays: write(*arrays))
 
 
-# Torch: a dense layer is (out, in), a convolution (out, in, height, width).
+# Torch kernels: dense layers (out, in), convolutions (out, in, height, width).
 SAME = _one(lambda a: a, lambda a: a)
 TRANSPOSE = _one(np.transpose, np.transpose)
 CONVOLUTION = _one(lambda a: a.transpose(2, 3, 1, 0), lambda a: a.transpose(3, 2, 0, 1))
 
-# A 1 × 1 convolution that is a dense layer here: torch (out, in, 1, 1), flax
-# (1, 1, in, out).
+# 1 × 1 convolutions that are dense layers in kerasvit. Kernels: torch (out, in, 1, 1),
+# flax (1, 1, in, out).
 TORCH_POINTWISE = _one(lambda a: a[:, :, 0, 0].T, lambda a: a.T[:, :, None, None])
 FLAX_POINTWISE = _one(lambda a: a[0, 0], lambda a: a[None, None])
 
 
 def reshaped(shape: tuple[int, ...]) -> Transform:
-    """Transform of a tensor that the file stores in another shape.
+    """Returns the transform of a tensor that the file stores in another shape.
 
     Args:
-        shape: What is written; what is read becomes flat.
+        shape: Shape in the file. A tensor that is read becomes 1-dimensional.
     """
     return _one(lambda a: a.reshape(-1), lambda a: a.reshape(shape))
 
 
 def stacked(count: int) -> Transform:
-    """Transform of dense kernels or biases that torch stores in one tensor."""
+    """Returns the transform of kernels or biases that torch stores in one tensor."""
     return Transform(
         lambda a: [part.T for part in np.split(a, count)],
         lambda arrays: np.concatenate([a.T for a in arrays]),
@@ -49,7 +49,7 @@ def stacked(count: int) -> Transform:
 
 
 def split_heads(num_heads: int, axis: int) -> Transform:
-    """Transform of an axis that Flax stores as two, (heads, D / heads)."""
+    """Returns the transform of an axis that Flax stores as (heads, D / heads)."""
 
     def read(a: np.ndarray) -> np.ndarray:
         joined = a.shape[axis] * a.shape[axis + 1]
@@ -93,18 +93,19 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _match(pattern: re.Pattern[str], text: str) -> dict[str, str] | None:
-    """Returns the text in place of the braces, or None."""
+    """Returns {placeholder: matched text}, or None."""
     match = pattern.fullmatch(text)
     return match and match.groupdict()
 
 
 class KeyMap:
-    """A list of rules between tensor names and variable paths.
+    """A list of rules that map tensor names to variable paths.
 
     Args:
-        *rules: (name in the file, variable path or tuple of them), and a `Transform`
-            where the layouts differ. `{i}`, `{j}` and `{k}` stand for numbers and
-            `{path}` for any text, the same in the name and the paths.
+        *rules: Tuples (name in the file, variable path or tuple of paths, optional
+            `Transform` of the layout). The placeholders `{i}`, `{j}` and `{k}` match
+            numbers and `{path}` matches any text. A placeholder has the same value in
+            the name and in the paths.
     """
 
     def __init__(self, *rules: tuple) -> None:
@@ -117,25 +118,25 @@ class KeyMap:
             )
 
     def find(self, name: str) -> tuple[list[str], Transform] | None:
-        """Returns (variable paths, transform) of a name in the file, or None."""
+        """Returns (variable paths, transform) for a name in the file, or None."""
         for _, pattern, paths, _, transform in self._rules:
-            if (found := _match(pattern, name)) is not None:
-                return [path.format(**found) for path in paths], transform
+            if (values := _match(pattern, name)) is not None:
+                return [path.format(**values) for path in paths], transform
         return None
 
     def name(self, path: str) -> str | None:
-        """Returns the name in the file of a variable path, or None."""
+        """Returns the name in the file for a variable path, or None."""
         for name, _, _, patterns, _ in self._rules:
             for pattern in patterns:
-                if (found := _match(pattern, path)) is not None:
-                    return name.format(**found)
+                if (values := _match(pattern, path)) is not None:
+                    return name.format(**values)
         return None
 
     def write(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Converts {variable path: array} to {name in the file: array}.
 
         Raises:
-            ValueError: No rule knows one of the paths.
+            ValueError: No rule matches one of the paths.
         """
         names: dict[str, Any] = {path: self.name(path) for path in arrays}
         if unknown := [path for path, name in names.items() if name is None]:

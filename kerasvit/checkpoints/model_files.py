@@ -1,4 +1,4 @@
-"""Opens the two files of a model folder: config.json and the tensors."""
+"""Access to the two files of a model folder: config.json and the tensors."""
 
 from pathlib import Path
 from typing import Any
@@ -8,15 +8,15 @@ from .json_files import read_json
 from .opened import stamp
 from .reader import CheckpointError, Reader
 
-# After so many saves into a folder while it is opened, what was read is taken.
+# Number of attempts to open a folder that is saved into at the same time.
 SAVES_MEANWHILE = 5
 
 
 def weights_in(folder: Path) -> Path:
-    """Returns the path of a folder's tensors.
+    """Returns the path of the tensor file in a folder.
 
     Raises:
-        CheckpointError: There are none.
+        CheckpointError: The folder has no tensor file.
     """
     path = folder / TENSORS
     if not path.is_file():
@@ -33,10 +33,11 @@ def weights_in(folder: Path) -> Path:
 
 
 def open_pair(path: Path) -> tuple[dict[str, Any], Reader]:
-    """Returns (content of config.json, `Reader`) of a file of tensors.
+    """Returns (content of config.json, `Reader`) of a tensor file.
 
-    Of a folder that is saved into meanwhile both are of one save, but for a moment in
-    the middle of a save; then the hash in config.json is not that of the tensors.
+    If another process saves into the folder at the same time, both files come from one
+    save. The exception is a short interval during a save, in which the hash in
+    config.json differs from that of the tensors.
     """
     if path.suffix != ".safetensors":
         return {}, Reader(path)

@@ -1,4 +1,4 @@
-"""A file that is opened once, for hashing and for reading."""
+"""`OpenFile`: a file that is opened once for hashing and for reading."""
 
 import hashlib
 import os
@@ -10,18 +10,18 @@ from pathlib import Path
 class OpenFile:
     """A file that is opened for hashing and for reading.
 
-    A file that another process renames to its path is not seen: both hash and content
-    are of the file that was opened. A write into the opened file itself is noticed.
+    The hash and the content are those of the opened file, even if another process
+    renames another file to its path. `changed` detects writes into the opened file.
 
     Args:
-        path: The file.
+        path: Path of the file.
 
     Attributes:
         file: Binary file object, for reading at any position.
-        size: In bytes, when it was opened.
+        size: Size in bytes at the time of opening.
 
     Raises:
-        OSError: It cannot be opened.
+        OSError: The file cannot be opened.
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
@@ -33,17 +33,18 @@ class OpenFile:
             weakref.finalize(self, file.close)
 
     def sha256(self) -> str:
-        """Returns the SHA-256 in hex; another thread may read `file` meanwhile."""
+        """Returns the SHA-256 in hex; another thread may read `file` concurrently."""
         self._whole.seek(0)
         return hashlib.file_digest(self._whole, "sha256").hexdigest()
 
     def changed(self) -> bool:
-        """Whether the file was changed since it was opened."""
+        """Returns whether the file has changed since it was opened."""
         then, now = self._then, os.fstat(self.file.fileno())
         if (now.st_size, now.st_mtime_ns) != (then.st_size, then.st_mtime_ns):
             return True
-        # The time of the last write can be set back, that of the last change cannot.
-        # Where another file has taken the path, the count of links tells that.
+        # A process can set back the modification time, but not the change time.
+        # Replacing the file at its path also sets the change time, but then the number
+        # of links differs.
         return now.st_nlink == then.st_nlink and now.st_ctime_ns != then.st_ctime_ns
 
 
@@ -61,6 +62,6 @@ def stamp(path: str | os.PathLike) -> tuple[int, ...] | None:
     """Returns a stamp that changes when a file is written or replaced, or None."""
     try:
         status = Path(path).stat()
-    except OSError:  # whoever reads it says why
+    except OSError:  # the reader of the file reports the error
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

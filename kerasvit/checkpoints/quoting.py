@@ -1,13 +1,13 @@
-"""Quotes text from a file in error messages."""
+"""Quoting of text from files in error messages."""
 
 
 def printable(text: object) -> str:
     """Returns the text in one line, with unprintable characters escaped.
 
-    A terminal obeys control characters, and cannot encode lone surrogates.
+    Terminals execute control characters and cannot encode lone surrogates.
 
     Args:
-        text: str, such as the name of a tensor.
+        text: Text, such as the name of a tensor.
     """
     text = str(text)
     if text.isprintable():

@@ -1,4 +1,4 @@
-"""Reads tensors of a `.npz` or `.safetensors` file by name."""
+"""`Reader`: access to the tensors of a `.npz` or `.safetensors` file by name."""
 
 import io
 import json
@@ -22,14 +22,15 @@ REFUSED = {
 }  # fmt: skip
 
 
-# Of a file that is no bomb: the largest model here has 1,300 tensors and a header of
-# 150 kB; the library reads headers of 100 MB and takes a gigabyte of memory for them.
+# Limits that reject decompression bombs. The largest model of kerasvit has 1,300
+# tensors and a header of 150 kB. The safetensors library accepts headers of 100 MB and
+# uses a gigabyte of memory to read one.
 MOST_TENSORS, LONGEST_HEADER = 20_000, 4_000_000
 
-# Of one array in an .npz: NumPy refuses longer ones, too, but reads them before.
+# Limit for one array in an .npz. NumPy has the same limit but reads the header first.
 LONGEST_NPY_HEADER = 10_000
 
-# Of a `.safetensors` file; there are others, for what is no weights.
+# Dtypes of weights in a `.safetensors` file; the format also has others.
 FLOATS = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
 }  # fmt: skip
@@ -40,11 +41,11 @@ Content: TypeAlias = tuple[Callable[[str], np.ndarray], dict[str, tuple[int, ...
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be read, or does not fit the model.
+    """Error of a checkpoint that cannot be read or does not fit the model.
 
     Args:
-        message: Of any number of lines. Other characters that do not print, which may
-            come from a file, are escaped.
+        message: Text of one or more lines. Unprintable characters other than line
+            breaks are escaped.
     """
 
     def __init__(self, message: object) -> None:
@@ -54,17 +55,17 @@ class CheckpointError(ValueError):
 class Reader:
     """The tensors of a `.npz` or `.safetensors` file.
 
-    Opening reads names and shapes only; nothing is ever unpickled. A file that takes
-    the path of the opened one is not seen.
+    The constructor reads names and shapes only. Pickled objects are never loaded. The
+    tensors come from the opened file, even if another file replaces it at its path.
 
     Args:
-        path: The file.
+        path: Path of the file.
 
     Attributes:
-        shapes: {name: shape}, in the file's order.
+        shapes: {name: shape} in the order of the file.
 
     Raises:
-        CheckpointError: The file is missing, broken, or of a kind that is not read.
+        CheckpointError: The file is missing, damaged or of an unsupported format.
     """
 
     def __init__(self, path: str | os.PathLike) -> None:
@@ -77,7 +78,7 @@ class Reader:
         except CheckpointError:
             raise
         except Exception as error:
-            # Both libraries answer damage with many kinds of exception.
+            # Both libraries raise many kinds of exceptions for damaged files.
             raise _damaged(opened, error) from error
 
     def __getitem__(self, name: str) -> np.ndarray:
@@ -90,15 +91,15 @@ class Reader:
             raise _damaged(self._opened, error, name) from error
         self._check_unchanged()
         if array.dtype == np.dtype("V2"):
-            # NumPy files have no name for bfloat16 (vit_jax/checkpoint.py, too, takes
-            # two nameless bytes for it).
+            # NumPy files have no name for bfloat16 and store it as two raw bytes;
+            # vit_jax/checkpoint.py reads them in the same way.
             array = array.view(ml_dtypes.bfloat16)
         if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
             raise CheckpointError(
                 f"{self.path} holds {array.dtype} in {name!r}; weights are floating "
                 "point. This is not a file of model weights."
             )
-        with np.errstate(over="ignore"):  # an overflow is found by the next line
+        with np.errstate(over="ignore"):  # the next check reports overflows
             array = array.astype("float32", copy=False)
         if not np.isfinite(array).all():
             raise CheckpointError(
@@ -112,11 +113,11 @@ class Reader:
         """Returns the SHA-256 of the file in hex.
 
         Raises:
-            CheckpointError: Something wrote into the file meanwhile.
+            CheckpointError: The file was changed while it was read.
         """
-        found = self._opened.sha256()
+        digest = self._opened.sha256()
         self._check_unchanged()
-        return found
+        return digest
 
     def _check_unchanged(self) -> None:
         if self._opened.changed():
@@ -143,7 +144,7 @@ def _check_readable(path: Path) -> None:
             start = file.read(512)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
-    if not start.startswith(b"PK") and start[8:9] != b"{":  # neither kind: what then?
+    if not start.startswith(b"PK") and start[8:9] != b"{":  # neither format
         _check_start(path, start)
 
 
@@ -181,12 +182,13 @@ def _open_npz(opened: OpenFile) -> Content:
     _check_count(path, len(members))
     shapes = {}
     for member in members:
-        # np.load would also read `a` for the array that `a.npy` is checked as.
+        # np.load could also return a member `a` in place of the checked `a.npy`.
         name = member.filename.removesuffix(".npy")
         if name == member.filename or name in shapes:
             raise CheckpointError(
-                f"{path} has a member {member.filename!r}, where each must be another "
-                "array, NAME.npy. It is no file of weights, or made to do harm."
+                f"{path} has a member {member.filename!r}. Each member must be one "
+                "array, NAME.npy, with a unique name. This is not a file of model "
+                "weights, or it is malicious."
             )
         shapes[name] = _checked_shape(path, archive, member)
 
@@ -200,7 +202,7 @@ def _open_npz(opened: OpenFile) -> Content:
 def _checked_shape(
     path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo
 ) -> tuple[int, ...]:
-    """Checks that the header's shape fits the number of bytes."""
+    """Returns the shape in the header, checked against the number of bytes."""
     with archive.open(member) as array:
         start = io.BytesIO(array.read(LONGEST_NPY_HEADER))
     version = np.lib.format.read_magic(start)
@@ -211,18 +213,18 @@ def _checked_shape(
             f"{path} holds a pickled Python object in {member.filename!r}, which is "
             "not read: loading it could run code. Save it again with plain arrays."
         )
-    # NumPy takes True for a side, and negative ones.
+    # NumPy accepts True and negative numbers as sizes.
     if not all(type(side) is int and side >= 0 for side in shape) or dtype.subdtype:
         raise CheckpointError(
-            f"{path} says that {member.filename!r} is {shape!r:.200} of {dtype}. Sides "
-            "are integers, not negative. It is damaged, or made to do harm; download "
-            "it again."
+            f"{path} states the shape {shape!r:.200} and dtype {dtype} for "
+            f"{member.filename!r}. Sizes must be non-negative integers. The file is "
+            "damaged or malicious; download it again."
         )
     held = member.file_size - start.tell()
     if held != math.prod(shape) * dtype.itemsize:
         raise CheckpointError(
-            f"{path} says that {member.filename!r} is {shape}, and holds {held} bytes. "
-            "It is damaged, or made to do harm; download it again."
+            f"{path} states the shape {shape} for {member.filename!r}, which holds "
+            f"{held} bytes. The file is damaged or malicious; download it again."
         )
     return shape
 
@@ -230,8 +232,8 @@ def _checked_shape(
 def _check_count(path: Path, count: int) -> None:
     if count > MOST_TENSORS:
         raise CheckpointError(
-            f"{path} holds {count:,} tensors; models have at most {MOST_TENSORS:,}. It "
-            "is no file of weights."
+            f"{path} holds {count:,} tensors; models have at most {MOST_TENSORS:,}. "
+            "This is not a file of model weights."
         )
 
 
@@ -242,12 +244,12 @@ def _open_safetensors(opened: OpenFile) -> Content:
     length = int.from_bytes(file.read(8), "little")
     if LONGEST_HEADER < length < opened.size:
         raise CheckpointError(
-            f"{path} has a header of {length:,} bytes; of weights it has at most "
-            f"{LONGEST_HEADER:,}. It is no file of weights."
+            f"{path} has a header of {length:,} bytes; files of weights have at most "
+            f"{LONGEST_HEADER:,}. This is not a file of model weights."
         )
-    # The library checks the header. It opens the path, which may be of another file by
-    # now, and maps it into memory, where a file that is cut short ends the process: the
-    # tensors are read from the opened file.
+    # The library checks the header. The tensors are read from the opened file, because
+    # the library opens the path again, where another file may lie by now, and maps it
+    # into memory, where a truncated file would crash the process.
     with safe_open(path, framework="np") as checked:
         _check_count(path, len(checked.keys()))
     entries = json.loads(file.read(length))

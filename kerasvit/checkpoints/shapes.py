@@ -7,32 +7,32 @@ from .reader import CheckpointError
 
 
 class Shapes(dict[str, tuple[int, ...]]):
-    """{name: shape} of tensors; a tensor that is missing or of another rank raises.
+    """{name: shape} of tensors, with checked access.
 
-    A checkpoint may come from anywhere, so a source looks its tensors up here.
+    A checkpoint is untrusted input, so sources read tensor shapes with these methods.
 
     Raises:
-        CheckpointError: By `shapes[name]` and the methods, where the tensor is not as
-            asked for.
+        CheckpointError: Raised by `shapes[name]` and the methods if a tensor is missing
+            or has another rank.
     """
 
     def __missing__(self, name: str) -> NoReturn:
         raise CheckpointError(
-            f"it is not a whole model: the tensor {name} is missing. Take the complete "
-            "file."
+            f"it is not a complete model: the tensor {name} is missing. Use the "
+            "complete file."
         )
 
     def of(self, name: str, rank: int) -> tuple[int, ...]:
-        """Returns a shape with `rank` sides, none of them 0."""
+        """Returns a shape of the given rank without empty axes."""
         shape = self[name]
         if len(shape) != rank or 0 in shape:
             raise CheckpointError(
-                f"it is not a whole model: {printable(name)} must have {rank} sides, "
-                f"none of them 0. Received: the shape {tuple(shape)}. Take the "
-                "complete file."
+                f"it is not a complete model: {printable(name)} must have {rank} axes, "
+                f"none of size 0. Received: the shape {tuple(shape)}. Use the complete "
+                "file."
             )
         return shape
 
     def side(self, name: str, axis: int, rank: int, default: int | None = None) -> Any:
-        """Returns one side of a tensor of `rank` sides; `default` if it is missing."""
+        """Returns the size of an axis of a tensor; `default` if it is missing."""
         return self.of(name, rank)[axis] if name in self else default

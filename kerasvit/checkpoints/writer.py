@@ -1,4 +1,4 @@
-"""Writes a `.safetensors` file one tensor at a time."""
+"""Writer of `.safetensors` files that converts one tensor at a time."""
 
 import hashlib
 import json
@@ -10,8 +10,8 @@ from typing import Any, BinaryIO, Protocol, TypeAlias
 import ml_dtypes  # noqa: F401  (NumPy learns the name bfloat16 from it)
 import numpy as np
 
-# By NumPy's names, in the order of the library's own files: the last come first, so
-# that all are aligned.
+# {NumPy's name: safetensors' name}. As in files of the library, tensors of the last
+# dtypes are written first, so that all tensors are aligned.
 TYPES = {
     "bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16",
     "float16": "F16", "bfloat16": "BF16", "int32": "I32", "uint32": "U32",
@@ -34,22 +34,23 @@ def write_tensors(
     tensors: Arrays,
     metadata: Mapping[str, str],
 ) -> str:
-    """Writes what `safetensors.numpy.save` returns, byte by byte the same.
+    """Writes a file with exactly the bytes that `safetensors.numpy.save` returns.
 
-    The library takes all tensors at once, in memory. The format needs that not: the
-    length of the header in 8 bytes, the header in JSON, then the bytes of the tensors.
+    The library needs all tensors in memory at once; this function needs one at a time.
+    The format is the length of the header in 8 bytes, the header in JSON, and the bytes
+    of the tensors.
 
     Args:
         file: Binary file object.
         outlines: {name: (NumPy's name of the dtype, shape)}.
-        tensors: Mapping of the names to arrays; each is asked for once.
-        metadata: {text: text}, for the header.
+        tensors: Mapping from the names to arrays; each array is read once.
+        metadata: {text: text} for the header.
 
     Returns:
-        SHA-256 of the file, in hex.
+        SHA-256 of the file in hex.
 
     Raises:
-        ValueError: The format has no such dtype.
+        ValueError: The format does not support a dtype.
         OSError: The file cannot be written.
     """
     order = sorted(outlines, key=lambda name: (-_rank(name, outlines[name]), name))
@@ -73,7 +74,7 @@ def write_tensors(
         piece = _bytes(tensors[name])
         digest.update(piece)
         file.write(piece)
-        del piece  # before the next is made
+        del piece  # free the memory before the next tensor is converted
     return digest.hexdigest()
 
 
@@ -87,7 +88,7 @@ def _rank(name: str, outline: Outline) -> int:
 
 
 def _bytes(array: np.ndarray) -> memoryview:
-    """The bytes of an array in C order, little-endian."""
+    """Returns the bytes of an array in C order, little-endian."""
     array = np.ascontiguousarray(array).reshape(-1)
     if sys.byteorder == "big":
         array = array.byteswap()

@@ -1,1 +1,1 @@
-"""Downloads and uploads: the catalogue of weights, and model folders."""
+"""Catalogue of weights, downloads, uploads and model folders."""

@@ -1,4 +1,4 @@
-"""Checks the arguments that say how to access the Hub."""
+"""Checks of the arguments that configure access to the Hub."""
 
 import os
 import re
@@ -8,10 +8,11 @@ from kerasvit.arguments import ArgumentError, one_of
 _ADDRESS = (
     r"https?://[^\s/@?#]+(/[^\s@?#]*)?",
     'an address, such as "https://huggingface.co", without a user, a password or a '
-    "query: a Hub is told who asks by `token=`",
+    "query; pass credentials with `token=`",
 )
-# Name → what the text must match, and that in words. The client's own error for a token
-# that cannot be sent would hold it, and the client writes the endpoint into its log.
+# {name: (pattern of the text, its description)}. The checks keep secrets out of logs:
+# the client's error for an invalid token contains the token, and its log contains the
+# endpoint.
 _TEXTS = {
     "revision": (r"\S+", "the name of a branch, tag or commit"),
     "token": (
@@ -29,10 +30,11 @@ def check_access(**arguments: object) -> None:
     """Raises for a Hub argument of a wrong type; None is always valid.
 
     Args:
-        arguments: By the names that `from_pretrained` and `push_to_hub` give them.
+        arguments: Values by the argument names of `from_pretrained` and `push_to_hub`.
 
     Raises:
-        ArgumentError: One is wrong. A token is not shown, nor a password in an address.
+        ArgumentError: An argument is wrong. The message contains neither the token nor
+            a password in an address.
     """
     for name, value in arguments.items():
         if value is None:
@@ -49,17 +51,17 @@ def endpoint_of(endpoint: str | None = None) -> str:
     """Returns the address of the Hub, without a trailing slash.
 
     Args:
-        endpoint: The argument, checked; None: that of the client, from HF_ENDPOINT.
+        endpoint: Checked argument; None for the client's default, from HF_ENDPOINT.
 
     Raises:
-        ValueError: HF_ENDPOINT is no address, or holds a password.
+        ValueError: HF_ENDPOINT is not an address, or contains a password.
     """
     from huggingface_hub import HfApi
 
     address = HfApi(endpoint=endpoint).endpoint
     if not _fits("endpoint", address):
         raise ValueError(
-            f"HF_ENDPOINT of the environment must be {_ADDRESS[1]}. Received: "
+            f"The environment variable HF_ENDPOINT must be {_ADDRESS[1]}. Received: "
             f"{_shown('endpoint', address)}."
         )
     return address.rstrip("/")
@@ -74,7 +76,7 @@ def _fits(name: str, value: object) -> bool:
 
 
 def _shown(name: str, value: object) -> str:
-    """Returns what a message may show of a value."""
+    """Returns the text that a message shows for a value."""
     if name == "token":
         kind = type(value).__name__
         return f"{len(value)} characters" if isinstance(value, str) else kind

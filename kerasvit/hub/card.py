@@ -14,7 +14,7 @@ from .metrics import are_metrics, results, shown
 
 log = logging.getLogger("kerasvit")
 
-# Heads a page that nobody changed since: it may be replaced.
+# First lines of a generated page, followed by its hash. Unchanged pages are replaced.
 _OURS = "---\n# Written by kerasvit, "
 
 Metadata = dict[str, Any]
@@ -22,19 +22,19 @@ Metadata = dict[str, Any]
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts for the card that the user gives; each may be None.
+    """Facts for the card that the user states; each may be None.
 
     Attributes:
         license: SPDX identifier.
         base_model: Repository of the Hub.
-        datasets: Names.
-        metrics: {name: number}, on the first of the datasets; or, in place of a
-            number, a dict as in metrics.py.
+        datasets: Names of datasets.
+        metrics: {name: number}, measured on the first dataset. A dict as in metrics.py
+            may replace the number.
         training: {setting: value}.
         card: Text of a README.md.
 
     Raises:
-        ValueError: One is of a wrong kind.
+        ValueError: A fact has a wrong type.
     """
 
     license: str | None
@@ -78,15 +78,15 @@ def write_card(
 ) -> bytes:
     """Returns the card of a model, with metadata for the Hugging Face Hub.
 
-    A page of before that nobody changed since it was written here is replaced. Of
-    another, and of a `card`, text and metadata are kept; the facts that are given win,
-    and what is known besides fills gaps.
+    A generated page is replaced if it is unchanged. The text and the metadata of other
+    pages, and of `facts.card`, are kept: stated facts override their metadata, and
+    known facts fill the gaps.
 
     Args:
-        record: Of the model.
-        name: Of the folder, or "hf://user/name[@revision]".
-        facts: `Facts`.
-        before: The page that is there, or None.
+        record: Record of the model.
+        name: Name of the folder, or "hf://user/name[@revision]".
+        facts: Facts that the user states.
+        before: The existing page, or None.
     """
     known, given = _metadata(record, name, facts)
     generated = _body(record, name, facts)
@@ -98,17 +98,17 @@ def write_card(
     else:
         text, reason = before.decode("utf-8", "surrogateescape"), None
         try:
-            theirs, body = split_page(text)
+            metadata, body = split_page(text)
         except ValueError as error:
             reason = f"the metadata at its head cannot be read: {error}"
         else:
             if body.strip():
-                reason = "it is written or changed by hand, maybe for another model"
-            if theirs or given or not body.strip():
+                reason = "it was written or changed by hand, maybe for another model"
+            if metadata or given or not body.strip():
                 text = _merged(text, known, given, generated)
         if reason:
             log.warning(
-                "The README.md of %s is kept, for %s. With `card` it is replaced.",
+                "The README.md of %s is kept, because %s. Pass `card` to replace it.",
                 name.removeprefix("hf://"),
                 reason,
             )
@@ -116,20 +116,20 @@ def write_card(
 
 
 def _merged(text: str, known: Metadata, given: Metadata, generated: str) -> str:
-    """Returns a page of the user with metadata, and with a text if it has none."""
-    theirs, body = split_page(text)
-    tags = theirs.get("tags") or []
+    """Returns a page of the user with merged metadata; adds a missing body."""
+    metadata, body = split_page(text)
+    tags = metadata.get("tags") or []
     tags = tags if isinstance(tags, list) else [tags]
     tags = [tag for tag in tags if tag != "timm" or tag in known["tags"]]
     tags += [tag for tag in known["tags"] if tag not in tags]
-    merged = {**known, **theirs, **given, "tags": tags}
-    if merged == theirs and body.strip():
+    merged = {**known, **metadata, **given, "tags": tags}
+    if merged == metadata and body.strip():
         return text
     return _page(merged, body if body.strip() else generated)
 
 
 def _metadata(record: dict, name: str, facts: Facts) -> tuple[Metadata, Metadata]:
-    """Returns (known, given) metadata of the page."""
+    """Returns (known metadata, metadata that the user states)."""
     base = record.get("base") or {}
     source = base.get("source")
     known = {
@@ -155,7 +155,7 @@ def _metadata(record: dict, name: str, facts: Facts) -> tuple[Metadata, Metadata
 
 
 def _page(metadata: Metadata, body: str) -> str:
-    # JSON is YAML, and says strings without a doubt. YAML has dates besides.
+    # JSON is valid YAML with unambiguous strings. YAML also has dates.
     front = "\n".join(
         f"{key}: {json.dumps(value, ensure_ascii=False, default=str)}"
         for key, value in metadata.items()
@@ -164,10 +164,10 @@ def _page(metadata: Metadata, body: str) -> str:
 
 
 def _is_ours(page: bytes) -> bool:
-    """Whether a page is empty or unchanged since it was written here."""
+    """Returns whether a page is empty, or generated and unchanged."""
     text = page.decode("utf-8", "replace")
-    found = re.match(rf"{_OURS}([0-9a-f]{{16}})\n", text)
-    return not text.strip() or bool(found and found[1] == _digest(text[found.end() :]))
+    match = re.match(rf"{_OURS}([0-9a-f]{{16}})\n", text)
+    return not text.strip() or bool(match and match[1] == _digest(text[match.end() :]))
 
 
 def _digest(text: str) -> str:
@@ -175,7 +175,7 @@ def _digest(text: str) -> str:
 
 
 def _is_timm(record: dict) -> bool:
-    """Whether the tensors have timm's names."""
+    """Returns whether the tensors have timm's names."""
     return format_of(record)[0].code_base == "timm"
 
 
@@ -196,15 +196,15 @@ def _body(record: dict, name: str, facts: Facts) -> str:
     ]
     if name == short:
         parts.append(
-            f"{name} is to be the path of the folder with this file. On the Hugging "
-            'Face Hub it is "hf://user/name", for timm "hf-hub:user/name".'
+            f"Replace {name} by the path of this folder. For a repository of the "
+            'Hugging Face Hub use "hf://user/name", in timm "hf-hub:user/name".'
         )
     if facts.metrics:
         rows = {key: shown(value) for key, value in facts.metrics.items()}
         parts.append(_table("metric", "value", rows))
     base = record.get("base") or {}
     if base.get("source"):
-        parts.append(f"It began with the weights of {_line(base['source'])}.")
+        parts.append(f"Training began with the weights of {_line(base['source'])}.")
     license = facts.license or base.get("license")
     parts.append(f"Licence: {_line(license) if license else 'none is stated'}.")
     if isinstance(labels, list):
@@ -220,11 +220,11 @@ def _body(record: dict, name: str, facts: Facts) -> str:
 def _in_timm(record: dict, name: str) -> str:
     if not _is_timm(record):
         return (
-            "The tensors carry kerasvit's variable paths: timm has no such model, for "
-            f"{why_not_timm(record)}."
+            "The tensors have kerasvit's variable paths as names. timm has no such "
+            f"model: {why_not_timm(record)}."
         )
     outside = record["kwargs"]["normalization"]
-    normalised = " for images normalised outside" if outside else ""
+    normalised = " for normalised images" if outside else ""
     short = name.removeprefix("hf://")
     address = f"{'local-dir' if name == short else 'hf-hub'}:{short}"
     return (

@@ -1,19 +1,19 @@
-"""CRC32C, the only checksum that Google's storage has of files uploaded in parts."""
+"""CRC32C, the only checksum of Google's storage for files uploaded in parts."""
 
 import functools
 from pathlib import Path
 
 import numpy as np
 
-POLYNOMIAL = 0x82F63B78  # Castagnoli's, its bits reversed: RFC 3720, 12.1
-LANE = 4096  # bytes; so many lanes at most are computed at once
+POLYNOMIAL = 0x82F63B78  # Castagnoli's polynomial, bits reversed: RFC 3720, 12.1
+LANE = 4096  # bytes per lane, and the largest number of lanes computed at once
 
 
 def crc32c(path: Path) -> int:
-    """Returns the CRC32C of a file, at about 100 MB a second.
+    """Returns the CRC32C of a file, at about 100 MB per second.
 
-    A CRC is linear over GF(2): the file's is made of those of its lanes, each pushed
-    through as many zeros as bytes follow.
+    A CRC is linear over GF(2). The CRC of the file combines those of its lanes, each
+    advanced by as many zero bytes as bytes follow the lane.
 
     Reference: RFC 3720, 12.1 and B.4.
     """

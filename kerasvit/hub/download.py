@@ -1,4 +1,4 @@
-"""Downloads and checks weights from the Hugging Face Hub and authors' servers."""
+"""Downloads of weights from the Hugging Face Hub and authors' servers, with checks."""
 
 import functools
 import logging
@@ -31,21 +31,21 @@ TENSORS, CONFIG = "model.safetensors", "config.json"
 
 
 class DownloadError(CheckpointError):
-    """Weights could not be downloaded; the message says why and what to do."""
+    """Error of a failed download; the message states the reason and what to do."""
 
 
 def fetch(entry: Entry) -> Path:
     """Returns the file of a catalogue entry, from the cache or its source.
 
-    A folder that `KERASVIT_WEIGHTS_DIR` names is looked into first, for
-    MODEL/TAG/FILE, as in ViTB16/sam/model.safetensors with its config.json beside it.
-    Where no hash is pinned, FILE.sha256 may hold it, as sha256sum writes it.
+    The function first searches the folder in `KERASVIT_WEIGHTS_DIR` for MODEL/TAG/FILE,
+    such as ViTB16/sam/model.safetensors with its config.json beside it. If no hash is
+    pinned, FILE.sha256 may contain it, in the format of sha256sum.
 
     Returns:
-        A folder of the Hub's cache, or a file.
+        Path of a folder in the Hub's cache, or of a file.
 
     Raises:
-        DownloadError: They cannot be had, or are not what they should be.
+        DownloadError: The file is not available, or its size or hash is wrong.
     """
     if folder := os.environ.get("KERASVIT_WEIGHTS_DIR"):
         path = Path(folder).expanduser() / entry.model / entry.tag / entry.filename
@@ -72,7 +72,7 @@ def noted(path: Path) -> str | None:
     """Returns the SHA-256 in the note beside a copy, or None.
 
     Raises:
-        DownloadError: The note holds none.
+        DownloadError: The note contains no SHA-256.
     """
     note = path.with_name(path.name + ".sha256")
     if not note.exists():
@@ -105,23 +105,23 @@ def fetch_repository(
     Args:
         repository: "user/name".
         revision: Branch, tag or commit; None: the newest.
-        pin: `Entry` with size and sha256 of the tensors, or None: what the Hub itself
-            says of the file is checked.
+        pin: `Entry` with size and sha256 of the tensors; None to check the hash that
+            the Hub states.
         access: `token`, `cache_dir`, `endpoint` and `local_files_only` of
             `huggingface_hub.hf_hub_download`.
 
     Returns:
-        The folder of the cache that holds them, of one commit.
+        Path of the cache folder with the files of one commit.
 
     Raises:
-        DownloadError: They cannot be had, or are not what they should be.
+        DownloadError: A file is not available, or its size or hash is wrong.
     """
     check_access(revision=revision, **access)
     files = HubFiles(repository, revision, access)
     pinned = (pin.size, pin.sha256) if pin else (None, None)
     tensors = files.get(TENSORS, *pinned)
-    files.revision = tensors.parent.name  # so that all files are of one commit
-    if b'"model_type"' in files.get(CONFIG).read_bytes():  # of transformers
+    files.revision = tensors.parent.name  # so that all files come from one commit
+    if b'"model_type"' in files.get(CONFIG).read_bytes():  # a file of transformers
         files.find("preprocessor_config.json")
     return tensors.parent
 
@@ -130,7 +130,7 @@ def parse_address(address: str) -> tuple[str, str | None]:
     """Returns (repository, revision) of "hf://user/name[@revision]".
 
     Raises:
-        ValueError: It is no such address.
+        ValueError: The address has another format.
     """
     match = re.fullmatch(
         r"hf://(?:models/)?([\w.-]+/[\w.-]+?)(?:@([\w./-]+))?/?", address
@@ -144,15 +144,14 @@ def parse_address(address: str) -> tuple[str, str | None]:
 
 
 class HubFiles:
-    """Downloads files of one repository, with retries, checks and clear errors.
+    """Downloader for files of one repository, with retries, checks and clear errors.
 
-    The client itself does not check what it has in its cache, nor a download of the
-    right length.
+    The client itself checks neither cached files nor the hash of downloads.
 
     Args:
         repository: "user/name".
         revision: Branch, tag or commit; None: the newest.
-        access: As for `fetch_repository`.
+        access: Arguments `access` of `fetch_repository`.
     """
 
     def __init__(self, repository: str, revision: str | None, access: dict[str, Any]):
@@ -170,7 +169,7 @@ class HubFiles:
         """Returns the path of a file in the cache, downloaded and checked.
 
         Raises:
-            DownloadError: There is none, or it is not what it should be.
+            DownloadError: The file is not available, or its size or hash is wrong.
         """
         from huggingface_hub.errors import RemoteEntryNotFoundError
 
@@ -188,36 +187,38 @@ class HubFiles:
             raise DownloadError(explain_download(error, name, *where)) from error
 
     def find(self, name: str) -> Path | None:
-        """Returns what `get` does, or None where the repository has no such file."""
+        """Returns the path from `get`; None if the repository has no such file."""
         from huggingface_hub import errors, try_to_load_from_cache
 
         where = {"cache_dir": self._cache, "revision": self.revision}
         cached = try_to_load_from_cache(self.repository, name, **where)
-        # Besides a path and None for "not known" it answers one thing: "absent".
+        # The result is a path, None if unknown, or an object that means "absent".
         if cached is not None and not isinstance(cached, str):
             return None
         try:
             return self.get(name)
         except DownloadError as error:
-            # A Hub that could not be asked does not say that the file is missing.
+            # A failed request does not imply that the file is missing.
             local = (errors.LocalEntryNotFoundError,) if self._offline else ()
             if isinstance(error.__cause__, (errors.RemoteEntryNotFoundError, *local)):
                 return None
             raise
 
     def _checked(self, path: Path, size: int | None, sha256: str | None) -> Path:
-        """Returns the path of a file that is right, maybe after a second download."""
+        """Returns the path of a correct file, after a second download if necessary."""
         wrong = wrong_content(path, size, sha256 or self._promised(path))
         if not wrong:
             return path
         log.warning("%s is damaged: %s. It is downloaded again.", path, wrong)
         aside = path.with_name(f"{path.name}.damaged")
         if not path.is_symlink():
-            path.replace(aside)  # else the client leaves it, and its new one aside
+            path.replace(aside)  # otherwise the client keeps the damaged file
         try:
             path = self._download(path.name, force_download=True)
         except client_errors(ValueError) as error:
-            cause = error.__cause__ or error  # of a forced one it says no more
+            cause = (
+                error.__cause__ or error
+            )  # the cause has the details of a forced download
             raise DownloadError(
                 f"{path} is damaged: {wrong}. It could not be downloaded again: "
                 f"{type(cause).__name__}: {first_line(cause)}"
@@ -225,38 +226,38 @@ class HubFiles:
         finally:
             if path.exists():
                 aside.unlink(missing_ok=True)
-            elif aside.exists():  # the damaged file stays until the right one is here
+            elif aside.exists():  # no new file: restore the damaged one
                 aside.replace(path)
         if wrong := wrong_content(path, size, sha256 or self._promised(path)):
             raise DownloadError(
                 f"{path.name} of {self.repository} was downloaded twice and is not "
-                f"what it should be: {wrong}. A proxy changes it, or it was replaced: "
+                f"the expected file: {wrong}. A proxy changes it, or it was replaced: "
                 f"{path}."
             )
         return path
 
     def _promised(self, path: Path) -> str | None:
-        """Returns the hash that the Hub has for a file of its cache, or None."""
+        """Returns the Hub's hash of a cached file, or None."""
         name = ""
         if path.is_symlink():
-            # One link only: that of a link may be a hash of another kind.
+            # Follow one link only: further links may be named by another kind of hash.
             name = Path(os.readlink(path)).name
-        elif path.name == TENSORS and not self._offline:  # as on Windows
+        elif path.name == TENSORS and not self._offline:  # no links, as on Windows
             name = self._etag(path)
         if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
             return name
-        log.debug("Nothing says what %s should hold: it is not checked.", path)
+        log.debug("%s is not checked: its hash is not known.", path)
         return None
 
     def _etag(self, path: Path) -> str:
-        """Returns the Hub's hash of a file, or "" where it cannot be asked."""
+        """Returns the Hub's hash of a file, or "" if the request fails."""
         from huggingface_hub import hf_hub_url
 
         where = {"revision": path.parent.name, "endpoint": self._client.endpoint}
         url = hf_hub_url(self.repository, path.name, **where)
         try:
             return self._ask(self._client.get_hf_file_metadata, url=url).etag or ""
-        except client_errors() as error:  # what is in the cache is usable without
+        except client_errors() as error:  # cached files are usable without it
             log.debug("%s: %s", path, first_line(error))
             return ""
 
@@ -268,13 +269,13 @@ class HubFiles:
         return Path(retried(lambda: self._ask(download, **options), is_passing))
 
     def _ask(self, request: Callable[..., Any], **options: Any) -> Any:
-        """Returns the client's answer, without the token after it was refused once.
+        """Returns the client's answer; drops the token after the Hub rejects it.
 
-        Public files need no token, and the one of this machine may have expired.
+        Public files need no token, and the token of this machine may have expired.
         """
         try:
             return request(**options)
-        except RuntimeError as error:  # of Xet, the Hub's storage
+        except RuntimeError as error:  # raised by Xet, the Hub's storage
             raise OSError(str(error)) from error
         except (ValueError, OSError) as error:
             refusal = http_error(error)
@@ -286,9 +287,9 @@ class HubFiles:
                 raise
         self._client.token = False
         answer = self._ask(request, **options)
-        # Only an answer shows that the token was wrong, and not the repository's name.
+        # This answer proves that the token was wrong and not the repository's name.
         log.warning(
-            "The Hugging Face token is not valid; trying without. Log in again: "
-            "hf auth login."
+            "The Hugging Face token is not valid; the download continues without it. "
+            "Log in again: hf auth login."
         )
         return answer

@@ -1,4 +1,4 @@
-"""Explains errors of the Hub's client and of the disk, and repeats requests."""
+"""Explanations of errors of the Hub's client and the disk, and retries of requests."""
 
 import errno
 import re
@@ -14,9 +14,10 @@ T = TypeVar("T")
 
 
 def client_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
-    """The kinds of errors by which the Hub's client says that a file cannot be had.
+    """Returns the exception types of failed requests of the Hub's client.
 
-    For `except`, with `more` kinds. Arguments that it refuses are `ValueError`s.
+    Use the tuple in `except`; `more` is appended to it. The client raises `ValueError`
+    for invalid arguments.
     """
     import httpx2
 
@@ -24,7 +25,7 @@ def client_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
 
 
 def retried(request: Callable[[], T], passes: Callable[[Exception], bool]) -> T:
-    """Returns what `request()` returns, after a pause again if its error passes."""
+    """Returns `request()`; repeats it after a pause while `passes(error)` is true."""
     for pause in PAUSES:
         try:
             return request()
@@ -36,26 +37,26 @@ def retried(request: Callable[[], T], passes: Callable[[Exception], bool]) -> T:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether a request to the Hub that failed may succeed in a moment."""
+    """Returns whether a failed request to the Hub may succeed in a moment."""
     import httpx2
     from huggingface_hub.errors import EntryNotFoundError
 
     if isinstance(error, EntryNotFoundError):
-        return False  # for a Hub that does not answer the client has waited itself
+        return False  # the client has already waited for the Hub
     if refusal := http_error(error):
         return is_busy(refusal.response.status_code)
-    # The client raises an OSError without a number for a file of a wrong length.
+    # The client raises an OSError without errno for a file of a wrong length.
     wrong_length = type(error) is OSError and error.errno is None
     return wrong_length or isinstance(error, httpx2.TransportError)
 
 
 def is_busy(code: int) -> bool:
-    """Whether a server with this HTTP status may answer later."""
+    """Returns whether a server with this HTTP status may answer later."""
     return code == 429 or code >= 500
 
 
 def http_error(error: BaseException) -> "HfHubHTTPError | None":
-    """The `HfHubHTTPError` that an error is or was raised from, or None."""
+    """Returns the `HfHubHTTPError` that is the error or its cause, or None."""
     from huggingface_hub.errors import HfHubHTTPError
 
     chain = (error, error.__cause__)
@@ -65,12 +66,12 @@ def http_error(error: BaseException) -> "HfHubHTTPError | None":
 def explain_download(
     error: Exception, name: str, repository: str, revision: str | None, endpoint: str
 ) -> str:
-    """Explains why a file of a repository could not be had.
+    """Returns the reason why a file of a repository is not available.
 
     Args:
         error: One of `client_errors`.
-        name: Of the file.
-        repository, revision, endpoint: Where it was asked for.
+        name: Name of the file.
+        repository, revision, endpoint: Address of the request.
     """
     from huggingface_hub import errors
 
@@ -79,7 +80,7 @@ def explain_download(
         f"Download {name} and config.json of {where} elsewhere into one folder, and "
         "pass its path."
     )
-    # The Hub gives one answer for both, so that nobody learns what is private.
+    # The Hub's answer does not distinguish missing and private repositories.
     absent = (
         "does not exist, or is private and the token of this call or machine may not "
         f"read it. Check the name: {where}. For a private one log in with `hf auth "
@@ -113,7 +114,7 @@ def explain_download(
 
 
 def explain_request(error: BaseException, endpoint: str) -> str:
-    """Explains why a request to a Hub failed, in sentences."""
+    """Returns the reason why a request to a Hub failed, in sentences."""
     from huggingface_hub.errors import FileMetadataError
 
     if isinstance(error, FileMetadataError):
@@ -131,14 +132,14 @@ def explain_request(error: BaseException, endpoint: str) -> str:
 
 
 def is_of_hub(refusal: "HfHubHTTPError") -> bool:
-    """Whether the server that refused a request says why, as a Hub does."""
+    """Returns whether the server states a reason for its refusal, as a Hub does."""
     headers = refusal.response.headers
     named = "X-Error-Code" in headers or "X-Error-Message" in headers
     return named or bool(refusal.server_message)
 
 
 def not_a_hub(endpoint: str) -> str:
-    """Explains an answer that is not from a Hub."""
+    """Returns the explanation of an answer that does not come from a Hub."""
     return (
         f"{endpoint} answers, but not as a Hub does: it is another server, or a proxy, "
         "a firewall or a page to log in at comes between. Check `endpoint`, "
@@ -147,7 +148,7 @@ def not_a_hub(endpoint: str) -> str:
 
 
 def explain_disk(error: Exception) -> str | None:
-    """Explains an error of the disk; None for other errors."""
+    """Returns the explanation of a disk error; None for other errors."""
     code = getattr(error, "errno", None)
     if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return "does not fit: the disk of the cache is full. Make room, or set HF_HOME."
@@ -163,5 +164,5 @@ def first_line(error: object) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """Removes user and password from a text and its addresses."""
+    """Returns a text without the users and passwords in its addresses."""
     return re.sub(r"(://|^\W?)[^\s/]*@", r"\1", text)

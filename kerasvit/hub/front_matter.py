@@ -1,7 +1,7 @@
-"""Reads the YAML block at the head of a README.md, with a size limit.
+"""Reader of the YAML block at the start of a README.md, with size limits.
 
-A few bytes of YAML can stand for gigabytes: an alias repeats what an anchor names. The
-limits hold before any value is built.
+A few bytes of YAML can expand to gigabytes, because aliases repeat the value of an
+anchor. The limits are checked before any value is built.
 """
 
 import json
@@ -12,9 +12,9 @@ from typing import Any
 
 LONGEST_PAGE = 16_000_000  # bytes of a README.md
 LONGEST_BLOCK = 128_000  # characters of its metadata
-DEEPEST = 32  # lists and mappings inside each other
+DEEPEST = 32  # levels of nested lists and mappings
 
-# As the Hugging Face Hub finds the block.
+# The pattern that the Hugging Face Hub uses.
 _BLOCK = re.compile(
     r"^\s*---(?:\r\n|\r|\n)([\S\s]*?)(?:\r\n|\r|\n)---[ \t]*(?:\r\n|\n|$)"
 )
@@ -24,7 +24,7 @@ def read_page(path: Path) -> bytes:
     """Returns the content of a README.md.
 
     Raises:
-        ValueError: It is longer than `LONGEST_PAGE`.
+        ValueError: The file is longer than `LONGEST_PAGE`.
     """
     size = path.stat().st_size
     if size > LONGEST_PAGE:
@@ -33,7 +33,7 @@ def read_page(path: Path) -> bytes:
 
 
 def too_long(size: int) -> str:
-    """Explains why a page of `size` bytes is not read."""
+    """Returns the explanation why a page of `size` bytes is not read."""
     return (
         f"has {size:,} bytes; a README.md may have {LONGEST_PAGE:,}. Shorten or remove "
         "it."
@@ -44,11 +44,11 @@ def split_page(text: str) -> tuple[dict[str, Any], str]:
     """Returns (metadata, body) of a page; metadata is {} without a YAML block.
 
     Args:
-        text: Of a README.md.
+        text: Text of a README.md.
 
     Raises:
-        ValueError: The block is not a YAML mapping of JSON's kinds of values, or
-            exceeds a limit; the message says which.
+        ValueError: The block is not a YAML mapping of JSON values, or exceeds a limit;
+            the message names it.
     """
     match = _BLOCK.match(text)
     if not match:
@@ -67,7 +67,7 @@ def _metadata(block: str) -> dict[str, Any]:
         metadata = yaml.load(block, loader)
     except yaml.YAMLError as error:
         raise ValueError(f"it is not YAML: {' '.join(str(error).split())}") from error
-    except OverflowError as error:  # a number of too many digits
+    except OverflowError as error:  # a number with too many digits
         raise ValueError(str(error)) from error
     if metadata is None:
         return {}
@@ -75,7 +75,7 @@ def _metadata(block: str) -> dict[str, Any]:
         raise ValueError("it must have a name and a value a line")
     try:
         json.dumps(metadata, default=str)
-    except TypeError as error:  # a date as the name of a value, for example
+    except TypeError as error:  # for example a date as a key
         raise ValueError(str(error)) from error
     return {key: value for key, value in metadata.items() if value is not None}
 

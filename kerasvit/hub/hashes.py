@@ -1,9 +1,9 @@
-"""Checks the size and the hash of a file."""
+"""Checks of the size and the hash of a file."""
 
 import hashlib
 from pathlib import Path
 
-# {path: SHA-256 that `wrong_content` found the file to have, as expected}
+# {path: SHA-256 that `wrong_content` compared with the file and found correct}
 _RIGHT: dict[Path, str] = {}
 
 
@@ -16,13 +16,13 @@ def file_hash(path: Path, kind: str = "sha256") -> str:
 def wrong_content(
     path: Path, size: int | None = None, digest: str | None = None
 ) -> str | None:
-    """Explains what is wrong with a file; None where it is as expected.
+    """Returns what is wrong with a file; None if it is as expected.
 
     Args:
-        path: Its path.
-        size: In bytes, or None.
-        digest: SHA-256 in hex, or the 40 hex digits that git has for a small file, or
-            None.
+        path: Path of the file.
+        size: Expected size in bytes, or None.
+        digest: Expected SHA-256 in hex, or the 40 hex digits of git's hash of a small
+            file, or None.
     """
     _RIGHT.pop(path, None)
     size_found = path.stat().st_size
@@ -32,11 +32,11 @@ def wrong_content(
         return None
     if len(digest) == 40:
         content = path.read_bytes()
-        made = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
+        actual = hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
     else:
-        made = file_hash(path)
-    if made != digest:
-        return f"its hash is {made} in place of {digest}"
+        actual = file_hash(path)
+    if actual != digest:
+        return f"its hash is {actual} in place of {digest}"
     if len(digest) == 64:
         _RIGHT[path] = digest
     return None
@@ -45,6 +45,6 @@ def wrong_content(
 def right_hash(path: Path) -> str | None:
     """Returns the SHA-256 that `wrong_content` last found correct for a file.
 
-    The file may be another by now: whoever reads it compares.
+    The file may have changed since, so the caller must compare the hash again.
     """
     return _RIGHT.get(path)

@@ -1,4 +1,4 @@
-"""Downloads single files from the authors' servers into a cache."""
+"""Downloads of single files from the authors' servers into a cache."""
 
 import base64
 import hashlib
@@ -22,12 +22,12 @@ from .hashes import file_hash, wrong_content
 log = logging.getLogger("kerasvit")
 
 PIECE = 1 << 20  # bytes
-PATIENCE = 30  # seconds for which a server may be silent
+PATIENCE = 30  # timeout of a server in seconds
 _BROKEN = (urllib.error.URLError, ConnectionError, TimeoutError, HTTPException)
 
 
 def name_behind(address: str) -> str:
-    """Returns the file name of an address, as a browser would save it."""
+    """Returns the file name under which a browser saves an address."""
     return PurePosixPath(unquote(urlsplit(address).path)).name
 
 
@@ -40,22 +40,23 @@ def fetch_address(
 ) -> Path:
     """Downloads a file from an address once, and returns its path.
 
-    It comes under its name only when it is whole and its hash is right: that of the
-    pin, else the one that Google's storage sends.
+    The file gets its final name only if it is complete and its hash is correct. The
+    hash is compared with the pin, or else with the hash that Google's storage sends.
 
     Args:
-        address: Of the file, https.
-        size: In bytes, or None.
-        sha256: In hex, or None.
-        again: Whether to ask the server for what the cache has; that stays there
-            until something right has come.
+        address: Address of the file, https.
+        size: Expected size in bytes, or None.
+        sha256: Expected SHA-256 in hex, or None.
+        again: Whether to download a cached file again. The cached file is kept until
+            a correct one has arrived.
 
     Returns:
-        Path in the assets' cache of the Hugging Face Hub's client, by the address:
-        different weights have the same file name.
+        Path in the assets cache of the Hugging Face Hub's client. The path depends on
+        the address, because different weights have the same file name.
 
     Raises:
-        OSError: It cannot be had, or is not what it should be; in plain words.
+        OSError: The file is not available, or its size or hash is wrong; the message
+            explains it.
     """
     from filelock import FileLock
     from huggingface_hub import cached_assets_path, is_offline_mode
@@ -63,13 +64,13 @@ def fetch_address(
     key = hashlib.sha256(address.encode()).hexdigest()[:16]
     folder = cached_assets_path("kerasvit", namespace="weights", subfolder=key)
     path = folder / name_behind(address)
-    wrong = "is to be asked again" if again else _wrong(path, address, sha256)
+    wrong = "must be downloaded again" if again else _wrong(path, address, sha256)
     if not wrong:
         return path
     if is_offline_mode():
         raise OSError(f"{address} {wrong}, and HF_HUB_OFFLINE is set.")
     with FileLock(path.with_name("lock")):
-        # Another process may have come first.
+        # Another process may have downloaded the file meanwhile.
         wrong = None if again else _wrong(path, address, sha256)
         if wrong and path.exists():
             log.warning("%s %s. It is downloaded again.", address, wrong)
@@ -79,7 +80,7 @@ def fetch_address(
 
 
 def _wrong(path: Path, address: str, sha256: str | None) -> str | None:
-    """Explains what is wrong with a cached file, or None."""
+    """Returns what is wrong with a cached file, or None."""
     if not path.exists():
         return "is not in the cache"
     noted = None
@@ -91,7 +92,7 @@ def _wrong(path: Path, address: str, sha256: str | None) -> str | None:
     if wrong := wrong_content(path, digest=known):
         return f"is damaged in the cache, {path}: {wrong}"
     if known != noted:
-        with suppress(OSError):  # a cache that may only be read
+        with suppress(OSError):  # a read-only cache
             _note(path, address, {"size": path.stat().st_size, "sha256": known})
     return None
 
@@ -105,12 +106,12 @@ def _note(path: Path, address: str, found: dict) -> None:
 
 
 class _Passing(OSError):
-    """A failure that may pass."""
+    """A failure that a second attempt may fix."""
 
 
 def _download(address: str, path: Path, size: int | None, sha256: str | None) -> None:
     unfinished = path.with_name(f".{path.name}")
-    unfinished.unlink(missing_ok=True)  # of a process that was killed
+    unfinished.unlink(missing_ok=True)  # left by a killed process
 
     def attempt() -> dict[str, Any]:
         promised = _google_hashes(_stream(address, unfinished))
@@ -128,7 +129,7 @@ def _download(address: str, path: Path, size: int | None, sha256: str | None) ->
 
 
 def _stream(address: str, unfinished: Path) -> HTTPMessage:
-    """Downloads into a file, resuming a partial download; returns the headers."""
+    """Downloads into a file, resumes a partial one, and returns the headers."""
     from huggingface_hub.utils import tqdm
 
     done = unfinished.stat().st_size if unfinished.exists() else 0
@@ -159,7 +160,7 @@ def _stream(address: str, unfinished: Path) -> HTTPMessage:
 
 
 def _google_hashes(headers: HTTPMessage) -> dict[str, str]:
-    """Returns {kind: base64} of the hashes in a Google storage header."""
+    """Returns {kind: base64} of the hashes in the headers of Google's storage."""
     hashes = ",".join(headers.get_all("x-goog-hash", [])).split(",")
     return dict(value.strip().split("=", 1) for value in hashes if "=" in value)
 
@@ -167,13 +168,13 @@ def _google_hashes(headers: HTTPMessage) -> dict[str, str]:
 def _checked(
     file: Path, size: int | None, sha256: str | None, promised: dict[str, str]
 ) -> dict[str, Any]:
-    """Returns size and SHA-256 of a correct file; removes another."""
+    """Returns the size and SHA-256 of a correct file; removes a wrong file."""
     md5, crc = promised.get("md5"), promised.get("crc32c")  # in base64
     found: dict[str, Any] = {"size": file.stat().st_size, "sha256": file_hash(file)}
     pairs = [(size, found["size"]), (sha256, found["sha256"])]
     if md5:
         pairs.append((md5, _in_base64(file_hash(file, "md5"))))
-    elif crc and not sha256:  # a file that the storage was sent in parts has no MD5
+    elif crc and not sha256:  # files uploaded in parts have no MD5
         pairs.append((crc, _in_base64(f"{crc32c(file):08x}")))
     wrong = [f"{has} in place of {due}" for due, has in pairs if due not in (None, has)]
     if not wrong and (sha256 or md5 or crc):

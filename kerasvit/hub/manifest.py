@@ -18,22 +18,22 @@ class Entry:
     """A set of weights in the catalogue.
 
     Attributes:
-        model: The variant they are of.
-        tag: Their name, such as "sam".
+        model: Name of the variant.
+        tag: Name of the weights, such as "sam".
         source: "user/repository" of the Hugging Face Hub, or the address of a file.
-        format: Whose names the tensors have, an origin of `kerasvit.checkpoints`.
-        classes: Size of the head; 0 where there is none.
-        megabytes: Of the file, in 10⁶ bytes, rounded.
-        license: As the source says, an SPDX identifier.
+        format: Code base of the tensor names, one of `kerasvit.checkpoints.CODE_BASES`.
+        classes: Number of classes; 0 without a head.
+        megabytes: Size of the file in 10⁶ bytes, rounded.
+        license: SPDX identifier that the source states.
         preprocessing: Fields of `kerasvit.Preprocessing`.
-        top1: {"percent", "source"}: ImageNet accuracy and who published it, or None.
-        head: "zeroed" where the head in the file is known to be no classifier.
-        experimental: Why they are to be measured before they are relied on, or None.
-        revision: Commit of the repository that is downloaded, or None: the newest.
-        size: Of the file in bytes, or None.
-        sha256: Of the file, or None: the server's own is checked.
-        made_from: Fields of the original's entry that differ, where the file is one
-            that was converted and published by `weights/`, or None.
+        top1: {"percent", "source"}: ImageNet accuracy and its publisher, or None.
+        head: "zeroed" if the head in the file contains zeros only, or None.
+        experimental: Reason to measure the weights before use, or None.
+        revision: Commit of the repository to download; None for the newest.
+        size: Size of the file in bytes, or None.
+        sha256: SHA-256 of the file; None to check the hash that the server states.
+        made_from: Differing fields of the original's entry if `weights/` converted and
+            published the file, or None.
     """
 
     model: str
@@ -59,12 +59,12 @@ class Entry:
 
     @property
     def filename(self) -> str:
-        """Name of the file with the tensors."""
+        """Name of the tensor file."""
         return "model.safetensors" if self.on_hub else name_behind(self.source)
 
 
 class Weights(list[Entry]):
-    """A list of `Entry`, shown as a table."""
+    """A list of `Entry` that prints as a table."""
 
     empty = "No published weights."
 
@@ -115,7 +115,7 @@ def entries() -> tuple[Entry, ...]:
 
 
 def published(model: str | None) -> dict[str, Entry]:
-    """Returns the weights of a variant by tag."""
+    """Returns {tag: entry} of the weights of a variant."""
     return {entry.tag: entry for entry in entries() if entry.model == model}
 
 
@@ -123,26 +123,26 @@ def list_weights(pattern: str = "*") -> Weights:
     """Lists public weights by name; the list prints as a table.
 
     Args:
-        pattern: Name of a variant; or a part of names, "mixer", or a shell pattern of
-            whole ones, "vit?16*"; whatever the case.
+        pattern: Name of a variant, part of a name such as "mixer", or a shell pattern
+            of a complete name such as "vit?16*". Case is ignored.
 
     Returns:
-        List of `Entry`; empty, and saying so, where nothing is published.
+        List of `Entry`. An empty list prints as an explanation.
 
     Raises:
-        ValueError: The pattern is no text.
+        ValueError: The pattern is not a string.
     """
     models = sorted({entry.model for entry in entries()})
-    wanted = chosen(models, pattern)
-    # The name of a variant is not also a part of others: R50ViTB16 is no ViTB16.
-    wanted = [name for name in wanted if name.lower() == pattern.lower()] or wanted
-    weights = Weights(entry for entry in entries() if entry.model in wanted)
+    matches = chosen(models, pattern)
+    # The name of a variant matches only itself: "ViTB16" does not match R50ViTB16.
+    matches = [name for name in matches if name.lower() == pattern.lower()] or matches
+    weights = Weights(entry for entry in entries() if entry.model in matches)
     if not weights:
         close = " or ".join(near(models, pattern))
         hint = f"Did you mean {close}? " if close else ""
         weights.empty = (
-            f"There are no public weights of {pattern}. {hint}There are of "
-            f"{', '.join(models)}. The others of kerasvit.list_models() can be "
+            f"There are no public weights of {pattern}. {hint}There are weights of "
+            f"{', '.join(models)}. The other models of kerasvit.list_models() can be "
             "trained: python recipes/pretrain.py --help."
         )
     return weights
@@ -150,13 +150,13 @@ def list_weights(pattern: str = "*") -> Weights:
 
 def recipe(model: str) -> str:
     """Returns the command that trains a variant from scratch."""
-    recipes = _manifest()["recipes"]  # by a part of the variant's name
+    recipes = _manifest()["recipes"]  # {part of the variant's name: options}
     options = next(recipes[part] for part in recipes if part in model)
     return f"python recipes/pretrain.py {options.format(model)}"
 
 
 def call_of(repository: str) -> str | None:
-    """Returns the call for weights with this name on the Hub, or None."""
+    """Returns the call that loads the weights of a Hub repository, or None."""
     for entry in entries():
         if entry.on_hub and entry.source.split("/")[-1] == repository:
             return f'kerasvit.{entry.model}("{entry.tag}")'
@@ -164,7 +164,7 @@ def call_of(repository: str) -> str | None:
 
 
 def explain_tag(model: str, tag: str) -> str:
-    """Explains that a variant has no weights of that name."""
+    """Returns the explanation that a variant has no weights with a tag."""
     tags = published(model)
     if not tags:
         return (
@@ -172,10 +172,10 @@ def explain_tag(model: str, tag: str) -> str:
             "path of a .safetensors or .npz file, or of a folder."
         )
     close = near(tags, tag)
-    meant = call_of(tag) or (repr(close[0]) if close else "")
-    meant = f" Did you mean {meant}?" if meant else ""
+    suggestion = call_of(tag) or (repr(close[0]) if close else "")
+    hint = f" Did you mean {suggestion}?" if suggestion else ""
     names = ", ".join(f'"{name}"' for name in tags)
     return (
-        f"{model} has no weights {tag!r}.{meant} Published: {names}. A path to a "
+        f"{model} has no weights {tag!r}.{hint} Published: {names}. A path to a "
         ".safetensors or .npz file, or to a folder, works too."
     )

@@ -1,7 +1,7 @@
 """Evaluation results in a model card.
 
 A metric is a number, or {"value": number, "dataset": name, "split": name, "images":
-count}, the last three for what it was measured on; each of them may be left out.
+count}. The last three keys describe the data of the measurement and are optional.
 """
 
 import math
@@ -12,7 +12,7 @@ _KEYS = {"value", "dataset", "split", "images"}
 
 
 def are_metrics(metrics: dict) -> bool:
-    """Whether a dict is {name: metric}, each of a finite number."""
+    """Returns whether a dict is {name: metric} with finite values."""
     names = all(isinstance(name, str) for name in metrics)
     return names and all(map(_is_metric, metrics.values()))
 
@@ -21,7 +21,7 @@ def _is_metric(metric: object) -> bool:
     fields = _fields(metric)
     try:
         finite = math.isfinite(fields["value"])
-    except (LookupError, TypeError, ValueError, OverflowError):  # no number
+    except (LookupError, TypeError, ValueError, OverflowError):  # not a number
         return False
     images = fields.get("images", 1)
     names = (fields.get("dataset", ""), fields.get("split", ""))
@@ -42,11 +42,11 @@ def _fields(metric: Any) -> dict:
 def results(metrics: dict, datasets: Sequence[str]) -> list[dict]:
     """Returns the results of a model for the Hub's `model-index`.
 
-    Those that do not say on which data are left out: the Hub refuses them.
+    Metrics without a dataset are omitted, because the Hub rejects them.
 
     Args:
         metrics: {name: metric}.
-        datasets: The first is that of the metrics that name none.
+        datasets: Names of datasets. The first one is the default of the metrics.
     """
     entries = []
     for kind, fields in ((kind, _fields(metric)) for kind, metric in metrics.items()):
@@ -62,7 +62,7 @@ def results(metrics: dict, datasets: Sequence[str]) -> list[dict]:
 
 
 def shown(metric: Any) -> str:
-    """Returns a table cell of a metric: its value and data set."""
+    """Returns the table cell of a metric, with its value and dataset."""
     fields = _fields(metric)
     on = [fields[key] for key in ("dataset", "split") if fields.get(key)]
     on += [f"{fields['images']:,} images"] if fields.get("images") else []

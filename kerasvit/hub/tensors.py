@@ -1,4 +1,4 @@
-"""The tensors of a model in a file's format, converted one at a time."""
+"""`ModelTensors`: the tensors of a model in the format of a file."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,18 +12,18 @@ from kerasvit.checkpoints import KeyMap
 
 
 class ModelTensors:
-    """Maps names in a file to arrays of a model, each converted when it is read.
+    """Mapping from names in a file to arrays of a model, converted when read.
 
     Args:
         model: `keras.Model`.
         key_map: `KeyMap` from the names to the model's variable paths.
-        dtype: Of all arrays; None: that of the variables.
+        dtype: Dtype of all arrays; None for that of the variables.
 
     Attributes:
         outlines: {name: (NumPy's name of the dtype, shape)}.
 
     Raises:
-        ValueError: There is no such dtype, or no name for a variable.
+        ValueError: The dtype is not supported, or a variable has no name.
     """
 
     def __init__(self, model: keras.Model, key_map: KeyMap, dtype: str | None = None):
@@ -41,21 +41,21 @@ class ModelTensors:
         return sorted({dtype for dtype, _ in self.outlines.values()})
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Returns the array of a name.
+        """Returns the array with a name.
 
         Raises:
-            ValueError: Not all of its values are finite.
+            ValueError: The array contains values that are not finite.
         """
         array = self._written(name, _values)
         with np.errstate(over="ignore"):  # reported below
             cast = array if self._dtype is None else array.astype(self._dtype)
         if wrong := np.size(cast) - np.count_nonzero(np.isfinite(cast)):
-            meant = "the model is spoilt; take weights of before"
+            reason = "the model is damaged; use earlier weights"
             if np.isfinite(array).all():
-                meant = f"{cast.dtype.name} cannot hold them; save as float32"
+                reason = f"{cast.dtype.name} cannot hold them; save as float32"
             raise ValueError(
                 f"{name} has {wrong} of {cast.size} weights that are not finite: "
-                f"{meant}. Nothing was written."
+                f"{reason}. Nothing was written."
             )
         return cast
 
@@ -74,18 +74,18 @@ def dtype_of(name: str) -> np.dtype:
     """Returns the NumPy dtype to store tensors in.
 
     Raises:
-        ArgumentError: It is none.
+        ArgumentError: The dtype is not supported.
     """
     return np.dtype(one_of("dtype", name, ("float32", "float16", "bfloat16")))
 
 
 def _values(variable: keras.Variable) -> np.ndarray:
-    # JAX keeps the copy that it makes of an accelerator's array, as long as there is
-    # the array: it is made of one that is gone at once.
+    # JAX caches the host copy of an accelerator's array as long as the array exists.
+    # The array is copied first, so that the cache is freed at once.
     return keras.ops.convert_to_numpy(keras.ops.copy(variable))
 
 
 def _zeros(variable: keras.Variable) -> np.ndarray:
-    """An array without memory, of the same shape and dtype."""
+    """Returns a zero-memory array of the variable's shape and dtype."""
     dtype = np.dtype(keras.backend.standardize_dtype(variable.dtype))
     return np.broadcast_to(np.zeros((), dtype), tuple(variable.shape))

@@ -1,4 +1,4 @@
-"""Uploads a model folder to the Hugging Face Hub in one commit."""
+"""Upload of a model folder to the Hugging Face Hub in one commit."""
 
 import json
 import re
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 
 class UploadError(DownloadError):
-    """A model could not be uploaded; a new repository or branch may remain."""
+    """Error of a failed upload; a new repository or branch may remain."""
 
 
 def check_target(repository: str, **access: Any) -> None:
-    """Checks the arguments of an upload, as `push_to_hub` was given them.
+    """Checks the arguments of `push_to_hub` without a request to the Hub.
 
     Raises:
-        ValueError: One is wrong; nothing was asked of the Hub.
+        ValueError: An argument is wrong.
     """
     text = repository if isinstance(repository, str) else ""
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", text):
@@ -59,16 +59,18 @@ def prepare(
 
     Args:
         repository: "user/name".
-        private: Whether a new repository is private; one that exists must be, if True.
-        revision: Branch whose README.md is read; None, or where there is none: main.
-        access: `token` and `endpoint`, as for `push_to_hub`.
+        private: Whether a new repository is private. If True, an existing repository
+            must be private.
+        revision: Branch whose README.md is read; main if None or if the branch does
+            not exist.
+        access: `token` and `endpoint` of `push_to_hub`.
 
     Returns:
-        (client, content of the README.md that is there, or None).
+        (client, content of the existing README.md or None).
 
     Raises:
-        UploadError: The token may not, or the name is none, or all can read what is
-            to be private.
+        UploadError: The token has no permission, the name is invalid, or the
+            repository is public although `private` is True.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RevisionNotFoundError
@@ -81,7 +83,7 @@ def prepare(
             about = client.model_info(
                 repository, revision=revision, files_metadata=True
             )
-        except RevisionNotFoundError:  # the branch will be made from main
+        except RevisionNotFoundError:  # `upload` creates the branch from main
             about = client.model_info(repository, files_metadata=True)
         page = _page(client, about)
     except client_errors(ValueError, RuntimeError, *_UNREADABLE) as error:
@@ -117,19 +119,19 @@ def upload(
     create_pr: bool = False,
     message: str | None = None,
 ) -> "CommitInfo":
-    """Uploads the files of a folder in one commit, which deletes old weights.
+    """Uploads the files of a folder in one commit that deletes old weights.
 
     Args:
-        client: As `prepare` returned it.
-        folder: With config.json, model.safetensors and what else is to go along.
+        client: Client that `prepare` returned.
+        folder: Folder with config.json, model.safetensors and other files to upload.
         repository: "user/name".
-        revision, create_pr, message: As for `push_to_hub`.
+        revision, create_pr, message: Arguments of `push_to_hub`.
 
     Returns:
         `huggingface_hub.CommitInfo`.
 
     Raises:
-        UploadError: It could not be done.
+        UploadError: The upload failed.
     """
     try:
         if revision and not create_pr:
@@ -146,7 +148,7 @@ def upload(
         raise _explained(error, repository, client) from error
 
 
-# The client reads an answer unchecked: one of another server than a Hub ends in these.
+# Errors of the client for answers of servers that are not a Hub.
 _UNREADABLE = (json.JSONDecodeError, LookupError, TypeError, AttributeError)
 _ADVICE = {
     401: "the Hub does not know the token. Run `hf auth login`, or pass `token=`",
@@ -167,12 +169,12 @@ def _explained(error: Exception, repository: str, client: "HfApi") -> UploadErro
         reason = not_a_hub(client.endpoint)
     elif isinstance(error, ValueError) and isinstance(
         error.__cause__, errors.BadRequestError
-    ):  # so the client says what the Hub has against the head of the README.md
+    ):  # the Hub rejected the metadata of the README.md
         reason = (
             f"{' '.join(str(error).split())} Change `license`, `datasets`, "
-            "`base_model`, `metrics` or `card`, or the README.md that is there."
+            "`base_model`, `metrics` or `card`, or the existing README.md."
         )
-    elif isinstance(error, ValueError) and not code:  # an argument, or the page
+    elif isinstance(error, ValueError) and not code:  # an argument or the README.md
         reason = first_line(error)
     else:
         if isinstance(error, errors.RepositoryNotFoundError):

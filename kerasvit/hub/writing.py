@@ -1,4 +1,4 @@
-"""Writes a model folder: config.json, model.safetensors and README.md."""
+"""Writer of model folders: config.json, model.safetensors and README.md."""
 
 import json
 import os
@@ -27,26 +27,26 @@ def write_model(
     dtype: str | None = None,
     page: bytes | None = None,
 ) -> Path:
-    """Writes a model folder, in timm's format where timm has the model.
+    """Writes a model folder, in timm's format if timm has the model.
 
-    One tensor after another is converted and written; nothing that is there is replaced
-    before all files are complete.
+    Tensors are converted and written one at a time. Existing files are replaced only
+    when all new files are complete.
 
     Args:
-        folder: `pathlib.Path`; made where it does not exist.
+        folder: `pathlib.Path` of the folder, which is created if necessary.
         model: `keras.Model`.
-        record: Of the model.
-        pretrained_cfg: The model's preprocessing as timm's configuration has it.
-        dtype: Of the tensors; None: that of the variables.
-        page: Content of README.md; None: it stays as it is.
+        record: Record of the model.
+        pretrained_cfg: The model's preprocessing in the format of timm's configuration.
+        dtype: Dtype of the tensors; None for that of the variables.
+        page: Content of README.md; None to keep the existing file.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: There is no such dtype, or a weight is not a finite number in it;
-            nothing is written.
-        OSError: It could not be written.
+        ValueError: The dtype is not supported, or a weight is not finite in it; nothing
+            is written.
+        OSError: A file could not be written.
     """
     source, timm = format_of(record)
     tensors = ModelTensors(model, source.key_map(record["kwargs"]), dtype)
@@ -67,9 +67,9 @@ def write_model(
 def _configuration(
     record: dict[str, Any], origin: str, dtypes: list[str], sha256: str
 ) -> dict[str, Any]:
-    """Returns the part `kerasvit` of config.json."""
+    """Returns the fields of config.json that kerasvit reads."""
     names = record["label_names"]
-    listed = None if names == "imagenet1k" else names  # timm takes a list alone
+    listed = None if names == "imagenet1k" else names  # timm accepts only a list
     return {
         "num_classes": record["kwargs"]["num_classes"],
         "label_names": listed,
@@ -88,29 +88,29 @@ def _configuration(
 
 @contextmanager
 def _made(folder: Path) -> Iterator[None]:
-    """Context that creates a folder, and removes it if the block fails."""
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    """Context manager that creates a folder and removes it if the block fails."""
+    created = [path for path in (folder, *folder.parents) if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
     except BaseException:
-        with suppress(OSError):  # somebody else may have written into it
-            for path in made:
+        with suppress(OSError):  # another process may have written into it
+            for path in created:
                 path.rmdir()
         raise
 
 
 def local_folder(folder: Any) -> Path:
-    """Checks the path of a folder to save to, which need not exist.
+    """Returns the path of a folder to save to, which need not exist.
 
     Raises:
-        ValueError: It is a file, or no path.
+        ValueError: The argument is not a path, or is the path of a file.
     """
     text = os.fspath(folder) if isinstance(folder, (str, os.PathLike)) else ""
-    if not text or re.match(r"\w\w+:/", text):  # C:/ is one
+    if not text or re.match(r"\w\w+:/", text):  # C:/ is a path
         raise ValueError(
-            f"`folder` must be the path of a folder. Received: {folder!r}. A model "
-            'goes to the Hugging Face Hub by push_to_hub(model, "user/name").'
+            f"`folder` must be the path of a folder. Received: {folder!r}. To upload "
+            'to the Hugging Face Hub, call push_to_hub(model, "user/name").'
         )
     path = Path(folder).expanduser()
     if path.exists() and not path.is_dir():
@@ -122,7 +122,7 @@ def page_of(folder: Path) -> bytes | None:
     """Returns the README.md of a folder, or None.
 
     Raises:
-        ValueError: It is too long to be one.
+        ValueError: The file is too long.
     """
     try:
         return read_page(folder / "README.md")

@@ -1,5 +1,5 @@
-"""Loads checkpoints into models: find, resolve, build, assign.
+"""Loading of checkpoints into models in four steps: find, resolve, build, assign.
 
-`load.load` is the four steps. This room is the only one that sees builders of models
-and the rooms `hub` and `checkpoints`; `kerasvit.models.variant` calls it.
+`load.load` runs the four steps. Only this package uses model builders together with the
+packages `hub` and `checkpoints`. `kerasvit.models.variant` calls it.
 """

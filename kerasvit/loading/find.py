@@ -1,4 +1,4 @@
-"""Finds the files of the argument `weights`, and opens them as a `Checkpoint`."""
+"""Resolution of the argument `weights` to files, opened as a `Checkpoint`."""
 
 import os
 import re
@@ -19,18 +19,18 @@ GivenWeights: TypeAlias = Entry | Checkpoint | str | os.PathLike
 
 
 def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
-    """Opens the checkpoint that the argument `weights` stands for.
+    """Opens the checkpoint that the argument `weights` identifies.
 
     Args:
-        weights: `Entry` of the catalogue; path of a file or of a folder;
+        weights: `Entry` of the catalogue; path of a file or folder;
             "hf://user/repository[@revision]"; or a `Checkpoint`, which is returned.
-        label: Name of the variant, for messages; None: it is not known.
+        label: Name of the variant for messages, or None.
 
     Returns:
-        `Checkpoint` whose description has the transform and the base model, too.
+        `Checkpoint` whose description includes the transform and the base model.
 
     Raises:
-        CheckpointError: There is nothing, or it cannot be read or downloaded.
+        CheckpointError: The weights do not exist or cannot be read or downloaded.
     """
     if isinstance(weights, Checkpoint):
         return weights
@@ -43,7 +43,7 @@ def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
             transform=transform_of(weights),
             transform_error=None,
             base={"source": weights.source, "license": weights.license},
-            # Weights with a name are of the variant as it is.
+            # The catalogue states the variant, so that nothing is assumed.
             open_arguments=(),
             assumptions=(),
         )
@@ -71,9 +71,9 @@ def _files_of(weights: str | os.PathLike, label: str | None) -> Path:
     elif "://" in text:
         shown = without_credentials(text)
         raise CheckpointError(
-            "`weights` may be an address of the Hugging Face Hub alone, "
-            f"hf://user/repository. Received: {shown!r}. Download the file, and the "
-            "config.json beside it if there is one, and give its path."
+            "`weights` must be a path or an address of the Hugging Face Hub, "
+            f"hf://user/repository. Received: {shown!r}. Download the file, and its "
+            "config.json if there is one, and pass the path."
         )
     else:
         path = path_of(text)
@@ -83,7 +83,7 @@ def _files_of(weights: str | os.PathLike, label: str | None) -> Path:
 
 
 def path_of(text: str) -> Path:
-    """Returns the path of a text, which may not exist."""
+    """Returns the path in a text; the path may not exist."""
     try:
         path = Path(text).expanduser()
         path.stat()
@@ -95,11 +95,11 @@ def path_of(text: str) -> Path:
 
 
 def _explain_absence(path: Path, text: str, label: str | None) -> None:
-    """Raises an error that suggests what a wrong `weights` was meant to be."""
+    """Raises an error with a suggestion for `weights` that do not exist."""
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.parent.exists():
         raise CheckpointError(
-            f'There is no folder or file {text}. Of the Hugging Face Hub it is "hf://'
-            f'{text}".'
+            f"There is no folder or file {text}. For a repository of the Hugging Face "
+            f'Hub, write "hf://{text}".'
         )
     if "/" in text or path.suffix in (".npz", ".safetensors", *REFUSED):
         return
@@ -110,8 +110,8 @@ def _explain_absence(path: Path, text: str, label: str | None) -> None:
     there = there or f"There is no folder {text!r}. "
     call = call_of(text) or 'kerasvit.ViTB16("sam")'
     raise CheckpointError(
-        f"{there}Public weights are taken by the name of their model, as in {call}: "
-        "kerasvit.list_weights()."
+        f"{there}Build public weights with their model, as in {call}; "
+        "kerasvit.list_weights() lists them."
     )
 
 
@@ -120,8 +120,8 @@ def _repository_of(checkpoint: Checkpoint) -> dict[str, str | None] | None:
     match = _in_cache(checkpoint.path)
     if not match:
         return None
-    timms = checkpoint.config.get("pretrained_cfg")
-    license = timms.get("license") if isinstance(timms, dict) else None
+    timm_config = checkpoint.config.get("pretrained_cfg")
+    license = timm_config.get("license") if isinstance(timm_config, dict) else None
     return {
         "source": f"{match[1]}/{match[2]}",
         "license": license if isinstance(license, str) else None,
@@ -129,16 +129,16 @@ def _repository_of(checkpoint: Checkpoint) -> dict[str, str | None] | None:
 
 
 def _in_cache(path: Path) -> re.Match[str] | None:
-    """Matches (user, name) of a file in the Hub's cache, or returns None."""
+    """Returns a match of (user, name) for a file in the Hub's cache, or None."""
     # models--user--repository/snapshots/commit/model.safetensors
-    place = "/".join(path.absolute().parts[-4:-2])
-    return re.fullmatch(r"models--(.+?)--(.+)/snapshots", place)
+    folders = "/".join(path.absolute().parts[-4:-2])
+    return re.fullmatch(r"models--(.+?)--(.+)/snapshots", folders)
 
 
 def _hash_in_cache(path: Path) -> str | None:
     """Returns the Hub's SHA-256 of a cached file, or None."""
     if not _in_cache(path):
         return None
-    # The file may be a copy; a link has the hash for its name.
+    # The target of a link is named by its hash. Without links the file is a copy.
     name = Path(os.readlink(path)).name if path.is_symlink() else ""
     return name if re.fullmatch(r"[0-9a-f]{64}", name) else right_hash(path)

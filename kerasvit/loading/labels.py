@@ -1,4 +1,4 @@
-"""Reads and checks class names."""
+"""Reading and checking of class names."""
 
 import os
 from collections import Counter
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-MOST = 10_000_000  # bytes of a file of names
+MOST = 10_000_000  # size limit of a file of names in bytes
 
 
 def read_labels(label_names: Any) -> list[str] | str | None:
@@ -15,10 +15,10 @@ def read_labels(label_names: Any) -> list[str] | str | None:
 
     Args:
         label_names: List or array of str, "imagenet1k", the path of a UTF-8 text file
-            with one name a line, or None.
+            with one name per line, or None.
 
     Raises:
-        ValueError: They are none of these, or empty, or one is there twice.
+        ValueError: The type is wrong, or names are empty or not unique.
     """
     if label_names is None:
         return None
@@ -47,24 +47,24 @@ def read_labels(label_names: Any) -> list[str] | str | None:
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise ValueError(
-            "`label_names` must have each name once: `classify` could not tell two "
-            f"classes apart. Twice or more: {twice!r:.200}."
+            "`label_names` must be unique, so that results of `classify` are "
+            f"unambiguous. Received more than once: {twice!r:.200}."
         )
     return list(names)
 
 
 def check_count(names: list[str] | str | None, classes: int) -> None:
-    """Raises a `ValueError` if the number of names is not that of classes.
+    """Raises a `ValueError` if the number of names is not the number of classes.
 
     Args:
-        names: As `read_labels` returns them.
-        classes: Size of the head.
+        names: Result of `read_labels`.
+        classes: Number of classes of the head.
     """
     count = 1000 if names == "imagenet1k" else len(names or ())
     if names is not None and count != classes:
         raise ValueError(
             f"`label_names` must name each class of the head, {classes}. Received: "
-            f"{count} names. Give all names, or `num_classes={count}` for a fresh head "
+            f"{count} names. Pass all names, or `num_classes={count}` for a fresh head "
             "of that size."
         )
 
@@ -72,7 +72,7 @@ def check_count(names: list[str] | str | None, classes: int) -> None:
 def _is_unicode(name: str) -> bool:
     try:
         name.encode("utf-8")
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         return False
     return True
 

@@ -1,7 +1,7 @@
-"""Size limits of models that a checkpoint's configuration asks for.
+"""Size limits of models that the configuration of a checkpoint describes.
 
-A configuration may claim any size. So the variables of its model are counted while they
-are made, and there is an end as soon as they are more than the file holds.
+A configuration can state any size. The variables of the model are counted while it is
+built, and an error is raised as soon as there are more of them than the file can fill.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,24 +16,24 @@ from kerasvit.checkpoints import Checkpoint, CheckpointError
 from .resolve import Plan, blamed_on_the_file
 from .variant import Variant
 
-# Beyond what the file holds: as much as names every tensor that is missing in a file
-# of another model. It is 64 MB, and the tensors of a ViT-L.
+# Allowance beyond the content of the file: 64 MB of weights and as many tensors as a
+# ViT-L has, so that a file of another model gives an error that lists missing tensors.
 MORE_WEIGHTS, MORE_TENSORS = 2**24, 300
-MOST_WIDTH = 2**16  # of the features that a fresh head is put on
+MOST_WIDTH = 2**16  # largest number of input features of a fresh head
 
 
 def check_arguments(variant: Variant, explicit: dict[str, Any]) -> None:
-    """Checks the caller's arguments by the builder, without creating a weight.
+    """Checks the caller's arguments with the builder, without creating weights.
 
-    Left for later is what depends on the file: whether there is a class token, and
-    whether windows fill the image, where the caller gives only one of the two.
+    The function skips checks that depend on the file: the class token, and whether the
+    windows fit the image if the caller states only one of the two.
 
     Args:
-        variant: `Variant`, a row of the zoo.
-        explicit: The builder's arguments that the caller gave.
+        variant: `Variant` to check for.
+        explicit: Arguments of the builder that the caller stated.
 
     Raises:
-        ValueError: One of them is wrong.
+        ValueError: An argument is wrong.
     """
     later, fitted = {"class_token"}, {"window_size", "image_size"}
     if "window_size" in variant.defaults and not fitted <= explicit.keys():
@@ -47,7 +47,7 @@ def check_arguments(variant: Variant, explicit: dict[str, Any]) -> None:
             most_weights=0,
         )
     except TooLargeError:
-        pass  # at the first weight: all arguments have been checked
+        pass  # raised at the first weight, after all arguments were checked
 
 
 def build(builder: Callable, plan: Plan, checkpoint: Checkpoint) -> keras.Model:
@@ -55,13 +55,13 @@ def build(builder: Callable, plan: Plan, checkpoint: Checkpoint) -> keras.Model:
 
     Args:
         builder: Builder of `ImageModel`s.
-        plan: Its arguments, and which of them the caller stated.
-        checkpoint: `Checkpoint` that the variables are written from afterwards.
+        plan: Arguments of the builder, and which of them the caller stated.
+        checkpoint: `Checkpoint` whose tensors are assigned to the model afterwards.
 
     Raises:
-        CheckpointError: The model is larger than the file, and not because the caller
-            asked for another head or image size; or an argument that the file states
-            is wrong.
+        CheckpointError: The model has more weights than the file, and the caller's head
+            or image size does not explain it; or an argument that the file states is
+            wrong.
         ValueError: An argument that the caller stated is wrong.
     """
     shapes, path = checkpoint.shapes.values(), str(checkpoint.path)
@@ -71,7 +71,7 @@ def build(builder: Callable, plan: Plan, checkpoint: Checkpoint) -> keras.Model:
         "weights": MORE_WEIGHTS
         + _factor(explicit) * held["weights"]
         + _fresh_heads(shapes, explicit),
-        "variables": 3 * held["tensors"] + MORE_TENSORS,  # query, key, value in one
+        "variables": 3 * held["tensors"] + MORE_TENSORS,  # of query, key, value
     }
     try:
         with blamed_on_the_file(path, plan.kwargs, plan.explicit):
@@ -82,24 +82,24 @@ def build(builder: Callable, plan: Plan, checkpoint: Checkpoint) -> keras.Model:
             )
     except TooLargeError as error:
         holds = f"{held['weights']:,} weights in {held['tensors']:,} tensors"
-        wish = f", or ask for less than {explicit!r:.200}" if explicit else ""
+        hint = f", or use less than {explicit!r:.200}" if explicit else ""
         raise CheckpointError(
-            f"{path} holds {holds}, and its configuration is of a model of more than "
-            f"{most[error.what]:,} {error.what}: {plan.kwargs!r:.500}. One of them is "
-            f"of another model, or made to do harm; take the complete files{wish}."
+            f"{path} holds {holds}, but its configuration describes a model of more "
+            f"than {most[error.what]:,} {error.what}: {plan.kwargs!r:.500}. The files "
+            f"belong to two models or are malicious; use the complete files{hint}."
         ) from error
 
 
 def _factor(explicit: dict[str, Any]) -> int:
-    """Returns by which factor a model may be larger for the caller's image size.
+    """Returns by which factor the caller's image size may enlarge a model.
 
-    A Mixer-L, whose kernels grow most, doubles with 3 times the sides of its image.
+    The kernels of Mixers grow most: a Mixer-L doubles at 3 times the image sides.
     """
     return 16 if {"image_size", "window_size"} & explicit.keys() else 2
 
 
 def _fresh_heads(shapes: Iterable[tuple[int, ...]], explicit: dict[str, Any]) -> int:
-    """Returns how many weights fresh heads of the caller's classes may have."""
+    """Returns the largest number of weights in fresh heads."""
     widest = max((side for shape in shapes for side in shape), default=0)
     classes = integer("num_classes", explicit.get("num_classes") or 0, 0)
     return 2 * classes * min(widest, MOST_WIDTH)

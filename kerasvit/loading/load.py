@@ -1,4 +1,4 @@
-"""Loads a checkpoint into a model of a variant, in four steps."""
+"""Loading of a checkpoint into a model of a variant, in four steps."""
 
 import logging
 
@@ -29,9 +29,9 @@ def load(weights: GivenWeights, variant: Variant, request: Request) -> keras.Mod
     """Builds a variant and loads weights into it.
 
     Args:
-        weights: A tag, `Entry`, path or address, or a `Checkpoint`.
-        variant: `Variant` that is asked for.
-        request: What the caller states.
+        weights: Tag, `Entry`, path, address or `Checkpoint`.
+        variant: `Variant` to build.
+        request: Arguments that the caller states.
 
     Raises:
         ValueError: An argument is wrong, or the weights do not fit
@@ -47,8 +47,8 @@ def load(weights: GivenWeights, variant: Variant, request: Request) -> keras.Mod
         model = build(variant.builder, plan, checkpoint)
         model.record.update(plan.record)
         assign(model, checkpoint, plan)
-        if plan.mismatch:  # all shapes agree, and yet it is another model: of heads
-            raise CheckpointError("Every tensor fits, but not what it means.")
+        if plan.mismatch:  # models that differ in the heads only have equal shapes
+            raise CheckpointError("All tensor shapes fit, but it is another model.")
     return model
 
 
@@ -68,7 +68,7 @@ def assign(model: keras.Model, checkpoint: Checkpoint, plan: Plan) -> None:
     """Assigns the tensors of a checkpoint to the model of a plan.
 
     Raises:
-        CheckpointError: They do not fit, or the file is not the one that was checked.
+        CheckpointError: The tensors do not fit, or the file's hash is wrong.
     """
     with (
         checked_while_read(checkpoint),
@@ -89,9 +89,9 @@ def assign(model: keras.Model, checkpoint: Checkpoint, plan: Plan) -> None:
 
 
 def _source_grids(model: keras.Model, plan: Plan) -> dict[str, tuple[int, int]]:
-    """Returns {layer: (height, width)} of the grids that the tensors are of."""
+    """Returns {layer: (height, width)} of the grids of the tensors in the file."""
     if plan.mismatch:
-        return {}  # of another model: the error is to list all that differs
+        return {}  # for another model the error lists all differences
     partial = bool(plan.kwargs.get("partial_patches"))
     sizes = (plan.source_size, model.record["kwargs"]["image_size"])
     trained, built = (cells_of(size, plan.stride, partial) for size in sizes)

@@ -1,4 +1,4 @@
-"""`Request`: what the caller of a variant states."""
+"""`Request`: the arguments that the caller of a variant states."""
 
 import dataclasses
 from dataclasses import dataclass, field
@@ -11,20 +11,21 @@ from kerasvit.preprocessing import Preprocessing
 
 @dataclass(frozen=True)
 class Request:
-    """What the caller of a variant states; it wins over what the weights say.
+    """Arguments of the caller, which override those of the weights.
 
     Attributes:
         arguments: Arguments of the builder.
-        preprocessing: How images are prepared, a `Preprocessing`, a dict of its fields,
-            or None: as the weights say.
-        include_preprocessing: Whether the model normalises images itself; None: as the
-            weights have it.
+        preprocessing: Transform of the images, a `Preprocessing` or a dict of its
+            fields. None: that of the weights.
+        include_preprocessing: Whether the model normalises images itself. None: as in
+            the model of the weights.
         source_grid: (height, width) in patches of the file's position table, or None.
-        kernel: How to resample the position table; None: as the weights' code base.
-        label_names: Names of the classes, or None: as the weights say.
+        kernel: Kernel to resample the position table. None: as the code base of the
+            weights does.
+        label_names: Names of the classes. None: those of the weights.
 
     Raises:
-        ValueError: An argument is wrong whatever the weights are.
+        ValueError: An argument is wrong for any weights.
     """
 
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -44,10 +45,10 @@ class Request:
         """Returns the transform that the caller states, or None.
 
         Args:
-            image_size: (height, width) of the model; None: it is not known yet.
+            image_size: (height, width) of the model; None if it is not known yet.
 
         Raises:
-            ValueError: It is none, a field is wrong, or its size is not the model's.
+            ValueError: The type or a field is wrong, or the size is not the model's.
         """
         stated, size = self.preprocessing, image_size
         if stated is None:
@@ -69,27 +70,27 @@ class Request:
         if size and stated.size != size:
             raise ValueError(
                 f"`preprocessing` makes images of {stated.size[0]} × {stated.size[1]}, "
-                f"and the model takes {size[0]} × {size[1]}. Give the same "
+                f"and the model takes {size[0]} × {size[1]}. Pass the same "
                 "`image_size`, or a dict without `size`."
             )
         return stated
 
     def _check_one_normalization(self) -> None:
-        """Raises a `ValueError` where arguments contradict each other."""
+        """Raises a `ValueError` if arguments contradict each other."""
         include = self.include_preprocessing
         normalization = self.arguments.get("normalization")
         if include is not None and not isinstance(include, bool):
             raise ValueError(
-                "`include_preprocessing` must be True, False, or None for as the "
-                f"weights have it. Received: {include!r}."
+                "`include_preprocessing` must be True, False, or None for the setting "
+                f"of the weights. Received: {include!r}."
             )
         if normalization and include is False:
             raise ValueError(
-                "`include_preprocessing=False` takes the normalisation out of the "
-                "model, and `normalization` puts one in: give one of them."
+                "`include_preprocessing=False` removes the normalisation from the "
+                "model, and `normalization` adds one: pass only one of them."
             )
         if normalization and self.preprocessing is not None:
             raise ValueError(
-                "`normalization` and `preprocessing` both give a mean and a deviation: "
-                "give `preprocessing`, with include_preprocessing=True."
+                "`normalization` and `preprocessing` both state a mean and a standard "
+                "deviation: pass only `preprocessing`, with include_preprocessing=True."
             )

@@ -1,4 +1,4 @@
-"""Resolves what the weights, the variant and the caller say into one plan."""
+"""Merges the arguments of the weights, the variant and the caller into one plan."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -22,22 +22,22 @@ HEADS = ("head", "head_distillation")
 
 @dataclass(frozen=True)
 class Plan:
-    """How a model is built, and which tensors are loaded.
+    """The arguments of a model and the tensors to load into it.
 
     Attributes:
         kwargs: All arguments of the builder.
         record: Fields of `ImageModel.record`: `variant`, `preprocessing`, and for
             loaded weights `origin`, `label_names` and `base`.
-        mismatch: How the weights' numbers differ from the variant's, or "": no
-            weights of it.
+        mismatch: Differences between the numbers of the weights and of the variant, or
+            "" if they agree.
         explicit: Names of the arguments in `kwargs` that the caller stated.
-        source_size: (height, width) in pixels that the weights were made for.
-        stride: Pixels from one patch to the next.
+        source_size: (height, width) in pixels for which the weights were trained.
+        stride: Distance between neighbouring patches in pixels.
         source_grid: Grid of the position table that the caller stated, or None.
-        kernel: How to resample tables of another grid.
-        left_out: Layers whose tensors are not loaded.
+        kernel: Kernel to resample tables of another grid.
+        left_out: Names of layers whose tensors are not loaded.
         transform_note: Warning that the transform was assumed, or "".
-        notes: Other warnings: what was assumed, and what is left out.
+        notes: Other warnings on assumptions and on tensors that are not loaded.
     """
 
     kwargs: dict[str, Any]
@@ -54,19 +54,20 @@ class Plan:
 
 
 def resolve(description: Description, variant: Variant, request: Request) -> Plan:
-    """Returns how to build a variant for a checkpoint: the caller wins.
+    """Returns the plan to build a variant for a checkpoint.
 
-    A pure function: it reads no file and logs nothing.
+    The caller's arguments override the others. The function is pure: it reads no file
+    and logs nothing.
 
     Args:
-        description: What the checkpoint says.
-        variant: `Variant` that is asked for.
-        request: What the caller states.
+        description: Description of the checkpoint.
+        variant: `Variant` to build.
+        request: Arguments that the caller states.
 
     Raises:
-        CheckpointError: The weights are not of the variant, or say something
-            impossible.
-        ValueError: What the caller states is wrong, or does not fit the weights.
+        CheckpointError: The weights belong to another variant, or their configuration
+            is invalid.
+        ValueError: An argument of the caller is wrong or does not fit the weights.
     """
     _check_builder(description, variant)
     trained, kwargs = _merged(description, variant, request)
@@ -105,10 +106,10 @@ def resolve(description: Description, variant: Variant, request: Request) -> Pla
 
 
 def plan_fresh(variant: Variant, request: Request) -> Plan:
-    """Returns how to build a variant with fresh weights.
+    """Returns the plan to build a variant with fresh weights.
 
     Raises:
-        ValueError: What the caller states is wrong.
+        ValueError: An argument of the caller is wrong.
     """
     kwargs = {**variant.defaults, **variant.numbers, **request.arguments}
     stated = request.transform(pair(sides(kwargs["image_size"])))
@@ -127,10 +128,10 @@ def plan_fresh(variant: Variant, request: Request) -> Plan:
 
 @contextmanager
 def explained(path: str, mismatch: str) -> Iterator[None]:
-    """Context that explains errors by a mismatch of the weights and the variant.
+    """Context manager that adds a mismatch of weights and variant to errors.
 
     Raises:
-        CheckpointError: In place of a `ValueError`, if there is a mismatch.
+        CheckpointError: Replaces a `ValueError` if there is a mismatch.
     """
     try:
         yield
@@ -144,10 +145,11 @@ def explained(path: str, mismatch: str) -> Iterator[None]:
 def blamed_on_the_file(
     path: str, kwargs: dict[str, Any], explicit: Iterable[str]
 ) -> Iterator[None]:
-    """Context in which a wrong argument that the caller did not give is the file's.
+    """Context manager that attributes wrong arguments to the file or the caller.
 
     Raises:
-        CheckpointError: In place of an `ArgumentError` of such an argument.
+        CheckpointError: Replaces an `ArgumentError` for arguments that the caller did
+            not state.
     """
     try:
         yield
@@ -155,20 +157,20 @@ def blamed_on_the_file(
         wrong = set(error.arguments)
         if wrong & kwargs.keys() and not wrong & set(explicit):
             raise CheckpointError(
-                f"{path}, or the configuration beside it, asks for what is not built: "
-                f"{error}"
+                f"{path}, or the configuration beside it, describes a model that "
+                f"kerasvit cannot build: {error}"
             ) from error
         raise
 
 
 def _check_builder(description: Description, variant: Variant) -> None:
-    wanted = variant.builder.__name__
-    if wanted != description.builder:
+    expected = variant.builder.__name__
+    if expected != description.builder:
         origin = "folders" if description.saved else description.code_base
         raise CheckpointError(
             f"{description.path} holds a {printable(description.builder)}, in the "
-            f"names of {origin}, not the {wanted} that {variant.label} is. Build the "
-            "variant that it is of: kerasvit.list_models() names all, and "
+            f"names of {origin}, not the {expected} of {variant.label}. Build the "
+            "variant of the file: kerasvit.list_models() lists all, and "
             "kerasvit.from_pretrained opens what save_pretrained wrote."
         )
 
@@ -176,7 +178,7 @@ def _check_builder(description: Description, variant: Variant) -> None:
 def _merged(
     description: Description, variant: Variant, request: Request
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the arguments that the weights were trained with, and the model's."""
+    """Returns (arguments of the trained model, arguments of the new model)."""
     trained = {**variant.defaults, **description.arguments}
     variant.check_names(
         {printable(key): value for key, value in trained.items()},
@@ -185,8 +187,8 @@ def _merged(
     kwargs = {**trained, **variant.numbers, **request.arguments}
     if missing := sorted(variant.required - set(kwargs)):
         raise CheckpointError(
-            f"{description.path} does not say {', '.join(missing)}. Build the variant "
-            "that it is of: kerasvit.ViTB16(weights=...), or another."
+            f"{description.path} does not state {', '.join(missing)}. Build the "
+            "variant of the file, such as kerasvit.ViTB16(weights=...)."
         )
     return trained, kwargs
 
@@ -217,19 +219,19 @@ def _transformed(
 def _left_out(
     path: str, trained: dict[str, Any], kwargs: dict[str, Any]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns layers whose tensors are not loaded, and what to say of them."""
+    """Returns (layers whose tensors are not loaded, warnings about them)."""
     layers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    had, wanted = trained["num_classes"], kwargs["num_classes"]
-    if wanted != had:
+    before, after = trained["num_classes"], kwargs["num_classes"]
+    if after != before:
         layers += HEADS
-        new = f"a fresh head of zeros for {wanted} classes" if wanted else "no head"
-        old = f"that for {had}" if had else "none"
-        notes += (f"{path}: {new}, in place of {old}.",)
+        new = f"a fresh head of zeros for {after} classes" if after else "no head"
+        old = f"the head for {before}" if before else "no head"
+        notes += (f"{path}: {new} instead of {old}.",)
     size = "representation_size"
     if trained.get(size) and not kwargs.get(size):
         layers += ("pre_logits",)
-        notes += (f"{path}: its pre-logits are left out.",)
+        notes += (f"{path}: its pre-logits are not loaded.",)
     return layers, notes
 
 
@@ -258,18 +260,18 @@ def _label_names(
 def _assumptions(
     description: Description, kwargs: dict[str, Any], explicit: Iterable[str]
 ) -> tuple[str, ...]:
-    """Returns a line on what was assumed, as neither files nor caller state it."""
+    """Returns a warning on arguments that neither the files nor the caller state."""
     names = [key for key in description.open_arguments if key in kwargs.keys()]
     names = [key for key in names if key not in explicit]
     assumed = [f"{key}={kwargs[key]!r}" for key in names] + [*description.assumptions]
     if not assumed:
         return ()
     stated = ", ".join(f"{key}=" for key in names)
-    ways = [f"state {stated} in the call"] if names else []
+    ways = [f"pass {stated} to the call"] if names else []
     if description.code_base in ("timm", "transformers"):
         ways.append("put the config.json of the model beside the file")
     hint = f" If it differs, {', or '.join(ways)}." if ways else ""
     return (
-        f"{description.path} does not tell all that the model computes. Assumed: "
+        f"{description.path} does not state all that the model computes. Assumed: "
         f"{', '.join(assumed)}.{hint}",
     )

@@ -1,4 +1,4 @@
-"""Loads a folder again that was saved while it was read."""
+"""Second attempt to load a folder that was saved while it was read."""
 
 import os
 import time
@@ -13,12 +13,13 @@ from .find import GivenWeights, path_of
 
 
 def retried(weights: GivenWeights, load: Callable) -> keras.Model:
-    """Calls `load()`, again if it fails and the folder was saved meanwhile.
+    """Calls `load()`, a second time if it fails and the folder was saved meanwhile.
 
-    A save replaces two files, one after the other; a load in between sees both saves.
+    A save replaces two files, one after the other. A load between the two replacements
+    reads files of two saves.
 
     Args:
-        weights: Path of a file or of a folder; anything else is loaded once.
+        weights: Path of a file or folder. Other weights are loaded once.
         load: Function without arguments.
     """
     before = _stamps(weights)
@@ -27,7 +28,7 @@ def retried(weights: GivenWeights, load: Callable) -> keras.Model:
     except CheckpointError:
         if _stamps(weights) == before:
             raise
-    time.sleep(0.1)  # the save renames one more file
+    time.sleep(0.1)  # the save still renames the second file
     return load()
 
 

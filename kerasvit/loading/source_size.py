@@ -1,4 +1,4 @@
-"""Finds the image size that the weights of a checkpoint were made for."""
+"""The image size for which the weights of a checkpoint were trained."""
 
 import math
 from typing import Any
@@ -14,20 +14,20 @@ def source_size_of(
     trained: dict[str, Any],
     source_grid: tuple[int, int] | None,
 ) -> tuple[int, int]:
-    """Returns (height, width) in pixels that the weights were made for.
+    """Returns (height, width) in pixels for which the weights were trained.
 
     Args:
-        description: What the checkpoint says.
-        kwargs: Arguments of the builder, those of the caller included.
-        trained: Those that the weights were trained with.
+        description: Description of the checkpoint.
+        kwargs: Arguments of the builder, including those of the caller.
+        trained: Arguments of the builder with which the weights were trained.
         source_grid: (height, width) in patches that the caller stated, or None.
 
     Raises:
-        CheckpointError: The table of positions does not fit what the files state, or
-            leaves it open.
+        CheckpointError: The position table contradicts the configuration or does not
+            determine the size.
     """
     stated, grid = description.image_size, description.grid
-    # The windows of a Swin tell its image size.
+    # The image size of a Swin follows from its windows.
     windows = description.arguments.get("image_size")
     likely = stated or windows or description.transform_size
     if grid is None:
@@ -41,18 +41,18 @@ def source_size_of(
     hint = ""
     if "positions" in kwargs:
         hint = (
-            f" Counted with positions={positions!r}: give another `positions` if class "
-            "and register tokens have rows, or none."
+            f" This assumes positions={positions!r}. Pass `positions` to state whether "
+            "class and register tokens have rows."
         )
     name = f"{printable(grid.tensor)} of {description.path}"
     if stated and not source_grid:
         raise CheckpointError(
             f"{name} has {cells} patch rows, of {grid.stride} × {grid.stride} pixels "
-            f"each, and its configuration says images of {stated[0]} × {stated[1]}. "
-            f"Correct that, or give `source_grid`.{hint}"
+            f"each, but its configuration states images of {stated[0]} × {stated[1]}. "
+            f"Correct the configuration, or pass `source_grid`.{hint}"
         )
     try:
-        found = table_grid(
+        source = table_grid(
             cells,
             own_grid=cells_of(kwargs["image_size"], grid.stride, partial),
             source_grid=source_grid,
@@ -60,16 +60,17 @@ def source_size_of(
         )
     except ValueError as error:
         raise CheckpointError(f"{error}{hint}") from error
-    return found[0] * grid.stride, found[1] * grid.stride
+    return source[0] * grid.stride, source[1] * grid.stride
 
 
 def cells_of(image_size: Any, stride: int, partial: bool) -> tuple[int, int]:
-    """Returns (height, width) of an image in patches.
+    """Returns the (height, width) of an image in patches.
 
     Args:
         image_size: (height, width) in pixels.
-        stride: Pixels from one patch to the next.
-        partial: Whether pixels that fill no patch are left out; else they make one.
+        stride: Distance between neighbouring patches in pixels.
+        partial: Whether pixels that fill no patch are ignored. Otherwise they count as
+            a patch.
     """
     height, width = sides(image_size)
     if partial:

@@ -1,4 +1,4 @@
-"""Chooses the evaluation transform of a checkpoint."""
+"""The evaluation transform of a checkpoint."""
 
 import dataclasses
 from typing import Any
@@ -17,17 +17,17 @@ def transform_of(entry: Entry) -> Preprocessing:
 
 
 def with_transform(checkpoint: Checkpoint) -> Description:
-    """Returns the description with the transform that the files state, if they do."""
+    """Returns the description with the transform that the files state, if any."""
     description = checkpoint.description
     try:
         transform = _stated(checkpoint)
     except CheckpointError as error:
-        # Only an error if the caller states no other.
+        # The error is raised later, unless the caller states a transform.
         return dataclasses.replace(description, transform_error=error)
-    timms = checkpoint.config.get("pretrained_cfg")
+    timm_config = checkpoint.config.get("pretrained_cfg")
     sized = transform and not description.saved
-    if timms:
-        sized = sized and timms.get("input_size")
+    if timm_config:
+        sized = sized and timm_config.get("input_size")
     return dataclasses.replace(
         description,
         transform=transform,
@@ -39,15 +39,15 @@ def _stated(checkpoint: Checkpoint) -> Preprocessing | None:
     """Returns the transform in the files of a checkpoint, or None.
 
     Raises:
-        CheckpointError: They state one that cannot be made.
+        CheckpointError: The stated transform is invalid.
     """
     config, path = checkpoint.config, checkpoint.path.parent / "config.json"
     saved = checkpoint.description.saved
     try:
         if saved:
             return Preprocessing.from_config(config["kerasvit"]["preprocessing"])
-        if timms := config.get("pretrained_cfg"):
-            return Preprocessing.from_timm(timms)
+        if timm_config := config.get("pretrained_cfg"):
+            return Preprocessing.from_timm(timm_config)
         path = path.with_name("preprocessor_config.json")
         processor = config and read_json(path)
         if not processor:
@@ -58,29 +58,29 @@ def _stated(checkpoint: Checkpoint) -> Preprocessing | None:
     except ValueError as error:
         what_to_do = "Save the model again." if saved else "Correct or remove it there."
         raise CheckpointError(
-            f"{path} states a preprocessing that cannot be made: {error} {what_to_do}"
+            f"{path} states an invalid preprocessing: {error} {what_to_do}"
         ) from error
 
 
 def default_transform(
     description: Description, fields: dict[str, Any], image_size: tuple[int, int]
 ) -> tuple[Preprocessing, str]:
-    """Returns the transform that a code base uses, and a warning that it was assumed.
+    """Returns (default transform of a code base, warning that it was assumed).
 
     Args:
-        description: Of a checkpoint whose files state no transform.
-        fields: Those in which the variant differs from timm's ViTs.
-        image_size: (height, width) that the weights were made for.
+        description: Description of a checkpoint whose files state no transform.
+        fields: Fields of `Preprocessing` in which the variant differs from timm's ViTs.
+        image_size: (height, width) for which the weights were trained.
     """
     code_base = description.code_base or ""  # None: only of saved folders
-    # The rows say what timm and the authors of AlterNet evaluate them with.
+    # The variants' fields are those of timm and of the authors of AlterNet.
     fields = dict(fields) if code_base in ("timm", "how_do_vits_work") else {}
     if code_base == "timm" and min(image_size) >= 384:
-        fields["crop"] = 1.0  # as all of timm's models of that size
+        fields["crop"] = 1.0  # as in all of timm's models of that size
     transform = Preprocessing.of_origin(code_base, image_size, **fields)
     return transform, (
-        f"{description.path} states no preprocessing. That of {code_base} is used: "
-        f"{transform}. The argument `preprocessing` states another."
+        f"{description.path} states no preprocessing. The default of {code_base} is "
+        f"used: {transform}. Pass `preprocessing` to use another."
     )
 
 
@@ -91,19 +91,19 @@ def with_normalization(
     *,
     given: bool = False,
 ) -> tuple[dict[str, Any], Preprocessing]:
-    """Returns (builder's arguments, transform) with one normalisation.
+    """Returns (arguments of the builder, transform) with one normalisation.
 
     Args:
-        kwargs: Arguments of the builder. A `normalization` in it is what the weights
-            were trained with: the transform takes its mean and deviation.
-        transform: Transform of the weights, or of the caller.
-        include: True puts the normalisation into the model, False takes it out; None
-            leaves it where `kwargs` has it.
-        given: Whether the transform is the caller's: a model that normalises images
-            takes its mean and deviation.
+        kwargs: Arguments of the builder. The weights were trained with `normalization`,
+            if present: its mean and standard deviation replace those of the transform.
+        transform: Transform of the weights or of the caller.
+        include: True adds the normalisation to the model, False removes it, None keeps
+            the setting of `kwargs`.
+        given: Whether the caller stated the transform. Then its mean and standard
+            deviation are kept and also used by a model that normalises images.
 
     Raises:
-        ArgumentError: `normalization` is of a wrong kind.
+        ArgumentError: `normalization` has a wrong type.
     """
     trained_with = mean_and_std(kwargs.get("normalization"))
     if trained_with is not None and not given:

@@ -13,7 +13,7 @@ from tests.tiny_vit import TinyViT
 pytestmark = on_last_backend
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
-SAID = "does not tell all that the model computes"
+SAID = "does not state all that the model computes"
 WIDE = {"patch_size": 4, "width": 24, "depth": 2, "num_heads": 3, "mlp_dim": 40}
 GOOGLE = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 32}
 
@@ -62,7 +62,7 @@ def test_of_heads_of_which_the_file_has_the_product(caplog):
     with pytest.raises(kerasvit.CheckpointError, match="give `num_heads`"):
         kerasvit.from_pretrained(path, image_size=64, num_heads=[2, 1, 3, 4])
     (line,) = assumptions(caplog)
-    assert "head_width=64" in line and "state head_width= in the call" in line
+    assert "head_width=64" in line and "pass head_width= to the call" in line
 
 
 def test_of_files_that_tell_all(tmp_path, caplog):

@@ -486,7 +486,7 @@ def test_part_of_a_model(tmp_path):
             if "mlp" in name:
                 del tensors[name]
 
-    with pytest.raises(CheckpointError, match="not a whole model"):
+    with pytest.raises(CheckpointError, match="not a complete model"):
         timm(safetensors_with(tmp_path, change))
 
 

@@ -185,7 +185,7 @@ def test_part_of_a_model(tmp_path):
             if "channel_mixing" not in key and "LayerNorm_1" not in key
         }
         np.savez(tmp_path / name, **tensors)
-        with pytest.raises(CheckpointError, match="not a whole model"):
+        with pytest.raises(CheckpointError, match="not a complete model"):
             read(tmp_path / name, source=GOOGLE)
 
 

@@ -139,7 +139,7 @@ def test_what_only_other_models_of_transformers_use_is_left_out(tmp_path):
 )
 def test_what_is_not_built_is_refused(case, key, value, tmp_path):
     copied(case, tmp_path, **{key: value})
-    said = rf"{tmp_path}.*config\.json asks for {key}="
+    said = rf"{tmp_path}.*config\.json states {key}="
     with pytest.raises(CheckpointError, match=said):
         Checkpoint(tmp_path)
 
@@ -163,7 +163,7 @@ def test_the_poolers_activation_matters_where_there_is_a_pooler(tmp_path):
     assert Checkpoint(folder).description.arguments["representation_size"] is None
     pooler = {"pooler.dense.weight": np.ones((24, 24), "float32")}
     copied("hf_vit", tmp_path, {**backbone("hf_vit"), **pooler}, pooler_act="relu")
-    with pytest.raises(CheckpointError, match="asks for pooler_act='relu'"):
+    with pytest.raises(CheckpointError, match="states pooler_act='relu'"):
         Checkpoint(folder)
 
 

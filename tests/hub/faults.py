@@ -279,7 +279,9 @@ def push_fails(run):
 BOTH = {  # on the Hub and in the authors' buckets
     "nothing": once(lambda handler, kind: False),
     "a bit flips, once": once(accidents.flipped),
-    "a bit flips, always": always(accidents.flipped, "not what it should|not the file"),
+    "a bit flips, always": always(
+        accidents.flipped, "not the expected file|not the file"
+    ),
     "cut short, once": once(accidents.ended),
     "cut short, always": always(accidents.ended, "RemoteProtocol|bytes came"),
     "connection reset, once": once(accidents.reset),

@@ -10,7 +10,7 @@ from tests.contract import to_numpy
 
 VIT = {"patch_size": 8, "width": 48, "depth": 1, "num_heads": 12, "mlp_dim": 192}
 SMALL = {"patch_size": 8, "embed_dim": 48, "depth": 1, "img_size": 32}
-SAID = "does not tell all that the model computes"
+SAID = "does not state all that the model computes"
 
 
 def bare(timm, name, folder, **arguments):
@@ -46,11 +46,11 @@ def assumptions(caplog):
     return [line for line in caplog.messages if SAID in line]
 
 
-def test_normalisations_behind_the_branches_are_refused(timm, tmp_path):
+def test_normalisations_after_the_branches_are_refused(timm, tmp_path):
     _, path = bare(timm, "vit_base_patch16_rpn_224", tmp_path)
-    with pytest.raises(kerasvit.CheckpointError, match="behind the branches"):
+    with pytest.raises(kerasvit.CheckpointError, match="after the branches"):
         load(path)
-    with pytest.raises(kerasvit.CheckpointError, match="behind the branches"):
+    with pytest.raises(kerasvit.CheckpointError, match="after the branches"):
         kerasvit.from_pretrained(tmp_path)
 
 
@@ -80,7 +80,7 @@ def test_other_heads_than_the_variant_has(timm, tmp_path, caplog):
     (line,) = assumptions(caplog)
     for said in (str(path), "num_heads=12", "activation='gelu'", "before attention"):
         assert said in line
-    assert "num_heads=, activation= in the call" in line and "config.json" in line
+    assert "num_heads=, activation= to the call" in line and "config.json" in line
     caplog.clear()
     assert difference(load(path, num_heads=16), theirs) < 1e-5
     (line,) = assumptions(caplog)
@@ -103,7 +103,7 @@ def test_attention_pooling(timm, tmp_path, caplog):
     caplog.clear()
     load(path, {**VIT, "num_heads": 3, "mlp_dim": 96}, positions="tokens")
     (line,) = assumptions(caplog)
-    assert "attention pooling over the patches alone" in line
+    assert "attention pooling over the patches only" in line
 
 
 @pytest.mark.parametrize(

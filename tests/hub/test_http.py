@@ -166,7 +166,7 @@ def test_what_the_cache_has_stays_until_the_right_file_has_come(hub, monkeypatch
     with pytest.raises(OSError, match="a page to log in"):
         http.fetch_address(source, again=True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    with pytest.raises(OSError, match="is to be asked again, and HF_HUB_OFFLINE"):
+    with pytest.raises(OSError, match="must be downloaded again, and HF_HUB_OFFLINE"):
         http.fetch_address(source, again=True)
     assert fetch(pinned(source)) == path
 

@@ -76,7 +76,7 @@ def test_the_file_is_the_one_of_the_library(tmp_path, changes, dtype):
 def test_nothing_is_made_where_a_weight_is_not_finite(tmp_path):
     model = small()
     model.set_weights([np.full(w.shape, np.nan) for w in model.weights])
-    with pytest.raises(ValueError, match="the model is spoilt.*Nothing was written"):
+    with pytest.raises(ValueError, match="the model is damaged.*Nothing was written"):
         kerasvit.save_pretrained(model, tmp_path / "a" / "b")
     assert not list(tmp_path.iterdir())
 

@@ -45,7 +45,9 @@ def write(folder, content):
 
 
 def refused(load, weights, **options):
-    with pytest.raises(CheckpointError, match="is not what config.json .*two saves"):
+    with pytest.raises(
+        CheckpointError, match="does not match .*config.json .*two saves"
+    ):
         load(weights, **options)
 
 

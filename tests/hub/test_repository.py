@@ -79,7 +79,7 @@ def test_variable_paths_where_timm_has_none(reason, tmp_path):
     tensors = load_file(tmp_path / "model.safetensors")
     assert "encoder_block_1/attention/query/kernel" in tensors
     page = (tmp_path / "README.md").read_text()
-    assert f"timm has no such model, for {reason}." in page
+    assert f"timm has no such model: {reason}." in page
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_changed_page_keeps_its_text_and_gets_the_facts(tmp_path, caplog):
     said = page.read_text()
     assert 'license: "apache-2.0"' in said and 'datasets: ["a"]' in said
     assert 'tags: ["keras"]' in said and said.endswith("Mine.\n")
-    assert "is kept, for it is written or changed by hand" in caplog.text
+    assert "is kept, because it was written or changed by hand" in caplog.text
     kerasvit.save_pretrained(small(epsilon=1e-5), tmp_path)
     assert page.read_text() == said
 
@@ -182,7 +182,7 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path, value, dtype):
     model = small()
     *others, bias = model.get_weights()
     model.set_weights([*others, np.array([0, value, 0], "float32")])
-    said = "float16 cannot hold" if dtype else "spoilt"
+    said = "float16 cannot hold" if dtype else "damaged"
     with pytest.raises(ValueError, match=f"head.bias has 1 of 3 .*{said}"):
         kerasvit.save_pretrained(model, tmp_path, dtype=dtype)
     same_logits(small(), kerasvit.from_pretrained(tmp_path))
@@ -212,9 +212,9 @@ def test_what_weights_began_with_is_kept_or_named_damaged(tmp_path, base):
         (None, {}, "`weights` must be the path of a folder.*Received: None"),
         ("", {}, "`weights` must be the path"),
         (3, {}, "`weights` must be the path"),
-        ("vit", {"revision": "v1"}, "^revision can be given for the .* alone"),
+        ("vit", {"revision": "v1"}, "^revision can be given for the .* only"),
         ("vit", {"token": "x", "local_files_only": True}, "^token, local_files_only"),
-        (OURS, {"token": "x"}, r"^token cannot .* a name.* MixerS16\('gsam'\)\.$"),
+        (OURS, {"token": "x"}, r"^token cannot .* catalogue.* MixerS16\('gsam'\)\.$"),
         ("hf://me/vit", {"revision": 3}, "`revision` must be the name of a branch.* 3"),
         ("hf://me/vit", {"cache_dir": 3}, "`cache_dir` must be a path"),
         ("hf://me/vit", {"revision": False}, "`revision` must be the name"),
@@ -291,7 +291,7 @@ def test_unknown_builder_is_named(tmp_path):
 def test_a_bare_file_does_not_say_all_of_its_architecture(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     os.remove(tmp_path / "config.json")
-    with pytest.raises(ValueError, match="does not say num_heads.*ViTB16"):
+    with pytest.raises(ValueError, match="does not state num_heads.*ViTB16"):
         kerasvit.from_pretrained(tmp_path)
     said = {"num_heads": 2, "image_size": 8}
     same_logits(small(), kerasvit.from_pretrained(tmp_path, **said))

@@ -104,7 +104,7 @@ def test_a_password_in_an_address_is_refused_and_shown_nowhere(
     monkeypatch.setattr(constants, "ENDPOINT", mirror)  # as of HF_ENDPOINT
     of_environment = all_that_is_said(down, "hf://me/vit")
     of_environment += all_that_is_said(up, model, "me/vit", token="good")
-    assert of_environment.count("HF_ENDPOINT of the environment must be") >= 2
+    assert of_environment.count("The environment variable HF_ENDPOINT must be") >= 2
     assert SECRET not in said + of_environment
     assert not hub.requests
 

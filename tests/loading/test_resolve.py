@@ -64,7 +64,7 @@ def test_the_caller_wins_over_the_files():
 def test_another_number_of_classes_leaves_the_heads_out(classes, new):
     result = plan(arguments={"num_classes": classes})
     assert result.left_out == HEADS and result.record["label_names"] is None
-    assert any(new in note and "that for 3" in note for note in result.notes)
+    assert any(new in note and "the head for 3" in note for note in result.notes)
 
 
 def test_names_of_classes():
@@ -109,7 +109,7 @@ def test_a_stated_grid_wins_and_must_fit():
 def test_the_positions_decide_which_rows_are_patches():
     rows = described(grid=TokenGrid("pos_embed", rows=16, stride=4, prefix=1))
     assert plan(rows, arguments={"positions": "patches"}).source_size == (16, 16)
-    with pytest.raises(CheckpointError, match="Counted with positions='tokens'"):
+    with pytest.raises(CheckpointError, match="assumes positions='tokens'"):
         plan(rows)
 
 
@@ -120,7 +120,7 @@ def test_the_transform_is_the_callers_or_the_files_or_the_code_bases():
     files = described(transform=HALF)
     assert mean(plan(files)) == [0.5] * 3 and not plan(files).transform_note
     assert mean(plan(files, preprocessing={"mean": 0.2})) == [0.2] * 3
-    assert "That of timm" in plan().transform_note
+    assert "The default of timm" in plan().transform_note
     broken = described(transform_error=CheckpointError("broken"))
     with pytest.raises(CheckpointError, match="broken"):
         plan(broken)
@@ -140,7 +140,7 @@ def test_normalisation_is_inside_or_outside():
 def test_assumptions_are_noted_until_they_are_stated():
     open_file = described(open_arguments=("activation",), assumptions=("no bias",))
     [note] = plan(open_file).notes
-    assert "activation='gelu_tanh', no bias" in note and "state activation=" in note
+    assert "activation='gelu_tanh', no bias" in note and "pass activation=" in note
     [note] = plan(open_file, arguments={"activation": "gelu"}).notes
     assert "Assumed: no bias" in note
 
@@ -165,7 +165,7 @@ def test_an_argument_that_a_newer_version_wrote():
 
 def test_a_wrong_argument_is_the_files_or_the_callers():
     broken = described(grid=None, arguments={**FILE.arguments, "normalization": 7})
-    with pytest.raises(CheckpointError, match="asks for what is not built"):
+    with pytest.raises(CheckpointError, match="kerasvit cannot build"):
         plan(broken)
     with pytest.raises(ArgumentError, match="`normalization`") as caught:
         plan(arguments={"normalization": 7})

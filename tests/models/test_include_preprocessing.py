@@ -69,7 +69,7 @@ def test_false_takes_the_normalisation_out_of_a_saved_model(folder, load, tmp_pa
     check_outside(load(again, include_preprocessing=False), expected)
     timm = json.loads((again / "config.json").read_text())["pretrained_cfg"]
     assert {key: timm[key] for key in MEAN_STD} == MEAN_STD
-    assert "for images normalised outside" not in (again / "README.md").read_text()
+    assert "for normalised images" not in (again / "README.md").read_text()
     back = load(again, include_preprocessing=True)
     np.testing.assert_allclose(logits(back, PIXELS), expected, atol=1e-5)
 
@@ -114,5 +114,5 @@ def test_the_choice_is_checked(folder):
     for wrong in ("no", 0, [True]):
         with pytest.raises(ValueError, match="`include_preprocessing` must be True"):
             TinyViT(folder, include_preprocessing=wrong)
-    with pytest.raises(ValueError, match="give one of them"):
+    with pytest.raises(ValueError, match="pass only one of them"):
         TinyViT(include_preprocessing=False, normalization=MEAN_STD)

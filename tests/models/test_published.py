@@ -151,7 +151,9 @@ def test_weights_by_an_entry_are_those_of_its_model(hub, folder):
         np.testing.assert_allclose(logits(model), expected)
     del hub.requests[:]
     for ask in (kerasvit.ViTS16, kerasvit.ViTS16.preprocessing):
-        with pytest.raises(CheckpointError, match="'sam' of ViTTi16.*kerasvit.ViTTi16"):
+        with pytest.raises(
+            CheckpointError, match="'sam' belong to ViTTi16.*kerasvit.ViTTi16"
+        ):
             ask(public)
     assert kerasvit.ViTTi16.preprocessing(public).crop == 0.5
     assert not hub.requests

@@ -94,7 +94,7 @@ def test_names_from_a_text_file(tmp_path):
     [
         (["a", "b"], "each class of the head, 3. Received: 2"),
         ("imagenet1k", "each class of the head, 3. Received: 1000"),
-        (["a", "b", "a"], r"each name once.*\['a'\]"),
+        (["a", "b", "a"], r"must be unique.*\['a'\]"),
         (["a", "b", 3], "must be a list of names"),
         (["a", "b", " "], "none of them empty"),
         ([], "must be a list of names"),
@@ -182,5 +182,5 @@ def test_the_normalisation_in_a_model_is_the_stated_one(tmp_path):
         ):
             assert name == wanted and abs(chance - probability) < 1e-5
     half = {"mean": [0.5] * 3, "std": [0.5] * 3}
-    with pytest.raises(ValueError, match="both give a mean"):
+    with pytest.raises(ValueError, match="both state a mean"):
         TinyViT(path, preprocessing=STATED, normalization=half)

@@ -103,7 +103,7 @@ def test_a_file_that_is_not_what_was_pinned_is_refused(publics, source, tmp_path
         convert.convert(
             dataclasses.replace(entry, sha256=None), tmp_path / "vit", wrong
         )
-    with pytest.raises(CheckpointError, match="not what it should be"):
+    with pytest.raises(CheckpointError, match="not the expected file"):
         convert.convert(entry, tmp_path / "vit")
     assert not (tmp_path / "vit").exists()
 

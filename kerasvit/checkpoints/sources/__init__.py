@@ -1,4 +1,4 @@
-"""Checkpoint sources: one class for each code base and architecture.
+"""Checkpoint sources: one class per code base and architecture.
 
 `Source` is the interface. A new source is a module here with a subclass, which
 `known.py` lists: in `TIMM` if it is a `TimmSource`, else in `SOURCES`. Modules named
@@ -20,14 +20,14 @@ from .source import Source as Source
 
 
 def source_of(names: Iterable[str], config: Config) -> Source | None:
-    """Returns the source that reads a file, or None.
+    """Returns the source that can read a file, or None.
 
     Args:
-        names: Of the tensors, as the file has them.
+        names: Names of the tensors in the file.
         config: Content of the config.json beside the file.
 
     Raises:
-        CheckpointError: The folder's record is damaged, or of a newer version.
+        CheckpointError: The record in config.json is damaged or has a newer format.
     """
     if config.get("kerasvit"):
         return SavedFolder(names, config)

@@ -1,7 +1,8 @@
 """Google's BiT `.npz` files: google-research/big_transfer.
 
-Names as bit_pytorch/models.py reads them: stages and units count from 1, units in two
-digits. Some files number the convolutions, as TensorFlow did when it made them.
+Tensor names as bit_pytorch/models.py reads them. The numbers of stages and units start
+at 1, and those of units have two digits. Some files also number the convolutions, as
+TensorFlow named them.
 """
 
 import re
@@ -20,7 +21,7 @@ _UNIT = "resnet/block{}/unit{:02d}/"
 
 
 class BigTransferFile(Source):
-    """BiTs; no tensor depends on the image size, so `kernel` is of no account."""
+    """BiTs. No tensor depends on the image size, so `kernel` is not used."""
 
     code_base = "big_transfer"
     builder = "BigTransfer"
@@ -71,7 +72,7 @@ class BigTransferFile(Source):
 
 
 def unless_standard(widths: list[int], root: int) -> list[int] | None:
-    """Returns the stages' output channels, None where they follow from the root's."""
+    """Returns the stages' output channels; None if they follow from the root's."""
     standard = [4 * root * 2**i for i in range(len(widths))]
     return None if widths == standard else widths
 
@@ -87,5 +88,5 @@ def _depths(shapes: Shapes) -> list[int]:
 
 
 def _norm(name: str, path: str) -> list[tuple[str, str]]:
-    """Returns the rules of a normalisation."""
+    """Returns the rules of a normalisation layer."""
     return [(f"{name}/{part}", f"{path}/{part}") for part in ("gamma", "beta")]

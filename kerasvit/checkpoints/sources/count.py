@@ -1,27 +1,27 @@
-"""Counts the blocks and stages that tensor names have."""
+"""Counts of the blocks and stages in tensor names."""
 
 from ..reader import CheckpointError
 from ..shapes import Shapes
 
-MOST_STAGES = 32  # each halves the map: sides of more than 2³² pixels have no use
+MOST_STAGES = 32  # each halves the map: 32 stages need images of 2³² pixels
 
 
 def count(shapes: Shapes, pattern: str, start: int = 0) -> int:
-    """Returns how many names have `start`, the next, … in the braces of a pattern."""
+    """Returns how many consecutive numbers from `start` on occur in a name pattern."""
     numbers = range(start, len(shapes) + start + 1)
     return next(i for i in numbers if pattern.format(i) not in shapes) - start
 
 
 def count_stages(shapes: Shapes, pattern: str, start: int = 0) -> int:
-    """Returns the number of stages, as `count`.
+    """Returns the number of stages; the arguments are those of `count`.
 
     Raises:
-        CheckpointError: There are too many to compute with.
+        CheckpointError: There are more than `MOST_STAGES`.
     """
     stages = count(shapes, pattern, start)
     if stages > MOST_STAGES:
         raise CheckpointError(
-            f"it has {stages} stages; models have at most {MOST_STAGES}. It is no file "
-            "of model weights."
+            f"it has {stages} stages; models have at most {MOST_STAGES}. This is not "
+            "a file of model weights."
         )
     return stages

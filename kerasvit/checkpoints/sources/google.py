@@ -1,4 +1,4 @@
-"""Flax names that all `.npz` files of vit_jax and big_vision share."""
+"""Base class of the sources for `.npz` files of vit_jax and big_vision."""
 
 from collections.abc import Set
 from typing import Protocol
@@ -7,7 +7,7 @@ from .source import Source
 
 
 class GoogleSource(Source, Protocol):
-    """A source of google-research/vision_transformer and big_vision.
+    """Base class for google-research/vision_transformer and big_vision.
 
     `kernel` follows vit_jax/checkpoint.py, interpolate_posembed.
     """
@@ -16,19 +16,19 @@ class GoogleSource(Source, Protocol):
     kernel: str = "corner_linear"
 
     def short_name(self, name: str) -> str:
-        """Returns the name without the tree that it was saved in."""
-        # A training state keeps the weights beside the optimiser's moments.
+        """Returns the name without the prefix of its parameter tree."""
+        # A training state contains the weights and the optimizer's moments.
         return name.removeprefix("opt/target/").removeprefix("params/")
 
     def dropped(self, name: str, names: Set[str]) -> str | None:
         states = ("opt/state/", "opt/", "extra/")
         if name.startswith(states) or name in ("step", "epoch"):
-            return "state of the optimiser"
+            return "state of the optimizer"
         return None
 
 
 def dense(name: str, path: str) -> tuple[tuple[str, str], ...]:
-    """Returns the rules of a dense layer or convolution."""
+    """Returns the rules of a dense or convolution layer."""
     return (
         (f"{name}/kernel", f"{path}/kernel"),
         (f"{name}/bias", f"{path}/bias"),
@@ -36,5 +36,5 @@ def dense(name: str, path: str) -> tuple[tuple[str, str], ...]:
 
 
 def norm(name: str, path: str) -> tuple[tuple[str, str], ...]:
-    """Returns the rules of a normalisation."""
+    """Returns the rules of a normalisation layer."""
     return (f"{name}/scale", f"{path}/gamma"), (f"{name}/bias", f"{path}/beta")

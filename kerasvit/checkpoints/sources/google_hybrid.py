@@ -1,7 +1,8 @@
 """Google's `.npz` files of hybrids: google-research/vision_transformer.
 
-Flax names, as vit_jax/models_vit.py and vit_jax/models_resnet.py write them. Released
-files keep the ResNet's normalisations as (1, 1, 1, C), later ones as (C,).
+Flax names as vit_jax/models_vit.py and vit_jax/models_resnet.py write them. The weights
+of the ResNet's normalisations have shape (1, 1, 1, C) in released files and (C,) in
+later ones.
 """
 
 from collections.abc import Iterator, Set
@@ -21,7 +22,7 @@ _SHARED = ("num_classes", "pool", "representation_size", "activation", "epsilon"
 
 
 class GoogleHybrid(GoogleSource):
-    """Vision Transformers behind a ResNet."""
+    """Vision Transformers on the feature map of a ResNet."""
 
     builder = "HybridVisionTransformer"
 
@@ -87,14 +88,14 @@ class GoogleHybrid(GoogleSource):
 
 
 def stride(resnet_depths: list[int]) -> int:
-    """Returns pixels from one cell of the ResNet's map to the next."""
+    """Returns the stride of the ResNet's feature map in pixels."""
     return 4 * 2 ** max(len(resnet_depths) - 1, 0)
 
 
 def _pair(
     conv: str, norm: str, our_conv: str, our_norm: str, vector: Transform
 ) -> Iterator[tuple]:
-    """Yields the rules of a convolution and the normalisation behind it."""
+    """Yields the rules of a convolution and the normalisation after it."""
     yield f"{conv}/kernel", f"{our_conv}/kernel"
     yield f"{norm}/scale", f"{our_norm}/gamma", vector
     yield f"{norm}/bias", f"{our_norm}/beta", vector

@@ -1,7 +1,7 @@
 """Google's `.npz` files of MLP-Mixers: google-research/vision_transformer, big_vision.
 
-Flax names, as vit_jax/models_mixer.py and big_vision/models/mlp_mixer.py write them, or
-as they were before Flax's linen: `load` of the latter file reads both.
+Flax names as vit_jax/models_mixer.py and big_vision/models/mlp_mixer.py write them, or
+the names from before flax.linen. `load` of the latter file reads both.
 """
 
 import math
@@ -24,7 +24,7 @@ _PARTS = ("token_mixing", "channel_mixing")
 
 
 class GoogleMixer(GoogleSource):
-    """MLP-Mixers; Google's code has no `kernel`: measured, see `models.MLPMixer`."""
+    """MLP-Mixers. Google's code resamples none; for `kernel` see `models.MLPMixer`."""
 
     builder = "MLPMixer"
     kernel = "bicubic_antialias"
@@ -74,12 +74,12 @@ class GoogleMixer(GoogleSource):
 
 
 def _old(shapes: Iterable[str]) -> bool:
-    """Returns whether the names are older than Flax's linen."""
+    """Returns whether the names are from before flax.linen."""
     return any(name.startswith("Mixer/encoderblock_") for name in shapes)
 
 
 def _names(shapes: Shapes) -> dict[str, Any]:
-    """Returns {part: its names}; {what} in those of an MLP is kernel or bias."""
+    """Returns {part: names}; {what} in the names of an MLP is kernel or bias."""
     if _old(shapes):
         block, layers = "Mixer/encoderblock_{i}/", ("{what}1", "{what}2")
         stem, norm = "embedding", "Mixer/encoder_norm"
@@ -98,19 +98,19 @@ def _names(shapes: Shapes) -> dict[str, Any]:
 
 
 def _numbered(shapes: Shapes, kind: str, expected: int) -> list[str]:
-    """Returns the names of a kind of part, which older Flax may count together.
+    """Returns the names of a kind of part; older Flax may number all parts jointly.
 
     Raises:
-        CheckpointError: A block has another number of them than expected.
+        CheckpointError: A block does not have the expected number of such parts.
     """
     pattern = re.compile(rf"Mixer/encoderblock_0/{kind}_([0-9]{{1,9}})/.*")
-    found = {int(m[1]) for name in shapes if (m := pattern.fullmatch(name))}
-    if len(found) != expected:
+    numbers = {int(m[1]) for name in shapes if (m := pattern.fullmatch(name))}
+    if len(numbers) != expected:
         raise CheckpointError(
-            "it is not a whole model: the block Mixer/encoderblock_0 must have "
-            f"{expected} of {kind}_…, and has {len(found)}. Take the complete file."
+            "it is not a complete model: the block Mixer/encoderblock_0 must have "
+            f"{expected} of {kind}_…. Received: {len(numbers)}. Use the complete file."
         )
-    return [f"{kind}_{n}" for n in sorted(found)]
+    return [f"{kind}_{n}" for n in sorted(numbers)]
 
 
 def _elements(shapes: Shapes, name: str) -> int:
@@ -119,18 +119,19 @@ def _elements(shapes: Shapes, name: str) -> int:
 
 
 def _hidden(shapes: Shapes, layer: str) -> int:
-    """Returns the number of units that an MLP's first layer puts out."""
+    """Returns the number of hidden units of an MLP."""
     return _elements(shapes, layer.format(i=0, what="bias"))
 
 
 def _grid(shapes: Shapes, layer: str, patch: int, hidden: int) -> TokenGrid:
-    """Returns the kernel across tokens."""
+    """Returns the token-mixing kernel as a `TokenGrid`."""
     name = layer.format(i=0, what="kernel")
     tokens, rest = divmod(_elements(shapes, name), hidden)
     if rest:
         raise CheckpointError(
-            f"it is not a whole model: {name} must have {hidden} columns, one for each "
-            f"bias. Received: the shape {tuple(shapes[name])}. Take the complete file."
+            f"it is not a complete model: {name} must have {hidden} columns, one for "
+            f"each bias. Received: the shape {tuple(shapes[name])}. Use the complete "
+            "file."
         )
     return TokenGrid(name, tokens, patch)
 
@@ -145,11 +146,11 @@ def _mixing(layers: list[str], path: str, shapes: Shapes) -> Iterator[tuple]:
 
 
 def _squeezed(shape: tuple[int, ...], rank: int) -> Transform:
-    """Returns the transform of a tensor with needless axes."""
+    """Returns the transform of a tensor with additional axes of size 1."""
 
-    # Before linen the kernels and biases had axes of one besides their own.
+    # Kernels and biases from before flax.linen have such axes.
     def read(array: np.ndarray) -> list[np.ndarray]:
-        own = [side for side in array.shape if side > 1]
-        return [array.reshape([1] * (rank - len(own)) + own)]
+        sizes = [size for size in array.shape if size > 1]
+        return [array.reshape([1] * (rank - len(sizes)) + sizes)]
 
     return Transform(read, lambda arrays: arrays[0].reshape(shape))

@@ -1,8 +1,8 @@
 """Google's `.npz` files: google-research/vision_transformer and big_vision.
 
-Flax names, as vit_jax/models_vit.py and big_vision/models/vit.py write them. The two
-number the parts of a block differently, and big_vision keeps the position table at the
-top, without a row for the class token.
+Flax names as vit_jax/models_vit.py and big_vision/models/vit.py write them. The two
+code bases number the parts of a block differently. big_vision stores the position table
+at the top level, without a row for the class token.
 """
 
 from collections.abc import Iterator, Set
@@ -36,14 +36,14 @@ class GoogleViT(GoogleSource):
 
 
 def holds_transformer(names: Set[str]) -> bool:
-    """Returns whether the names have Google's embedding and encoder among them."""
+    """Returns whether the names include Google's embedding and encoder."""
     return "embedding/kernel" in names and any(
         name.startswith("Transformer/encoderblock_") for name in names
     )
 
 
 def described(shapes: Shapes) -> Description:
-    """Returns what the tensors say of a ViT."""
+    """Returns the description of a ViT from its tensors."""
     patch, _, _, width = shapes.of("embedding/kernel", 4)
     attention, _, mlp = (name.format(i=0) for name in _block(shapes))
     arguments = _arguments(shapes)
@@ -65,7 +65,7 @@ def described(shapes: Shapes) -> Description:
 
 
 def _arguments(shapes: Shapes) -> dict[str, Any]:
-    """Returns what the weights were made with, from the names."""
+    """Returns the builder's arguments that the tensor names determine."""
     class_token = "cls" in shapes
     if "MAPHead_0/probe" in shapes:
         pool = "attention"
@@ -90,8 +90,8 @@ def _arguments(shapes: Shapes) -> dict[str, Any]:
 
 
 def _grid(shapes: Shapes, patch: int, arguments: dict[str, Any]) -> TokenGrid | None:
-    """Returns the position table; None where the model computes positions."""
-    # Only the table inside of the encoder has a row for the class token.
+    """Returns the position table; None if the model computes positions."""
+    # Only the table inside the encoder has a row for the class token.
     for name, prefix in ((TABLE, int(arguments["class_token"])), (_TABLE_PATCHES, 0)):
         if name in shapes:
             return TokenGrid(name, shapes.of(name, 3)[1], patch, prefix)
@@ -100,8 +100,8 @@ def _grid(shapes: Shapes, patch: int, arguments: dict[str, Any]) -> TokenGrid | 
 
 def _block(shapes: Shapes) -> list[str]:
     """Returns the names of (attention, second normalisation, MLP) in a block."""
-    # Released files keep the numbering of an older Flax, one counter for all parts;
-    # big_vision counts each kind of part by itself.
+    # Released files number all parts of a block with one counter, as older versions of
+    # Flax did. big_vision has one counter per kind of part.
     block = "Transformer/encoderblock_{i}/"
     names = ("MultiHeadDotProductAttention_1", "LayerNorm_2", "MlpBlock_3")
     if block.format(i=0) + names[1] + "/scale" not in shapes:
@@ -110,7 +110,7 @@ def _block(shapes: Shapes) -> list[str]:
 
 
 def rules(kwargs: dict[str, Any], shapes: Shapes) -> tuple[tuple, ...]:
-    """Returns the rules of the embedding and of all behind it."""
+    """Returns the rules of the embedding and all layers after it."""
     attention, second_norm, mlp = _block(shapes)
     heads, ours = kwargs["num_heads"], "encoder_block_{i}/"
     block = "Transformer/encoderblock_{i}/"

@@ -1,8 +1,8 @@
-"""What all files of xxxnell/how-do-vits-work share.
+"""Base class of the sources for files of xxxnell/how-do-vits-work.
 
-Names as models/preresnet_dnn_block.py and models/classifier_block.py write them. The
-authors' `.pth.tar` files are pickles, which are not read; the dictionary `state_dict`
-in them, saved by `safetensors.torch.save_file`, is.
+Tensor names as models/preresnet_dnn_block.py and models/classifier_block.py write them.
+The authors' `.pth.tar` files are pickles, which kerasvit does not read. It reads their
+dictionary `state_dict` saved with `safetensors.torch.save_file`.
 """
 
 import re
@@ -21,12 +21,12 @@ _PLACE = re.compile(r"layer([1-9][0-9]?)\.(0|[1-9][0-9]{0,3})\.")  # stage, unit
 
 
 class AuthorsSource(Source, Protocol):
-    """A source of the authors of "How Do Vision Transformers Work?".
+    """Base class for the code base of "How Do Vision Transformers Work?".
 
     No tensor depends on the image size, so `kernel` is not used.
 
     Attributes:
-        stem: Name of the stem's kernel.
+        stem: Tensor name of the stem's kernel.
     """
 
     code_base: str = "how_do_vits_work"
@@ -59,7 +59,7 @@ class AuthorsSource(Source, Protocol):
         )
 
     def short_name(self, name: str) -> str:
-        """Returns the name without what parallel training put before it."""
+        """Returns the name without the prefix of `DataParallel`."""
         return name.removeprefix("module.")
 
     def dropped(self, name: str, names: Set[str]) -> str | None:
@@ -69,13 +69,13 @@ class AuthorsSource(Source, Protocol):
 
 
 def stages(shapes: Shapes) -> list[list[str]]:
-    """Returns for each stage the beginnings of its units' names, as "layer1.0.".
+    """Returns the name prefixes of each stage's units, such as "layer1.0.".
 
     Raises:
         CheckpointError: A stage has no tensors.
     """
-    found = (_PLACE.match(name) for name in shapes)
-    units = sorted({(int(place[1]), int(place[2])) for place in found if place})
+    matches = (_PLACE.match(name) for name in shapes)
+    units = sorted({(int(match[1]), int(match[2])) for match in matches if match})
     last = max((stage for stage, _ in units), default=1)
     stages = [
         [f"layer{i}.{j}." for stage, j in units if stage == i]
@@ -83,8 +83,8 @@ def stages(shapes: Shapes) -> list[list[str]]:
     ]
     if [] in stages:
         raise CheckpointError(
-            "it is not a whole model: the tensors of the stage "
-            f"layer{stages.index([]) + 1} are missing. Take the complete file."
+            "it is not a complete model: the tensors of the stage "
+            f"layer{stages.index([]) + 1} are missing. Use the complete file."
         )
     return stages
 

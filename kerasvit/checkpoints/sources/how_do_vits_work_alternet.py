@@ -16,7 +16,7 @@ from .how_do_vits_work import AuthorsSource, conv_units, ends, stages
 _TABLE = "attn.pos_embedding"
 _QUERY = re.compile(r"layer([1-9][0-9]?)\.[0-9]+\.attn\.attn\.to_q\.weight")
 
-# One 1 × 1 convolution makes keys and values: (2 · inner, in, 1, 1).
+# One 1 × 1 convolution computes keys and values: kernel (2 · inner, in, 1, 1).
 _KEY_VALUE = Transform(
     lambda a: [part[:, :, 0, 0].T for part in np.split(a, 2)],
     lambda arrays: np.concatenate([a.T for a in arrays])[:, :, None, None],
@@ -24,7 +24,7 @@ _KEY_VALUE = Transform(
 
 
 class AuthorsAlterNet(AuthorsSource):
-    """AlterNets; of `num_heads` and `head_width`, the tensors tell the product."""
+    """AlterNets. The tensors only determine `num_heads` × `head_width`."""
 
     builder = "AlterNet"
     stem = "layer0.layer0.0.weight"
@@ -56,18 +56,18 @@ class AuthorsAlterNet(AuthorsSource):
 
 
 def _check_heads(kwargs: dict[str, Any], shapes: Shapes) -> None:
-    """Raises where the tensors are of another number of heads times their width."""
+    """Raises if the tensors do not fit the number of heads times their width."""
     heads_of_stages = kwargs["num_heads"]
     for name in shapes:
-        found = _QUERY.fullmatch(name)
-        if not found or int(found[1]) > len(heads_of_stages):
+        match = _QUERY.fullmatch(name)
+        if not match or int(match[1]) > len(heads_of_stages):
             continue
-        heads, rows = heads_of_stages[int(found[1]) - 1], shapes.of(name, 4)[0]
+        heads, rows = heads_of_stages[int(match[1]) - 1], shapes.of(name, 4)[0]
         if rows != heads * kwargs["head_width"]:
             raise CheckpointError(
                 f"{name} has {rows} rows, which are not {heads} heads of "
-                f"{kwargs['head_width']}. The tensors tell the product only: give "
-                "`num_heads`, of each stage, and `head_width`."
+                f"{kwargs['head_width']}. The tensors only determine the product: give "
+                "`num_heads`, a list with one number per stage, and `head_width`."
             )
 
 

@@ -1,6 +1,6 @@
 """Pre-activation ResNets of xxxnell/how-do-vits-work, models/preresnet.py.
 
-Those with dropout or smoothing have the same tensors, and are not told apart.
+Models with dropout or smoothing have the same tensors and cannot be distinguished.
 """
 
 from dataclasses import replace

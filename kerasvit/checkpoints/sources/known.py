@@ -1,4 +1,4 @@
-"""All sources, in the order in which they are asked."""
+"""The list of all sources."""
 
 from .big_transfer import BigTransferFile
 from .google_hybrid import GoogleHybrid
@@ -28,7 +28,7 @@ TIMM: tuple[TimmSource, ...] = (
     TimmBiT(),
     TimmSwin(),
 )
-# The first that recognises a file's names reads it.
+# The first source that recognises the names of a file reads it.
 SOURCES: tuple[Source, ...] = (
     *TIMM,
     GoogleViT(),
@@ -47,12 +47,12 @@ CODE_BASES = {source.code_base for source in (*SOURCES, VARIABLE_PATHS)}
 
 
 def resampling_kernel(code_base: str | None, builder: str) -> str:
-    """Returns how a code base resamples position tables; None stands for our own."""
+    """Returns the resampling kernel of a code base; None stands for kerasvit."""
     fitting = [source for source in SOURCES if source.builder == builder]
     exact = [source for source in fitting if source.code_base == code_base]
     return (exact or fitting or [VARIABLE_PATHS])[0].kernel
 
 
 def timm_source(builder: str) -> TimmSource | None:
-    """Returns the source of timm's models of an architecture, or None."""
+    """Returns the source for timm's models of a builder, or None."""
     return next((source for source in TIMM if source.builder == builder), None)

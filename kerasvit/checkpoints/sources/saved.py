@@ -1,4 +1,4 @@
-"""Folders that `save_pretrained` wrote: their config.json describes the whole model."""
+"""Source for folders that `save_pretrained` wrote."""
 
 import re
 from collections.abc import Iterable, Set
@@ -12,7 +12,7 @@ from ..shapes import Shapes
 from .known import CODE_BASES, SOURCES, VARIABLE_PATHS, resampling_kernel
 from .source import Source
 
-FORMAT = 1  # of the part `kerasvit` of config.json; the newest that is read
+FORMAT = 1  # newest supported format of the key `kerasvit` in config.json
 
 _TYPES: dict[str, Any] = {
     "builder": str, "kwargs": dict, "preprocessing": dict, "format_version": int,
@@ -21,14 +21,14 @@ _TYPES: dict[str, Any] = {
 
 
 class SavedFolder(Source):
-    """A folder with the record of a model.
+    """A folder whose config.json contains the record of the model.
 
     Args:
-        names: Of the tensors, as the file has them.
+        names: Names of the tensors in the file.
         config: Content of config.json.
 
     Raises:
-        CheckpointError: The record is damaged, or of a newer version.
+        CheckpointError: The record is damaged or has a newer format.
     """
 
     def __init__(self, names: Iterable[str], config: Config) -> None:
@@ -69,7 +69,7 @@ class SavedFolder(Source):
 
 
 def _naming(record: dict[str, Any], names: Iterable[str]) -> Source:
-    """Returns the source whose names the tensors have."""
+    """Returns the source that matches the tensor names."""
     if record.get("weights_format") == VARIABLE_PATHS.code_base:
         return VARIABLE_PATHS
     for source in SOURCES:
@@ -79,14 +79,14 @@ def _naming(record: dict[str, Any], names: Iterable[str]) -> Source:
 
 
 def _stride(kwargs: Config) -> int:
-    """Returns the pixels from one patch to the next, the ResNet of a hybrid counted."""
+    """Returns the stride of the patches in pixels, with that of a hybrid's ResNet."""
     stages = kwargs.get("resnet_depths")
     resnet = 4 * 2 ** max(len(stages) - 1, 0) if isinstance(stages, list) else 1
     return (kwargs.integer("patch_size") or 1) * resnet
 
 
 def _checked(record: dict[str, Any]) -> dict[str, Any]:
-    """Returns a record whose fields are of the right types."""
+    """Returns the record after checking the types of its fields."""
     written = record.get("format_version")
     if isinstance(written, int) and written > FORMAT:
         raise CheckpointError(
@@ -103,14 +103,14 @@ def _checked(record: dict[str, Any]) -> dict[str, Any]:
         wrong.append("variant")
     if wrong:
         raise CheckpointError(
-            "its config.json is damaged: the part `kerasvit` has no right "
-            f"{', '.join(wrong)}. Save the model again."
+            "its config.json is damaged: the object `kerasvit` has missing or wrong "
+            f"values of {', '.join(wrong)}. Save the model again."
         )
     return record
 
 
 def _base(base: Any) -> dict[str, str | None] | None:
-    """Returns {"source", "license"} of the weights that a training began with."""
+    """Returns {"source", "license"} of the weights that training started from."""
     if base is None:
         return None
     known = isinstance(base, dict) and isinstance(base.get("source"), str)

@@ -1,4 +1,4 @@
-"""`Source`: the tensor names of a code base and one of its architectures."""
+"""`Source`: the interface of readers for one code base and architecture."""
 
 from collections.abc import Set
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from ..shapes import Shapes
 
 
 class Source(Protocol):
-    """Reads the files of a code base that are of one architecture.
+    """Interface of readers for files of one code base and architecture.
 
     Attributes:
         code_base: The code base, such as "timm"; a model's record calls it `origin`.
@@ -28,14 +28,14 @@ class Source(Protocol):
         ...
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        """Returns what the files say of the model.
+        """Returns the description of the model in the files.
 
         Args:
             shapes: {short name: shape}, without the tensors that are dropped.
-            config: Content of the config.json beside the file; empty without one.
+            config: Content of the config.json beside the file; empty if there is none.
 
         Raises:
-            CheckpointError: Tensors are missing, or the model cannot be built here.
+            CheckpointError: Tensors are missing, or kerasvit cannot build the model.
         """
         ...
 
@@ -44,23 +44,23 @@ class Source(Protocol):
 
         Args:
             kwargs: Arguments of the builder.
-            shapes: Those of the file, where it may be spelled in several ways; None:
-                the map is for writing.
+            shapes: Shapes in the file, from which the source chooses between variants
+                of the names; None if the map is used for writing.
 
         Raises:
-            CheckpointError: The tensors are not of a model with these arguments.
+            CheckpointError: The tensors do not fit a model with these arguments.
         """
         ...
 
     def short_name(self, name: str) -> str:
-        """Returns the name of a tensor without prefixes that tell nothing."""
+        """Returns the name of a tensor without redundant prefixes."""
         return name
 
     def dropped(self, name: str, names: Set[str]) -> str | None:
-        """Returns why the tensor of a short name is not loaded; None: it is."""
+        """Returns why a tensor is not loaded; None if it is loaded."""
         return None
 
 
 def names_of_classes(names: Any, count: int) -> Any:
-    """Returns names that a file states; for 1000 unnamed classes ImageNet's."""
+    """Returns the stated names, or "imagenet1k" for 1000 unnamed classes."""
     return "imagenet1k" if names is None and count == 1000 else names

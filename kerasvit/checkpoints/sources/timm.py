@@ -1,4 +1,4 @@
-"""What all of timm's files share: names, and the `config.json` beside them."""
+"""Base class of the sources for timm's files and their `config.json`."""
 
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ class TimmSource(Source, Protocol):
     kernel: str = "bicubic_antialias"
 
     def short_name(self, name: str) -> str:
-        """Returns the name without what a training script put before it."""
+        """Returns the name without the prefix of `DataParallel`."""
         return name.removeprefix("module.")
 
     def differs(self, record: dict[str, Any]) -> str | None:
@@ -35,23 +35,23 @@ class TimmSource(Source, Protocol):
 
 
 def unlike(kwargs: dict[str, Any], known: dict[str, Any]) -> str | None:
-    """Returns in words what timm's models do not have, or None where they have it all.
+    """Returns a text on arguments with values that timm does not support, or None.
 
     Args:
-        kwargs: Arguments of the model's builder.
-        known: {argument: the values that timm's models can have}.
+        kwargs: Arguments of the builder.
+        known: {argument: values that timm supports}.
     """
     wrong = []
     for key, values in known.items():
         if kwargs[key] not in values:
-            timms = " or ".join(dict.fromkeys(map(repr, values)))
-            wrong.append(f"its {key} is {kwargs[key]!r}, timm's {timms}")
+            allowed = " or ".join(dict.fromkeys(map(repr, values)))
+            wrong.append(f"its {key} is {kwargs[key]!r}, timm's {allowed}")
     return "; ".join(wrong) or None
 
 
 def ratio(mlp_dim: int, width: int) -> float:
-    """Returns the number from which timm computes an MLP's hidden size."""
-    # timm cuts the product off to an integer, which rounding may make one less.
+    """Returns the `mlp_ratio` from which timm computes the MLP's hidden size."""
+    # timm truncates the product to an integer, which rounding can reduce by one.
     ratio = mlp_dim / width
     return ratio if int(ratio * width) == mlp_dim else (mlp_dim + 0.5) / width
 
@@ -59,7 +59,7 @@ def ratio(mlp_dim: int, width: int) -> float:
 def ends(
     first_conv: str, classifier: str | list[str], fixed_input_size: bool = True
 ) -> dict[str, Any]:
-    """Returns what timm needs to fit a model to other channels, classes or sizes."""
+    """Returns the fields with which timm adapts channels, classes and image sizes."""
     return {
         "first_conv": first_conv,
         "classifier": classifier,
@@ -68,17 +68,17 @@ def ends(
 
 
 def model_args(config: Config) -> Config:
-    """Returns the arguments of timm's model that the configuration states."""
+    """Returns the arguments of timm's model in the configuration."""
     return config.part("model_args")
 
 
 def image_size(config: Config) -> tuple[int, int] | None:
-    """Returns (height, width) that the model's arguments state, or None."""
+    """Returns (height, width) from the arguments of timm's model, or None."""
     return model_args(config).image_size("img_size")
 
 
 def input_size(config: Config) -> tuple[int, int] | None:
-    """Returns (height, width) of the images that timm evaluates with, or None."""
+    """Returns (height, width) of timm's evaluation images, or None."""
     pretrained = config.part("pretrained_cfg")
     size = pretrained.get("input_size")
     if isinstance(size, (list, tuple)):

@@ -1,4 +1,4 @@
-"""timm's BiTs: names and layouts as timm/models/resnetv2.py writes them."""
+"""timm's BiTs: tensor names and layouts as timm/models/resnetv2.py writes them."""
 
 from collections.abc import Set
 from typing import Any
@@ -15,7 +15,7 @@ from .source import names_of_classes
 from .timm import TimmSource, ends, image_size, model_args, unlike
 
 _UNIT = "stages.{i}.blocks.{j}."
-# timm's BiTs: units a stage, and what multiplies all channels.
+# {timm's model: (units per stage, factor of all channels)}.
 _ARCHITECTURES = {
     "resnetv2_50x1_bit": ([3, 4, 6, 3], 1),
     "resnetv2_50x3_bit": ([3, 4, 6, 3], 3),
@@ -24,7 +24,7 @@ _ARCHITECTURES = {
     "resnetv2_152x2_bit": ([3, 8, 36, 3], 2),
     "resnetv2_152x4_bit": ([3, 8, 36, 3], 4),
 }
-# Units and the factor are the name's: timm takes no others.
+# The model's name determines the units and the factor; there are no arguments for them.
 _KNOWN_ARGUMENTS = {
     "channels", "stem_chs", "num_classes", "in_chans", "global_pool", "drop_rate",
     "drop_path_rate", "zero_init_last",
@@ -75,8 +75,8 @@ class TimmBiT(TimmSource):
         )
 
     def differs(self, record: dict[str, Any]) -> str | None:
-        # timm's BiTs have depths by the architecture's name, and two epsilons; channels
-        # are free, and where fewer of them are given there are fewer stages.
+        # In timm the name determines the depths, and both epsilons are fixed. The
+        # channels are an argument; a shorter list gives a model with fewer stages.
         stages = len(record["kwargs"]["depths"])
         depths = [layers[:stages] for layers, _ in _ARCHITECTURES.values()]
         return unlike(
@@ -97,7 +97,7 @@ class TimmBiT(TimmSource):
         widths = kwargs["stage_widths"]
         standard = widths is None and len(depths) == 4
         widths = widths or [int(256 * factor) * 2**i for i in range(len(depths))]
-        # By its own name where it has one.
+        # Prefer the name with the same factor.
         name = min(fitting, key=lambda name: fitting[name] != factor)
         args: dict[str, Any] = {}
         if not standard or fitting[name] != factor:
@@ -114,24 +114,24 @@ class TimmBiT(TimmSource):
 
 
 def _refuse_unlike(config: Config) -> None:
-    """Raises where the configuration is of another model than timm's BiTs."""
+    """Raises if the configuration describes another model than timm's BiTs."""
     args, name = model_args(config), config.text("architecture") or "_bit"
     pool = args.get("global_pool", config.get("global_pool") or "avg")
     other = sorted(set(args) - _KNOWN_ARGUMENTS)
     if pool != "avg" or other or not name.endswith("_bit"):
         raise CheckpointError(
             f"The configuration asks for timm's {printable(name)} with the pooling "
-            f"{pool!r:.200} and the arguments {other!r:.500}. Built here are timm's "
-            "BiTs, resnetv2_…_bit, with avg."
+            f"{pool!r:.200} and the arguments {other!r:.500}. kerasvit builds only "
+            "timm's BiTs, resnetv2_…_bit, with the pooling avg."
         )
 
 
 def stages(shapes: Shapes, unit: str) -> list[list[int]]:
-    """Returns the channels that each unit of each stage puts out.
+    """Returns the number of output channels of each unit of each stage.
 
     Args:
-        unit: Beginning of its tensors' names, with `{i}` and `{j}` for its stage and
-            its place there; transformers has other ones than timm.
+        unit: Prefix of a unit's tensor names, with `{i}` for the stage and `{j}` for
+            the unit in the stage. The prefixes of timm and transformers differ.
     """
     kernel = unit + "conv3.weight"
     return [
@@ -144,7 +144,7 @@ def stages(shapes: Shapes, unit: str) -> list[list[int]]:
 
 
 def unit_rules(unit: str) -> list[tuple]:
-    """Returns the rules of all units; `unit` as in `stages`."""
+    """Returns the rules of all units; `unit` is that of `stages`."""
     ours = "stage_{i}_unit_{j}/"
     rules = [(unit + "downsample.conv.weight", ours + "projection/kernel", CONVOLUTION)]
     for k in range(3):

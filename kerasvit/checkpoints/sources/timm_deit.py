@@ -1,7 +1,7 @@
-"""timm's distilled DeiTs; DeiT and DeiT III themselves are timm's ViTs.
+"""timm's distilled DeiTs. Plain DeiTs and DeiT IIIs are ViTs in timm.
 
-Names as `VisionTransformerDistilled` of timm/models/deit.py writes them, and the
-authors' code, facebookresearch/deit, too.
+Tensor names as `VisionTransformerDistilled` of timm/models/deit.py and the authors'
+code, facebookresearch/deit, write them.
 """
 
 from collections.abc import Set

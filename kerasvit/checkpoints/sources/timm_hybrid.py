@@ -1,7 +1,7 @@
 """timm's hybrids of a ResNet with group normalisation and a Vision Transformer.
 
-Names and layouts as timm/models/vision_transformer_hybrid.py and resnetv2.py write
-them; not those of timm's other backbones.
+Tensor names and layouts as timm/models/vision_transformer_hybrid.py and resnetv2.py
+write them. Hybrids with timm's other backbones are not supported.
 """
 
 from collections.abc import Set
@@ -22,8 +22,8 @@ from .timm import TimmSource, ends, unlike
 _BACKBONE = "patch_embed.backbone."
 _SHARED = ("num_classes", "pool", "representation_size", "activation", "epsilon")
 
-# Which of timm's models has a ResNet of these stages: the only numbers that
-# `model_args` cannot give.
+# {units of the ResNet's stages: timm's model}. Only these numbers cannot be stated in
+# `model_args`.
 _ARCHITECTURES = {
     (): "vit_tiny_r_s16_p8_224",
     (2, 2, 2, 2): "vit_small_r26_s32_224",
@@ -33,7 +33,7 @@ _ARCHITECTURES = {
 
 
 class TimmHybrid(TimmSource):
-    """Vision Transformers behind a ResNet with group normalisation."""
+    """Vision Transformers on the feature map of a ResNet with group normalisation."""
 
     builder = "HybridVisionTransformer"
 
@@ -88,8 +88,8 @@ class TimmHybrid(TimmSource):
         return KeyMap(*resnet, *timm_vit.transformer("norm"))
 
     def differs(self, record: dict[str, Any]) -> str | None:
-        # timm's ResNets have the width of the paper's, four choices of stages, and
-        # epsilons 1e-5 and 1e-8, the latter added to the variance.
+        # timm's ResNets have the paper's width, one of four lists of stages, and the
+        # epsilons 1e-5 and 1e-8; the latter is added to the variance.
         known = {
             "resnet_depths": [list(depths) for depths in _ARCHITECTURES],
             "width_factor": [1],
@@ -123,26 +123,27 @@ class TimmHybrid(TimmSource):
 
 
 def _refuse_unlike(shapes: Shapes, arguments: dict[str, Any]) -> None:
-    """Raises where the Transformer is none of those that hybrids are built with."""
+    """Raises if kerasvit cannot build a hybrid with such a Transformer."""
     if "reg_token" in shapes:
         raise CheckpointError(
-            "The file has register tokens (timm's reg_tokens). Built of hybrids are "
-            "models without."
+            "The file has register tokens (timm's reg_tokens). kerasvit builds hybrids "
+            "without register tokens only."
         )
     if arguments["class_token"] and arguments.get("positions") == "patches":
         raise CheckpointError(
-            "The configuration says that the class token has no row in the position "
-            "table (timm's no_embed_class=True). Built of hybrids are tables with one."
+            "The configuration states that the class token has no row in the position "
+            "table (timm's no_embed_class=True). kerasvit builds hybrids with such a "
+            "row only."
         )
     built = ("token", True) if arguments["pool"] == "token" else ("average", False)
     if (arguments["pool"], arguments["class_token"]) != built:
         raise CheckpointError(
-            f"The file pools by {arguments['pool']!r}, class token "
-            f"{arguments['class_token']}. Built of hybrids are the class token, and "
-            "the average of the normalised patches without one."
+            f"The file has the pooling {arguments['pool']!r} and class token "
+            f"{arguments['class_token']}. kerasvit builds hybrids that pool the class "
+            "token, or the average of the normalised patches without a class token."
         )
 
 
 def _stem(alone: bool) -> str:
-    """Returns the beginning of the root's names; a root may be the whole ResNet."""
+    """Returns the name prefix of the root; `alone` if the ResNet has no stages."""
     return _BACKBONE if alone else _BACKBONE + "stem."

@@ -1,6 +1,6 @@
 """timm's MLP-Mixers.
 
-Names and layouts as timm/models/mlp_mixer.py writes them.
+Tensor names and layouts as timm/models/mlp_mixer.py writes them.
 """
 
 from collections.abc import Set
@@ -19,7 +19,7 @@ _TOKENS = "blocks.0.mlp_tokens.fc1.weight"
 _CHANNELS = "blocks.0.mlp_channels.fc1.weight"
 _NAMES: dict[
     tuple[int, ...], str
-] = {  # (patch size, depth, width), which timm takes from the name alone
+] = {  # {(patch size, depth, width): timm's model}; they are no arguments
     (32, 8, 512): "mixer_s32_224",
     (16, 8, 512): "mixer_s16_224",
     (32, 12, 768): "mixer_b32_224",
@@ -30,7 +30,7 @@ _NAMES: dict[
 
 
 class TimmMixer(TimmSource):
-    """MLP-Mixers, without the gates of gMixers."""
+    """MLP-Mixers without the gates of gMixers."""
 
     builder = "MLPMixer"
 
@@ -69,9 +69,8 @@ class TimmMixer(TimmSource):
         )
 
     def differs(self, record: dict[str, Any]) -> str | None:
-        # timm's Mixers have the exact GELU, no other by name, and LayerNorm 1e-6. A
-        # name fixes patch size, depth and width; of the rest, `model_args` gives all
-        # numbers.
+        # timm's Mixers always have the exact GELU and LayerNorm epsilon 1e-6. The name
+        # determines patch size, depth and width; `model_args` states the other numbers.
         sizes = {"(patch_size, depth, width)": _name(record["kwargs"])}
         return unlike(
             {**record["kwargs"], **sizes},
@@ -100,23 +99,23 @@ class TimmMixer(TimmSource):
 
 
 def _check_pool(config: Config) -> None:
-    """Raises where the configuration asks for another pooling than the average."""
+    """Raises if the configuration asks for a pooling other than the average."""
     pool = model_args(config).get("global_pool", config.get("global_pool", "avg"))
     if pool != "avg":
         raise CheckpointError(
-            f"The configuration asks for the pooling {pool!r:.200} of timm. Built here "
-            "is avg, the average over the tokens."
+            f"The configuration asks for timm's pooling {pool!r:.200}. kerasvit builds "
+            "only avg, the average over the tokens."
         )
 
 
 def _numbers(shapes: Shapes) -> dict[str, int]:
-    """Returns the numbers of the architecture."""
+    """Returns the numbers that identify the architecture."""
     width, _, patch, _ = shapes.of("stem.proj.weight", 4)
     tokens_mlp_dim = shapes.of(_TOKENS, 2)[0]
     if shapes.of("blocks.0.mlp_tokens.fc2.weight", 2)[1] != tokens_mlp_dim:
         raise CheckpointError(
-            "The file holds a gMixer of timm, an MLP-Mixer with gates. Built here is "
-            "the MLP-Mixer without, timm's mixer_*."
+            "The file holds a gMixer of timm, an MLP-Mixer with gates. kerasvit builds "
+            "only MLP-Mixers without gates, timm's mixer_*."
         )
     return {
         "patch_size": patch,
@@ -128,5 +127,5 @@ def _numbers(shapes: Shapes) -> dict[str, int]:
 
 
 def _name(kwargs: dict[str, Any]) -> tuple[int, ...]:
-    """Returns what timm's name of a Mixer tells."""
+    """Returns the numbers that timm's name of a Mixer determines."""
     return tuple(kwargs[key] for key in ("patch_size", "depth", "width"))

@@ -1,7 +1,8 @@
-"""What the names of timm's models fix and their tensors do not tell.
+"""Properties of timm's models that the name determines and the tensors do not.
 
-By the words of their names, as in vit_base_patch16_siglip_256: of all that timm 1.0.31
-registers in timm/models/vision_transformer.py and deit.py, and of hybrids.
+The properties follow from words of the name, such as vit_base_patch16_siglip_256. The
+module covers all models that timm 1.0.31 registers in timm/models/vision_transformer.py
+and deit.py, and the hybrids.
 """
 
 import re
@@ -15,18 +16,18 @@ from .timm import model_args
 _HEADS = {
     "vit_base_patch16_gap_224": 16, "vit_base_patch32_plus_256": 14,
     "vit_base_patch16_plus_240": 14, "test_vit": 2, "test_vit2": 2,
-    # By the size alone.
+    # Models with only a size in the name.
     "tiny": 3, "wee": 4, "little": 5, "small": 6, "medium": 8, "mediumd": 8,
     "betwixt": 10, "base": 12, "so150m2": 13, "so150m": 14, "large": 16, "huge": 16,
     "so400m": 16, "giant": 16, "giantopt": 16, "gigantic": 16,
 }  # fmt: skip
 _TANH = "(base_patch32|so400m_patch16|giantopt_patch16)_siglip|large_.*siglip.*_512"
-# The same, told by (width, patch size, rows of the position table or None for any) of
-# models without class token, registers and LayerScale: timm's others differ in size.
+# The same models by (width, patch size, rows of the position table or None for any).
+# They have no class token, registers or LayerScale; timm's others differ in size.
 _TANH_SIZES = {
     (768, 32, None), (1152, 16, None), (1536, 16, None), (1024, 16, 1024),
 }  # fmt: skip
-# Class and register tokens have no rows in the position table.
+# Models whose class and register tokens have no rows in the position table.
 _NO_ROWS = r"flexivit|deit3|^(?!.*so150m).*_reg\d"
 
 _WORDS = (
@@ -36,22 +37,22 @@ _WORDS = (
 )
 _UNLIKE = {
     "_clip_": "a normalisation before its blocks, of epsilon 1e-5",
-    "_rpn_": "its normalisations behind the branches",
+    "_rpn_": "its normalisations after the branches",
     "_18x2_": "parallel branches",
     "_xp_": "parallel branches and RMSNorm",
     "_(pwee|dpwee)_": "parallel branches",
     "_(dwee|dlittle)_": "differential attention",
-    "_(radio|intern300m)_": "no normalisation behind its blocks",
+    "_(radio|intern300m)_": "no normalisation after its blocks",
     "_giant_.*(dinov2|tipsv2)": "gated MLPs (SwiGLU)",
-    "eva_giant": "biases of its own in attention",
+    "eva_giant": "separate biases in attention",
     "aimv2_": "gated MLPs (SwiGLU) and RMSNorm",
     "beit3_": "normalisations inside its branches",
-    "test_vit3": "attention pooling over the register tokens, too",
+    "test_vit3": "attention pooling that includes the register tokens",
     "test_vit4": "RMSNorm",
     "relpos_": "biases for relative positions",
     "_(rope|dinov3|pe|lingbot|sapiens2)_|eva02": "rotary position embeddings",
 }
-# Those that are obeyed, those that the tensors tell, and those for training alone.
+# Arguments that are applied, that the tensors determine, and for training only.
 _ARGUMENTS = {
     "num_heads", "act_layer", "global_pool", "no_embed_class", "init_values",
     "img_size", "pool_include_prefix",
@@ -65,10 +66,10 @@ _ARGUMENTS = {
 
 
 def refuse_unlike(config: Config) -> None:
-    """Raises where the configuration's architecture is no plain ViT.
+    """Checks that the configuration describes a plain ViT.
 
     Raises:
-        CheckpointError: With what it has, or that its name is not known.
+        CheckpointError: The architecture has other parts, or its name is unknown.
     """
     name, args = _name(config), model_args(config)
     shown = printable(name or "ViT")
@@ -78,48 +79,48 @@ def refuse_unlike(config: Config) -> None:
     if other:
         raise CheckpointError(
             f"The configuration asks for timm's {shown} with the arguments "
-            f"{', '.join(map(printable, other))}, which are not known here. Known are "
-            f"{', '.join(sorted(_ARGUMENTS))}."
+            f"{', '.join(map(printable, other))}, which kerasvit does not know. It "
+            f"knows {', '.join(sorted(_ARGUMENTS))}."
         )
     if not name:
         return
     for pattern, what in _UNLIKE.items():
         if re.search(pattern, name + "_"):
             raise CheckpointError(
-                f"timm's {shown} has {what}: it cannot be built here."
+                f"timm's {shown} has {what}: kerasvit cannot build it."
             )
     if not all(re.fullmatch(_WORDS, word) for word in name.split("_")):
         raise CheckpointError(
-            f"timm's {shown} is not known here, and the tensors do not tell all that "
-            "it computes. If it is a plain ViT, put the .safetensors file into a "
-            "folder without config.json and build the variant that it is of, with "
-            "`num_heads` and `activation` where they differ."
+            f"kerasvit does not know timm's {shown}, and the tensors do not determine "
+            "all that it computes. If it is a plain ViT, put the .safetensors file "
+            "into a folder without config.json and build its variant, with "
+            "`num_heads` and `activation` if they differ."
         )
 
 
 def heads(config: Config) -> int | None:
-    """The number of attention heads that timm builds, or None."""
+    """Returns timm's number of attention heads, or None."""
     name = _name(config)
     size = next((word for word in name.split("_") if word in _HEADS), "")
     return model_args(config).get("num_heads") or _HEADS.get(name, _HEADS.get(size))
 
 
 def refuse_unlike_names(shapes: Shapes, config: Config) -> None:
-    """Raises where the names of the tensors are those of another model than ours.
+    """Checks that the tensor names do not belong to an unsupported model.
 
     Raises:
-        CheckpointError: With what it has.
+        CheckpointError: They do; the message names the unsupported part.
     """
     if "norm_pre.weight" in shapes:
         raise CheckpointError(
             "The file has a normalisation before the blocks (norm_pre), as timm's CLIP "
-            "models, vit_*_clip_*: it cannot be built here."
+            "models, vit_*_clip_*: kerasvit cannot build it."
         )
     parts = {"cls_token", "reg_token", "blocks.0.ls1.gamma", "blocks.0.attn.qkv.bias"}
     if not (is_told(config) or parts & set(shapes)):
         raise CheckpointError(
             "The file has the names of timm's vit_base_patch16_rpn_224, with its "
-            "normalisations behind the branches, which cannot be built here. Of timm's "
+            "normalisations after the branches, which kerasvit cannot build. Of timm's "
             "models only that one has no class token, no registers, no LayerScale and "
             "no bias of query, key and value. If this is a ViT with its normalisations "
             "before the branches, put a config.json with the model_args of timm beside "
@@ -128,12 +129,12 @@ def refuse_unlike_names(shapes: Shapes, config: Config) -> None:
 
 
 def is_told(config: Config) -> bool:
-    """Whether the configuration tells which of timm's models it is of."""
+    """Returns whether the configuration identifies timm's model."""
     return bool(_name(config) or model_args(config))
 
 
 def tanh_by_size(shapes: Shapes) -> bool:
-    """Whether timm's only models with these tensors have the approximate GELU."""
+    """Returns whether timm's only models of this size have the approximate GELU."""
     if {"cls_token", "reg_token", "blocks.0.ls1.gamma"} & set(shapes):
         return False
     width, _, patch, _ = shapes.of("patch_embed.proj.weight", 4)
@@ -142,19 +143,19 @@ def tanh_by_size(shapes: Shapes) -> bool:
 
 
 def activation(config: Config) -> str:
-    """The activation that timm builds."""
+    """Returns the activation that timm builds."""
     fixed = "gelu_tanh" if re.search(_TANH, _name(config)) else "gelu"
     name = model_args(config).get("act_layer", fixed) or "gelu"
     if name not in ("gelu", "gelu_tanh"):
         raise CheckpointError(
-            f"The configuration asks for timm's activation {name!r}. Built here are "
-            "gelu, the exact one, and gelu_tanh."
+            f"The configuration asks for timm's activation {name!r}. kerasvit "
+            "builds gelu, the exact one, and gelu_tanh."
         )
     return name
 
 
 def no_embed_class(config: Config) -> bool:
-    """Whether class and register tokens have no rows in the position table."""
+    """Returns whether class and register tokens lack rows in the position table."""
     return model_args(config).get(
         "no_embed_class", bool(re.search(_NO_ROWS, _name(config)))
     )

@@ -1,7 +1,7 @@
-"""timm's Swin Transformers, and the names of Microsoft's original files.
+"""timm's Swin Transformers and Microsoft's original files.
 
-Names and layouts as timm/models/swin_transformer.py writes them; its
-`checkpoint_filter_fn` says where microsoft/Swin-Transformer differs.
+Tensor names and layouts as timm/models/swin_transformer.py writes them. Its
+`checkpoint_filter_fn` converts the names of microsoft/Swin-Transformer.
 """
 
 from collections.abc import Set
@@ -17,16 +17,16 @@ from .source import names_of_classes
 from .timm import TimmSource, ends, image_size, input_size, model_args, unlike
 
 _TABLE = "layers.{}.blocks.0.attn.relative_position_bias_table"
-# Arguments of timm's model that are built with these values only.
+# Arguments of timm's model that kerasvit supports with these values only.
 _ONLY: dict[str, list] = {"global_pool": ["avg"], "always_partition": [False]}
 
 
 class TimmSwin(TimmSource):
-    """Swin Transformers, of Microsoft's code base too.
+    """Swin Transformers, including those of Microsoft's code base.
 
-    `kernel` follows timm/layers/pos_embed_rel.py, resize_rel_pos_bias_table. Windows
-    alone shape the tensors, so there is no `grid`: the size of the images for which the
-    windows were chosen is among the `arguments`.
+    `kernel` follows timm/layers/pos_embed_rel.py, resize_rel_pos_bias_table. The tensor
+    shapes depend on the windows and not on the image size, so `grid` is None. The
+    `arguments` contain the image size for which the windows were chosen.
     """
 
     builder = "SwinTransformer"
@@ -64,7 +64,7 @@ class TimmSwin(TimmSource):
                 "patch_size": patch,
                 **_windows([rows for rows, _ in tables], patch, config),
                 "num_classes": classes,
-                # From the last stage, where rounding down to whole units matters least.
+                # The last stage has the smallest rounding error.
                 "mlp_ratio": hidden / channels,
                 "qkv_bias": "layers.0.blocks.0.attn.qkv.bias" in shapes,
                 "epsilon": 1e-5,
@@ -78,7 +78,7 @@ class TimmSwin(TimmSource):
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         block, ours = "layers.{i}.blocks.{j}.", "stage_{i}_block_{j}/"
         qkv = ("query", "key", "value")
-        # Microsoft's stages end with the merging, timm's begin with it.
+        # The merging ends a stage of Microsoft's models and begins one of timm's.
         behind = "layers.0.downsample.norm.weight" in (shapes or ())
         merged = [
             rule
@@ -116,8 +116,8 @@ class TimmSwin(TimmSource):
         )
 
     def differs(self, record: dict[str, Any]) -> str | None:
-        # timm's Swins have LayerNorm 1e-5, the exact GELU, and round the MLPs' sizes
-        # down.
+        # timm's Swins have LayerNorm epsilon 1e-5 and the exact GELU. timm rounds the
+        # MLPs' hidden sizes down.
         sizes = [c * record["kwargs"]["mlp_ratio"] for c in _channels(record["kwargs"])]
         return unlike(
             {**record["kwargs"], "MLP": [int(size + 1e-6) for size in sizes]},
@@ -129,7 +129,7 @@ class TimmSwin(TimmSource):
             return None
         kwargs = record["kwargs"]
         return {
-            # Any of timm's Swins: `model_args` gives all its numbers.
+            # The name is arbitrary: `model_args` states all numbers.
             "architecture": "swin_tiny_patch4_window7_224",
             "num_classes": kwargs["num_classes"],
             "num_features": _channels(kwargs)[-1],
@@ -152,36 +152,36 @@ def position_tables(shapes: Shapes, pattern: str) -> list[tuple[int, ...]]:
     """Returns (rows, heads) of the position table of each stage, at least one.
 
     Args:
-        shapes: Those of a Swin Transformer's tensors.
-        pattern: Name of a stage's first table, with {} for the number of the stage.
+        shapes: Shapes of a Swin Transformer's tensors.
+        pattern: Name of a stage's first table, with {} for the stage number.
     """
     stages = max(count_stages(shapes, pattern), 1)
     return [shapes.of(pattern.format(i), 2) for i in range(stages)]
 
 
 def _refuse_unlike(config: Config, numbers: dict[str, Any]) -> None:
-    """Raises where timm's model has what is not built."""
+    """Raises if kerasvit cannot build timm's model."""
     args = model_args(config)
     for key, known in {**_ONLY, "head_dim": _head_dims(numbers)}.items():
         if args.get(key, known[0]) not in known:
             raise CheckpointError(
-                f"config.json asks for {key}={args[key]!r:.200} of timm's Swin. Built "
-                f"here, for these tensors, is {known[-1]!r} only."
+                f"config.json states {key}={args[key]!r:.200} for timm's Swin. For "
+                f"these tensors, kerasvit builds {known[-1]!r} only."
             )
 
 
 def _head_dims(numbers: dict[str, Any]) -> list:
-    """Returns the arguments of timm by which heads share the channels evenly."""
+    """Returns the values of `head_dim` that distribute the channels evenly."""
     pairs = zip(_channels(numbers), numbers["num_heads"], strict=True)
     shares = [channels // heads for channels, heads in pairs]
     return [None, *(shares[:1] if len(set(shares)) == 1 else []), shares]
 
 
 def _windows(rows: list[int], patch: int, config: Config) -> dict[str, Any]:
-    """Returns the windows' size, and the image size that it was chosen for.
+    """Returns the window size and the image size for which it was chosen.
 
-    A table of (2M - 1)² rows tells M. In all published models the last map is one
-    window: 7 at 224 pixels, 12 at 384.
+    A table has (2M - 1)² rows for windows of size M. In all published models the last
+    map is one window: 7 at 224 pixels, 12 at 384.
     """
     sides = [(number**0.5 + 1) / 2 for number in rows]
     window_size = _window_size(config, patch, len(rows))
@@ -200,20 +200,20 @@ def _windows(rows: list[int], patch: int, config: Config) -> dict[str, Any]:
 
 
 def _cut_off(sides: list[int]) -> bool:
-    """Returns whether windows are the first stage's, where they fit into the map."""
+    """Returns whether all windows are the first stage's, limited to the map."""
     maps = [sides[-1] * 2**i for i in reversed(range(len(sides)))]
     return sides == [min(sides[0], places) for places in maps]
 
 
 def _window_size(config: Config, patch: int, stages: int) -> int | list[int] | None:
-    """Returns M, or a list with that of each stage; None if no configuration states it.
+    """Returns M, or a list of M per stage; None if the configuration states none.
 
-    As here, a side that is longer than that of a stage's map is cut off.
+    A window is limited to the size of the stage's map, as in kerasvit.
     """
     given = model_args(config).get("window_size")
     if not given:
-        # Its tables fit a window of 14 for all stages, too. At 224 pixels the map of
-        # the last stage cuts that off to 7; at larger sizes it would not.
+        # The tables of this model also fit a window of 14 in all stages: at 224 pixels
+        # the last map limits it to 7. At larger sizes the two models differ.
         name = config.text("architecture").split(".")[0]
         return [14, 14, 14, 7] if name == "swin_s3_small_224" else None
     windows = _height_and_width(given, stages)
@@ -225,17 +225,17 @@ def _window_size(config: Config, patch: int, stages: int) -> int | list[int] | N
         for side, places in zip(window, shape, strict=True)
     ):
         raise CheckpointError(
-            f"config.json asks for windows of {given!r:.200} of timm's Swin. Built "
-            "here are squares, of one size for all stages or of one for each."
+            f"config.json states the windows {given!r:.200} for timm's Swin. kerasvit "
+            "builds square windows, of one size for all stages or one size per stage."
         )
     squares = [max(window) for window in windows]
     return squares if len(set(squares)) > 1 else squares[0]
 
 
 def _height_and_width(given: Any, stages: int) -> list[list[int]]:
-    """Returns [height, width] of the windows of each stage; [] if there are none.
+    """Returns [height, width] of the windows of each stage; [] for invalid values.
 
-    timm's argument is a side, two of them, or a list of either for the stages.
+    timm's argument is an integer, two integers, or a list of either for the stages.
     """
     listed = isinstance(given, list) and (len(given) != 2 or isinstance(given[0], list))
     windows = given if listed else [given] * stages
@@ -248,7 +248,7 @@ def _height_and_width(given: Any, stages: int) -> list[list[int]]:
 
 
 def merging(name: str, path: str) -> tuple[tuple, ...]:
-    """Returns the rules between two stages, in timm's and transformers' names."""
+    """Returns the rules of a patch merging of timm or transformers."""
     return (
         *torch_norm(f"{name}.norm", f"{path}/norm"),
         (f"{name}.reduction.weight", f"{path}/reduction/kernel", TRANSPOSE),
@@ -261,7 +261,7 @@ def _channels(kwargs: dict[str, Any]) -> list[int]:
 
 
 def _for_timm(window_size: int | list[int]) -> int | list[list[int]]:
-    """Returns timm's argument, in which a list of two is height and width."""
+    """Returns timm's argument `window_size`; a list of two would be a rectangle."""
     if isinstance(window_size, int):
         return window_size
     return [[side, side] for side in window_size]

@@ -1,6 +1,6 @@
-"""timm's Vision Transformers; also the format in which ViTs are saved.
+"""timm's Vision Transformers; kerasvit also saves ViTs in this format.
 
-Names and layouts as timm/models/vision_transformer.py writes them.
+Tensor names and layouts as timm/models/vision_transformer.py writes them.
 """
 
 from collections.abc import Set
@@ -16,11 +16,11 @@ from .count import count
 from .source import names_of_classes
 from .timm import TimmSource, ends, image_size, input_size, model_args, ratio, unlike
 
-NUMERICS = {"epsilon": [1e-6]}  # of all of timm's ViTs
+NUMERICS = {"epsilon": [1e-6]}  # values that timm's ViTs support
 
 
 class TimmViT(TimmSource):
-    """Vision Transformers without DeiT's second token and hybrids' ResNet."""
+    """Vision Transformers, except distilled DeiTs and hybrids."""
 
     builder = "VisionTransformer"
 
@@ -34,7 +34,7 @@ class TimmViT(TimmSource):
         return described(shapes, config)
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
-        # The same LayerNormalization behind the pooling has another name.
+        # The final LayerNormalization is called fc_norm if it follows the pooling.
         behind = kwargs["pool"] == "average_then_norm"
         if shapes:
             behind = "norm.weight" not in shapes
@@ -60,8 +60,8 @@ class TimmViT(TimmSource):
         )
 
     def differs(self, record: dict[str, Any]) -> str | None:
-        # timm's ViTs have LayerNorm 1e-6, learned positions and no pre-logits; both
-        # sides compute the GELU that `act_layer` names.
+        # timm's ViTs have LayerNorm epsilon 1e-6, learned positions and no pre-logits.
+        # `act_layer` states the GELU.
         learned = {"positions": ["tokens", "patches"], "representation_size": [None]}
         return unlike(record["kwargs"], {**NUMERICS, **learned})
 
@@ -73,7 +73,7 @@ class TimmViT(TimmSource):
         pool = kwargs["pool"]
         global_pool = {"token": "token", "attention": "map"}.get(pool, "avg")
         return {
-            # Any of timm's plain ViTs: `model_args` gives all its numbers.
+            # The name is arbitrary: `model_args` states all numbers.
             "architecture": "vit_base_patch16_224",
             **base,
             "global_pool": global_pool,
@@ -89,7 +89,7 @@ class TimmViT(TimmSource):
 
 
 def described(shapes: Shapes, config: Config) -> Description:
-    """Returns what the tensors and timm's `config.json` say of a ViT."""
+    """Returns the description of a ViT from its tensors and `config.json`."""
     timm_names.refuse_unlike(config)
     timm_names.refuse_unlike_names(shapes, config)
     patch = shapes.of("patch_embed.proj.weight", 4)[-1]
@@ -113,7 +113,7 @@ def described(shapes: Shapes, config: Config) -> Description:
 
 
 def numbers(shapes: Shapes, config: Config) -> dict[str, int]:
-    """Returns the numbers of the architecture, as far as the files tell them."""
+    """Returns the numbers of the architecture that the files determine."""
     width, _, patch, _ = shapes.of("patch_embed.proj.weight", 4)
     numbers = {
         "patch_size": patch,
@@ -126,7 +126,7 @@ def numbers(shapes: Shapes, config: Config) -> dict[str, int]:
 
 
 def _grid(shapes: Shapes, patch: int, arguments: dict[str, Any]) -> TokenGrid | None:
-    """Returns the position table; None where the model computes positions."""
+    """Returns the position table; None if the model computes positions."""
     if "pos_embed" not in shapes:
         return None
     prefix = arguments["class_token"] + arguments["register_tokens"]
@@ -134,7 +134,7 @@ def _grid(shapes: Shapes, patch: int, arguments: dict[str, Any]) -> TokenGrid | 
 
 
 def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
-    """Returns what the weights were made with, from the names and `config.json`."""
+    """Returns the builder's arguments that tensors and `config.json` determine."""
     registers = shapes.side("reg_token", 1, 3, default=0)
     arguments = {
         "num_classes": shapes.side("head.weight", 0, 2, default=0),
@@ -154,11 +154,10 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
     patch = shapes.of("patch_embed.proj.weight", 4)[-1]
     size = image_size(config) or input_size(config) or ()
     if any(side % patch for side in size):
-        # timm's convolution leaves out the pixels that fill no patch.
+        # timm's convolution ignores pixels that fill no patch.
         arguments["partial_patches"] = True
-    # Nothing in the tensors tells whether class and register tokens have rows in the
-    # position table. In timm's published models they have none where there are
-    # registers, as a rule.
+    # The tensors do not determine whether class and register tokens have rows in the
+    # position table. Most of timm's published models with registers have none.
     if registers or config:
         patches_only = timm_names.no_embed_class(config) if config else True
         arguments["positions"] = "patches" if patches_only else "tokens"
@@ -168,7 +167,7 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
 def _left_open(
     shapes: Shapes, config: Config
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns (arguments, other assumptions) that no file states."""
+    """Returns (arguments that no file states, other assumptions)."""
     if config.get("architecture"):
         return (), ()
     args = model_args(config)
@@ -180,12 +179,12 @@ def _left_open(
         or {"attn_pool.latent", "fc_norm.weight"} & set(shapes),
     }
     words = []
-    # timm has LayerScale in blocks that normalise before the branches alone.
+    # In timm only blocks that normalise before the branches have LayerScale.
     if not (args or "blocks.0.ls1.gamma" in shapes):
-        words.append("normalisation before attention and MLP, not behind them")
+        words.append("normalisation before attention and MLP, not after them")
     prefix = {"cls_token", "reg_token"} & set(shapes)
     if prefix and "attn_pool.latent" in shapes and not args:
-        words.append("attention pooling over the patches alone")
+        words.append("attention pooling over the patches only")
     return tuple(key for key, known in stated.items() if not known), tuple(words)
 
 
@@ -203,14 +202,14 @@ def _pool(shapes: Shapes, config: Config) -> str:
             pool = "avg"
     if pool not in ("token", "avg", "map") or args.get("pool_include_prefix"):
         raise CheckpointError(
-            f"The configuration asks for the pooling {pool!r} of timm, with "
-            f"pool_include_prefix={args.get('pool_include_prefix', False)}. Built here "
-            "are token, avg and map, over the patches."
+            f"The configuration asks for timm's pooling {pool!r} with "
+            f"pool_include_prefix={args.get('pool_include_prefix', False)}. kerasvit "
+            "builds token, avg and map, over the patches."
         )
     if pool == "map" and "fc_norm.weight" in shapes:
         raise CheckpointError(
-            "The file normalises behind attention pooling (timm's fc_norm=True). Built "
-            "here is attention pooling of normalised tokens."
+            "The file has a normalisation after attention pooling (timm's "
+            "fc_norm=True). kerasvit builds attention pooling of normalised tokens."
         )
     if pool == "avg" and "fc_norm.weight" in shapes:
         return "average_then_norm"
@@ -218,7 +217,7 @@ def _pool(shapes: Shapes, config: Config) -> str:
 
 
 def transformer(norm: str = "norm") -> tuple[tuple, ...]:
-    """Rules of patches, class token, blocks, the last normalisation and the head."""
+    """Returns the rules of a plain ViT; `norm` is the final normalisation's name."""
     block, ours = "blocks.{i}.", "encoder_block_{i}/"
     qkv = ("query", "key", "value")
     return (
@@ -249,7 +248,7 @@ def transformer(norm: str = "norm") -> tuple[tuple, ...]:
 
 
 def transformer_config(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """What the configurations of all of timm's ViTs say."""
+    """Returns the part of `config.json` that all of timm's ViTs share."""
     return {
         "num_classes": kwargs["num_classes"],
         "num_features": kwargs["width"],

@@ -1,9 +1,9 @@
 """Hugging Face transformers' ViT, and its DeiT without the teacher's head.
 
-Names as `ViTForImageClassification` and `ViTModel` write them, the latter without the
-leading "vit."; transformers/models/vit/modeling_vit.py. `DeiTForImageClassification`
-of transformers/models/deit/modeling_deit.py reads the class token alone: its
-distillation token is one register.
+Tensor names as `ViTForImageClassification` and `ViTModel` write them, the latter
+without the prefix "vit."; transformers/models/vit/modeling_vit.py. The classifier of
+`DeiTForImageClassification` (transformers/models/deit/modeling_deit.py) uses only the
+class token, so its distillation token is a register token here.
 """
 
 from collections.abc import Set
@@ -20,16 +20,16 @@ from .source import Source
 PATCHES = "embeddings.patch_embeddings.projection.weight"
 TABLE = "embeddings.position_embeddings"
 _REGISTERS = "embeddings.distillation_token"
-# The activations of transformers/activations.py that are built.
+# Supported activations of transformers/activations.py.
 GELU = ("gelu", "gelu_python")
 _GELU_TANH: tuple[str, ...] = ("gelu_new", "gelu_fast", "gelu_accurate")
 _GELU_TANH += ("gelu_pytorch_tanh", "gelu_python_tanh")
 
 
 class TransformersSource(Source, Protocol):
-    """A source of transformers'.
+    """Base class for transformers' files.
 
-    `kernel` follows interpolate_pos_encoding, without antialias.
+    `kernel` follows interpolate_pos_encoding, without antialiasing.
     """
 
     code_base: str = "transformers"
@@ -37,7 +37,7 @@ class TransformersSource(Source, Protocol):
 
 
 class TransformersViT(TransformersSource):
-    """Vision Transformers, and DeiTs without the teacher's head."""
+    """Vision Transformers and DeiTs without the teacher's head."""
 
     builder = "VisionTransformer"
 
@@ -66,7 +66,7 @@ class TransformersViT(TransformersSource):
 
 
 def described(shapes: Shapes, config: Config) -> Description:
-    """Returns what the tensors and the `config.json` say of a ViT."""
+    """Returns the description of a ViT from its tensors and `config.json`."""
     width, _, patch, _ = shapes.of(PATCHES, 4)
     numbers = {
         "patch_size": patch,
@@ -92,9 +92,9 @@ def described(shapes: Shapes, config: Config) -> Description:
 
 
 def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
-    """Returns what the weights were made with, from the names and `config.json`."""
+    """Returns the builder's arguments that tensors and `config.json` determine."""
     check(config, {"hidden_act": GELU + _GELU_TANH})
-    # ViTModel's pooler is the paper's pre-logits.
+    # ViTModel's pooler is the pre-logits layer of the paper.
     pre_logits = shapes.side("pooler.dense.weight", 0, 2)
     if pre_logits:
         check(config, {"pooler_act": "tanh"})
@@ -114,47 +114,50 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
 
 
 def _grid(shapes: Shapes, patch: int, prefix: int) -> TokenGrid | None:
-    """Returns the position table, or None where there is none."""
+    """Returns the position table, or None."""
     if TABLE not in shapes:
         return None
     return TokenGrid(TABLE, shapes.of(TABLE, 3)[1], patch, prefix)
 
 
 def _open_arguments(config: Config) -> tuple[str, ...]:
-    """Returns the arguments that neither tensors nor configuration state."""
+    """Returns the arguments that neither the tensors nor the configuration state."""
     keys = {"num_attention_heads": "num_heads"}
-    if not config.get("model_type"):  # else the defaults of its class
+    if not config.get("model_type"):  # otherwise the defaults of the class apply
         keys |= {"hidden_act": "activation", "layer_norm_eps": "epsilon"}
     return tuple(ours for key, ours in keys.items() if key not in config)
 
 
 def label_names(config: Config) -> list[Any] | None:
-    """Returns the names of the classes, or None where they are only numbered."""
-    config.part("id2label")  # raises where it is no object
+    """Returns the names of the classes; None if they are missing or only numbered."""
+    config.part("id2label")  # raises if it is not an object
     names = config.names("id2label") or []
     numbered = [f"LABEL_{i}" for i in range(len(names))]
     return None if names == numbered else names
 
 
 def check(config: Config, built: dict[str, Any]) -> None:
-    """Raises where the configuration states what is not built, for these weights.
+    """Raises if the configuration states a value that kerasvit cannot build.
 
     Args:
-        config: Of transformers.
-        built: {key: the only value that it may have where it is there, or a tuple of
-            all}.
+        config: Configuration of transformers.
+        built: {key: supported value, or a tuple of supported values}. Missing keys are
+            allowed.
+
+    Raises:
+        CheckpointError: A value is not supported.
     """
     for key, values in built.items():
         values = values if isinstance(values, tuple) else (values,)
         if config.get(key, values[0]) not in values:
             raise CheckpointError(
-                f"config.json asks for {key}={config[key]!r:.200}. Built here, for "
-                f"these tensors, is {' or '.join(map(repr, values))} only."
+                f"config.json states {key}={config[key]!r:.200}. For these tensors, "
+                f"kerasvit builds {' or '.join(map(repr, values))} only."
             )
 
 
 def encoder() -> tuple[tuple, ...]:
-    """Returns the rules of patches, class token, blocks and the last normalisation."""
+    """Returns the rules of patches, class token, blocks and final normalisation."""
     return (
         ("embeddings.cls_token", "class_token/tokens"),
         ("embeddings.position_embeddings", "position_embedding/table"),
@@ -165,7 +168,7 @@ def encoder() -> tuple[tuple, ...]:
 
 
 def patches() -> tuple[tuple, ...]:
-    """Returns the rules of the patches' projection."""
+    """Returns the rules of the patch embedding."""
     name = "embeddings.patch_embeddings.projection"
     return (
         (f"{name}.weight", "embedding/kernel", CONVOLUTION),
@@ -177,9 +180,9 @@ def block(name: str, ours: str, attention: str) -> tuple[tuple, ...]:
     """Returns the rules of a block.
 
     Args:
-        name: Beginning of its tensors' names.
-        ours: That of its variables' paths.
-        attention: Where its query, key and value are, below `name`.
+        name: Prefix of the block's tensor names.
+        ours: Prefix of the block's variable paths.
+        attention: Prefix of query, key and value after `name`.
     """
     return (
         *torch_norm(name + "layernorm_before", ours + "attention_norm"),

@@ -1,8 +1,8 @@
 """Hugging Face transformers' BiTs.
 
-Names as `BitForImageClassification` writes them, and `BitModel` without the leading
-"bit."; transformers/models/bit/modeling_bit.py. Its other kind of layers, "bottleneck",
-is that of the hybrids' ResNets.
+Tensor names as `BitForImageClassification` and `BitModel` write them, the latter
+without the prefix "bit."; transformers/models/bit/modeling_bit.py. The ResNets of
+transformers' hybrids have the layer type "bottleneck", which this source does not read.
 """
 
 from collections.abc import Set
@@ -22,7 +22,7 @@ _UNIT = "encoder.stages.{i}.layers.{j}."
 
 
 class TransformersBiT(TransformersSource):
-    """BiTs; no tensor depends on the image size, so `kernel` is of no account."""
+    """BiTs. No tensor depends on the image size, so `kernel` is not used."""
 
     builder = "BigTransfer"
     kernel = TimmBiT.kernel
@@ -38,7 +38,7 @@ class TransformersBiT(TransformersSource):
             "embedding_size": root,
             "hidden_sizes": widths,
             "depths": depths,
-            "width_factor": 1,  # with another one transformers' own model does not run
+            "width_factor": 1,  # transformers' model fails with other values
             "layer_type": "preactivation",
             "hidden_act": "relu",
             "num_groups": 32,
@@ -78,12 +78,12 @@ class TransformersBiT(TransformersSource):
 
 
 def _check_stride(config: Config, stages: int) -> None:
-    """Raises where the configuration asks for stages that do not halve the map."""
+    """Raises if the configuration states stages that do not halve the map."""
     stride = config.integer("output_stride")
     stride = 32 if stride is None else stride
-    if stride <= 2**stages:  # which it is before the last stage
+    if stride <= 2**stages:  # the stride before the last stage
         raise CheckpointError(
-            f"config.json asks for output_stride={stride}, which leaves stages as "
-            f"large as those before them. Built here is {2 ** (stages + 1)}, with "
-            "all stages but the first halved."
+            f"config.json states output_stride={stride}, with which some stages do not "
+            f"halve the map. kerasvit builds {2 ** (stages + 1)}: each stage except "
+            "the first halves the map."
         )

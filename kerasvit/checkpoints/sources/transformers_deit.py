@@ -1,8 +1,8 @@
 """Hugging Face transformers' distilled DeiTs.
 
-Names as `DeiTForImageClassificationWithTeacher` writes them, and `DeiTModel` without
-the leading "deit."; transformers/models/deit/modeling_deit.py. Plain DeiTs are ViTs
-there, and `DeiTForImageClassification` is read as one.
+Tensor names as `DeiTForImageClassificationWithTeacher` and `DeiTModel` write them, the
+latter without the prefix "deit."; transformers/models/deit/modeling_deit.py.
+`TransformersViT` reads plain DeiTs and `DeiTForImageClassification`.
 """
 
 from collections.abc import Set
@@ -54,5 +54,5 @@ class TransformersDeiT(TransformersSource):
 
     def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.startswith("pooler."):
-            return "pooler, of the class token alone, which no classifier uses"
+            return "pooler of the class token, which no classifier uses"
         return None

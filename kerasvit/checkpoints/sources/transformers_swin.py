@@ -1,7 +1,7 @@
 """Hugging Face transformers' Swin Transformers.
 
-Names as `SwinForImageClassification` writes them, and `SwinModel` without the leading
-"swin."; transformers/models/swin/modeling_swin.py.
+Tensor names as `SwinForImageClassification` and `SwinModel` write them, the latter
+without the prefix "swin."; transformers/models/swin/modeling_swin.py.
 """
 
 from collections.abc import Set
@@ -29,7 +29,7 @@ _TABLE = "encoder.layers.{}.blocks.0.attention.self.relative_position_bias_table
 
 
 class TransformersSwin(TransformersSource):
-    """Swin Transformers; transformers resamples no table, so `kernel` is timm's."""
+    """Swin Transformers. transformers resamples no tables; `kernel` is timm's."""
 
     builder = "SwinTransformer"
     kernel = TimmSwin.kernel
@@ -44,7 +44,7 @@ class TransformersSwin(TransformersSource):
         if name.endswith(".relative_position_index"):
             return "computed from the window size; older files hold it too"
         if name == "embeddings.mask_token" or name.startswith("decoder."):
-            return "of SwinForMaskedImageModeling, which paints what a mask hides"
+            return "part of SwinForMaskedImageModeling, which predicts masked pixels"
         return None
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
@@ -67,7 +67,7 @@ class TransformersSwin(TransformersSource):
             "qkv_bias": arguments["qkv_bias"],
             "use_absolute_embeddings": False,
             "hidden_act": GELU,
-            # That of the patches' and mergings' normalisations, which no key changes.
+            # The epsilon of the patches' and mergings' normalisations is fixed.
             "layer_norm_eps": 1e-5,
         }
         check(config, built)
@@ -109,9 +109,9 @@ class TransformersSwin(TransformersSource):
 
 
 def _arguments(shapes: Shapes, tables: list[tuple[int, ...]]) -> dict[str, Any]:
-    """Returns what the weights were made with, from the tensors alone."""
+    """Returns the builder's arguments that the tensors determine."""
     last, patch = len(tables) - 1, shapes.of(PATCHES, 4)[-1]
-    window = (round(tables[0][0] ** 0.5) + 1) // 2  # of M × M, with (2M - 1)² offsets
+    window = (round(tables[0][0] ** 0.5) + 1) // 2  # M; a table has (2M - 1)² rows
     first = _BLOCK.format(i=last, j=0)
     hidden, channels = shapes.of(first + "intermediate.dense.weight", 2)
     return {
@@ -120,7 +120,7 @@ def _arguments(shapes: Shapes, tables: list[tuple[int, ...]]) -> dict[str, Any]:
         # In all published models the last map is one window.
         "image_size": [window * patch * 2**last] * 2,
         "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
-        # From the last stage, where rounding down to whole units matters least.
+        # The last stage has the smallest rounding error.
         "mlp_ratio": hidden / channels,
         "qkv_bias": first + "attention.self.query.bias" in shapes,
         "epsilon": 1e-5,
@@ -128,13 +128,14 @@ def _arguments(shapes: Shapes, tables: list[tuple[int, ...]]) -> dict[str, Any]:
 
 
 def _check_shifts(size: tuple[int, int] | None, pixels: int) -> None:
-    """Raises for an image whose last map is one window high or wide, and not both.
+    """Raises for images whose last map is one window in one direction only.
 
-    transformers shifts no window there; here those along the longer side are.
+    transformers does not shift windows on such maps; kerasvit shifts them along the
+    longer side.
     """
     if size and size[0] != size[1] and min(size) <= pixels:
         raise CheckpointError(
-            f"config.json asks for images of {size[0]} × {size[1]}. Built here, as in "
-            "transformers, are squares, and images whose sides are both longer than "
-            f"{pixels}."
+            f"config.json states images of {size[0]} × {size[1]}. kerasvit computes "
+            "the same as transformers only for square images, and for images with "
+            f"both sides longer than {pixels}."
         )

@@ -1,4 +1,4 @@
-"""Our own format: variable paths, for models that timm cannot express."""
+"""kerasvit's own format with variable paths, for models that timm cannot express."""
 
 from collections.abc import Set
 from typing import Any
@@ -11,10 +11,10 @@ from .source import Source
 
 
 class VariablePaths(Source):
-    """Tensors under the paths of the model's variables.
+    """Tensors with the variable paths of the model as names.
 
-    Nothing but the config.json of `save_pretrained` says what they are of, so
-    `SavedFolder` describes them.
+    The tensors do not determine the model. `SavedFolder` describes it from the
+    config.json of `save_pretrained`.
     """
 
     code_base = "kerasvit"
