@@ -5,7 +5,7 @@
     trainer.compile(...)
     trainer.fit(...)
 
-Everything a user needs is a name in this file.
+This module exports the complete public API.
 """
 
 from . import inspection as inspection
@@ -125,7 +125,7 @@ from .version import __version__ as __version__
 
 
 def __getattr__(name: str) -> object:
-    # A mis-spelled model is the commonest mistake; Python's own message says nothing.
+    # Misspelled model names are common, so the message suggests similar names.
     import difflib
 
     near = difflib.get_close_matches(name, globals(), n=3, cutoff=0.5)

@@ -1,4 +1,4 @@
-"""Classifies images with a model: class names and probabilities."""
+"""Classification of images: class names and probabilities."""
 
 import functools
 import importlib.resources
@@ -28,20 +28,21 @@ _NO_TRANSFORM = (
 def classify(
     model: keras.Model, images: Any, top: int = 5
 ) -> list[tuple[str, float]] | list[list[tuple[str, float]]]:
-    """Classifies one or several images; most probable class first.
+    """Classifies one or several images.
 
-    Images are preprocessed with the transform that the model's weights were evaluated
-    with, which is stored in `model.record`. All are read before the model runs.
+    Images are preprocessed with the evaluation transform of the model's weights, which
+    `model.record` contains. All images are read before the model runs.
 
     Args:
         model: A kerasvit classifier: (batch, H, W, 3) → (batch, classes) logits.
         images: One image: a path, a PIL image or an array (height, width, channels);
             or several: a list of these, or an array (batch, height, width, channels).
-            Arrays of floats are taken as preprocessed and must have the model's size.
+            Arrays of floats must be preprocessed and have the model's size.
         top: Number of classes to return, ≥ 1; at most all classes are returned.
 
     Returns:
-        For one image a list of (name, probability), for several a list of such lists.
+        A list of (name, probability) for one image, most probable class first; a list
+        of such lists for several images.
 
     Raises:
         ValueError: The model has no record or no classes, an image cannot be read (the
@@ -53,12 +54,12 @@ def classify(
     images, single = _listed(images)
     batch = np.stack(_preprocessed(images, record, model.inputs[0].shape[1:3]))
     logits = model.predict(batch, batch_size=_BATCH_SIZE, verbose=0)
-    # Softmax in float32: a model under mixed precision returns 16 bits.
+    # Compute the softmax in float32: models in mixed precision return 16 bits.
     logits = keras.ops.convert_to_numpy(logits).astype("float32")
     if not np.isfinite(logits).all():
         i = int(np.flatnonzero(~np.isfinite(logits).all(axis=1))[0])
         raise ValueError(
-            f"The model's answer to image {i} is not finite: its weights are damaged, "
+            f"The model's output for image {i} is not finite: its weights are damaged, "
             "or float16 overflows (use float32 or mixed_bfloat16)."
         )
     exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -82,7 +83,7 @@ def imagenet_names() -> tuple[str, ...]:
 def _best(
     probabilities: np.ndarray, names: list[str], top: int
 ) -> list[tuple[str, float]]:
-    # A stable sort: equal probabilities keep the order of the classes.
+    # A stable sort keeps the class order of equal probabilities.
     order = np.argsort(-probabilities, kind="stable")[:top]
     return [(names[i], float(probabilities[i])) for i in order]
 
@@ -102,12 +103,12 @@ def _record(model: keras.Model) -> dict[str, Any]:
     shape = model.outputs[0].shape
     if len(model.outputs) > 1 or len(shape) != 2:
         raise ValueError(
-            "`model` must answer logits of shape (batch, classes). Its outputs have "
+            "`model` must return logits of shape (batch, classes). Its outputs have "
             f"shapes {[output.shape for output in model.outputs]}."
         )
     if _kwargs(record).get("num_classes") == 0:
         raise ValueError(
-            "`model` has no classes: it was built with num_classes=0 and answers "
+            "`model` has no classes: it was built with num_classes=0 and returns "
             f"{shape[-1]} features. Build it with its head to classify; for features "
             "call model.predict."
         )
@@ -132,23 +133,23 @@ def _names(record: dict[str, Any], classes: int) -> list[str]:
     if len(labels) != classes:
         raise ValueError(
             f"The model has {classes} classes and its record {len(labels)} label "
-            "names: set model.record['label_names'] to the right ones, or to None."
+            "names: set model.record['label_names'] to the correct names, or to None."
         )
     return [str(name) for name in labels]
 
 
 def _listed(images: Any) -> tuple[list, bool]:
-    """Returns (list of images, whether a single one was passed)."""
+    """Returns (list of images, whether a single image was passed)."""
     if isinstance(images, (str, bytes, PathLike, Image.Image)):
         return [images], True
     if _is_array(images):
         images = keras.ops.convert_to_numpy(images)
-        if images.dtype.kind in "OSU":  # names of files, or images of several sizes
+        if images.dtype.kind in "OSU":  # file names, or images of several sizes
             images = images.ravel().tolist()
         elif images.ndim != 4:
             return [images], True
     elif not isinstance(images, Iterable) or hasattr(images, "read"):
-        return [images], True  # `read_image` raises an error with its type
+        return [images], True  # `read_image` raises an error for unsupported types
     images = list(images)
     if not images:
         raise ValueError("`images` is empty: there is nothing to classify.")
@@ -158,7 +159,7 @@ def _listed(images: Any) -> tuple[list, bool]:
 def _preprocessed(
     images: list, record: dict[str, Any], size: Shape
 ) -> list[np.ndarray]:
-    """Preprocesses each image for the model; an error names the image."""
+    """Returns the preprocessed images; errors state the number of the image."""
     config = record.get("preprocessing")
     built_in = _kwargs(record).get("normalization") is not None
     transform = Preprocessing.from_config(config) if config is not None else None
@@ -168,9 +169,10 @@ def _preprocessed(
     floats = [isinstance(x, np.ndarray) and x.dtype.kind not in "iub" for x in images]
     if len(set(floats)) > 1:
         raise ValueError(
-            f"Image {floats.index(True)} is an array of floats, which is taken as "
-            f"preprocessed, and image {floats.index(False)} is not: pass them in "
-            "separate calls, or all as uint8 and files."
+            "Arrays of floats must be preprocessed, so they cannot be mixed with other "
+            f"images. Received: floats in image {floats.index(True)} but not in image "
+            f"{floats.index(False)}. Pass them in separate calls, or all as uint8 or "
+            "files."
         )
     results: list[np.ndarray] = []
     for i, image in enumerate(images):
@@ -204,12 +206,12 @@ def _checked(
     built_in: bool,
     size: Shape,
 ) -> np.ndarray:
-    """Checks size and range of an array of floats for the model."""
+    """Returns an array of floats after checking its size and range."""
     sides = zip(size, image.shape, strict=False)
     wrong = [expected for expected, side in sides if expected not in (None, side)]
     if image.ndim != 3 or image.shape[-1] != 3 or wrong:
         raise ValueError(
-            "An array of floats is taken as preprocessed and must have shape "
+            "An array of floats must be preprocessed and have shape "
             f"({size[0]}, {size[1]}, 3). Received: {image.shape}. Pass values 0 to 255 "
             "as uint8 to have them resized and normalised."
         )

@@ -1,4 +1,4 @@
-"""Finds the record of a model."""
+"""Access to the record of a model."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ OWNER = "_kerasvit_model"
 def found_record(model: Any) -> dict[str, Any] | None:
     """Returns the record of a model, or None.
 
-    `keras.Model(m.input, m.output)` is a plain functional model over the same graph as
-    the `ImageModel` m, so it has m's record. A model between other tensors of m has
-    none, because it computes another function.
+    `keras.Model(m.input, m.output)` is a plain functional model of the same graph as
+    the `ImageModel` m, so the function returns m's record for it. Models between other
+    tensors of m compute another function and have no record.
     """
     record = getattr(model, "record", None)
     if record is not None:

@@ -1,4 +1,4 @@
-"""Saves models to folders and to the Hugging Face Hub."""
+"""Saving of models to folders and to the Hugging Face Hub."""
 
 import json
 import os
@@ -35,54 +35,56 @@ def save_pretrained(
 ) -> Path:
     """Writes config.json, model.safetensors and README.md into a folder.
 
-    The tensors have timm's names and layout where timm can express the model, so that
-    timm reads the folder too; else the variables' paths. The folder loads with
-    `from_pretrained(folder)` or `ViTB16(folder)`, on any backend.
+    The tensors have timm's names and layout if timm can express the model, so that timm
+    also reads the folder. Otherwise the names are the variable paths.
+    `from_pretrained(folder)` and variants, such as `ViTB16(folder)`, load the folder on
+    any backend.
 
-    A README.md that is there is replaced if it is as this wrote it. The text of another
-    is kept, and what is given here goes into its metadata.
+    A generated README.md is replaced if it is unchanged. The text of other README.md
+    files is kept, and the arguments of this function are added to their metadata.
 
-    config.json holds the SHA-256 of model.safetensors. A folder in which they do not
-    agree is refused: it is damaged, or of two saves.
+    config.json contains the SHA-256 of model.safetensors. Loading raises an error if
+    they do not match, because the folder is damaged or has files of two saves.
 
-    A save that is stopped leaves the old model or the new one, or, for a moment at its
-    end, config.json of the new one beside the old tensors: that is refused when it is
-    loaded, until the model is saved again. The files come under their names when all
-    are complete. Weights are converted one tensor after another, so that saving takes
-    little memory.
+    All files are written under temporary names and renamed when they are complete. An
+    interrupted save leaves the old model or the new one. Between the last two renamings
+    it leaves the new config.json beside the old tensors, for which loading raises an
+    error until the model is saved again. Weights are converted one tensor at a time, so
+    that saving needs little memory.
 
     Args:
-        model: `ImageModel`. Of a trainer, give `trainer.model`.
-        folder: Made where it does not exist.
-        dtype: "float16" or "bfloat16" halves the file; None: that of the variables.
-        label_names: Names of the classes, in the order of the head, or "imagenet1k";
+        model: `ImageModel`; for a trainer pass `trainer.model`.
+        folder: Path of the folder, which is created if necessary.
+        dtype: "float16" or "bfloat16" halves the file. None: that of the variables.
+        label_names: Names of the classes in the order of the head, or "imagenet1k".
             None: those of `model.record`.
-        license: SPDX identifier, for the card; None: that of the weights it began
-            with, where it is known.
-        base_model: Repository it was trained from; None: likewise.
-        datasets: Names of what it was trained on.
-        metrics: Results on the first of them, such as {"accuracy": 0.93}; or, in
-            place of the number, {"value": 0.93, "dataset": "my photos", "split":
-            "test", "images": 413}, of which only "value" must be there.
-        training: How it was trained, for a table in the card, such as
+        license: SPDX identifier for the card. None: that of the initial weights, if
+            known.
+        base_model: Repository of the initial weights. None: that of the record, if
+            known.
+        datasets: Names of the training datasets.
+        metrics: Results on the first dataset, such as {"accuracy": 0.93}. A dict may
+            replace the number: {"value": 0.93, "dataset": "my photos", "split": "test",
+            "images": 413}, of which only "value" is required.
+        training: Settings of the training for a table in the card, such as
             {"method": "SAM, rho 0.1", "epochs": 30}.
-        card: Text of the README.md, in place of any other; metadata at its head are
-            kept.
-        name: What the card calls the model; None: the folder's name.
+        card: Text of the README.md, which replaces an existing one. Metadata at its
+            start are kept.
+        name: Name of the model in the card. None: the folder's name.
 
     Returns:
         The folder, a `pathlib.Path`.
 
     Raises:
-        ValueError: The model has no record, or weights that are not finite numbers, or
-            an argument is wrong; nothing is written.
+        ValueError: The model has no record or weights that are not finite, or an
+            argument is wrong; nothing is written.
     """
     folder = local_folder(folder)
     facts = Facts(license, base_model, datasets, metrics, training, card)
     _check_text({"label_names": label_names, "name": name, **vars(facts)})
     record, transform = _ready(model, label_names)
     before = page_of(folder)
-    # No path of the user's; a folder's name may be of bytes that are no text.
+    # The card contains no path. The folder's name may contain bytes that are no text.
     name = name or folder.resolve().name.encode(errors="replace").decode()
     page = write_card(record, name, facts, before)
     changed = page if page != before else None
@@ -108,30 +110,31 @@ def push_to_hub(
     training: dict | None = None,
     card: str | None = None,
 ) -> "CommitInfo":
-    """Uploads a model to the Hugging Face Hub, as `save_pretrained` writes it.
+    """Uploads a model to the Hugging Face Hub in the format of `save_pretrained`.
 
-    One commit; the repository is made where it does not exist, and weights of before
-    are deleted.
+    The upload is one commit, which deletes earlier weights. The repository is created
+    if necessary.
 
     Args:
-        model: `ImageModel`. Of a trainer, give `trainer.model`.
+        model: `ImageModel`; for a trainer pass `trainer.model`.
         repo_id: "user/name".
-        token: With the right to write; None: that of `hf auth login`. Kept nowhere.
-        private: Whether a new repository is private; None: as the user's settings say.
-            A public one is refused if True.
-        revision: Branch, made where it does not exist; None: main.
-        create_pr: Opens a pull request in place of writing; not with `revision`.
-        commit_message: None: one that names kerasvit.
+        token: Token with write permission. None: that of `hf auth login`. It is not
+            stored.
+        private: Whether a new repository is private. None: the default of the user's
+            account. If True, an existing repository must be private.
+        revision: Branch, which is created if necessary. None: main.
+        create_pr: Whether to open a pull request instead; not with `revision`.
+        commit_message: Message of the commit. None: a default that names kerasvit.
         endpoint: Address of another Hub.
-        dtype, label_names, license, base_model, datasets, metrics, training, card: As
-            for `save_pretrained`.
+        dtype, label_names, license, base_model, datasets, metrics, training, card:
+            Arguments of `save_pretrained`.
 
     Returns:
         `huggingface_hub.CommitInfo`, with `commit_url` and `pr_url`.
 
     Raises:
-        ValueError: The model or an argument is wrong, and nothing was asked of the Hub;
-            or it could not be uploaded, and why (`UploadError`).
+        ValueError: The model or an argument is wrong, and no request was sent; or the
+            upload failed (`UploadError`).
     """
     access: dict[str, Any] = {
         "token": token,
@@ -144,16 +147,16 @@ def push_to_hub(
     facts = Facts(license, base_model, datasets, metrics, training, card)
     _check_text({"label_names": label_names, **vars(facts)})
     record, transform = _ready(model, label_names)
-    with tempfile.TemporaryDirectory() as place:
-        write_model(Path(place), model, record, transform, dtype=dtype)
+    with tempfile.TemporaryDirectory() as folder:
+        write_model(Path(folder), model, record, transform, dtype=dtype)
         client, before = prepare(repo_id, **access)
         branch = f"@{revision}" if revision else ""
         page = write_card(record, f"hf://{repo_id}{branch}", facts, before)
         if page != before:
-            Path(place, "README.md").write_bytes(page)
+            Path(folder, "README.md").write_bytes(page)
         return upload(
             client,
-            place,
+            folder,
             repo_id,
             revision=revision,
             create_pr=create_pr,
@@ -165,21 +168,21 @@ def record_of(model: Any) -> dict:
     """Returns the record of a model.
 
     Raises:
-        ValueError: It has none.
+        ValueError: The model has no record.
     """
     record = found_record(model)
     if record is None:
         raise ValueError(
             f"The model must be one that kerasvit built. Received: {model!r}, without "
-            "a record. What keras.models.clone_model makes has one where it computes "
-            "the same as the model, a part of a model has none; of a trainer give "
+            "a record. A clone of keras.models.clone_model has a record if it computes "
+            "the same function; a part of a model has none. For a trainer pass "
             "trainer.model."
         )
     return record
 
 
 def _check_text(arguments: dict[str, Any]) -> None:
-    """Raises for text with a lone surrogate, which no file can hold."""
+    """Raises for text with a lone surrogate, which UTF-8 cannot encode."""
     for key, value in arguments.items():
         try:
             text = json.dumps(value, ensure_ascii=False, default=str)
@@ -193,7 +196,7 @@ def _check_text(arguments: dict[str, Any]) -> None:
 def _ready(
     model: keras.Model, label_names: list[str] | str | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Checks a model; returns its record and timm's preprocessing."""
+    """Returns (record of a model, preprocessing in timm's format), both checked."""
     record = dict(record_of(model))
     if label_names is not None:
         record["label_names"] = label_names
@@ -202,8 +205,8 @@ def _ready(
         record["label_names"] = names = list(names)
         fits = all(isinstance(name, str) for name in names)
     else:
-        word = isinstance(names, str) and names == "imagenet1k" and classes == 1000
-        fits = names is None or word
+        imagenet = isinstance(names, str) and names == "imagenet1k" and classes == 1000
+        fits = names is None or imagenet
     if not fits:
         raise ValueError(
             f"`label_names`, or else those of the record, must name {classes} classes. "

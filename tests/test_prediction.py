@@ -164,7 +164,7 @@ def test_prepared_images_need_no_transform_in_the_record():
 
 @pytest.mark.parametrize("shape", [(7, 8, 3), (6, 8, 4), (3, 6, 8), (6, 8)])
 def test_prepared_image_must_have_the_models_size(shape):
-    with pytest.raises(ValueError, match=r"must have shape \(6, 8, 3\)"):
+    with pytest.raises(ValueError, match=r"have shape \(6, 8, 3\)"):
         classify(make_model(), np.zeros(shape, "float32"))
 
 
@@ -182,7 +182,7 @@ def test_faulty_image_is_named_before_the_model_runs(tmp_path):
 
 @pytest.mark.parametrize("images", [[], (), np.zeros((0, 6, 8, 3)), np.array([])])
 def test_no_image_is_refused(images):
-    with pytest.raises(ValueError, match="nothing to classify|must have shape"):
+    with pytest.raises(ValueError, match="nothing to classify|have shape"):
         classify(make_model(), images)
 
 
@@ -193,7 +193,7 @@ def test_what_is_no_image_is_refused(images):
 
 
 def test_prepared_and_raw_images_are_not_mixed():
-    with pytest.raises(ValueError, match="Image 1 is an array of floats.*image 0 is"):
+    with pytest.raises(ValueError, match="floats in image 1 but not in image 0"):
         classify(make_model(), [RED, np.zeros((6, 8, 3), "float32")])
 
 
@@ -218,7 +218,7 @@ def test_a_map_of_features_is_not_classified():
     image = keras.Input((6, 8, 3))
     model = RecordedModel(image, keras.layers.Conv2D(3, 1)(image))
     model.record = make_model().record
-    with pytest.raises(ValueError, match="must answer logits of shape"):
+    with pytest.raises(ValueError, match="must return logits of shape"):
         classify(model, RED)
 
 
@@ -237,5 +237,5 @@ def test_what_is_no_list_of_names_is_refused(names):
 def test_damaged_weights_are_noticed():
     model = make_model()
     model.get_layer("head").set_weights([np.full((3, 3), np.nan), np.zeros(3)])
-    with pytest.raises(ValueError, match="answer to image 0 is not finite"):
+    with pytest.raises(ValueError, match="output for image 0 is not finite"):
         classify(model, RED)

@@ -1,4 +1,4 @@
-"""Models: one architecture per file, one row per variant."""
+"""Models: one module per architecture, one line per variant."""
 
 from kerasvit.patterns import chosen, near
 
@@ -97,7 +97,7 @@ from .vit_ablation import ViTTi4CIFARLocal3 as ViTTi4CIFARLocal3
 from .vit_ablation import ViTTi4CIFARLocal5 as ViTTi4CIFARLocal5
 from .vit_ablation import ViTTi4CIFARPostNorm as ViTTi4CIFARPostNorm
 
-BUILDERS = {  # by the name in a record
+BUILDERS = {  # {name in a record: builder}
     "VisionTransformer": VisionTransformer,
     "DistilledVisionTransformer": DistilledVisionTransformer,
     "HybridVisionTransformer": HybridVisionTransformer,
@@ -195,7 +195,7 @@ VARIANTS = (  # recipes/names.py reads this tuple without importing the package
 
 
 class Names(list):
-    """A list of names; an empty one shows which there are."""
+    """A list of names; an empty one prints the available names."""
 
     empty = "[]"
 
@@ -204,17 +204,17 @@ class Names(list):
 
 
 def list_models(pattern: str = "*") -> Names:
-    """Names of the zoo's models, each a `Variant` of that name in `kerasvit`.
+    """Returns the names of the variants; each is a `Variant` in `kerasvit`.
 
     Args:
-        pattern: Part of a name, "vit", or a shell pattern of a whole one, "vits*";
-            whatever the case.
+        pattern: Part of a name such as "vit", or a shell pattern of a complete name
+            such as "vits*". Case is ignored.
 
     Returns:
-        List of str; an empty one is shown as a sentence that names the nearest.
+        List of str. An empty list prints as a sentence with the nearest names.
 
     Raises:
-        ValueError: The pattern is no text.
+        ValueError: The pattern is not a string.
     """
     names = [variant.name for variant in VARIANTS]
     matches = Names(chosen(names, pattern))

@@ -9,11 +9,11 @@ from kerasvit import arguments
 from kerasvit.arguments import ArgumentError, number, one_of, sides
 from kerasvit.preprocessing.normalization import mean_and_std
 
-# What no model here comes near: a configuration from elsewhere may ask for any number,
-# and memory or time is spent before the tensors are compared.
+# Upper limits, far above those of all models. A configuration can state any number, and
+# building a model takes memory and time before its tensors are compared.
 MOST = {
     "depth": 1000,
-    "depths": 1000,  # and all of them together
+    "depths": 1000,  # also the limit of the sum
     "resnet_depths": 1000,
     "width": 65_536,
     "widths": 65_536,
@@ -25,19 +25,22 @@ MOST_STAGES, MOST_PATCHES = 100, 2**18
 
 
 def integer(name: str, value: Any, least: int) -> int:
-    """An argument that must be a whole number, and not beyond any model's.
+    """Returns an argument after checking that it is an integer in the allowed range.
 
     Raises:
-        ArgumentError: It is none, below `least`, or more than any model has.
+        ArgumentError: It is not an integer, below `least`, or above the limit.
     """
     return arguments.integer(name, value, least, MOST.get(name, 1_000_000))
 
 
 def integers(name: str, value: Any, count: int | None, least: int) -> list[int]:
-    """An argument that must be a list of `count` integers, of any number for None.
+    """Returns an argument after checking that it is a list of integers.
+
+    Args:
+        count: Length of the list; None for any.
 
     Raises:
-        ArgumentError: It is none, or one of them is below `least`.
+        ArgumentError: It is not such a list, or an integer is below `least`.
     """
     listed = isinstance(value, (list, tuple))
     if not listed or not value or (count is not None and len(value) != count):
@@ -63,10 +66,10 @@ def integers(name: str, value: Any, count: int | None, least: int) -> list[int]:
 
 
 def stage_widths(value: Any, stages: int, groups: int) -> list[int] | None:
-    """Channels that stages of bottleneck units put out, or None.
+    """Returns the checked output channels of stages of bottleneck units, or None.
 
     Raises:
-        ArgumentError: They are no integers, or a quarter of them is not whole groups.
+        ArgumentError: They are not integers, or `groups` does not divide a quarter.
     """
     if value is None:
         return None
@@ -81,7 +84,7 @@ def stage_widths(value: Any, stages: int, groups: int) -> list[int] | None:
 
 
 def probability(name: str, value: Any) -> float:
-    """An argument that must be in [0, 1).
+    """Returns an argument after checking that it is in [0, 1).
 
     Raises:
         ArgumentError: It is not.
@@ -90,13 +93,14 @@ def probability(name: str, value: Any) -> float:
 
 
 def multiple_of(image_size: Any, stride: int, what: str) -> list[int]:
-    """[height, width] of an image that must be a whole number of strides.
+    """Returns [height, width] of an image after checking that strides divide it.
 
     Args:
-        what: The stride's name, such as "the patch size".
+        what: Name of the stride, such as "the patch size".
 
     Raises:
-        ArgumentError: It is not; says which size near it is.
+        ArgumentError: The stride does not divide the size; the message contains the
+            nearest size. Or the image is too large.
     """
     checked = sides(image_size)
     if any(side % stride for side in checked):
@@ -120,7 +124,7 @@ def at_least_one(image_size: Any, stride: int, what: str) -> list[int]:
     """[height, width] of an image of at least one stride, multiple or not.
 
     Args:
-        what: The stride's name, such as "the patch size".
+        what: Name of the stride, such as "the patch size".
 
     Raises:
         ArgumentError: A side is shorter than the stride, or too long.
@@ -140,7 +144,7 @@ SIZES: tuple[str, ...] = ("patch_size", "width", "depth", "mlp_dim", "tokens_mlp
 SIZES += ("channels_mlp_dim", "stem_width", "head_width")
 EPSILONS = ("epsilon", "group_epsilon", "kernel_epsilon", "conv_epsilon")
 SWITCHES = ("partial_patches", "qkv_bias", "add_to_deviation", "bottleneck")
-# Checks of arguments that have one meaning, in whatever builder.
+# Checks of arguments that have the same meaning in all builders.
 CHECKS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(SIZES, functools.partial(integer, least=1)),
     "num_classes": functools.partial(integer, least=0),
@@ -156,9 +160,9 @@ CHECKS: dict[str, Callable[..., Any]] = {
 
 
 def checked_by_name(kwargs: dict) -> dict:
-    """Returns a builder's arguments, those in `CHECKS` checked.
+    """Returns the arguments of a builder after the checks in `CHECKS`.
 
     Raises:
-        ArgumentError: One of them is wrong.
+        ArgumentError: An argument is wrong.
     """
     return {k: CHECKS[k](k, v) if k in CHECKS else v for k, v in kwargs.items()}

@@ -11,7 +11,7 @@ from kerasvit.records import OWNER, found_record
 
 from .same_graph import computes_the_same
 
-# An attribute of the tensor that a run of the graph ends in: the model it is of.
+# Attribute of an output tensor of a cloned graph that refers to the original model.
 _CLONE_OF = "_kerasvit_clone_of"
 
 
@@ -19,18 +19,18 @@ _CLONE_OF = "_kerasvit_clone_of"
 class ImageModel(keras.Model):
     """A functional model with a record of how it was built.
 
-    `keras.models.clone_model` keeps the record where the clone computes the same as the
-    model, given the same weights; a clone with other layers has None.
+    `keras.models.clone_model` keeps the record if the clone computes the same function
+    for the same weights. Clones with other layers have the record None.
 
     Attributes:
-        record: Plain JSON, kept by `.keras` files and model folders: `builder` and
-            `kwargs`, which make the same architecture again; `variant`, the row it came
-            from, or None; `origin`, the code base of its weights, or None;
-            `preprocessing`, the evaluation transform they expect; `label_names`, a
-            list, "imagenet1k" or None.
+        record: JSON object that `.keras` files and model folders store: `builder` and
+            `kwargs`, which rebuild the architecture; `variant`, the name of the variant
+            or None; `origin`, the code base of the weights or None; `preprocessing`,
+            the evaluation transform of the weights; `label_names`, a list, "imagenet1k"
+            or None.
     """
 
-    # Keras takes a subclass for a functional model only with this signature.
+    # Keras recognises functional subclasses by this signature.
     def __init__(
         self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any
     ) -> None:
@@ -51,7 +51,7 @@ class ImageModel(keras.Model):
         return record and json.loads(json.dumps(record))
 
     def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
-        # keras.models.clone_model calls this and makes a model of what it returns.
+        # keras.models.clone_model calls this method and builds a model of the result.
         outputs = super()._run_through_graph(*args, **kwargs)
         for output in keras.tree.flatten(outputs):
             if isinstance(output, keras.KerasTensor):
@@ -96,7 +96,7 @@ class ImageModel(keras.Model):
 
 
 def _weights(record: dict[str, Any]) -> str:
-    """Describes where weights came from."""
+    """Returns a description of the source of the weights."""
     base, origin = record.get("base"), record.get("origin")
     source = base.get("source") if isinstance(base, dict) else None
     if source:

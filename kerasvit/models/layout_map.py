@@ -1,9 +1,10 @@
-"""A `LayoutMap` that splits a Transformer's variables over devices."""
+"""`layout_map`: the split of a Transformer's variables over devices."""
 
 import keras
 
-# Path → axes, of which 1 is the split one. What a first product splits by columns, the
-# second one takes by rows, so that devices meet once a branch, to add up.
+# {path: axes}, with 1 for the axis that is split. The first product of a branch is
+# split by columns and the second by rows, so that devices communicate once per branch,
+# to add their results.
 SPLIT = {
     r".*attention/(query|key|value)/kernel": (0, 1),
     r".*attention/(query|key|value)/bias": (1,),
@@ -19,27 +20,28 @@ def layout_map(
 ) -> keras.distribution.LayoutMap:
     """Returns a `LayoutMap` that splits a ViT's blocks over devices.
 
-    Heads and the MLP's hidden units are dealt out, so a device has its share of every
-    block's weights, of their gradients and of what the optimizer keeps beside them.
+    The heads and the MLP's hidden units are distributed: each device holds a share of
+    every block's weights, of their gradients and of the optimizer's variables.
     Embeddings, norms and the head, a few per cent of ViT-B/16, are on every device.
 
         mesh = keras.distribution.DeviceMesh((2, 4), ["batch", "model"])
         layout = kerasvit.layout_map(mesh)
         with keras.distribution.ModelParallel(layout_map=layout).scope(): ...
 
-    Build, compile and fit inside the scope (JAX). The variables of `VisionTransformer`,
-    DeiT, hybrids and Swin are split, of Mixer both MLPs, of AlterNet the attention, and
-    of BiT none. The number of devices along the axis must divide the width and the
-    MLP's size, or JAX raises a `ValueError`; where it does not divide the number of
-    heads, results are the same but devices talk more.
+    Build, compile and fit the model inside the scope (JAX). The map splits the blocks
+    of `VisionTransformer`, DeiT, hybrids and Swin, both MLPs of Mixers and the
+    attention of AlterNets, and nothing in BiTs. The number of devices along the axis
+    must divide the width and the MLP's size; otherwise JAX raises a `ValueError`. If it
+    does not divide the number of heads, the results are the same but devices
+    communicate more.
 
     Args:
-        device_mesh: With an axis for the batch, which may be 1 long, and one for the
-            model.
-        axis: Name of the latter.
+        device_mesh: Mesh with an axis for the batch, which may have size 1, and an axis
+            for the model.
+        axis: Name of the model axis.
 
     Returns:
-        Map from variables' paths; more can be added to it.
+        Map of variable paths; further entries can be added.
 
     Raises:
         ValueError: The mesh has no such axis.
@@ -48,7 +50,7 @@ def layout_map(
     """
     if axis not in device_mesh.axis_names:
         raise ValueError(
-            "`axis` must be one of the mesh's, that over which variables are split. "
+            "`axis` must be one of the mesh's axes, over which variables are split. "
             f"Received: axis={axis!r} and {device_mesh}."
         )
     layout = keras.distribution.LayoutMap(device_mesh)

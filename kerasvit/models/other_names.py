@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-# The same argument under another name.
+# {name in another library: name in kerasvit}.
 RENAMED = {
     "classes": "num_classes",  # keras.applications
     "drop_path_rate": "stochastic_depth",  # timm
@@ -18,7 +18,7 @@ RENAMED = {
     "num_attention_heads": "num_heads",
     "intermediate_size": "mlp_dim",
 }
-# What else to do, whatever the value and the model.
+# {name in another library: what to do instead}.
 INSTEAD = {
     "input_tensor": "build the model, then call it: model(tensor)",
     "classifier_activation": (
@@ -37,10 +37,10 @@ def check_names(
     """Raises for unknown arguments and suggests the right ones.
 
     Args:
-        label: What the message calls the model.
+        label: Name of the model in the message.
         given: {name: value} of the arguments.
-        known: Names of the arguments that there are.
-        before: What the message begins with.
+        known: Names of the supported arguments.
+        before: First words of the message.
 
     Raises:
         ValueError: Some arguments are unknown.
@@ -56,7 +56,7 @@ def check_names(
 
 
 def _hint(name: str, value: Any, known: Collection[str]) -> str:
-    """Returns what to write in place of an argument."""
+    """Returns a hint on what to write instead of an argument."""
     if name in INSTEAD:
         return INSTEAD[name]
     if RENAMED.get(name) in known:
@@ -73,13 +73,19 @@ def _hint(name: str, value: Any, known: Collection[str]) -> str:
     if name in ("pooling", "global_pool"):
         return _pooling(value, known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.7)
-    return f"did you mean {' or '.join(near)}" if near else "nothing here is like it"
+    return (
+        f"did you mean {' or '.join(near)}"
+        if near
+        else "no argument has a similar name"
+    )
 
 
 def _pooling(value: Any, known: Collection[str]) -> str:
     if "pool" not in known:
         return "the model pools in one way; num_classes=0 returns pooled features"
-    value = value if isinstance(value, str) else ""  # a configuration may hold a list
+    value = (
+        value if isinstance(value, str) else ""
+    )  # a configuration may contain a list
     if value == "max":
         return 'there is no max pooling; pool="average" takes the mean'
     ours = {"token": "token", "map": "attention"}.get(value, "average")

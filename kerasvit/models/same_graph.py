@@ -1,32 +1,31 @@
-"""Tests whether two functional models compute the same function."""
+"""Comparison of the functions that two functional models compute."""
 
 from typing import Any
 
 import keras
 
-# Arguments of layers that do not matter at inference: values at the start, precision,
-# and what is done in training alone.
+# Arguments of layers that do not affect inference: initial values, precision, and
+# arguments for training.
 _FREE = {"trainable", "dtype", "seed", "rate", "dropout", "stochastic_depth"}
 _FREE |= {"momentum", "build_config", "shared_object_id"}
 _FREE_ENDS = ("_initializer", "_regularizer", "_constraint")
 
 
 def computes_the_same(one: keras.Model, other: keras.Model) -> bool:
-    """Whether two models have the same layers, connections and variables' names.
+    """Returns whether two models have the same layers, connections and variable names.
 
-    Precision, dropout, initial values, regularisation and the size of batches may
-    differ.
+    Precision, dropout, initial values, regularisation and batch size may differ.
 
     Args:
         one: Functional `keras.Model`.
-        other: Another one, all of whose layers have a `get_config`.
+        other: Functional `keras.Model`; all of its layers have a `get_config`.
     """
     kinds = [[type(op) for op in model.operations] for model in (one, other)]
     if kinds[0] != kinds[1]:
         return False
     try:
         return _graph(one) == _graph(other)
-    except NotImplementedError:  # a layer inside another has no `get_config`
+    except NotImplementedError:  # a nested layer has no `get_config`
         return False
 
 
@@ -38,7 +37,7 @@ def _graph(model: keras.Model) -> list:
     for layer, operation in zip(config["layers"], model.operations, strict=True):
         plain = _plain(layer, indices)
         if not isinstance(operation, keras.layers.Layer) or _is_input(operation):
-            del plain["name"], plain["config"]["name"]  # of no variable's path
+            del plain["name"], plain["config"]["name"]  # not part of variable paths
         if _is_input(operation):
             plain["config"]["batch_shape"][0] = None
         layers.append(plain)

@@ -1,4 +1,4 @@
-"""`Variant`: a named model, given by a builder and its arguments."""
+"""`Variant`: a named model, defined by a builder and its arguments."""
 
 import inspect
 import logging
@@ -27,14 +27,14 @@ class Variant:
     """A named model; a call builds it and loads `weights`.
 
     Args:
-        name: As it is exported; None for a model that is no row of the zoo.
+        name: Exported name; None for a model that is not exported.
         builder: Function of keyword arguments that returns an `ImageModel`.
-        parameters: How many trainable ones it has with all its defaults.
-        multiply_adds: In units of 10⁹, of an image at the default size.
-        evaluation: Fields of `Preprocessing` in which fresh weights, and timm's files
-            that say nothing of it, differ from timm's ViTs.
-        **numbers: The builder's arguments that make this variant. Those that have a
-            default in the builder only take its place: a checkpoint may say otherwise.
+        parameters: Number of trainable parameters with all defaults.
+        multiply_adds: Multiply-adds in units of 10⁹ for one image of the default size.
+        evaluation: Fields of `Preprocessing` that differ from those of timm's ViTs, for
+            fresh weights and for timm's files that state no preprocessing.
+        **numbers: Arguments of the builder that define this variant. Arguments with a
+            default in the builder replace the default; a checkpoint can override them.
     """
 
     def __init__(
@@ -53,10 +53,11 @@ class Variant:
         self.multiply_adds = multiply_adds
         self.evaluation = evaluation or {}
         signature = inspect.signature(builder).parameters.values()
-        made = {p.name: p.default for p in signature if p.default is not p.empty}
-        made.pop("dtype", None)  # of the layers, and of no row or file
-        self.numbers = {k: v for k, v in numbers.items() if k not in made}
-        self.defaults = {**made, **{k: v for k, v in numbers.items() if k in made}}
+        defaults = {p.name: p.default for p in signature if p.default is not p.empty}
+        defaults.pop("dtype", None)  # neither variants nor files state it
+        self.numbers = {k: v for k, v in numbers.items() if k not in defaults}
+        changed = {k: v for k, v in numbers.items() if k in defaults}
+        self.defaults = {**defaults, **changed}
         self._shown = numbers
         self.__doc__ = f"{self!r}; all arguments: help(kerasvit.{builder.__name__})."
 
@@ -90,30 +91,34 @@ class Variant:
         """Builds the model.
 
         Args:
-            weights: None for fresh ones; the tag of public ones, such as "sam", which
-                are downloaded, or one of `kerasvit.list_weights`; a `.npz` or
-                `.safetensors` file; a folder that `save_pretrained` wrote; or
-                "hf://user/repository[@revision]".
-            num_classes: Size of the head. None: as the weights have it, else 1000.
-                Another number than theirs makes a fresh head; 0 leaves it off.
-            image_size: Height and width in pixels, an int for a square. None: what the
-                weights were made for. At another size the position table is resampled.
-            include_preprocessing: True puts the normalisation into the model, which
-                then takes pixels from 0 to 255; False takes it out of a model that was
-                saved with it. None: as the weights have it, else False.
-            source_grid: (height, width) in patches that the file's position table was
-                made for, where a bare file leaves it open.
-            kernel: How to resample the position table, one of
-                `kerasvit.layers.resampling.KERNELS`; None: as the weights' origin does.
-            preprocessing: How images are prepared, a `Preprocessing` or a dict of its
-                fields, `size` left out or that of the model. None: as the weights say,
-                or else as their origin does.
-            label_names: Names of the classes, in the order of the head: a list, or the
-                path of a text file with one name a line. None: as the weights say.
-            dtype: Of the layers, as in any Keras layer: "mixed_bfloat16", "float16", a
-                `keras.DTypePolicy`; None: Keras's global policy. Weights are cast.
-            **changes: Other arguments of the builder; they win over what the weights
-                say.
+            weights: None for fresh weights; the tag of public weights, such as "sam",
+                which are downloaded; an entry of `kerasvit.list_weights`; the path of a
+                `.npz` or `.safetensors` file, or of a folder that `save_pretrained`
+                wrote; or "hf://user/repository[@revision]".
+            num_classes: Number of classes of the head. None: that of the weights, else
+                1000. A number that differs from that of the weights gives a fresh head;
+                0 builds the model without a head.
+            image_size: Height and width in pixels; an int for a square. None: the size
+                for which the weights were trained. For other sizes the position table
+                is resampled.
+            include_preprocessing: True adds the normalisation to the model, which then
+                takes pixels from 0 to 255. False removes it from a model that was saved
+                with it. None: as in the saved model, else False.
+            source_grid: (height, width) in patches of the file's position table, for
+                files that do not determine it.
+            kernel: Kernel to resample the position table, one of
+                `kerasvit.layers.resampling.KERNELS`. None: as the code base of the
+                weights does.
+            preprocessing: Transform of the images, a `Preprocessing` or a dict of its
+                fields; `size` is optional and must be that of the model. None: that of
+                the weights, or else the default of their code base.
+            label_names: Names of the classes in the order of the head: a list, or the
+                path of a text file with one name per line. None: those of the weights.
+            dtype: Dtype or policy of the layers, as in any Keras layer:
+                "mixed_bfloat16", "float16" or a `keras.DTypePolicy`. None: Keras's
+                global policy. Weights are cast.
+            **changes: Other arguments of the builder, which override those of the
+                weights.
 
         Returns:
             `ImageModel`, (batch, H, W, 3) → (batch, num_classes) logits.
@@ -143,13 +148,13 @@ class Variant:
         return retried(weights, lambda: load(weights, self, request))
 
     def preprocessing(self, weights: GivenWeights | None = None) -> Preprocessing:
-        """The evaluation transform that weights expect, without building the model.
+        """Returns the evaluation transform of weights, without building the model.
 
         Args:
-            weights: As for a call.
+            weights: Argument `weights` of a call.
 
         Raises:
-            ValueError: The weights cannot be read, or are of another model
+            ValueError: The weights cannot be read or belong to another model
                 (`CheckpointError`).
         """
         if weights is None:
@@ -164,19 +169,19 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """Name for messages."""
+        """Name of the variant for messages."""
         return self.name or self.builder.__name__
 
     @property
     def required(self) -> set[str]:
-        """Arguments of the builder without a value here."""
+        """Arguments of the builder that have no default."""
         known = set(inspect.signature(self.builder).parameters) - {"dtype"}
         return known - set(self.defaults)
 
     def check_names(self, changes: dict[str, Any], before: str = "") -> None:
         """Raises a `ValueError` for arguments that the builder does not have."""
         known = set(inspect.signature(self.builder).parameters)
-        if before:  # of a file, which does not say in what precision it is used
+        if before:  # arguments of a file, which cannot state the dtype
             known.discard("dtype")
         else:
             call = inspect.signature(Variant.__call__).parameters
@@ -184,28 +189,28 @@ class Variant:
         check_names(self.label, changes, known, before)
 
     def mismatch(self, values: dict[str, Any], changes: dict[str, Any]) -> str | None:
-        """Explains where a file has other numbers than this variant, or None."""
-        wanted = {**self.numbers, **changes}
-        # A file says lists.
-        wanted = {k: list(n) if isinstance(n, tuple) else n for k, n in wanted.items()}
+        """Returns how the numbers of a file differ from this variant, or None."""
+        due = {**self.numbers, **changes}
+        # Files contain lists and no tuples.
+        due = {k: list(n) if isinstance(n, tuple) else n for k, n in due.items()}
         wrong = [
-            key for key in self.numbers if key in values and values[key] != wanted[key]
+            key for key in self.numbers if key in values and values[key] != due[key]
         ]
         if not wrong:
             return None
-        from . import VARIANTS  # which imports this module
+        from . import VARIANTS  # a circular import at the top
 
         fitting = [
             row.name
             for row in VARIANTS
             if row.builder is self.builder and row.fits(values)
         ]
-        numbers = ", ".join(f"{key} {values[key]}, not {wanted[key]}" for key in wrong)
+        numbers = ", ".join(f"{key} {values[key]}, not {due[key]}" for key in wrong)
         build = f" Build {' or '.join(fitting)} with it." if fitting else ""
         return f"does not hold weights of {self!r}: {numbers}.{build}"
 
     def fits(self, values: dict[str, Any]) -> bool:
-        """Whether a file may be of this variant, by its numbers and layers."""
+        """Returns whether the numbers and layers of a file fit this variant."""
         return all(values.get(key, n) == n for key, n in self.numbers.items()) and all(
             values.get(key) == n if isinstance(n, list) else values.get(key) is not None
             for key, n in self.parts.items()
@@ -213,20 +218,20 @@ class Variant:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """Values of this variant for arguments with a default in the builder."""
+        """Arguments of this variant that have a default in the builder."""
         return {k: n for k, n in self._shown.items() if k not in self.numbers}
 
 
 def rows_of(builder: Callable, **common: Any) -> Callable[..., Variant]:
-    """Returns a function that makes the variants of a family, one line each.
+    """Returns a function that defines the variants of a family, one line each.
 
     Args:
         builder: Function that returns an `ImageModel`.
-        **common: Arguments of `Variant` that all of them have.
+        **common: Arguments of `Variant` that all variants share.
 
     Returns:
-        Function of a name, the number of parameters, the multiply-adds in units of 10⁹,
-        and dictionaries and keyword arguments of the builder.
+        Function of the name, the number of parameters, the multiply-adds in units of
+        10⁹, and dictionaries and keyword arguments of `Variant`.
     """
 
     def row(

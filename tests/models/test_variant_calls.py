@@ -36,7 +36,10 @@ pytestmark = on_last_backend
         ({"id2label": {0: "cat"}}, r'`id2label`: label_names=\["cat", "dog"'),
         ({"stochastic_dept": 0.1}, "did you mean stochastic_depth"),
         ({"weigths": "sam"}, "did you mean weights"),
-        ({"nonsense": 0.1}, "nothing here is like it. It takes activation, .*weights"),
+        (
+            {"nonsense": 0.1},
+            "no argument has a similar name. It takes activation, .*weights",
+        ),
         ({"classes": 3, "pooling": "max"}, "`classes`.*num_classes.*`pooling`.*pool="),
     ],
 )
@@ -57,7 +60,9 @@ def test_builders_answer_as_variants_do(name):
 def test_a_model_without_the_argument_is_not_told_to_use_it():
     with pytest.raises(ValueError, match="pools in one way; num_classes=0"):
         kerasvit.SwinT(pooling="avg")
-    with pytest.raises(ValueError, match="`init_values`: nothing here is like it"):
+    with pytest.raises(
+        ValueError, match="`init_values`: no argument has a similar name"
+    ):
         kerasvit.MixerB16(init_values=0.1)
 
 
