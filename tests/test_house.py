@@ -119,7 +119,7 @@ def named(path):
 
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
-def test_a_room_sees_only_the_rooms_below_it(path):
+def test_a_package_imports_only_packages_below_it(path):
     if path == PACKAGE / "__init__.py":
         return
     allowed = (

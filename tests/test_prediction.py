@@ -102,7 +102,7 @@ def test_more_images_than_a_batch_keep_their_order():
     assert [answer[0][0] for answer in answers] == ["red", "green", "blue"] * 12
 
 
-def test_size_is_the_models_whatever_the_record_says():
+def test_the_size_is_that_of_the_model_and_not_of_the_record():
     record = Preprocessing(224).to_config()
     assert classify(make_model(preprocessing=record), RED)[0][0] == "red"
 
@@ -181,13 +181,13 @@ def test_faulty_image_is_named_before_the_model_runs(tmp_path):
 
 
 @pytest.mark.parametrize("images", [[], (), np.zeros((0, 6, 8, 3)), np.array([])])
-def test_no_image_is_refused(images):
+def test_no_image_raises(images):
     with pytest.raises(ValueError, match="nothing to classify|have shape"):
         classify(make_model(), images)
 
 
 @pytest.mark.parametrize("images", [None, 3, b"cat.jpg", [RED, None], {1: 2}])
-def test_what_is_no_image_is_refused(images):
+def test_an_invalid_image_raises(images):
     with pytest.raises(ValueError, match="An image must be a path"):
         classify(make_model(), images)
 
@@ -229,7 +229,7 @@ def test_as_many_names_as_classes(names):
 
 
 @pytest.mark.parametrize("names", ["imagenet21k", 7, {"red": 0}])
-def test_what_is_no_list_of_names_is_refused(names):
+def test_an_invalid_list_of_names_raises(names):
     with pytest.raises(ValueError, match="must be a list of names"):
         classify(make_model(label_names=names), RED)
 

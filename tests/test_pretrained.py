@@ -89,7 +89,7 @@ def test_resize_knows_the_grid_even_where_counts_agree():
     assert np.abs(table(resized) - table(model)).max() > 0.01
 
 
-def test_resize_leaves_the_old_model_as_it_is():
+def test_resize_does_not_change_the_old_model():
     model = small()
     before = table(model)
     kerasvit.resize(model, 16)

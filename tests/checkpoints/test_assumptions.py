@@ -65,7 +65,7 @@ def test_of_heads_of_which_the_file_has_the_product(caplog):
     assert "head_width=64" in line and "pass head_width= to the call" in line
 
 
-def test_of_files_that_tell_all(tmp_path, caplog):
+def test_files_that_determine_all_arguments(tmp_path, caplog):
     vit(GOLDEN / "vit_token" / "checkpoint.npz", GOOGLE)
     folder = kerasvit.save_pretrained(TinyViT(image_size=8, num_classes=3), tmp_path)
     TinyViT(folder)

@@ -70,7 +70,7 @@ def test_another_size_keeps_the_rows_of_both_tokens():
     np.testing.assert_allclose(found[2:], cells.reshape(10, -1), atol=1e-6)
 
 
-def test_a_distilled_file_is_no_vit_and_a_vit_no_distilled_one():
+def test_distilled_files_and_vits_are_distinguished():
     with pytest.raises(CheckpointError, match="holds a DistilledVisionTransformer"):
         SmallViT(DISTILLED)
     with pytest.raises(CheckpointError, match="holds a VisionTransformer"):
@@ -127,7 +127,7 @@ def test_transformers_names(tmp_path):
         Small(tmp_path, num_heads=4)
 
 
-def test_transformers_classifier_of_the_class_token_alone(tmp_path):
+def test_transformers_classifier_of_the_class_token_only(tmp_path):
     def change(tensors):
         for part in ("weight", "bias"):
             tensors[f"classifier.{part}"] = tensors.pop(f"cls_classifier.{part}")

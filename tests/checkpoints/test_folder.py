@@ -153,7 +153,7 @@ def empty(folder):
     ("stop", "before"),
     [(kill, None), (kill, bare), (kill, of_timm), (kill, empty), (fail, of_timm)],
 )
-def test_a_stopped_save_is_the_old_model_the_new_or_refused(
+def test_a_stopped_save_leaves_the_old_or_new_model_or_raises(
     saved, tmp_path, stop, before
 ):
     start, folder, another = tmp_path / "start", tmp_path / "vit", model(2)
@@ -176,7 +176,7 @@ def test_a_stopped_save_is_the_old_model_the_new_or_refused(
     assert set(outcomes) == {old, "refused", new}
 
 
-def test_a_torn_save_says_what_to_do(saved, tmp_path):
+def test_an_interrupted_save_gives_a_hint(saved, tmp_path):
     for other in (saved[1] / CONFIG, saved[1] / TENSORS):
         shutil.copytree(saved[0], tmp_path, dirs_exist_ok=True)
         shutil.copy(other, tmp_path)
@@ -200,7 +200,7 @@ def test_one_file_is_old_or_new_at_its_own_place(tmp_path, stop):
     assert operation > 3 and states == sorted(states) and set(states) == {1, 2}
 
 
-def test_what_was_left_long_ago_is_removed_if_it_is_ours(tmp_path):
+def test_old_unfinished_files_of_kerasvit_are_removed(tmp_path):
     ours = tmp_path / f".kerasvit-saving-{'0' * 32}"
     strange = [tmp_path / ".kerasvit-saving-mine", tmp_path / "mine"]
     for path in (ours, *strange):
@@ -245,7 +245,7 @@ def test_two_processes_at_once(saved, tmp_path):
     [(0.3, set()), (0.005, {"refused"})],
     ids=["some saves", "save after save"],
 )
-def test_a_reader_beside_a_saver_has_a_whole_model(saved, tmp_path, pause, allowed):
+def test_a_concurrent_reader_gets_a_complete_model(saved, tmp_path, pause, allowed):
     known, files = [loaded(folder) for folder in saved], [content(f) for f in saved]
     write(tmp_path, files[0])
     end = time.monotonic() + 1.5
@@ -343,7 +343,7 @@ def test_an_unfinished_save_of_an_earlier_version_is_named(saved, tmp_path):
     assert loaded(tmp_path) == loaded(saved[1])
 
 
-def test_a_folder_that_may_not_be_written_is_read(saved, tmp_path, monkeypatch):
+def test_a_read_only_folder_is_read(saved, tmp_path, monkeypatch):
     shutil.copytree(saved[0], tmp_path, dirs_exist_ok=True)
 
     def refuse(*_, **__):

@@ -1,4 +1,4 @@
-"""Configurations that are made to do harm: refused before they cost anything."""
+"""Malicious configurations raise an error before they use memory or time."""
 
 import functools
 import json
@@ -195,7 +195,7 @@ def test_many_small_blocks_that_are_not_in_the_file(
         ),
     ],
 )
-def test_what_no_file_holds_takes_no_memory(tmp_path, builder, own, claims):
+def test_variables_beyond_the_file_take_no_memory(tmp_path, builder, own, claims):
     kwargs = {"image_size": 8, "num_classes": 3, **BUILDERS["VisionTransformer"], **own}
     model = getattr(kerasvit, builder)(**kwargs)
     folder = kerasvit.save_pretrained(model, tmp_path / "own")
@@ -291,7 +291,7 @@ def test_a_configuration_with_nonsense(tmp_path, key, value):
         kerasvit.from_pretrained(folder)
 
 
-def test_nobody_is_told_to_remove_what_a_folder_of_ours_needs(tmp_path):
+def test_no_hint_removes_a_file_that_a_saved_folder_needs(tmp_path):
     folder, config = tiny(tmp_path)
     config["kerasvit"]["preprocessing"]["crop"] = "wide"
     (folder / "config.json").write_text(json.dumps(config))

@@ -1,4 +1,4 @@
-"""Files that are made to do harm: refused before they cost anything."""
+"""Malicious files raise an error before they use memory or time."""
 
 import json
 import re
@@ -39,7 +39,7 @@ def tensor(shape, first, last, dtype="F32"):
         b'{"a": 1, ',
     ],
 )
-def test_a_header_that_lies(tmp_path, header):
+def test_a_header_with_a_wrong_shape(tmp_path, header):
     path = safetensors(tmp_path / "x.safetensors", header, bytes(8))
     with pytest.raises(CheckpointError, match="cannot be read"):
         Reader(path)
@@ -95,7 +95,7 @@ def test_a_header_that_does_not_end_is_not_read(tmp_path):
 @pytest.mark.parametrize(
     "names", [("a", "a.npy"), ("a.npy", "a"), ("a.npy", "a.npy"), ("a.txt",), ("a/",)]
 )
-def test_what_is_read_is_what_was_checked(tmp_path, names):
+def test_the_checked_file_is_the_one_that_is_read(tmp_path, names):
     path = tmp_path / "x.npz"
     with zipfile.ZipFile(path, "w") as archive:
         for name in names:
@@ -145,7 +145,7 @@ def tiny(tmp_path):
         ("timm_vit", "patch_embed.proj.weight"),
     ],
 )
-def test_a_tensor_with_a_side_of_nothing(tmp_path, case, name):
+def test_a_tensor_with_an_axis_of_size_0(tmp_path, case, name):
     from safetensors.numpy import load_file, save_file
 
     folder = Path(__file__).parents[1] / "golden" / "models" / case

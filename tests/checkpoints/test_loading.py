@@ -59,7 +59,7 @@ def safetensors_with(tmp_path, change, source=TIMM):
 # What the file says is obeyed.
 
 
-def test_google_file_says_how_it_was_made():
+def test_google_file_determines_the_arguments():
     record = google().record
     kwargs = record["kwargs"]
     assert record["origin"] == "vision_transformer"
@@ -70,7 +70,7 @@ def test_google_file_says_how_it_was_made():
     assert not record["preprocessing"]["antialias"]
 
 
-def test_timm_file_says_how_it_was_made():
+def test_timm_file_determines_the_arguments():
     record = timm().record
     assert record["origin"] == "timm"
     assert record["kwargs"]["num_classes"] == 7
@@ -379,7 +379,7 @@ def test_average_of_a_model_with_a_class_token(tmp_path):
     assert model.record["kwargs"]["class_token"]
 
 
-def test_registers_of_a_timm_config_have_rows_unless_it_says_no(tmp_path):
+def test_registers_of_a_timm_config_have_rows_by_default(tmp_path):
     def add(tensors):
         tensors["reg_token"] = np.zeros((1, 2, 24), "float32")
         table = tensors["pos_embed"]
@@ -430,7 +430,7 @@ def test_names_that_are_not_as_many_as_the_classes(tmp_path, names):
     ],
     ids=str,
 )
-def test_odd_timm_config_is_an_error_of_ours(tmp_path, config):
+def test_an_odd_timm_config_is_a_value_error(tmp_path, config):
     with pytest.raises(ValueError):
         timm(timm_config(tmp_path, **config))
 
@@ -447,7 +447,7 @@ def test_odd_timm_config_is_an_error_of_ours(tmp_path, config):
     ],
     ids=str,
 )
-def test_odd_transformers_config_is_an_error_of_ours(tmp_path, change):
+def test_an_odd_transformers_config_is_a_value_error(tmp_path, change):
     shutil.copy(HF, tmp_path)
     config = json.loads((HF.parent / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, **change}))

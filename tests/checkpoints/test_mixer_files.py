@@ -130,7 +130,7 @@ def rectangle(tmp_path):
     return tmp_path / "model.safetensors"
 
 
-def test_a_grid_that_is_no_square_must_be_said(tmp_path):
+def test_a_grid_that_is_not_square_must_be_stated(tmp_path):
     path = rectangle(tmp_path)
     with pytest.raises(CheckpointError, match="12 patch rows.*source_grid"):
         read(path, source=TIMM)

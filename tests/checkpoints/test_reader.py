@@ -38,7 +38,7 @@ def test_names_shapes_and_values(weights):
     np.testing.assert_array_equal(reader["a/kernel"], ARRAY)
 
 
-def test_a_file_that_takes_the_path_is_not_seen(weights, tmp_path):
+def test_a_file_that_replaces_the_opened_one_is_ignored(weights, tmp_path):
     reader, content = Reader(weights), weights.read_bytes()
     other = content.replace(ARRAY.tobytes(), (-ARRAY).tobytes())
     (tmp_path / "other").write_bytes(other)
@@ -49,7 +49,7 @@ def test_a_file_that_takes_the_path_is_not_seen(weights, tmp_path):
 
 
 @pytest.mark.parametrize("hidden", [False, True])
-def test_a_write_into_the_file_is_noticed(weights, hidden):
+def test_a_write_into_the_file_is_detected(weights, hidden):
     before = weights.stat()
     reader = Reader(weights)
     time.sleep(0.02)  # the clock of the file system has steps of milliseconds
@@ -164,7 +164,7 @@ def test_every_float_comes_as_float32(tmp_path, dtype):
     assert Reader(path)["a"].dtype == np.dtype("float32")
 
 
-def test_what_float32_cannot_hold_is_infinite(tmp_path):
+def test_float32_overflow_is_infinite(tmp_path):
     path = tmp_path / "weights.npz"
     np.savez(path, a=np.full(3, 1e300))
     refused(path, "'a'", "infinite")

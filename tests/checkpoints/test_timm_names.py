@@ -31,7 +31,7 @@ from kerasvit.checkpoints.sources import timm_names
         ("vit_base_r50_s16_224", 12, "gelu", False),
     ],
 )
-def test_what_a_name_fixes(name, heads, activation, patches_only):
+def test_arguments_that_a_name_determines(name, heads, activation, patches_only):
     config = Config(architecture=name)
     timm_names.refuse_unlike(config)
     assert timm_names.heads(config) == heads
@@ -61,7 +61,7 @@ def test_arguments_win_over_the_name():
     ],
     ids=str,
 )
-def test_what_no_vit_of_ours_computes_is_refused(config, said):
+def test_unsupported_vits_of_timm_raise(config, said):
     with pytest.raises(CheckpointError, match=said):
         timm_names.refuse_unlike(Config(config))
 

@@ -71,7 +71,7 @@ def test_a_model_without_a_head_is_no_vit(case, tmp_path):
 
 
 @both
-def test_a_bare_file_says_the_same(case, tmp_path):
+def test_a_bare_file_gives_the_same_description(case, tmp_path):
     shutil.copy(GOLDEN / case / "model.safetensors", tmp_path)
     whole = Checkpoint(GOLDEN / case).description
     bare = Checkpoint(tmp_path).description
@@ -102,7 +102,7 @@ def test_the_image_size_of_a_bit_is_that_of_its_processor(tmp_path):
     assert record["preprocessing"]["crop"] == 40 / 48
 
 
-def test_what_only_other_models_of_transformers_use_is_left_out(tmp_path):
+def test_tensors_of_other_models_of_transformers_are_dropped(tmp_path):
     tensors = load_file(GOLDEN / "hf_swin" / "model.safetensors")
     table = "encoder.layers.0.blocks.0.attention.self.relative_position_"
     more = {
@@ -137,7 +137,7 @@ def test_what_only_other_models_of_transformers_use_is_left_out(tmp_path):
         ("hf_bit", "output_stride", 4),
     ],
 )
-def test_what_is_not_built_is_refused(case, key, value, tmp_path):
+def test_unsupported_configurations_raise(case, key, value, tmp_path):
     copied(case, tmp_path, **{key: value})
     said = rf"{tmp_path}.*config\.json states {key}="
     with pytest.raises(CheckpointError, match=said):
@@ -178,7 +178,7 @@ def test_where_transformers_shifts_no_window_but_we_do(size, fits, tmp_path):
 
 
 @pytest.mark.parametrize("size", [16.0, "ab", [24], {"height": 24}])
-def test_a_size_that_is_none_is_an_error_of_ours(size, tmp_path):
+def test_an_invalid_size_is_a_value_error(size, tmp_path):
     copied("hf_swin", tmp_path, image_size=size)
     with pytest.raises(CheckpointError):
         Checkpoint(tmp_path)
@@ -205,7 +205,7 @@ def test_swin_names_there_and_back(changes):
 @pytest.mark.parametrize(
     "said", [{"resample": None}, {"size": {"longest_edge": 64}}, {"do_resize": False}]
 )
-def test_a_processor_that_is_not_built_is_called_by_its_file(said, tmp_path):
+def test_an_unsupported_processor_names_the_file(said, tmp_path):
     copied("hf_bit", tmp_path)
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
     with pytest.raises(
@@ -246,7 +246,7 @@ def test_a_processor_without_a_name_is_the_models(tmp_path):
 
 @pytest.mark.parametrize("case", ["hf_vit", "hf_swin"])
 @pytest.mark.parametrize("size", [0, -24, 10**12, 23])
-def test_an_image_size_that_is_none_is_called_by_its_file(case, size, tmp_path):
+def test_an_invalid_image_size_names_the_file(case, size, tmp_path):
     copied(case, tmp_path, image_size=size)
     with pytest.raises(CheckpointError, match=rf"{tmp_path}.*({size}|{size:,})"):
         kerasvit.from_pretrained(tmp_path)

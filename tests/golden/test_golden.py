@@ -47,7 +47,7 @@ def run(*arguments, **environment):
     reason="Keras computes in float32 here, whatever is asked",
 )
 @pytest.mark.waits_for("float64")
-def test_in_float64_nothing_hides_in_rounding():
+def test_float64_gives_small_errors():
     """A wrong epsilon is 1e-4 off; Keras computes in float64 on TensorFlow only."""
     result = run(str(ROOT), "--float64")
     assert result.returncode == 0, result.stdout + result.stderr

@@ -25,7 +25,7 @@ def test_a_file_and_a_folder_of_a_model(name):
 
 
 @pytest.mark.parametrize("name", saved.TRAINERS)
-def test_a_trainer_goes_on(name):
+def test_a_trainer_continues(name):
     trainer = keras.saving.load_model(saved.SAVED / f"{name}.keras")
     assert type(trainer).__name__ == name
     first = saved.outputs(trainer.model)

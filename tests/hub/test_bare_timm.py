@@ -54,7 +54,7 @@ def test_normalisations_after_the_branches_are_refused(timm, tmp_path):
         kerasvit.from_pretrained(tmp_path)
 
 
-def test_the_same_names_with_a_config_that_says_otherwise(timm, tmp_path, caplog):
+def test_the_same_names_with_a_contradicting_config(timm, tmp_path, caplog):
     plain = {"qkv_bias": False, "class_token": False, "global_pool": "avg"}
     theirs, path = bare(timm, "vit_base_patch16_224", tmp_path, **plain)
     with pytest.raises(kerasvit.CheckpointError, match="config.json"):
@@ -115,7 +115,7 @@ def test_attention_pooling(timm, tmp_path, caplog):
         ("vit_base_patch16_siglip_gap_256", 768, "gelu"),
     ],
 )
-def test_the_activation_that_sizes_tell(
+def test_the_sizes_determine_the_activation(
     timm, name, width, activation, tmp_path, caplog
 ):
     words = name.split("_")

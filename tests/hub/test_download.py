@@ -33,7 +33,7 @@ def test_a_repository_comes_whole_and_is_not_asked_for_twice_when_pinned(hub):
 
 
 @pytest.mark.parametrize("noted", [True, False], ids=["noted", "copied"])
-def test_an_optional_file_that_is_absent_is_not_asked_for_again(hub, noted, tmp_path):
+def test_a_missing_optional_file_is_requested_once(hub, noted, tmp_path):
     files = {**FILES, "config.json": b'{"model_type": "vit"}'}
     commit = hub.add("me/vit", files).branches["main"]
     folder = fetch_repository("me/vit", commit)
@@ -47,7 +47,7 @@ def test_an_optional_file_that_is_absent_is_not_asked_for_again(hub, noted, tmp_
     assert not (folder / "preprocessor_config.json").exists()
 
 
-def test_an_optional_file_that_cannot_be_asked_for_is_not_taken_as_absent(hub):
+def test_a_failed_request_is_not_a_missing_optional_file(hub):
     files = {**FILES, "config.json": b'{"model_type": "vit"}'}
     hub.add("me/vit", files)
     down = accidents.status(503, ("head",))
@@ -72,7 +72,7 @@ def test_all_files_are_of_one_commit(hub):
     assert (folder / "config.json").read_bytes() == FILES["config.json"]
 
 
-def test_a_flipped_bit_is_noticed_and_mended(hub, caplog):
+def test_a_flipped_bit_is_detected_and_downloaded_again(hub, caplog):
     hub.add("timm/vit", FILES)
     hub.faults.append(accidents.flipped)
     with caplog.at_level(logging.WARNING, "kerasvit"):
@@ -94,7 +94,7 @@ def test_a_flipped_bit_is_noticed_and_mended(hub, caplog):
         accidents.status(503, ("head",)),
     ],
 )
-def test_what_happens_once_is_got_over(hub, accident):
+def test_a_fault_that_happens_once_is_retried(hub, accident):
     hub.add("timm/vit", FILES)
     hub.faults.append(accident)
     assert read(fetch(entry("timm/vit"))) == CONTENT
@@ -114,7 +114,7 @@ def test_what_happens_once_is_got_over(hub, accident):
         (accidents.status(500, ("head",)), "not in the cache.*500.*elsewhere"),
     ],
 )
-def test_what_never_passes_is_an_error_and_does_no_harm(hub, accident, said):
+def test_a_lasting_fault_raises_and_keeps_files(hub, accident, said):
     hub.add("timm/vit", FILES)
     hub.faults = accidents.always(accident)
     with pytest.raises(DownloadError, match=said):
@@ -133,14 +133,14 @@ ROTTEN = [CONTENT[:-1] + b"x", CONTENT[:-9], b""]
 
 
 @pytest.mark.parametrize("content", ROTTEN, ids=len)
-def test_a_cache_that_rots_is_mended(hub, content):
+def test_a_damaged_cache_is_downloaded_again(hub, content):
     hub.add("timm/vit", FILES)
     damaged(fetch(entry("timm/vit")), content)
     assert read(fetch(entry("timm/vit"))) == CONTENT
 
 
 @pytest.mark.parametrize("content", ROTTEN, ids=len)
-def test_a_cache_that_rots_is_noticed_offline(hub, content, monkeypatch):
+def test_a_damaged_cache_is_detected_offline(hub, content, monkeypatch):
     hub.add("timm/vit", FILES)
     folder = fetch(entry("timm/vit"))
     damaged(folder, content)
@@ -208,7 +208,7 @@ def test_a_full_disk_says_so(hub, monkeypatch):
     assert read(fetch(entry("timm/vit"))) == CONTENT
 
 
-def test_a_cache_that_cannot_be_written_says_so(hub, monkeypatch, tmp_path):
+def test_a_read_only_cache_is_an_error(hub, monkeypatch, tmp_path):
     hub.add("timm/vit", FILES)
     (tmp_path / "file").touch()
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "file" / "cache"))
@@ -216,7 +216,7 @@ def test_a_cache_that_cannot_be_written_says_so(hub, monkeypatch, tmp_path):
         fetch(entry("timm/vit"))
 
 
-def test_without_a_pin_the_newest_is_asked_for(hub):
+def test_the_newest_commit_is_loaded_without_a_pin(hub):
     repository = hub.add("timm/vit", FILES)
     fetch(entry("timm/vit"))
     before = len(hub.requests)
@@ -234,7 +234,7 @@ def test_a_pin_refuses_other_weights(hub):
 
 
 @pytest.mark.parametrize("faults", [[], accidents.always(accidents.expired)], ids=len)
-def test_a_stale_token_does_not_keep_from_public_weights(
+def test_an_expired_token_does_not_block_public_weights(
     hub, monkeypatch, caplog, faults
 ):
     hub.add("timm/vit", FILES)
@@ -250,7 +250,7 @@ def test_a_stale_token_does_not_keep_from_public_weights(
 
 
 @pytest.mark.parametrize("said", ["Invalid credentials in Authorization header", "No"])
-def test_where_a_token_is_wanted_nobody_is_told_to_wait(hub, said, caplog):
+def test_a_missing_token_gives_no_hint_to_wait(hub, said, caplog):
     hub.faults = accidents.always(
         accidents.status(401, ("head",), X_Error_Message=said)
     )
@@ -267,16 +267,14 @@ def test_where_a_token_is_wanted_nobody_is_told_to_wait(hub, said, caplog):
         ({"private": True}, "does not exist, or is private"),
     ],
 )
-def test_what_may_not_be_read_says_so(hub, options, said):
+def test_an_unreadable_file_is_an_error(hub, options, said):
     hub.add("timm/vit", FILES, **options)
     with pytest.raises(DownloadError, match=said):
         fetch(entry("timm/vit"))
 
 
 @pytest.mark.parametrize("token", ["hf_valid", "hf_stale", ""])
-def test_a_missing_repository_is_not_blamed_on_the_token(
-    hub, monkeypatch, token, caplog
-):
+def test_a_missing_repository_is_not_a_token_error(hub, monkeypatch, token, caplog):
     hub.tokens = {"hf_valid"}
     monkeypatch.setenv("HF_TOKEN", token)
     with pytest.raises(DownloadError) as caught:
@@ -302,7 +300,7 @@ def test_another_server_or_a_proxy_is_not_a_hub_out_of_reach(hub, code, kind):
 
 
 @pytest.mark.parametrize("code", [200, 301, 302, 307])
-def test_a_page_to_log_in_at_is_not_a_hub_out_of_reach(hub, code):
+def test_a_login_page_is_not_an_unreachable_hub(hub, code):
     hub.add("timm/vit", FILES)
     login = accidents.status(code, ("head",), Location="http://localhost:9/login")
     hub.faults = accidents.always(login)
@@ -310,7 +308,7 @@ def test_a_page_to_log_in_at_is_not_a_hub_out_of_reach(hub, code):
         fetch_repository("timm/vit")
 
 
-def test_what_the_hub_says_is_passed_on(hub):
+def test_errors_contain_the_hubs_message(hub):
     hub.add("timm/vit", FILES)
     refuse = accidents.status(403, ("head",), X_Error_Message="Region not allowed.")
     hub.faults = accidents.always(refuse)
@@ -318,7 +316,7 @@ def test_what_the_hub_says_is_passed_on(hub):
         fetch_repository("timm/vit")
 
 
-def test_a_missing_repository_revision_and_file_say_which(hub):
+def test_errors_name_the_missing_repository_revision_or_file(hub):
     with pytest.raises(DownloadError, match="timm/none does not exist"):
         fetch_repository("timm/none")
     hub.add("timm/vit", {"pytorch_model.bin": b"", "config.json": b"{}"})
@@ -334,7 +332,7 @@ def test_a_missing_repository_revision_and_file_say_which(hub):
         fetch_repository("me/parts")
 
 
-def test_the_endpoint_is_named_that_was_asked(hub):
+def test_errors_name_the_endpoint(hub):
     with pytest.raises(DownloadError, match="Hub is not to be asked: .*127.0.0.1.*/x "):
         fetch_repository("timm/x", local_files_only=True)
     with pytest.raises(DownloadError, match="https://mirror.example/timm/x "):
@@ -354,9 +352,7 @@ def test_offline(hub, monkeypatch):
         fetch(entry("timm/other"))
 
 
-def test_a_server_that_is_down_or_silent_is_not_needed_for_what_is_here(
-    hub, monkeypatch
-):
+def test_cached_files_need_no_server(hub, monkeypatch):
     hub.add("timm/vit", FILES)
     folder = fetch(entry("timm/vit"))
     hub.faults = accidents.always(accidents.status(500, ("head",)))

@@ -11,7 +11,7 @@ from .faults import BOTH, HUB
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_all_end_well(hub):
+def test_all_faults_are_handled(hub):
     done = subprocess.run(
         [sys.executable, "-m", "tests.hub.faults"],
         cwd=Path(__file__).parents[2],

@@ -40,7 +40,7 @@ def page(block):
 
 
 @pytest.mark.parametrize(("said", "block"), HOSTILE.items(), ids=HOSTILE)
-def test_a_hostile_page_is_kept_and_the_log_says_why(tmp_path, caplog, said, block):
+def test_a_malicious_page_is_kept_with_a_warning(tmp_path, caplog, said, block):
     (tmp_path / "README.md").write_text(page(block))
     kerasvit.save_pretrained(TinyViT(image_size=8, num_classes=3), tmp_path)
     assert (tmp_path / "README.md").read_text() == page(block)
@@ -49,7 +49,7 @@ def test_a_hostile_page_is_kept_and_the_log_says_why(tmp_path, caplog, said, blo
 
 
 @pytest.mark.parametrize(("said", "block"), HOSTILE.items(), ids=HOSTILE)
-def test_a_hostile_card_is_refused(tmp_path, said, block):
+def test_a_malicious_card_raises(tmp_path, said, block):
     reason = {"merge": "alias", "itself": "alias"}.get(said, said)
     with pytest.raises(ValueError, match=f"(?s)head of `card`.*{reason}"):
         kerasvit.save_pretrained(

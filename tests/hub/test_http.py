@@ -21,7 +21,7 @@ def npz(hub, content=CONTENT):
     return hub.address("a/ViT%2BB.npz")
 
 
-def test_an_address_comes_under_its_name_and_once(hub):
+def test_an_address_is_downloaded_once_with_its_file_name(hub):
     source = npz(hub)
     path = fetch(entry(source))
     assert path.name == "ViT+B.npz" and path.read_bytes() == CONTENT
@@ -62,7 +62,7 @@ def test_the_same_name_elsewhere_is_another_file(hub):
         accidents.status(503),
     ],
 )
-def test_what_happens_once_is_got_over(hub, accident):
+def test_a_fault_that_happens_once_is_retried(hub, accident):
     hub.faults.append(accident)
     assert fetch(entry(npz(hub))).read_bytes() == CONTENT
     assert not hub.faults
@@ -82,7 +82,7 @@ def test_what_happens_once_is_got_over(hub, accident):
         (accidents.status(404), 1, "the server answers 404"),
     ],
 )
-def test_what_never_passes_is_an_error_and_leaves_nothing(
+def test_a_lasting_fault_raises_and_leaves_no_files(
     hub, accident, tries, said, tmp_path
 ):
     source = npz(hub)
@@ -96,7 +96,7 @@ def test_what_never_passes_is_an_error_and_leaves_nothing(
     assert fetch(entry(source)).read_bytes() == CONTENT
 
 
-def test_a_broken_connection_goes_on_where_it_was(hub):
+def test_a_broken_download_is_resumed(hub):
     asked = []
 
     def listen(handler, kind):
@@ -151,13 +151,13 @@ def test_without_an_md5_the_crc32c_is_checked(hub, tmp_path):
 
 
 @pytest.mark.parametrize("promise", ["", "sha1=AAAA"])
-def test_without_a_hash_that_is_known_nothing_is_accepted(hub, promise):
+def test_a_download_without_a_known_hash_raises(hub, promise):
     hub.faults = [in_parts(CONTENT, promise)] * 3
     with pytest.raises(DownloadError, match="not from the storage"):
         fetch(entry(npz(hub)))
 
 
-def test_what_the_cache_has_stays_until_the_right_file_has_come(hub, monkeypatch):
+def test_a_cached_file_is_kept_until_a_correct_one_arrives(hub, monkeypatch):
     source = npz(hub)
     path = fetch(entry(source))
     assert http.fetch_address(source, again=True) == path
@@ -176,7 +176,7 @@ def test_a_pin_refuses_another_file(hub):
         fetch(pinned(npz(hub, CONTENT[::-1])))
 
 
-def test_a_silent_server_is_not_waited_for(hub, monkeypatch):
+def test_a_silent_server_times_out(hub, monkeypatch):
     monkeypatch.setattr(http, "PATIENCE", 0.1)
     source = npz(hub)
     fault, _, go = accidents.hanging()
@@ -190,7 +190,7 @@ def test_a_silent_server_is_not_waited_for(hub, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [CONTENT[:-1] + b"x", CONTENT[:-9], b""], ids=len)
-def test_a_file_that_rots_is_downloaded_again(hub, content, monkeypatch, caplog):
+def test_a_damaged_file_is_downloaded_again(hub, content, monkeypatch, caplog):
     source = npz(hub)
     path = fetch(entry(source))
     path.write_bytes(content)
@@ -210,7 +210,7 @@ def test_a_file_that_rots_is_downloaded_again(hub, content, monkeypatch, caplog)
 
 
 @pytest.mark.parametrize("note", ["", "{", "[1]", "{}", '{"sha256": 3}'])
-def test_a_note_that_is_cut_short_is_made_again(hub, note, caplog):
+def test_a_truncated_note_is_written_again(hub, note, caplog):
     path = fetch(entry(npz(hub)))
     path.with_name(path.name + ".json").write_text(note)
     assert fetch(entry(npz(hub))).read_bytes() == CONTENT
@@ -241,7 +241,7 @@ def test_the_pin_counts_where_the_note_is_missing(hub, monkeypatch):
     assert fetch(pinned(source)) == path and not note.exists()
 
 
-def test_what_a_killed_process_left_is_of_no_account(hub):
+def test_files_of_a_killed_process_are_ignored(hub):
     source = npz(hub)
     path = fetch(entry(source))
     path.rename(path.with_name(f".{path.name}")).write_bytes(b"of another file")
@@ -256,7 +256,7 @@ def test_what_a_killed_process_left_is_of_no_account(hub):
 @pytest.mark.parametrize(
     ("code", "said"), [(28, "disk of the cache is full.*HF_HOME"), (13, "not be writt")]
 )
-def test_a_disk_that_refuses_says_how(hub, monkeypatch, code, said):
+def test_disk_errors_are_explained(hub, monkeypatch, code, said):
     source = npz(hub)
 
     def refuse(*_):

@@ -81,7 +81,7 @@ def test_names():
     assert kerasvit.ViTB16.preprocessing("sam") == Preprocessing(224, crop=0.9)
 
 
-def test_nothing_is_said_that_is_not_known():
+def test_experimental_and_zeroed_weights_are_marked():
     reasons = {e.model: e.experimental or "" for e in entries() if e.tag == "gsam"}
     assert len(reasons) == 9 and all(reasons.values())
     for model, reason in reasons.items():  # who measured, measured ViTs
@@ -122,12 +122,12 @@ def test_a_wrong_name_lists_the_right_ones():
 
 
 @pytest.mark.parametrize("wrong", ["augreg.in21k", "sam.v2", "vit_b16"])
-def test_whatever_is_no_file_may_be_a_wrong_name(wrong):
+def test_a_missing_file_gives_the_hints_of_a_wrong_tag(wrong):
     with pytest.raises(ValueError, match=f"no weights '{wrong}'.* Published: .*gsam"):
         kerasvit.ViTB16(wrong)
 
 
-def test_a_folder_may_have_the_name_that_was_meant(tmp_path, monkeypatch):
+def test_a_folder_with_the_name_of_weights_gives_a_hint(tmp_path, monkeypatch):
     (tmp_path / "imagenet").mkdir()
     monkeypatch.chdir(tmp_path)
     said = "The folder imagenet has no model.safetensors of save_pretrained. "
@@ -139,7 +139,7 @@ def test_a_folder_may_have_the_name_that_was_meant(tmp_path, monkeypatch):
         kerasvit.ViTB16("./imagenet")
 
 
-def test_a_name_of_the_hub_gets_ours():
+def test_a_repository_name_suggests_the_tag():
     name, call = "vit_base_patch16_224.sam_in1k", r'kerasvit.ViTB16\("sam"\)'
     for model in (kerasvit.ViTB16, kerasvit.ViTS16):
         with pytest.raises(ValueError, match=f"Did you mean {call}"):
@@ -148,14 +148,14 @@ def test_a_name_of_the_hub_gets_ours():
         kerasvit.from_pretrained(name)
 
 
-def test_what_is_no_folder_says_what_it_may_be():
+def test_an_invalid_folder_gives_a_hint():
     with pytest.raises(ValueError, match=r'kerasvit.ViTB16\("sam"\)'):
         kerasvit.from_pretrained("sam")
     with pytest.raises(ValueError, match='write "hf://timm/vit.sam_in1k"'):
         kerasvit.from_pretrained("timm/vit.sam_in1k")
 
 
-def test_lock_keeps_pins_and_says_what_is_wrong(tmp_path):
+def test_lock_keeps_pins_and_prints_errors(tmp_path):
     one = {"model": "ViTB16", "tag": "sam", "source": "a/b", "format": "timm"}
     one |= {
         "classes": 2,
@@ -220,7 +220,7 @@ def test_pinning(hub, tmp_path):
     assert "has changed" in changed and found[0]["revision"] == commit
 
 
-def test_a_mistake_of_ours_is_no_problem_of_an_entry(tmp_path, monkeypatch):
+def test_an_internal_error_is_not_a_problem_of_an_entry(tmp_path, monkeypatch):
     monkeypatch.setattr(lock, "pin", lambda *_: None.size)
     found = [dataclasses.asdict(some_weights.entry("me/vit"))]
     with pytest.raises(AttributeError):
@@ -282,7 +282,7 @@ def test_again_finds_what_has_changed(hub, tmp_path):
     assert found == [old] == json.loads(manifest.read_text())["weights"]
 
 
-def test_names_are_pinned_alone(hub, tmp_path, monkeypatch, capsys):
+def test_only_the_given_names_are_pinned(hub, tmp_path, monkeypatch, capsys):
     found, manifest = at_addresses(hub, "A", "B", "C"), tmp_path / "manifest.json"
     assert lock.pin_all(found, False, ["B/a"], manifest) == []
     assert ["sha256" in entry for entry in found] == [False, True, False]

@@ -73,7 +73,7 @@ def test_the_file_is_the_one_of_the_library(tmp_path, changes, dtype):
     assert content == (tmp_path / "expected.safetensors").read_bytes()
 
 
-def test_nothing_is_made_where_a_weight_is_not_finite(tmp_path):
+def test_a_weight_that_is_not_finite_creates_no_folder(tmp_path):
     model = small()
     model.set_weights([np.full(w.shape, np.nan) for w in model.weights])
     with pytest.raises(ValueError, match="the model is damaged.*Nothing was written"):
@@ -81,7 +81,7 @@ def test_nothing_is_made_where_a_weight_is_not_finite(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_hub_is_not_asked_where_a_weight_is_not_finite(hub):
+def test_a_weight_that_is_not_finite_sends_no_request(hub):
     model = small()
     model.set_weights([np.full(w.shape, np.nan) for w in model.weights])
     with pytest.raises(ValueError, match="Nothing was written"):

@@ -116,7 +116,7 @@ def test_weights_with_a_name(hub, files, mixed, monkeypatch, pinned):
 
 @pytest.mark.parametrize("pinned", [True, False])
 @pytest.mark.parametrize("copied", [True, False])
-def test_what_is_replaced_after_it_was_checked(
+def test_a_file_that_is_replaced_after_the_check(
     hub, files, monkeypatch, tmp_path, pinned, copied
 ):
     """A pin, a note or the Hub's hash counts for the file that is loaded."""
@@ -200,7 +200,7 @@ def test_changed_tensors_load_once_the_hash_is_removed(files, tmp_path):
 
 
 @pytest.mark.parametrize("written", ["", "0" * 63, "g" * 64])
-def test_what_is_no_hash_is_refused(written, files, tmp_path):
+def test_an_invalid_hash_raises(written, files, tmp_path):
     folder = write(tmp_path / "vit", files[0])
     config = json.loads(files[0][CONFIG])
     config["kerasvit"]["weights_sha256"] = written

@@ -127,7 +127,7 @@ def test_readme_of_the_user_is_kept(tmp_path):
     assert (tmp_path / "README.md").read_text() == "mine"
 
 
-def test_a_page_of_ours_is_replaced_and_a_card_wins(tmp_path):
+def test_a_generated_page_is_replaced_and_a_card_overrides_it(tmp_path):
     page = tmp_path / "README.md"
     kerasvit.save_pretrained(small(), tmp_path, license="mit")
     assert "timm reads this model too" in page.read_text()
@@ -153,7 +153,7 @@ def test_a_changed_page_keeps_its_text_and_gets_the_facts(tmp_path, caplog):
     assert page.read_text() == said
 
 
-def test_metadata_alone_get_a_text(tmp_path):
+def test_metadata_without_a_body_get_a_text(tmp_path):
     page = tmp_path / "README.md"
     page.write_text("---\nlicense: mit\ndate: 2026-01-02\ntags: mine\n---\n")
     kerasvit.save_pretrained(small(), tmp_path)
@@ -169,7 +169,7 @@ def test_a_page_that_cannot_be_read_is_kept(tmp_path, before):
     assert (tmp_path / "README.md").read_bytes() == before
 
 
-def test_the_page_tells_no_path(tmp_path):
+def test_the_page_contains_no_path(tmp_path):
     folder = kerasvit.save_pretrained(small(), tmp_path / "vit")
     page = (folder / "README.md").read_text()
     assert str(tmp_path) not in page and "# vit\n" in page
@@ -191,7 +191,7 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path, value, dtype):
 
 
 @pytest.mark.parametrize("base", [[1], {"source": 2, "license": None}, {"license": ""}])
-def test_what_weights_began_with_is_kept_or_named_damaged(tmp_path, base):
+def test_the_base_is_kept_or_raises(tmp_path, base):
     model = small()
     model.record["base"] = {"source": "timm/vit", "license": "mit"}
     kerasvit.save_pretrained(model, tmp_path / "one")
@@ -288,7 +288,7 @@ def test_unknown_builder_is_named(tmp_path):
         kerasvit.from_pretrained(tmp_path)
 
 
-def test_a_bare_file_does_not_say_all_of_its_architecture(tmp_path):
+def test_a_bare_file_does_not_determine_its_architecture(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     os.remove(tmp_path / "config.json")
     with pytest.raises(ValueError, match="does not state num_heads.*ViTB16"):
@@ -298,7 +298,7 @@ def test_a_bare_file_does_not_say_all_of_its_architecture(tmp_path):
     same_logits(small(), Small(tmp_path, image_size=8))
 
 
-def test_other_addresses_say_what_to_do():
+def test_other_addresses_give_a_hint():
     with pytest.raises(CheckpointError, match="hf://user/repository.*Download"):
         kerasvit.ViTB16("https://huggingface.co/user/repo")
 
@@ -319,14 +319,14 @@ def test_a_folder_with_too_few_names_is_not_written(tmp_path):
         kerasvit.save_pretrained(model, tmp_path)
 
 
-def test_a_file_in_place_of_the_folder(tmp_path):
+def test_a_file_instead_of_the_folder(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="must be a folder"):
         kerasvit.save_pretrained(small(), tmp_path / "file")
 
 
 @pytest.mark.parametrize("folder", ["", "hf://me/vit", "s3://me/vit", None, 3])
-def test_what_is_no_folder_is_not_made(folder, tmp_path, monkeypatch):
+def test_an_invalid_folder_is_not_created(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="`folder` must be the path of.*push_to_hub"):
         kerasvit.save_pretrained(small(), folder)
@@ -361,7 +361,7 @@ def test_variable_paths_need_their_config(tmp_path):
     ],
     ids=str,
 )
-def test_damaged_config_is_an_error_of_ours(tmp_path, damage):
+def test_a_damaged_config_is_a_value_error(tmp_path, damage):
     kerasvit.save_pretrained(small(), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     for key, value in damage.items():

@@ -57,7 +57,7 @@ MODELS = {
 }
 
 
-def test_a_healthy_timm_is_left_alone(timm, monkeypatch):
+def test_a_working_timm_is_not_changed(timm, monkeypatch):
     import_module, asked = importlib.import_module, []
     monkeypatch.setattr(
         "recipes.benchmarks.import_timm._define_operators", lambda: asked.append(1)
@@ -197,7 +197,9 @@ def test_swins_by_other_words(timm, arguments, tmp_path):
         ("swin_tiny_patch4_window7_224", {"resize": (32, 64)}, r"\[\[4, 8\], "),
     ],
 )
-def test_what_timm_computes_otherwise_is_refused(timm, name, arguments, said, tmp_path):
+def test_models_that_timm_computes_differently_raise(
+    timm, name, arguments, said, tmp_path
+):
     # 2 × 5 cells and none for the class token would be 3 × 3 and one.
     size = (16, 40) if arguments == {"no_embed_class": True} else 32
     timms_own(timm, name, tmp_path, **{**OWN[name], "img_size": size, **arguments})
@@ -205,7 +207,7 @@ def test_what_timm_computes_otherwise_is_refused(timm, name, arguments, said, tm
         kerasvit.from_pretrained(tmp_path)
 
 
-def test_what_the_entry_points_of_all_plain_vits_fix(timm, monkeypatch):
+def test_arguments_of_timms_plain_vits(timm, monkeypatch):
     vit, deit = timm.models.vision_transformer, timm.models.deit
     for module, maker in (
         (vit, "_create_vision_transformer"),

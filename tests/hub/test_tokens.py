@@ -90,7 +90,7 @@ def test_addresses_are_not_sent_the_token(hub, monkeypatch):
     "address", ["me:{}@", "{}@", "me:a/{}@", "me:{}%40x@", "me:a@{}@", "host?x={}#"]
 )
 @pytest.mark.parametrize("accident", ACCIDENTS[2:])
-def test_a_password_in_an_address_is_refused_and_shown_nowhere(
+def test_a_password_in_an_address_raises_and_is_not_shown(
     hub, all_that_is_said, accident, address, monkeypatch
 ):
     mirror = hub.endpoint.replace("://", f"://{address.format(SECRET)}")

@@ -72,7 +72,7 @@ def test_the_page_of_a_branch_is_its_own(logged_in):
     assert files["README.md"] == b"of main" and "config.json" in files
 
 
-def test_a_page_of_ours_tells_of_the_newest_model(logged_in):
+def test_a_generated_page_describes_the_newest_model(logged_in):
     kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": 0.625}, license="mit")
     kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": 0.75})
     page = logged_in.repositories["me/vit"].files["README.md"].decode()
@@ -80,7 +80,7 @@ def test_a_page_of_ours_tells_of_the_newest_model(logged_in):
     assert "model-index" not in page  # a result on no data: the Hub refuses it
 
 
-def test_a_page_says_on_what_a_metric_was_measured(logged_in):
+def test_a_page_states_the_dataset_of_a_metric(logged_in):
     metric = {"value": 0.75, "dataset": "clothes", "split": "val", "images": 1234}
     kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": metric, "loss": 1})
     page = logged_in.repositories["me/vit"].files["README.md"].decode()
@@ -123,7 +123,7 @@ def test_a_page_says_on_what_a_metric_was_measured(logged_in):
     ],
     ids=str,
 )
-def test_a_wrong_argument_makes_no_repository(logged_in, wrong):
+def test_a_wrong_argument_creates_no_repository(logged_in, wrong):
     (name,) = wrong
     name = "card" if name == "card" else f"`{name}`"
     with pytest.raises(ValueError, match=f"{name}.* must "):
@@ -203,7 +203,7 @@ def test_branch_pull_request_and_privacy(logged_in):
     assert info.pr_url and repository.files == {}
 
 
-def test_a_pull_request_is_for_main_alone(logged_in):
+def test_a_pull_request_is_for_main_only(logged_in):
     with pytest.raises(UploadError, match="leave `revision` out.*Received: 'v1'"):
         kerasvit.push_to_hub(small(), "me/vit", revision="v1", create_pr=True)
     assert not logged_in.requests
@@ -234,7 +234,7 @@ def test_half_the_size(logged_in, dtype, tmp_path):
         ("vit", "good", 'must be "user/name"'),
     ],
 )
-def test_what_may_not_be_written_says_why(hub, repository, token, said):
+def test_a_read_only_cache_is_explained(hub, repository, token, said):
     with pytest.raises(UploadError, match=said):
         kerasvit.push_to_hub(small(), repository, token=token)
     assert not hub.repositories and not hub.files
@@ -265,7 +265,7 @@ def test_a_commit_that_fails_leaves_the_repository(logged_in):
         (429, "", "answers 429. Try later."),
     ],
 )
-def test_a_refusal_is_told_in_the_words_of_the_hub(logged_in, code, reason, said):
+def test_errors_contain_the_message_of_the_hub(logged_in, code, reason, said):
     refuse = accidents.status(code, ("api",), X_Error_Message=reason)
     logged_in.add("me/vit", {})
     logged_in.faults = accidents.always(
@@ -289,7 +289,7 @@ def answers(code, body=b""):
         answers(200, []),
     ],
 )
-def test_another_server_is_not_taken_for_a_hub(logged_in, part, answer):
+def test_another_server_is_not_a_hub(logged_in, part, answer):
     logged_in.add("me/vit", {})
     logged_in.faults = accidents.always(
         lambda h, kind: answer(h, kind) if part in h.path else None

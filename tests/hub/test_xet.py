@@ -45,7 +45,7 @@ def test_the_right_file_comes(hub, store):
     assert len(hub.requests) == before
 
 
-def test_a_store_that_rots_is_noticed(hub, store):
+def test_a_damaged_store_is_detected(hub, store):
     (pieces,) = (
         path
         for path in store.glob("**/xorbs/default.*")
@@ -63,7 +63,7 @@ def test_a_store_that_rots_is_noticed(hub, store):
     assert (folder / "model.safetensors").read_bytes() == CONTENT
 
 
-def test_a_shared_blob_that_rots_is_mended(hub, store):
+def test_a_damaged_shared_blob_is_downloaded_again(hub, store):
     path = fetch(entry("timm/vit")) / "model.safetensors"
     path.resolve().chmod(0o644)
     path.resolve().write_bytes(CONTENT[:-1] + b"x")

@@ -335,7 +335,7 @@ def test_follows_the_weights():
     np.testing.assert_allclose(second, fresh @ vector, atol=1e-6)
 
 
-def test_a_model_of_half_precision_is_looked_into_in_full():
+def test_a_half_precision_model_is_inspected_in_float32():
     model = shaken(vit())
     keras.config.set_dtype_policy("mixed_bfloat16")
     half = vit()

@@ -67,7 +67,7 @@ def compiled_with(**options):
         (lambda: layers.Dense(2), (X, Y, CROSS_ENTROPY), "must be a keras.Model"),
     ],
 )
-def test_what_cannot_be_looked_into(build, arguments, expected):
+def test_attention_that_cannot_be_inspected(build, arguments, expected):
     with pytest.raises(ValueError, match=expected):
         Hessian(build(), *arguments)
 

@@ -69,7 +69,7 @@ def test_the_largest_of_a_negative_matrix_may_be_zero():
     np.testing.assert_allclose(found.values, [0], atol=1e-6)
 
 
-def test_stops_where_told_and_says_so():
+def test_stops_at_the_limit_with_a_note():
     matrix = symmetric(np.linspace(0, 1, 50))
     found = eigenpairs(matrix.__matmul__, 50, max_products=4, tolerance=1e-6)
     assert found.products == 4 and not found.converged

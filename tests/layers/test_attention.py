@@ -58,7 +58,7 @@ def test_is_softmax_of_scaled_products(use_bias):
     np.testing.assert_allclose(to_numpy(layer(x)), longhand(layer, x, x), atol=2e-4)
 
 
-def test_a_context_is_looked_at_in_place_of_the_tokens():
+def test_attention_uses_the_context_instead_of_the_tokens():
     x, context = np.random.default_rng(0).normal(size=(2, 2, 7, 8)).astype("float32")
     x = x[:, :1]
     layer = filled(Attention(2), x.shape)

@@ -195,7 +195,7 @@ def test_attention_that_cannot_be_the_convolution_says_why(changes, message):
         np.testing.assert_array_equal(old, new)
 
 
-def test_wrong_kernels_and_biases_say_what_is_right():
+def test_wrong_kernels_and_biases_give_a_hint():
     layer = RelativeAttention(9, head_dim=3, filters=5, padding=1)
     with pytest.raises(ValueError, match="must be built first"):
         set_convolution(layer, np.ones((3, 3, 3, 5)))

@@ -157,7 +157,7 @@ def test_equal_counts_of_another_grid_are_resampled():
     assert np.abs(turned - to_numpy(kernel)).max() > 0.1
 
 
-def test_a_grid_that_cannot_be_is_named():
+def test_an_impossible_grid_is_named():
     layer = block((3, 4))
     path = layer.token_mixing.dense_0.kernel.path
     with pytest.raises(ValueError, match="mixing's kernel has 10 patch rows"):

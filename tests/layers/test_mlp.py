@@ -43,6 +43,6 @@ def test_dropout_is_for_training_only():
     assert np.abs(to_numpy(layer(x, training=True)) - still).max() > 0
 
 
-def test_unknown_activation_says_what_there_is():
+def test_an_unknown_activation_lists_the_known_ones():
     with pytest.raises(ValueError, match="gelu_tanh.*relu"):
         MLP(8, activation="relu")

@@ -88,7 +88,7 @@ def test_weights_have_the_paths_of_plain_attention():
     assert local == plain
 
 
-def test_what_lies_outside_has_no_influence_at_all():
+def test_pixels_outside_have_no_influence():
     layer = filled(NeighborhoodAttention(2, grid=(1, 6), window=3), (1, 6, 8))
     x = tokens(1, 6, 8)
     other = x.copy()

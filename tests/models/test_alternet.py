@@ -159,7 +159,7 @@ def test_another_variants_checkpoint_is_named(tmp_path):
         kerasvit.AlterNet50(path)
 
 
-def test_heads_that_the_tensors_leave_open_are_asked_for(tmp_path):
+def test_heads_that_the_tensors_do_not_determine_raise(tmp_path):
     model = small()
     path, _ = torch_names(model, AuthorsAlterNet(), tmp_path)
     hard = ("depths", "attention_depths", "bottleneck", "stem")
@@ -260,6 +260,6 @@ def test_trains_inside_sam(builder, jit_compile):
         ({"normalization": True}, "`normalization`"),
     ],
 )
-def test_wrong_argument_says_what_to_do(changes, message):
+def test_a_wrong_argument_gives_a_hint(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)

@@ -177,7 +177,7 @@ def test_fresh_head_is_zero():
         ({"normalization": True}, "`normalization`"),
     ],
 )
-def test_wrong_argument_says_what_to_do(changes, message):
+def test_a_wrong_argument_gives_a_hint(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)
 
@@ -248,7 +248,7 @@ def test_what_timm_can_express(numbers, architecture, arguments):
         assert [args["stem_chs"], *args["channels"][:2]] == arguments
 
 
-def test_google_file_says_how_it_was_made():
+def test_google_file_determines_the_arguments():
     row = kerasvit.Variant(None, kerasvit.BigTransfer, depths=[2], width_factor=1)
     record = row(GOOGLE).record
     assert record["origin"] == "big_transfer"
@@ -257,7 +257,7 @@ def test_google_file_says_how_it_was_made():
     assert record["preprocessing"]["mode"] == "squash"
 
 
-def test_timm_file_says_how_it_was_made():
+def test_timm_file_determines_the_arguments():
     record = ROW(TIMM, image_size=32).record
     assert record["origin"] == "timm"
     assert record["kwargs"]["num_classes"] == 7
@@ -301,7 +301,7 @@ def test_depths_may_be_a_tuple():
     assert row(GOOGLE).record["kwargs"]["depths"] == [2]
 
 
-def test_a_file_of_other_depths_says_so():
+def test_a_file_of_other_depths_raises():
     row = kerasvit.Variant("Deep", kerasvit.BigTransfer, depths=[3], width_factor=1)
     with pytest.raises(kerasvit.CheckpointError, match=r"depths \[2\], not \[3\]"):
         row(GOOGLE)

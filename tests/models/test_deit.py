@@ -205,7 +205,7 @@ def test_heads_of_another_model(model):
         ({"pool": "average"}, "no argument pool"),
     ],
 )
-def test_wrong_argument_says_what_to_do(changes, message):
+def test_a_wrong_argument_gives_a_hint(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)
 

@@ -88,7 +88,7 @@ def test_it_computes_as_asked(dtype):
 
 @on_last_backend
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "float16", "bfloat16"])
-def test_files_of_keras_keep_it_and_folders_leave_it_to_the_reader(dtype, tmp_path):
+def test_keras_files_keep_the_dtype_and_folders_do_not(dtype, tmp_path):
     model = tiny("VisionTransformer", dtype=dtype)
     logits = to_numpy(model(images()))
     model.save(tmp_path / "model.keras")
@@ -124,14 +124,14 @@ def test_with_weights_another_head_and_size(tmp_path):
         keras.dtype_policies.DTypePolicyMap(),
     ],
 )
-def test_what_is_no_floating_point_policy_is_refused(wrong, tmp_path):
+def test_an_invalid_policy_raises(wrong, tmp_path):
     with pytest.raises(ValueError, match="`dtype` must be one of.*quantise"):
         kerasvit.ViTS16(dtype=wrong)
     assert keras.config.dtype_policy().name == "float32"
 
 
 @on_last_backend
-def test_a_file_does_not_decide_it(tmp_path):
+def test_a_file_does_not_set_the_dtype(tmp_path):
     import json
 
     kerasvit.save_pretrained(TinyViT(num_classes=3, image_size=8), tmp_path)

@@ -203,7 +203,7 @@ def test_names_and_shapes_written_are_timms_own(name):
     ids=str,
 )
 @pytest.mark.parametrize("source", [GoogleHybrid(), TimmHybrid()])
-def test_key_map_both_ways_and_what_the_names_tell(source, changes):
+def test_key_map_in_both_directions_and_the_description(source, changes):
     model = small(**changes)
     kwargs = model.record["kwargs"]
     tensors = check_key_map(source.key_map(kwargs), model)
@@ -283,7 +283,7 @@ def test_other_spellings_of_googles_files(change, tmp_path):
     np.testing.assert_allclose(found, logits, atol=2e-4)
 
 
-def test_google_file_says_how_it_was_made():
+def test_google_file_determines_the_arguments():
     record = Stem(case("hybrid_r_stem")[0]).record
     assert record["origin"] == "vision_transformer"
     assert {key: record["kwargs"][key] for key in GOOGLE} == GOOGLE
@@ -292,7 +292,7 @@ def test_google_file_says_how_it_was_made():
     assert record["preprocessing"]["mode"] == "squash"
 
 
-def test_timm_file_says_how_it_was_made():
+def test_timm_file_determines_the_arguments():
     numbers = {**NUMBERS, "mlp_dim": 72}
     variant = kerasvit.Variant(
         None, kerasvit.HybridVisionTransformer, resnet_depths=[], **numbers
@@ -452,6 +452,6 @@ def test_units_start_as_their_shortcut_and_the_head_at_zero():
     ],
     ids=str,
 )
-def test_wrong_argument_says_what_to_do(changes, message):
+def test_a_wrong_argument_gives_a_hint(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)

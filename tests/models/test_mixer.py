@@ -165,7 +165,7 @@ def test_numbers_of_numpy_are_numbers():
         ({"num_heads": 2}, "no argument num_heads"),
     ],
 )
-def test_wrong_argument_says_what_to_do(changes, message):
+def test_a_wrong_argument_gives_a_hint(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)
 
@@ -248,7 +248,7 @@ def test_names_and_shapes_are_timms(name):
     assert config["model_args"] == {"img_size": [224, 224], "mlp_ratio": [0.5, 4.0]}
 
 
-def test_what_timm_has_no_name_for_keeps_our_paths(tmp_path):
+def test_models_that_timm_lacks_keep_variable_paths(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     assert "stem/kernel" in load_file(tmp_path / "model.safetensors")
 
@@ -256,7 +256,7 @@ def test_what_timm_has_no_name_for_keeps_our_paths(tmp_path):
 @pytest.mark.parametrize(
     "change", [{"activation": "gelu_tanh"}, {"epsilon": 1e-5}, {"depth": 9}]
 )
-def test_what_timm_cannot_compute_has_no_configuration(change):
+def test_models_that_timm_cannot_compute_have_no_configuration(change):
     row = kerasvit.MixerS32
     kwargs = {**row.defaults, **row.numbers, "image_size": [224, 224]}
     assert TimmMixer().config({"kwargs": kwargs})

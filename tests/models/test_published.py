@@ -180,7 +180,7 @@ def test_from_a_file_of_any_known_code_base(case):
     assert model.record["origin"] in ("timm", "transformers", "big_transfer")
 
 
-def test_a_token_goes_nowhere(hub, folder, caplog, tmp_path):
+def test_a_token_is_not_stored(hub, folder, caplog, tmp_path):
     hub.add("me/vit", files(folder), private=True)
     model = kerasvit.from_pretrained("hf://me/vit", token="good")
     assert "good" not in json.dumps(model.record) + caplog.text

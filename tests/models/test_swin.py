@@ -150,7 +150,7 @@ def test_one_compiled_step_inside_sam():
     ],
     ids=str,
 )
-def test_wrong_argument_says_what_to_do(changes, message):
+def test_a_wrong_argument_gives_a_hint(changes, message):
     with pytest.raises(ValueError, match=message):
         kerasvit.SwinT(**changes)
 
@@ -193,13 +193,13 @@ def written(model, folder, **config):
     return path
 
 
-def test_a_bare_file_tells_window_and_image_size(tmp_path):
+def test_a_bare_file_determines_window_and_image_size(tmp_path):
     square = small(image_size=32, mlp_ratio=3.3)
     kwargs = TINY(written(square, tmp_path)).record["kwargs"]
     assert kwargs == {**square.record["kwargs"], "mlp_ratio": 52 / 16}
 
 
-def test_windows_tell_the_image_size_before_the_preprocessing_does(tmp_path):
+def test_windows_determine_the_image_size_before_the_preprocessing(tmp_path):
     said = {"pretrained_cfg": {"input_size": [3, 56, 56], "crop_pct": 0.5}}
     record = TINY(written(small(image_size=32), tmp_path, **said)).record
     assert record["kwargs"]["image_size"] == record["preprocessing"]["size"] == [32, 32]
@@ -257,13 +257,13 @@ def test_buffers_of_older_files_and_microsofts_names(tmp_path):
     ],
     ids=str,
 )
-def test_what_timm_can_and_this_cannot_is_refused(args, tmp_path):
+def test_unsupported_arguments_of_timm_raise(args, tmp_path):
     path = written(small(image_size=32), tmp_path, model_args=args)
     with pytest.raises(kerasvit.CheckpointError, match=next(iter(args))[:6]):
         TINY(path)
 
 
-def test_a_size_that_timm_pads_is_called_by_its_file(tmp_path):
+def test_a_size_that_timm_pads_names_the_file(tmp_path):
     args = {"img_size": 40, "window_size": 4}
     path = written(small(image_size=32), tmp_path, model_args=args)
     with pytest.raises(kerasvit.CheckpointError, match=rf"{path}.*`image_size`.*40 ×"):
@@ -272,7 +272,7 @@ def test_a_size_that_timm_pads_is_called_by_its_file(tmp_path):
         TINY(path, image_size=24)
 
 
-def test_a_bare_file_tells_the_window_of_each_stage(tmp_path):
+def test_a_bare_file_determines_the_window_of_each_stage(tmp_path):
     model = small(image_size=64, window_size=[4, 8])  # maps of 16 × 16 and 8 × 8
     made = TINY(written(model, tmp_path))
     assert made.record["kwargs"]["window_size"] == [4, 8]

@@ -43,7 +43,7 @@ pytestmark = on_last_backend
         ({"classes": 3, "pooling": "max"}, "`classes`.*num_classes.*`pooling`.*pool="),
     ],
 )
-def test_another_librarys_argument_is_answered_with_ours(argument, told, tmp_path):
+def test_arguments_of_other_libraries_give_a_hint(argument, told, tmp_path):
     with pytest.raises(ValueError, match=told):
         kerasvit.ViTS16(**argument)
     kerasvit.save_pretrained(TinyViT(num_classes=3, image_size=8), tmp_path)
@@ -52,12 +52,12 @@ def test_another_librarys_argument_is_answered_with_ours(argument, told, tmp_pat
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_builders_answer_as_variants_do(name):
+def test_builders_raise_the_errors_of_variants(name):
     with pytest.raises(ValueError, match=f"{name} has no .*num_classes=10"):
         getattr(kerasvit, name)(classes=10)
 
 
-def test_a_model_without_the_argument_is_not_told_to_use_it():
+def test_hints_name_only_arguments_of_the_model():
     with pytest.raises(ValueError, match="pools in one way; num_classes=0"):
         kerasvit.SwinT(pooling="avg")
     with pytest.raises(
@@ -78,7 +78,7 @@ def test_a_part_of_a_name_is_found_anywhere():
         kerasvit.list_models(kerasvit.ViTB16)
 
 
-def test_a_list_of_no_models_names_those_that_there_are():
+def test_an_empty_list_of_models_prints_all_names():
     names = kerasvit.list_models("vitb17")
     assert names == [] and not names
     assert "no model matches 'vitb17'. Nearest: ViTB16" in repr(names)

@@ -177,7 +177,7 @@ def test_built_in_normalisation_takes_pixels():
         ({"width": 18, "positions": "sincos2d"}, "multiple of 4"),
     ],
 )
-def test_wrong_argument_says_what_to_do(changes, message):
+def test_a_wrong_argument_gives_a_hint(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)
 

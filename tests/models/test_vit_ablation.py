@@ -178,6 +178,6 @@ def test_the_rows_differ_from_the_first_in_one_thing_each():
         ({"kernel_size": 3}, "kernel_size"),
     ],
 )
-def test_wrong_argument_says_what_to_do(changes, message):
+def test_a_wrong_argument_gives_a_hint(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)

@@ -117,7 +117,7 @@ def test_damaged_file_is_named(tmp_path, kept):
 
 
 @pytest.mark.parametrize("thing", [None, 3, b"cat.jpg", [[1, 2]]])
-def test_other_things_are_refused_by_their_type(thing):
+def test_other_types_raise(thing):
     with pytest.raises(ValueError, match="Received: (NoneType|int|bytes|list)"):
         read_image(thing)
 

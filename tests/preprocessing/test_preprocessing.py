@@ -261,7 +261,7 @@ def test_another_processor_of_transformers_is_refused(name, whole):
     ],
     ids=str,
 )
-def test_what_no_processor_of_transformers_here_does_is_refused(config, said):
+def test_unsupported_processors_of_transformers_raise(config, said):
     with pytest.raises(ValueError, match=said):
         Preprocessing.from_transformers(config)
 

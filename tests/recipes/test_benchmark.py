@@ -145,7 +145,7 @@ def test_a_backend_that_fails_stops_no_other(config, monkeypatch, capsys):
         ({"warmup": -1}, "`--warmup` must be at least 0. Received: -1."),
     ],
 )
-def test_what_cannot_be_is_said_in_a_sentence(config, changes, said):
+def test_impossible_arguments_are_explained(config, changes, said):
     with pytest.raises(SystemExit, match=re.escape(said)):
         benchmarks.main(dataclasses.replace(config, **changes))
 
@@ -201,7 +201,7 @@ def test_a_cycle_counts_each_kind_of_step_as_often_as_it_comes():
     }
 
 
-def test_a_cycle_begins_with_the_step_that_looks_uphill(config, monkeypatch):
+def test_a_cycle_begins_with_the_sam_step(config, monkeypatch):
     seen = []
 
     def watched(full):

@@ -91,7 +91,7 @@ def test_names_of_models_are_read_without_importing_them():
 
 @on_last_backend
 @pytest.mark.parametrize("version", ["1.0.0", "tiny/1.0.0"])
-def test_a_data_set_that_only_its_prepared_folder_knows(offline, version):
+def test_a_dataset_with_only_a_prepared_folder(offline, version):
     with pytest.raises(ValueError, match="`dataset`: there is no 'my_signs'"):
         names.check_dataset("my_signs")
     (offline / "my_signs" / version).mkdir(parents=True)
@@ -175,7 +175,7 @@ def test_aliases_are_of_options_that_exist():
         ("pets", False),
     ],
 )
-def test_the_demo_alone_is_compared_without_asking(arguments, compared):
+def test_only_the_demo_compares_by_default(arguments, compared):
     presets = finetune_settings.PRESETS
     config = command_line.parse(arguments.split(), presets, "finetune.py")
     assert config.compare is compared
@@ -297,7 +297,7 @@ def test_what_needs_no_server_or_is_not_known(offline, monkeypatch):
 
 
 @on_last_backend
-def test_servers_are_asked_at_once_and_not_for_long(monkeypatch):
+def test_servers_are_checked_in_parallel_with_a_timeout(monkeypatch):
     never, closed = threading.Event(), []
 
     def connect(address, timeout):

@@ -151,7 +151,7 @@ def test_class_folder_without_images(images):
         data.folder(root)
 
 
-def test_a_class_name_that_is_no_text_is_refused(images):
+def test_a_class_name_with_a_lone_surrogate_raises(images):
     images("cat", 3)
     folder = os.fsencode(images("dog", 3)) + b"/caf\xe9"
     os.mkdir(folder)

@@ -86,7 +86,7 @@ def test_leaves_curves_and_results_and_nothing_else(finished):
     assert names == {"config.json", "result.json", "curves.png", "model"}
 
 
-def test_the_card_says_how_it_was_trained(finished):
+def test_the_card_states_the_training(finished):
     settings, result, _ = finished
     card = (Path(settings.out) / "model" / "README.md").read_text()
     accuracy = result["results"][result["kept"]]["accuracy"]
@@ -481,7 +481,7 @@ def test_presets_make_the_steps_of_the_paper(preset, images, expected):
 
 @pytest.mark.parametrize("steps", [1, 49, 51, 60, 99, 101, 120, 1_000])
 @pytest.mark.parametrize("steps_per_epoch", [1, 2, 7])
-def test_no_more_steps_than_asked_for_but_to_fill_a_round(steps, steps_per_epoch):
+def test_steps_are_rounded_up_to_full_rounds(steps, steps_per_epoch):
     wanted = dataclasses.replace(config(), epochs=None, steps=steps, batch_size=8)
     rounds, each = training.plan(wanted, 8 * steps_per_epoch)
     assert steps <= rounds * each < steps + each and rounds <= 50

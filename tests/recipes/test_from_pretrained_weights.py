@@ -99,7 +99,7 @@ def test_settings_and_start_are_printed_before_training(folder, monkeypatch, cap
     assert model.name == "tiny" or model.record["builder"] == "VisionTransformer"
 
 
-def test_a_training_that_makes_it_worse_is_told(folder, monkeypatch, capsys):
+def test_a_training_that_reduces_the_accuracy_warns(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     bad = {"learning_rate": 3.0, "optimizer": "sgd", "steps": 6, "rho": 0.0}
     finetune.show(finetune.finetune(settings(folder, **bad, out="bad")))

@@ -73,7 +73,7 @@ def small_model():
         "ViTTi4CIFARLocal3": "cifar100",
     }.items(),
 )
-def test_models_without_weights_are_told_a_command_that_trains_them(model, dataset):
+def test_errors_for_models_without_weights_name_a_training_command(model, dataset):
     script, *options = recipe(model).split()[1:]
     assert script == "recipes/pretrain.py"
     found = pretrain.parse(options)

@@ -10,7 +10,7 @@ import pytest
 from tests.golden import saved
 
 
-def test_a_stopped_run_goes_on(tmp_path):
+def test_a_stopped_run_continues(tmp_path):
     """As the training that was not stopped, when the files were written."""
     run = saved.SAVED / f"run-{keras.backend.backend()}"
     shutil.copytree(run, tmp_path / "run")

@@ -66,7 +66,7 @@ def test_half_precision(policy):
         assert all(np.isfinite(getattr(trial.seen, name)) for trial in half.trials)
 
 
-def test_no_benefit_is_said_plainly():
+def test_the_report_states_if_no_radius_helps():
     def largest(y, y_pred):  # known here only, so that no copy could be made by name
         return ops.max(ops.abs(ops.subtract(y, y_pred)), axis=-1)
 
@@ -248,7 +248,7 @@ def test_noise_is_the_larger_of_that_of_runs_and_that_of_batches():
     assert gains[0] == noises[0] == 0
 
 
-def test_what_diverged_is_no_benefit():
+def test_a_diverged_radius_is_no_benefit():
     nan, seen = float("nan"), Seen(1.0, {}, 1.0, 1.0)
     lost = Seen(nan, {}, nan, nan)
     plain, good, bad = (

@@ -203,7 +203,7 @@ class Unused(layers.Layer):
 
 @every_trainer
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
-def test_frozen_and_unused_weights_are_left_alone(name):
+def test_frozen_and_unused_weights_do_not_change(name):
     model = small(Unused(name="unused"))
     model.get_layer("hidden").trainable = False
     trainer = compiled(TRAINERS[name](model))

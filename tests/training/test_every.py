@@ -68,7 +68,7 @@ def test_a_batch_that_overflows_is_not_counted():
     assert_same(found, expected, 1e-3)
 
 
-def test_looksam_adds_what_the_last_look_saw():
+def test_looksam_adds_the_stored_direction():
     model = keras.Sequential([keras.Input((5,)), keras.layers.Dense(3)])
     trainer = compiled(LookSAM(model, 0.4, 3, 0.6))
     w = [np.asarray(v, "float64") for v in model.get_weights()]

@@ -64,7 +64,7 @@ def test_backup_and_restore(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_saved_trainer_goes_on(name, tmp_path):
+def test_a_saved_trainer_continues(name, tmp_path):
     x, y = batch()
     trainer = compiled(
         TRAINERS[name](small(layers.Dropout(0.5, seed=3))),

@@ -154,7 +154,7 @@ def test_frozen_layer_keeps_its_bits_and_stays_out_of_the_norm():
     assert_same(after[1:], [before[1] - RATE * second[1]])
 
 
-def test_weight_without_gradient_is_left_alone():
+def test_a_weight_without_gradient_does_not_change():
     class Unused(layers.Layer):
         def build(self, shape):
             self.unused = self.add_weight(shape=(3,), name="unused")
@@ -173,7 +173,7 @@ def test_weight_without_gradient_is_left_alone():
     assert np.isfinite(after[0]).all() and not np.array_equal(after[0], before[0])
 
 
-def test_zero_gradient_moves_nothing():
+def test_a_zero_gradient_does_not_perturb():
     x = np.ones((4, 5), "float32")
     model = two_linear(kernel_initializer="zeros")
     model.get_layer("a").kernel.assign(np.zeros((5, 4)))

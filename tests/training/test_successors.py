@@ -268,7 +268,7 @@ REMEMBERING = ["looksam", "msam"]
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
-def test_steps_and_what_is_remembered_between_them(name):
+def test_steps_and_stored_gradients(name):
     x, y = batch()
     model = linear()
     trainer = remembering(name, model)
@@ -308,7 +308,7 @@ def test_msam_points_where_the_momentum_of_sgd_does():
     assert_same(own, [-RATE * v for v in found])  # Keras's momentum has the rate in it
 
 
-def test_msam_goes_to_one_place_in_all_parts_of_a_batch():
+def test_msam_perturbs_all_parts_of_a_batch_equally():
     x, y = batch()
     models = [linear(), linear()]
     for model, parts in zip(models, (1, 3), strict=True):
@@ -335,7 +335,7 @@ def test_msam_without_rho_is_plain_training():
 
 @pytest.mark.parametrize("name", REMEMBERING)
 @pytest.mark.parametrize("way", ["trainer", "weights"])
-def test_what_is_remembered_is_saved(name, way, tmp_path):
+def test_stored_gradients_are_saved(name, way, tmp_path):
     x, y = batch()
     model = linear()
     trainer = remembering(name, model)
@@ -354,7 +354,7 @@ def test_what_is_remembered_is_saved(name, way, tmp_path):
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
-def test_backup_goes_on_as_if_it_had_not_stopped(name, tmp_path):
+def test_backup_and_restore_equals_an_uninterrupted_training(name, tmp_path):
     x, y = batch()
     model = linear()
     start = [np.asarray(w, "float64") for w in model.get_weights()]
@@ -411,7 +411,7 @@ def test_an_overflow_is_not_remembered(name):
 
 
 @pytest.mark.parametrize("name", REMEMBERING)
-def test_zero_gradients_move_nothing(name):
+def test_zero_gradients_do_not_perturb(name):
     x, y = batch()
     model, y = linear(), np.zeros_like(y)
     model.set_weights([w * 0 for w in model.get_weights()])

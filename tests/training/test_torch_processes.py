@@ -348,7 +348,7 @@ def test_each_process_counts_equally_in_fit_and_the_first_can_save(found):
     )
 
 
-def test_what_cannot_be_done_says_why(found):
+def test_unsupported_inspections_are_explained(found):
     for process in found[0]:
         wrapped, sharded, few = (str(text) for text in process["refusals"])
         assert "`model.module`" in wrapped and "DistributedDataParallel" in wrapped

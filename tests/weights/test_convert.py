@@ -38,7 +38,7 @@ def test_a_folder_that_is_the_original(publics, source, tmp_path, capsys):
     assert names(tmp_path) >= {"vit", "source"} and ".vit" not in str(names(tmp_path))
 
 
-def test_from_a_local_file_nothing_is_asked(publics, source, hub, tmp_path):
+def test_a_local_file_needs_no_request(publics, source, hub, tmp_path):
     publics()
     hub.requests.clear()
     for i, path in enumerate((source, source / "model.safetensors")):
@@ -68,7 +68,7 @@ def test_a_local_file_is_checked_by_the_note_beside_it(
     assert f"{path} is not checked: no hash is pinned" in record.getMessage()
 
 
-def test_the_card_says_which_file_it_was(publics, source, hub, tmp_path, monkeypatch):
+def test_the_card_states_the_original_file(publics, source, hub, tmp_path, monkeypatch):
     sha256 = file_hash(source / "model.safetensors")
     commit = hub.repositories["timm/tiny"].branches["main"]
 
@@ -91,7 +91,7 @@ def test_the_card_says_which_file_it_was(publics, source, hub, tmp_path, monkeyp
     assert local in origin(publics())
 
 
-def test_a_file_that_is_not_what_was_pinned_is_refused(publics, source, tmp_path):
+def test_a_file_with_a_hash_other_than_the_pin_raises(publics, source, tmp_path):
     entry = publics(sha256="f" * 64)
     with pytest.raises(ValueError, match="not what was pinned of timm/tiny: its hash"):
         convert.convert(entry, tmp_path / "vit", source)
@@ -108,7 +108,7 @@ def test_a_file_that_is_not_what_was_pinned_is_refused(publics, source, tmp_path
     assert not (tmp_path / "vit").exists()
 
 
-def test_a_zeroed_head_is_left_off_and_experimental_weights_say_so(
+def test_a_zeroed_head_is_omitted_and_experimental_weights_warn(
     publics, source, tmp_path
 ):
     entry = publics(head="zeroed", experimental="nobody measured them")
@@ -138,14 +138,14 @@ def test_a_wrong_name_lists_the_right_ones(publics, tmp_path):
             convert.main([name, "--out", str(tmp_path / "vit")])
 
 
-def test_a_place_that_cannot_be_written_is_an_error(publics, source, tmp_path):
+def test_a_path_that_cannot_be_written_raises(publics, source, tmp_path):
     publics()
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit, match="Error: .*File exists.*file"):
         convert.main(["TinyViT/sam", "--out", str(tmp_path / "file" / "vit")])
 
 
-def test_the_users_files_are_left_alone(publics, source, tmp_path, monkeypatch):
+def test_files_of_the_user_are_not_changed(publics, source, tmp_path, monkeypatch):
     entry, out = publics(), tmp_path / "vit"
     out.mkdir()
     (out / "photo.jpg").touch()

@@ -124,7 +124,7 @@ def test_timm_has_no_such_model(hub, here_alone, publics, monkeypatch, tmp_path)
         assert f'base_model: "{repository}"' not in card and said["source"] in card
 
 
-def test_what_was_not_pinned_is_not_published(folder, hub, publics):
+def test_files_without_a_pin_are_not_published(folder, hub, publics):
     pinned = manifest.entries()[0].sha256
     convert.convert(publics(), folder)
     assert verify.verify(folder) == PASSED
@@ -140,14 +140,14 @@ def test_what_was_not_pinned_is_not_published(folder, hub, publics):
     publish.main([str(folder), "me/tiny"])
 
 
-def test_without_a_certificate_nothing_is_uploaded(folder, hub, publics):
+def test_a_folder_without_certificate_is_not_uploaded(folder, hub, publics):
     convert.convert(publics(), folder)
     with pytest.raises(SystemExit, match="no parity certificate.*weights.verify"):
         publish.main([str(folder), "me/tiny"])
     assert not any("me/tiny" in path for _, path in hub.requests)
 
 
-def test_the_card_decides_nothing(folder, hub, publics):
+def test_no_command_reads_the_card(folder, hub, publics):
     card = folder / "README.md"
     card.write_text(card.read_text().replace(f"## {HEADING}", "## Removed"))
     publish.main([str(folder), "me/tiny"])
@@ -174,7 +174,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("said", DAMAGE)
-def test_what_is_no_valid_certificate_is_refused(folder, hub, said):
+def test_an_invalid_certificate_raises(folder, hub, said):
     path, damage = folder / CERTIFICATE, DAMAGE[said]
     content = json.loads(path.read_text())
     if callable(damage):
@@ -189,7 +189,7 @@ def test_what_is_no_valid_certificate_is_refused(folder, hub, said):
     assert not any("me/tiny" in path for _, path in hub.requests)
 
 
-def test_a_token_that_may_not_is_explained(folder, hub):
+def test_a_token_without_permission_is_explained(folder, hub):
     before = (folder / "README.md").read_text()
     with pytest.raises(SystemExit, match="may not write to 'other'"):
         publish.main([str(folder), "other/tiny"])

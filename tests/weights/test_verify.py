@@ -34,7 +34,7 @@ def spoil(folder):
         (folder.parent / "spoilt" / name).replace(folder / name)
 
 
-def test_what_is_the_original_passes(folder, capsys):
+def test_a_folder_that_equals_the_original_passes(folder, capsys):
     verify.main([str(folder)])
     assert "PASSED" in capsys.readouterr().out
     card = (folder / "README.md").read_text()
@@ -51,7 +51,7 @@ def test_what_is_the_original_passes(folder, capsys):
     assert "## Origin" in card
 
 
-def test_what_is_not_fails(folder):
+def test_a_folder_that_differs_fails(folder):
     verify.main([str(folder)])
     spoil(folder)
     with pytest.raises(ValueError, match="model.safetensors has changed since"):
@@ -88,14 +88,14 @@ def test_a_format_without_a_small_model_is_an_error(publics):
         parity.golden(publics(format="big_transfer"))
 
 
-def test_the_row_says_who_read_the_original(publics):
+def test_the_row_states_the_reader_of_the_original(publics):
     address = "https://storage.googleapis.com/a/b.npz"
     said = parity.read_here(publics(source=address))
     assert said.endswith("as kerasvit reads it, not its authors' code")
     assert parity.read_here(publics()) == "logits, the original's file loaded here"
 
 
-def test_what_timm_says(folder, monkeypatch):
+def test_a_difference_from_timm_fails(folder, monkeypatch):
     answers, kerasvits = {}, in_timm.timm_logits
 
     def timm_logits(place, images, classes):
@@ -114,7 +114,7 @@ def test_what_timm_says(folder, monkeypatch):
     assert "| passed |" in good and certificate.FAILED in bad
 
 
-def test_what_timm_cannot_load_fails(folder, monkeypatch):
+def test_a_folder_that_timm_cannot_load_fails(folder, monkeypatch):
     def refuse(*arguments):
         raise RuntimeError("Error(s) in loading:\n\tMissing key(s)")
 
