@@ -15,7 +15,7 @@ Resampled: TypeAlias = Callable[[str, np.ndarray], np.ndarray]
 
 
 class Tensors(Protocol):
-    """What `assign` uses of a `Checkpoint`; `path` is for messages."""
+    """The part of `Checkpoint` that `assign` uses; `path` is for messages."""
 
     @property
     def path(self) -> object: ...

@@ -1,16 +1,16 @@
-"""`Variant`: what this room uses of `kerasvit.models.Variant`."""
+"""`Variant`: the part of `kerasvit.models.Variant` that this package uses."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
 
 class Variant(Protocol):
-    """A named model; `kerasvit.models.Variant`, which imports this room, is one.
+    """Interface of `kerasvit.models.Variant`, which imports this package.
 
     Attributes:
-        name: As it is exported; None for a model that is not in the zoo.
+        name: Exported name; None for a model that is not exported.
         builder: Function of keyword arguments that returns an `ImageModel`.
-        numbers: Arguments of the builder that make this variant.
+        numbers: Arguments of the builder that define this variant.
         defaults: Other arguments of the builder, with their default values.
         evaluation: Fields of `Preprocessing` that differ from those of timm's ViTs.
     """
@@ -23,12 +23,12 @@ class Variant(Protocol):
 
     @property
     def label(self) -> str:
-        """Name for messages."""
+        """Name of the variant for messages."""
         ...
 
     @property
     def required(self) -> set[str]:
-        """Arguments of the builder that have no value here."""
+        """Arguments of the builder that have no default."""
         ...
 
     def check_names(self, changes: dict[str, Any], before: str = "") -> None:
@@ -36,5 +36,5 @@ class Variant(Protocol):
         ...
 
     def mismatch(self, values: dict[str, Any], changes: dict[str, Any]) -> str | None:
-        """Returns how the numbers of a file differ from this variant's, or None."""
+        """Returns how the numbers of a file differ from this variant, or None."""
         ...

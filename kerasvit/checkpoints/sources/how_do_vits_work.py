@@ -98,14 +98,14 @@ def ends(stem: str) -> tuple[tuple, ...]:
     )
 
 
-def conv_units(theirs: str, ours: str) -> tuple[tuple, ...]:
+def conv_units(name: str, ours: str) -> tuple[tuple, ...]:
     """Returns the rules of a stage's convolutional units."""
     return (
-        *torch_batch_norm(theirs + "bn", ours + "norm_0"),
-        (theirs + "conv1.weight", ours + "conv_0/kernel", CONVOLUTION),
-        *torch_batch_norm(theirs + "conv2.0", ours + "norm_1"),
-        (theirs + "conv2.2.weight", ours + "conv_1/kernel", CONVOLUTION),
-        *torch_batch_norm(theirs + "conv3.0", ours + "norm_2"),
-        (theirs + "conv3.2.weight", ours + "conv_2/kernel", CONVOLUTION),
-        (theirs + "shortcut.0.weight", ours + "projection/kernel", CONVOLUTION),
+        *torch_batch_norm(name + "bn", ours + "norm_0"),
+        (name + "conv1.weight", ours + "conv_0/kernel", CONVOLUTION),
+        *torch_batch_norm(name + "conv2.0", ours + "norm_1"),
+        (name + "conv2.2.weight", ours + "conv_1/kernel", CONVOLUTION),
+        *torch_batch_norm(name + "conv3.0", ours + "norm_2"),
+        (name + "conv3.2.weight", ours + "conv_2/kernel", CONVOLUTION),
+        (name + "shortcut.0.weight", ours + "projection/kernel", CONVOLUTION),
     )

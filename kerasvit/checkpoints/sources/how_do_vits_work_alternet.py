@@ -49,9 +49,9 @@ class AuthorsAlterNet(AuthorsSource):
         _check_heads(kwargs, shapes or Shapes())
         rules: list[tuple] = []
         for i in range(len(kwargs["depths"])):
-            theirs, ours = f"layer{i + 1}.{{j}}.", f"stage_{i}_unit_{{j}}/"
-            rules += conv_units(theirs, ours)
-            rules += _attention_units(theirs, ours)
+            name, ours = f"layer{i + 1}.{{j}}.", f"stage_{i}_unit_{{j}}/"
+            rules += conv_units(name, ours)
+            rules += _attention_units(name, ours)
         return KeyMap(*ends(self.stem), *rules)
 
 
@@ -71,14 +71,14 @@ def _check_heads(kwargs: dict[str, Any], shapes: Shapes) -> None:
             )
 
 
-def _attention_units(theirs: str, ours: str) -> tuple[tuple, ...]:
+def _attention_units(name: str, ours: str) -> tuple[tuple, ...]:
     """Returns the rules of a stage's attention units."""
-    inside, projection = theirs + "attn.attn.", ours + "attention/output/"
+    inside, projection = name + "attn.attn.", ours + "attention/output/"
     return (
-        *torch_batch_norm(theirs + "norm1", ours + "conv_norm"),
-        (theirs + "conv.weight", ours + "conv/kernel", CONVOLUTION),
-        *torch_batch_norm(theirs + "norm2", ours + "attention_norm"),
-        (theirs + _TABLE, ours + "attention/position_bias"),
+        *torch_batch_norm(name + "norm1", ours + "conv_norm"),
+        (name + "conv.weight", ours + "conv/kernel", CONVOLUTION),
+        *torch_batch_norm(name + "norm2", ours + "attention_norm"),
+        (name + _TABLE, ours + "attention/position_bias"),
         (inside + "to_q.weight", ours + "attention/query/kernel", TORCH_POINTWISE),
         (
             inside + "to_kv.weight",
