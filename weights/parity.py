@@ -47,8 +47,8 @@ def cases(entry: Entry) -> dict:
     found = {}
     for name, case in read_manifest(GOLDEN).items():
         if case["kind"] in FAMILIES:
-            checkpoint = Checkpoint(GOLDEN / case["files"]["checkpoint"])
-            if checkpoint.origin == entry.format and builder in checkpoint.builders:
+            file = Checkpoint(GOLDEN / case["files"]["checkpoint"]).description
+            if (file.code_base, file.builder) == (entry.format, builder):
                 found[name] = case
     if not found:
         raise ValueError(
