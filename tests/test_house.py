@@ -253,7 +253,7 @@ def test_a_function_has_a_short_body_and_few_arguments(path):
 @on_last_backend
 def test_the_package_keeps_its_budget_of_lines():
     lines = sum(len(path.read_text("utf-8").splitlines()) for path in FILES)
-    assert lines <= PACKAGE_LINES
+    assert lines <= PACKAGE_LINES, "simplify, or raise the budget with a reason"
 
 
 def test_import_is_quiet_and_brings_in_keras_and_its_backend_only():

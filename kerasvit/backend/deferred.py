@@ -25,7 +25,11 @@ class TooLargeError(ValueError):
 
 
 class _Pending(list):
-    """Keras's list of variables without values: limited, and zeros to begin with."""
+    """Replacement for Keras's list of variables without values.
+
+    `append` counts the variables, raises beyond the limits, and makes zeros the initial
+    value of weights.
+    """
 
     def __init__(self, most: dict[str, float]) -> None:
         super().__init__()
@@ -36,7 +40,7 @@ class _Pending(list):
             self._left[what] -= amount
             if self._left[what] < 0:
                 raise TooLargeError(what)
-        if variable.dtype not in ("int32", "uint32"):  # the state of a seed generator
+        if keras.backend.is_float_dtype(variable.dtype):  # no state of seed generators
             variable._initializer = keras.initializers.Zeros()
         super().append(variable)
 

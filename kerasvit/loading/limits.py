@@ -82,7 +82,7 @@ def build(builder: Callable, plan: Plan, checkpoint: Checkpoint) -> keras.Model:
             )
     except TooLargeError as error:
         holds = f"{held['weights']:,} weights in {held['tensors']:,} tensors"
-        hint = f", or use less than {explicit!r:.200}" if explicit else ""
+        hint = f", or reduce {explicit!r:.200}" if explicit else ""
         raise CheckpointError(
             f"{path} holds {holds}, but its configuration describes a model of more "
             f"than {most[error.what]:,} {error.what}: {plan.kwargs!r:.500}. The files "
