@@ -53,18 +53,18 @@ def comparison(result: dict) -> str:
     """Which training is kept, and the numbers by which it was chosen."""
     last = {name: each["history"][-1] for name, each in result["results"].items()}
     accuracies = {name: logs["val_accuracy"] for name, logs in last.items()}
-    said = [f"{name} {accuracy:.2%}" for name, accuracy in accuracies.items()]
+    numbers = [f"{name} {accuracy:.2%}" for name, accuracy in accuracies.items()]
     tie = len(set(accuracies.values())) < len(accuracies)
     by = "lower loss at equal accuracy" if tie else "higher accuracy"
     if tie:
-        said = [
+        numbers = [
             f"{text}, loss {last[name]['val_loss']:.4f}"
-            for name, text in zip(last, said, strict=True)
+            for name, text in zip(last, numbers, strict=True)
         ]
     same = ", which are the test images too" if result["test_is_validation"] else ""
     return (
         f"{result['kept']}, for its {by} on the {result['images']['validation']:,} "
-        f"validation images{same}: {'; '.join(said)}"
+        f"validation images{same}: {'; '.join(numbers)}"
     )
 
 

@@ -166,9 +166,9 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
                     f"There is no option --{name}. Did you mean --{ALIASES[name]}? "
                     f"--help lists all."
                 )
-    said = {each.split("=")[0].replace("_", "-") for each in options}
+    given = {each.split("=")[0].replace("_", "-") for each in options}
     for one, other in EITHER:
-        if {one, other} <= said:
+        if {one, other} <= given:
             raise BadInput(f"Give {one} or {other}, not both.")
     given = {} if kind is default else {"default": default}
     return tyro.cli(

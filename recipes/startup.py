@@ -30,14 +30,14 @@ NOTES = re.compile(
 def check_backend() -> None:
     """Raises a `ValueError` for a backend that is unknown or not installed."""
     name = os.environ.get("KERAS_BACKEND")
-    said = "KERAS_BACKEND is"
+    subject = "KERAS_BACKEND is"
     if not name:
-        name, said = _configured(), "The backend in keras.json is"
+        name, subject = _configured(), "The backend in keras.json is"
     if name not in BACKENDS:
-        raise ValueError(f"{said} {name!r}. Expected one of {', '.join(BACKENDS)}.")
+        raise ValueError(f"{subject} {name!r}. Expected one of {', '.join(BACKENDS)}.")
     if not importlib.util.find_spec(name):
         raise ValueError(
-            f"{said} {name!r}, which is not installed. Install it, "
+            f"{subject} {name!r}, which is not installed. Install it, "
             f'pip install -e ".[{name},recipes]", or choose another with KERAS_BACKEND.'
         )
 

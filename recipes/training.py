@@ -212,10 +212,10 @@ def save(result: dict, config, model: keras.Model, rho: float, recipe: str) -> d
         The result, with the `license` of the model.
     """
     folder = Path(result["folder"])
-    said = facts(config, model, result, rho, recipe)
+    card = facts(config, model, result, rho, recipe)
     base = model.record.get("base") or {}
-    result["license"] = said["license"] or base.get("license")
-    kerasvit.save_pretrained(model, folder / "model", **said)
+    result["license"] = card["license"] or base.get("license")
+    kerasvit.save_pretrained(model, folder / "model", **card)
     draw_curves(result, folder / "curves.png")
     write_json(folder / "result.json", result)
     for name in result["results"]:

@@ -108,8 +108,8 @@ def main():
         start = time.monotonic()
         counts = run(backend, arguments)
         minutes = (time.monotonic() - start) / 60
-        said = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
-        lines.append(f"{backend}: {said} in {minutes:.1f} minutes")
+        outcomes = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
+        lines.append(f"{backend}: {outcomes} in {minutes:.1f} minutes")
         sums = {key: sums[key] + counts[key] for key in sums}
     print("\n" + "\n".join(lines))
     skipped = f", {sums['skipped']} skipped" if sums["skipped"] else ""

@@ -114,23 +114,23 @@ def _check_free(out: Path) -> None:
 
 def _origin(entry: Entry, file: SourceFile) -> str:
     """Facts of the card that only the manifest knows, and which file it was."""
-    said = [
+    sentences = [
         f'`kerasvit.{entry.model}("{entry.tag}")`, from {file}. Converted by kerasvit '
         f"{kerasvit.__version__} on {datetime.date.today()}."
     ]
     if top1 := entry.top1:
-        said.append(
+        sentences.append(
             f"Top-1 on ImageNet, of the published weights: {top1['percent']:.2f} %, "
             f"{top1['source']}."
         )
     if entry.head == "zeroed":
-        said.append(
+        sentences.append(
             f"Without a head: that for {entry.classes} classes was zeroed before the "
             "weights were published, so that the model answers features."
         )
     if entry.experimental:
-        said.append(f"**Experimental:** {entry.experimental}.")
-    return "\n\n".join(said)
+        sentences.append(f"**Experimental:** {entry.experimental}.")
+    return "\n\n".join(sentences)
 
 
 def main(arguments: list[str]) -> None:

@@ -45,8 +45,8 @@ def ask_timm(
             why = "its config.json is not beside it"
             report.missing.append(MISSING.format(name, why))
         else:
-            said = f"Not run: the {name} in timm; its config.json is not timm's."
-            report.notes.append(said)
+            note = f"Not run: the {name} in timm; its config.json is not timm's."
+            report.notes.append(note)
     if not asked:
         return
     try:
@@ -64,8 +64,8 @@ def ask_timm(
             versions = {"timm": timm.__version__}
             row = Check(row_of(name), "timm", nan, nan, ALLOWED, versions)
             report.checks.append(row)
-            said = " ".join(str(error).split())[:500]  # it has lines for each tensor
-            report.notes.append(f"timm on the {name}: {type(error).__name__} {said}")
+            message = " ".join(str(error).split())[:500]  # it has lines for each tensor
+            report.notes.append(f"timm on the {name}: {type(error).__name__} {message}")
 
 
 def timm_logits(
@@ -75,8 +75,8 @@ def timm_logits(
     import torch
 
     timm = import_timm()
-    said = {"pretrained": True, "num_classes": classes}
-    model = timm.create_model(f"local-dir:{folder}", **said).eval()
+    options = {"pretrained": True, "num_classes": classes}
+    model = timm.create_model(f"local-dir:{folder}", **options).eval()
     channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     with torch.no_grad():
         return model(torch.from_numpy(channels_first)).numpy()

@@ -49,11 +49,11 @@ class SourceFile:
 
 
 def first(entry: Entry) -> Entry:
-    """What `entry` said before its weights were converted and published; or itself."""
+    """Returns the entry as it was before its weights were converted and published."""
     if not entry.made_from:
         return entry
-    unsaid = dict.fromkeys(("head", "revision", "size"))
-    return dataclasses.replace(entry, made_from=None, **{**unsaid, **entry.made_from})
+    unknown = dict.fromkeys(("head", "revision", "size"))
+    return dataclasses.replace(entry, made_from=None, **{**unknown, **entry.made_from})
 
 
 def original(entry: Entry) -> keras.Model:

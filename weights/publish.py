@@ -32,7 +32,7 @@ ORDER = (
     "model", "tag", "source", "format", "classes", "megabytes", "top1", "license",
     "experimental", "preprocessing", "revision", "size", "sha256", "made_from",
 )  # fmt: skip
-# What is said of the original's file, and replaced by what ours is.
+# Fields of the original file, which those of the converted one replace.
 OF_FILE = ("source", "format", "classes", "head", "revision", "size", "sha256")
 
 
@@ -140,8 +140,8 @@ def published_entry(entry: Entry, folder: Path, repository: str) -> Entry:
 def as_toml(entry: Entry) -> str:
     """An entry as sources.toml has it."""
     fields = dataclasses.asdict(entry)
-    said = [key for key in ORDER if fields[key] is not None]
-    lines = [f"{key} = {_value(fields[key])}" for key in said]
+    present = [key for key in ORDER if fields[key] is not None]
+    lines = [f"{key} = {_value(fields[key])}" for key in present]
     return "\n".join(["[[weights]]", *lines])
 
 

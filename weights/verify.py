@@ -135,9 +135,9 @@ def on_backend(backend: str, work: str | Path) -> dict:
     answer = Path(work, "answer.json")
     if result.returncode or not answer.exists():
         raise ValueError(f"On {backend}: {result.stderr.strip()[-2000:]}")
-    said = json.loads(answer.read_text())
+    result = json.loads(answer.read_text())
     answer.unlink()
-    return said
+    return result
 
 
 def _report_top1(
@@ -149,8 +149,10 @@ def _report_top1(
     count: int,
 ) -> None:
     """Adds top-1, and whether it is as published, where all classes have images."""
-    backend, said = keras.backend.backend(), f"{count} images of {photos.name}"
-    report.notes.append(f"Top-1 on {said}, on {backend}: {100 * right / count:.2f} %.")
+    backend, images = keras.backend.backend(), f"{count} images of {photos.name}"
+    report.notes.append(
+        f"Top-1 on {images}, on {backend}: {100 * right / count:.2f} %."
+    )
     if not entry.top1:
         return
     percent = entry.top1["percent"]
@@ -161,7 +163,7 @@ def _report_top1(
         )
         return
     below, allowed = shortfall(percent, right, count)
-    name = f"top-1 on {said}, below {percent:.2f} %"
+    name = f"top-1 on {images}, below {percent:.2f} %"
     versions = {"kerasvit": __version__}
     report.checks.append(Check(name, backend, below, 1.0, allowed, versions))
 

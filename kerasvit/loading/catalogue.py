@@ -9,12 +9,12 @@ from .find import GivenWeights
 from .labels import check_count
 from .limits import check_arguments
 from .request import Request
-from .variant import Variant
+from .variant import VariantLike
 
 log = logging.getLogger("kerasvit")
 
 
-def catalogue_entry(weights: GivenWeights, variant: Variant) -> Entry | None:
+def catalogue_entry(weights: GivenWeights, variant: VariantLike) -> Entry | None:
     """Returns the catalogue entry for `weights`, an `Entry` or a tag; or None.
 
     Raises:
@@ -32,7 +32,7 @@ def catalogue_entry(weights: GivenWeights, variant: Variant) -> Entry | None:
     return entry
 
 
-def check_entry(entry: Entry, variant: Variant, request: Request) -> None:
+def check_entry(entry: Entry, variant: VariantLike, request: Request) -> None:
     """Raises a `ValueError` before the download if the weights cannot fit."""
     check_arguments(variant, request.arguments)
     name, classes = f"{entry.model} {entry.tag!r}", entry.classes

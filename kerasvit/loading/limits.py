@@ -14,7 +14,7 @@ from kerasvit.backend.deferred import TooLargeError, built_with_zeros
 from kerasvit.checkpoints import Checkpoint, CheckpointError
 
 from .resolve import Plan, blamed_on_the_file
-from .variant import Variant
+from .variant import VariantLike
 
 # Allowance beyond the content of the file: 64 MB of weights and as many tensors as a
 # ViT-L has, so that a file of another model gives an error that lists missing tensors.
@@ -22,7 +22,7 @@ MORE_WEIGHTS, MORE_TENSORS = 2**24, 300
 MOST_WIDTH = 2**16  # largest number of input features of a fresh head
 
 
-def check_arguments(variant: Variant, explicit: dict[str, Any]) -> None:
+def check_arguments(variant: VariantLike, explicit: dict[str, Any]) -> None:
     """Checks the caller's arguments with the builder, without creating weights.
 
     The function skips checks that depend on the file: the class token, and whether the
@@ -93,7 +93,7 @@ def build(builder: Callable, plan: Plan, checkpoint: Checkpoint) -> keras.Model:
 def _factor(explicit: dict[str, Any]) -> int:
     """Returns by which factor the caller's image size may enlarge a model.
 
-    The kernels of Mixers grow most: a Mixer-L doubles at 3 times the image sides.
+    An allowance: the kernels of Mixers, with a weight for each patch, grow most.
     """
     return 16 if {"image_size", "window_size"} & explicit.keys() else 2
 

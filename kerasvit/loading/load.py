@@ -20,12 +20,12 @@ from .resolve import (
     resolve,
 )
 from .source_size import cells_of
-from .variant import Variant
+from .variant import VariantLike
 
 log = logging.getLogger("kerasvit")
 
 
-def load(weights: GivenWeights, variant: Variant, request: Request) -> keras.Model:
+def load(weights: GivenWeights, variant: VariantLike, request: Request) -> keras.Model:
     """Builds a variant and loads weights into it.
 
     Args:
@@ -52,7 +52,7 @@ def load(weights: GivenWeights, variant: Variant, request: Request) -> keras.Mod
     return model
 
 
-def build_fresh(variant: Variant, request: Request) -> keras.Model:
+def build_fresh(variant: VariantLike, request: Request) -> keras.Model:
     """Builds a variant with fresh weights.
 
     Raises:

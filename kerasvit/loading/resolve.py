@@ -14,7 +14,7 @@ from .labels import check_count
 from .request import Request
 from .source_size import source_size_of
 from .transforms import default_transform, with_normalization
-from .variant import Variant
+from .variant import VariantLike
 
 # Layers whose tensors depend on the number of classes.
 HEADS = ("head", "head_distillation")
@@ -53,7 +53,7 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def resolve(description: Description, variant: Variant, request: Request) -> Plan:
+def resolve(description: Description, variant: VariantLike, request: Request) -> Plan:
     """Returns the plan to build a variant for a checkpoint.
 
     The caller's arguments override the others. The function is pure: it reads no file
@@ -105,7 +105,7 @@ def resolve(description: Description, variant: Variant, request: Request) -> Pla
     )
 
 
-def plan_fresh(variant: Variant, request: Request) -> Plan:
+def plan_fresh(variant: VariantLike, request: Request) -> Plan:
     """Returns the plan to build a variant with fresh weights.
 
     Raises:
@@ -163,7 +163,7 @@ def blamed_on_the_file(
         raise
 
 
-def _check_builder(description: Description, variant: Variant) -> None:
+def _check_builder(description: Description, variant: VariantLike) -> None:
     expected = variant.builder.__name__
     if expected != description.builder:
         origin = "folders" if description.saved else description.code_base
@@ -176,7 +176,7 @@ def _check_builder(description: Description, variant: Variant) -> None:
 
 
 def _merged(
-    description: Description, variant: Variant, request: Request
+    description: Description, variant: VariantLike, request: Request
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns (arguments of the trained model, arguments of the new model)."""
     trained = {**variant.defaults, **description.arguments}
@@ -195,7 +195,7 @@ def _merged(
 
 def _transformed(
     description: Description,
-    variant: Variant,
+    variant: VariantLike,
     request: Request,
     kwargs: dict[str, Any],
     source_size: tuple[int, int],

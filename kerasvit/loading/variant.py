@@ -1,11 +1,11 @@
-"""`Variant`: the part of `kerasvit.models.Variant` that this package uses."""
+"""`VariantLike`: the part of `kerasvit.models.Variant` that this room uses."""
 
 from collections.abc import Callable
 from typing import Any, Protocol
 
 
-class Variant(Protocol):
-    """Interface of `kerasvit.models.Variant`, which imports this package.
+class VariantLike(Protocol):
+    """Interface of `kerasvit.models.Variant`, which imports this room.
 
     Attributes:
         name: Exported name; None for a model that is not exported.

@@ -1,4 +1,4 @@
-"""Decorator of builders: checks of arguments, the argument `dtype`, the record."""
+"""Decorator that checks a builder's arguments, sets the dtype, and records both."""
 
 import functools
 import inspect

@@ -101,7 +101,7 @@ def _weights(record: dict[str, Any]) -> str:
     source = base.get("source") if isinstance(base, dict) else None
     if source:
         return f"weights from {source}"
-    return f"weights from a file of {origin}" if origin else "weights begun at random"
+    return f"weights from a file of {origin}" if origin else "random initial weights"
 
 
 def new_record(builder: str, kwargs: dict) -> dict:

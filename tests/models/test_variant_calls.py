@@ -102,7 +102,7 @@ def test_a_model_shows_what_it_is(tmp_path):
     size = f"{model.count_params():,}"
     assert repr(model) == (
         f"<ImageModel vit: TinyViT, 32 × 48 pixels to 7 classes, {size} parameters, "
-        "weights begun at random>"
+        "random initial weights>"
     )
     assert str(model) == repr(model)
     model.record["origin"] = "timm"
