@@ -224,6 +224,7 @@ def test_a_cycle_begins_with_the_sam_step(config, monkeypatch):
         assert set(seen) == {name}
 
 
+@on_last_backend
 def test_data_prints_images_a_second(config, capsys, monkeypatch):
     monkeypatch.setattr(input_pipeline, "PHOTOGRAPHS", 4)
     monkeypatch.setattr(input_pipeline, "BATCHES", 3)
