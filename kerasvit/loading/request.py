@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kerasvit.arguments import sides
-from kerasvit.layers.position_embedding import check_resampling, pair
+from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
 
@@ -38,19 +38,21 @@ class Request:
     def __post_init__(self) -> None:
         check_resampling(self.kernel, self.source_grid)
         self._check_one_normalization()
-        size = self.arguments.get("image_size")
-        self.transform(None if size is None else pair(sides(size)))
+        self.transform(self.arguments.get("image_size"))
 
-    def transform(self, image_size: tuple[int, int] | None) -> Preprocessing | None:
+    def transform(self, image_size: Any) -> Preprocessing | None:
         """Returns the transform that the caller states, or None.
 
         Args:
-            image_size: (height, width) of the model; None if it is not known yet.
+            image_size: Image size of the model, an int or (height, width); None if it
+                is not known yet.
 
         Raises:
-            ValueError: The type or a field is wrong, or the size is not the model's.
+            ValueError: The type or a field is wrong, or the size is not the model's, or
+                `image_size` is not a size.
         """
-        stated, size = self.preprocessing, image_size
+        size = None if image_size is None else tuple(sides(image_size))
+        stated = self.preprocessing
         if stated is None:
             return None
         if isinstance(stated, dict):
@@ -60,8 +62,8 @@ class Request:
                     "`preprocessing` must be a kerasvit.Preprocessing or a dict of its "
                     f"fields, {', '.join(sorted(fields))}. Received: {stated!r:.300}."
                 )
-            size = image_size if "size" in stated else None
-            stated = Preprocessing(**{"size": image_size or 1, **stated})
+            stated_size = stated.get("size", size or 1)
+            stated = Preprocessing(**{**stated, "size": stated_size})
         if not isinstance(stated, Preprocessing):
             raise ValueError(
                 "`preprocessing` must be a kerasvit.Preprocessing or a dict of its "

@@ -5,9 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kerasvit.arguments import ArgumentError, sides
+from kerasvit.arguments import ArgumentError
 from kerasvit.checkpoints import CheckpointError, Description, printable
-from kerasvit.layers.position_embedding import pair
 from kerasvit.preprocessing import Preprocessing
 
 from .labels import check_count
@@ -112,7 +111,7 @@ def plan_fresh(variant: VariantLike, request: Request) -> Plan:
         ValueError: An argument of the caller is wrong.
     """
     kwargs = {**variant.defaults, **variant.numbers, **request.arguments}
-    stated = request.transform(pair(sides(kwargs["image_size"])))
+    stated = request.transform(kwargs["image_size"])
     check_count(request.label_names, kwargs["num_classes"])
     kwargs, transform = with_normalization(
         kwargs,
@@ -201,7 +200,7 @@ def _transformed(
     source_size: tuple[int, int],
 ) -> tuple[dict[str, Any], Preprocessing, str]:
     """Returns (kwargs with one normalisation, transform, warning or "")."""
-    stated = request.transform(pair(sides(kwargs["image_size"])))
+    stated = request.transform(kwargs["image_size"])
     note, transform = "", stated or description.transform
     if transform is None:
         if description.transform_error:

@@ -6,7 +6,6 @@ from typing import Any
 from kerasvit.arguments import sides
 from kerasvit.checkpoints import Checkpoint, CheckpointError, Description, read_json
 from kerasvit.hub.manifest import Entry
-from kerasvit.layers.position_embedding import pair
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.preprocessing.normalization import mean_and_std, normalization_of
 
@@ -112,4 +111,5 @@ def with_normalization(
         include = trained_with is not None
     normalization = normalization_of(transform) if include else None
     kwargs = {**kwargs, "normalization": normalization}
-    return kwargs, transform.with_size(pair(sides(kwargs["image_size"])))
+    height, width = sides(kwargs["image_size"])
+    return kwargs, transform.with_size((height, width))
