@@ -21,7 +21,7 @@ from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry, explain_tag, published
 
 from .certificate import CERTIFICATE, Certificate, write_certificate
-from .originals import SourceFile, first, offered, original
+from .originals import SourceFile, first, original, original_file
 from .sections import set_section
 
 ORIGIN = "Origin"  # heading of the card
@@ -66,8 +66,8 @@ def convert(entry: Entry, out: str | Path, source: str | Path | None = None) -> 
     """
     out = Path(out).expanduser().resolve()
     _check_free(out)
-    with offered(entry, source) as (_, file):
-        model = original(entry)
+    path, file = original_file(entry, source)
+    model = original(entry, path, file.sha256)
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as place:
         new = Path(place, "new")

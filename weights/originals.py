@@ -1,10 +1,7 @@
-"""The files that weights come from: which they are, here or downloaded, and checked."""
+"""The original files of published weights: location, checks and loading."""
 
 import dataclasses
 import os
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import keras
@@ -13,6 +10,7 @@ import kerasvit
 from kerasvit.hub.download import fetch, noted
 from kerasvit.hub.hashes import file_hash, wrong_content
 from kerasvit.hub.manifest import Entry
+from kerasvit.loading.find import open_entry
 
 BESIDE = ("config.json", "preprocessor_config.json")
 
@@ -56,9 +54,19 @@ def first(entry: Entry) -> Entry:
     return dataclasses.replace(entry, made_from=None, **{**unknown, **entry.made_from})
 
 
-def original(entry: Entry) -> keras.Model:
-    """The model of an entry with the weights of its source, which are checked."""
-    return getattr(kerasvit, entry.model)(entry, num_classes=classes(entry))
+def original(entry: Entry, path: Path, sha256: str) -> keras.Model:
+    """Returns the model of an entry with the weights of its original file.
+
+    Args:
+        entry: `Entry` of the original.
+        path: Path of the file, from `original_file`.
+        sha256: SHA-256 that `original_file` found; it is compared again.
+
+    Raises:
+        CheckpointError: The file cannot be read, or has been replaced since.
+    """
+    checkpoint = open_entry(dataclasses.replace(entry, sha256=sha256), path)
+    return getattr(kerasvit, entry.model)(checkpoint, num_classes=classes(entry))
 
 
 def classes(entry: Entry) -> int | None:
@@ -66,25 +74,21 @@ def classes(entry: Entry) -> int | None:
     return 0 if entry.head == "zeroed" else None
 
 
-@contextmanager
-def offered(
+def original_file(
     entry: Entry, source: str | Path | None = None
-) -> Iterator[tuple[Path, SourceFile]]:
-    """Lets one file stand for the download of an entry, here and in subprocesses.
+) -> tuple[Path, SourceFile]:
+    """Returns the path of the original file of an entry, checked, and its origin.
 
     Args:
-        entry: Whose file it is.
-        source: Local file, with its config.json beside it if it has one, or their
-            folder; None: it is downloaded, or where `fetch` finds it.
-
-    Yields:
-        (folder with the file, `SourceFile`).
+        entry: `Entry` of the original.
+        source: Local file, or a folder that contains it; its config.json is beside it.
+            None: the file that `fetch` finds or downloads.
 
     Raises:
-        ValueError: It is not there, or not what was pinned; where nothing was, not what
-            FILE.sha256 beside `source` says.
+        ValueError: The file does not exist or is not the pinned one; or, for an entry
+            without a pinned hash, not the one in FILE.sha256 beside `source`.
     """
-    path = Path(source or fetch(entry)).expanduser().absolute()  # not a link's end
+    path = Path(source or fetch(entry)).expanduser().absolute()  # links are kept
     path = path / entry.filename if path.is_dir() else path
     if not path.is_file() or path.suffix != Path(entry.filename).suffix:
         raise ValueError(f"A {entry.filename} is expected. Received: {path}.")
@@ -93,33 +97,28 @@ def offered(
     sha256 = entry.sha256 or file_hash(path)
     if source and not entry.sha256 and noted(path) not in (None, sha256):
         raise ValueError(f"{path} is not what {path.name}.sha256 beside it says.")
-    before = os.environ.get("KERASVIT_WEIGHTS_DIR")
-    local = bool(source or _is_in(path, before))
-    file = SourceFile(
-        entry.source,
-        _revision(entry, path, local),
-        sha256,
-        pinned=entry.sha256 is not None,
-        local=local,
-    )
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place, entry.model, entry.tag)
-        folder.mkdir(parents=True)
-        (folder / entry.filename).symlink_to(path)
-        (folder / f"{entry.filename}.sha256").write_text(sha256)
-        for name in BESIDE * entry.on_hub:
-            if (beside := path.with_name(name)).exists():
-                (folder / name).symlink_to(beside)
-        os.environ["KERASVIT_WEIGHTS_DIR"] = place
-        try:
-            yield folder, file
-        except ValueError as error:
-            own = str(error).replace(str(folder / entry.filename), str(path))
-            raise ValueError(own) from error
-        finally:
-            del os.environ["KERASVIT_WEIGHTS_DIR"]
-            if before is not None:
-                os.environ["KERASVIT_WEIGHTS_DIR"] = before
+    local = bool(source or _is_in(path, os.environ.get("KERASVIT_WEIGHTS_DIR")))
+    pinned = entry.sha256 is not None
+    revision = _revision(entry, path, local)
+    return path, SourceFile(entry.source, revision, sha256, pinned, local)
+
+
+def link_original(entry: Entry, path: Path, folder: Path) -> Path:
+    """Creates a folder with links to the original file and to its configuration.
+
+    timm reads a folder, in which the files have the names of the Hub's repositories.
+
+    Args:
+        entry: `Entry` of the original.
+        path: Path of the file, from `original_file`.
+        folder: Path of the new folder, which is returned.
+    """
+    folder.mkdir()
+    (folder / entry.filename).symlink_to(path)
+    for name in BESIDE * entry.on_hub:
+        if (beside := path.with_name(name)).exists():
+            (folder / name).symlink_to(beside)
+    return folder
 
 
 def _revision(entry: Entry, path: Path, local: bool) -> str | None:

@@ -5,7 +5,7 @@ weights.verify runs it for each backend, in a process of its own:
     python -m weights.parity WORK
 
 WORK holds task.json and images.npy, maybe timm-….npy; the answer is written beside
-them, as answer.json. The original's file is where KERASVIT_WEIGHTS_DIR says.
+them, as answer.json.
 """
 
 import dataclasses
@@ -109,7 +109,8 @@ def main(work: str | Path) -> None:
     task = json.loads((work / "task.json").read_text())
     entry, images = Entry(**task["entry"]), np.load(work / "images.npy")
     checks = [golden(entry)]
-    expected = logits(original(entry), images)
+    path, sha256 = Path(task["original"]["path"]), task["original"]["sha256"]
+    expected = logits(original(entry, path, sha256), images)
     keras.utils.clear_session()
     model = kerasvit.from_pretrained(task["folder"])
     found = logits(model, images)

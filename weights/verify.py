@@ -39,7 +39,7 @@ from .certificate import (
 from .convert import record_of
 from .in_timm import ask_timm
 from .labelled import listed, shortfall
-from .originals import first, offered
+from .originals import first, link_original, original_file
 
 BACKENDS = ("jax", "tensorflow", "torch")
 BATCH = 2
@@ -74,19 +74,19 @@ def verify(
     shape = (BATCH, *record["kwargs"]["image_size"], 3)
     images = np.random.default_rng(0).normal(size=shape).astype("float32")
     here = keras.backend.backend()
+    original, file = original_file(entry, source)
     task = {
         "entry": dataclasses.asdict(entry),
+        "original": {"path": str(original), "sha256": file.sha256},
         "folder": str(folder),
         "photos": {here: str(photos)} if photos else {},
     }
-    with (
-        offered(entry, source) as (place, file),
-        tempfile.TemporaryDirectory() as work,
-    ):
+    with tempfile.TemporaryDirectory() as work:
         report = Certificate(converted_from, file)
         np.save(Path(work, "images.npy"), images)
         Path(work, "task.json").write_text(json.dumps(task))
-        folders = {"original": place, "folder": folder}
+        linked = link_original(entry, original, Path(work, "original"))
+        folders = {"original": linked, "folder": folder}
         ask_timm(report, entry, folders, images, Path(work))
         answers = [on_backend(name, work) for name in installed()]
     for answer in answers:

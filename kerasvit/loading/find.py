@@ -35,19 +35,7 @@ def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
     if isinstance(weights, Checkpoint):
         return weights
     if isinstance(weights, Entry):
-        path = fetch(weights)
-        file = path / TENSORS if path.is_dir() else path
-        checkpoint = Checkpoint(path, checked=weights.sha256 or right_hash(file))
-        checkpoint.description = replace(
-            with_transform(checkpoint),
-            transform=transform_of(weights),
-            transform_error=None,
-            base={"source": weights.source, "license": weights.license},
-            # The catalogue states the variant, so that nothing is assumed.
-            open_arguments=(),
-            assumptions=(),
-        )
-        return checkpoint
+        return open_entry(weights, fetch(weights))
     path = _files_of(weights, label)
     tensors = path / TENSORS if path.is_dir() else path
     checkpoint = Checkpoint(path, checked=_hash_in_cache(tensors))
@@ -55,6 +43,30 @@ def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
     if not checkpoint.description.saved:
         base = _repository_of(checkpoint)
         checkpoint.description = replace(checkpoint.description, base=base)
+    return checkpoint
+
+
+def open_entry(entry: Entry, path: Path) -> Checkpoint:
+    """Opens the file of a catalogue entry.
+
+    Args:
+        entry: `Entry` that describes the file.
+        path: Path of the file, or of a folder with `model.safetensors`.
+
+    Raises:
+        CheckpointError: The file cannot be read.
+    """
+    file = path / TENSORS if path.is_dir() else path
+    checkpoint = Checkpoint(path, checked=entry.sha256 or right_hash(file))
+    checkpoint.description = replace(
+        with_transform(checkpoint),
+        transform=transform_of(entry),
+        transform_error=None,
+        base={"source": entry.source, "license": entry.license},
+        # The catalogue states the variant, so that nothing is assumed.
+        open_arguments=(),
+        assumptions=(),
+    )
     return checkpoint
 
 
