@@ -24,8 +24,9 @@ from .hub.download import fetch_repository, parse_address
 from .hub.manifest import Entry
 from .layers.position_embedding import check_resampling
 from .loading.find import find
+from .loading.matching import fits
 from .loading.saved_meanwhile import retried
-from .models import ImageModel, Variant
+from .models import VARIANTS, ImageModel, Variant
 from .saving import record_of
 
 
@@ -210,11 +211,10 @@ def fitting_variant(description: Description) -> Variant:
     """Returns the variant that a description fits, or a new one."""
     builder = models.BUILDERS[description.builder]
     numbers = {**description.arguments, **description.numbers}
-    rows = [
-        row for row in models.VARIANTS if row.builder is builder and row.fits(numbers)
-    ]
+    rows = [row for row in VARIANTS if row.builder is builder and fits(row, numbers)]
     # Plain DeiTs have the numbers of ViTs; the configuration distinguishes them.
     deit = description.architecture.startswith("deit")
     rows = [row for row in rows if row.name.startswith("DeiT") == deit] or rows
-    rows.sort(key=lambda row: len(row.parts), reverse=True)  # most specific first
-    return rows[0] if rows else Variant(None, builder, **description.numbers)
+    if not rows:
+        return Variant(None, builder, **description.numbers)
+    return max(rows, key=lambda row: len(row.arguments))  # the most specific one

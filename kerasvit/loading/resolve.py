@@ -10,6 +10,7 @@ from kerasvit.checkpoints import CheckpointError, Description, printable
 from kerasvit.preprocessing import Preprocessing
 
 from .labels import check_count
+from .matching import explain_mismatch
 from .request import Request
 from .source_size import source_size_of
 from .transforms import default_transform, with_normalization
@@ -71,7 +72,7 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
     _check_builder(description, variant)
     trained, kwargs = _merged(description, variant, request)
     values = {**trained, **description.numbers}
-    mismatch = printable(variant.mismatch(values, request.arguments) or "")
+    mismatch = explain_mismatch(variant, values, request.arguments)
     path = description.path
     with explained(path, mismatch), blamed_on_the_file(path, kwargs, request.arguments):
         source_size = source_size_of(description, kwargs, trained, request.source_grid)

@@ -1,6 +1,6 @@
 """`VariantLike`: the part of `kerasvit.models.Variant` that this room uses."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 
@@ -10,13 +10,15 @@ class VariantLike(Protocol):
     Attributes:
         name: Exported name; None for a model that is not exported.
         builder: Function of keyword arguments that returns an `ImageModel`.
-        numbers: Arguments of the builder that define this variant.
+        arguments: Arguments of the builder that define this variant.
+        numbers: Those of `arguments` that have no default in the builder.
         defaults: Other arguments of the builder, with their default values.
         evaluation: Fields of `Preprocessing` that differ from those of timm's ViTs.
     """
 
     name: str | None
     builder: Callable
+    arguments: dict[str, Any]
     numbers: dict[str, Any]
     defaults: dict[str, Any]
     evaluation: dict[str, Any]
@@ -31,10 +33,11 @@ class VariantLike(Protocol):
         """Arguments of the builder that have no default."""
         ...
 
-    def check_names(self, changes: dict[str, Any], before: str = "") -> None:
-        """Raises a `ValueError` for arguments that the builder does not have."""
+    @property
+    def siblings(self) -> Sequence["VariantLike"]:
+        """Exported variants with the same builder."""
         ...
 
-    def mismatch(self, values: dict[str, Any], changes: dict[str, Any]) -> str | None:
-        """Returns how the numbers of a file differ from this variant, or None."""
+    def check_names(self, changes: dict[str, Any], before: str = "") -> None:
+        """Raises a `ValueError` for arguments that the builder does not have."""
         ...

@@ -33,7 +33,7 @@ class Variant:
         multiply_adds: Multiply-adds in units of 10⁹ for one image of the default size.
         evaluation: Fields of `Preprocessing` that differ from those of timm's ViTs, for
             fresh weights and for timm's files that state no preprocessing.
-        **numbers: Arguments of the builder that define this variant. Arguments with a
+        **arguments: Arguments of the builder that define this variant. Arguments with a
             default in the builder replace the default; a checkpoint can override them.
     """
 
@@ -45,7 +45,7 @@ class Variant:
         parameters: int | None = None,
         multiply_adds: float | None = None,
         evaluation: dict | None = None,
-        **numbers: Any,
+        **arguments: Any,
     ) -> None:
         self.name: Any = name  # str in every row of the zoo
         self.builder = builder
@@ -55,15 +55,15 @@ class Variant:
         signature = inspect.signature(builder).parameters.values()
         defaults = {p.name: p.default for p in signature if p.default is not p.empty}
         defaults.pop("dtype", None)  # neither variants nor files state it
-        self.numbers = {k: v for k, v in numbers.items() if k not in defaults}
-        changed = {k: v for k, v in numbers.items() if k in defaults}
-        self.defaults = {**defaults, **changed}
-        self._shown = numbers
+        self.arguments = arguments
+        self.numbers = {k: v for k, v in arguments.items() if k not in defaults}
+        replaced = {k: v for k, v in arguments.items() if k in defaults}
+        self.defaults = {**defaults, **replaced}
         self.__doc__ = f"{self!r}; all arguments: help(kerasvit.{builder.__name__})."
 
     def __repr__(self) -> str:
-        numbers = ", ".join(f"{key}={value}" for key, value in self._shown.items())
-        call = f"{self.label}({numbers})"
+        text = ", ".join(f"{key}={value}" for key, value in self.arguments.items())
+        call = f"{self.label}({text})"
         if self.parameters is None:
             return call
         height, width = sides(self.defaults["image_size"])
@@ -178,6 +178,13 @@ class Variant:
         known = set(inspect.signature(self.builder).parameters) - {"dtype"}
         return known - set(self.defaults)
 
+    @property
+    def siblings(self) -> list["Variant"]:
+        """Exported variants with the same builder."""
+        from . import VARIANTS  # that module imports the families, and they this one
+
+        return [each for each in VARIANTS if each.builder is self.builder]
+
     def check_names(self, changes: dict[str, Any], before: str = "") -> None:
         """Raises a `ValueError` for arguments that the builder does not have."""
         known = set(inspect.signature(self.builder).parameters)
@@ -187,39 +194,6 @@ class Variant:
             call = inspect.signature(Variant.__call__).parameters
             known.update(call.keys() - {"self", "changes"})
         check_names(self.label, changes, known, before)
-
-    def mismatch(self, values: dict[str, Any], changes: dict[str, Any]) -> str | None:
-        """Returns how the numbers of a file differ from this variant, or None."""
-        due = {**self.numbers, **changes}
-        # Files contain lists and no tuples.
-        due = {k: list(n) if isinstance(n, tuple) else n for k, n in due.items()}
-        wrong = [
-            key for key in self.numbers if key in values and values[key] != due[key]
-        ]
-        if not wrong:
-            return None
-        from . import VARIANTS  # a circular import at the top
-
-        fitting = [
-            row.name
-            for row in VARIANTS
-            if row.builder is self.builder and row.fits(values)
-        ]
-        numbers = ", ".join(f"{key} {values[key]}, not {due[key]}" for key in wrong)
-        build = f" Build {' or '.join(fitting)} with it." if fitting else ""
-        return f"does not hold weights of {self!r}: {numbers}.{build}"
-
-    def fits(self, values: dict[str, Any]) -> bool:
-        """Returns whether the numbers and layers of a file fit this variant."""
-        return all(values.get(key, n) == n for key, n in self.numbers.items()) and all(
-            values.get(key) == n if isinstance(n, list) else values.get(key) is not None
-            for key, n in self.parts.items()
-        )
-
-    @property
-    def parts(self) -> dict[str, Any]:
-        """Arguments of this variant that have a default in the builder."""
-        return {k: n for k, n in self._shown.items() if k not in self.numbers}
 
 
 def rows_of(builder: Callable, **common: Any) -> Callable[..., Variant]:

@@ -12,6 +12,7 @@ from safetensors.numpy import load_file, save_file
 import kerasvit
 from kerasvit import CheckpointError
 from kerasvit.layers.resampling import resample_grid
+from kerasvit.loading.matching import explain_mismatch
 from tests.contract import to_numpy
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
@@ -186,4 +187,4 @@ def test_a_bare_file_of_deit_3_has_position_rows_for_the_patches_only(tmp_path):
 )
 def test_rows_of_another_file_of_the_zoo_are_suggested(row, said, fitting):
     said = {**said, **kerasvit.ViTS16.numbers, "positions": "tokens"}
-    assert fitting in getattr(kerasvit, row).mismatch(said, {})
+    assert fitting in explain_mismatch(getattr(kerasvit, row), said, {})

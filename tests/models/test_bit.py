@@ -12,6 +12,7 @@ from kerasvit.checkpoints.shapes import Shapes
 from kerasvit.checkpoints.sources.big_transfer import BigTransferFile
 from kerasvit.checkpoints.sources.timm_bit import TimmBiT
 from kerasvit.checkpoints.sources.transformers_bit import TransformersBiT
+from kerasvit.loading.matching import explain_mismatch
 from tests.contract import check_key_map, to_numpy
 
 from .counting import outlined
@@ -291,7 +292,7 @@ def test_channels_of_its_own(tmp_path):
 
 def test_the_variant_that_fits_is_named():
     said = {"depths": [3, 4, 6, 3], "width_factor": 1.0}
-    message = kerasvit.BiTR101x1.mismatch(said, {})
+    message = explain_mismatch(kerasvit.BiTR101x1, said, {})
     assert "depths [3, 4, 6, 3], not [3, 4, 23, 3]" in message
     assert "Build BiTR50x1 with it" in message
 
