@@ -8,7 +8,9 @@ from typing import Any, NoReturn
 import keras
 import numpy as np
 
-MOST_PIXELS = 16_384  # of a side of an image
+# Largest side of an image in pixels; a resized image has at most its square of pixels.
+# A strip of 10 × 90,000 pixels, or a hostile config, would otherwise need gigabytes.
+MAX_SIDE = 16_384
 
 
 class ArgumentError(ValueError):
@@ -139,10 +141,10 @@ def one_of(name: str, value: Any, known: tuple) -> Any:
 
 
 def sides(image_size: Any, name: str = "image_size") -> list[int]:
-    """[height, width] of an argument that is one side or both, in pixels.
+    """Checks an image size, one side or (height, width), and returns both sides.
 
     Raises:
-        ArgumentError: It is neither, or a side is not between 1 and `MOST_PIXELS`.
+        ArgumentError: It is neither, or a side is not in [1, `MAX_SIDE`].
     """
     try:
         values = list(image_size)
@@ -154,7 +156,7 @@ def sides(image_size: Any, name: str = "image_size") -> list[int]:
             f"{image_size!r:.200}.",
             name,
         )
-    return [integer(name, value, 1, MOST_PIXELS) for value in values]
+    return [integer(name, value, 1, MAX_SIDE) for value in values]
 
 
 def check_built(model: Any) -> None:

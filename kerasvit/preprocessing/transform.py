@@ -7,12 +7,18 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from kerasvit.arguments import ArgumentError, number_of_each, one_of
+from kerasvit.arguments import (
+    MAX_SIDE,
+    ArgumentError,
+    number_of_each,
+    one_of,
+    sides,
+)
 from kerasvit.layers.resampling import resample_grid
 
 from . import transformers
 from .defaults import IMAGENET, ORIGINS
-from .fields import KERNELS, MAX_SIDE, json_object, sides
+from .fields import KERNELS, json_object
 from .images import read_image
 
 MODES = ("center", "squash", "border")
@@ -58,7 +64,7 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         checked = {
-            "size": sides(self.size),
+            "size": tuple(sides(self.size, "size")),
             "crop": number_of_each("crop", self.crop, 1, 0.01, 1)[0],
             "mode": one_of("mode", self.mode, MODES),
             "kernel": one_of("kernel", self.kernel, KERNELS),

@@ -7,9 +7,9 @@ import math
 import re
 from typing import Any
 
-from kerasvit.arguments import number_of_each, one_of
+from kerasvit.arguments import number_of_each, one_of, sides
 
-from .fields import KERNELS, sides
+from .fields import KERNELS
 
 _HALF = {"image_mean": 0.5, "image_std": 0.5}
 _CLIP = {
@@ -67,9 +67,9 @@ def fields(config: dict[str, Any], model_type: str | None = None) -> dict[str, A
         resized, mode = resized["shortest_edge"], "center"
     elif isinstance(resized, int) and kind in _SHORT_SIDE:
         mode = "center"
-    resized = size = sides(resized)
+    resized = size = _sides("size", resized)
     if config.get("do_center_crop"):
-        size = sides(config.get("crop_size", 224))
+        size = _sides("crop_size", config.get("crop_size", 224))
     mean, std = _colours(config)
     numbers = tuple(range(len(KERNELS)))
     return {
@@ -80,6 +80,13 @@ def fields(config: dict[str, Any], model_type: str | None = None) -> dict[str, A
         "mean": mean,
         "std": std,
     }
+
+
+def _sides(name: str, value: Any) -> list[int]:
+    """Returns [height, width] of a dict, a pair or one number."""
+    if isinstance(value, dict):
+        value = [value.get("height"), value.get("width")]
+    return sides(value, name)
 
 
 def _colours(config: dict[str, Any]) -> tuple[list[float], list[float]]:
@@ -112,12 +119,12 @@ def _kind(config: dict[str, Any], model_type: str | None) -> str:
     )
 
 
-def _share(size: tuple[int, int], resized: tuple[int, int]) -> float:
+def _share(size: list[int], resized: list[int]) -> float:
     """Returns the `crop` for which `size` / `crop` is exactly `resized`."""
     for crop in (size[0] / resized[0], size[0] / (resized[0] + 0.5)):
-        if [math.floor(side / crop) for side in size] == list(resized):
+        if [math.floor(side / crop) for side in size] == resized:
             return crop
     raise ValueError(
         "The crop of a preprocessor config must keep the same share of both sides. "
-        f"Received: size={resized}, crop_size={size}."
+        f"Received: size={tuple(resized)}, crop_size={tuple(size)}."
     )

@@ -255,7 +255,7 @@ def test_another_processor_of_transformers_is_refused(name, whole):
         ({"image_mean": None}, "`image_mean`"),
         (
             {"size": 30, "do_center_crop": True, "crop_size": {"height": 24}},
-            "`size`",
+            "`crop_size`",
         ),
         ({"size": (30, 30), "do_center_crop": True, "crop_size": (24, 12)}, "share"),
     ],
