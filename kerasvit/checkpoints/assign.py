@@ -1,5 +1,6 @@
 """Assigns all tensors of a checkpoint to a model, or raises one complete error."""
 
+import functools
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, TypeAlias
 
@@ -119,18 +120,17 @@ def _resampling(
     model: keras.Model, source_grids: Grids, kernel: str | None
 ) -> Resampled:
     """Returns a function that resamples the arrays of layers that have a grid."""
-    owners = {
-        variable.path: layer
+    methods = {
+        path: functools.partial(
+            method, source_grid=source_grids.get(layer.name), kernel=kernel
+        )
         for layer in model.layers
-        if hasattr(layer, "resample")
-        for variable in layer.weights
+        if hasattr(layer, "resamplers")
+        for path, method in layer.resamplers().items()
     }
 
     def resampled(path: str, array: np.ndarray) -> np.ndarray:
-        if path not in owners:
-            return array
-        grid = source_grids.get(owners[path].name)
-        return owners[path].resample(array, path=path, source_grid=grid, kernel=kernel)
+        return methods[path](array) if path in methods else array
 
     return resampled
 

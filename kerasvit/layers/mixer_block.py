@@ -1,6 +1,7 @@
 """The block of an MLP-Mixer."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -92,6 +93,11 @@ class MixerBlock(keras.layers.Layer):
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of the input."""
         return input_shape
+
+    def resamplers(self) -> dict[str, Callable]:
+        """Returns {variable path: function} of all variables, for their resampling."""
+        paths = [variable.path for variable in self.weights]
+        return {path: functools.partial(self.resample, path=path) for path in paths}
 
     def resample(
         self,

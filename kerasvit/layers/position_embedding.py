@@ -1,5 +1,6 @@
 """A learned position table that can be resampled."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -111,11 +112,14 @@ class PositionEmbedding(keras.layers.Layer):
         """Returns the shape of the input."""
         return input_shape
 
+    def resamplers(self) -> dict[str, Callable]:
+        """Returns {variable path: method} of the variables that depend on the grid."""
+        return {self.table.path: self.resample}
+
     def resample(
         self,
         table: np.ndarray,
         *,
-        path: str | None = None,
         source_grid: tuple[int, int] | None = None,
         kernel: str = "bicubic_antialias",
     ) -> np.ndarray:
@@ -123,7 +127,6 @@ class PositionEmbedding(keras.layers.Layer):
 
         Args:
             table: (1, prefix + h·w, D) array. Its prefix rows do not change.
-            path: Path of the variable; ignored, as this layer has one variable.
             source_grid: (h, w) of `table`; None: this layer's grid if the number of
                 cells is the same, else a square.
             kernel: One of `kerasvit.layers.resampling.KERNELS`.

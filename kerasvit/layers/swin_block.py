@@ -1,7 +1,8 @@
 """The block of a Swin Transformer."""
 
+from collections.abc import Callable
+
 import keras
-import numpy as np
 
 from .encoder_block import EncoderBlock
 
@@ -26,15 +27,6 @@ class SwinBlock(EncoderBlock):
         """Height and width of the map, in cells."""
         return self.attention.grid
 
-    def resample(
-        self,
-        array: np.ndarray,
-        *,
-        path: str,
-        source_grid: tuple[int, int] | None = None,
-        kernel: str = "geometric_linear",
-    ) -> np.ndarray:
-        """Resamples a table of position biases to this block's windows."""
-        if not path.endswith("/position_bias"):
-            return array
-        return self.attention.resample(array, source_grid=source_grid, kernel=kernel)
+    def resamplers(self) -> dict[str, Callable]:
+        """Returns {variable path: method} of the variables that depend on windows."""
+        return {self.attention.position_bias.path: self.attention.resample}

@@ -157,7 +157,6 @@ class WindowAttention(keras.layers.Layer):
         self,
         table: np.ndarray,
         *,
-        path: str | None = None,
         source_grid: tuple[int, int] | None = None,
         kernel: str = "geometric_linear",
     ) -> np.ndarray:
@@ -165,7 +164,6 @@ class WindowAttention(keras.layers.Layer):
 
         Args:
             table: ((2h - 1) · (2w - 1), heads) array.
-            path: Path of the variable; ignored, as only one depends on the window.
             source_grid: (H, W) of the map of `table`, which determines windows that are
                 not square; None: this layer's window if the number of rows is the same,
                 else a square window.
