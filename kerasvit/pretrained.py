@@ -212,9 +212,11 @@ def fitting_variant(description: Description) -> Variant:
     builder = models.BUILDERS[description.builder]
     numbers = {**description.arguments, **description.numbers}
     rows = [row for row in VARIANTS if row.builder is builder and fits(row, numbers)]
-    # Plain DeiTs have the numbers of ViTs; the configuration distinguishes them.
-    deit = description.architecture.startswith("deit")
-    rows = [row for row in rows if row.name.startswith("DeiT") == deit] or rows
     if not rows:
         return Variant(None, builder, **description.numbers)
-    return max(rows, key=lambda row: len(row.arguments))  # the most specific one
+
+    def rank(row: Variant) -> tuple[bool, str, int]:
+        named = description.architecture.startswith(row.architecture)
+        return named, row.architecture, len(row.arguments)  # the most specific one
+
+    return max(rows, key=rank)

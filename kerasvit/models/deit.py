@@ -152,7 +152,7 @@ def distillation_heads(model: ImageModel) -> keras.Model:
     return keras.Model(model.input, outputs, name=f"{model.name}_heads")
 
 
-_deit = rows_of(VisionTransformer, evaluation=IMAGENET)
+_deit = rows_of(VisionTransformer, architecture="deit", evaluation=IMAGENET)
 _distilled = rows_of(DistilledVisionTransformer, evaluation=IMAGENET)
 
 DeiTTi16 = _deit("DeiTTi16", 5_717_416, 1.25, SIZES["Ti"], patch_size=16)

@@ -31,6 +31,8 @@ class Variant:
         builder: Function of keyword arguments that returns an `ImageModel`.
         parameters: Number of trainable parameters with all defaults.
         multiply_adds: Multiply-adds in units of 10⁹ for one image of the default size.
+        architecture: Beginning of the architecture's name in config.json, such as
+            "deit", for a variant that may have the numbers of another one.
         evaluation: Fields of `Preprocessing` that differ from those of timm's ViTs, for
             fresh weights and for timm's files that state no preprocessing.
         **arguments: Arguments of the builder that define this variant. Arguments with a
@@ -44,6 +46,7 @@ class Variant:
         *,
         parameters: int | None = None,
         multiply_adds: float | None = None,
+        architecture: str = "",
         evaluation: dict | None = None,
         **arguments: Any,
     ) -> None:
@@ -51,6 +54,7 @@ class Variant:
         self.builder = builder
         self.parameters = parameters
         self.multiply_adds = multiply_adds
+        self.architecture = architecture
         self.evaluation = evaluation or {}
         signature = inspect.signature(builder).parameters.values()
         defaults = {p.name: p.default for p in signature if p.default is not p.empty}
