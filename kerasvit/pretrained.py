@@ -1,7 +1,6 @@
 """Loading of models from folders and the Hub, and changes of the image size."""
 
 import os
-from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import keras
@@ -26,6 +25,7 @@ from .layers.position_embedding import check_resampling
 from .loading.find import find
 from .loading.matching import fits
 from .loading.saved_meanwhile import retried
+from .loading.variant import Builder
 from .models import VARIANTS, ImageModel, Variant
 from .saving import record_of
 
@@ -188,7 +188,7 @@ def _grids(model: keras.Model) -> dict[str, tuple[int, int]]:
     return {layer.name: layer.grid for layer in model.layers if hasattr(layer, "grid")}
 
 
-def _builder(name: str) -> Callable:
+def _builder(name: str) -> Builder:
     """Returns the builder with a name in a record."""
     builder = models.BUILDERS.get(name)
     if builder is None:

@@ -1,13 +1,13 @@
 """Checks of catalogue weights that do not need the file."""
 
 import logging
+from typing import Any
 
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.hub.manifest import Entry, published
 
 from .find import GivenWeights
 from .labels import check_count
-from .limits import check_arguments
 from .request import Request
 from .variant import VariantLike
 
@@ -34,7 +34,7 @@ def catalogue_entry(weights: GivenWeights, variant: VariantLike) -> Entry | None
 
 def check_entry(entry: Entry, variant: VariantLike, request: Request) -> None:
     """Raises a `ValueError` before the download if the weights cannot fit."""
-    check_arguments(variant, request.arguments)
+    _check_arguments(variant, request.arguments)
     name, classes = f"{entry.model} {entry.tag!r}", entry.classes
     arguments = {"num_classes": classes, **variant.numbers, **request.arguments}
     check_count(request.label_names, arguments["num_classes"])
@@ -42,6 +42,18 @@ def check_entry(entry: Entry, variant: VariantLike, request: Request) -> None:
         log.warning("%s is experimental: %s.", name, entry.experimental)
     if entry.head == "zeroed" and arguments["num_classes"] == classes:
         raise no_classifier(name, classes)
+
+
+def _check_arguments(variant: VariantLike, explicit: dict[str, Any]) -> None:
+    """Checks the caller's arguments, except those whose check depends on the file.
+
+    These are the class token, and windows and the image size if only one is stated.
+    """
+    later, fitted = {"class_token"}, {"window_size", "image_size"}
+    if "window_size" in variant.defaults and not fitted <= explicit.keys():
+        later |= fitted
+    checked = {key: value for key, value in explicit.items() if key not in later}
+    variant.builder.check(**{**variant.defaults, **variant.numbers, **checked})
 
 
 def no_classifier(name: str, classes: int) -> CheckpointError:

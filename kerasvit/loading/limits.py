@@ -14,40 +14,11 @@ from kerasvit.backend.deferred import TooLargeError, built_with_zeros
 from kerasvit.checkpoints import Checkpoint, CheckpointError
 
 from .resolve import Plan, blamed_on_the_file
-from .variant import VariantLike
 
 # Allowance beyond the content of the file: 64 MB of weights and as many tensors as a
 # ViT-L has, so that a file of another model gives an error that lists missing tensors.
 MORE_WEIGHTS, MORE_TENSORS = 2**24, 300
 MOST_WIDTH = 2**16  # largest number of input features of a fresh head
-
-
-def check_arguments(variant: VariantLike, explicit: dict[str, Any]) -> None:
-    """Checks the caller's arguments with the builder, without creating weights.
-
-    The function skips checks that depend on the file: the class token, and whether the
-    windows fit the image if the caller states only one of the two.
-
-    Args:
-        variant: `Variant` to check for.
-        explicit: Arguments of the builder that the caller stated.
-
-    Raises:
-        ValueError: An argument is wrong.
-    """
-    later, fitted = {"class_token"}, {"window_size", "image_size"}
-    if "window_size" in variant.defaults and not fitted <= explicit.keys():
-        later |= fitted
-    checked = {key: value for key, value in explicit.items() if key not in later}
-    try:
-        built_with_zeros(
-            lambda: variant.builder(
-                **{**variant.defaults, **variant.numbers, **checked}
-            ),
-            most_weights=0,
-        )
-    except TooLargeError:
-        pass  # raised at the first weight, after all arguments were checked
 
 
 def build(builder: Callable, plan: Plan, checkpoint: Checkpoint) -> keras.Model:

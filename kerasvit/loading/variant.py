@@ -1,7 +1,23 @@
-"""`VariantLike`: the part of `kerasvit.models.Variant` that this room uses."""
+"""Interfaces of the variants and builders in `kerasvit.models`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
+
+import keras
+
+
+class Builder(Protocol):
+    """A function with the decorator of `kerasvit.models.builder`."""
+
+    __name__: str
+
+    def __call__(self, **kwargs: Any) -> keras.Model:
+        """Builds an `ImageModel`."""
+        ...
+
+    def check(self, **kwargs: Any) -> dict[str, Any]:
+        """Returns the checked arguments, with defaults, and builds nothing."""
+        ...
 
 
 class VariantLike(Protocol):
@@ -17,7 +33,7 @@ class VariantLike(Protocol):
     """
 
     name: str | None
-    builder: Callable
+    builder: Builder
     arguments: dict[str, Any]
     numbers: dict[str, Any]
     defaults: dict[str, Any]

@@ -15,6 +15,7 @@ from kerasvit.loading.request import Request
 from kerasvit.loading.resolve import resolve
 from kerasvit.loading.saved_meanwhile import retried
 from kerasvit.loading.transforms import transform_of
+from kerasvit.loading.variant import Builder
 from kerasvit.preprocessing import Preprocessing
 
 from .image_model import ImageModel
@@ -28,7 +29,7 @@ class Variant:
 
     Args:
         name: Exported name; None for a model that is not exported.
-        builder: Function of keyword arguments that returns an `ImageModel`.
+        builder: Function with the decorator `builder`, which returns an `ImageModel`.
         parameters: Number of trainable parameters with all defaults.
         multiply_adds: Multiply-adds in units of 10⁹ for one image of the default size.
         architecture: Beginning of the architecture's name in config.json, such as
@@ -42,7 +43,7 @@ class Variant:
     def __init__(
         self,
         name: str | None,
-        builder: Callable,
+        builder: Builder,
         *,
         parameters: int | None = None,
         multiply_adds: float | None = None,
@@ -200,11 +201,11 @@ class Variant:
         check_names(self.label, changes, known, before)
 
 
-def rows_of(builder: Callable, **common: Any) -> Callable[..., Variant]:
+def rows_of(builder: Builder, **common: Any) -> Callable[..., Variant]:
     """Returns a function that defines the variants of a family, one line each.
 
     Args:
-        builder: Function that returns an `ImageModel`.
+        builder: Builder of the family.
         **common: Arguments of `Variant` that all variants share.
 
     Returns:
