@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasvit.arguments import ArgumentError, integer, one_of
+from kerasvit.arguments import integer, number, one_of
 
 # Sort keys of the eigenvalues: the first has the smallest key.
 ORDERS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -128,17 +128,10 @@ def _check(
     k: int, size: int, which: str, tolerance: float, vectors: int, max_products: int
 ) -> None:
     one_of("which", which, tuple(ORDERS))
-    if not tolerance > 0:
-        raise ArgumentError(
-            f"`tolerance` must be > 0. Received: {tolerance!r}.", "tolerance"
-        )
-    integer("k", k, 1)
+    number("tolerance", tolerance, positive=True)
+    integer("k", k, 1, size, meaning="up to the size of the matrix")
     integer("vectors", vectors, 2 * k + 1)
     integer("max_products", max_products, 1)
-    if k > size:
-        raise ArgumentError(
-            f"`k` must be at most {size}, the size of the matrix. Received: {k}.", "k"
-        )
 
 
 def _random(generator: np.random.Generator, size: int, dtype: Any) -> np.ndarray:

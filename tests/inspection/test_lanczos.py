@@ -94,14 +94,20 @@ def test_a_seed_is_a_start():
     ("options", "expected"),
     [
         ({"which": "biggest"}, "`which` must be one of .*'magnitude'.* 'biggest'"),
-        ({"k": 0}, "`k` must be a whole number ≥ 1. Received: k=0"),
-        ({"k": 9, "vectors": 50}, "`k` must be at most 8, .*Received: 9"),
+        ({"k": 0}, r"`k` must be a whole number in \[1, 8\], .*Received: k=0"),
+        (
+            {"k": 9, "vectors": 50},
+            r"`k` must .* \[1, 8\], .*size of the.*: k=9",
+        ),
         (
             {"k": 4, "vectors": 8},
             "`vectors` must be a whole number ≥ 9.*=8",
         ),
         ({"max_products": 2.5}, "`max_products` must be a whole number .*=2.5"),
-        ({"tolerance": float("nan")}, "`tolerance` must be > 0. Received: nan"),
+        (
+            {"tolerance": float("nan")},
+            "`tolerance` must be .* number > 0. .*=nan",
+        ),
     ],
 )
 def test_arguments_out_of_range(options, expected):
