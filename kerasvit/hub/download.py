@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kerasvit.checkpoints import CheckpointError
+from kerasvit.checkpoints import CheckpointError, read_json
 from kerasvit.version import __version__
 
 from .access import check_access, endpoint_of
@@ -121,7 +121,7 @@ def fetch_repository(
     pinned = (pin.size, pin.sha256) if pin else (None, None)
     tensors = files.get(TENSORS, *pinned)
     files.revision = tensors.parent.name  # so that all files come from one commit
-    if b'"model_type"' in files.get(CONFIG).read_bytes():  # a file of transformers
+    if "model_type" in read_json(files.get(CONFIG)):  # a model of transformers
         files.find("preprocessor_config.json")
     return tensors.parent
 
@@ -216,9 +216,7 @@ class HubFiles:
         try:
             path = self._download(path.name, force_download=True)
         except client_errors(ValueError) as error:
-            cause = (
-                error.__cause__ or error
-            )  # the cause has the details of a forced download
+            cause = error.__cause__ or error  # the cause of a forced download
             raise DownloadError(
                 f"{path} is damaged: {wrong}. It could not be downloaded again: "
                 f"{type(cause).__name__}: {first_line(cause)}"

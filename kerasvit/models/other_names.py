@@ -83,9 +83,7 @@ def _hint(name: str, value: Any, known: Collection[str]) -> str:
 def _pooling(value: Any, known: Collection[str]) -> str:
     if "pool" not in known:
         return "the model pools in one way; num_classes=0 returns pooled features"
-    value = (
-        value if isinstance(value, str) else ""
-    )  # a configuration may contain a list
+    value = value if isinstance(value, str) else ""  # a file may contain a list
     if value == "max":
         return 'there is no max pooling; pool="average" takes the mean'
     ours = {"token": "token", "map": "attention"}.get(value, "average")
