@@ -31,6 +31,9 @@ class TokenGrid:
 class Description:
     """The model that the tensors and the configuration of a checkpoint describe.
 
+    A source sets the fields up to `base`, which is that of saved folders. `Checkpoint`
+    sets `path`; `kerasvit.loading.find` sets the transform and the base of other files.
+
     Attributes:
         code_base: Name of the code base whose conventions the weights follow, such as
             "timm"; None for kerasvit.

@@ -38,12 +38,7 @@ def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
         return open_entry(weights, fetch(weights))
     path = _files_of(weights, label)
     tensors = path / TENSORS if path.is_dir() else path
-    checkpoint = Checkpoint(path, checked=_hash_in_cache(tensors))
-    checkpoint.description = with_transform(checkpoint)
-    if not checkpoint.description.saved:
-        base = _repository_of(checkpoint)
-        checkpoint.description = replace(checkpoint.description, base=base)
-    return checkpoint
+    return _completed(Checkpoint(path, checked=_hash_in_cache(tensors)))
 
 
 def open_entry(entry: Entry, path: Path) -> Checkpoint:
@@ -58,15 +53,29 @@ def open_entry(entry: Entry, path: Path) -> Checkpoint:
     """
     file = path / TENSORS if path.is_dir() else path
     checkpoint = Checkpoint(path, checked=entry.sha256 or right_hash(file))
-    checkpoint.description = replace(
-        with_transform(checkpoint),
-        transform=transform_of(entry),
-        transform_error=None,
-        base={"source": entry.source, "license": entry.license},
-        # The catalogue states the variant, so that nothing is assumed.
-        open_arguments=(),
-        assumptions=(),
-    )
+    return _completed(checkpoint, entry)
+
+
+def _completed(checkpoint: Checkpoint, entry: Entry | None = None) -> Checkpoint:
+    """Sets the fields of the description that its source leaves at their defaults.
+
+    `preprocessing` reads the transform; the catalogue or the path in the Hub's cache
+    determine the base model.
+    """
+    description = with_transform(checkpoint)
+    if entry:
+        description = replace(
+            description,
+            transform=transform_of(entry),
+            transform_error=None,
+            base={"source": entry.source, "license": entry.license},
+            # The catalogue states the variant, so that nothing is assumed.
+            open_arguments=(),
+            assumptions=(),
+        )
+    elif not description.saved:
+        description = replace(description, base=_repository_of(checkpoint))
+    checkpoint.description = description
     return checkpoint
 
 
@@ -90,7 +99,7 @@ def _files_of(weights: str | os.PathLike, label: str | None) -> Path:
     else:
         path = path_of(text)
     if not (path / TENSORS if path.is_dir() else path).exists():
-        _explain_absence(path, text, label)
+        _check_text(path, text, label)
     return path
 
 
@@ -106,8 +115,11 @@ def path_of(text: str) -> Path:
     return path
 
 
-def _explain_absence(path: Path, text: str, label: str | None) -> None:
-    """Raises an error with a suggestion for `weights` that do not exist."""
+def _check_text(path: Path, text: str, label: str | None) -> None:
+    """Raises a `CheckpointError` for a text that may be a repository or a tag.
+
+    `Checkpoint` raises the error for other paths without tensors.
+    """
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.parent.exists():
         raise CheckpointError(
             f"There is no folder or file {text}. For a repository of the Hugging Face "
