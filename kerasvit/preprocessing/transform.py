@@ -7,13 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from kerasvit.arguments import (
-    MAX_SIDE,
-    ArgumentError,
-    number_of_each,
-    one_of,
-    sides,
-)
+from kerasvit.arguments import MAX_SIDE, ArgumentError, number_of_each, one_of, sides
 from kerasvit.layers.resampling import resample_grid
 
 from . import transformers
