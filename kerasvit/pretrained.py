@@ -140,13 +140,8 @@ def resize(
     check_resampling(kernel, None)
     kwargs = {**record["kwargs"], "image_size": sides(image_size), "name": model.name}
     builder = _builder(record["builder"])
-    policy = keras.config.dtype_policy()
     first = next(layer for layer in model.layers if layer.weights)
-    keras.config.set_dtype_policy(first.dtype_policy)
-    try:
-        resized = built_with_zeros(lambda: builder(**kwargs))
-    finally:
-        keras.config.set_dtype_policy(policy)
+    resized = built_with_zeros(lambda: builder(**kwargs, dtype=first.dtype_policy))
     assign(
         resized,
         _Live(model),
