@@ -6,17 +6,15 @@ from typing import Any
 
 import keras
 
+from kerasvit.backend.clones import ClonableModel
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.records import OWNER, found_record
 
 from .same_graph import computes_the_same
 
-# Attribute of an output tensor of a cloned graph that refers to the original model.
-_CLONE_OF = "_kerasvit_clone_of"
-
 
 @keras.saving.register_keras_serializable("kerasvit")
-class ImageModel(keras.Model):
+class ImageModel(ClonableModel):
     """A functional model with a record of how it was built.
 
     `keras.models.clone_model` keeps the record if the clone computes the same function
@@ -45,18 +43,10 @@ class ImageModel(keras.Model):
     def _inherited(self) -> dict[str, Any] | None:
         """Returns a copy of the record of the model with the same graph."""
         record = found_record(self)
-        model = vars(self.outputs[0]).pop(_CLONE_OF, None)
+        model = self.pop_original()
         if model is not None and isinstance(model.record, dict):
             record = model.record if computes_the_same(self, model) else None
         return record and json.loads(json.dumps(record))
-
-    def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
-        # keras.models.clone_model calls this method and builds a model of the result.
-        outputs = super()._run_through_graph(*args, **kwargs)
-        for output in keras.tree.flatten(outputs):
-            if isinstance(output, keras.KerasTensor):
-                setattr(output, _CLONE_OF, self)
-        return outputs
 
     def get_config(self) -> dict[str, Any]:
         """Returns the graph's configuration and the record."""
@@ -81,13 +71,13 @@ class ImageModel(keras.Model):
         if not isinstance(size, (list, tuple)) or len(size) != 2:
             return super().__repr__()
         (height, width), classes = size, kwargs.get("num_classes")
-        ends = f"{classes} classes" if classes else f"{self.output_shape[-1]} features"
+        head = f"{classes} classes" if classes else f"{self.output_shape[-1]} features"
         count = sum(math.prod(variable.shape) for variable in self.weights)
         fixed = sum(math.prod(v.shape) for v in self.non_trainable_weights)
         policies = {layer.dtype_policy.name for layer in self.layers if layer.weights}
         parts = [
             record.get("variant") or record.get("builder"),
-            f"{height} × {width} pixels to {ends}",
+            f"{height} × {width} pixels to {head}",
             f"{count:,} parameters" + (f", {fixed:,} not trainable" if fixed else ""),
             *([] if policies == {"float32"} else [" and ".join(sorted(policies))]),
             _weights(record),
