@@ -14,9 +14,9 @@ from .masks import masked, masks_of
 from .micro_batches import seed_shifts
 from .overwritten import put_back, take_out
 from .stateless import batch_size, training_pass
-from .step import Step, loss_scale, new_memory, times
+from .step import Step, loss_scale, new_slots, times
 from .trace_jax import fresh_trace
-from .update import Update, add_part, is_float
+from .update import Update, add_micro_batch, is_float
 
 
 class TrainStep(Step):
@@ -98,12 +98,12 @@ class TrainStep(Step):
         update, outputs = self._on_devices(state, batch)
         y_pred = masked(*outputs)
         after = list(update.state)
-        indices = self._memory_indices()
+        indices = self._slot_indices()
         old = [before[i] for i in indices]
-        for i, value in zip(indices, new_memory(old, update.memory), strict=True):
+        for i, value in zip(indices, new_slots(old, update.slots), strict=True):
             after[i] = before[i] if value is None else value
         for i in self._indices(self.step_constants()):
-            after[i] = before[i]  # a mean over parts would be rounded
+            after[i] = before[i]  # a mean would be rounded
         gradients = put_back(update.gradients, update.overwritten)
         weights, optimizer_variables = self.optimizer.stateless_apply(
             optimizer_variables, gradients, weights
@@ -123,29 +123,29 @@ class TrainStep(Step):
         """Returns (update, outputs) of a batch, which devices may share."""
         mesh_and_axis = self._mesh_and_axis()
         if mesh_and_axis is None:  # also for "global": JAX itself sums over devices
-            return self._in_parts(state, batch)
+            return self._device_update(state, batch)
         mesh, axis = mesh_and_axis
 
-        def on_one(state: tuple, batch: Any) -> tuple[Update, Any]:
-            update, y_pred = self._in_parts(state, batch, jax.lax.axis_index(axis))
+        def on_device(state: tuple, batch: Any) -> tuple[Update, Any]:
+            update, y_pred = self._device_update(state, batch, jax.lax.axis_index(axis))
             mean = functools.partial(jax.lax.pmean, axis_name=axis)
             metrics = [
                 before + jax.lax.psum(after - before, axis)
                 for before, after in zip(state[3], update.metrics, strict=True)
             ]
             after = [mean(v) if is_float(v) else v for v in update.state]
-            gradients, memory = mean(update.gradients), mean(update.memory)
+            gradients, slots = mean(update.gradients), mean(update.slots)
             overwritten = jax.lax.pmax(update.overwritten, axis)
             loss = mean(update.loss)
-            return Update(loss, gradients, memory, after, metrics, overwritten), y_pred
+            return Update(loss, gradients, slots, after, metrics, overwritten), y_pred
 
-        one, parts = PartitionSpec(), PartitionSpec(axis)
+        same, split = PartitionSpec(), PartitionSpec(axis)
         # `check_vma=True` would make JAX sum the gradients over devices.
         return jax.shard_map(
-            on_one,
+            on_device,
             mesh=mesh,
-            in_specs=(one, parts),
-            out_specs=(one, parts),
+            in_specs=(same, split),
+            out_specs=(same, split),
             check_vma=False,
         )(state, batch)
 
@@ -165,7 +165,7 @@ class TrainStep(Step):
             )
         return mesh.backend_mesh, axis
 
-    def _in_parts(
+    def _device_update(
         self, state: tuple, batch: Any, device: Any = 0
     ) -> tuple[Update, Any]:
         """Returns (update, outputs) of the batch of one device."""
@@ -178,53 +178,54 @@ class TrainStep(Step):
         # the radius.
         with keras.StatelessScope(mapping):
             scale = loss_scale(self.optimizer)
-            update = functools.partial(self._part, state, scale)
-            total, y_pred = self.in_parts(update, batch, metrics, device)
+            update = functools.partial(self._micro_batch_update, state, scale)
+            total, y_pred = self.sum_micro_batches(update, batch, metrics, device)
         if scale is not None:
             total = total._replace(gradients=times(total.gradients, scale))
         return total, y_pred
 
-    def in_parts(
+    def sum_micro_batches(
         self,
         update: Callable[[Any, Any], tuple[Update, Any]],
         batch: Any,
         metrics: Any,
         device: Any = 0,
     ) -> tuple[Update, Any]:
-        """Same as in `MicroBatches`, as a compiled loop over parts of the same size.
+        """Same as in `MicroBatches`, as compiled loops.
 
         Here `metrics` are the values themselves.
         """
         samples = batch_size(batch)
-        parts = min(self.micro_batches, samples)
-        if parts == 1:
+        count = min(self.micro_batches, samples)
+        if count == 1:
             return update(batch, device * self.micro_batches)
-        numbers = device * self.micro_batches + jax.numpy.arange(parts)
+        numbers = device * self.micro_batches + jax.numpy.arange(count)
         total: Any = None
         outputs = []
-        for pieces, share in _equal_pieces((batch, numbers), samples, parts):
+        for stacked, share in _equal_micro_batches((batch, numbers), samples, count):
 
-            def step(total: Any, piece: Any, share: float = share) -> tuple:
-                one, y_pred = update(*piece)
-                return add_part(total, one, share, metrics), y_pred
+            def step(total: Any, micro_batch: Any, share: float = share) -> tuple:
+                one, y_pred = update(*micro_batch)
+                return add_micro_batch(total, one, share, metrics), y_pred
 
             if total is None:
-                total, _ = jax.eval_shape(update, *jax.tree.map(lambda a: a[0], pieces))
+                first = jax.tree.map(lambda a: a[0], stacked)
+                total, _ = jax.eval_shape(update, *first)
                 total = jax.tree.map(lambda a: jax.numpy.zeros(a.shape, a.dtype), total)
                 total = total._replace(metrics=metrics)
-            total, y_pred = jax.lax.scan(step, total, pieces)
+            total, y_pred = jax.lax.scan(step, total, stacked)
             outputs.append(jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), y_pred))
         return total, jax.tree.map(
             lambda *values: jax.numpy.concatenate(values), *outputs
         )
 
-    def _part(
-        self, state: tuple, scale: Tensor | None, batch: Any, part: Any
+    def _micro_batch_update(
+        self, state: tuple, scale: Tensor | None, batch: Any, index: Any
     ) -> tuple[Update, Any]:
-        """Returns (update, (outputs, masks)) of one part of the batch."""
+        """Returns (update, (outputs, masks)) of one micro-batch."""
         weights, before, optimizer_variables, metrics = state
         x, y, sample_weight = batch
-        shifts = seed_shifts(self.non_trainable_variables, part)
+        shifts = seed_shifts(self.non_trainable_variables, index)
         start = [v + shifts[i] if i in shifts else v for i, v in enumerate(before)]
 
         def compute(*arguments: Any, **options: Any) -> tuple:
@@ -253,15 +254,15 @@ class TrainStep(Step):
                 gradients = times(gradients, 1 / scale)
             return results[0], gradients
 
-        memory = [before[i] for i in self._memory_indices()]
-        gradients, memory = self.part_gradients(loss_and_gradients, weights, memory)
+        slots = [before[i] for i in self._slot_indices()]
+        gradients, slots = self.selected_gradients(loss_and_gradients, weights, slots)
         loss, y_pred, after, metrics, masks, overwritten = first[0]
         after = [v - shifts[i] if i in shifts else v for i, v in enumerate(after)]
-        update = Update(loss, gradients, memory, after, metrics, overwritten)
+        update = Update(loss, gradients, slots, after, metrics, overwritten)
         return update, (y_pred, masks)
 
-    def _memory_indices(self) -> list[int]:
-        return self._indices(self.memory_of(self.trainable_variables))
+    def _slot_indices(self) -> list[int]:
+        return self._indices(self.slots_of(self.trainable_variables))
 
     def _indices(self, variables: list[keras.Variable]) -> list[int]:
         """Returns the positions of variables in `non_trainable_variables`."""
@@ -269,12 +270,12 @@ class TrainStep(Step):
         return [indices[id(v)] for v in variables]
 
 
-def _equal_pieces(
-    batch_and_numbers: tuple[Any, Tensor], samples: int, parts: int
+def _equal_micro_batches(
+    batch_and_numbers: tuple[Any, Tensor], samples: int, count: int
 ) -> Iterator[tuple[Any, float]]:
-    """Stacks parts of equal size; the first parts may have one sample more."""
+    """Stacks micro-batches of equal size; the first may have one more sample."""
     batch, numbers = batch_and_numbers
-    size, longer = divmod(samples, parts)
+    size, longer = divmod(samples, count)
     middle = longer * (size + 1)
     for first, last, each in ((0, middle, size + 1), (middle, samples, size)):
         if first == last:

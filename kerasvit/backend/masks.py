@@ -25,14 +25,14 @@ def masked(outputs: Any, masks: list[Tensor | None]) -> Any:
     return outputs
 
 
-def joined(parts: list[tuple[Any, list[Tensor | None]]]) -> Any:
+def joined(outputs: list[tuple[Any, list[Tensor | None]]]) -> Any:
     """Concatenates the outputs of micro-batches and their masks.
 
     Args:
-        parts: Pairs (outputs, masks), one per micro-batch.
+        outputs: Pairs (outputs, masks), one per micro-batch.
     """
 
     def join(*values: Tensor | None) -> Tensor | None:
         return None if values[0] is None else keras.ops.concatenate(values)
 
-    return masked(*keras.tree.map_structure(join, *parts))
+    return masked(*keras.tree.map_structure(join, *outputs))

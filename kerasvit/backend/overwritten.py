@@ -43,10 +43,9 @@ def larger(
     """Combines the next values of two micro-batches, as Keras does in accumulation.
 
     Args:
-        total: Next value by the previous parts, or None.
-        value: Next value by one part, or None; a scale or the largest magnitudes so
-            far, ≥ 0.
-        share: Share of the batch that the part has; for 0 its value is ignored.
+        total: Next value by the previous micro-batches, or None.
+        value: Next value by one micro-batch, or None: a scale or magnitudes, ≥ 0.
+        share: Its share of the samples; for 0 its value is ignored.
     """
     if value is None:
         return total

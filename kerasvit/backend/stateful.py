@@ -12,7 +12,7 @@ from kerasvit.typing import Gradients, Tensor
 from .micro_batches import seed_shifts
 from .overwritten import put_back, take_out
 from .stateless import batch_size
-from .step import Step, loss_scale, new_memory, times
+from .step import Step, loss_scale, new_slots, times
 from .update import Update
 
 
@@ -35,27 +35,28 @@ class StatefulStep(Step):
         variables = self.trainable_variables
         # Variables are written after all gradients have been computed.
         weights = self.values_of(variables)
-        memory_variables = self.memory_of(variables)
-        old_memory = self.values_of(memory_variables)
+        slot_variables = self.slots_of(variables)
+        old_slots = self.values_of(slot_variables)
         scale = self.loss_factor()
 
-        def update(batch: Any, part: Any) -> tuple[Update, Any]:
-            return self._part(batch, part, weights, old_memory, scale)
+        def update(batch: Any, index: Any) -> tuple[Update, Any]:
+            return self._micro_batch_update(batch, index, weights, old_slots, scale)
 
         def metrics() -> list[Tensor]:
             return self.values_of(self.metrics_variables)
 
-        total, y_pred = self.in_parts(update, batch, metrics, self.device_number())
+        device = self.device_number()
+        total, y_pred = self.sum_micro_batches(update, batch, metrics, device)
         total = self.across_devices(total)
-        written = [*self._state(), *self.metrics_variables, *memory_variables]
-        memory = new_memory(old_memory, total.memory)
-        values = itertools.chain(total.state, total.metrics, memory)
+        written = [*self._state(), *self.metrics_variables, *slot_variables]
+        slots = new_slots(old_slots, total.slots)
+        values = itertools.chain(total.state, total.metrics, slots)
         for variable, value in zip(written, values, strict=True):
             if value is not None:
                 variable.assign(value)
         self._loss_tracker.update_state(total.loss, sample_weight=batch_size(x))
         gradients, overwritten = total.gradients, total.overwritten
-        del total, memory, values  # frees memory for the optimizer
+        del total, slots, values  # frees memory for the optimizer
         if variables:
             gradients = gradients if scale is None else times(gradients, scale)
             self.apply(put_back(gradients, overwritten), variables)
@@ -70,24 +71,24 @@ class StatefulStep(Step):
         variable.assign(value)
 
     def _state(self) -> list[keras.Variable]:
-        memory = {id(variable) for variable in self.memory_of(self.trainable_variables)}
-        state = [v for v in self.non_trainable_variables if id(v) not in memory]
+        slots = {id(variable) for variable in self.slots_of(self.trainable_variables)}
+        state = [v for v in self.non_trainable_variables if id(v) not in slots]
         # Random layers without a seed use Keras's global generator, which is not among
         # the variables of a model.
         generator = global_state.get_global_attribute("global_seed_generator")
         return state if generator is None else [*state, generator.state]
 
-    def _part(
+    def _micro_batch_update(
         self,
         batch: Any,
-        part: Any,
+        index: Any,
         weights: list[Tensor],
-        memory: list[Tensor],
+        slots: list[Tensor],
         scale: Tensor | None,
     ) -> tuple[Update, Any]:
-        """Returns (update, outputs) of one part of the batch."""
+        """Returns (update, outputs) of one micro-batch."""
         state = self._state()
-        shifts = seed_shifts(state, part)
+        shifts = seed_shifts(state, index)
         seeds = [(state[i], state[i].value + shift) for i, shift in shifts.items()]
         random_state = self.random_state()
         first: list[tuple] = []  # results of the first pass
@@ -108,11 +109,11 @@ class StatefulStep(Step):
                 gradients = self.mean_over_devices(gradients)
             return loss, gradients
 
-        gradients, memory = self.part_gradients(loss_and_gradients, weights, memory)
+        gradients, slots = self.selected_gradients(loss_and_gradients, weights, slots)
         loss, y_pred, after, metrics, overwritten = first[0]
         for i, shift in shifts.items():
             after[i] = after[i] - shift
-        update = Update(loss, gradients, memory, after, metrics, overwritten)
+        update = Update(loss, gradients, slots, after, metrics, overwritten)
         return update, y_pred
 
     def check_unwritten(

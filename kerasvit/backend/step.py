@@ -21,24 +21,24 @@ class Step(MicroBatches, keras.Model):
     Attributes:
         perturbation: "local": every micro-batch of every device uses its own gradients.
             "global": every gradient is the mean over devices.
-        period: Number of updates by the optimizer from one call of `step_gradients` to
-            the next; `gradients_between` is called at the steps between.
         batches: Number of batches that the optimizer has used, which determines the
-            position in `period`; it skips those that overflow under `mixed_float16`.
+            position in `_every`; it skips those that overflow under `mixed_float16`.
     """
 
     train_function: Any
     steps_per_execution: int
     perturbation = "local"
-    period = 1
     batches = 0
+    # Number of updates by the optimizer from one call of `step_gradients` to the next;
+    # `gradients_between` is called at the steps between.
+    _every = 1
     _full = True  # whether the present step calls `step_gradients`
 
     def step_gradients(
         self,
         loss_and_gradients: LossAndGradients,
         weights: list[Tensor],
-        memory: list[Tensor],
+        slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Returns gradients of one micro-batch for the optimizer; for subclasses.
 
@@ -48,10 +48,10 @@ class Step(MicroBatches, keras.Model):
                 same; logs and state (moving statistics, seeds) are those of the
                 **first** call.
             weights: Tensors, one per trainable variable.
-            memory: Values of the variables that `memory_of` returns.
+            slots: Values of the variables that `slots_of` returns.
 
         Returns:
-            Gradients, one per weight, or None, and new values of the memory. Both are
+            Gradients, one per weight, or None, and new values of the slots. Both are
             averaged over micro-batches and devices.
         """
         raise NotImplementedError
@@ -60,13 +60,13 @@ class Step(MicroBatches, keras.Model):
         self,
         loss_and_gradients: LossAndGradients,
         weights: list[Tensor],
-        memory: list[Tensor],
+        slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Same as `step_gradients`, for the steps between: plain gradients."""
-        return loss_and_gradients(weights)[1], memory
+        return loss_and_gradients(weights)[1], slots
 
-    def memory_of(self, variables: list[keras.Variable]) -> list[keras.Variable]:
-        """Returns the trainer's variables that a step changes."""
+    def slots_of(self, variables: list[keras.Variable]) -> list[keras.Variable]:
+        """Returns the trainer's slot variables: those that a step changes."""
         return []
 
     def step_scope(self) -> contextlib.AbstractContextManager:
@@ -82,18 +82,18 @@ class Step(MicroBatches, keras.Model):
         """Returns the context in which the trainer creates its variables."""
         return contextlib.nullcontext()
 
-    def part_gradients(
+    def selected_gradients(
         self,
         loss_and_gradients: LossAndGradients,
         weights: list[Tensor],
-        memory: list[Tensor],
+        slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Returns the gradients of one micro-batch for the present kind of step."""
         compute = self.step_gradients if self._full else self.gradients_between
-        return compute(loss_and_gradients, weights, memory)
+        return compute(loss_and_gradients, weights, slots)
 
     def make_train_function(self, force: bool = False) -> None:
-        """Makes Keras's train function; with a period, two that the host selects from.
+        """Makes Keras's train function; if `_every` > 1, two; the host selects one.
 
         The host selects, because a branch in a compiled step costs memory and time
         (JAX) and cannot contain sums over devices (TensorFlow).
@@ -117,7 +117,7 @@ class Step(MicroBatches, keras.Model):
         def train_function(*arguments: Any) -> Any:
             *state, iterator = arguments  # `state` is empty except on JAX
             for i in range(at_once):
-                self._full = self.batches // self._accumulated() % self.period == 0
+                self._full = self.batches // self._accumulated() % self._every == 0
                 before = self.batches_taken(state) if skips else 0
                 try:
                     result = functions[self._full](*state, self.one_of(iterator))
@@ -134,7 +134,7 @@ class Step(MicroBatches, keras.Model):
 
     def steps_on_host(self) -> bool:
         """Returns whether the host calls the steps of one execution one by one."""
-        return self.period > 1
+        return self._every > 1
 
     def batches_taken(self, state: Any) -> int:
         """Returns the number of batches that the optimizer has counted."""
@@ -163,16 +163,14 @@ def times(gradients: Gradients, factor: Tensor | float) -> Gradients:
     return [g if g is None else g * ops.cast(factor, g.dtype) for g in gradients]
 
 
-def new_memory(
+def new_slots(
     before: list[Tensor], after: list[Tensor | None]
 ) -> Iterator[Tensor | None]:
-    """Returns the new memory, or the old memory where the new one is not finite.
+    """Returns the new values of slots, or the old values if a new one is not finite.
 
     All entries are None if nothing has changed.
     """
     if all(new is old for old, new in zip(before, after, strict=True)):
         return iter([None] * len(before))
-    finite = ops.all(
-        ops.stack([ops.all(ops.isfinite(value)) for value in after] or [True])
-    )
+    finite = ops.all(ops.stack([ops.all(ops.isfinite(value)) for value in after]))
     return (ops.where(finite, new, old) for old, new in zip(before, after, strict=True))

@@ -157,7 +157,7 @@ class TrainStep(StatefulStep):
         return [t if t is None else next(means) for t in tensors]
 
     def across_devices(self, update: Update) -> Update:
-        """Averages memory and moving statistics, and gradients where needed.
+        """Averages slots and moving statistics, and gradients where needed.
 
         The optimizer sums gradients itself. Before that it would clip them, or check
         them for an overflow on one replica only; they are averaged here in these cases.
@@ -183,7 +183,7 @@ class TrainStep(StatefulStep):
         means = self.mean_over_devices(floats)
         return update._replace(
             gradients=gradients,
-            memory=self.mean_over_devices(update.memory),
+            slots=self.mean_over_devices(update.slots),
             overwritten=[t if t is None else _largest(t) for t in update.overwritten],
             state=[
                 v if mean is None else mean
@@ -191,12 +191,12 @@ class TrainStep(StatefulStep):
             ],
         )
 
-    def after(self, total: Update, piece: Any) -> Any:
-        """Returns a part of the batch such that it is computed after `total`."""
+    def after(self, total: Update, micro_batch: Any) -> Any:
+        """Returns the micro-batch such that it is computed after `total`."""
         done = [t for t in tf.nest.flatten(total) if t is not None]
         with tf.control_dependencies(done if tf.inside_function() else []):
             return tf.nest.map_structure(
-                lambda t: t if t is None else tf.identity(t), piece
+                lambda t: t if t is None else tf.identity(t), micro_batch
             )
 
 

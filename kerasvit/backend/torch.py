@@ -42,14 +42,14 @@ class TrainStep(StatefulStep):
                 _of_first(torch.tensor(self.batches, device=get_device()))
             )
 
-    def in_parts(
+    def sum_micro_batches(
         self,
         update: Callable[[Any, Any], tuple[Update, Any]],
         batch: Any,
         metrics: Any,
         device: Any = 0,
     ) -> tuple[Update, Any]:
-        """Sums the updates of all parts of a device's batch."""
+        """Sums the updates of all micro-batches of a device's batch."""
         together = self.perturbation == "global" and _processes() > 1
         if together and batch_size(batch) < self.micro_batches:
             raise ValueError(
@@ -58,7 +58,7 @@ class TrainStep(StatefulStep):
                 f"at least {self.micro_batches} samples. Received: {batch_size(batch)} "
                 f"samples in process {self.device_number()}."
             )
-        return super().in_parts(update, batch, metrics, device)
+        return super().sum_micro_batches(update, batch, metrics, device)
 
     def values_of(self, variables: list[keras.Variable]) -> list[Tensor]:
         """Returns detached tensors, which share memory with the variables.
@@ -117,7 +117,7 @@ class TrainStep(StatefulStep):
         return _mean(tensors, self.trainable_variables)
 
     def across_devices(self, update: Update) -> Update:
-        """Averages gradients, memory and moving statistics."""
+        """Averages gradients, slots and moving statistics."""
         if _processes() == 1:
             return update
         variables = self._state()
@@ -134,10 +134,10 @@ class TrainStep(StatefulStep):
         )
         for i, mean in zip(floats, means, strict=True):
             state[i] = mean
-        memory = self.memory_of(self.trainable_variables)
+        slots = self.slots_of(self.trainable_variables)
         return update._replace(
             gradients=self.mean_over_devices(update.gradients),
-            memory=_mean(update.memory, memory),
+            slots=_mean(update.slots, slots),
             state=state,
             overwritten=_largest(update.overwritten, self.trainable_variables),
         )

@@ -11,12 +11,12 @@ from .overwritten import larger
 
 
 class Update(NamedTuple):
-    """The result of a training pass on a batch or a part of a batch.
+    """The result of a training pass on a batch or a micro-batch.
 
     Attributes:
         loss: Loss of the first pass, a scalar.
         gradients: Gradients of the unscaled loss, one per trainable variable, or None.
-        memory: New values of the trainer's memory, or None for unchanged ones.
+        slots: New values of the trainer's slot variables, or None for unchanged ones.
         state: Values of the non-trainable variables after the first pass, or None for
             variables that it did not assign.
         metrics: Values of the metrics' variables, likewise.
@@ -26,27 +26,27 @@ class Update(NamedTuple):
 
     loss: Tensor
     gradients: Gradients
-    memory: list[Tensor | None]
+    slots: list[Tensor | None]
     state: list[Tensor | None]
     metrics: list[Tensor | None]
     overwritten: Gradients
 
 
-def add_part(
+def add_micro_batch(
     total: Update | None,
-    part: Update,
+    update: Update,
     share: Tensor | float,
     metrics: list[Tensor],
 ) -> Update:
-    """Adds the update of another part of the batch.
+    """Adds the update of another micro-batch.
 
-    Losses, gradients, memory and moving statistics are averaged; changes of metrics are
-    summed; counters and seeds advance as in one part.
+    Losses, gradients, slots and moving statistics are averaged; changes of metrics are
+    summed; counters and seeds advance as in one micro-batch.
 
     Args:
-        total: `Update` by the previous parts, or None.
-        part: `Update` by the part.
-        share: Share of the batch that the part has, in [0, 1].
+        total: `Update` by the previous micro-batches, or None.
+        update: `Update` by the micro-batch.
+        share: Its share of the samples of the batch, in [0, 1].
         metrics: Values of the metrics' variables before the step.
     """
 
@@ -56,7 +56,7 @@ def add_part(
         if not is_float(value):
             return value
         weight = ops.cast(share, value.dtype)
-        # The values of an empty part are not used: they may be NaN.
+        # The values of an empty micro-batch are not used: they may be NaN.
         value = ops.where(weight > 0, weight * value, ops.zeros_like(value))
         return value if total is None else total + value
 
@@ -71,14 +71,14 @@ def add_part(
         return [mean(*pair) for pair in zip(totals, values, strict=True)]
 
     if total is None:
-        total = Update(None, *([None] * len(values) for values in part[1:]))
-    pairs = zip(total.metrics, part.metrics, metrics, strict=True)
-    next_values = zip(total.overwritten, part.overwritten, strict=True)
+        total = Update(None, *([None] * len(values) for values in update[1:]))
+    pairs = zip(total.metrics, update.metrics, metrics, strict=True)
+    next_values = zip(total.overwritten, update.overwritten, strict=True)
     return Update(
-        loss=mean(total.loss, part.loss),
-        gradients=means(total.gradients, part.gradients),
-        memory=means(total.memory, part.memory),
-        state=means(total.state, part.state),
+        loss=mean(total.loss, update.loss),
+        gradients=means(total.gradients, update.gradients),
+        slots=means(total.slots, update.slots),
+        state=means(total.state, update.state),
         metrics=[summed(*values) for values in pairs],
         overwritten=[larger(*values, share) for values in next_values],
     )

@@ -35,7 +35,7 @@ class Probe(SAM):
             for name in ("length", "rise")
         )
 
-    def memory_of(self, variables: list[keras.Variable]) -> list[keras.Variable]:
+    def slots_of(self, variables: list[keras.Variable]) -> list[keras.Variable]:
         """Returns the variables for the gradient norm and the rise of the loss."""
         return [self.length, self.rise]
 
@@ -43,7 +43,7 @@ class Probe(SAM):
         self,
         loss_and_gradients: LossAndGradients,
         weights: list[Tensor],
-        memory: list[Tensor],
+        slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Returns SAM's gradients and the measurements."""
         low, here = loss_and_gradients(weights)

@@ -117,14 +117,14 @@ class GSAM(SAM):
         self,
         loss_and_gradients: LossAndGradients,
         weights: list[Tensor],
-        memory: list[Tensor],
+        slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Returns the gradients for the optimizer."""
         _, here = loss_and_gradients(weights)
         above = self.gradients_above(loss_and_gradients, self.perturbed(weights, here))
         if not self.minimize_perturbed:
-            return add(here, orthogonal(above, here), self.alpha), memory
-        return add(above, orthogonal(here, above), -self.alpha), memory
+            return add(here, orthogonal(above, here), self.alpha), slots
+        return add(above, orthogonal(here, above), -self.alpha), slots
 
     def perturbed(self, weights: list[Tensor], gradients: Gradients) -> list[Tensor]:
         """Returns the perturbed weights."""

@@ -73,18 +73,18 @@ class LookSAM(SlotSAM):
     @property
     def k(self) -> int:
         """Number of steps from one SAM step to the next."""
-        return self.period
+        return self._every
 
     def step_gradients(
         self,
         loss_and_gradients: LossAndGradients,
         weights: list[Tensor],
-        memory: list[Tensor],
+        slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Returns SAM's gradients and the vector to store."""
         _, here = loss_and_gradients(weights)
         if self._radius.plain:
-            return here, [ops.zeros_like(old) for old in memory]
+            return here, [ops.zeros_like(old) for old in slots]
         above = self.gradients_above(loss_and_gradients, self.perturbed(weights, here))
         # At a schedule's 0 the two gradients differ by rounding only. `alpha` would
         # enlarge that difference, so zeros are stored.
@@ -95,19 +95,19 @@ class LookSAM(SlotSAM):
         )
         return above, [
             ops.zeros_like(old) if new is None else ops.cast(new, old.dtype)
-            for old, new in zip(memory, components, strict=True)
+            for old, new in zip(slots, components, strict=True)
         ]
 
     def gradients_between(
         self,
         loss_and_gradients: LossAndGradients,
         weights: list[Tensor],
-        memory: list[Tensor],
+        slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Returns plain gradients plus the scaled stored vector, and that vector."""
         _, here = loss_and_gradients(weights)
-        factor = self.alpha * norm(here) / (norm(memory) + 1e-12)
-        return add(here, memory, factor), memory
+        factor = self.alpha * norm(here) / (norm(slots) + 1e-12)
+        return add(here, slots, factor), slots
 
     def settings(self) -> dict[str, Any]:
         """Returns the constructor's arguments without the model."""

@@ -77,15 +77,15 @@ class MSAM(SlotSAM):
         self,
         loss_and_gradients: LossAndGradients,
         weights: list[Tensor],
-        memory: list[Tensor],
+        slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Returns the gradients for the optimizer and the new momentum."""
         # The perturbed weights have no name, so that they are freed before the new
         # momentum is computed.
         gradients = self.gradients_above(
-            loss_and_gradients, self.perturbed(weights, memory)
+            loss_and_gradients, self.perturbed(weights, slots)
         )
-        kept = (self.momentum * old for old in memory)
+        kept = (self.momentum * old for old in slots)
         return gradients, add(kept, gradients, 1.0)
 
     def perturbed(self, weights: list[Tensor], momentum: Gradients) -> list[Tensor]:

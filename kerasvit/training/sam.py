@@ -120,7 +120,7 @@ class SAM(ModelWrapper, TrainStep):
         meaning = "the number of parts of a batch"
         self.micro_batches = integer("micro_batches", micro_batches, 1, meaning=meaning)
         meaning = "the number of updates from one SAM step to the next"
-        self.period = integer("every", every, 1, meaning=meaning)
+        self._every = integer("every", every, 1, meaning=meaning)
         self.built = True
 
     def compile(self, *arguments: Any, **options: Any) -> None:
@@ -149,7 +149,7 @@ class SAM(ModelWrapper, TrainStep):
     @property
     def every(self) -> int:
         """Number of optimizer updates from one SAM step to the next."""
-        return self.period
+        return self._every
 
     @property
     def rho(self) -> float | LearningRateSchedule:
@@ -180,17 +180,17 @@ class SAM(ModelWrapper, TrainStep):
         self,
         loss_and_gradients: LossAndGradients,
         weights: list[Tensor],
-        memory: list[Tensor],
+        slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Returns the gradients for the optimizer: those at the perturbed weights."""
         if self._radius.plain:
-            return loss_and_gradients(weights)[1], memory
+            return loss_and_gradients(weights)[1], slots
         # The first gradients and the perturbed weights have no names, so that they are
         # freed as early as possible.
         return self.gradients_above(
             loss_and_gradients,
             self.perturbed(weights, loss_and_gradients(weights)[1]),
-        ), memory
+        ), slots
 
     def perturbed(self, weights: list[Tensor], gradients: Gradients) -> list[Tensor]:
         """Returns the perturbed weights."""
@@ -209,7 +209,7 @@ class SAM(ModelWrapper, TrainStep):
         return only_if(finite, gradients)
 
     def save_own_variables(self, store: Any) -> None:
-        """Saves seeds, memory and the position in `every` for the next step."""
+        """Saves seeds, slot variables and the position in `every` for the next step."""
         store["batches"] = np.array(self.batches)
         for name, variable in self._saved_variables():
             store[name] = keras.ops.convert_to_numpy(variable)
@@ -233,8 +233,9 @@ class SAM(ModelWrapper, TrainStep):
             if variable.name == "seed_generator_state"
         )
         yield from ((f"seed_{i}", seed) for i, seed in enumerate(seeds))
-        memory = self.memory_of(self.model.trainable_variables)
-        yield from ((f"memory_{i}", each) for i, each in enumerate(memory))
+        slots = self.slots_of(self.model.trainable_variables)
+        # Files of version 0.1 have this name.
+        yield from ((f"memory_{i}", slot) for i, slot in enumerate(slots))
 
     def summary(
         self,
@@ -253,7 +254,7 @@ class SAM(ModelWrapper, TrainStep):
             "rho": self.rho,
             "perturbation": self.perturbation,
             "micro_batches": self.micro_batches,
-            "every": self.period,
+            "every": self._every,
             "name": self.name,
         }
 

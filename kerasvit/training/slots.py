@@ -29,25 +29,25 @@ class SlotSAM(SAM):
             }
         self._slots = {**slots, **new}
 
-    def memory_of(self, variables: list[keras.Variable]) -> list[keras.Variable]:
+    def slots_of(self, variables: list[keras.Variable]) -> list[keras.Variable]:
         """Returns the slot variables of trainable variables."""
         slots = getattr(self, "_slots", {})
         return [slots[id(v)] for v in variables if id(v) in slots]
 
-    def part_gradients(
+    def selected_gradients(
         self,
         loss_and_gradients: LossAndGradients,
         weights: list[Tensor],
-        memory: list[Tensor],
+        slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Returns the gradients of one micro-batch for the present kind of step."""
-        if len(memory) != len(weights):
+        if len(slots) != len(weights):
             raise ValueError(
                 f"{type(self).__name__} has a slot variable for each weight that was "
                 "trainable at `compile`, and other weights are trainable now. Compile "
-                f"it again. Received: {len(weights)} weights, {len(memory)} slots."
+                f"it again. Received: {len(weights)} weights, {len(slots)} slots."
             )
-        return super().part_gradients(loss_and_gradients, weights, memory)
+        return super().selected_gradients(loss_and_gradients, weights, slots)
 
 
 def _slot_of(variable: keras.Variable) -> keras.Variable:
@@ -59,6 +59,6 @@ def _slot_of(variable: keras.Variable) -> keras.Variable:
         shape=variable.shape,
         dtype=variable.dtype,
         trainable=False,
-        name="memory",
+        name="slot",
         layout=distribution and distribution.get_variable_layout(variable),
     )

@@ -72,7 +72,7 @@ def kinds_of_step(config: Config, name: str) -> dict[float, Callable]:
     model = getattr(kerasvit, config.model)(image_size=config.image_size)
     trainer = METHODS[name](model)
     step = rivals.keras_step(config, trainer, *rivals.batch(config))
-    period = getattr(trainer, "period", 1)
+    period = getattr(trainer, "every", 1)
     if period == 1:
         return {1.0: step}
 

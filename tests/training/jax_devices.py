@@ -207,7 +207,7 @@ def an_overflow_on_one_device_skips_the_step_on_all():
             x, y = batch(8)
             trainer.train_on_batch(x, y)
             before = [ops.convert_to_numpy(v) for v in trainer.model.variables]
-            memory = trainer.memory_of(trainer.trainable_variables)
+            memory = trainer.slots_of(trainer.trainable_variables)
             kept = [ops.convert_to_numpy(v) for v in memory]
             x[6] = np.inf
             trainer.batches = 0

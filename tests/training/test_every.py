@@ -92,7 +92,7 @@ def test_looksam_adds_the_stored_direction():
         w = moved(w, -RATE * final)
         trainer.train_on_batch(x, y)
         assert_same(model.get_weights(), w, 1e-5)
-        memory = trainer.memory_of(model.trainable_variables)
+        memory = trainer.slots_of(model.trainable_variables)
         found = np.concatenate([keras.ops.convert_to_numpy(v).ravel() for v in memory])
         np.testing.assert_allclose(found, seen, atol=1e-6)
 

@@ -99,7 +99,7 @@ def test_the_first_pass_writes_them_and_no_sum_has_them(name):
         if "amax_history" in path:  # the first scale is that of a history of zeros
             assert np.abs(expected - before[path]).max() > 0, path
         np.testing.assert_allclose(value, expected, rtol=1e-6, err_msg=path)
-    for memory in trainer.memory_of(
+    for memory in trainer.slots_of(
         [v for v in trainer.trainable_variables if v.overwrite_with_gradient]
     ):
         assert not np.any(ops.convert_to_numpy(memory))

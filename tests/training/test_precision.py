@@ -50,7 +50,7 @@ def test_an_overflow_of_the_first_pass_that_the_second_hides(name, bad):
         assert not weight or np.array_equal(a, b)
     assert_same(values(inner), before[1], 0)
     assert float(optimizer.dynamic_scale) == 32
-    memory = trainer.memory_of(trainer.trainable_variables)
+    memory = trainer.slots_of(trainer.trainable_variables)
     held = {id(v): value for v, value in zip(trainer.variables, before[2])}
     for variable in memory:
         np.testing.assert_array_equal(

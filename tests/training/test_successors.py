@@ -303,7 +303,7 @@ def test_msam_points_where_the_momentum_of_sgd_does():
     for _ in range(3):
         trainer.train_on_batch(x, y)
     own = [keras.ops.convert_to_numpy(v) for v in optimizer.variables[-2:]]
-    memory = trainer.memory_of(trainer.trainable_variables)
+    memory = trainer.slots_of(trainer.trainable_variables)
     found = [keras.ops.convert_to_numpy(v) for v in memory]
     assert_same(own, [-RATE * v for v in found])  # Keras's momentum has the rate in it
 
@@ -377,7 +377,7 @@ def test_freezing_after_compile(name):
         for layer in (frozen, other):
             model.get_layer(layer).trainable = layer == other
         trainer.compile(keras.optimizers.SGD(RATE), "mse")
-        memory = trainer.memory_of(model.variables)
+        memory = trainer.slots_of(model.variables)
         assert all(not np.any(keras.ops.convert_to_numpy(v)) for v in memory)
         before = {name: model.get_layer(name).get_weights() for name in "ab"}
         for _ in range(3):
@@ -398,7 +398,7 @@ def test_an_overflow_is_not_remembered(name):
         trainer.train_on_batch(x, y)
 
     def state():
-        held = trainer.memory_of(trainer.trainable_variables)
+        held = trainer.slots_of(trainer.trainable_variables)
         return [keras.ops.convert_to_numpy(v) for v in [*model.variables, *held]]
 
     before = state()
