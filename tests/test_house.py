@@ -82,12 +82,12 @@ TENSOR_METHODS = {
     *("unflatten", "view", "view_as", "mul_", "add_", "sub_", "div_", "copy_"),
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
-# What the scripts beside the package import of each other, and why.
+# What the folders beside the package may import from each other, and why.
 OUTSIDE = {
-    # A certificate says what every change of the package is tested with.
+    # The certificate uses the golden cases of the tests.
     "weights/parity.py": {"tests"},
-    # timm is had in one way, by the certificate as by the measurements.
-    "weights/in_timm.py": {"recipes"},
+    # The certificate and the benchmarks import timm in the same way.
+    "weights/timm_reference.py": {"recipes"},
 }
 
 

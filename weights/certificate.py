@@ -1,8 +1,8 @@
-"""certificate.json of a converted folder: its origin and the comparison with it.
+"""Reads and writes certificate.json, the record of a converted folder.
 
-`weights.convert` writes which file the folder was made from, `weights.verify` how the
-comparison with the original ended, and `weights.publish` decides by this file alone.
-The card holds the same for people.
+`weights.convert` records the source file, `weights.verify` adds the comparison with the
+original, and `weights.publish` reads only this file. The card contains the same as
+text.
 """
 
 import dataclasses
@@ -17,15 +17,16 @@ from typing import Any, get_origin, get_type_hints
 from kerasvit.checkpoints import CheckpointError, read_json, replace_file
 from kerasvit.hub.hashes import file_hash
 
+from .card_sections import set_section
 from .originals import SourceFile
-from .sections import set_section
 
 CERTIFICATE = "certificate.json"
 FORMAT_VERSION = 1
 HEADING = "Parity certificate"
 PASSED, FAILED, INCOMPLETE = "PASSED", "FAILED", "INCOMPLETE"
 UNVERIFIED = "UNVERIFIED"  # converted and not yet compared
-ALLOWED = 1e-5  # of the largest logit; float32 computed in another order is 1e-6
+# Relative to the largest logit. Another order of float32 operations changes 1e-6.
+ALLOWED = 1e-5
 COVERED = ("model.safetensors", "config.json")
 COLUMNS = (
     "check",
@@ -41,16 +42,16 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Check:
-    """One comparison with the original, on one backend.
+    """A comparison with the original on one backend.
 
     Attributes:
-        name: What was compared.
-        backend: Of Keras.
-        relative: Largest difference over the largest value of the original; NaN where
-            it could not be computed.
-        scale: That value.
-        allowed: The most that `relative` may be.
-        versions: {package: version} of the packages that it depends on.
+        name: Name of the comparison.
+        backend: Keras backend, or "timm" if timm failed.
+        relative: Largest absolute difference divided by `scale`; NaN if it could not be
+            computed.
+        scale: Largest absolute value of the original.
+        allowed: Upper limit of `relative`.
+        versions: {package: version} of the packages involved.
     """
 
     name: str
@@ -62,22 +63,23 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether it is within what is allowed; NaN is not."""
+        """Whether the difference is within the limit; False for NaN."""
         return self.relative <= self.allowed
 
 
 @dataclass
 class Certificate:
-    """Which file a folder was made from, and how the comparison with it ended.
+    """The source of a converted folder and the result of the comparison with it.
 
     Attributes:
-        converted_from: `SourceFile` that the folder was made from.
-        compared_with: `SourceFile` that it was compared with; None: not compared.
-        checks: Of `Check`.
-        missing: Sentences: what should have been compared, and why it was not.
-        notes: Sentences: what there was not to compare, or was measured besides.
-        date: Of the comparison, or of the conversion, as 2026-01-31.
-        files: {name: SHA-256} of the files that it is valid for.
+        converted_from: The file that was converted.
+        compared_with: The file that the folder was compared with; None before the
+            comparison.
+        checks: The comparisons.
+        missing: One sentence per comparison that is required but was not possible.
+        notes: Sentences about optional comparisons and other measurements.
+        date: Date of the comparison, or of the conversion, such as "2026-01-31".
+        files: {name: SHA-256} of the files for which the certificate is valid.
     """
 
     converted_from: SourceFile
@@ -90,7 +92,7 @@ class Certificate:
 
     @property
     def verdict(self) -> str:
-        """PASSED, where all comparisons were made and passed."""
+        """PASSED if all required comparisons were run and passed."""
         if self.compared_with is None:
             return UNVERIFIED
         if not all(check.passed for check in self.checks):
@@ -99,11 +101,11 @@ class Certificate:
 
 
 def write_certificate(folder: Path, certificate: Certificate) -> None:
-    """Writes certificate.json, after the card's section of a comparison.
+    """Writes certificate.json, and the card's section if there was a comparison.
 
     Args:
-        folder: With config.json, model.safetensors and README.md.
-        certificate: Its `files` are filled in.
+        folder: Folder with config.json, model.safetensors and README.md.
+        certificate: Certificate to write; its `files` are set here.
     """
     certificate.files = {name: file_hash(folder / name) for name in COVERED}
     if certificate.compared_with:
@@ -113,13 +115,13 @@ def write_certificate(folder: Path, certificate: Certificate) -> None:
 
 
 def read_certificate(folder: Path) -> Certificate:
-    """Returns the certificate of a folder, whatever its verdict.
+    """Returns the certificate of a folder with any verdict.
 
     Raises:
-        ValueError: There is none, or it is damaged or of another format.
+        ValueError: The certificate is missing, damaged or of another format version.
     """
     path = folder / CERTIFICATE
-    anew = (
+    advice = (
         f"Run: python -m weights.convert MODEL/TAG --out {folder}, then python -m "
         f"weights.verify {folder}"
     )
@@ -132,28 +134,28 @@ def read_certificate(folder: Path) -> Certificate:
                 f"{path} must have format_version {FORMAT_VERSION}. Received: "
                 f"{content.get('format_version')!r:.50}."
             )
-        return _certificate(path, content)
+        return _parse(path, content)
     except CheckpointError as error:
-        raise ValueError(f"{error} {anew}") from error
+        raise ValueError(f"{error} {advice}") from error
 
 
 def check_certificate(folder: Path) -> Certificate:
-    """Returns the certificate of a folder that passed.
+    """Returns the certificate of a folder if it passed.
 
     Raises:
-        ValueError: There is none, or it is damaged, or the folder did not pass, or has
-            changed since.
+        ValueError: The certificate is missing or damaged, the folder did not pass, or
+            its files changed after the comparison.
     """
     certificate = read_certificate(folder)
     verify = f"Run: python -m weights.verify {folder}"
-    wrong = {
+    problems = {
         UNVERIFIED: "has no parity certificate: it was not compared with the original.",
         FAILED: "failed its comparison with the original.",
-        INCOMPLETE: "was not compared with all that it should be: "
+        INCOMPLETE: "was not compared with all that is required: "
         f"{' '.join(map(str, certificate.missing))}",
     }
     if certificate.verdict != PASSED:
-        raise ValueError(f"{folder} {wrong[certificate.verdict]} {verify}")
+        raise ValueError(f"{folder} {problems[certificate.verdict]} {verify}")
     for name in COVERED:
         if certificate.files.get(name) != file_hash(folder / name):
             raise ValueError(
@@ -164,7 +166,7 @@ def check_certificate(folder: Path) -> Certificate:
 
 
 def _content(certificate: Certificate) -> dict[str, Any]:
-    """Returns the JSON object of a certificate; a number that is not finite is null."""
+    """Returns the JSON object of a certificate, with null for non-finite numbers."""
     content = dataclasses.asdict(certificate)
     for values, check in zip(content["checks"], certificate.checks, strict=True):
         numbers = {k: v for k, v in values.items() if isinstance(v, float)}
@@ -174,40 +176,41 @@ def _content(certificate: Certificate) -> dict[str, Any]:
     return head | content
 
 
-def _certificate(path: Path, content: dict[str, Any]) -> Certificate:
-    """Returns the certificate of a JSON object.
+def _parse(path: Path, content: dict[str, Any]) -> Certificate:
+    """Returns the certificate that a JSON object describes.
 
     Raises:
-        CheckpointError: It is not the content of one, or contradicts itself.
+        CheckpointError: The object is no certificate or is inconsistent.
     """
     try:
         fields = {key: content[key] for key in get_type_hints(Certificate)}
-        fields["converted_from"] = _made(SourceFile, fields["converted_from"])
+        fields["converted_from"] = _from_fields(SourceFile, fields["converted_from"])
         if fields["compared_with"] is not None:
-            fields["compared_with"] = _made(SourceFile, fields["compared_with"])
-        fields["checks"] = [_check(values) for values in fields["checks"]]
-        certificate = _made(Certificate, fields)
+            fields["compared_with"] = _from_fields(SourceFile, fields["compared_with"])
+        fields["checks"] = [_parse_check(values) for values in fields["checks"]]
+        certificate = _from_fields(Certificate, fields)
         if _content(certificate) == content:
             return certificate
-    except (LookupError, TypeError):  # of a kind that was not written here
+    except (LookupError, TypeError):  # `write_certificate` did not write it
         pass
     raise CheckpointError(f"{path} is damaged, or was changed by hand.")
 
 
-def _check(values: dict[str, Any]) -> Check:
+def _parse_check(values: dict[str, Any]) -> Check:
     values = {k: math.nan if v is None else v for k, v in {**values}.items()}
     values.pop("passed")
-    return _made(Check, values)
+    return _from_fields(Check, values)
 
 
-def _made(cls: type, values: dict[str, Any]) -> Any:
-    """Returns an object of a dataclass.
+def _from_fields(cls: type, values: dict[str, Any]) -> Any:
+    """Returns an instance of a dataclass.
 
     Raises:
-        TypeError: A value is not of the field's type, or is missing.
+        LookupError: A value is missing.
+        TypeError: A value does not have the type of its field.
     """
     for name, kind in get_type_hints(cls).items():
-        origin = get_origin(kind)  # list of list[str]
+        origin = get_origin(kind)  # such as list for list[str]
         kind = kind if origin in (None, UnionType) else origin
         if not isinstance(values[name], kind):
             raise TypeError(name)
@@ -215,7 +218,7 @@ def _made(cls: type, values: dict[str, Any]) -> Any:
 
 
 def _section(certificate: Certificate) -> str:
-    """Returns the card's section, which people read and nothing else does."""
+    """Returns the card's section, a text for readers that no command parses."""
     rows = [_row(check, certificate.date) for check in certificate.checks]
     table = "\n".join(
         f"| {' | '.join(row)} |" for row in [COLUMNS, ["---"] * len(COLUMNS), *rows]

@@ -1,11 +1,11 @@
-"""Converts a public checkpoint into a repository folder: config, tensors and a card.
+"""Converts a public checkpoint into a model folder with tensors, config and card.
 
     python -m weights.convert ViTB16/sam --out vit
     python -m weights.convert ViTL16/sam --from ViT-L_16.npz --out vit      no network
     python -m weights.convert ViTB16/sam MixerB16/sam --out zoo     zoo/ViTB16-sam, …
 
-The names are those of sources.toml. What was pinned is checked, also in a local file. A
-head that its authors zeroed is left off. Next: python -m weights.verify vit
+The names are those of sources.toml. Pinned hashes are checked for local files, too. A
+head that its authors zeroed is omitted. Next: python -m weights.verify vit
 """
 
 import argparse
@@ -20,30 +20,30 @@ from kerasvit.checkpoints import names_in, put_files, read_json
 from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry, explain_tag, published
 
+from .card_sections import set_section
 from .certificate import CERTIFICATE, Certificate, write_certificate
 from .originals import SourceFile, first, original, original_file
-from .sections import set_section
 
-ORIGIN = "Origin"  # heading of the card
+ORIGIN = "Origin"  # heading in the card
 MODEL_FILES = ("config.json", "model.safetensors", "README.md")
 FILES = (CERTIFICATE, *MODEL_FILES)
-SOMEBODY = "USER"  # stands in the card for who will publish it
+PLACEHOLDER = "USER"  # user name in the card until the folder is published
 
 
-def entry_named(name: str) -> Entry:
-    """The entry of the manifest that "ViTB16/sam" names.
+def find_entry(name: str) -> Entry:
+    """Returns the manifest's entry for a name such as "ViTB16/sam".
 
-    Of weights of ours it is the one of the file that they were made from.
+    For weights that were converted before, it is the entry of the original file.
 
     Raises:
-        ValueError: There is none; the message has those there are.
+        ValueError: The manifest has no such entry; the message lists similar ones.
     """
     model, _, tag = name.partition("/")
     models = {entry.model: None for entry in manifest.entries()}
     if model not in models:
         near = difflib.get_close_matches(model, models) or models
         raise ValueError(
-            'A name must be MODEL/TAG of sources.toml, as in "ViTB16/sam". There are '
+            'A name must be MODEL/TAG of sources.toml, such as "ViTB16/sam". There are '
             f"public weights of {', '.join(near)}. Received: {name!r}."
         )
     if tag not in published(model):
@@ -52,28 +52,33 @@ def entry_named(name: str) -> Entry:
 
 
 def convert(entry: Entry, out: str | Path, source: str | Path | None = None) -> Path:
-    """Writes the repository folder of an entry, whole or not at all.
+    """Writes the model folder of an entry atomically.
 
     Args:
-        entry: Of the manifest.
-        out: The folder; a new or an empty one, or one that this wrote, which is
-            replaced.
-        source: Local file in place of the download, or None.
+        entry: Entry of the manifest.
+        out: Folder to write: a new or empty one, or one that `convert` wrote before,
+            which is replaced.
+        source: Local file to read instead of a download, or None.
+
+    Returns:
+        The absolute path of the folder.
 
     Raises:
-        ValueError: The source cannot be had or is not what it should be, or the
-            folder is in use.
+        ValueError: The source is not available or differs from its pinned hash, or the
+            folder contains other files.
     """
     out = Path(out).expanduser().resolve()
-    _check_free(out)
+    _check_output(out)
     path, file = original_file(entry, source)
     model = original(entry, path, file.sha256)
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as place:
-        new = Path(place, "new")
-        name = f"hf://{SOMEBODY}/{entry.model}-{entry.tag}"
+    with tempfile.TemporaryDirectory(
+        prefix=f".{out.name}.", dir=out.parent
+    ) as temporary:
+        new = Path(temporary, "new")
+        name = f"hf://{PLACEHOLDER}/{entry.model}-{entry.tag}"
         kerasvit.save_pretrained(model, new, name=name)
-        set_section(new / "README.md", ORIGIN, _origin(entry, file))
+        set_section(new / "README.md", ORIGIN, _origin_section(entry, file))
         write_certificate(new, Certificate(file))
         if out.exists():
             put_files({name: new / name for name in FILES}, out)
@@ -82,25 +87,25 @@ def convert(entry: Entry, out: str | Path, source: str | Path | None = None) -> 
     return out
 
 
-def record_of(folder: str | Path) -> dict:
-    """What a converted folder says of its model.
+def read_record(folder: str | Path) -> dict:
+    """Returns the model's record from the config.json of a converted folder.
 
     Raises:
-        ValueError: It is no folder that `convert` wrote.
+        ValueError: `convert` did not write the folder.
     """
     folder = Path(folder).expanduser()
     config = read_json(folder / "config.json")
     record = config.get("kerasvit")
-    whole = all((folder / name).is_file() for name in MODEL_FILES)
-    if not (whole and isinstance(record, dict) and record.get("base")):
+    complete = all((folder / name).is_file() for name in MODEL_FILES)
+    if not (complete and isinstance(record, dict) and record.get("base")):
         raise ValueError(
             f"A folder that weights.convert wrote is expected. Received: {folder}."
         )
-    # A list of names stands where timm looks for it.
+    # A list of label names is in the field that timm reads.
     return {**record, "label_names": record["label_names"] or config["label_names"]}
 
 
-def _check_free(out: Path) -> None:
+def _check_output(out: Path) -> None:
     found = names_in(out) if out.is_dir() else {out.name}
     if not out.exists() or not found:
         return
@@ -109,11 +114,11 @@ def _check_free(out: Path) -> None:
             f"`--out` must be a new folder, or one that weights.convert wrote: {out} "
             "holds other files. Nothing was written."
         )
-    record_of(out)
+    read_record(out)
 
 
-def _origin(entry: Entry, file: SourceFile) -> str:
-    """Facts of the card that only the manifest knows, and which file it was."""
+def _origin_section(entry: Entry, file: SourceFile) -> str:
+    """Returns the card's section about the source file, with the manifest's facts."""
     sentences = [
         f'`kerasvit.{entry.model}("{entry.tag}")`, from {file}. Converted by kerasvit '
         f"{kerasvit.__version__} on {datetime.date.today()}."
@@ -126,7 +131,7 @@ def _origin(entry: Entry, file: SourceFile) -> str:
     if entry.head == "zeroed":
         sentences.append(
             f"Without a head: that for {entry.classes} classes was zeroed before the "
-            "weights were published, so that the model answers features."
+            "weights were published. The model returns features."
         )
     if entry.experimental:
         sentences.append(f"**Experimental:** {entry.experimental}.")
@@ -134,7 +139,7 @@ def _origin(entry: Entry, file: SourceFile) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """From the command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m weights.convert",
         description=__doc__,
@@ -142,16 +147,18 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("names", nargs="+", metavar="MODEL/TAG")
     parser.add_argument("--out", required=True, help="folder, or folder of folders")
-    parser.add_argument("--from", dest="source", help="local file, not downloaded")
+    parser.add_argument(
+        "--from", dest="source", help="local file to read instead of a download"
+    )
     options = parser.parse_args(arguments)
     if options.source and len(options.names) > 1:
-        parser.error("--from is the file of one name")
+        parser.error("--from is for one name only")
     try:
-        # All names before the first of what may take long.
-        wanted = [entry_named(name) for name in options.names]
-        for entry in wanted:
-            own = f"{entry.model}-{entry.tag}" if len(wanted) > 1 else ""
-            print(convert(entry, Path(options.out) / own, options.source))
+        # Check all names before the first conversion, which may take long.
+        entries = [find_entry(name) for name in options.names]
+        for entry in entries:
+            name = f"{entry.model}-{entry.tag}" if len(entries) > 1 else ""
+            print(convert(entry, Path(options.out) / name, options.source))
     except (ValueError, OSError) as error:
         sys.exit(f"Error: {error}")
 

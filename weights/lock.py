@@ -1,14 +1,14 @@
-"""From sources.toml, which people edit, to the manifest that the package reads.
+"""Writes the package's manifest.json from sources.toml, and pins files.
 
     python -m weights.lock              writes the manifest; needs no network
-    python -m weights.lock --pin        adds revision, size and sha256 where they miss
-    python -m weights.lock --pin ViTB16/sam             of these alone
-    python -m weights.lock --pin --again                looks at every entry anew
+    python -m weights.lock --pin        adds missing revisions, sizes and hashes
+    python -m weights.lock --pin ViTB16/sam             pins only these entries
+    python -m weights.lock --pin --again                checks pinned entries, too
 
-Pins are kept from one run to the next and written after every entry, so that a run that
-was stopped goes on. A file from an address is downloaded for it, checked, and kept in
-the cache; the Hub is only asked. What is gone, or is not what the pin says, is reported
-in the end, and its old pin stays.
+Existing pins are kept, and the manifest is written after every entry, so that an
+interrupted run can be continued. The Hub states size and hash of its files; a file at
+another address is downloaded into the cache and checked. Files that are missing or
+differ from their pins are listed at the end, and their pins are kept.
 """
 
 import argparse
@@ -34,20 +34,20 @@ PINS = ("revision", "size", "sha256")
 
 
 def lock(sources: Path = SOURCES, manifest: Path = MANIFEST) -> list[dict]:
-    """The manifest's entries: what the sources say, with the pins there are.
+    """Returns the entries of the sources with the pins of the manifest.
 
-    Where the sources hold any pin, theirs alone count.
+    An entry with any pin in the sources keeps only the pins of the sources.
 
     Raises:
-        ValueError: The sources are wrong; the message says where.
+        ValueError: The sources contain an error; the message names the entry.
     """
-    wanted = tomllib.loads(Path(sources).read_text(encoding="utf-8"))["weights"]
+    tables = tomllib.loads(Path(sources).read_text(encoding="utf-8"))["weights"]
     old = {}
     if Path(manifest).exists():
-        found = json.loads(Path(manifest).read_text(encoding="utf-8"))["weights"]
-        old = {_place(entry): entry for entry in found}
+        written = json.loads(Path(manifest).read_text(encoding="utf-8"))["weights"]
+        old = {_key(entry): entry for entry in written}
     seen, entries = set(), []
-    for entry in wanted:
+    for entry in tables:
         name = (entry.get("model"), entry.get("tag"))
         if name in seen:
             raise ValueError(f"{SOURCES.name} has {name} twice.")
@@ -56,36 +56,36 @@ def lock(sources: Path = SOURCES, manifest: Path = MANIFEST) -> list[dict]:
             Entry(**entry)
         except TypeError as error:
             raise ValueError(f"{SOURCES.name}, {name}: {error}") from error
-        before = {} if entry.keys() & {*PINS} else old.get(_place(entry), {})
-        pins = {key: before[key] for key in PINS if key in before}
+        pinned = {} if entry.keys() & {*PINS} else old.get(_key(entry), {})
+        pins = {key: pinned[key] for key in PINS if key in pinned}
         entries.append({**entry, **pins})
     return entries
 
 
 def recipes() -> dict[str, str]:
-    """How variants are trained from scratch, as the sources say it."""
+    """Returns the options of recipes/pretrain.py per variant, from the sources."""
     return tomllib.loads(SOURCES.read_text(encoding="utf-8"))["recipes"]
 
 
 def write(entries: list[dict], manifest: Path = MANIFEST) -> None:
-    """Writes the manifest, whole or not at all."""
+    """Writes the manifest atomically."""
     content = {"format_version": 1, "recipes": recipes(), "weights": entries}
     replace_file(manifest, (json.dumps(content, indent=1) + "\n").encode())
 
 
 def pin(entry: Entry, again: bool = False) -> dict:
-    """Revision, size and sha256 of what the source has now.
+    """Returns the current pins of an entry: revision, size and sha256.
 
     Args:
-        entry: What it says of size and sha256, the file at an address must have.
-        again: Whether to download a file that the cache has.
+        entry: Entry to pin. A file at an address must match its size and sha256.
+        again: Whether to download a file that is in the cache.
 
     Raises:
         ValueError: The repository has no such file.
-        OSError: The file cannot be had, or is not what its server has.
+        OSError: The download fails or does not match the hash that the server states.
     """
     if entry.on_hub:
-        info = _ask_hub(entry.source)
+        info = _repository_info(entry.source)
         files = {file.rfilename: file for file in info.siblings or ()}
         if entry.filename not in files:
             raise ValueError(f"no {entry.filename}, only {', '.join(files)}")
@@ -99,8 +99,8 @@ def pin(entry: Entry, again: bool = False) -> dict:
     return {"size": path.stat().st_size, "sha256": file_hash(path)}
 
 
-def _ask_hub(repository: str) -> "ModelInfo":
-    """Commit and files of a repository; asked as anybody, for all here are public."""
+def _repository_info(repository: str) -> "ModelInfo":
+    """Returns commit and files of a public repository, requested without a token."""
     from huggingface_hub import HfApi
 
     client = HfApi(token=False)
@@ -115,41 +115,49 @@ def pin_all(
     names: Sequence[str] = (),
     manifest: Path = MANIFEST,
 ) -> list[str]:
-    """Pins what is not pinned; what could not be done, in words.
+    """Pins entries that have no pins.
 
     Args:
-        entries: As of `lock`; changed in place, and written after each.
-        again: Whether to look at what is pinned, too.
-        names: "MODEL/TAG" of those to pin; none: all.
+        entries: Entries as returned by `lock`; changed in place. The manifest is
+            written after each.
+        again: Whether to check pinned entries, too.
+        names: Names of the entries to pin, "MODEL/TAG"; empty for all.
         manifest: Path of the file to write.
+
+    Returns:
+        One sentence per entry that could not be pinned.
     """
     problems = []
     for i, entry in enumerate(entries):
-        known = {key: entry[key] for key in PINS if entry.get(key)}
-        if (names and _name(entry) not in names) or (known and not again):
+        old = {key: entry[key] for key in PINS if entry.get(key)}
+        if (names and _name(entry) not in names) or (old and not again):
             continue
         try:
             found = pin(Entry(**entry), again)
-            if known and known.get("sha256") != found["sha256"]:
+            if old and old.get("sha256") != found["sha256"]:
                 raise ValueError(f"{entry['source']} has changed.")
-        except client_errors(ValueError) as error:  # the others are still pinned
-            kept = " Its old pin is kept; remove it to take another file."
-            problems.append(f"{_name(entry)}: {error}{kept if known else ''}")
+        except client_errors(ValueError) as error:  # the next entries are pinned
+            kept = " Its old pin is kept; remove it to pin another file."
+            problems.append(f"{_name(entry)}: {error}{kept if old else ''}")
             continue
-        bare = {key: value for key, value in entry.items() if key not in PINS}
-        entries[i] = {**bare, **found}
+        unpinned = {key: value for key, value in entry.items() if key not in PINS}
+        entries[i] = {**unpinned, **found}
         write(entries, manifest)
     return problems
 
 
 def check_names(entries: list[dict], names: Sequence[str]) -> None:
-    """Raises a `ValueError` for a name that no entry has; with those like it."""
+    """Checks that every name is that of an entry.
+
+    Raises:
+        ValueError: A name is unknown; the message lists similar ones.
+    """
     known = [_name(entry) for entry in entries]
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known) or known[:3]
             raise ValueError(
-                f"{SOURCES.name} has no {name!r}, but {', '.join(near)}, and others."
+                f"{SOURCES.name} has no {name!r}. Similar names: {', '.join(near)}."
             )
 
 
@@ -157,23 +165,23 @@ def _name(entry: dict) -> str:
     return f"{entry['model']}/{entry['tag']}"
 
 
-def _place(entry: dict) -> tuple[str, str, str]:
+def _key(entry: dict) -> tuple[str, str, str]:
     return entry["model"], entry["tag"], entry["source"]
 
 
 def main(arguments: list[str]) -> None:
-    """From the command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m weights.lock",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="MODEL/TAG", help="pin these alone")
+    parser.add_argument("names", nargs="*", metavar="MODEL/TAG", help="pin only these")
     parser.add_argument("--pin", action="store_true")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args(arguments)
     if (options.names or options.again) and not options.pin:
-        parser.error("names and --again are of --pin")
+        parser.error("names and --again need --pin")
     try:
         entries = lock()
         check_names(entries, options.names)

@@ -1,11 +1,11 @@
-"""What the current backend finds of a converted folder beside its original.
+"""Compares a converted folder with its original on the current backend.
 
-weights.verify runs it for each backend, in a process of its own:
+`weights.verify` runs this module once per backend, in a separate process:
 
     python -m weights.parity WORK
 
-WORK holds task.json and images.npy, maybe timm-….npy; the answer is written beside
-them, as answer.json.
+WORK is a folder with task.json, images.npy and, if timm has the model, timm-….npy. The
+result is written to answer.json in it.
 """
 
 import dataclasses
@@ -22,78 +22,79 @@ import kerasvit
 from kerasvit.checkpoints import Checkpoint
 from kerasvit.hub.manifest import Entry
 
-# The tests' own cases, not others like them: what the certificate says is then what
-# every change of the package is tested with. Neither is installed. tests/test_house.py
-# allows it here alone.
+# The certificate uses the golden cases of the tests, which are run for every change of
+# the package. Neither folder is installed; tests/test_house.py allows this import.
 from tests.golden.family import recorded_values
 from tests.golden.result import error
 from tests.golden.runner import FAMILIES, check_case, read_manifest
 
 from .certificate import ALLOWED, Check
-from .in_timm import row_of
-from .labelled import top1
+from .labelled_images import top1
 from .originals import original
+from .timm_reference import check_name
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
 
 
-def cases(entry: Entry) -> dict:
-    """Those of tests/golden with an entry's architecture, in its format: {name: case}.
+def golden_cases(entry: Entry) -> dict:
+    """Returns the cases of tests/golden with the architecture and format of an entry.
+
+    Returns:
+        {name: case}.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no such case.
     """
     builder = getattr(kerasvit, entry.model).builder.__name__
     found = {}
     for name, case in read_manifest(GOLDEN).items():
         if case["kind"] in FAMILIES:
-            file = Checkpoint(GOLDEN / case["files"]["checkpoint"]).description
-            if (file.code_base, file.builder) == (entry.format, builder):
+            description = Checkpoint(GOLDEN / case["files"]["checkpoint"]).description
+            if (description.code_base, description.builder) == (entry.format, builder):
                 found[name] = case
     if not found:
         raise ValueError(
-            f"tests/golden has no {builder} in the names of {entry.format}: add a case."
+            f"tests/golden has no {builder} in the format {entry.format}: add a case."
         )
     return found
 
 
-def golden(entry: Entry) -> Check:
-    """Small models in the entry's format against every activation of their original.
+def check_golden_cases(entry: Entry) -> Check:
+    """Compares every activation of small models with those of the original code.
 
-    Each was run through the original's own code; its weights take the way that those
-    of the entry take. What is reported is the worst of all.
+    The small models have the format of the entry, so that their weights are loaded by
+    the same code. The check reports the largest error relative to its limit.
     """
-    found = []
-    for name, case in cases(entry).items():
+    errors = []
+    for name, case in golden_cases(entry).items():
         ((_, result),) = check_case(GOLDEN, name, case)
         quantity = max(result.errors, key=result.errors.get)
         recorded = recorded_values(GOLDEN / case["files"]["expected"])[quantity]
         scale = np.abs(recorded).max()
-        found.append((result.errors[quantity], scale, result.tolerance))
-    # The largest beside what is allowed for its model.
-    worst = max(found, key=lambda errors: errors[0] / errors[2])
-    name = f"{len(found)} small models by the original code, each activation"
-    return _check(name, *worst)
+        errors.append((result.errors[quantity], scale, result.tolerance))
+    worst = max(errors, key=lambda each: each[0] / each[2])
+    name = f"{len(errors)} small models by the original code, each activation"
+    return _make_check(name, *worst)
 
 
 def logits(model: keras.Model, images: np.ndarray) -> np.ndarray:
-    """What a model answers, or its features where it has no head."""
+    """Returns a model's logits, or its features if it has no head, in float64."""
     return np.asarray(model.predict(images, verbose=0), "float64")
 
 
-def compared(name: str, found: np.ndarray, expected: np.ndarray) -> Check:
-    """Logits beside those of the original."""
-    return _check(name, error(found, expected), np.abs(expected).max(), ALLOWED)
+def compare_logits(name: str, found: np.ndarray, expected: np.ndarray) -> Check:
+    """Returns the check of logits against those of the original."""
+    return _make_check(name, error(found, expected), np.abs(expected).max(), ALLOWED)
 
 
-def read_here(entry: Entry) -> str:
-    """Name of the comparison with the original's file, which says who read that."""
+def loaded_check_name(entry: Entry) -> str:
+    """Returns the name of the check against the original file loaded by kerasvit."""
     if entry.filename.endswith(".npz"):
         return "logits, the original's .npz as kerasvit reads it, not its authors' code"
     return "logits, the original's file loaded here"
 
 
-def _check(name: str, relative: float, scale: float, allowed: float) -> Check:
+def _make_check(name: str, relative: float, scale: float, allowed: float) -> Check:
     backend = keras.backend.backend()
     versions = {
         "kerasvit": kerasvit.__version__,
@@ -104,20 +105,20 @@ def _check(name: str, relative: float, scale: float, allowed: float) -> Check:
 
 
 def main(work: str | Path) -> None:
-    """Does the task of a folder."""
+    """Runs the task of a folder and writes answer.json."""
     work = Path(work)
     task = json.loads((work / "task.json").read_text())
     entry, images = Entry(**task["entry"]), np.load(work / "images.npy")
-    checks = [golden(entry)]
+    checks = [check_golden_cases(entry)]
     path, sha256 = Path(task["original"]["path"]), task["original"]["sha256"]
     expected = logits(original(entry, path, sha256), images)
     keras.utils.clear_session()
     model = kerasvit.from_pretrained(task["folder"])
     found = logits(model, images)
-    checks.append(compared(read_here(entry), found, expected))
+    checks.append(compare_logits(loaded_check_name(entry), found, expected))
     for file in sorted(work.glob("timm-*.npy")):
-        name = row_of(file.stem.removeprefix("timm-"))
-        checks.append(compared(name, found, np.load(file)))
+        name = check_name(file.stem.removeprefix("timm-"))
+        checks.append(compare_logits(name, found, np.load(file)))
     answer: dict[str, Any] = {"checks": [dataclasses.asdict(check) for check in checks]}
     if photos := task["photos"].get(keras.backend.backend()):
         answer["top1"] = top1(model, photos)

@@ -1,10 +1,10 @@
-"""Uploads a converted folder, and says what sources.toml is to say then.
+"""Uploads a converted folder to the Hub and prints its table for sources.toml.
 
     python -m weights.publish vit user/vit-b16-sam
     python -m weights.publish vit user/vit-b16-sam --private --revision trial
 
-The folder must have passed: python -m weights.verify vit. Who uploads is who has logged
-in with `hf auth login`, or the token in HF_TOKEN.
+The folder must have passed `python -m weights.verify vit`. The upload uses the login of
+`hf auth login`, or the token in HF_TOKEN.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import Entry
 from kerasvit.hub.upload import prepare, upload
 
+from .card_sections import write_text
 from .certificate import CERTIFICATE, COVERED, Certificate, check_certificate
-from .convert import record_of
-from .sections import write
+from .convert import read_record
 from .verify import entry_of
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ ORDER = (
     "model", "tag", "source", "format", "classes", "megabytes", "top1", "license",
     "experimental", "preprocessing", "revision", "size", "sha256", "made_from",
 )  # fmt: skip
-# Fields of the original file, which those of the converted one replace.
-OF_FILE = ("source", "format", "classes", "head", "revision", "size", "sha256")
+# Fields of the original file that the fields of the converted file replace.
+FILE_FIELDS = ("source", "format", "classes", "head", "revision", "size", "sha256")
 
 
 def publish(
@@ -44,27 +44,27 @@ def publish(
     endpoint: str | None = None,
     revision: str | None = None,
 ) -> tuple["CommitInfo", Entry]:
-    """Puts a converted folder into a repository of the Hub, in one commit.
+    """Uploads a converted folder to a repository of the Hub, in one commit.
 
-    The card goes along and takes the repository's name, and that of the branch if one
-    is given; the folder's own does so once the upload is done.
+    The uploaded card states the name of the repository and of the branch, if given.
+    After the upload, the card of the folder is replaced by it.
 
     Args:
-        folder: That `weights.convert` wrote and `weights.verify` passed.
-        repository: "user/name", made where it does not exist.
-        private: Whether a new repository is private; None: as the user's settings say.
-        endpoint: Address of another Hub.
-        revision: Branch, made where it does not exist; None: main.
+        folder: Folder that `weights.convert` wrote and `weights.verify` passed.
+        repository: "user/name", created if it does not exist.
+        private: Whether a new repository is private; None for the user's setting.
+        endpoint: URL of another Hub, or None.
+        revision: Branch, created if it does not exist; None for main.
 
     Returns:
         (`huggingface_hub.CommitInfo`, `Entry` of the published weights, pinned).
 
     Raises:
-        ValueError: The folder has no certificate that it passed, its original was not
-            pinned, or it could not be uploaded.
+        ValueError: The folder has no certificate with the verdict PASSED, its original
+            was not pinned, or the upload failed.
     """
     folder = Path(folder).expanduser()
-    record = record_of(folder)
+    record = read_record(folder)
     certificate = check_certificate(folder)
     original = entry_of(record, folder)
     check_pin(folder, original, certificate)
@@ -77,8 +77,8 @@ def publish(
     client, _ = prepare(
         repository, private=private, endpoint=endpoint, revision=revision
     )
-    with tempfile.TemporaryDirectory() as place:
-        staged = Path(place)
+    with tempfile.TemporaryDirectory() as temporary:
+        staged = Path(temporary)
         for name in (*COVERED, CERTIFICATE):
             (staged / name).symlink_to((folder / name).resolve())
         (staged / card.name).write_text(text, encoding="utf-8")
@@ -90,17 +90,20 @@ def publish(
             create_pr=False,
             message=f"{entry.model} {entry.tag}, converted by kerasvit",
         )
-    write(card, text)
+    write_text(card, text)
     return info, dataclasses.replace(entry, revision=info.oid)
 
 
 def check_pin(folder: Path, entry: Entry, certificate: Certificate) -> None:
-    """Raises a `ValueError` unless a folder was made from the file that is pinned.
+    """Checks that a folder was converted from, and compared with, the pinned file.
 
     Args:
-        folder: For the message.
-        entry: Of the original.
-        certificate: Of the folder.
+        folder: Path of the folder, for the message.
+        entry: Entry of the original.
+        certificate: Certificate of the folder.
+
+    Raises:
+        ValueError: The file was another one or is not pinned.
     """
     files = (certificate.converted_from, certificate.compared_with)
     if all(file and file.pinned and file.sha256 == entry.sha256 for file in files):
@@ -108,20 +111,20 @@ def check_pin(folder: Path, entry: Entry, certificate: Certificate) -> None:
     name = f"{entry.model}/{entry.tag}"
     pin = "" if entry.sha256 else f"python -m weights.lock --pin {name}, then "
     raise ValueError(
-        f"{folder} was not made from a file that was known to be {entry.source}, or "
+        f"{folder} was not converted from a file known to be {entry.source}, or was "
         f"not compared with one. Run {pin}python -m weights.convert {name} and "
-        "python -m weights.verify anew."
+        "python -m weights.verify again."
     )
 
 
 def published_entry(entry: Entry, folder: Path, repository: str) -> Entry:
-    """What the manifest is to say of weights once they are in a repository of ours."""
+    """Returns the manifest's entry of converted weights in their new repository."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     record = config["kerasvit"]
     size = (folder / "model.safetensors").stat().st_size
     height, width = record["preprocessing"]["size"]
     side = height if height == width else [height, width]
-    facts = {key: getattr(entry, key) for key in OF_FILE}
+    facts = {key: getattr(entry, key) for key in FILE_FIELDS}
     return dataclasses.replace(
         entry,
         source=repository,
@@ -129,8 +132,8 @@ def published_entry(entry: Entry, folder: Path, repository: str) -> Entry:
         classes=record["kwargs"]["num_classes"],
         megabytes=max(1, round(size / 1e6)),
         preprocessing={**record["preprocessing"], "size": side},
-        head=None,  # one that was zeroed has been left off
-        revision=None,  # known after the upload
+        head=None,  # a zeroed head was omitted
+        revision=None,  # set after the upload
         size=size,
         sha256=file_hash(folder / "model.safetensors"),
         made_from={k: fact for k, fact in facts.items() if fact is not None},
@@ -138,7 +141,7 @@ def published_entry(entry: Entry, folder: Path, repository: str) -> Entry:
 
 
 def as_toml(entry: Entry) -> str:
-    """An entry as sources.toml has it."""
+    """Returns the table of an entry for sources.toml."""
     fields = dataclasses.asdict(entry)
     present = [key for key in ORDER if fields[key] is not None]
     lines = [f"{key} = {_value(fields[key])}" for key in present]
@@ -153,7 +156,7 @@ def _value(value: object) -> str:
 
 
 def main(arguments: list[str]) -> None:
-    """From the command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m weights.publish",
         description=__doc__,
@@ -162,15 +165,15 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("folder")
     parser.add_argument("repository", metavar="user/name")
     parser.add_argument("--private", action="store_true", default=None)
-    parser.add_argument("--endpoint", help="address of another Hub")
-    parser.add_argument("--revision", help="branch, made where there is none")
+    parser.add_argument("--endpoint", help="URL of another Hub")
+    parser.add_argument("--revision", help="branch, created if it does not exist")
     options = vars(parser.parse_args(arguments))
     try:
         info, entry = publish(**options)
     except (ValueError, OSError) as error:
         sys.exit(f"Error: {error}")
     print(
-        f"{info.commit_url}\n\nLet sources.toml say of {entry.model}/{entry.tag}:\n\n"
+        f"{info.commit_url}\n\nTable of {entry.model}/{entry.tag} for sources.toml:\n\n"
         f"{as_toml(entry)}\n\nThen: python -m weights.lock"
     )
 

@@ -1,14 +1,14 @@
-"""Compares a converted folder with its original, and writes certificate.json.
+"""Compares a converted folder with its original and writes certificate.json.
 
     python -m weights.verify vit
     python -m weights.verify vit --from ViT-L_16.npz            no network
-    python -m weights.verify vit --images imagenet/val          top-1 besides
+    python -m weights.verify vit --images imagenet/val          also measures top-1
 
-On every installed backend: small models of its format beside every activation of the
-original's code; the folder's logits beside those of the original's file; and beside
-timm's, where it has the model. A difference beyond what is allowed gives the verdict
-FAILED, a comparison that should have been made and was not INCOMPLETE; both end with an
-error. The card has the same as a table. Next: python -m weights.publish vit user/name
+Every installed backend compares the activations of small models of the same format with
+the original code, and the folder's logits with those of the original file and, if timm
+has the model, with timm's. A difference above its limit gives the verdict FAILED, a
+required comparison that was not possible INCOMPLETE; both end with an error. The card
+shows the results as a table. Next: python -m weights.publish vit user/name
 """
 
 import argparse
@@ -36,10 +36,10 @@ from .certificate import (
     read_certificate,
     write_certificate,
 )
-from .convert import record_of
-from .in_timm import ask_timm
-from .labelled import listed, shortfall
+from .convert import read_record
+from .labelled_images import list_images, shortfall
 from .originals import first, link_original, original_file
+from .timm_reference import save_timm_logits
 
 BACKENDS = ("jax", "tensorflow", "torch")
 BATCH = 2
@@ -50,79 +50,90 @@ def verify(
     source: str | Path | None = None,
     photos: str | Path | None = None,
 ) -> str:
-    """Writes the certificate of a folder, and the card's section of it.
+    """Compares a folder with its original; writes the certificate and the card.
 
     Args:
-        folder: That `weights.convert` wrote.
-        source: Local file of the original in place of the download, or None.
-        photos: Folder of class folders of images, or None.
+        folder: Folder that `weights.convert` wrote.
+        source: Local file of the original to read instead of a download, or None.
+        photos: Folder of labelled images, one folder per class, or None.
 
     Returns:
         The certificate's verdict: PASSED, FAILED or INCOMPLETE.
 
     Raises:
-        ValueError: The original cannot be had, or an argument is wrong, or the folder's
+        ValueError: The original is not available, an argument is wrong, or the folder's
             certificate.json is missing or damaged.
     """
     folder = Path(folder).expanduser().resolve()
-    record = record_of(folder)
+    record = read_record(folder)
     entry = entry_of(record, folder)
     converted_from = read_certificate(folder).converted_from
     photos = Path(photos).expanduser().resolve() if photos else None
     if photos:
-        listed(record, photos)  # before any time is spent
+        list_images(record, photos)  # raises errors before the slow comparisons
     shape = (BATCH, *record["kwargs"]["image_size"], 3)
     images = np.random.default_rng(0).normal(size=shape).astype("float32")
-    here = keras.backend.backend()
+    backend = keras.backend.backend()
     original, file = original_file(entry, source)
     task = {
         "entry": dataclasses.asdict(entry),
         "original": {"path": str(original), "sha256": file.sha256},
         "folder": str(folder),
-        "photos": {here: str(photos)} if photos else {},
+        "photos": {backend: str(photos)} if photos else {},
     }
     with tempfile.TemporaryDirectory() as work:
-        report = Certificate(converted_from, file)
+        certificate = Certificate(converted_from, file)
         np.save(Path(work, "images.npy"), images)
         Path(work, "task.json").write_text(json.dumps(task))
         linked = link_original(entry, original, Path(work, "original"))
         folders = {"original": linked, "folder": folder}
-        ask_timm(report, entry, folders, images, Path(work))
-        answers = [on_backend(name, work) for name in installed()]
+        save_timm_logits(certificate, entry, folders, images, Path(work))
+        answers = [run_parity(name, work) for name in installed_backends()]
     for answer in answers:
-        report.checks += [Check(**check) for check in answer["checks"]]
+        certificate.checks += [Check(**check) for check in answer["checks"]]
         if photos and "top1" in answer:
-            _report_top1(report, entry, record, photos, *answer["top1"])
-    write_certificate(folder, report)
-    return report.verdict
+            _add_top1(certificate, entry, record, photos, *answer["top1"])
+    write_certificate(folder, certificate)
+    return certificate.verdict
 
 
 def entry_of(record: dict, folder: Path) -> Entry:
-    """The entry of the file that a folder was converted from.
+    """Returns the entry of the file from which a folder was converted.
+
+    Args:
+        record: `ImageModel.record` in the folder.
+        folder: Path of the folder, for the message.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The manifest has no such entry.
     """
     source = record["base"].get("source")
     for entry in map(first, manifest.entries()):
         if (entry.model, entry.source) == (record["variant"], source):
             return entry
     raise ValueError(
-        f"The manifest has no {record['variant']} from {source!r}, of which {folder} "
-        "was made. Convert it anew."
+        f"The manifest has no {record['variant']} from {source!r}, the source of "
+        f"{folder}. Convert it again."
     )
 
 
-def installed() -> list[str]:
-    """The backends of Keras that are installed."""
+def installed_backends() -> list[str]:
+    """Returns the Keras backends that are installed."""
     return [name for name in BACKENDS if importlib.util.find_spec(name)]
 
 
-def on_backend(backend: str, work: str | Path) -> dict:
-    """What `weights.parity` answers, in a process of its own.
+def run_parity(backend: str, work: str | Path) -> dict:
+    """Runs `weights.parity` on a backend in a new process.
+
+    Args:
+        backend: Keras backend.
+        work: Folder with the task.
+
+    Returns:
+        The content of answer.json.
 
     Raises:
-        ValueError: It fails; with the end of what it says.
+        ValueError: The process fails; the message contains the end of its stderr.
     """
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}
     result = subprocess.run(
@@ -135,41 +146,41 @@ def on_backend(backend: str, work: str | Path) -> dict:
     answer = Path(work, "answer.json")
     if result.returncode or not answer.exists():
         raise ValueError(f"On {backend}: {result.stderr.strip()[-2000:]}")
-    result = json.loads(answer.read_text())
+    content = json.loads(answer.read_text())
     answer.unlink()
-    return result
+    return content
 
 
-def _report_top1(
-    report: Certificate,
+def _add_top1(
+    certificate: Certificate,
     entry: Entry,
     record: dict,
     photos: Path,
-    right: int,
+    correct: int,
     count: int,
 ) -> None:
-    """Adds top-1, and whether it is as published, where all classes have images."""
+    """Adds top-1, and its check against the published value if no class is missing."""
     backend, images = keras.backend.backend(), f"{count} images of {photos.name}"
-    report.notes.append(
-        f"Top-1 on {images}, on {backend}: {100 * right / count:.2f} %."
+    certificate.notes.append(
+        f"Top-1 on {images}, on {backend}: {100 * correct / count:.2f} %."
     )
     if not entry.top1:
         return
     percent = entry.top1["percent"]
-    seen = {index for _, index in listed(record, photos)}
+    seen = {index for _, index in list_images(record, photos)}
     if len(seen) < record["kwargs"]["num_classes"]:
-        report.notes.append(
+        certificate.notes.append(
             f"Not compared with the published {percent:.2f} %: it is of all classes."
         )
         return
-    below, allowed = shortfall(percent, right, count)
+    below, allowed = shortfall(percent, correct, count)
     name = f"top-1 on {images}, below {percent:.2f} %"
     versions = {"kerasvit": __version__}
-    report.checks.append(Check(name, backend, below, 1.0, allowed, versions))
+    certificate.checks.append(Check(name, backend, below, 1.0, allowed, versions))
 
 
 def main(arguments: list[str]) -> None:
-    """From the command line."""
+    """Runs the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m weights.verify",
         description=__doc__,

@@ -13,7 +13,7 @@ from kerasvit.hub import manifest
 from tests.hub.conftest import hub as hub
 from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
-from weights import certificate, in_timm, parity, verify
+from weights import certificate, parity, timm_reference, verify
 
 
 @pytest.fixture
@@ -51,23 +51,23 @@ def source(hub, tmp_path):
 def here_alone(monkeypatch):
     """Verifies in this process, on its backend; no small models, kerasvit for timm."""
 
-    def on_backend(backend, work):
+    def run_parity(backend, work):
         parity.main(work)
         answer = Path(work, "answer.json")
         return json.loads(answer.read_text())
 
     check = certificate.Check("small models", "torch", 0.0, 1.0, 1e-5, {})
-    monkeypatch.setattr(parity, "golden", lambda entry: check)
-    monkeypatch.setattr(verify, "on_backend", on_backend)
+    monkeypatch.setattr(parity, "check_golden_cases", lambda entry: check)
+    monkeypatch.setattr(verify, "run_parity", run_parity)
     # It looks for garbage among all that the tests have made, which takes its time.
     quick = functools.partial(keras.utils.clear_session, free_memory=False)
     monkeypatch.setattr(keras.utils, "clear_session", quick)
-    monkeypatch.setattr(verify, "installed", lambda: ["torch"])
+    monkeypatch.setattr(verify, "installed_backends", lambda: ["torch"])
 
     def timm_logits(place, images, classes):
         model = kerasvit.from_pretrained(place, num_classes=classes)
         return parity.logits(model, images)
 
     timm = types.SimpleNamespace(__version__="1.2.3")
-    monkeypatch.setattr(in_timm, "import_timm", lambda: timm)
-    monkeypatch.setattr(in_timm, "timm_logits", timm_logits)
+    monkeypatch.setattr(timm_reference, "import_timm", lambda: timm)
+    monkeypatch.setattr(timm_reference, "timm_logits", timm_logits)

@@ -187,7 +187,7 @@ def test_stopped_while_it_replaces_a_folder(
         convert.convert(entry, out)
     # The tensors are the same; were they others, the folder would be refused.
     assert kerasvit.from_pretrained(out).record["variant"] == "TinyViT"
-    assert convert.record_of(out)["variant"] == "TinyViT"
+    assert convert.read_record(out)["variant"] == "TinyViT"
     assert names(out) == {*convert.FILES}
     assert (out / "README.md").read_text() == "old"
     (out / f".kerasvit-saving-{'0' * 32}").touch()  # as a run that was killed leaves it

@@ -119,7 +119,7 @@ def test_timm_has_no_such_model(hub, here_alone, publics, monkeypatch, tmp_path)
         entry = manifest.Entry(**fields)
         assert entry == new and first(entry).source == said["source"]
         assert (entry.source, entry.format) == (repository, "kerasvit")
-        assert list(parity.cases(first(entry))) == ["mixer", "mixer_patch8"]
+        assert list(parity.golden_cases(first(entry))) == ["mixer", "mixer_patch8"]
         card = hub.repositories[repository].files["README.md"].decode()
         assert f'base_model: "{repository}"' not in card and said["source"] in card
 

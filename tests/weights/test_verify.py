@@ -14,7 +14,14 @@ from kerasvit.prediction import imagenet_names
 from tests.golden import vit
 from tests.hub.some_weights import OURS
 from tests.tiny_vit import TinyViT
-from weights import certificate, convert, in_timm, labelled, parity, verify
+from weights import (
+    certificate,
+    convert,
+    labelled_images,
+    parity,
+    timm_reference,
+    verify,
+)
 from weights.originals import first
 
 
@@ -66,12 +73,12 @@ def test_a_folder_that_differs_fails(folder):
 
 def test_a_wrong_activation_of_a_small_model_fails(publics, monkeypatch):
     entry = publics()
-    some = dict(list(parity.cases(entry).items())[:2])
-    monkeypatch.setattr(parity, "cases", lambda entry: some)
-    check = parity.golden(entry)
+    some = dict(list(parity.golden_cases(entry).items())[:2])
+    monkeypatch.setattr(parity, "golden_cases", lambda entry: some)
+    check = parity.check_golden_cases(entry)
     assert check.passed and check.name.startswith("2 small models by the original")
     monkeypatch.setitem(vit.LAYERS, "features", "position_embedding")
-    check = parity.golden(entry)
+    check = parity.check_golden_cases(entry)
     assert check.relative > 0.1 and not check.passed
 
 
@@ -80,29 +87,30 @@ def test_every_public_weight_has_a_small_model(hub):
     for entry in map(first, [*kerasvit.list_weights(), OURS]):
         formats[entry.format, getattr(kerasvit, entry.model).builder] = entry
     for entry in formats.values():
-        assert parity.cases(entry)
+        assert parity.golden_cases(entry)
 
 
 def test_a_format_without_a_small_model_is_an_error(publics):
-    with pytest.raises(ValueError, match="no VisionTransformer in the names of big_t"):
-        parity.golden(publics(format="big_transfer"))
+    with pytest.raises(ValueError, match="no VisionTransformer in the format big_t"):
+        parity.check_golden_cases(publics(format="big_transfer"))
 
 
 def test_the_row_states_the_reader_of_the_original(publics):
     address = "https://storage.googleapis.com/a/b.npz"
-    said = parity.read_here(publics(source=address))
+    said = parity.loaded_check_name(publics(source=address))
     assert said.endswith("as kerasvit reads it, not its authors' code")
-    assert parity.read_here(publics()) == "logits, the original's file loaded here"
+    said = parity.loaded_check_name(publics())
+    assert said == "logits, the original's file loaded here"
 
 
 def test_a_difference_from_timm_fails(folder, monkeypatch):
-    answers, kerasvits = {}, in_timm.timm_logits
+    answers, kerasvits = {}, timm_reference.timm_logits
 
     def timm_logits(place, images, classes):
         answers[place] = kerasvits(place, images, classes)
         return answers[place] * (1 + 2e-5 * (place == folder))
 
-    monkeypatch.setattr(in_timm, "timm_logits", timm_logits)
+    monkeypatch.setattr(timm_reference, "timm_logits", timm_logits)
     with pytest.raises(SystemExit, match="FAILED"):
         verify.main([str(folder)])
     card = (folder / "README.md").read_text()
@@ -118,7 +126,7 @@ def test_a_folder_that_timm_cannot_load_fails(folder, monkeypatch):
     def refuse(*arguments):
         raise RuntimeError("Error(s) in loading:\n\tMissing key(s)")
 
-    monkeypatch.setattr(in_timm, "timm_logits", refuse)
+    monkeypatch.setattr(timm_reference, "timm_logits", refuse)
     assert verify.verify(folder) == certificate.FAILED
     card = (folder / "README.md").read_text()
     assert "timm on the folder: RuntimeError Error(s) in loading: Missing" in card
@@ -138,7 +146,7 @@ def test_without_timm_it_is_not_complete(folder, source, monkeypatch):
     def missing():
         raise ImportError("no timm")
 
-    monkeypatch.setattr(in_timm, "import_timm", missing)
+    monkeypatch.setattr(timm_reference, "import_timm", missing)
     with pytest.raises(SystemExit, match="INCOMPLETE: .*README.md says why"):
         verify.main([str(folder)])
     card = (folder / "README.md").read_text()
@@ -174,7 +182,7 @@ def test_top1_of_a_labelled_folder(folder, tmp_path, monkeypatch):
     head = model.get_layer("head")
     head.kernel.assign(0 * head.kernel)
     head.bias.assign([0.0, 1.0, 0.0])
-    assert labelled.top1(model, tmp_path / "val") == (2, 6)
+    assert labelled_images.top1(model, tmp_path / "val") == (2, 6)
     # 80.5 % are published: of 6 images 1 is too few, and 3 may be chance.
     for right, wrong in {1: 1, 3: 0}.items():
         monkeypatch.setattr(parity, "top1", lambda *_, right=right: (right, 6))
@@ -194,21 +202,21 @@ def test_top1_of_a_labelled_folder(folder, tmp_path, monkeypatch):
 
 
 def test_names_of_class_folders():
-    indices = labelled.class_indices
+    indices = labelled_images.class_indices
     assert indices(["ox", "0", "Cat"], ["ox", "dog", "cat, tabby"], 3) == [0, 0, 2]
     assert indices(["n02000000", "n01000000"], ["ox", "dog"], 2) == [1, 0]
-    with pytest.raises(ValueError, match="'3' is of no class.*from 0 to 2"):
+    with pytest.raises(ValueError, match="'3' matches no class.*from 0 to 2"):
         indices(["3"], ["ox", "dog", "cat"], 3)
-    with pytest.raises(ValueError, match="'crane' is of two classes"):
+    with pytest.raises(ValueError, match="'crane' matches two classes"):
         indices(["crane"], imagenet_names(), 1000)
 
 
 def test_a_process_that_fails_is_an_error(hub, tmp_path):
     # It has come as far as to its task: all that it imports is there.
-    backend = verify.installed()[0]  # jax, which is imported in half of torch's time
+    backend = verify.installed_backends()[0]  # jax: its import is twice as fast
     said = f"(?s)On {backend}: .*No such file.*task.json"
     with pytest.raises(ValueError, match=said):
-        verify.on_backend(backend, tmp_path)
+        verify.run_parity(backend, tmp_path)
 
 
 @pytest.mark.skipif(
@@ -217,7 +225,9 @@ def test_a_process_that_fails_is_an_error(hub, tmp_path):
 def test_timm_itself(source):
     images = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
     found = parity.logits(TinyViT(source), images)
-    assert parity.compared("", found, in_timm.timm_logits(source, images)).passed
+    assert parity.compare_logits(
+        "", found, timm_reference.timm_logits(source, images)
+    ).passed
     features = parity.logits(TinyViT(source, num_classes=0), images)
-    theirs = in_timm.timm_logits(source, images, 0)
-    assert parity.compared("", features, theirs).passed
+    theirs = timm_reference.timm_logits(source, images, 0)
+    assert parity.compare_logits("", features, theirs).passed
