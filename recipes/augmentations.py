@@ -1,7 +1,7 @@
-"""What changes training images at random: Keras's layers, drawn from a batch's number.
+"""Random augmentations of training images with Keras layers, seeded per batch.
 
-change = Change(AUGMENTATIONS["cifar_mixed"])
-images, labels = change(images, labels, SeedOf(seed, number))    # in tf.data
+augment = Augment(AUGMENTATIONS["cifar_mixed"])
+images, labels = augment(images, labels, BatchSeeds(seed, number))    # in tf.data
 """
 
 import dataclasses
@@ -14,14 +14,16 @@ import tensorflow as tf
 
 @dataclasses.dataclass(frozen=True)
 class Augmentation:
-    """What changes training images at random, afresh each time they are seen.
+    """Random changes of training images.
 
     Args:
-        area: Smallest share of the image that a random crop keeps; 1 crops nothing.
-        layers: Makes Keras layers that change batches of finished size, 0 to 255, one
-            after the other. Of a list among them, one is drawn for each image.
-        mixing: Makes Keras layers that mix images and their labels. One of them is
-            drawn for each batch.
+        area: Smallest share of the image's area that a random crop keeps, in (0, 1]; 1
+            disables the crop.
+        layers: Function that returns Keras layers, applied in order to batches of the
+            model's image size with values from 0 to 255. If an element is a list of
+            layers, one of them is drawn for each image.
+        mixing: Function that returns Keras layers that mix images and labels. One of
+            them is drawn for each batch.
     """
 
     area: float = 1.0
@@ -29,8 +31,8 @@ class Augmentation:
     mixing: Callable = list
 
 
-class SeedOf(keras.random.SeedGenerator):
-    """Seeds for a layer that depend on two numbers and the count of draws alone."""
+class BatchSeeds(keras.random.SeedGenerator):
+    """Seed generator that depends only on two numbers and the count of its draws."""
 
     def __init__(self, seed, number):
         self.numbers, self.draws = (seed, number), 0
@@ -41,79 +43,86 @@ class SeedOf(keras.random.SeedGenerator):
         return tf.stack([seed * 1_000_003 + tf.cast(self.draws, tf.uint32), number])
 
 
-class Change:
+class Augment:
     """Applies the layers of an augmentation to a batch.
 
-    Called as a whole, a layer of Keras draws from a state that starts again in every
-    process. Its two halves take the seeds, and no backend but TensorFlow's.
+    A Keras layer called as a whole draws from a state that starts anew in every
+    process. Its methods `get_random_transformation` and `transform_images` take seeds;
+    they run on TensorFlow's backend, whatever the backend of the model.
     """
 
     def __init__(self, augmentation: Augmentation):
         self.layers, self.mixing = augmentation.layers(), augmentation.mixing()
 
-    def __call__(self, images, labels, seeds: SeedOf):
+    def __call__(self, images, labels, seeds: BatchSeeds):
         for layer in self.layers:
             choice = layer if isinstance(layer, list) else [layer]
             shape = (tf.shape(images)[0], 1, 1, 1)
-            images = _one_of(choice, images, shape, seeds, _changed)
+            images = _apply_one(choice, images, shape, seeds, _transform)
         if self.mixing:
             pair = images, labels
-            images, labels = _one_of(self.mixing, pair, (), seeds, _mixed)
+            images, labels = _apply_one(self.mixing, pair, (), seeds, _mix)
         return images, labels
 
 
-def _one_of(layers, batch, shape, seeds, apply):
-    """What one of the layers makes of a batch; drawn for each entry of `shape`."""
+def _apply_one(layers, batch, shape, seeds, apply):
+    """Applies one of the layers, drawn for each entry of `shape`, to a batch."""
     if len(layers) == 1:
         return apply(layers[0], batch, seeds)
     seed = tf.cast(seeds.next(), tf.int32)
     drawn = tf.random.stateless_uniform(shape, seed, maxval=len(layers), dtype=tf.int32)
     result = batch
     for i, layer in enumerate(layers):
-        made = apply(layer, batch, seeds)
+        changed = apply(layer, batch, seeds)
         result = tf.nest.map_structure(
-            lambda new, old, i=i: tf.where(drawn == i, new, old), made, result
+            lambda new, old, i=i: tf.where(drawn == i, new, old), changed, result
         )
     return result
 
 
-def _changed(layer, images, seeds):
+def _transform(layer, images, seeds):
     layer.backend.set_backend("tensorflow")
-    how = layer.get_random_transformation(images, training=True, seed=seeds)
-    return layer.transform_images(images, how, training=True)
+    parameters = layer.get_random_transformation(images, training=True, seed=seeds)
+    return layer.transform_images(images, parameters, training=True)
 
 
-def _mixed(layer, pair, seeds):
+def _mix(layer, pair, seeds):
     images, labels = pair
     layer.backend.set_backend("tensorflow")
-    how = layer.get_random_transformation(images, training=True, seed=seeds)
+    parameters = layer.get_random_transformation(images, training=True, seed=seeds)
     return (
-        layer.transform_images(images, how, training=True),
-        layer.transform_labels(labels, how, training=True),
+        layer.transform_images(images, parameters, training=True),
+        layer.transform_labels(labels, parameters, training=True),
     )
 
 
 def random_crop(pixels, area, random):
-    """A crop of `area` to all of the image, aspect 3:4 to 4:3 (Szegedy et al. 2015)."""
+    """Returns a random crop with an aspect ratio of 3:4 to 4:3 (Szegedy et al. 2015).
+
+    Args:
+        pixels: Array (height, width, channels).
+        area: Smallest share of the image's area in the crop.
+        random: `numpy.random.Generator`.
+    """
     height, width = pixels.shape[:2]
     for _ in range(10):
-        kept = height * width * random.uniform(area, 1)
+        target = height * width * random.uniform(area, 1)
         aspect = np.exp(random.uniform(np.log(3 / 4), np.log(4 / 3)))
-        h, w = round((kept / aspect) ** 0.5), round((kept * aspect) ** 0.5)
+        h, w = round((target / aspect) ** 0.5), round((target * aspect) ** 0.5)
         if 0 < h <= height and 0 < w <= width:
             y, x = random.integers(height - h + 1), random.integers(width - w + 1)
             return pixels[y : y + h, x : x + w]
     return pixels
 
 
-FLOAT = {"dtype": "float32"}  # whatever the policy of the model is
+FLOAT = {"dtype": "float32"}  # independent of the model's dtype policy
 
 
 def _shift():
     layers, fill = keras.layers, {"fill_mode": "nearest", **FLOAT}
     return [
         layers.RandomTranslation(0.05, 0.05, **fill),
-        layers.RandomRotation(0.015, **fill),  # of a turn: 5 degrees
+        layers.RandomRotation(0.015, **fill),  # fraction of a turn: 5 degrees
     ]
 
 
@@ -122,17 +131,18 @@ def _flip():
 
 
 def _cifar():
-    # By up to 4 of 32 whole pixels; what comes in is black.
+    # Shifts by up to 4 of 32 pixels; new pixels are black.
     options = {"fill_mode": "constant", "interpolation": "nearest", **FLOAT}
     return [*_flip(), keras.layers.RandomTranslation(0.125, 0.125, **options)]
 
 
 def _rand_augment(magnitude):
-    """Twice one of ten changes, each up to `magnitude` tenths of its usual most.
+    """Returns RandAugment as two draws from ten Keras layers.
 
-    Cubuk et al. 2020, arXiv 1909.13719, as near as Keras's layers come. Each image has
-    changes of its own, where keras.layers.RandAugment draws one for the whole batch.
-    Equalization is left out: it takes as long as all others together.
+    Each layer's strength is `magnitude` tenths of its maximum. The layers approximate
+    Cubuk et al. 2020, arXiv 1909.13719. Changes are drawn per image;
+    keras.layers.RandAugment draws one per batch. Equalization is omitted because it
+    takes as long as all others together.
     """
     layers, strength = keras.layers, magnitude / 10
     grey = {"fill_mode": "constant", "fill_value": 128, **FLOAT}
@@ -166,7 +176,7 @@ def _cut_mix(alpha):
 
 AUGMENTATIONS = {
     "none": Augmentation(),
-    "shift": Augmentation(layers=_shift),  # keeps left and right, as writing wants
+    "shift": Augmentation(layers=_shift),  # no flips, so that text stays readable
     "photo": Augmentation(area=0.05, layers=_flip),  # vit_jax/input_pipeline.py
     "photo_mixed": Augmentation(  # big_vision configs/mlp_mixer_i1k.py
         area=0.05,

@@ -1,11 +1,11 @@
-"""Images as batches for training and evaluation, by tf.data, on every backend.
+"""Makes batches for training and evaluation with tf.data, on every backend.
 
     batches = training_batches(images, transform, batch_size=64, seed=0, start=100)
     batches = evaluation_batches(images, transform, batch_size=64)
 
-A training batch depends on the seed and on its own number alone, never on what was
-drawn before it: a training that was interrupted goes on with the batches it would have
-had. `augmentations.py` changes images; the rest is the transform of the weights.
+A training batch depends only on the seed and on its number, so that an interrupted
+training continues with the same batches. `augmentations.py` defines random changes; all
+other preprocessing is the transform of the weights.
 """
 
 import dataclasses
@@ -15,24 +15,24 @@ from collections.abc import Callable
 import keras
 import numpy as np
 import tensorflow as tf
-from augmentations import AUGMENTATIONS, Augmentation, Change, SeedOf, random_crop
+from augmentations import AUGMENTATIONS, Augment, Augmentation, BatchSeeds, random_crop
 
 from kerasvit import Preprocessing
 from kerasvit.preprocessing.images import read_image
 
 if keras.backend.backend() != "tensorflow":
-    tf.config.set_visible_devices([], "GPU")  # tf.data would take all its memory
+    tf.config.set_visible_devices([], "GPU")  # else TensorFlow takes all its memory
 
-SHUFFLE_BUFFER = 10_000  # images as stored, about 1 GB of ImageNet's
-MOST_IN_MEMORY = 2**27  # numbers of float32: 0.5 GB
+SHUFFLE_BUFFER = 10_000  # encoded images; about 1 GB for ImageNet
+MOST_IN_MEMORY = 2**27  # float32 values: 0.5 GB
 
 
 class Indexed:
-    """Images that can be read in any order: files, or arrays in memory.
+    """Images with random access: files, or an array in memory.
 
     Args:
-        items: Paths, or arrays (count, height, width[, 3]) of uint8.
-        labels: Numbers of their classes.
+        items: Paths, or a uint8 array (count, height, width[, 3]).
+        labels: Class indices (count,).
     """
 
     def __init__(self, items, labels):
@@ -42,38 +42,39 @@ class Indexed:
         return len(self.labels)
 
     def once(self):
-        """Every image and label once, in order."""
+        """Returns every image and label once, in order."""
         return self._read(tf.data.Dataset.range(len(self)))
 
     def sample(self, count, seed):
-        """At most `count` of the images, with every class in its share."""
+        """Returns at most `count` images, stratified by class."""
         if count >= len(self):
             return self
         random = np.random.default_rng(seed)
-        # The i-th of n images of a class comes at (i + u) / n, so that the first images
-        # of this order hold all classes as they are in the whole.
-        at = np.empty(len(self))
+        # The i-th of n images of a class has the position (i + u) / n, with a random u,
+        # so that the classes have the same shares in any first part of this order.
+        position = np.empty(len(self))
         for label in np.unique(self.labels):
-            places = random.permutation(np.flatnonzero(self.labels == label))
-            at[places] = (np.arange(len(places)) + random.random()) / len(places)
-        chosen = np.sort(np.argsort(at)[:count])
+            members = random.permutation(np.flatnonzero(self.labels == label))
+            ranks = np.arange(len(members)) + random.random()
+            position[members] = ranks / len(members)
+        chosen = np.sort(np.argsort(position)[:count])
         items = self.items
         if isinstance(items, np.ndarray):
             return type(self)(items[chosen], self.labels[chosen])
         return type(self)([items[i] for i in chosen], self.labels[chosen])
 
     def endless(self, seed, start=0):
-        """Epoch after epoch, each in an order of its own, from example `start` on."""
+        """Returns endless epochs, each in another order, from example `start`."""
         count = len(self)
 
-        def place(i):
+        def shuffled(i):
             return tf.random.experimental.index_shuffle(
                 i % count, tf.stack([seed, i // count]), tf.constant(count - 1, "int64")
             )
 
-        return self._read(tf.data.Dataset.range(start, tf.int64.max).map(place))
+        return self._read(tf.data.Dataset.range(start, tf.int64.max).map(shuffled))
 
-    def _read(self, places):
+    def _read(self, indices):
         labels = tf.constant(self.labels)
 
         def pixels(i):
@@ -83,23 +84,23 @@ class Indexed:
             image = tf.numpy_function(pixels, [i], tf.uint8, stateful=False)
             return tf.ensure_shape(image, (None, None, 3)), labels[i]
 
-        return places.map(example, num_parallel_calls=tf.data.AUTOTUNE)
+        return indices.map(example, num_parallel_calls=tf.data.AUTOTUNE)
 
 
 class InMemory(Indexed):
-    """Images of finished size, as one array (count, height, width, 3) of float32."""
+    """Preprocessed images, a float32 array (count, height, width, 3)."""
 
-    def _read(self, places):
+    def _read(self, indices):
         pixels, labels = tf.constant(self.items), tf.constant(self.labels)
-        return places.map(lambda i: (pixels[i], labels[i]))
+        return indices.map(lambda i: (pixels[i], labels[i]))
 
 
 class Streamed:
-    """Images that are read one after the other, shuffled in a buffer.
+    """Images that are read in sequence and shuffled in a buffer.
 
     Args:
-        encoded: tf.data of (image as stored, label), the same in every pass.
-        decode: Makes an image (height, width, 1 or 3) of uint8 of the former.
+        encoded: `tf.data.Dataset` of (encoded image, label), in a fixed order.
+        decode: Function from an encoded image to uint8 (height, width, 1 or 3).
     """
 
     def __init__(self, encoded: tf.data.Dataset, decode: Callable):
@@ -111,7 +112,7 @@ class Streamed:
         return self.count
 
     def sample(self, count, seed):
-        """At most `count` of the images, drawn as in an epoch of training."""
+        """Returns at most `count` images, drawn as in an epoch of training."""
         if count >= len(self):
             return self
         buffer = min(len(self), SHUFFLE_BUFFER)
@@ -120,15 +121,15 @@ class Streamed:
         return Streamed(chosen.cache(), self.decode)
 
     def once(self):
-        """Every image and label once, in order."""
+        """Returns every image and label once, in order."""
         return self.encoded.map(self._decoded, num_parallel_calls=tf.data.AUTOTUNE)
 
     def endless(self, seed, start=0):
-        """Epoch after epoch, each in an order of its own, from example `start` on."""
+        """Returns endless epochs, each in another order, from example `start`."""
         buffer = min(len(self), SHUFFLE_BUFFER)
 
         def epoch(i):
-            tf.random.set_seed(1)  # of this graph: the global one would count too
+            tf.random.set_seed(1)  # of this graph, instead of the global seed
             order = {"seed": seed * 1_000_003 + i, "reshuffle_each_iteration": False}
             return self.encoded.shuffle(buffer, **order)
 
@@ -151,22 +152,25 @@ def training_batches(
     normalize: bool = True,
     classes: int | None = None,
 ) -> tf.data.Dataset:
-    """Endless batches of (images, labels), from batch number `start` on.
+    """Returns endless training batches (images, labels).
 
     Args:
         images: `Indexed` or `Streamed`.
-        transform: Of the model's weights: size, kernel and normalisation are its own.
-        batch_size: Images in a batch.
-        seed: Of the order and of the augmentation.
-        start: Number of the first batch, in a training of which this is the rest.
+        transform: Transform of the model's weights.
+        batch_size: Number of images per batch.
+        seed: Seed of the order and of the augmentation.
+        start: Number of the first batch, for a training that continues.
         augmentation: One of `AUGMENTATIONS`.
-        normalize: False where the model has the normalisation built in.
-        classes: How many there are, for labels as rows of so many numbers; None: they
-            stay numbers, and cannot be mixed.
+        normalize: False if the model contains the normalisation.
+        classes: Number of classes for one-hot labels; None returns class indices, which
+            cannot be mixed.
+
+    Returns:
+        `tf.data.Dataset` of float32 images (batch, height, width, 3) and labels.
     """
-    whole, change = transform, Change(augmentation)
-    if augmentation.area < 1:  # the crop is random then, and not the transform's
-        whole = dataclasses.replace(transform, mode="squash", crop=1.0)
+    resize, augment = transform, Augment(augmentation)
+    if augmentation.area < 1:  # the random crop replaces that of the transform
+        resize = dataclasses.replace(transform, mode="squash", crop=1.0)
     else:
         images = _in_memory(images, transform, False)
 
@@ -174,7 +178,7 @@ def training_batches(
         if augmentation.area < 1:
             random = np.random.default_rng([seed, number])
             pixels = random_crop(pixels, augmentation.area, random)
-        return whole(pixels, normalize=False)
+        return resize(pixels, normalize=False)
 
     def example(number, pair):
         if isinstance(images, InMemory):
@@ -186,7 +190,7 @@ def training_batches(
         pixels, labels = pair
         if classes:
             labels = tf.one_hot(labels, classes)
-        pixels, labels = change(pixels, labels, SeedOf(seed, number))
+        pixels, labels = augment(pixels, labels, BatchSeeds(seed, number))
         if normalize:
             pixels = (pixels / 255.0 - transform.mean) / transform.std
         return pixels, labels
@@ -211,16 +215,17 @@ def evaluation_batches(
     normalize: bool = True,
     classes: int | None = None,
 ) -> tf.data.Dataset:
-    """Batches of (images, labels), every one once, prepared as `classify` does.
+    """Returns batches (images, labels) with every image once.
+
+    The preprocessing is that of `kerasvit.classify`.
 
     Args:
         images: `Indexed` or `Streamed`.
-        transform: Of the model's weights.
-        batch_size: Images in a batch; the last may have fewer.
-        normalize: False where the model has the normalisation built in.
+        transform: Transform of the model's weights.
+        batch_size: Number of images per batch; the last batch may be smaller.
+        normalize: False if the model contains the normalisation.
         classes: As for `training_batches`.
     """
-
     images = _in_memory(images, transform, normalize)
 
     def prepared(pixels):
@@ -239,9 +244,9 @@ def evaluation_batches(
 
 @functools.lru_cache(maxsize=8)
 def _in_memory(images, transform, normalize):
-    """The same prepared once, where they are arrays and few; else as they are."""
+    """Returns preprocessed images if they are a small array, else the same images."""
     arrays = isinstance(images, Indexed) and isinstance(images.items, np.ndarray)
     if not arrays or len(images) * np.prod(transform.size) * 3 > MOST_IN_MEMORY:
         return images
-    made = [transform(pixels, normalize=normalize) for pixels in images.items]
-    return InMemory(np.stack(made), images.labels)
+    prepared = [transform(pixels, normalize=normalize) for pixels in images.items]
+    return InMemory(np.stack(prepared), images.labels)

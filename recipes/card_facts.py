@@ -1,4 +1,4 @@
-"""What the card of a trained model says: its data, its results and how it was trained.
+"""Arguments for the card of a trained model: data, results and training settings.
 
 kerasvit.save_pretrained(model, folder, **facts(config, model, result, rho, file))
 """
@@ -7,17 +7,17 @@ import dataclasses
 import re
 from pathlib import Path
 
-LEFT_OUT = ("out", "compare", "rho", "license", "dataset", "data", "linear_head")
+OMITTED = ("out", "compare", "rho", "license", "dataset", "data", "linear_head")
 
 
 def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
-    """Arguments of `kerasvit.save_pretrained` for the model that is kept.
+    """Returns the arguments of `kerasvit.save_pretrained` for the kept model.
 
     Args:
         config: Dataclass of the settings.
-        model: `ImageModel` to be saved.
-        result: As `training.summary` returns it.
-        rho: Radius of SAM of the training that is kept.
+        model: `ImageModel` to save.
+        result: Result of `training.summary`.
+        rho: SAM's radius of the kept training.
         recipe: Path of the script.
     """
     images, kept = result["images"], result["kept"]
@@ -50,7 +50,7 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
 
 
 def comparison(result: dict) -> str:
-    """Which training is kept, and the numbers by which it was chosen."""
+    """Returns a text with the kept training and the numbers of the comparison."""
     last = {name: each["history"][-1] for name, each in result["results"].items()}
     accuracies = {name: logs["val_accuracy"] for name, logs in last.items()}
     numbers = [f"{name} {accuracy:.2%}" for name, accuracy in accuracies.items()]
@@ -69,9 +69,9 @@ def comparison(result: dict) -> str:
 
 
 def _settings(config, model):
-    """The settings of the model, without paths of the user's."""
+    """Returns the settings of the training, without the user's paths."""
     settings = dataclasses.asdict(config)
-    for name in LEFT_OUT:
+    for name in OMITTED:
         settings.pop(name, None)
     weights = settings.get("weights")
     if weights and Path(weights).expanduser().exists():
@@ -82,21 +82,21 @@ def _settings(config, model):
 
 
 def _license_beside(config, model):
-    """The licence in the card of the folder that the weights are from, or None.
+    """Returns the licence in the card beside the weights, or None.
 
-    None too where the model's record has one: `save_pretrained` takes that.
+    Returns None also if the model's record has a licence, which `save_pretrained` uses.
     """
     weights = getattr(config, "weights", None)
     if not weights or (model.record.get("base") or {}).get("license"):
         return None
-    place = Path(weights).expanduser()
-    card = (place if place.is_dir() else place.parent) / "README.md"
+    path = Path(weights).expanduser()
+    card = (path if path.is_dir() else path.parent) / "README.md"
     try:
         with card.open(encoding="utf-8", errors="replace") as file:
             text = file.read(2**16)
     except OSError:
         return None
-    # One line of the YAML at its head, which is not parsed: it may be anybody's.
+    # One line of the YAML at its head. The YAML is not parsed: it is not trusted.
     head = re.match(r"---\n(.*?)\n---\n", text, re.DOTALL)
     found = head and re.search(
         r"^license:\s*[\"']?([\w.+-]+)[\"']?\s*$", head[1], re.MULTILINE

@@ -1,8 +1,8 @@
-"""Reads a command before the imports that take seconds: Keras, TensorFlow, kerasvit.
+"""Parses and checks a command before the slow imports: Keras, TensorFlow, kerasvit.
 
     config = command_line.read(sys.argv[1:], PRESETS, "finetune.py")
 
-This module imports none of them, so that a typing error is answered in a second.
+This module imports none of them, so that a wrong option gives an error in a second.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ import reachable
 import startup
 import tyro
 
-LIMITS = {  # where a configuration has such a number
+LIMITS = {  # {setting: (minimum, maximum)}
     "batch_size": (1, math.inf),
     "image_size": (1, math.inf),
     "learning_rate": (1e-12, math.inf),
@@ -37,8 +37,8 @@ LIMITS = {  # where a configuration has such a number
     "curved_images": (1, math.inf),
     "seed": (0, 2**31 - 1),
 }
-# Names that other programs have for our options. tyro suggests those that are spelled
-# alike (--epoch, --modle); these it does not find.
+# Names of these options in other programs. tyro suggests options with a similar
+# spelling (--epoch, --modle), but does not find these.
 ALIASES = {
     "lr": "learning-rate",
     "lr-rate": "learning-rate",
@@ -59,16 +59,16 @@ ALIASES = {
     "drop-path": "stochastic-depth",
     "licence": "license",
 }
-EITHER = (("--steps", "--epochs"), ("--data", "--dataset"))
+EXCLUSIVE = (("--steps", "--epochs"), ("--data", "--dataset"))
 
 
 class BadInput(ValueError):
-    """What the user gave is wrong."""
+    """Error in the user's input."""
 
 
 @contextlib.contextmanager
 def checking_input() -> Iterator[None]:
-    """Raises each `ValueError` of its block as a `BadInput`."""
+    """Raises a `ValueError` of its block as a `BadInput`."""
     try:
         yield
     except ValueError as error:
@@ -76,12 +76,11 @@ def checking_input() -> Iterator[None]:
 
 
 def read(arguments: Sequence[str], presets: dict, script: str):
-    """The checked configuration of a command; then imports TensorFlow without notes.
+    """Returns the checked configuration of a command, and imports TensorFlow.
 
-    A command that is wrong ends the process with one line: an unknown option, preset
-    or backend, a number out of range, a path that does not exist, a data set that
-    would have to be downloaded and cannot be. The first of these that costs least is
-    found first.
+    A wrong command ends the process with one line: an unknown option, preset or
+    backend, a number out of range, a path that does not exist, or a dataset that needs
+    a download while no server answers. The fastest checks run first.
 
     Args:
         arguments, presets, script: As for `parse`.
@@ -92,10 +91,10 @@ def read(arguments: Sequence[str], presets: dict, script: str):
 
 
 def checked(config):
-    """The configuration, once all is checked that needs no slow import.
+    """Checks everything that needs no slow import, and returns the configuration.
 
     Raises:
-        BadInput: A setting, the backend, a path or the name of a data set is wrong.
+        BadInput: A setting, the backend, a path or the name of a dataset is wrong.
     """
     with checking_input():
         check(config)
@@ -108,17 +107,18 @@ def checked(config):
 
 
 def parse(arguments: Sequence[str], presets: dict, script: str):
-    """The configuration: that of a preset, with what the options change.
+    """Returns the configuration of a preset, changed by the options.
 
     Args:
-        arguments: Of the command line: maybe a preset's name, then options.
-        presets: Name → configuration. Where none is named, it is the first, the demo,
-            if no option names other images, else the defaults of its class.
-        script: What messages call the program.
+        arguments: Arguments of the command line: an optional preset, then options.
+        presets: {name: configuration}. Without a preset, the first one, the demo, is
+            used if no option selects other images; else the defaults of the class.
+        script: Name of the program for messages.
 
     Raises:
-        BadInput: There is no such preset, or no such option and a known alias.
-        SystemExit: tyro explained what is wrong, or printed the help.
+        BadInput: The preset does not exist, or an option is an alias in another
+            program.
+        SystemExit: tyro printed an error or the help.
     """
     options = list(arguments)
     if options and not options[0].startswith("-"):
@@ -144,17 +144,19 @@ def _options(options, default, presets, script):
 
 
 def parse_options(options: Sequence[str], default, prog: str, description: str):
-    """What tyro makes of options, once the names of other programs are explained.
+    """Parses options with tyro, after checks for aliases and exclusive options.
 
     Args:
-        options: Of the command line.
-        default: Dataclass of the settings, or its class if one has no default.
-        prog: What messages call the program.
-        description: Head of the help.
+        options: Arguments of the command line.
+        default: Dataclass instance with the defaults, or the class if a setting has no
+            default.
+        prog: Name of the program for messages.
+        description: First lines of the help.
 
     Raises:
-        BadInput: One is a well-known name of one of ours, or two exclude each other.
-        SystemExit: tyro explained what is wrong, or printed the help.
+        BadInput: An option is an alias in another program, or two options exclude each
+            other.
+        SystemExit: tyro printed an error or the help.
     """
     kind = default if isinstance(default, type) else type(default)
     fields = {field.name.replace("_", "-") for field in dataclasses.fields(kind)}
@@ -167,12 +169,12 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
                     f"--help lists all."
                 )
     given = {each.split("=")[0].replace("_", "-") for each in options}
-    for one, other in EITHER:
+    for one, other in EXCLUSIVE:
         if {one, other} <= given:
             raise BadInput(f"Give {one} or {other}, not both.")
-    given = {} if kind is default else {"default": default}
+    defaults = {} if kind is default else {"default": default}
     return tyro.cli(
-        kind, args=list(options), prog=prog, description=description, **given
+        kind, args=list(options), prog=prog, description=description, **defaults
     )
 
 
@@ -196,9 +198,9 @@ def check_numbers(config) -> None:
     """Raises a `ValueError` for a number out of its range."""
     for name, (low, high) in LIMITS.items():
         value = getattr(config, name, None)
-        given = value if isinstance(value, tuple) else (value,)
-        given = [each for each in given if each is not None]
-        if not all(low <= each <= high and math.isfinite(each) for each in given):
+        numbers = value if isinstance(value, tuple) else (value,)
+        numbers = [number for number in numbers if number is not None]
+        if not all(low <= n <= high and math.isfinite(n) for n in numbers):
             most = f" and at most {high}" if high < math.inf else ""
             raise ValueError(
                 f"`{name}` must be at least {low}{most}. Received: {value}."
@@ -206,54 +208,54 @@ def check_numbers(config) -> None:
 
 
 def check_name_of(setting: str, path: Path) -> None:
-    """Raises a `ValueError` for a file or folder that a card could not name."""
+    """Raises a `ValueError` for a path whose name is not UTF-8, as a card needs."""
     try:
         path.name.encode("utf-8")
-    except UnicodeEncodeError as error:  # of an old archive, or of another system
+    except UnicodeEncodeError as error:  # from an old archive or another system
         raise ValueError(
-            f"`{setting}`: the name {path.name!r} is not UTF-8, as what is written "
-            "about the model has to be. Rename it."
+            f"`{setting}`: the name {path.name!r} is not UTF-8 and cannot be written "
+            "into the model's card. Rename it."
         ) from error
 
 
 def existing_folder(path) -> Path:
-    """The folder of a data set.
+    """Returns the folder of a dataset.
 
     Raises:
-        ValueError: There is none.
+        ValueError: The folder does not exist.
     """
     folder = Path(path).expanduser()
     if not str(path) or not folder.is_dir():
         raise ValueError(
-            f"`data`: there is no folder {path} (looked in {Path.cwd()}). Give one "
-            "that holds a folder of images for every class."
+            f"`data`: there is no folder {path} (working directory: {Path.cwd()}). "
+            "Give a folder that contains one folder of images per class."
         )
     return folder
 
 
 def check_weights(weights: str) -> None:
-    """Raises a `ValueError` where weights are a path that does not exist.
+    """Raises a `ValueError` for a path of weights that does not exist.
 
-    A word without a separator or an ending, such as "sam", may be the name of public
-    weights; kerasvit knows these.
+    A word without separator and extension, such as "sam", may be the name of public
+    weights, which kerasvit checks.
     """
     if weights and ("://" in weights or Path(weights).expanduser().exists()):
         return
-    ending = weights.lower().endswith((".npz", ".safetensors"))
-    if not weights or ending or re.search(r"[/\\~]|^\.", weights):
-        on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", weights) and not ending
-        hub = f" Of the Hugging Face Hub it is hf://{weights}." if on_hub else ""
+    has_extension = weights.lower().endswith((".npz", ".safetensors"))
+    if not weights or has_extension or re.search(r"[/\\~]|^\.", weights):
+        on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", weights) and not has_extension
+        hub = f" On the Hugging Face Hub: hf://{weights}." if on_hub else ""
         raise ValueError(
-            f"`weights`: there is no file or folder {weights} (looked in {Path.cwd()})."
-            f"{hub}"
+            f"`weights`: there is no file or folder {weights} (working directory: "
+            f"{Path.cwd()}).{hub}"
         )
 
 
 def main(work: Callable):
-    """Runs a part of a recipe: a mistake of the user's ends the process with a line.
+    """Calls a function; ends the process with one line if the user's input is wrong.
 
     Returns:
-        What `work` returns.
+        The result of `work`.
     """
     try:
         return work()
@@ -261,6 +263,6 @@ def main(work: Callable):
         sys.exit(f"Error: {error}")
     except KeyboardInterrupt:
         sys.exit(
-            "\nInterrupted. The same command continues from the state that was saved "
-            "last, if there is one."
+            "\nInterrupted. The same command continues from the last saved state, if "
+            "there is one."
         )

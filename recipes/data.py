@@ -1,10 +1,10 @@
-"""Images with labels for the recipes: found, split and checked.
+"""Finds, checks and splits the labelled images of a recipe.
 
-    dataset = data.built_in("digits")          of `built_in.py`, no download
+    dataset = data.built_in("digits")          from `built_in.py`, no download
     dataset = data.folder("photos/")           a folder of class folders
-    dataset = data.tfds("oxford_iiit_pet")     a name of tensorflow-datasets
+    dataset = data.tfds("oxford_iiit_pet")     a dataset of tensorflow-datasets
 
-`batches.py` makes batches of them.
+`batches.py` makes batches of the images.
 """
 
 import dataclasses
@@ -18,8 +18,8 @@ from command_line import existing_folder
 from folders import check_images, classes, given_splits
 from names import check_dataset
 
-LOOKED_AT = 50  # images, for their kind
-SHARES = {"validation": 0.1, "test": 0.2}  # of every class, where no split is given
+SAMPLE = 50  # images that determine `Dataset.kind`
+SHARES = {"validation": 0.1, "test": 0.2}  # of every class, without a given split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Dataset:
 
     Attributes:
         train, validation, test: `Indexed` or `Streamed`.
-        label_names: One a class, in the order of the labels.
-        test_name: What the test images are called where they come from; "validation"
-            where there are no others, and then they are the same.
+        label_names: Names of the classes, in the order of the labels.
+        test_name: Name of the test split in the source; that of the validation split if
+            `test` is `validation`, for sources without test images.
     """
 
     train: object
@@ -41,27 +41,31 @@ class Dataset:
 
     @property
     def counts(self):
-        """How many images are in each."""
+        """{part: number of images}."""
         parts = ("train", "validation", "test")
         return {part: len(getattr(self, part)) for part in parts}
 
     @functools.cached_property
     def kind(self):
-        """ "drawings" where a few training images are all grey, else "photographs"."""
-        few = self.train
-        if isinstance(few, Indexed):  # a folder is in the order of its classes
-            few = few.sample(LOOKED_AT, seed=0)
-        for pixels, _ in few.once().take(LOOKED_AT).as_numpy_iterator():
+        """Kind of images: "drawings" if a sample is grey, else "photographs"."""
+        images = self.train
+        if isinstance(images, Indexed):  # a folder is sorted by class
+            images = images.sample(SAMPLE, seed=0)
+        for pixels, _ in images.once().take(SAMPLE).as_numpy_iterator():
             if np.any(pixels != pixels[..., :1]):
                 return "photographs"
         return "drawings"
 
 
 def find(dataset: str, folder_path: str | None = None) -> Dataset:
-    """The images of a folder, else those of a name: built-in or tensorflow-datasets'.
+    """Returns the dataset of a folder, or a built-in or tensorflow-datasets dataset.
+
+    Args:
+        dataset: Name of a dataset, used without a folder.
+        folder_path: Folder of class folders, or None.
 
     Raises:
-        ValueError: As `folder` and `tfds`.
+        ValueError: As for `folder` and `tfds`.
     """
     if folder_path:
         return folder(folder_path)
@@ -70,43 +74,44 @@ def find(dataset: str, folder_path: str | None = None) -> Dataset:
 
 @functools.cache
 def built_in(name: str) -> Dataset:
-    """Images of `built_in.py`, always split in the same way."""
+    """Returns a dataset of `built_in.py`, with a fixed split."""
     source = SOURCES[name]
     images, labels, names = source.read()
-    end = len(labels) - source.given
+    end = len(labels) - source.test_images
     parts = split(labels[:end], source.shares)
-    if source.given:
+    if source.test_images:
         parts["test"] = np.arange(end, len(labels))
     sets = {part: Indexed(images[i], labels[i]) for part, i in parts.items()}
     return Dataset(**sets, label_names=names)
 
 
 def folder(path: str | os.PathLike) -> Dataset:
-    """A folder of class folders of images, each of which is read once to check it.
+    """Returns the dataset of a folder of class folders, after reading every image.
 
-    Either `path/class/image.jpg`: a tenth of every class is kept for validation and a
-    fifth for the test, always the same. Or `path/train/class/image.jpg`, and the same
-    in `validation` (`val`, `valid`), `test` or both: without the former, a tenth of
-    train is; without the latter, the validation images are the test.
+    For `path/class/image.jpg`, a fixed tenth of every class is used for validation and
+    a fixed fifth for the test. For `path/train/class/image.jpg`, the same folders are
+    expected in `validation` (`val`, `valid`), `test` or both. Without validation, a
+    tenth of train is used; without test, the validation images are the test images.
 
     Raises:
-        ValueError: There is no such folder, or too little in it, or a damaged file.
+        ValueError: The folder does not exist, has fewer than two classes or too few
+            images, or contains a damaged file.
     """
     root = existing_folder(path)
-    where = given_splits(root) or {"all": root}
-    found = {part: classes(place) for part, place in where.items()}
+    splits = given_splits(root) or {"all": root}
+    found = {part: classes(place) for part, place in splits.items()}
     first = next(iter(found))
     names = list(found[first])
     if len(names) < 2:
         raise ValueError(
-            f"{where[first]} holds one class only, {names[0]!r}. To learn to tell "
-            "apart, it needs a folder for each of two or more."
+            f"{splits[first]} holds one class only, {names[0]!r}. A classifier "
+            "needs two or more class folders."
         )
     for part, named in found.items():
         if wrong := set(names) ^ set(named):
             raise ValueError(
-                f"{where[part]} and {where[first]} must hold the same class folders. "
-                f"In one alone: {', '.join(sorted(wrong))}."
+                f"{splits[part]} and {splits[first]} must hold the same class folders. "
+                f"Only in one: {', '.join(sorted(wrong))}."
             )
     files = [files for named in found.values() for files in named.values()]
     check_images([path for paths in files for path in paths])
@@ -114,22 +119,24 @@ def folder(path: str | os.PathLike) -> Dataset:
     if "validation" not in sets:
         shares = {name: share for name, share in SHARES.items() if name not in sets}
         sets |= _parts(sets.pop(first), shares, names)
-    test_name = "test" if "test" in sets else where["validation"].name
+    test_name = "test" if "test" in sets else splits["validation"].name
     sets.setdefault("test", sets["validation"])
     return Dataset(**sets, label_names=names, test_name=test_name)
 
 
 def tfds(name) -> Dataset:
-    """A data set of tensorflow-datasets, downloaded and prepared where it is not yet.
+    """Returns a dataset of tensorflow-datasets; downloads and prepares it if needed.
 
-    Tested is its "test" split, or "validation" where that has no labels. Without a
-    third split, the last 2 % of "train" validate, as in vit_jax.
+    The test images are the split "test", or "validation" if "test" has no labels.
+    Without a third split, the last 2 % of "train" are used for validation, as in
+    vit_jax.
 
     Args:
-        name: As `tfds.load` takes it, `name/config:version`; or a builder.
+        name: Name for `tfds.load`, `name/config:version`; or a builder.
 
     Raises:
-        ValueError: It is unknown, cannot be downloaded, or is no image classification.
+        ValueError: The dataset is unknown, cannot be downloaded, or is not for image
+            classification.
     """
     import tensorflow_datasets
 
@@ -139,11 +146,11 @@ def tfds(name) -> Dataset:
         try:
             builder = tensorflow_datasets.builder(name)
             builder.download_and_prepare()
-        except Exception as error:  # of servers, disks, checksums: there are many
+        except Exception as error:  # many kinds: servers, disks, checksums
             raise ValueError(
-                f"`dataset`: {name} could not be downloaded and prepared. Do it with "
-                "internet and copy its folder of ~/tensorflow_datasets; or give images "
-                f"with --data. {type(error).__name__}: {error!s:.300}"
+                f"`dataset`: {name} could not be downloaded and prepared. Prepare it "
+                "with internet and copy its folder of ~/tensorflow_datasets, or give "
+                f"images with --data. {type(error).__name__}: {error!s:.300}"
             ) from error
     info = builder.info
     features = tensorflow_datasets.features
@@ -151,23 +158,25 @@ def tfds(name) -> Dataset:
     kinds = {name: type(feature) for name, feature in info.features.items()}
     if (kinds.get(image), kinds.get(label)) != (features.Image, features.ClassLabel):
         raise ValueError(
-            f"`dataset`: {info.name} is no image classification. It holds: "
+            f"`dataset`: {info.name} is no image classification dataset. It holds: "
             f"{', '.join(kinds)}."
         )
-    # As stored, so that a large buffer can be shuffled.
+    # Encoded images, so that the shuffle buffer can be large.
     decoders = {image: tensorflow_datasets.decode.SkipDecoding()}
-    if isinstance(name, str):  # pets' masks are not read; ImageFolder cannot do it
+    if isinstance(
+        name, str
+    ):  # skips the masks of pets; ImageFolder does not support it
         wanted = {image: True, label: True}
         decoders = tensorflow_datasets.decode.PartialDecoding(wanted, decoders=decoders)
 
-    def images(which):
-        encoded = builder.as_dataset(split=which, decoders=decoders)
+    def images(split_name):
+        encoded = builder.as_dataset(split=split_name, decoders=decoders)
         encoded = encoded.map(lambda example: (example[image], example[label]))
         return Streamed(encoded, info.features[image].decode_example)
 
     parts = _tfds_parts(builder, label)
     dataset = Dataset(
-        **{part: images(which) for part, which in parts.items()},
+        **{part: images(split_name) for part, split_name in parts.items()},
         label_names=list(info.features[label].names),
         test_name=parts["test"],
     )
@@ -177,33 +186,37 @@ def tfds(name) -> Dataset:
 
 
 def split(labels, shares=SHARES, names=None, seed=0) -> dict[str, np.ndarray]:
-    """Indices of a random split in which every class has the same shares.
+    """Splits examples at random, stratified by class.
 
     Args:
-        labels: Number of the class of each example.
-        shares: Name → share of every class, at least one example of each.
-        names: Of the classes, for messages.
-        seed: Apart from that of the training, so that all trainings share one test.
+        labels: Class index of each example.
+        shares: {part: share of every class}, at least one example of each class.
+        names: Names of the classes for messages, or None.
+        seed: Seed of the split. It does not depend on the seed of the training, so that
+            all trainings have the same test images.
 
     Returns:
-        Name → indices, with the rest as "train".
+        {part: indices}, with the remaining examples in "train".
+
+    Raises:
+        ValueError: A class has too few examples.
     """
     labels = np.asarray(labels)
     parts = {name: [] for name in ("train", *shares)}
     for label in np.unique(labels):
-        places = np.flatnonzero(labels == label)
-        if len(places) <= len(shares):
+        members = np.flatnonzero(labels == label)
+        if len(members) <= len(shares):
             name = names[label] if names else label
             raise ValueError(
                 f"A class needs {len(shares) + 1} images or more to be split into "
-                f"{', '.join(parts)}. Class {name} has {len(places)}."
+                f"{', '.join(parts)}. Class {name} has {len(members)}."
             )
-        places = np.random.default_rng([seed, label]).permutation(places)
-        counts = [max(1, round(share * len(places))) for share in shares.values()]
-        *taken, rest = np.split(places, np.cumsum(counts))
+        members = np.random.default_rng([seed, label]).permutation(members)
+        counts = [max(1, round(share * len(members))) for share in shares.values()]
+        *taken, rest = np.split(members, np.cumsum(counts))
         for name, some in zip(parts, [rest, *taken], strict=True):
             parts[name].append(some)
-    return {name: np.sort(np.concatenate(places)) for name, places in parts.items()}
+    return {name: np.sort(np.concatenate(chunks)) for name, chunks in parts.items()}
 
 
 def _indexed(classes):
@@ -213,18 +226,21 @@ def _indexed(classes):
 
 
 def _parts(images, shares, names):
-    parts = split(images.labels, shares, names).items()
-    items = {name: [images.items[i] for i in places] for name, places in parts}
-    return {name: Indexed(items[name], images.labels[p]) for name, p in parts}
+    return {
+        name: Indexed([images.items[i] for i in indices], images.labels[indices])
+        for name, indices in split(images.labels, shares, names).items()
+    }
 
 
 def _tfds_parts(builder, label):
-    """Part → split of tensorflow-datasets."""
-    # Nothing is known of the splits under tfds.testing.mock_data.
+    """Returns {part: name of the split in tensorflow-datasets}."""
+    # Builders under tfds.testing.mock_data do not list their splits.
     names = list(builder.info.splits) or ["train", "test"]
     if "train" not in names:
-        came = ", ".join(names)
-        raise ValueError(f"`dataset`: {builder.info.name} has no 'train' but {came}.")
+        raise ValueError(
+            f"`dataset`: {builder.info.name} has no split 'train', only "
+            f"{', '.join(names)}."
+        )
     held_out = [name for name in ("test", "validation") if name in names]
     if held_out[:1] == ["test"]:
         first = next(iter(builder.as_dataset(split="test").take(1)))

@@ -1,8 +1,8 @@
-"""Settings of `finetune.py` that depend on the task: from which weights, which images.
+"""Default settings of `finetune.py` that depend on the weights and the images.
 
     config, reasons = defaults.resolve(config, 360, "photographs", model)
 
-A setting that is None is filled in; one that the user or a preset gave stays.
+Settings that are None are replaced; those of the user or a preset are kept.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from heads import heads_of
 
 FROM_PRETRAINED = {  # measured: recipes/README.md, "How the defaults were chosen"
     "batch_size": (32, "small batches give more updates for the same images"),
-    "optimizer": ("adamw", "pretrained weights change little by little"),
+    "optimizer": ("adamw", "pretrained weights change in small steps"),
     "linear_head": (True, "a head of zeros would send random gradients"),
     "rho": (0.002, "SAM, two passes a step; pretrained weights are sharp"),
 }
@@ -22,7 +22,7 @@ SMALL_MODEL = {  # chosen on the validation images of digits
     "batch_size": (64, "the small model, from fresh weights"),
     "optimizer": ("sgd", "the small model, from fresh weights"),
     "learning_rate": (0.2, "the small model, from fresh weights"),
-    "linear_head": (False, "fresh features tell nothing yet"),
+    "linear_head": (False, "features of fresh weights are random"),
     "steps": (480, "the small model, from fresh weights"),
     "rho": (0.05, "SAM, two passes a step"),
 }
@@ -30,40 +30,42 @@ FRESH = {
     "batch_size": (64, "fresh weights"),
     "optimizer": ("adamw", "fresh weights"),
     "learning_rate": (5e-4, "fresh weights"),
-    "linear_head": (False, "fresh features tell nothing yet"),
+    "linear_head": (False, "features of fresh weights are random"),
     "rho": (0.05, "SAM, two passes a step"),
 }
 AUGMENT = {  # by the kind of the images
     "photographs": ("photo", "photographs: random crops and flips"),
     "drawings": ("shift", "grey images, maybe writing: small shifts, no flips"),
 }
-# The rate is this share of a typical weight of a model of so many; its least and most.
-SHARE, SIZE, RATES = 6e-4, 22e6, (1e-6, 2e-3)
-# Images that a training of ViT-S sees: 2,240 of 400 in 70 steps, 323,000 of 100,000.
-# Small models learn less of each and take little time: they see up to five times more.
-SEEN, OF, GROWTH, MORE = 2_240, 400, 0.9, 5
+# The learning rate is this share of a typical weight of a model of reference size, and
+# lies within these limits.
+RATE_SHARE, REFERENCE_SIZE, RATE_LIMITS = 6e-4, 22e6, (1e-6, 2e-3)
+# Images in the training of ViT-S: 2,240 for 400 training images (70 steps), and a power
+# of the ratio for other numbers: 323,000 for 100,000. Small models learn less from each
+# image and are fast: they see up to five times more.
+REFERENCE_SEEN, REFERENCE_COUNT, GROWTH, MOST_FACTOR = 2_240, 400, 0.9, 5
 LEAST_STEPS = 60
 FRESH_PASSES = 30
 
 
 def resolve(config, count: int, images: str, model):
-    """The settings with nothing left open, and the reason of each.
+    """Replaces the settings that are None.
 
     Args:
-        config: `finetune.Config`.
+        config: `finetune_settings.Config`.
         count: Number of training images.
-        images: Their kind, a key of `AUGMENT`.
-        model: `ImageModel`, with its weights.
+        images: Kind of the images, a key of `AUGMENT`.
+        model: `ImageModel` with its weights.
 
     Returns:
-        The configuration, and {setting: reason} in the order in which to print them.
+        The configuration, and {setting: reason} in the order of the printed table.
 
     Raises:
-        ValueError: Another optimizer is given without its learning rate.
+        ValueError: The optimizer is not the default and there is no learning rate.
     """
     pretrained = config.weights is not None
     if pretrained:
-        chosen = {**FROM_PRETRAINED, "learning_rate": _rate(model)}
+        chosen = {**FROM_PRETRAINED, "learning_rate": _learning_rate(model)}
     else:
         chosen = dict(SMALL_MODEL if config.model in (None, "small") else FRESH)
     chosen["augment"] = AUGMENT[images]
@@ -86,31 +88,32 @@ def resolve(config, count: int, images: str, model):
     return dataclasses.replace(config, **filled), reasons
 
 
-def _check_rate(config, usual, filled):
+def _check_rate(config, default, filled):
     optimizer, rate = filled["optimizer"], filled["learning_rate"]
-    if optimizer != usual and config.learning_rate is None:
+    if optimizer != default and config.learning_rate is None:
         raise ValueError(
-            f"`--optimizer {optimizer}` needs a `--learning-rate`: the default of "
-            f"{rate:g} is one for {usual}."
+            f"`--optimizer {optimizer}` needs a `--learning-rate`: the default "
+            f"{rate:g} is for {default}."
         )
 
 
-def _rate(model):
-    """The rate of AdamW for pretrained weights, and why.
+def _learning_rate(model):
+    """Returns AdamW's learning rate for pretrained weights, and the reason.
 
-    Adam moves each weight by about the rate, whatever the gradient: so the rate is a
-    share of a typical weight, and a smaller one the wider the layers are (Yang et al.
-    2022, arXiv 2203.03466), which is by the square root of the number of weights.
+    Adam changes each weight by about the learning rate, for any size of the gradient.
+    Therefore the rate is a share of a typical weight, and inversely proportional to the
+    width (Yang et al. 2022, arXiv 2203.03466), for which the square root of the number
+    of weights is used.
     """
     weight, size = _typical_weight(model), model.count_params()
-    rate = SHARE * weight * math.sqrt(SIZE / size)
-    rate = float(f"{min(max(RATES[0], rate), RATES[1]):.1e}")
+    rate = RATE_SHARE * weight * math.sqrt(REFERENCE_SIZE / size)
+    rate = float(f"{min(max(RATE_LIMITS[0], rate), RATE_LIMITS[1]):.1e}")
     million = f"{size / 1e6:.3g} million"
     return rate, f"small beside {million} pretrained weights of about {weight:.2g}"
 
 
 def _typical_weight(model):
-    """The median over the model's matrices, heads left out, of the root mean square."""
+    """Returns the median root mean square of the matrices, without the heads."""
     heads = {id(w) for layer in heads_of(model) for w in layer.weights}
     matrices = [
         keras.ops.convert_to_numpy(w).astype("float32")
@@ -122,8 +125,8 @@ def _typical_weight(model):
 
 def _steps(count, batch_size, pretrained, size):
     if pretrained:
-        more = min(max(1, math.sqrt(SIZE / size)), MORE)
-        seen = SEEN * (count / OF) ** GROWTH * more
+        factor = min(max(1, math.sqrt(REFERENCE_SIZE / size)), MOST_FACTOR)
+        seen = REFERENCE_SEEN * (count / REFERENCE_COUNT) ** GROWTH * factor
     else:
         seen = FRESH_PASSES * count
     steps = max(LEAST_STEPS, round(seen / batch_size))

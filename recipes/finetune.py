@@ -1,4 +1,4 @@
-"""Fine-tune any model with SAM, on digits, a folder of images, or a published data set.
+"""Fine-tunes any model with SAM on digits, a folder of images, or a public dataset.
 
     python recipes/finetune.py                      # scikit-learn's digits: no download
     python recipes/finetune.py --data photos/ --model ViTB16 --weights vit.npz
@@ -7,7 +7,8 @@
 
 On 2 busy CPU cores, 2026-11-21, the first took 1.2 minutes on JAX, 1.5 on TensorFlow,
 2.2 on PyTorch. Test accuracy on JAX, three seeds: 97.2 % (96.9 to 97.8) without SAM,
-96.8 % (96.1 to 98.3) with; of 359 images, so a point is noise. More: recipes/README.md.
+96.8 % (96.1 to 98.3) with SAM, on 359 images: one point is noise. More results:
+recipes/README.md.
 """
 
 # ruff: noqa: E402
@@ -46,13 +47,13 @@ SMALL = kerasvit.Variant(  # 114,000 weights
 
 
 def finetune(config: Config) -> dict:
-    """Trains, or continues where it was stopped, and saves the results in a folder.
+    """Trains, or continues an interrupted training, and saves the results.
 
     Returns:
         The content of result.json.
 
     Raises:
-        command_line.BadInput: Something is wrong; no training time was spent.
+        command_line.BadInput: The input is wrong; raised before the training.
     """
     with command_line.checking_input():
         command_line.check(config)
@@ -63,9 +64,9 @@ def finetune(config: Config) -> dict:
             config, len(dataset.train), dataset.kind, model
         )
         rounds, round_steps = training.plan(config, len(dataset.train))
-        config = training.planned(config, reasons, rounds, round_steps)
-        found = model.record["variant"] or model.name
-        config = dataclasses.replace(config, model=config.model or found)
+        config = training.apply_plan(config, reasons, rounds, round_steps)
+        variant = model.record["variant"] or model.name
+        config = dataclasses.replace(config, model=config.model or variant)
         training.check_first_batch(config, model, dataset)
         folder = training.claim_folder(config, dataset)
     training.print_notices(config, dataset)
@@ -73,11 +74,11 @@ def finetune(config: Config) -> dict:
     if result := training.finished_result(folder):
         return result
 
-    starting_point.show_settings(config, reasons)
-    reading = training.reading(config, model)
+    starting_point.print_settings(config, reasons)
+    batch_options = training.batch_options(config, model)
     start = None
     if config.weights:
-        start = starting_point.begin(model, dataset, reading, config, folder)
+        start = starting_point.set_head(model, dataset, batch_options, config, folder)
     first_weights, results = model.get_weights(), {}
     for name, rho in radii.items():
         model.set_weights(first_weights)
@@ -97,17 +98,19 @@ def finetune(config: Config) -> dict:
                         seed=config.seed,
                         start=done * round_steps,
                         augmentation=AUGMENTATIONS[config.augment],
-                        **reading,
+                        **batch_options,
                     ),
                     initial_epoch=done,
                     epochs=rounds,  # an epoch of Keras is a round: see training.plan
                     steps_per_epoch=round_steps,
-                    shuffle=False,  # the batches are shuffled
-                    validation_data=evaluation_batches(dataset.validation, **reading),
+                    shuffle=False,  # the batches are already shuffled
+                    validation_data=evaluation_batches(
+                        dataset.validation, **batch_options
+                    ),
                     callbacks=[progress, steps],
                     verbose=0,  # `steps` prints
                 )
-        test = evaluation_batches(dataset.test, **reading)
+        test = evaluation_batches(dataset.test, **batch_options)
         metrics = trainer.evaluate(test, verbose=0, return_dict=True)
         results[name] = {**metrics, "history": progress.history}
         kept = training.best(results)
@@ -121,7 +124,7 @@ def finetune(config: Config) -> dict:
 
 
 def choose_radii(config: Config) -> dict[str, float]:
-    """Name of each training → its rho, 0 for the one without SAM."""
+    """Returns {name of the training: rho}, with rho 0 for the one without SAM."""
     radii = {"with SAM": config.rho} if config.rho else {}
     if config.compare and not config.rho:
         console.print("rho is 0, so there is no training with SAM to compare with.")
@@ -131,7 +134,7 @@ def choose_radii(config: Config) -> dict[str, float]:
 
 
 def make_optimizer(config: Config, steps: int) -> keras.optimizers.Optimizer:
-    """The optimizer of the settings, for a training of so many steps."""
+    """Returns the optimizer of the settings, with a schedule of `steps` steps."""
     rate = kerasvit.warmup_cosine(
         config.learning_rate,
         steps=steps,
@@ -143,7 +146,7 @@ def make_optimizer(config: Config, steps: int) -> keras.optimizers.Optimizer:
 
 
 def build(config: Config, label_names: list[str]) -> keras.Model:
-    """The model before training, with a head for the classes."""
+    """Returns the model before training, with a head for the classes."""
     variant = training.find_variant(config, {"small": SMALL})
     size = config.image_size
     if variant is SMALL and not config.weights:
@@ -162,12 +165,12 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
             options["dropout"] = config.dropout
         model = variant(config.weights, **options)
     if config.weights:
-        console.print(heads.settle(model, label_names))
+        console.print(heads.reset_unless_same_classes(model, label_names))
     else:
         console.print(
             f"{model.record['variant']}: fresh weights, as --weights gives none."
         )
-        # There is no transform to be true to: show it the image to its edges.
+        # Fresh weights need no crop: use the whole image.
         model.record["preprocessing"]["crop"] = 1.0
     model.record["label_names"] = label_names
     return model
@@ -176,7 +179,7 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
 def show(result: dict) -> None:
     """Prints the results, and a warning if the training made the weights worse."""
     report(result)
-    starting_point.warn_below(result)
+    starting_point.warn_if_worse(result)
 
 
 if __name__ == "__main__":

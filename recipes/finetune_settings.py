@@ -1,6 +1,6 @@
-"""The settings of `finetune.py`: its options and presets.
+"""Settings of `finetune.py`: options and presets.
 
-Imports neither Keras nor kerasvit, so that a command is read before they are.
+This module imports neither Keras nor kerasvit, so that a command is parsed first.
 """
 
 import dataclasses
@@ -13,29 +13,31 @@ class Config:
     """Fine-tunes a model with SAM. A preset's name may stand before the options."""
 
     model: str | None = None  # "small", or one of kerasvit.list_models(); None: "small"
-    #     without weights, else the model that the folder of the weights is of
+    #     without weights, else the model that the folder of the weights states
     weights: str | None = None  # public name, file or folder; None: fresh weights
-    dataset: str = "digits"  # "digits", or a name of tensorflow-datasets
-    data: str | None = None  # folder of class folders of images, in place of `dataset`
+    dataset: str = "digits"  # of built_in.py, or of tensorflow-datasets
+    data: str | None = None  # folder of class folders, instead of `dataset`
     image_size: tuple[int] | tuple[int, int] | None = None  # pixels, height first
-    # None: by the task, as defaults.py has it; a table shows the value and why.
+    # None: defaults.py chooses by the task; a table shows value and reason.
     augment: Literal["none", "shift", "photo"] | None = None  # of augmentations.py
-    batch_size: int | None = None  # images a step
+    batch_size: int | None = None  # images per step
     optimizer: Literal["adamw", "sgd"] | None = None  # sgd: with momentum 0.9
     learning_rate: float | None = None  # after the warm-up; then a cosine to 0
-    rho: float | None = None  # radius of SAM, ≥ 0; 0 trains without
+    rho: float | None = None  # radius of SAM, ≥ 0; 0 disables SAM
     linear_head: bool | None = None  # start with a head fitted to frozen features
-    warmup_steps: int | None = None  # rising from 0, at most a fifth of the training
-    steps: int | None = None  # of the optimizer, warm-up included
-    epochs: int | None = None  # passes through the training images, in place of `steps`
-    compare: bool = False  # train without SAM too, keep the better; the demo does
+    warmup_steps: int | None = None  # linear from 0; at most a fifth of the training
+    steps: int | None = None  # optimizer steps, including the warm-up
+    epochs: int | None = None  # passes through the images, instead of `steps`
+    compare: bool = False  # also train without SAM, keep the better model
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"  # of Keras
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = (
+        "float32"  # Keras policy
+    )
     seed: int = 0  # of fresh weights, order, augmentation and dropout
-    license: str | None = None  # of the model, for its card; None: that of the weights
+    license: str | None = None  # of the model, in its card; None: that of the weights
     out: str | None = None  # folder of the results; None: runs/NAME-BACKEND
 
-    small: ClassVar = ("small",)  # models of finetune.py itself
+    small: ClassVar = ("small",)  # models that finetune.py defines
 
 
 paper = functools.partial(  # Dosovitskiy et al. 2021; vit_jax/configs/common.py
@@ -48,7 +50,7 @@ paper = functools.partial(  # Dosovitskiy et al. 2021; vit_jax/configs/common.py
     linear_head=False,
     rho=0.0,
 )
-PRESETS = {  # those of the paper have no SAM, and need weights: of ImageNet-21k there
+PRESETS = {  # the paper's have no SAM and start from weights of ImageNet-21k
     "digits": Config(compare=True),
     "cifar10": paper(
         dataset="cifar10", learning_rate=0.01, warmup_steps=500, steps=10_000

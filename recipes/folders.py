@@ -1,8 +1,8 @@
-"""Which images a folder of class folders holds.
+"""Lists and checks the images in a folder of class folders.
 
 folders.given_splits(root)     {} or {"train": root/train, "validation": …}
 folders.classes(root)          {"cat": [root/cat/0.jpg, …], "dog": […]}
-folders.check_images(paths)    reads them all
+folders.check_images(paths)    reads every image
 """
 
 import os
@@ -24,7 +24,7 @@ SPLITS = {
 
 
 def given_splits(root):
-    """Part → its folder, train first; none where the folder is not split."""
+    """Returns {part: folder}, train first; empty if the folder has no splits."""
     given = {}
     for part, spellings in SPLITS.items():
         named = [f for f in _folders(root) if f.name.lower() in spellings]
@@ -40,7 +40,7 @@ def given_splits(root):
 
 
 def classes(root):
-    """Name of each class folder → its images."""
+    """Returns {name of the class folder: sorted image paths}."""
     found = {}
     for child in _folders(root):
         images = [p for p in files_in(child) if p.suffix.lower() in SUFFIXES]
@@ -49,45 +49,45 @@ def classes(root):
     if not any(found.values()):
         raise ValueError(
             f"{root} holds no folders of images. Expected: CLASS/IMAGE.jpg in it, or "
-            "train, validation and test that hold the same."
+            "the same in train, validation and test."
         )
     if empty := [name for name, files in found.items() if not files]:
         raise ValueError(
-            f"{root}: no images in {', '.join(empty)}. Remove it, or add some that end "
-            f"in {', '.join(sorted(SUFFIXES))}."
+            f"{root}: no images in {', '.join(empty)}. Remove it, or add images. "
+            f"Extensions: {', '.join(sorted(SUFFIXES))}."
         )
     return found
 
 
-def left_out(root) -> str:
-    """Which files below a folder `classes` does not read; "" for none."""
-    # An image needs a class folder, which lies in the folder of a split or in the root.
-    places = list(given_splits(root).values()) or [root]
-    beside = [p for place in [root, *places] for p in place.iterdir() if p.is_file()]
-    inside = [p for place in places for c in _folders(place) for p in files_in(c)]
+def unread_files(root) -> str:
+    """Returns counts of the files that `classes` does not read; "" for none."""
+    # Images are read from class folders, which are in the root or in split folders.
+    parents = list(given_splits(root).values()) or [root]
+    beside = [p for folder in [root, *parents] for p in folder.iterdir() if p.is_file()]
+    inside = [p for parent in parents for c in _folders(parent) for p in files_in(c)]
     others = [p for p in inside if p.suffix.lower() not in SUFFIXES]
     others += {p for p in beside if p.suffix.lower() in SUFFIXES}
-    kinds = Counter(p.suffix.lower() or "without an ending" for p in others)
+    kinds = Counter(p.suffix.lower() or "without an extension" for p in others)
     return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(5))
 
 
 def files_in(folder):
-    """All files below a folder, through links too, but hidden ones."""
+    """Yields all files below a folder that are not hidden; follows links."""
     seen = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        if (real := os.path.realpath(place)) in seen:  # links may go in circles
+    for parent, folders, names in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(parent)) in seen:  # links may form a cycle
             folders.clear()
             continue
         seen.add(real)
         folders[:] = sorted(name for name in folders if name[0] != ".")
-        yield from (Path(place, name) for name in names if name[0] != ".")
+        yield from (Path(parent, name) for name in names if name[0] != ".")
 
 
 def check_images(paths: list[Path]) -> None:
-    """Reads every file in full, in threads.
+    """Decodes every image, in threads.
 
     Raises:
-        ValueError: Some are damaged or no images; names them.
+        ValueError: Files are damaged or no images; the message lists them.
     """
 
     def problem(path):

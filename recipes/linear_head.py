@@ -1,10 +1,10 @@
-"""A linear classifier on frozen features: the start of fine-tuning, and its yardstick.
+"""Fits a linear classifier to frozen features: initial head and baseline.
 
-    start = linear_head.start(model, dataset, reading)
+    start = linear_head.start(model, dataset, batch_options)
 
-A head of zeros sends large, random gradients into pretrained weights and destroys what
-they know. Fitting the head first, which takes seconds, and training all weights
-afterwards keeps it (Kumar et al. 2022, arXiv 2202.10054).
+With a head of zeros, the first gradients are large and random and damage pretrained
+weights. Fitting the head first, which takes seconds, and then training all weights
+avoids this (Kumar et al. 2022, arXiv 2202.10054).
 """
 
 import dataclasses
@@ -16,23 +16,23 @@ import numpy as np
 from batches import evaluation_batches
 from heads import heads_of
 
-MOST_IMAGES = 2_000  # features are computed of
-PER_CLASS = 10  # images a class at least, where there are more classes than for that
+MOST_IMAGES = 2_000  # images whose features are computed
+PER_CLASS = 10  # raises MOST_IMAGES for many classes
 STRENGTHS = 10.0 ** np.arange(-4, 3)  # C of logistic regression, inverse of the penalty
-HELD_OUT = 0.25  # share of the features that the strength is chosen by
+HELD_OUT = 0.25  # share of the features that selects the strength
 
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """What the loaded weights know of the task before any training.
+    """Accuracies of the loaded weights before the training.
 
     Attributes:
-        kept: Validation accuracy in [0, 1] with the head of the weights; None where
-            they have none for these classes.
-        linear: The same with a linear classifier on frozen features.
-        images: How many training images it was fitted to.
-        tested: How many validation images both accuracies are of.
-        heads: (kernel, bias) of each head of the model, those of the classifier.
+        kept: Validation accuracy in [0, 1] with the head of the weights; None if they
+            have no head for these classes.
+        linear: Validation accuracy in [0, 1] of a linear classifier on frozen features.
+        images: Number of training images that the classifier was fitted to.
+        tested: Number of validation images.
+        heads: (kernel, bias) of the classifier for each head of the model.
     """
 
     kept: float | None
@@ -43,19 +43,19 @@ class Start:
 
     @property
     def accuracy(self):
-        """The better of the two, which training should improve."""
+        """The higher of the two accuracies, which the training should improve."""
         return max(self.linear, self.kept or 0.0)
 
 
-def start(model: keras.Model, dataset, reading: dict, seed: int = 0) -> Start:
+def start(model: keras.Model, dataset, batch_options: dict, seed: int = 0) -> Start:
     """Fits a linear classifier to features of at most `MOST_IMAGES` training images.
 
     Args:
-        model: With one or more layers called `head…`, the last that have weights; a
-            head that is not all zeros is one of the weights, for the same classes.
+        model: Model with heads as in `heads.heads_of`. A head that contains only zeros
+            is not measured.
         dataset: `data.Dataset`.
-        reading: Keyword arguments of `batches.evaluation_batches`.
-        seed: Of the choice of images.
+        batch_options: Keyword arguments of `batches.evaluation_batches`.
+        seed: Seed of the sample of images.
     """
     heads = heads_of(model)
     classes = heads[0].units
@@ -63,37 +63,41 @@ def start(model: keras.Model, dataset, reading: dict, seed: int = 0) -> Start:
     sampled = dataset.train.sample(most, seed)
     tested = dataset.validation.sample(MOST_IMAGES, seed)
     body = keras.Model(model.input, [head.input for head in heads])
-    features, labels = _features(body, sampled, reading)
+    features, labels = _features(body, sampled, batch_options)
     fitted = [fit(x, labels, classes, seed) for x in features]
-    unseen, truth = _features(body, tested, reading)
+    unseen, unseen_labels = _features(body, tested, batch_options)
     kept = [[keras.ops.convert_to_numpy(w) for w in head.weights] for head in heads]
     has_head = all(np.any(kernel) for kernel, _ in kept)
     return Start(
-        kept=_accuracy(unseen, kept, truth) if has_head else None,
-        linear=_accuracy(unseen, fitted, truth),
+        kept=_accuracy(unseen, kept, unseen_labels) if has_head else None,
+        linear=_accuracy(unseen, fitted, unseen_labels),
         images=len(labels),
-        tested=len(truth),
+        tested=len(unseen_labels),
         heads=fitted,
     )
 
 
 def assign(model: keras.Model, heads: list) -> None:
-    """Gives each head of the model its kernel and bias."""
+    """Sets kernel and bias of each head of the model."""
     for layer, weights in zip(heads_of(model), heads, strict=True):
         layer.set_weights(weights)
 
 
 def fit(features, labels, classes: int, seed: int = 0):
-    """Multinomial logistic regression: kernel (width, classes) and bias (classes,).
+    """Fits multinomial logistic regression.
 
-    The penalty is the one with the least cross-entropy on a quarter of the features;
-    features are standardised for it, and the result is for features as they are.
+    The strength of the penalty has the smallest cross-entropy on a held-out quarter of
+    the features. Features are standardised for the fit; the returned kernel and bias
+    are for the original features.
 
     Args:
         features: Array (count, width).
-        labels: Array (count,) of integers.
-        classes: How many there are; one without an image is never the answer.
-        seed: Of the quarter.
+        labels: Array (count,) of class indices.
+        classes: Number of classes; a class without images is never predicted.
+        seed: Seed of the held-out quarter.
+
+    Returns:
+        Kernel (width, classes) and bias (classes,), in float32.
     """
     mean, scale = features.mean(0), features.std(0) + 1e-6
     scaled = (features - mean) / scale
@@ -114,8 +118,8 @@ def _best_strength(features, labels, seed):
     held, rest = np.split(order, [math.ceil(HELD_OUT * len(labels))])
     if len(np.unique(labels[rest])) < 2:
         return 1.0
-    # Not the accuracy: a head with logits too large for its accuracy has gradients that
-    # destroy the weights below it.
+    # The criterion is not the accuracy: a head with too large logits has gradients that
+    # damage the weights below it.
     losses = []
     for strength in STRENGTHS:
         fitted = _fitted(strength, features[rest], labels[rest])
@@ -134,18 +138,18 @@ def _fitted(strength, features, labels):
 
     regression = LogisticRegression(C=strength, max_iter=300, tol=1e-3)
     with warnings.catch_warnings():
-        # A weak penalty may not converge. Its cross-entropy counts as it is.
+        # A fit with a weak penalty may not converge; its cross-entropy is still used.
         warnings.simplefilter("ignore", ConvergenceWarning)
         return regression.fit(features, labels)
 
 
-def _features(body, images, reading):
-    """The inputs of all heads, as arrays (count, width), and the labels."""
+def _features(body, images, batch_options):
+    """Returns the inputs of all heads, as arrays (count, width), and the labels."""
     features, labels = [], []
-    for batch, truth in evaluation_batches(images, **reading):
-        found = keras.tree.flatten(body.predict_on_batch(batch.numpy()))
-        features.append([keras.ops.convert_to_numpy(x) for x in found])
-        labels.append(truth.numpy())
+    for batch, batch_labels in evaluation_batches(images, **batch_options):
+        outputs = keras.tree.flatten(body.predict_on_batch(batch.numpy()))
+        features.append([keras.ops.convert_to_numpy(x) for x in outputs])
+        labels.append(batch_labels.numpy())
     features = [
         np.concatenate(x).astype("float32") for x in zip(*features, strict=True)
     ]

@@ -1,6 +1,6 @@
-"""Checks the names of models and data sets without importing Keras or TensorFlow.
+"""Checks the names of models and datasets without importing Keras or TensorFlow.
 
-These imports take seconds, after which a misspelt name would be refused.
+These imports take seconds; a misspelt name gives an error before them.
 """
 
 import ast
@@ -16,14 +16,14 @@ def check_model(name: str, small=()) -> None:
     """Raises a `ValueError` for a model that does not exist.
 
     Args:
-        name: Of the command.
-        small: Names of the recipe's own models, which kerasvit does not have.
+        name: Name of a model.
+        small: Names of the models that the recipe defines.
     """
     check_name("model", name, [*small, *models()])
 
 
 def models() -> list[str]:
-    """`kerasvit.list_models()`, read from the source of kerasvit.models."""
+    """Returns `kerasvit.list_models()`, read from the source of kerasvit.models."""
     package = importlib.util.find_spec("kerasvit")  # imports nothing
     source = Path(package.origin).parent / "models" / "__init__.py"
     for statement in ast.parse(source.read_text(encoding="utf-8")).body:
@@ -33,33 +33,33 @@ def models() -> list[str]:
 
 
 def check_dataset(name: str) -> None:
-    """Raises a `ValueError` for a data set that does not exist.
+    """Raises a `ValueError` for a dataset that does not exist.
 
     Args:
-        name: Of `built_in.py`, of tensorflow-datasets, or of a data set that was
-            prepared in its folder; with or without `/config` and `:version`.
+        name: Name of a dataset of `built_in.py`, of tensorflow-datasets, or prepared in
+            its folder; with or without `/config` and `:version`.
     """
     if name in SOURCES:
         return
-    import tensorflow_datasets  # a second: it imports TensorFlow when it needs it
+    import tensorflow_datasets  # takes a second; imports TensorFlow later
 
     known = tensorflow_datasets.list_builders(with_community_datasets=False)
-    root = Path(data_place()).expanduser()
+    root = Path(data_location()).expanduser()
     infos = [*root.glob("*/*/dataset_info.json"), *root.glob("*/*/*/dataset_info.json")]
     prepared = sorted({info.relative_to(root).parts[0] for info in infos})
     stem = name.split("/")[0].split(":")[0]
     check_name("dataset", stem, [*SOURCES, *prepared, *known])
 
 
-def data_place() -> str:
-    """Where tensorflow-datasets keeps what it has prepared: a folder or an address."""
+def data_location() -> str:
+    """Returns the folder or URL of the prepared datasets of tensorflow-datasets."""
     return os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
 
 
 def check_name(argument: str, name: str, known) -> None:
-    """Raises a `ValueError` with close matches where `name` is not among the known."""
+    """Raises a `ValueError` with close matches if `name` is not in `known`."""
     if name not in known:
-        # Without case, by hand: vitb16 is close to ViTB16.
+        # Matches without case, so that vitb16 is close to ViTB16.
         lower = {other.lower(): other for other in known}
         near = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)
         near = [lower[match] for match in near] or list(known)[:20]

@@ -1,4 +1,4 @@
-"""Optimizer, learning rate and loss of `pretrain.py`, as the papers' code has them."""
+"""Optimizer, learning rate and loss of `pretrain.py`, as in the papers' code."""
 
 import keras
 
@@ -6,7 +6,7 @@ import kerasvit
 
 
 def make_optimizer(config, model, steps):
-    """The optimizer of the settings, for so many steps."""
+    """Returns the optimizer of the settings, with a schedule of `steps` steps."""
     make = kerasvit.warmup_cosine if config.schedule == "cosine" else WarmupLinear
     common = {
         "learning_rate": make(
@@ -27,7 +27,7 @@ def make_optimizer(config, model, steps):
 
 
 class WarmupLinear(keras.optimizers.schedules.LearningRateSchedule):
-    """A learning rate that rises in a line from 0 to a peak, then falls in one to 0."""
+    """Learning rate that rises linearly from 0 to a peak and falls linearly to 0."""
 
     def __init__(self, peak: float, *, steps: int, warmup_steps: int):
         self.config = {"peak": peak, "steps": steps, "warmup_steps": warmup_steps}
@@ -40,11 +40,11 @@ class WarmupLinear(keras.optimizers.schedules.LearningRateSchedule):
         return self.config["peak"] * keras.ops.minimum(rising, falling)
 
     def get_config(self):
-        """The constructor's arguments."""
+        """Returns the constructor's arguments."""
         return dict(self.config)
 
 
 def sigmoid(labels, logits):
-    """Cross-entropy of every class apart, summed over them: (batch,)."""
+    """Returns the sum over classes of the binary cross-entropies, shape (batch,)."""
     each = keras.ops.binary_crossentropy(labels, logits, from_logits=True)
     return keras.ops.sum(each, axis=-1)

@@ -1,4 +1,4 @@
-"""Train any model from scratch, with SAM or without, as the papers do or smaller.
+"""Trains any model from scratch, with or without SAM, with paper or small settings.
 
     python recipes/pretrain.py                # a small ViT on 1,000 images of MNIST
     python recipes/pretrain.py study_mixer --rho 0.05    # a Mixer instead, with SAM
@@ -6,9 +6,9 @@
     python recipes/pretrain.py vit_sam --data photos/ --batch-size 256
     python recipes/pretrain.py --help
 
-Nothing is downloaded by the first two. What the papers publish for their settings,
-which have not been run here, and what a study of small models measured, with SAM and
-without: recipes/README.md.
+The first two commands download nothing. recipes/README.md contains the published
+results for the papers' settings, which were not run here, and the results of a study of
+small models with and without SAM.
 """
 
 # ruff: noqa: E402
@@ -32,7 +32,7 @@ from progress import Progress, Steps, report
 
 import kerasvit
 
-SMALL = {  # 28 px, for the study; 112,000, 89,000 and 121,000 weights
+SMALL = {  # for the study, 28 px; 112,000, 89,000 and 121,000 weights
     "small_vit": kerasvit.Variant(
         "small_vit",
         kerasvit.VisionTransformer,
@@ -64,20 +64,20 @@ SMALL = {  # 28 px, for the study; 112,000, 89,000 and 121,000 weights
 
 
 def pretrain(config: Config) -> dict:
-    """Trains, or continues where it was stopped, and saves the results in a folder.
+    """Trains, or continues an interrupted training, and saves the results.
 
     Returns:
         The content of result.json.
 
     Raises:
-        command_line.BadInput: Something is wrong; no training time was spent.
+        command_line.BadInput: The input is wrong; raised before the training.
     """
     with command_line.checking_input():
         command_line.check(config)
         dataset = data.find(config.dataset, config.data)
         model = build(config, dataset.label_names)
         rounds, round_steps = training.plan(config, len(dataset.train))
-        config = training.planned(config, {}, rounds, round_steps)
+        config = training.apply_plan(config, {}, rounds, round_steps)
         training.check_first_batch(config, model, dataset)
         folder = training.claim_folder(config, dataset, f"pretrain-{config.model}-")
     training.print_notices(config, dataset)
@@ -95,8 +95,8 @@ def pretrain(config: Config) -> dict:
         ),
         metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
     )
-    reading = training.reading(config, model)
-    reading["classes"] = len(dataset.label_names)  # for one-hot labels
+    batch_options = training.batch_options(config, model)
+    batch_options["classes"] = len(dataset.label_names)  # for one-hot labels
     name = "with SAM" if rho else "without SAM"
     progress = Progress(training.state_folder(folder, name), config.seed)
     done = progress.restore(trainer)
@@ -108,17 +108,17 @@ def pretrain(config: Config) -> dict:
                     seed=config.seed,
                     start=done * round_steps,
                     augmentation=AUGMENTATIONS[config.augment],
-                    **reading,
+                    **batch_options,
                 ),
                 initial_epoch=done,
                 epochs=rounds,  # an epoch of Keras is a round: see training.plan
                 steps_per_epoch=round_steps,
-                shuffle=False,  # the batches are shuffled
-                validation_data=evaluation_batches(dataset.validation, **reading),
+                shuffle=False,  # the batches are already shuffled
+                validation_data=evaluation_batches(dataset.validation, **batch_options),
                 callbacks=[progress, steps],
                 verbose=0,  # `steps` prints
             )
-    test = evaluation_batches(dataset.test, **reading)
+    test = evaluation_batches(dataset.test, **batch_options)
     metrics = trainer.evaluate(test, verbose=0, return_dict=True)
     results = {name: {**metrics, "history": progress.history}}
     result = training.summary(results, dataset, folder, round_steps)
@@ -126,7 +126,7 @@ def pretrain(config: Config) -> dict:
 
 
 def build(config: Config, label_names: list[str]) -> keras.Model:
-    """The model before training, with a head for the classes."""
+    """Returns the model before training, with a head for the classes."""
     variant = training.find_variant(config, SMALL)
     size = config.image_size
     rates = {"dropout": config.dropout, "stochastic_depth": config.stochastic_depth}
@@ -136,10 +136,10 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
         **{k: rate for k, rate in rates.items() if rate or k in variant.defaults},
     )
     model.record["label_names"] = label_names
-    if not config.augment.startswith("photo"):  # no crop in training: none in the test
+    if not config.augment.startswith("photo"):  # no crop, as in training
         model.record["preprocessing"]["crop"] = 1.0
     if config.loss == "sigmoid":
-        # Every class as likely as in the data: -6.9 of 1,000, -10 of 21,843.
+        # Initial probability 1 / classes: a bias of -6.9 for 1,000, -10 for 21,843.
         bias = model.get_layer("head").bias
         bias.assign(keras.ops.full(bias.shape, -math.log(len(label_names))))
     return model

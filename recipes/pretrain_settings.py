@@ -1,6 +1,6 @@
-"""The settings of `pretrain.py`: its options and presets, and the papers' radii.
+"""Settings of `pretrain.py`: options, presets, and the papers' radii.
 
-Imports neither Keras nor kerasvit, so that a command is read before they are.
+This module imports neither Keras nor kerasvit, so that a command is parsed first.
 """
 
 import dataclasses
@@ -14,42 +14,48 @@ AUGMENT = Literal["none", "shift", "photo", "photo_mixed", "cifar", "cifar_mixed
 class Config:
     """Trains a model from scratch. A preset's name may stand before the options."""
 
-    model: str = "small_vit"  # one of SMALL, for 28 px, or of kerasvit.list_models()
-    dataset: str = "mnist_subset"  # of built_in.py, or a name of tensorflow-datasets
-    data: str | None = None  # folder of class folders of images, in place of `dataset`
+    model: str = "small_vit"  # one of `small`, for 28 px, or of kerasvit.list_models()
+    dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
+    data: str | None = None  # folder of class folders, instead of `dataset`
     image_size: tuple[int] | tuple[int, int] | None = None  # pixels; None: the model's
     augment: AUGMENT = "none"  # AUGMENTATIONS in augmentations.py
-    batch_size: int = 100  # images a step
+    batch_size: int = 100  # images per step
     epochs: int = 40  # passes through the training images
     optimizer: Literal["adamw", "sgd"] = "adamw"  # sgd: with momentum 0.9
-    learning_rate: float = 2e-3  # the highest, after the warm-up
-    schedule: Literal["cosine", "linear"] = "cosine"  # how it falls from there to 0
-    warmup_steps: int = 100  # rising from 0, at most a fifth of the training
-    weight_decay: float = 0.1  # a step takes rate × this of a weight, and not of SAM's
+    learning_rate: float = 2e-3  # maximum, after the warm-up
+    schedule: Literal["cosine", "linear"] = "cosine"  # decrease from the maximum to 0
+    warmup_steps: int = 100  # linear from 0; at most a fifth of the training
+    weight_decay: float = 0.1  # times the learning rate; without SAM's perturbation
     decayed: Literal["kernels", "all"] = "kernels"  # which weights decay
-    clip: float = 1.0  # norm beyond which gradients are scaled down; 0: never
+    clip: float = 1.0  # maximum global gradient norm; 0: no clipping
     loss: Literal["softmax", "sigmoid"] = "softmax"  # sigmoid: summed over classes
-    label_smoothing: float = 0.0  # of softmax, in [0, 1)
-    rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: none; None: a first guess by model
-    micro_batches: int = 1  # parts of a batch, each with its own perturbation
+    label_smoothing: float = 0.0  # for softmax, in [0, 1)
+    rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: no SAM; None: of RADII
+    micro_batches: int = 1  # parts of a batch, perturbed separately
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
     stochastic_depth: float = 0.0  # of the last block, in [0, 1)
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"  # of Keras
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = (
+        "float32"  # Keras policy
+    )
     seed: int = 0  # of weights, order, augmentation and dropout
-    license: str | None = None  # of the model, for its card
+    license: str | None = None  # of the model, in its card
     out: str | None = None  # folder of the results; None: runs/pretrain-…
 
-    small: ClassVar = ("small_vit", "small_mixer", "small_bit")  # of pretrain.py itself
+    small: ClassVar = (
+        "small_vit",
+        "small_mixer",
+        "small_bit",
+    )  # defined in pretrain.py
 
     def check(self) -> None:
-        """Raises a `ValueError` for settings that do not go together."""
+        """Raises a `ValueError` for settings that contradict each other."""
         radius(self)
         if self.loss == "sigmoid" and self.label_smoothing:
             raise ValueError("`label_smoothing` is for the loss softmax.")
 
 
-# arXiv 2106.01548; unconfirmed by its appendix, but for ViT-B/16, which others give:
-# where to begin. A network of BiT's widths is their ResNet.
+# SAM's radii of arXiv 2106.01548. Only the radius of ViT-B/16 is confirmed by another
+# source: use them as starting points. Their ResNets have BiT's widths.
 RADII = {
     "BiTR50x1": 0.02,
     "BiTR101x1": 0.05,
@@ -81,21 +87,21 @@ imagenet = functools.partial(
     warmup_steps=10_000,
     weight_decay=0.3,
 )
-# From scratch on ImageNet, arXiv 2010.11929, table 3 and section B.1; the loss is that
-# of Google's code (big_vision/configs/vit_i1k.py).
+# Training from scratch on ImageNet, arXiv 2010.11929, Table 3 and section B.1. The loss
+# is that of Google's code (big_vision/configs/vit_i1k.py).
 vit = functools.partial(imagenet, model="ViTB16", loss="sigmoid", dropout=0.1)
 resnet = functools.partial(
     imagenet,
     model="BiTR50x1",
     epochs=90,
     optimizer="sgd",
-    learning_rate=1.6,  # 0.1 for 256 images
-    weight_decay=1e-3,  # 1.6e-3 in big_vision's unit, which is not that of the rate
+    learning_rate=1.6,  # 0.1 per 256 images
+    weight_decay=1e-3,  # 1.6e-3 in big_vision, not multiplied by the rate
 )
 PRESETS = {
     "mnist": Config(),
     "vit": vit(),
-    # arXiv 2106.01548, appendix: the same, and for a Mixer a straight line.
+    # arXiv 2106.01548, appendix: the same settings; a linear schedule for Mixers.
     "vit_sam": vit(rho=None),
     "mixer_sam": imagenet(
         model="MixerB16",
@@ -105,7 +111,8 @@ PRESETS = {
         rho=None,
     ),
     "resnet_sam": resnet(warmup_steps=5_000, rho=None),
-    # big_vision/configs/mlp_mixer_i1k.py, after arXiv 2105.01601; decay 1e-4 there.
+    # big_vision/configs/mlp_mixer_i1k.py, after arXiv 2105.01601; its weight decay
+    # 1e-4 is not multiplied by the learning rate 1e-3.
     "mixer": imagenet(
         model="MixerB16",
         augment="photo_mixed",
@@ -118,7 +125,7 @@ PRESETS = {
     # big_vision/configs/bit_i1k.py, after arXiv 1912.11370.
     "bit": resnet(warmup_steps=1_000),
     # configs/cifar100_vit.yaml of xxxnell/how-do-vits-work, arXiv 2202.06709: 5 epochs
-    # of warm-up and 300 more.
+    # of warm-up, then 300 epochs.
     "alternet_cifar100": Config(
         model="AlterNet50CIFAR100",
         dataset="cifar100",
@@ -126,14 +133,14 @@ PRESETS = {
         batch_size=96,
         epochs=305,
         learning_rate=1.25e-4,
-        warmup_steps=2_552,  # of 49,000 images
+        warmup_steps=2_552,  # 5 epochs of 49,000 images
         weight_decay=0.05,
         decayed="all",
         clip=5.0,
         label_smoothing=0.1,
         stochastic_depth=0.1,
     ),
-    # What benchmarks/study.py trains, each with rho and with 0; none was searched for.
+    # Trained by benchmarks/study.py with this rho and with 0. No setting was tuned.
     "study_vit": Config(epochs=30, rho=0.1),
     "study_mixer": Config(model="small_mixer", epochs=30, rho=0.1),
     "study_bit": Config(
@@ -148,16 +155,16 @@ PRESETS = {
 
 
 def radius(config: Config) -> float:
-    """Radius of SAM: the number given, or the paper's for the model.
+    """Returns SAM's radius: that of the settings, or the paper's for the model.
 
     Raises:
-        ValueError: The paper has none.
+        ValueError: The paper has no radius for the model.
     """
     if config.rho is not None:
         return config.rho
     if config.model not in RADII:
         raise ValueError(
             f"`rho`: the paper has none for {config.model}. Give one with --rho, or "
-            f"take one of {', '.join(RADII)}."
+            f"use one of the models {', '.join(RADII)}."
         )
     return RADII[config.model]

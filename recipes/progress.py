@@ -1,4 +1,4 @@
-"""A training's folder: whose it is, where the training stands, what came of it."""
+"""Manages a training's folder: settings, saved states, curves and printed results."""
 
 import dataclasses
 import json
@@ -19,21 +19,21 @@ COLORS = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
 
 
 def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
-    """Makes a folder for a training, or finds the one it was begun in.
+    """Creates the folder of a training, or returns that of the same training.
 
     Args:
-        folder: Its path.
-        config: Dataclass of all settings; `out` and `license` are left out.
+        folder: Path of the folder.
+        config: Dataclass of all settings; `out` and `license` are ignored.
         dataset: `data.Dataset`.
 
     Raises:
-        ValueError: It holds a training with other settings, or other files, or cannot
-            be written.
+        ValueError: The folder contains a training with other settings or other files,
+            or cannot be written.
     """
     settings = dataclasses.asdict(config)
-    for name in ("out", "license"):  # no setting of the training
+    for name in ("out", "license"):  # no settings of the training
         settings.pop(name, None)
-    for name in ("data", "weights"):  # wherever the command is typed
+    for name in ("data", "weights"):  # independent of the working directory
         if settings.get(name):
             settings[name] = str(Path(settings[name]).resolve())
     settings["backend"] = keras.backend.backend()
@@ -44,36 +44,37 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
     try:
         if not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            # One that was stopped while it wrote its first file may go on.
+            # The temporary file is that of an interrupted first write.
             if {path.name for path in folder.iterdir()} - {f".{file.name}"}:
                 raise ValueError(
                     f"`out`: {folder} holds other files. Give an empty or a new folder."
                 )
             write_json(file, settings)
             return folder
-        before, now = json.loads(file.read_text()), json.loads(json.dumps(settings))
+        saved, current = json.loads(file.read_text()), json.loads(json.dumps(settings))
     except OSError as error:
         raise ValueError(f"`out`: {folder} cannot be used: {error}.") from error
     except json.JSONDecodeError as error:
         raise ValueError(f"{file} is damaged: {error}. Delete {folder}.") from error
     differing = [
-        f"  {key}: {before.get(key)} there, {now.get(key)} now"
-        for key in {**before, **now}
-        if before.get(key) != now.get(key)
+        f"  {key}: {saved.get(key)} there, {current.get(key)} now"
+        for key in {**saved, **current}
+        if saved.get(key) != current.get(key)
     ]
     if differing:
         raise ValueError(
-            f"{folder} holds a training with other settings. Take another folder with "
-            "--out, or delete this one. They differ in\n" + "\n".join(differing)
+            f"{folder} holds a training with other settings. Use another folder with "
+            "--out, or delete this one. The settings differ in\n" + "\n".join(differing)
         )
     return folder
 
 
 class Progress(keras.callbacks.Callback):
-    """Saves a training after every round, so that it can go on from there.
+    """Saves the state of a training after every round, to continue from it.
 
-    keras.callbacks.BackupAndRestore leaves out the history and the seeds of dropout,
-    and writes two files in place: killed between them, it resumes at the wrong epoch.
+    keras.callbacks.BackupAndRestore does not save the history and the seeds of dropout,
+    and writes two files in place: if it is killed between them, it resumes at the wrong
+    epoch.
     """
 
     def __init__(self, folder, seed):
@@ -82,7 +83,7 @@ class Progress(keras.callbacks.Callback):
         self.folder.mkdir(exist_ok=True)
 
     def restore(self, trainer):
-        """How many rounds are done, after giving the trainer their state."""
+        """Restores the last saved state and returns the number of finished rounds."""
         states = sorted(self.folder.glob("round_*.weights.h5"))
         if not states:
             return 0
@@ -97,8 +98,8 @@ class Progress(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if batch:
             return
-        # Dropout as in a training that was never stopped: drawn from the round. Not
-        # earlier: to begin with the data draws from torch's global state.
+        # Seeds dropout by the round, so that a continued training draws the same masks.
+        # This is not done earlier, because the data draws from torch's global state.
         keras.utils.set_random_seed(self.seed + self.epoch)
         random = np.random.default_rng([self.seed, self.epoch])
         for variable in self.model.non_trainable_variables:
@@ -113,7 +114,7 @@ class Progress(keras.callbacks.Callback):
         write_json(self._history_of(state), self.history)
         unfinished = self.folder / "unfinished.weights.h5"
         self.model.save_weights(unfinished, overwrite=True)
-        os.replace(unfinished, state)  # whole or not at all
+        os.replace(unfinished, state)  # atomic
         for old in self.folder.glob("round_*"):
             if old not in (state, self._history_of(state)):
                 old.unlink()
@@ -123,12 +124,12 @@ class Progress(keras.callbacks.Callback):
 
 
 class Steps(keras.callbacks.Callback):
-    """Shows the steps of a training: a bar on a terminal, a line a validation.
+    """Shows the progress: a bar on a terminal, and a line per validation.
 
     Args:
-        name: Of the training.
-        done, rounds: How many stretches are done, and how many there are.
-        round_steps: Steps of each, after which the training is validated and saved.
+        name: Name of the training.
+        done, rounds: Number of finished rounds and of all rounds.
+        round_steps: Steps per round; the training is validated and saved after each.
     """
 
     def __init__(self, name, done, rounds, round_steps):
@@ -160,31 +161,31 @@ class Steps(keras.callbacks.Callback):
         self.bar.stop()
 
     def on_train_batch_end(self, batch, logs=None):
-        """Moves the bar."""
+        """Advances the bar."""
         self.bar.advance(self.task)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Prints what was measured since the last validation, and by it."""
+        """Prints the training metrics of the round and the validation metrics."""
         step = (epoch + 1) * self.round_steps
         parts = (
             f"{part} loss {logs[f'{key}loss']:.4f}, "
             f"accuracy {logs[f'{key}accuracy']:.2%}"
             for part, key in (("training", ""), ("validation", "val_"))
         )
-        place = f"{step:>{len(f'{self.total:,}')},}"
-        line = f"step {place} of {self.total:,}: {'; '.join(parts)}"
+        padded = f"{step:>{len(f'{self.total:,}')},}"
+        line = f"step {padded} of {self.total:,}: {'; '.join(parts)}"
         console.print(line, highlight=False, soft_wrap=True)
 
 
 def write_json(path: Path, content) -> None:
-    """Writes a file, whole or not at all."""
+    """Writes a JSON file atomically."""
     unfinished = path.with_name(f".{path.name}")
     unfinished.write_text(json.dumps(content, indent=1))
     os.replace(unfinished, path)
 
 
 def draw_curves(result: dict, path: Path) -> None:
-    """A picture of loss and accuracy over the trainings."""
+    """Plots loss and accuracy of all trainings over the steps."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -204,7 +205,7 @@ def draw_curves(result: dict, path: Path) -> None:
             ):
                 values = [logs[key + quantity] for logs in rounds]
                 options = {"label": f"{part}, {name}", "color": COLORS[name]}
-                # With markers: a line through one point cannot be seen.
+                # Markers, because a line with one point is not visible.
                 axis.plot(steps, values, line, markersize=size, **options)
         axis.set(xlabel="step", ylabel=quantity)
         axis.set_xlim(left=0)
@@ -222,7 +223,7 @@ def draw_curves(result: dict, path: Path) -> None:
 
 
 def _logarithmic(axis):
-    """Gives an axis a logarithmic scale, with 0.25 in place of 2.5e-01."""
+    """Sets a logarithmic scale with labels such as 0.25 instead of 2.5e-01."""
     from matplotlib.ticker import LogFormatter
 
     class Plain(LogFormatter):
@@ -235,7 +236,7 @@ def _logarithmic(axis):
 
 
 def save_figure(figure, path: Path) -> None:
-    """Writes a picture, whole or not at all, and closes it."""
+    """Writes a figure atomically and closes it."""
     from matplotlib import pyplot
 
     unfinished = path.with_name(f".{path.name}")
@@ -245,7 +246,7 @@ def save_figure(figure, path: Path) -> None:
 
 
 def report(result: dict) -> None:
-    """Prints the results, which model is kept and where it is."""
+    """Prints the results, the kept model and its path."""
     images = result["images"]
     table = Table(title=f"Test: {images['test']:,} images ({result['test']})")
     for column in ("", "accuracy", "loss", "training"):

@@ -1,7 +1,7 @@
-"""Whether a data set of tensorflow-datasets is here, or can be downloaded.
+"""Checks that a dataset of tensorflow-datasets is available or can be downloaded.
 
-tensorflow-datasets tries ten times for minutes where there is no network, and its
-import takes seconds. This asks the servers once, with neither.
+Without a network, tensorflow-datasets retries for minutes, and its import takes
+seconds. This module connects to the servers once and does not import it.
 """
 
 import importlib.util
@@ -13,39 +13,42 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from built_in import SOURCES
-from names import data_place
+from names import data_location
 
-PREPARED = ("storage.googleapis.com", 443)  # tensorflow-datasets looks there first
+PREPARED = (
+    "storage.googleapis.com",
+    443,
+)  # tensorflow-datasets tries this server first
 PORTS = {"https": 443, "http": 80, "ftp": 21}
-SECONDS = 5.0  # to wait for an answer
+TIMEOUT = 5.0  # seconds
 
 
 def check(dataset: str) -> None:
-    """Raises a `ValueError` where a data set is not here and no server answers.
+    """Raises a `ValueError` if a dataset is not available and no server answers.
 
-    Passes where it cannot know: behind a proxy, for a data set whose addresses
-    tensorflow-datasets does not list, and once something of it was downloaded.
+    The check is skipped behind a proxy, for datasets whose URLs tensorflow-datasets
+    does not list, and if a download has begun.
     """
     name = dataset.split("/")[0].split(":")[0]
     if dataset in SOURCES or urllib.request.getproxies():
         return
-    place = data_place()
-    root = Path(place).expanduser()
-    here = [*root.glob(f"{name}/**/dataset_info.json"), *root.glob("downloads/*.INFO")]
-    here += root.glob("downloads/*/*.INFO")
-    having = [] if "://" in place or here else servers(name)
-    if having and not any_answers([*having, PREPARED]):
-        names = ", ".join(host for host, _ in having)
+    location = data_location()
+    root = Path(location).expanduser()
+    local = [*root.glob(f"{name}/**/dataset_info.json"), *root.glob("downloads/*.INFO")]
+    local += root.glob("downloads/*/*.INFO")
+    addresses = [] if "://" in location or local else servers(name)
+    if addresses and not any_answers([*addresses, PREPARED]):
+        hosts = ", ".join(host for host, _ in addresses)
         raise ValueError(
-            f"`dataset`: {dataset} is not in {place}, and no server that has it can be "
-            f"reached: {names}. Prepare it where there is internet, with\n"
+            f"`dataset`: {dataset} is not in {location}, and no server that has it can "
+            f"be reached: {hosts}. Prepare it with internet access:\n"
             f'    python -c "import tensorflow_datasets as t; t.load({dataset!r})"\n'
-            f"and copy its folder into {place}; or give images with --data."
+            f"and copy its folder into {location}; or give images with --data."
         )
 
 
 def servers(name: str) -> list[tuple[str, int]]:
-    """(host, port) of the files of a data set, as tensorflow-datasets lists them."""
+    """Returns (host, port) of the files that tensorflow-datasets lists."""
     found = importlib.util.find_spec("tensorflow_datasets")  # imports nothing
     known = set()
     for root in found.submodule_search_locations if found else ():
@@ -56,26 +59,27 @@ def servers(name: str) -> list[tuple[str, int]]:
                 known |= {
                     (url.hostname, url.port or PORTS[url.scheme])
                     for url in urls
-                    if url.scheme in PORTS  # others: comments, and files got by hand
+                    if url.scheme
+                    in PORTS  # others: comments, and files to download manually
                 }
     return sorted(known)
 
 
 def any_answers(servers: list[tuple[str, int]]) -> bool:
-    """Whether one of them takes a connection; all are asked at once."""
+    """Returns whether a server accepts a connection; tries all at the same time."""
     answered, done = threading.Event(), threading.Semaphore(0)
 
     def ask(address):
         try:
-            socket.create_connection(address, SECONDS).close()
+            socket.create_connection(address, TIMEOUT).close()
             answered.set()
         except OSError:
             pass
         done.release()
 
-    for address in servers:  # threads: the look-up of a name has no time limit
+    for address in servers:  # in threads, because name resolution has no timeout
         threading.Thread(target=ask, args=(address,), daemon=True).start()
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + TIMEOUT
     for _ in servers:
         in_time = done.acquire(timeout=max(0.0, deadline - time.monotonic()))
         if answered.is_set() or not in_time:

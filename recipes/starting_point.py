@@ -1,7 +1,7 @@
-"""What stands before a training: its settings and why, and what its weights know.
+"""Steps before fine-tuning: prints the settings, measures the weights, sets the head.
 
-starting_point.show_settings(config, reasons)
-start = starting_point.begin(model, dataset, reading, config, folder)
+starting_point.print_settings(config, reasons)
+start = starting_point.set_head(model, dataset, batch_options, config, folder)
 """
 
 import dataclasses
@@ -11,15 +11,15 @@ import numpy as np
 from progress import console
 from rich.table import Table
 
-SHOWN = ("kept", "linear", "images", "tested")  # fields of `Start` that are numbers
+NUMBERS = ("kept", "linear", "images", "tested")  # scalar fields of `Start`
 
 
-def show_settings(config, reasons: dict) -> None:
+def print_settings(config, reasons: dict) -> None:
     """Prints a table of the settings that depend on the task.
 
     Args:
-        config: Dataclass of the settings, with nothing left open.
-        reasons: Setting → why it has its value.
+        config: Dataclass of the settings, without None for these settings.
+        reasons: {setting: reason for its value}.
     """
     table = Table("setting", "value", "why", title="Settings", title_justify="left")
     for name, reason in reasons.items():
@@ -27,48 +27,50 @@ def show_settings(config, reasons: dict) -> None:
     console.print(table)
 
 
-def begin(model, dataset, reading, config, folder) -> dict:
-    """Measures the loaded weights, gives the model its head, and prints both.
+def set_head(model, dataset, batch_options, config, folder) -> dict:
+    """Fits a linear classifier, sets the better head, and prints the accuracies.
 
     Args:
-        model: `ImageModel` with weights that were trained.
+        model: `ImageModel` with pretrained weights.
         dataset: `data.Dataset`.
-        reading: Keyword arguments of `batches.evaluation_batches`.
-        config: `finetune_settings.Config`; without `linear_head` the head stays.
-        folder: Of the training. A training that continues finds the measurement there.
+        batch_options: Keyword arguments of `batches.evaluation_batches`.
+        config: `finetune_settings.Config`; without `linear_head` the model keeps its
+            head.
+        folder: Folder of the training. A continued training reads start.npz in it
+            instead of fitting again.
 
     Returns:
-        The numbers of `linear_head.Start`, and the head that training `begins` with,
-        for result.json.
+        For result.json: the numbers of `linear_head.Start`, and in `begins` the name of
+        the head at the start of the training.
     """
     file = folder / "start.npz"
     if file.exists():
         start = _read(file)
     else:
-        start = linear_head.start(model, dataset, reading, config.seed)
+        start = linear_head.start(model, dataset, batch_options, config.seed)
         _write(file, start)
-    better = start.kept is not None and start.kept >= start.linear
-    if config.linear_head and not better:
+    kept_is_better = start.kept is not None and start.kept >= start.linear
+    if config.linear_head and not kept_is_better:
         linear_head.assign(model, start.heads)
         begins = "the linear classifier"
     elif start.kept is not None:
         begins = "the head of the weights"
     else:
         begins = "a head of zeros"
-    _show(start, begins)
-    numbers = {name: getattr(start, name) for name in (*SHOWN, "accuracy")}
+    _print_start(start, begins)
+    numbers = {name: getattr(start, name) for name in (*NUMBERS, "accuracy")}
     return {**numbers, "begins": begins}
 
 
-def warn_below(result: dict) -> None:
-    """Prints a warning if the training ended below what it began with."""
+def warn_if_worse(result: dict) -> None:
+    """Prints a warning if the final accuracy is below that before the training."""
     start = result.get("start")
     if not start:
         return
-    reached = result["results"][result["kept"]]["history"][-1]["val_accuracy"]
-    if reached < start["accuracy"]:
+    final = result["results"][result["kept"]]["history"][-1]["val_accuracy"]
+    if final < start["accuracy"]:
         console.print(
-            f"Warning: the training made the model worse. It ends at {reached:.2%} of "
+            f"Warning: the training made the model worse. It ends at {final:.2%} of "
             f"the validation images; before it, the same weights had "
             f"{start['accuracy']:.2%} of {start['tested']:,}. Give a smaller "
             "--learning-rate or more --steps.",
@@ -78,7 +80,7 @@ def warn_below(result: dict) -> None:
         )
 
 
-def _show(start, begins):
+def _print_start(start, begins):
     table = Table("before training", "validation accuracy", title="Loaded weights")
     table.title_justify = "left"
     if start.kept is not None:
@@ -97,7 +99,7 @@ def _write(file, start):
     numbers = {
         name: np.array(np.nan if value is None else value)
         for name, value in dataclasses.asdict(start).items()
-        if name in SHOWN
+        if name in NUMBERS
     }
     heads = {
         f"{part}_{i}": array

@@ -1,8 +1,8 @@
-"""The backend of a recipe, and the import of TensorFlow without its start-up notes.
+"""Checks the backend, and imports TensorFlow without its start-up messages.
 
-TensorFlow reads the images on every backend. Its libraries write notes about oneDNN,
-CUDA and the processor to file descriptor 2 before any log level counts. Run as a
-script, this module copies stdin to stderr without these notes.
+TensorFlow reads the images on every backend. Its libraries write messages about oneDNN,
+CUDA and the processor to file descriptor 2 before the log level takes effect. Run as a
+script, this module copies stdin to stderr without these messages.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from pathlib import Path
 
 BACKENDS = ("tensorflow", "jax", "torch")
 
-# Notes of level "info", in the two formats that TensorFlow has had, and three warnings
-# and errors that say nothing: its libraries register the same thing twice.
+# Messages of level "info", in the two formats of TensorFlow's versions, and harmless
+# warnings and errors about libraries that are registered twice.
 NOTES = re.compile(
     rb"I\d{4} |[\d-]{10} [\d:.]+: I |To enable the following instructions: "
     rb"|WARNING: All log messages before absl::InitializeLog\(\)"
@@ -43,7 +43,7 @@ def check_backend() -> None:
 
 
 def check_reader() -> None:
-    """Raises a `ValueError` where what reads the images is not installed."""
+    """Raises a `ValueError` if TensorFlow, which reads the images, is not installed."""
     if not importlib.util.find_spec("tensorflow"):
         raise ValueError(
             "TensorFlow, which reads the images on every backend, is not installed. "
@@ -52,7 +52,7 @@ def check_reader() -> None:
 
 
 def _configured():
-    """What Keras takes where KERAS_BACKEND is not set."""
+    """Returns the backend that Keras uses without KERAS_BACKEND."""
     home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
     try:
         return json.loads((Path(home) / "keras.json").read_text())["backend"]
@@ -61,8 +61,8 @@ def _configured():
 
 
 def import_quietly(*modules: str) -> None:
-    """Imports modules; everything but TensorFlow's notes reaches stderr."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # of notes after the import
+    """Imports modules, without TensorFlow's start-up messages on stderr."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # for messages after the import
     missing = [module for module in modules if module not in sys.modules]
     if not missing:
         return
@@ -73,10 +73,10 @@ def import_quietly(*modules: str) -> None:
 
 @contextlib.contextmanager
 def _filtered_stderr():
-    """Sends file descriptor 2 through `copy_without_notes`, in a process of its own.
+    """Sends file descriptor 2 through `copy_without_notes` in another process.
 
-    The other process outlives this one: what TensorFlow writes before it aborts, as
-    on a processor that it does not support, is still seen.
+    The other process outlives this one, so that messages of TensorFlow before an abort,
+    such as on an unsupported processor, are shown.
     """
     sys.stderr.flush()
     stderr = os.dup(2)
@@ -90,11 +90,11 @@ def _filtered_stderr():
         os.dup2(stderr, 2)
         os.close(stderr)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            copier.wait(5)  # longer only if the module left a process behind
+            copier.wait(5)  # times out only if the module started a process
 
 
 def copy_without_notes(lines, out) -> None:
-    """Copies lines of bytes as they come, without TensorFlow's notes."""
+    """Copies lines of bytes immediately, except for TensorFlow's messages."""
     for line in lines:
         if not NOTES.match(line):
             out.write(line)
@@ -102,5 +102,5 @@ def copy_without_notes(lines, out) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that is for the other process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles it
     copy_without_notes(sys.stdin.buffer, sys.stderr.buffer)

@@ -1,7 +1,8 @@
-"""What `finetune.py` and `pretrain.py` call: everything around `compile` and `fit`.
+"""Functions of `finetune.py` and `pretrain.py` before and after `compile` and `fit`.
 
-Every training is cut into rounds of equal steps; after each it is validated and saved,
-and the same command continues from there. What users see is counted in steps.
+A training consists of rounds with the same number of steps. After each round it is
+validated and saved, and the same command continues from there. Printed output counts
+steps, not rounds.
 """
 
 import dataclasses
@@ -22,19 +23,20 @@ from progress import console, draw_curves, write_json
 import kerasvit
 from kerasvit.preprocessing.images import input_problem
 
-MOST_ROUNDS, LEAST_ROUND = 50, 10  # rounds of a training, steps of a round
+MOST_ROUNDS, LEAST_ROUND = 50, 10  # rounds per training, steps per round
 
 log = logging.getLogger("kerasvit")
 
 
 def find_variant(config, small: dict) -> kerasvit.Variant | None:
-    """The model's builder; sets the precision and the seed that it is built with.
-
-    None where the weights are to say which model they are of.
+    """Sets dtype policy and seed, and returns the variant of the model.
 
     Args:
         config: Dataclass of the settings.
-        small: Name → models that the zoo does not have.
+        small: {name: variant} of the models that the recipe defines.
+
+    Returns:
+        The variant; None if the weights determine the model.
     """
     keras.config.set_dtype_policy(config.dtype)
     keras.utils.set_random_seed(config.seed)
@@ -46,7 +48,7 @@ def find_variant(config, small: dict) -> kerasvit.Variant | None:
 
 
 def check_weights(config, small: dict) -> None:
-    """Raises a `ValueError` for weights of another model, before images are read.
+    """Raises a `ValueError` for weights of another model, before reading images.
 
     Args:
         config, small: As for `find_variant`.
@@ -55,7 +57,7 @@ def check_weights(config, small: dict) -> None:
     if not config.weights:
         return
     level = log.level
-    log.setLevel(logging.ERROR)  # what is logged here is logged again in building
+    log.setLevel(logging.ERROR)  # `build` logs the same messages again
     try:
         if variant:
             variant.preprocessing(config.weights)
@@ -66,23 +68,23 @@ def check_weights(config, small: dict) -> None:
 
 
 def plan(config, count: int) -> tuple[int, int]:
-    """(rounds, steps of each); a round ends with validation and a saved state."""
+    """Returns (number of rounds, steps per round)."""
     steps_per_epoch = max(1, round(count / config.batch_size))
     if config.epochs is None:
         steps = config.steps
     else:
         steps = config.epochs * steps_per_epoch
-    # An epoch each; but not hundreds, and none of a few steps, as of 90 images.
+    # A round is an epoch, unless there are too many or they have too few steps.
     least = max(steps_per_epoch, LEAST_ROUND)
     rounds = min(MOST_ROUNDS, max(1, round(steps / least)))
     round_steps = math.ceil(steps / rounds)
     return math.ceil(steps / round_steps), round_steps
 
 
-def planned(config, reasons: dict, rounds: int, round_steps: int):
-    """The settings with the number of steps and the warm-up that the training has.
+def apply_plan(config, reasons: dict, rounds: int, round_steps: int):
+    """Returns the settings with the steps of the plan and a limited warm-up.
 
-    Adds to the reason of `steps` that their number was raised.
+    If the number of steps was increased, its reason in `reasons` is extended.
     """
     steps = rounds * round_steps
     warmup = min(config.warmup_steps, steps // 5)
@@ -93,8 +95,8 @@ def planned(config, reasons: dict, rounds: int, round_steps: int):
     return dataclasses.replace(config, steps=steps)
 
 
-def reading(config, model) -> dict:
-    """How images become batches for a model."""
+def batch_options(config, model) -> dict:
+    """Returns keyword arguments for the functions of `batches.py`."""
     return {
         "transform": kerasvit.Preprocessing.from_config(model.record["preprocessing"]),
         "normalize": not model.record["kwargs"].get("normalization"),
@@ -103,10 +105,10 @@ def reading(config, model) -> dict:
 
 
 def check_first_batch(config, model, dataset) -> None:
-    """Raises a `ValueError` if the values of images are not what the model takes."""
-    options = {**reading(config, model), "batch_size": 8}
+    """Raises a `ValueError` if the image values are not in the model's input range."""
+    options = {**batch_options(config, model), "batch_size": 8}
     options["augmentation"] = AUGMENTATIONS[config.augment]
-    classes = len(dataset.label_names)  # without which labels cannot be mixed
+    classes = len(dataset.label_names)  # one-hot labels, which can be mixed
     options |= {"seed": config.seed, "classes": classes}
     images, _ = next(iter(training_batches(dataset.train, **options)))
     transform, built_in = options["transform"], not options["normalize"]
@@ -116,15 +118,15 @@ def check_first_batch(config, model, dataset) -> None:
 
 
 def claim_folder(config, dataset, prefix: str = "") -> Path:
-    """The folder of the results, new or that of the same training before.
+    """Returns the folder of the results, new or that of the same training.
 
     Args:
         config: Dataclass of the settings; `out` is the folder's path, or None.
         dataset: `data.Dataset`.
-        prefix: What the folder's name begins with where `out` is None.
+        prefix: Prefix of the folder's name if `out` is None.
 
     Raises:
-        ValueError: As `progress.claim_folder`.
+        ValueError: As for `progress.claim_folder`.
     """
     images = Path(config.data or config.dataset).resolve().name
     folder = config.out or f"runs/{prefix}{images}-{keras.backend.backend()}"
@@ -133,9 +135,9 @@ def claim_folder(config, dataset, prefix: str = "") -> Path:
 
 def print_notices(config, dataset) -> None:
     """Prints which files are not read, and whether a batch is too large."""
-    if config.data and (others := folders.left_out(Path(config.data).expanduser())):
+    if config.data and (others := folders.unread_files(Path(config.data).expanduser())):
         console.print(
-            f"Not read: {others}. Images of a class folder are read that end in "
+            f"Not read: {others}. Files in class folders are read with the extensions "
             f"{', '.join(sorted(folders.SUFFIXES))}."
         )
     count = len(dataset.train)
@@ -148,7 +150,7 @@ def print_notices(config, dataset) -> None:
 
 
 def finished_result(folder: Path) -> dict | None:
-    """The content of result.json, which is written last; None where it is not there."""
+    """Returns the content of result.json, which is written last, or None."""
     finished = folder / "result.json"
     if not finished.exists():
         return None
@@ -157,14 +159,14 @@ def finished_result(folder: Path) -> dict | None:
 
 
 def state_folder(folder: Path, name: str) -> Path:
-    """Where the state of the training of this name is kept until all are finished."""
+    """Returns the folder with the state of a training until all are finished."""
     return folder / name.replace(" ", "_")
 
 
 def best(results: dict) -> str:
-    """Name of the training with the best validation accuracy at its end.
+    """Returns the name of the training with the best final validation accuracy.
 
-    Of equal ones, that with the lower validation loss; of these, the first.
+    Ties are broken by the lower validation loss, then by the order.
     """
 
     def score(name):
@@ -177,14 +179,14 @@ def best(results: dict) -> str:
 def summary(
     results: dict, dataset, folder: Path, round_steps: int, start: dict | None = None
 ) -> dict:
-    """What result.json and the card state of the trainings.
+    """Returns the content of result.json, from which the card is written, too.
 
     Args:
-        results: Name → metrics of the test images, and the history, of each training.
+        results: {name of the training: test metrics and history}.
         dataset: `data.Dataset`.
-        folder: Of the results.
+        folder: Folder of the results.
         round_steps: Steps between validations.
-        start: As `starting_point.begin` returns it; None for fresh weights.
+        start: Result of `starting_point.set_head`; None for fresh weights.
     """
     return {
         "results": results,
@@ -202,10 +204,10 @@ def save(result: dict, config, model: keras.Model, rho: float, recipe: str) -> d
     """Saves model, card, curves and result.json, and deletes the states of training.
 
     Args:
-        result: As `summary` returns it.
+        result: Result of `summary`.
         config: Dataclass of the settings.
-        model: `ImageModel` with the weights that are kept.
-        rho: Radius of SAM that the kept weights were trained with.
+        model: `ImageModel` with the kept weights.
+        rho: SAM's radius of the kept training.
         recipe: Path of the script.
 
     Returns:

@@ -12,9 +12,9 @@ import startup
 
 from . import results, settings, timing
 
-MEASUREMENTS = {  # the module of each, which defines `measure`
-    "forward": "rivals",
-    "train": "rivals",
+MEASUREMENTS = {  # {command: module that defines `measure`}
+    "forward": "libraries",
+    "train": "libraries",
     "sam": "sam_cost",
     "load": "loading",
     "import": "import_time",
@@ -23,7 +23,7 @@ MEASUREMENTS = {  # the module of each, which defines `measure`
 
 
 def main(config: settings.Config) -> None:
-    """Prints and saves a table for each model, or for each backend too."""
+    """Prints and saves a table for each model, and for each backend if none is set."""
     if config.what == "table":
         print(results.collect())
         return
@@ -31,7 +31,7 @@ def main(config: settings.Config) -> None:
     if "KERAS_BACKEND" not in os.environ and config.what in settings.ON_EVERY_BACKEND:
         on_every_backend(config)
         return
-    # Only now: it takes seconds, and settles the backend of a process.
+    # Imported late: it takes seconds, and fixes the backend of the process.
     reader = ("tensorflow",) if config.what == "data" else ()
     startup.import_quietly("keras", *reader)
     import keras
@@ -40,8 +40,8 @@ def main(config: settings.Config) -> None:
 
     keras.config.set_dtype_policy(config.dtype)
     module = importlib.import_module(f"{__package__}.{MEASUREMENTS[config.what]}")
-    usual = settings.MODELS.get(config.what, ("ViTB16",))
-    for name in [config.model] if config.model else usual:
+    default = settings.MODELS.get(config.what, ("ViTB16",))
+    for name in [config.model] if config.model else default:
         size = config.image_size or getattr(kerasvit, name).defaults["image_size"]
         one = dataclasses.replace(config, model=name, image_size=size, **counts)
         if config.memory_of:
@@ -51,7 +51,7 @@ def main(config: settings.Config) -> None:
 
 
 def on_every_backend(config: settings.Config) -> None:
-    """Runs the command on each installed backend, also where one of them fails."""
+    """Runs the command on each installed backend, also if one of them fails."""
     failed = []
     for backend in startup.BACKENDS:
         if importlib.util.find_spec(backend):

@@ -1,4 +1,4 @@
-"""What `import` measures: the seconds that kerasvit adds to `import keras`."""
+"""Measures `import`: the seconds that kerasvit adds to `import keras`."""
 
 import os
 import statistics
@@ -14,7 +14,7 @@ from .timing import SPREAD, in_turns, spread
 
 
 def measure(config: Config, backend: str) -> Result:
-    """Times new processes that import Keras, and kerasvit too."""
+    """Times new processes that import Keras without and with kerasvit."""
     times = in_turns(imports(backend), config)
     alone, _ = times.values()
     rows = []
@@ -26,7 +26,7 @@ def measure(config: Config, backend: str) -> Result:
 
 
 def imports(backend: str) -> dict[str, Callable]:
-    """{name: step} of new processes that import Keras, without kerasvit and with it."""
+    """Returns {name: step}; a step runs a new process with the imports of the name."""
 
     def run(code):
         done = subprocess.run(
@@ -34,8 +34,8 @@ def imports(backend: str) -> dict[str, Callable]:
             env={**os.environ, "KERAS_BACKEND": backend},
             stderr=subprocess.PIPE,
         )
-        notes = done.stderr.splitlines(keepends=True)
-        startup.copy_without_notes(notes, sys.stderr.buffer)
+        lines = done.stderr.splitlines(keepends=True)
+        startup.copy_without_notes(lines, sys.stderr.buffer)
         done.check_returncode()
 
     return {

@@ -1,7 +1,7 @@
-"""timm, also beside a torchvision that was made for another torch.
+"""Imports timm, also with a torchvision that was compiled for another torch.
 
-Of torchvision, timm takes transforms of images alone; but its import wants operators of
-two names, which are in a compiled part that a torch without CUDA cannot load.
+timm uses only image transforms of torchvision. But torchvision's import needs two
+operators from a compiled library, which a torch without CUDA cannot load.
 """
 
 import functools
@@ -9,10 +9,10 @@ import importlib
 
 
 def import_timm():
-    """The module timm.
+    """Returns the module timm.
 
     Raises:
-        ImportError: It is not installed, or torch is not.
+        ImportError: timm or torch is not installed.
     """
     try:
         return importlib.import_module("timm")
@@ -23,7 +23,7 @@ def import_timm():
     return importlib.import_module("timm")
 
 
-@functools.cache  # which keeps the definitions: they end with their library
+@functools.cache  # keeps the library, with which the definitions are deleted
 def _define_operators():
     import torch
 

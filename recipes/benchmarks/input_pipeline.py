@@ -1,9 +1,9 @@
-"""What `data` measures: images a second of the recipes' input, without a model.
+"""Measures `data`: images per second of the recipes' input pipeline, without a model.
 
-Each contender reads JPEG files, decodes and resizes them and makes batches, with one of
-the augmentations of the recipes. A round makes a new iterator and takes `BATCHES`
-batches of it: its start counts. Generated photographs have the size of ImageNet's on
-average, 500 × 375 pixels, and are smooth with some noise.
+Each pipeline reads, decodes and resizes JPEG files and makes batches with one of the
+recipes' augmentations. A round times a new iterator and `BATCHES` batches, including
+the start of the iterator. Generated photographs have the average size of ImageNet's,
+500 × 375 pixels, and are smooth with noise.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from .settings import Config
 from .timing import in_turns
 
 AUGMENTED = ("none", "photo", "photo_mixed")
-BATCHES = 8  # of a round
+BATCHES = 8  # per round
 PHOTOGRAPHS, WIDTH, HEIGHT = 64, 500, 375
 
 
 def measure(config: Config, backend: str) -> Result:
-    """Times the batches of a training with each augmentation, and of an evaluation."""
+    """Times training batches with each augmentation, and evaluation batches."""
     with photographs(config) as images:
         times = in_turns(steps(config, images), config)
     count = BATCHES * config.batch_size
@@ -43,11 +43,11 @@ def measure(config: Config, backend: str) -> Result:
 
 
 def steps(config: Config, images: Indexed) -> dict[str, Callable]:
-    """{name: step} that makes the batches of a round."""
+    """Returns {name: step}; a step makes the batches of a round."""
     options = {
         "transform": kerasvit.Preprocessing(config.image_size),
         "batch_size": config.batch_size,
-        "classes": int(images.labels.max()) + 1,  # labels cannot be mixed without
+        "classes": int(images.labels.max()) + 1,  # one-hot labels, for mixing
     }
     pipelines = {
         f"training, {name}": training_batches(
@@ -65,7 +65,7 @@ def steps(config: Config, images: Indexed) -> dict[str, Callable]:
 
 @contextlib.contextmanager
 def photographs(config: Config) -> Iterator[Indexed]:
-    """The training images of the folder given, or generated ones in a temporary one."""
+    """Yields the training images of the given folder, or generated photographs."""
     with tempfile.TemporaryDirectory() as temporary:
         if config.folder:
             with command_line.checking_input():
@@ -79,7 +79,7 @@ def photographs(config: Config) -> Iterator[Indexed]:
 
 
 def generated(seed: int) -> Image.Image:
-    """Smooth patches of colour, with noise."""
+    """Returns a photograph of smooth coloured patches with noise."""
     random = np.random.default_rng(seed)
     patches = random.integers(256, size=(6, 8, 3), dtype="uint8")
     smooth = Image.fromarray(patches).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)

@@ -1,4 +1,4 @@
-"""What `load` measures: the time and memory to make a model from its file."""
+"""Measures `load`: time and memory to build a model and load its file."""
 
 import contextlib
 import dataclasses
@@ -11,14 +11,14 @@ import keras
 
 import kerasvit
 
-from . import memory, rivals, timing
+from . import libraries, memory, timing
 from .import_timm import import_timm
 from .results import Result
 from .settings import Config
 
 
 def measure(config: Config, backend: str) -> Result:
-    """Times a model from its file; the memory of each in a process of its own."""
+    """Times loading, and measures the memory of each in a separate process."""
     with model_folder(config) as folder:
         children = dataclasses.replace(config, folder=folder)
         loaders = steps(folder)
@@ -33,7 +33,7 @@ def measure(config: Config, backend: str) -> Result:
         [
             name,
             *timing.spread(seconds),
-            timing.ratio_to_us(times, name),
+            timing.kerasvit_ratio(times, name),
             f"{peaks[name] / 1e6:.0f}",
             f"{peaks[name] / size:.2f}",
         ]
@@ -43,18 +43,18 @@ def measure(config: Config, backend: str) -> Result:
 
 
 def most_bytes(config: Config, name: str) -> int:
-    """The most memory that a row's load takes, beyond what the process has already."""
+    """Returns the peak memory of a row's load, above the memory before, in bytes."""
     with model_folder(config) as folder:
         loaders = steps(folder)
         timing.check_row(name, loaders)
         before = memory.most_bytes(lambda: None)
-        # Not below 0 where other threads free some kilobytes of earlier work meanwhile.
+        # At least 0: other threads may free some kilobytes of earlier work meanwhile.
         return max(0, memory.most_bytes(loaders[name]) - before)
 
 
 @contextlib.contextmanager
 def model_folder(config: Config) -> Iterator[str]:
-    """The folder given, or a temporary one of a model with fresh weights."""
+    """Yields the given folder, or a temporary one of a model with fresh weights."""
     with tempfile.TemporaryDirectory() as temporary:
         if config.folder:
             yield config.folder
@@ -64,16 +64,16 @@ def model_folder(config: Config) -> Iterator[str]:
 
 
 def steps(folder: str) -> dict[str, Callable]:
-    """{name: step} of those who can load the folder, ours first."""
-    found = {"kerasvit": lambda: ours(folder)}
+    """Returns {name: step} of the libraries that can load the folder."""
+    found = {"kerasvit": lambda: kerasvit_model(folder)}
     config = json.loads((Path(folder) / "config.json").read_text())
-    if "architecture" in config and rivals.installed("timm"):
+    if "architecture" in config and libraries.installed("timm"):
         found["timm"] = lambda: timm_model(Path(folder), config)
     return found
 
 
-def ours(folder: str) -> keras.Model:
-    """Our model, when its weights are there."""
+def kerasvit_model(folder: str) -> keras.Model:
+    """Loads kerasvit's model and waits for its weights."""
     model = kerasvit.from_pretrained(folder)
     if keras.backend.backend() == "jax":
         import jax
@@ -83,7 +83,7 @@ def ours(folder: str) -> keras.Model:
 
 
 def timm_model(folder: Path, config: dict):
-    """timm's model of the same file, in plain torch."""
+    """Loads timm's model of the same file, in plain torch."""
     from safetensors.torch import load_file
 
     model = import_timm().create_model(

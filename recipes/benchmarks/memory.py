@@ -1,4 +1,4 @@
-"""The most memory that a piece of work takes, on a GPU or in this process."""
+"""Measures the peak memory of a function, on a GPU or in this process."""
 
 import re
 import resource
@@ -11,19 +11,19 @@ PROCESS = Path("/proc/self")  # Linux
 
 
 def most_bytes(work) -> int:
-    """The most bytes in use while `work()` runs: of the GPU, or of the whole process.
+    """Returns the peak number of bytes of the GPU or the process while `work()` runs.
 
-    Of the GPU under JAX, and of the process where it is not Linux, it is the most since
-    the process began.
+    For GPUs on JAX, and for processes on other systems than Linux, it is the peak since
+    the start of the process.
     """
-    forget, peak = _gauge()
-    forget()
+    reset, peak = _counters()
+    reset()
     work()
     return peak()
 
 
-def _gauge():
-    """Two functions: one forgets the peak until now, one tells that since then."""
+def _counters():
+    """Returns two functions: one resets the peak, the other returns it in bytes."""
     backend = keras.backend.backend()
     if backend == "torch":
         import torch
@@ -46,7 +46,7 @@ def _gauge():
         if device.platform != "cpu":
             return lambda: None, lambda: device.memory_stats()["peak_bytes_in_use"]
     if PROCESS.exists():
-        return _forget_process, _process
+        return _reset_process_peak, _process_peak
     unit = 1 if sys.platform == "darwin" else 1024
     return (
         lambda: None,
@@ -54,10 +54,10 @@ def _gauge():
     )
 
 
-def _forget_process():
-    (PROCESS / "clear_refs").write_text("5")  # its peak is now what it has now
+def _reset_process_peak():
+    (PROCESS / "clear_refs").write_text("5")  # sets the peak to the present value
 
 
-def _process():
+def _process_peak():
     status = (PROCESS / "status").read_text()
     return 1024 * int(re.search(r"VmHWM:\s+(\d+) kB", status)[1])

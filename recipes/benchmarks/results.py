@@ -1,7 +1,7 @@
-"""The table of a measurement: printed, saved, and collected with the others.
+"""Prints, saves and collects the tables of the measurements.
 
-results.show(result)        prints and saves it
-results.collect()           all that were saved, as Markdown
+results.show(result)        prints and saves a table
+results.collect()           returns all saved tables as Markdown
 """
 
 import dataclasses
@@ -22,14 +22,15 @@ FOLDER = Path("runs/benchmarks")
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A table of one measurement, its numbers as printed.
+    """A table of one measurement, with formatted numbers.
 
     Attributes:
-        what: The measurement, as in the command.
-        title: What was measured and how.
+        what: Name of the measurement in the command.
+        title: Model, measurement and settings.
         columns: Names of the columns after the first.
-        rows: Name of the contender, then a cell of each column; the last may lack.
-        date: Day, as 2026-11-23.
+        rows: Name of the implementation, then one cell per column; the last cells may
+            be missing.
+        date: Date, such as "2026-11-23".
     """
 
     what: str
@@ -40,7 +41,7 @@ class Result:
 
     @classmethod
     def of(cls, config: Config, backend: str, columns, rows):
-        """A result of today, with the settings in its title."""
+        """Returns a result with the settings in its title and the date of today."""
         steps = [f"{config.image_size} px", f"batch {config.batch_size}", config.dtype]
         head, shown = {
             "import": ("import", []),
@@ -53,7 +54,7 @@ class Result:
 
 
 def show(result: Result) -> None:
-    """Prints a result, and saves it for `collect` in place of one of the same title."""
+    """Prints and saves a result; replaces a saved one with the same title."""
     table = Table(title=result.title)
     for column in ("", *result.columns):
         table.add_column(column, justify="right" if column else "left")
@@ -66,9 +67,9 @@ def show(result: Result) -> None:
 
 
 def collect() -> str:
-    """A Markdown table of each measurement, with the saved results one below another.
+    """Returns a Markdown table per measurement with its saved results.
 
-    Ends the process where there are none.
+    Ends the process if there are no results.
     """
     files = sorted(FOLDER.glob("*.json"))
     if not files:
@@ -89,6 +90,6 @@ def _markdown(results):
     for result in results:
         for number, row in enumerate(result.rows):
             first = ["", ""] if number else [result.date, result.title]
-            lacking = [""] * (len(result.columns) + 1 - len(row))
-            rows.append([*first, *row, *lacking])
+            missing = [""] * (len(result.columns) + 1 - len(row))
+            rows.append([*first, *row, *missing])
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)

@@ -1,17 +1,17 @@
-"""What `sam` measures: training steps, plain and of the SAM family.
+"""Measures `sam`: training steps without SAM and of methods of the SAM family.
 
-A method that looks uphill at every k-th step only has two kinds of step. A round times
-one of each, and counts the first 1/k, the other 1 - 1/k: the mean over a cycle.
+A method that perturbs only at every k-th step has two kinds of steps. A round times one
+of each and weights them by 1/k and 1 - 1/k, which gives the mean over a cycle.
 
-The floor is a plain step and one pass more, forward and backward, or a k-th of it. The
-pass is that of a step of plain SGD, the cheapest optimizer there is.
+The floor is a plain step plus one more forward and backward pass, or a k-th of it. The
+time of a pass is that of a plain SGD step, the fastest optimizer.
 """
 
 import os
 import statistics
 from collections.abc import Callable
 
-# Of a GPU they would else take the most at once, and leave nothing to other processes.
+# Otherwise they reserve most of a GPU's memory, and other processes have too little.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
@@ -19,7 +19,7 @@ import keras  # noqa: E402
 
 import kerasvit  # noqa: E402
 
-from . import memory, rivals, timing  # noqa: E402
+from . import libraries, memory, timing  # noqa: E402
 from .results import Result  # noqa: E402
 from .settings import Config  # noqa: E402
 
@@ -37,7 +37,7 @@ COLUMNS = ("it / plain", "least", "most", "peak MiB", "weights more")
 
 
 def measure(config: Config, backend: str) -> Result:
-    """Times the steps of each method; the memory of each in a process of its own."""
+    """Times the steps of each method; measures memory in separate processes."""
     peaks = {
         name: int(timing.in_new_process(config, backend, name)) for name in METHODS
     }
@@ -56,53 +56,55 @@ def measure(config: Config, backend: str) -> Result:
 
 
 def steps(config: Config) -> dict[tuple[str, float], Callable]:
-    """{(name, share of all steps): step} of all methods, and of a pass alone."""
+    """Returns {(name, share of all steps): step} of all methods and of one pass."""
     model = getattr(kerasvit, config.model)(image_size=config.image_size)
     sgd = keras.optimizers.SGD(1e-4)
-    alone = rivals.keras_step(config, model, *rivals.batch(config), sgd)
+    one_pass = libraries.keras_step(config, model, *libraries.batch(config), sgd)
     return {
         (name, share): step
         for name in METHODS
         for share, step in kinds_of_step(config, name).items()
-    } | {(PASS, 1.0): alone}
+    } | {(PASS, 1.0): one_pass}
 
 
 def kinds_of_step(config: Config, name: str) -> dict[float, Callable]:
-    """{share of all steps: step} of one method, around a model of its own."""
+    """Returns {share of all steps: step} of one method with a new model."""
     model = getattr(kerasvit, config.model)(image_size=config.image_size)
     trainer = METHODS[name](model)
-    step = rivals.keras_step(config, trainer, *rivals.batch(config))
+    step = libraries.keras_step(config, trainer, *libraries.batch(config))
     period = getattr(trainer, "every", 1)
     if period == 1:
         return {1.0: step}
 
-    def at(place):
-        trainer.batches = place  # the number of batches before decides which kind
+    def step_after(batches):
+        trainer.batches = batches  # this number determines the kind of the step
         step()
 
-    return {1 / period: lambda: at(0), 1 - 1 / period: lambda: at(1)}
+    return {1 / period: lambda: step_after(0), 1 - 1 / period: lambda: step_after(1)}
 
 
 def mean_over_cycles(times):
-    """{name: seconds a step, of each round}; the floors besides."""
+    """Returns {name: seconds per step of each round}, including the floors."""
     means = {}
     for (name, share), seconds in times.items():
-        known = means.get(name, [0.0] * len(seconds))
-        means[name] = [a + share * b for a, b in zip(known, seconds, strict=True)]
-    alone = means.pop(PASS)
+        partial = means.get(name, [0.0] * len(seconds))
+        means[name] = [a + share * b for a, b in zip(partial, seconds, strict=True)]
+    one_pass = means.pop(PASS)
     for name, share in FLOORS.items():
-        means[name] = [a + share * b for a, b in zip(means[PLAIN], alone, strict=True)]
+        means[name] = [
+            a + share * b for a, b in zip(means[PLAIN], one_pass, strict=True)
+        ]
     return means
 
 
 def weight_bytes(config: Config) -> int:
-    """Size of the trainable variables."""
+    """Returns the size of the trainable variables in bytes."""
     model = getattr(kerasvit, config.model)(image_size=config.image_size)
     return sum(keras.ops.convert_to_numpy(v).nbytes for v in model.trainable_variables)
 
 
 def most_bytes(config: Config, name: str) -> int:
-    """The most memory that steps of one method take, once they are compiled."""
+    """Returns the peak memory of compiled steps of one method, in bytes."""
     timing.check_row(name, METHODS)
     kinds = kinds_of_step(config, name).values()
 

@@ -1,6 +1,6 @@
-"""The options of the benchmarks and of the study.
+"""Options of the benchmarks and of the study.
 
-Imports neither Keras nor kerasvit, so that a command is read before they are.
+This module imports neither Keras nor kerasvit, so that a command is parsed first.
 """
 
 import dataclasses
@@ -15,58 +15,59 @@ import names
 import startup
 import tyro
 
-MODELS = {"train": ("ViTS16",), "sam": ("ViTS16", "BiTR50x1")}  # else ViTB16
-ROUNDS = {"sam": 3}  # else 7
-WARMUP = {"forward": 2, "train": 2}  # else 1
+# Defaults that differ from ViTB16, 7 rounds and 1 round of warm-up.
+MODELS = {"train": ("ViTS16",), "sam": ("ViTS16", "BiTR50x1")}
+ROUNDS = {"sam": 3}
+WARMUP = {"forward": 2, "train": 2}
 ON_EVERY_BACKEND = ("sam", "load", "import")
 WITH_MEMORY = ("sam", "load")
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """Times kerasvit on this machine, beside other libraries."""
+    """Times kerasvit and other libraries on this machine."""
 
     what: Annotated[
         Literal["forward", "train", "sam", "load", "import", "data", "table"],
         tyro.conf.Positional,
     ]
-    """forward: inference; train: an AdamW step; sam: steps of SAM and its kin; load: a
-    model from its file; import: kerasvit; data: the input pipeline; table: no
-    measurement but the results so far, as Markdown."""
+    """forward: inference; train: an AdamW step; sam: SAM methods; load: a model file;
+    import: kerasvit; data: the input pipeline; table: prints the saved results as
+    Markdown."""
     model: str | None = None
     """One of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
     train, and for sam both ViTS16 and BiTR50x1."""
     image_size: int | None = None
-    """Pixels; default the model's own."""
+    """Pixels; default of the model."""
     batch_size: int = 8
-    """Images a step."""
+    """Images per step."""
     rounds: int | None = None
-    """Timed steps of each contender; default 7, of sam 3."""
+    """Timed steps per implementation; default 7, for sam 3."""
     warmup: int | None = None
-    """Steps of each before, which compile; default 1, of forward and train 2."""
+    """Untimed steps before, which compile; default 1, for forward and train 2."""
     dtype: Literal["float32", "mixed_bfloat16"] = "float32"
     """Precision of the Keras models; timm runs in float32 or under autocast."""
     memory_of: str | None = None
-    """Of sam and load: only print the bytes that a row of the table takes."""
+    """For sam and load: only print the memory of a row of the table, in bytes."""
     folder: str | None = None
-    """Of load: a folder that save_pretrained wrote; default that of a new model. Of
-    data: a folder of class folders of images; default generated photographs."""
+    """For load: a folder that save_pretrained wrote; default a new model. For data: a
+    folder of class folders; default generated photographs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
     """Trains a small ViT, Mixer and BiT from scratch, with SAM and without."""
 
-    dataset: str = "mnist_subset"  # of built_in.py, or a name of tensorflow-datasets
-    data: str | None = None  # folder of class folders of images, in place of `dataset`
-    epochs: int | None = None  # of every training; None: as in the presets study_…
-    seeds: int = 3  # trainings of each kind
-    curved_images: int = 500  # training images whose loss's curvature is taken
+    dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
+    data: str | None = None  # folder of class folders, instead of `dataset`
+    epochs: int | None = None  # of every training; None: of the presets study_…
+    seeds: int = 3  # trainings per model, with and without SAM
+    curved_images: int = 500  # training images for the Hessian
     out: str | None = None  # folder of the results; None: runs/study-…
 
 
 def read(arguments: Sequence[str]) -> Config:
-    """The configuration of a command, checked before anything slow is imported.
+    """Returns the configuration of a command, checked before the slow imports.
 
     Raises:
         command_line.BadInput: An option, a number, the backend or a path is wrong.
@@ -98,7 +99,7 @@ def read(arguments: Sequence[str]) -> Config:
 
 
 def read_study(arguments: Sequence[str]) -> Study:
-    """The settings of a study, checked before anything slow is imported.
+    """Returns the settings of a study, checked before the slow imports.
 
     Raises:
         command_line.BadInput: As for `command_line.checked`.
@@ -113,7 +114,7 @@ def read_study(arguments: Sequence[str]) -> Study:
 
 
 def counts(config: Config) -> dict[str, int]:
-    """The number of timed rounds and of those before, given or by default."""
+    """Returns the numbers of timed and warm-up rounds, given or default."""
     return {
         "rounds": _count(config.rounds, ROUNDS.get(config.what, 7), 1, "rounds"),
         "warmup": _count(config.warmup, WARMUP.get(config.what, 1), 0, "warmup"),

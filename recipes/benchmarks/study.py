@@ -1,11 +1,11 @@
-"""SAM's claim in small: table 1 of arXiv 2106.01548.
+"""Reproduces Table 1 of arXiv 2106.01548 with small models: the effect of SAM.
 
     python -m recipes.benchmarks.study              # 1,000 images of MNIST
     python -m recipes.benchmarks.study --help
 
-The same ViT, Mixer and BiT are trained from scratch with SAM and without, over several
-seeds, by the presets `study_…` of `pretrain.py`. Measured are the test accuracy, the
-loss on the training images, and the largest eigenvalue of that loss's Hessian.
+The same ViT, Mixer and BiT are trained from scratch with and without SAM, for several
+seeds, with the presets `study_…` of `pretrain.py`. The study measures the test
+accuracy, the loss on the training images, and the largest eigenvalue of its Hessian.
 """
 
 # ruff: noqa: E402
@@ -47,21 +47,24 @@ QUANTITIES = {
 
 
 def run(study: Study) -> dict:
-    """Trains and measures what is not finished yet; leaves a table and a picture.
+    """Trains and measures all models, or the remaining ones of an interrupted study.
+
+    Returns:
+        The content of result.json.
 
     Raises:
-        command_line.BadInput: Something is wrong; no training time was spent.
+        command_line.BadInput: The input is wrong; raised before the training.
     """
     with command_line.checking_input():
         command_line.check(study)
         dataset = data.find(study.dataset, study.data)
         folder = training.claim_folder(study, dataset, "study-")
     measured = {}
-    with _programs_kept(folder / "programs"):
+    with _compilation_cache(folder / "programs"):
         for model, preset in MODELS.items():
             for sam in COLORS:
                 measured[f"{model} {sam}"] = [
-                    _trained(study, PRESETS[preset], sam, seed, folder)
+                    _train_and_measure(study, PRESETS[preset], sam, seed, folder)
                     for seed in range(study.seeds)
                 ]
     result = {
@@ -76,29 +79,29 @@ def run(study: Study) -> dict:
 
 
 @contextlib.contextmanager
-def _programs_kept(folder):
-    """Compiles what all seeds have in common once, on JAX, which can keep programs."""
+def _compilation_cache(folder):
+    """On JAX, compiles programs once for all seeds with a cache in a folder."""
     if keras.backend.backend() != "jax":
         yield
         return
     import jax
     from jax.experimental.compilation_cache.compilation_cache import reset_cache
 
-    def keep_in(place):
-        jax.config.update("jax_compilation_cache_dir", place)
-        reset_cache()  # it is looked up once
+    def set_cache(path):
+        jax.config.update("jax_compilation_cache_dir", path)
+        reset_cache()  # JAX reads the path only once
 
     before = jax.config.jax_compilation_cache_dir
-    keep_in(str(folder.resolve()))
+    set_cache(str(folder.resolve()))
     try:
         yield
     finally:
-        keep_in(before)
+        set_cache(before)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _trained(study, preset, sam, seed, folder):
-    """What is measured of one training, which is done where it is not finished."""
+def _train_and_measure(study, preset, sam, seed, folder):
+    """Returns the measurements of one training; runs it if it is not finished."""
     folder = folder / f"{preset.model}_{sam.replace(' ', '_')}_{seed}"
     file = folder / "measured.json"
     if file.exists():
@@ -119,32 +122,32 @@ def _trained(study, preset, sam, seed, folder):
 
 
 def measure(study: Study, config) -> dict:
-    """Loss on the training images as in a test, and its Hessian's largest eigenvalue.
+    """Returns the loss on the training images and its Hessian's largest eigenvalue.
 
-    The eigenvalue is that of images drawn at random, the same for all trainings.
+    The images for the Hessian are drawn at random, the same for all trainings.
     """
     model = kerasvit.from_pretrained(Path(config.out) / "model")
     images = data.find(config.dataset, config.data).train
-    options = training.reading(config, model)
+    options = training.batch_options(config, model)
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     count = min(study.curved_images, len(images))
     batches = math.ceil(count / config.batch_size)
-    options["batch_size"] = count // batches  # all of them, but for a rest of a few
-    drawn = training_batches(images, seed=0, **options)
-    drawn = list(drawn.take(batches).as_numpy_iterator())
+    options["batch_size"] = count // batches  # may omit a few images
+    sample = training_batches(images, seed=0, **options)
+    sample = list(sample.take(batches).as_numpy_iterator())
     return {
         "loss": float(model.evaluate(evaluation_batches(images, **options), verbose=0)),
-        "sharpness": largest_eigenvalue(model, drawn, tolerance=0.02),
+        "sharpness": largest_eigenvalue(model, sample, tolerance=0.02),
     }
 
 
 def mean_and_deviation(values) -> tuple[float, float]:
-    """Mean and standard deviation of a sample; the latter of one value is 0."""
+    """Returns mean and standard deviation of a sample, the latter 0 for one value."""
     return float(np.mean(values)), float(np.std(values, ddof=min(1, len(values) - 1)))
 
 
 def draw(measured: dict, path: Path) -> None:
-    """A picture of what was measured: a point a training, a line at their mean."""
+    """Plots the measurements: a point per training and a line at the mean."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -174,7 +177,7 @@ def _values(trainings, key):
 
 
 def report(result: dict) -> None:
-    """Prints the table: mean ± standard deviation over the seeds."""
+    """Prints a table of mean ± standard deviation over the seeds."""
     images, measured = result["images"], result["measured"]
     count = len(next(iter(measured.values())))
     table = Table(

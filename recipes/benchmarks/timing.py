@@ -16,34 +16,34 @@ SPREAD = ("median s", "least s", "most s")  # the columns of `spread`
 
 
 def in_turns(steps: dict[str, Callable], config: Config) -> dict[str, list[float]]:
-    """{name: seconds of each round}, of functions that take turns."""
+    """Calls functions in turns and returns {name: seconds of each round}."""
     times = {name: [] for name in steps}
     for turn in range(config.warmup + config.rounds):
         for name, step in steps.items():
-            gc.collect()  # what an earlier step left
+            gc.collect()  # frees memory of earlier steps
             start = time.perf_counter()
-            made = step()
+            result = step()
             seconds = time.perf_counter() - start
-            del made
+            del result
             if turn >= config.warmup:
                 times[name].append(seconds)
     return times
 
 
 def in_new_process(config: Config, backend: str, memory_of: str | None = None):
-    """Runs the command on a backend; with `memory_of`, returns what it prints."""
+    """Runs the command on a backend; with `memory_of`, returns its output."""
     settings = dataclasses.asdict(dataclasses.replace(config, memory_of=memory_of))
     options = [
         f"--{key}={value}"
         for key, value in settings.items()
         if key != "what" and value is not None
     ]
-    # For `memory_of`: the C library gives large blocks back as soon as they are free,
-    # so that the memory of the process is what its tensors need.
-    free = {"MALLOC_MMAP_THRESHOLD_": "65536"} if memory_of else {}
+    # For `memory_of`, the C library returns large blocks to the system when they are
+    # freed, so that the memory of the process is that of its tensors.
+    malloc = {"MALLOC_MMAP_THRESHOLD_": "65536"} if memory_of else {}
     return subprocess.run(
         [sys.executable, *COMMAND, config.what, *options],
-        env={**os.environ, "KERAS_BACKEND": backend, **free},
+        env={**os.environ, "KERAS_BACKEND": backend, **malloc},
         stdout=subprocess.PIPE if memory_of else None,
         text=True,
         check=True,
@@ -51,22 +51,22 @@ def in_new_process(config: Config, backend: str, memory_of: str | None = None):
 
 
 def check_row(name: str, rows: Collection[str]) -> None:
-    """Ends the process where a table has no such row."""
+    """Ends the process if a table has no such row."""
     if name not in rows:
         sys.exit(f"There is no row {name!r}; there are {', '.join(rows)}.")
 
 
 def spread(seconds: Sequence[float]) -> list[str]:
-    """Median, least and most, as printed."""
+    """Returns median, minimum and maximum, formatted."""
     return [f"{f(seconds):.3f}" for f in (statistics.median, min, max)]
 
 
 def ratios(seconds: Sequence[float], others: Sequence[float]) -> list[float]:
-    """The ratio in each round."""
+    """Returns the ratio of each round."""
     return [a / b for a, b in zip(seconds, others, strict=True)]
 
 
-def ratio_to_us(times: dict[str, list[float]], rival: str) -> str:
-    """Our time over the rival's, as printed; nothing for ourselves."""
-    ratio = statistics.median(ratios(times["kerasvit"], times[rival]))
-    return "" if rival == "kerasvit" else f"{ratio:.2f}"
+def kerasvit_ratio(times: dict[str, list[float]], other: str) -> str:
+    """Returns kerasvit's time divided by another library's; "" for kerasvit."""
+    ratio = statistics.median(ratios(times["kerasvit"], times[other]))
+    return "" if other == "kerasvit" else f"{ratio:.2f}"

@@ -17,9 +17,9 @@ import recipes.benchmarks.__main__ as benchmarks
 from recipes.benchmarks import (
     import_time,
     input_pipeline,
+    libraries,
     memory,
     results,
-    rivals,
     sam_cost,
     settings,
     timing,
@@ -58,7 +58,7 @@ def config(monkeypatch, tmp_path):
     return settings.Config("sam", model="Tiny", batch_size=2, rounds=1, warmup=1)
 
 
-def test_forward_prints_every_contender(config, capsys):
+def test_forward_prints_every_library(config, capsys):
     benchmarks.main(dataclasses.replace(config, what="forward"))
     printed = capsys.readouterr().out
     assert "kerasvit" in printed and keras.backend.backend() in printed
@@ -160,7 +160,7 @@ def test_load_prints_seconds_and_memory(config, capsys, monkeypatch):
         return printed.getvalue()
 
     monkeypatch.setattr(timing, "in_new_process", here)
-    monkeypatch.setattr(rivals, "installed", lambda package: False)
+    monkeypatch.setattr(libraries, "installed", lambda package: False)
     monkeypatch.setattr(kerasvit, "Tiny", TinyViT)
     benchmarks.main(dataclasses.replace(config, what="load", image_size=8))
     (row,) = table(capsys.readouterr().out)

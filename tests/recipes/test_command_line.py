@@ -192,7 +192,7 @@ def test_weights_that_may_be_there(weights):
     ("weights", "said"),
     [
         ("vit.npz", "no file or folder vit.npz"),
-        ("runs/model", "Of the Hugging Face Hub it is hf://runs/model"),
+        ("runs/model", "On the Hugging Face Hub: hf://runs/model"),
         ("~/vit.safetensors", "no file or folder ~/vit.safetensors"),
         ("", "no file or folder"),
     ],
@@ -308,7 +308,7 @@ def test_servers_are_checked_in_parallel_with_a_timeout(monkeypatch):
         return type("Connection", (), {"close": lambda self: closed.append(address)})()
 
     monkeypatch.setattr(reachable.socket, "create_connection", connect)
-    monkeypatch.setattr(reachable, "SECONDS", 1.0)
+    monkeypatch.setattr(reachable, "TIMEOUT", 1.0)
     start = time.monotonic()
     assert not reachable.any_answers([("refuses", 443), ("hangs", 443)])
     assert not reachable.any_answers([("refuses", 443)])

@@ -36,7 +36,9 @@ def test_mnist_subset_keeps_most_for_the_test():
 def clothes(monkeypatch, tmp_path):
     """Files of the format of Fashion-MNIST: 40 images, and 10 for the test."""
     monkeypatch.setattr(built_in, "FASHION", tmp_path)
-    source = dataclasses.replace(built_in.SOURCES["debian_fashion_mnist"], given=10)
+    source = dataclasses.replace(
+        built_in.SOURCES["debian_fashion_mnist"], test_images=10
+    )
     monkeypatch.setitem(built_in.SOURCES, "debian_fashion_mnist", source)
     for part, count in (("train", 40), ("t10k", 10)):
         pixels = np.repeat(np.arange(count, dtype="uint8"), 28 * 28)
@@ -177,13 +179,13 @@ def test_links_are_followed_and_other_files_are_counted(images):
         "dog": 4,
         "linked": 3,
     }
-    assert sorted(folders.left_out(root).split(", ")) == ["1 .heic", "1 .jpg"]
+    assert sorted(folders.unread_files(root).split(", ")) == ["1 .heic", "1 .jpg"]
 
 
 def test_class_missing_in_a_split(images):
     images("train/cat", 2)
     images("train/dog", 2)
-    with pytest.raises(ValueError, match="same class folders. In one alone: dog"):
+    with pytest.raises(ValueError, match="same class folders. Only in one: dog"):
         data.folder(images("val/cat", 2))
 
 

@@ -255,15 +255,15 @@ def test_settings_are_those_of_the_training(photos, capsys):
     [
         (
             ["cat", "dog"],
-            "Head: that of the weights fits; it is for the same 2 classes.",
+            "Head: that of the weights, because it has the same 2 classes.",
             True,
         ),
         (
             ["dog", "cat"],
-            "Head: made afresh; that of the weights is for dog, c",
+            "Head: zeros; that of the weights is for dog, c",
             False,
         ),
-        (["a", "b", "c"], "Head: made afresh, as the weights have none for 2 c", False),
+        (["a", "b", "c"], "Head: zeros, because the weights have none for 2 c", False),
         (None, "have one for 2 classes, but do not name them", False),
     ],
 )
@@ -296,11 +296,11 @@ def test_weights_and_model_are_checked_before_images_are_read(
 @on_last_backend
 def test_heads_for_imagenet_fit_its_numbers():
     numbers = [f"n{i:08}" for i in range(1000)]
-    assert heads.fits("imagenet1k", numbers)
-    assert not heads.fits("imagenet1k", numbers[::-1])
-    assert not heads.fits("imagenet1k", numbers[:-1])
-    assert not heads.fits("imagenet1k", [f"class {i}" for i in range(1000)])
-    assert not heads.fits(None, numbers)
+    assert heads.same_classes("imagenet1k", numbers)
+    assert not heads.same_classes("imagenet1k", numbers[::-1])
+    assert not heads.same_classes("imagenet1k", numbers[:-1])
+    assert not heads.same_classes("imagenet1k", [f"class {i}" for i in range(1000)])
+    assert not heads.same_classes(None, numbers)
 
 
 def test_finished_training_shows_its_result(finished, capsys):

@@ -72,7 +72,7 @@ def test_defaults_beat_the_linear_classifier_of_the_same_features(
     )
     dataset = data.folder(folder / "digits")
     model = kerasvit.from_pretrained(folder / "start" / "model")
-    reading = training.reading(finetune.Config(batch_size=50), model)
+    reading = training.batch_options(finetune.Config(batch_size=50), model)
     linear = []
     for seed in range(3):
         on_test = dataclasses.replace(dataset, validation=dataset.test)

@@ -152,7 +152,7 @@ def test_learning_rate_rises_and_falls(name):
 
 
 def test_short_trainings_warm_up_for_a_fifth():
-    settings = training.planned(pretrain.PRESETS["vit"], {}, rounds=2, round_steps=50)
+    settings = training.apply_plan(pretrain.PRESETS["vit"], {}, 2, round_steps=50)
     optimizer = optimizers.make_optimizer(settings, small_model(), 100)
     assert float(optimizer._learning_rate(20)) == pytest.approx(3e-3)
 
@@ -319,7 +319,7 @@ def test_measured_loss_is_that_of_the_training_images(photos):
     measured = study.measure(study.Study(curved_images=8), settings)
     model = kerasvit.from_pretrained("run/model")
     images = study.data.find("", photos).train
-    options = training.reading(settings, model)
+    options = training.batch_options(settings, model)
     [(x, y)] = study.evaluation_batches(
         images, **{**options, "batch_size": 14}
     ).as_numpy_iterator()

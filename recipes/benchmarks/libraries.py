@@ -1,8 +1,7 @@
-"""What `forward` and `train` measure: the same step of kerasvit and other libraries.
+"""Measures `forward` and `train`: the same step of kerasvit and other libraries.
 
-The rivals are keras-hub's ViT, for BiT and its like the ResNet-50 v2 of
-keras.applications, with batch normalisation, and timm's model under torch, where they
-are installed.
+The others, if installed, are keras-hub's ViT, for BiT and similar models the ResNet-50
+v2 of keras.applications, with batch normalisation, and timm's model in plain torch.
 """
 
 from collections.abc import Callable
@@ -16,9 +15,9 @@ import kerasvit
 from .import_timm import import_timm
 from .results import Result
 from .settings import Config
-from .timing import SPREAD, in_turns, ratio_to_us, spread
+from .timing import SPREAD, in_turns, kerasvit_ratio, spread
 
-# What timm calls the models that its plain ViT does not cover.
+# Names in timm of the models that are not built with timm's VisionTransformer.
 TIMM = {
     **{f"BiTR{size}": f"resnetv2_{size}_bit" for size in ("50x1", "101x1", "152x2")},
     **{f"Mixer{n}{p}": f"mixer_{n.lower()}{p}_224" for n in "SBL" for p in (16, 32)},
@@ -31,31 +30,31 @@ TIMM = {
     "R50ViTL32": "vit_large_r50_s32_224",
     "DeiTB16Distilled": "deit_base_distilled_patch16_224",
 }
-RESNET50 = ("BiTR50x1", "PreActResNet50", "AlterNet50")  # what ResNet-50 v2 is like
+RESNET50 = ("BiTR50x1", "PreActResNet50", "AlterNet50")  # similar to ResNet-50 v2
 
 
 def measure(config: Config, backend: str) -> Result:
-    """Times kerasvit and other libraries; our ratio to each."""
+    """Times kerasvit and other libraries, and computes the ratios."""
     times = in_turns(steps(config), config)
     rows = [
-        [rival, *spread(seconds), ratio_to_us(times, rival)]
-        for rival, seconds in times.items()
+        [name, *spread(seconds), kerasvit_ratio(times, name)]
+        for name, seconds in times.items()
     ]
     return Result.of(config, backend, [*SPREAD, "kerasvit / it"], rows)
 
 
 def steps(config: Config) -> dict[str, Callable]:
-    """{name: step} of all that are installed, ours first."""
+    """Returns {name: step} of all installed libraries, kerasvit first."""
     numbers = getattr(kerasvit, config.model).numbers
     images, labels = batch(config)
     return {
-        rival: build(config, numbers, images, labels)
-        for rival, build in contenders(config).items()
+        name: build(config, numbers, images, labels)
+        for name, build in builders(config).items()
     }
 
 
 def batch(config):
-    """Images and labels, drawn at random."""
+    """Returns random images and labels."""
     rng = np.random.default_rng(0)
     classes = getattr(kerasvit, config.model).defaults["num_classes"]
     shape = (config.batch_size, config.image_size, config.image_size, 3)
@@ -63,9 +62,9 @@ def batch(config):
     return images, rng.integers(0, classes, config.batch_size)
 
 
-def contenders(config):
-    """Builders of a step, ours first."""
-    found = {"kerasvit": ours}
+def builders(config):
+    """Returns {name: function that builds a step}, kerasvit first."""
+    found = {"kerasvit": kerasvit_model}
     vit = config.model.startswith("ViT") and "CIFAR" not in config.model
     if vit and installed("keras_hub"):
         found["keras-hub"] = keras_hub_vit
@@ -77,14 +76,14 @@ def contenders(config):
     return found
 
 
-def ours(config, numbers, images, labels):
-    """A step of ours."""
+def kerasvit_model(config, numbers, images, labels):
+    """Returns a step of kerasvit's model."""
     model = getattr(kerasvit, config.model)(image_size=config.image_size)
     return keras_step(config, model, images, labels)
 
 
 def keras_resnet(config, numbers, images, labels):
-    """A step of the ResNet-50 v2 of keras.applications."""
+    """Returns a step of the ResNet-50 v2 of keras.applications."""
     model = keras.applications.ResNet50V2(
         weights=None, input_shape=images.shape[1:], classifier_activation=None
     )
@@ -92,7 +91,7 @@ def keras_resnet(config, numbers, images, labels):
 
 
 def keras_hub_vit(config, numbers, images, labels):
-    """A step of keras-hub's ViT of the same size."""
+    """Returns a step of keras-hub's ViT of the same size."""
     from keras_hub.models import ViTBackbone, ViTImageClassifier
 
     backbone = ViTBackbone(
@@ -108,7 +107,7 @@ def keras_hub_vit(config, numbers, images, labels):
 
 
 def keras_step(config, model, images, labels, optimizer=None):
-    """A step of a Keras model, or of what trains one; of AdamW unless said."""
+    """Returns a step of a Keras model or trainer, by default with AdamW."""
     if config.what == "forward":
         return lambda: model.predict_on_batch(images)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -117,7 +116,7 @@ def keras_step(config, model, images, labels, optimizer=None):
 
 
 def timm_model(config, numbers, images, labels):
-    """A step of timm's model of the same size, in plain torch."""
+    """Returns a step of timm's model of the same size, in plain torch."""
     import torch
 
     timm = import_timm()
@@ -163,12 +162,14 @@ def timm_model(config, numbers, images, labels):
 
 
 def installed(package):
-    """Whether it can be imported; why not is said where it is there."""
+    """Returns whether a package can be imported; prints the error of its import."""
     try:
         import_timm() if package == "timm" else __import__(package)
     except ImportError:
         return False
     except Exception as error:
-        Console(stderr=True).print(f"{package} is left out, its import fails: {error}")
+        Console(stderr=True).print(
+            f"{package} is skipped, because its import fails: {error}"
+        )
         return False
     return True
