@@ -1,4 +1,4 @@
-"""Every test knows its backend, starts from one seed, and fails on our warnings."""
+"""Selects the backend, seeds every test, and makes the package's warnings errors."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""What every layer owes its users, in one call."""
+"""Checks the requirements of every layer in one call."""
 
 import keras
 import numpy as np

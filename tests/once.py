@@ -1,4 +1,4 @@
-"""Work that is done once: by one backend of all, or by one worker of pytest-xdist."""
+"""Runs work once: on one of the backends, or in one worker of pytest-xdist."""
 
 import importlib.util
 import os

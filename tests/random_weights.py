@@ -1,4 +1,4 @@
-"""Random weights for models whose fresh ones are zeros in part."""
+"""Sets random weights, because some fresh weights are zeros."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What is saved on one backend loads on the others, with the same logits."""
+"""Files saved on one backend load on the others with the same logits."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""The contributor's page and the lists that it names are complete."""
+"""CONTRIBUTING.md and the lists that it names are complete."""
 
 import importlib
 import pkgutil
@@ -29,7 +29,7 @@ def test_the_page_names_every_folder():
             assert f"`kerasvit/{folder.name}/`" in PAGE
 
 
-def test_no_variant_and_no_builder_is_forgotten():
+def test_every_variant_and_builder_is_listed():
     defined = {
         value.name
         for module in pkgutil.iter_modules(models.__path__)

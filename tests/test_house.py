@@ -1,4 +1,4 @@
-"""Who may see whom: the rules of the package, as code."""
+"""Import directions and other rules of the package."""
 
 import ast
 import os
@@ -137,7 +137,7 @@ def test_a_package_imports_only_packages_below_it(path):
 
 
 @on_last_backend
-def test_the_scripts_import_the_package_and_each_other_only_where_it_is_said():
+def test_scripts_import_only_the_package_or_listed_folders():
     found = {}
     for path in [*(ROOT / "weights").glob("*.py"), *(ROOT / "recipes").rglob("*.py")]:
         folder = path.relative_to(ROOT).parts[0]
@@ -149,7 +149,7 @@ def test_the_scripts_import_the_package_and_each_other_only_where_it_is_said():
 
 @on_last_backend
 @pytest.mark.parametrize("path", files("models"), ids=named)
-def test_an_architecture_sees_no_other_but_in_a_composition(path):
+def test_an_architecture_imports_no_other_except_in_compositions(path):
     if path.stem in ("__init__", "hybrid", "deit"):
         return
     shared = {
@@ -179,7 +179,7 @@ def test_layers_call_no_methods_of_tensors(path):
 
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
-def test_backends_are_imported_behind_the_doors_only(path):
+def test_backends_are_imported_only_in_the_backend_folder(path):
     inside = room(path) == "backend"
     for name in imports(path):
         private = name == "keras.src" or name.startswith("keras.src.")
@@ -188,7 +188,7 @@ def test_backends_are_imported_behind_the_doors_only(path):
 
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
-def test_private_attributes_of_keras_are_used_in_the_backend_room_only(path):
+def test_private_keras_attributes_are_used_only_in_backend(path):
     """A private attribute is that of `self`, or one that its own file defines."""
     if room(path) == "backend":
         return
@@ -214,7 +214,7 @@ def test_nothing_is_unpickled(path):
 
 @on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
-def test_names_say_what_is_inside(path):
+def test_modules_have_no_generic_names(path):
     assert path.stem not in {"utils", "common", "helpers", "misc", "factory", "base"}
 
 

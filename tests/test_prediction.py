@@ -93,7 +93,7 @@ def test_several_images_of_every_kind(tmp_path):
         )
 
 
-def test_list_of_one_is_answered_with_a_list_of_one():
+def test_a_list_of_one_image_returns_a_list():
     assert classify(make_model(), [RED]) == [classify(make_model(), RED)]
 
 
@@ -146,7 +146,7 @@ def test_imagenet_names_are_a_thousand_in_order():
 
 
 @pytest.mark.parametrize("built_in", [False, True])
-def test_prepared_values_of_the_other_range_are_refused(built_in):
+def test_prepared_values_in_the_other_range_raise(built_in):
     model = make_model(kwargs={"normalization": "half"} if built_in else {})
     right = Preprocessing(SIZE)(RED, normalize=not built_in)
     wrong = Preprocessing(SIZE)(RED, normalize=built_in)
@@ -203,7 +203,7 @@ def test_top_must_be_positive(top):
         classify(make_model(), RED, top=top)
 
 
-def test_model_without_a_record_is_refused():
+def test_a_model_without_a_record_raises():
     clone = keras.models.clone_model(make_model(record=False))
     with pytest.raises(ValueError, match="has no record.*clone.record = model.record"):
         classify(clone, RED)

@@ -37,7 +37,7 @@ def test_built_in_normalisation_through_folder_resize_and_classify(tmp_path):
         assert abs(chance - probability) < 1e-5
 
 
-def test_models_are_listed_whatever_the_case():
+def test_list_models_ignores_case():
     assert kerasvit.list_models("vits*") == ["ViTS8", "ViTS14", "ViTS16", "ViTS32"]
 
 
@@ -157,7 +157,7 @@ def test_resize_of_fixed_positions():
     assert kerasvit.resize(model, 16).input_shape == (None, 16, 16, 3)
 
 
-def test_resize_refuses_a_remainder():
+def test_resize_raises_for_sizes_that_patches_do_not_divide():
     with pytest.raises(ValueError, match="10 × 10"):
         kerasvit.resize(small(), 10)
 

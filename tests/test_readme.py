@@ -1,4 +1,4 @@
-"""The tables of models tell the truth."""
+"""The tables of models are correct."""
 
 import re
 from pathlib import Path

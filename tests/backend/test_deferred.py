@@ -71,7 +71,7 @@ def test_the_first_variable_beyond_the_limit_ends_the_building(what):
     assert all(np.isfinite(weight).all() for weight in fresh.get_weights())
 
 
-def test_another_error_leaves_nothing_behind():
+def test_an_error_restores_the_state():
     with pytest.raises(ZeroDivisionError):
         built_with_zeros(lambda: keras.layers.Dense(2).build((None, 3)) or 1 / 0)
     assert any(weight.any() for weight in build().get_weights())

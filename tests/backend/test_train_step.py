@@ -1,4 +1,4 @@
-"""The contract of the three train steps, which SAM and its relatives build upon."""
+"""Tests of the train steps of all backends, which the SAM methods use."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Mutations of a file of tensors: of its bytes, its header, its arrays."""
+"""Mutates a tensor file: its bytes, its header, its arrays."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""Mutations of config.json: of its values, its names, its text."""
+"""Mutates config.json: its values, its names, its text."""
 
 import json
 import os

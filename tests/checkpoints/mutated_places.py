@@ -1,4 +1,4 @@
-"""Mutations of a folder: of its files, and of what is beside them."""
+"""Mutates a folder: its files, and other files beside them."""
 
 import os
 from pathlib import Path

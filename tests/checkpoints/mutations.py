@@ -1,4 +1,4 @@
-"""Mutated checkpoints, configurations, cards and folders; a seed determines each.
+"""Makes mutated checkpoints, configurations, cards and folders from a seed.
 
 `python -m tests.checkpoints.mutations FIRST COUNT` loads those of COUNT seeds and ends
 with one line of JSON: how many loaded, how many were refused, and what failed.

@@ -1,4 +1,4 @@
-"""Files that do not tell all that a model computes: one line says what is assumed."""
+"""Files that do not determine all settings: one log message states the assumptions."""
 
 import json
 import shutil

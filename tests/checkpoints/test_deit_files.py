@@ -147,7 +147,7 @@ def test_transformers_classifier_of_the_class_token_only(tmp_path):
         Small(tmp_path)
 
 
-def test_transformers_pooler_is_left_out(tmp_path):
+def test_transformers_pooler_is_ignored(tmp_path):
     def change(tensors):
         for name in list(tensors):
             array = tensors.pop(name)

@@ -1,4 +1,4 @@
-"""Damaged files and configurations: each is described, or a `CheckpointError`."""
+"""Damaged files and configurations give a description or a `CheckpointError`."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""A folder that is saved into holds one model, or one that is refused; never a mix."""
+"""An interrupted save leaves one complete model or an error, never a mix."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What a checkpoint brings is not drawn at random before; what it leaves is fresh."""
+"""Loading initialises only the weights that the checkpoint does not contain."""
 
 import keras
 import numpy as np
@@ -49,7 +49,7 @@ def test_loading_draws_nothing(folder, drawn, policy):
         np.testing.assert_array_equal(to_numpy(variable), tensors[variable.path])
 
 
-def test_a_fresh_head_is_zeros_beside_what_was_loaded(folder, drawn):
+def test_a_fresh_head_contains_zeros_after_loading(folder, drawn):
     model = kerasvit.from_pretrained(folder, num_classes=4)
     assert not drawn
     tensors = load_file(folder / "model.safetensors")

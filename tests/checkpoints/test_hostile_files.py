@@ -160,7 +160,7 @@ def test_a_tensor_with_an_axis_of_size_0(tmp_path, case, name):
         kerasvit.from_pretrained(tmp_path)
 
 
-def test_nan_and_infinity_are_refused(tmp_path):
+def test_nan_and_infinity_raise(tmp_path):
     from safetensors.numpy import load_file, save_file
 
     folder, config = tiny(tmp_path)
@@ -175,7 +175,7 @@ def test_nan_and_infinity_are_refused(tmp_path):
             kerasvit.from_pretrained(folder)
 
 
-def test_tensors_of_another_save_or_damaged_are_refused(tmp_path):
+def test_damaged_tensors_or_those_of_another_save_raise(tmp_path):
     folder, config = tiny(tmp_path / "one")
     another, _ = tiny(tmp_path / "another")
     content = bytearray((folder / "model.safetensors").read_bytes())
@@ -202,7 +202,7 @@ def test_weights_in_parts_are_not_looked_for(tmp_path):
         kerasvit.from_pretrained(folder)
 
 
-def test_pickles_and_keras_archives_are_refused(tmp_path):
+def test_pickles_and_keras_archives_raise(tmp_path):
     for name in ("model.bin", "model.pth", "model.keras", "model.h5"):
         (tmp_path / name).write_bytes(b"PK")
         with pytest.raises(CheckpointError, match="could run code"):

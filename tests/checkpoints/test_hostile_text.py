@@ -1,4 +1,4 @@
-"""Text and numbers in files that a terminal, UTF-8 or NumPy takes for others."""
+"""Malicious text and numbers for terminals, UTF-8 and NumPy."""
 
 import json
 import os
@@ -165,7 +165,7 @@ def test_headers_of_arrays(folder, shape, descr):
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
 @pytest.mark.parametrize("kind", ["folder", "pipe", "loop", "broken link"])
-def test_what_is_no_file(folder, name, kind):
+def test_paths_that_are_not_files_raise(folder, name, kind):
     path = folder / name
     path.unlink()
     if kind == "folder":

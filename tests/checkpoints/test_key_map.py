@@ -32,7 +32,7 @@ def test_there_and_back(source, changes):
     check_key_map(key_map, model)
 
 
-def test_numbers_stand_for_numbers_only():
+def test_number_fields_match_only_digits():
     key_map = KeyMap(("blocks.{i}.w", "block_{i}/kernel"))
     assert key_map.find("blocks.12.w")[0] == ["block_12/kernel"]
     assert key_map.find("blocks.x.w") is None

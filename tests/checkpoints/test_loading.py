@@ -1,4 +1,4 @@
-"""Files of three code bases into models: everything, or one complete error."""
+"""Files of three code bases are loaded completely or give one complete error."""
 
 import json
 import logging
@@ -205,7 +205,7 @@ def test_file_without_a_head(tmp_path):
     assert google(path, num_classes=4).output_shape == (None, 4)
 
 
-def test_pre_logits_can_be_left_out():
+def test_pre_logits_can_be_omitted():
     numbers = {**TOKEN, "width": 24, "num_heads": 3, "mlp_dim": 40}
     path = GOLDEN / "vit_token_rep" / "checkpoint.npz"
     whole = variant(numbers)(path)
@@ -262,7 +262,7 @@ def test_a_table_that_is_no_square_asks_for_its_grid():
         variant(RECT_SIZES)(RECT)
 
 
-def test_the_grid_that_is_asked_for():
+def test_the_requested_grid_is_used():
     model = variant(RECT_SIZES)(RECT, source_grid=(4, 6))
     assert model.input_shape == (None, 16, 24, 3)
     images, logits = expected("vit_token_rect")
@@ -309,7 +309,7 @@ def test_missing_unexpected_and_misshaped_are_listed_together(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(71, 24), (72,), (72, 24, 1), (0,)])
-def test_a_tensor_that_cannot_be_taken_apart_is_misshaped(tmp_path, shape):
+def test_a_tensor_that_cannot_be_split_is_misshaped(tmp_path, shape):
     def change(tensors):
         tensors["blocks.1.attn.qkv.weight"] = np.zeros(shape, "float32")
 
@@ -318,7 +318,7 @@ def test_a_tensor_that_cannot_be_taken_apart_is_misshaped(tmp_path, shape):
     assert "blocks.1.attn.qkv.weight" in str(caught.value)
 
 
-def test_wrong_architecture_names_what_fits(tmp_path):
+def test_a_wrong_architecture_names_the_matching_one(tmp_path):
     with pytest.raises(CheckpointError) as caught:
         kerasvit.ViTTi16(TIMM)
     text = str(caught.value)
@@ -407,7 +407,7 @@ def test_a_table_for_another_image_than_the_configuration_names(tmp_path):
     assert timm(folder, source_grid=(4, 4)).input_shape[1:3] == (16, 16)
 
 
-def test_names_of_the_classes_may_be_a_dict(tmp_path):
+def test_label_names_can_be_a_dict(tmp_path):
     names = {str(i): f"name {i}" for i in range(7)}
     model = timm(timm_config(tmp_path, label_names=names))
     assert model.record["label_names"] == [f"name {i}" for i in range(7)]
@@ -456,12 +456,12 @@ def test_an_odd_transformers_config_is_a_value_error(tmp_path, change):
 
 
 @pytest.mark.parametrize("grid", [4, "ab", (4.0, 6.0), (4, 6, 1), (-4, -6)])
-def test_grid_of_another_kind(grid):
+def test_an_invalid_grid_raises(grid):
     with pytest.raises(ValueError, match="`source_grid`"):
         variant(RECT_SIZES)(RECT, source_grid=grid)
 
 
-def test_misspelled_kernel_is_noticed_even_where_none_is_needed():
+def test_a_misspelled_kernel_always_raises():
     with pytest.raises(ValueError, match="`kernel`.*bicubik"):
         google(kernel="bicubik")
 
@@ -505,7 +505,7 @@ def test_unknown_tag(weights):
 
 
 @pytest.mark.parametrize("weights", [3, b"x", ["a.npz"], ""])
-def test_weights_of_another_kind(weights):
+def test_an_invalid_type_of_weights_raises(weights):
     with pytest.raises(CheckpointError, match="must be a tag, a path"):
         kerasvit.ViTB16(weights)
 

@@ -86,7 +86,7 @@ def test_the_spelling_before_linen(spelling, prefix, tmp_path):
     assert {name: array.shape for name, array in written.items()} == shapes
 
 
-def test_files_say_how_they_were_made():
+def test_files_determine_their_settings():
     google, timm = read().record, read(TIMM).record
     assert google["origin"] == "vision_transformer"
     assert google["kwargs"]["activation"] == "gelu_tanh"
@@ -167,7 +167,7 @@ def test_the_variant_that_fits_is_named(tmp_path):
         kerasvit.ViTB16(TIMM)
 
 
-def test_a_mixer_with_gates_is_refused(tmp_path):
+def test_a_mixer_with_gates_raises(tmp_path):
     tensors = load_file(TIMM)
     for name in [name for name in tensors if name.endswith("fc2.weight")]:
         half = tensors[name].shape[1] // 2

@@ -1,4 +1,4 @@
-"""Thousands of mutated files: each gives the right model, or a `ValueError`.
+"""Mutated files give the right model or a `ValueError`.
 
 A seed determines each; `python -m tests.checkpoints.mutations SEED 1` loads one.
 """

@@ -1,4 +1,4 @@
-"""Names that differ only by what is removed from them: two tensors for one variable."""
+"""Tensor names that map to the same variable raise an error."""
 
 import re
 from pathlib import Path
@@ -57,7 +57,7 @@ def golden(case):
 
 @pytest.mark.parametrize("same", [True, False], ids=["same bytes", "others"])
 @pytest.mark.parametrize(("case", "name", "other"), CASES)
-def test_a_tensor_under_two_names_is_refused(case, name, other, same, tmp_path):
+def test_a_tensor_under_two_names_raises(case, name, other, same, tmp_path):
     source = golden(case)
     tensors = read(source)
     tensors[other] = tensors[name] if same else tensors[name] + 1

@@ -123,7 +123,7 @@ def test_flipped_bytes_in_an_npz_are_noticed(npz):
 
 
 @pytest.mark.parametrize("page", ["<!DOCTYPE html><html>", "\n <html>", "<?xml ?>"])
-def test_web_page_in_place_of_the_file(weights, page):
+def test_a_web_page_instead_of_the_file_raises(weights, page):
     weights.write_text(page)
     refused(weights, "web page", "download again")
 
@@ -151,7 +151,7 @@ def test_pickle_named_npz_is_not_run(tmp_path):
 
 
 @pytest.mark.parametrize("names", range(1, 60))
-def test_no_length_of_header_is_taken_for_a_page_or_a_pickle(tmp_path, names):
+def test_header_lengths_are_not_mistaken_for_pages_or_pickles(tmp_path, names):
     path = tmp_path / "weights.safetensors"
     save_file({f"a{'b' * i}": ARRAY for i in range(names)}, path)
     assert len(Reader(path).shapes) == names
@@ -171,13 +171,13 @@ def test_float32_overflow_is_infinite(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".bin", ".pth", ".pt", ".h5", ".keras"])
-def test_kinds_that_could_run_code_are_refused(suffix, tmp_path):
+def test_files_that_can_run_code_raise(suffix, tmp_path):
     path = tmp_path / f"weights{suffix}"
     path.write_bytes(b"x")
     refused(path, "not read", ".safetensors")
 
 
-def test_unknown_kind(tmp_path):
+def test_an_unknown_file_type_raises(tmp_path):
     path = tmp_path / "weights.txt"
     path.write_bytes(b"x")
     refused(path, "must end in", "'.txt'")

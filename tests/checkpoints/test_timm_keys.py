@@ -1,4 +1,4 @@
-"""What is saved has exactly the names and shapes of timm's state dicts."""
+"""Saved tensors have the names and shapes of timm's state dicts."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What an architecture's name in timm's `config.json` says: obeyed, or refused."""
+"""Settings implied by the architecture's name in timm's `config.json`."""
 
 import pytest
 
@@ -66,7 +66,7 @@ def test_unsupported_vits_of_timm_raise(config, said):
         timm_names.refuse_unlike(Config(config))
 
 
-def test_another_activation_is_refused():
+def test_another_activation_raises():
     config = Config(model_args={"act_layer": "quick_gelu"})
     with pytest.raises(CheckpointError, match="activation 'quick_gelu'"):
         timm_names.activation(config)

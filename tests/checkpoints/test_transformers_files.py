@@ -1,4 +1,4 @@
-"""Folders of transformers' Swin and BiT, as its own `save_pretrained` wrote them."""
+"""Swin and BiT folders written by transformers' `save_pretrained`."""
 
 import json
 import shutil
@@ -185,7 +185,7 @@ def test_an_invalid_size_is_a_value_error(size, tmp_path):
 
 
 @pytest.mark.parametrize("changes", [{}, {"num_classes": 0, "qkv_bias": False}])
-def test_swin_names_there_and_back(changes):
+def test_swin_names_round_trip(changes):
     numbers = {"width": 8, "depths": [2, 1, 1], "num_heads": [1, 2, 2]}
     size = {"window_size": 2, "image_size": 32}
     model = kerasvit.SwinTransformer(**numbers, **size, **changes)
@@ -217,7 +217,7 @@ def test_an_unsupported_processor_names_the_file(said, tmp_path):
 @pytest.mark.parametrize(
     "name", ["EfficientNetImageProcessor", "ConvNextFeatureExtractor"]
 )
-def test_a_processor_of_another_model_is_refused(name, tmp_path):
+def test_a_processor_of_another_model_raises(name, tmp_path):
     copied("hf_vit", tmp_path)
     said = {
         "image_processor_type": name,

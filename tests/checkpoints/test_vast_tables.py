@@ -1,4 +1,4 @@
-"""Tables that are small in the file and vast in memory."""
+"""Tables that are small in the file and large in memory raise an error."""
 
 import tracemalloc
 

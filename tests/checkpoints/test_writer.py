@@ -1,4 +1,4 @@
-"""A file that is written tensor by tensor is the one that the library writes."""
+"""A file written tensor by tensor equals that of the safetensors library."""
 
 import hashlib
 import io

@@ -1,4 +1,4 @@
-"""python -m tests.golden DIR: every case of a directory, on the current backend."""
+"""Runs `python -m tests.golden DIR`: all cases of a folder on the current backend."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""An AlterNet by the names of the torch modules of its original code."""
+"""Maps the activations of AlterNet's original code to layers."""
 
 import re
 

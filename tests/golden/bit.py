@@ -1,4 +1,4 @@
-"""A BiT by the names its original code gave its activations."""
+"""Maps the activations of BiT's original code to layers."""
 
 import re
 

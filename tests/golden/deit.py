@@ -1,4 +1,4 @@
-"""A distilled DeiT by the names that timm gave its activations."""
+"""Maps the activations of timm's distilled DeiT to layers."""
 
 import re
 

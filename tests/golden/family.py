@@ -1,4 +1,4 @@
-"""Activations of a family's cases, by the names that its original code gave them."""
+"""Compares the activations of a family's cases by their recorded names."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""A hybrid of ResNet and Transformer by the names its original code gave its parts."""
+"""Maps the activations of the hybrids' original code to layers."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""An MLP-Mixer by the names its original code gave its activations."""
+"""Maps the activations of MLP-Mixer's original code to layers."""
 
 import re
 

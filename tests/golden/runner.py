@@ -1,4 +1,4 @@
-"""Walks the cases of a directory with a `manifest.json`."""
+"""Runs the cases of a folder with a `manifest.json`."""
 
 import json
 from pathlib import Path

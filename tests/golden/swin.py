@@ -1,4 +1,4 @@
-"""A Swin Transformer by the names its original code gave its activations."""
+"""Maps the activations of Swin's original code to layers."""
 
 import re
 

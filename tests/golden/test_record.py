@@ -1,4 +1,4 @@
-"""A recorded case is one that the check of its family takes."""
+"""A recorded case passes the check of its family."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What version 0.1 saved is loaded and goes on, on every backend."""
+"""Files of version 0.1 load and continue on every backend."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""A Vision Transformer by the names its original code gave its activations."""
+"""Maps the activations of ViT's original code to layers."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""What can happen between a server and a client: faults for `LocalHub.faults`."""
+"""Faults between server and client, for `LocalHub.faults`."""
 
 import base64
 import functools

@@ -1,4 +1,4 @@
-"""A local Hub and a client that knows no other."""
+"""Fixtures: a local Hub and a client that uses it."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A run of faults: real processes get weights and save models while things go wrong.
+"""Runs faults: processes download weights and save models while errors occur.
 
     python -m tests.hub.faults              a minute
     python -m tests.hub.faults kill disk    those with one of the words in their names

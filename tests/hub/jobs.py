@@ -1,4 +1,4 @@
-"""What the processes of a run of faults do; they are forked, with Keras imported."""
+"""Jobs of the forked processes in a run of faults."""
 
 import ctypes
 import hashlib

@@ -1,4 +1,4 @@
-"""Bytes in place of weights, and their entries in the manifest."""
+"""Bytes that stand for weights, and their entries in the manifest."""
 
 import hashlib
 

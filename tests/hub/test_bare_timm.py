@@ -1,4 +1,4 @@
-"""timm's files without config.json: refused, or loaded with a line on assumptions."""
+"""timm's files without config.json load with a message on assumptions, or raise."""
 
 import json
 
@@ -46,7 +46,7 @@ def assumptions(caplog):
     return [line for line in caplog.messages if SAID in line]
 
 
-def test_normalisations_after_the_branches_are_refused(timm, tmp_path):
+def test_normalisations_after_the_branches_raise(timm, tmp_path):
     _, path = bare(timm, "vit_base_patch16_rpn_224", tmp_path)
     with pytest.raises(kerasvit.CheckpointError, match="after the branches"):
         load(path)
@@ -68,7 +68,7 @@ def test_the_same_names_with_a_contradicting_config(timm, tmp_path, caplog):
 @pytest.mark.parametrize(
     "name", ["vit_base_patch16_clip_224", "vit_base_patch16_clip_quickgelu_224"]
 )
-def test_a_normalisation_before_the_blocks_is_refused(timm, name, tmp_path):
+def test_a_normalisation_before_the_blocks_raises(timm, name, tmp_path):
     _, path = bare(timm, name, tmp_path)
     with pytest.raises(kerasvit.CheckpointError, match="before the blocks"):
         load(path)

@@ -1,4 +1,4 @@
-"""Downloads by the real client: a fault ends in the right file or a plain error."""
+"""Downloads with the real client: faults give the right file or a clear error."""
 
 import dataclasses
 import logging
@@ -21,7 +21,7 @@ def read(path):
     return (path / "model.safetensors").read_bytes()
 
 
-def test_a_repository_comes_whole_and_is_not_asked_for_twice_when_pinned(hub):
+def test_a_pinned_repository_is_requested_once(hub):
     repository = hub.add("timm/vit", FILES)
     commit = repository.branches["main"]
     folder = fetch(pinned("timm/vit", revision=commit))
@@ -227,7 +227,7 @@ def test_the_newest_commit_is_loaded_without_a_pin(hub):
     assert read(fetch(entry("timm/vit"))) == CONTENT[::-1]
 
 
-def test_a_pin_refuses_other_weights(hub):
+def test_a_pin_raises_for_other_weights(hub):
     hub.add("timm/vit", {**FILES, "model.safetensors": CONTENT[::-1]})
     with pytest.raises(DownloadError, match="not the expected file"):
         fetch(pinned("timm/vit"))

@@ -1,4 +1,4 @@
-"""The run of faults, with real processes."""
+"""Runs faults with real processes."""
 
 import os
 import subprocess

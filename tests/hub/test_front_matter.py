@@ -1,4 +1,4 @@
-"""README.md files that are small and expand, or are deep or long, do no harm."""
+"""README.md files that expand, or are deep or long, raise an error quickly."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Files from the authors' servers: a fault ends in the right file or a plain error."""
+"""Downloads from the authors' servers: faults give the right file or a clear error."""
 
 import base64
 import functools
@@ -171,7 +171,7 @@ def test_a_cached_file_is_kept_until_a_correct_one_arrives(hub, monkeypatch):
     assert fetch(pinned(source)) == path
 
 
-def test_a_pin_refuses_another_file(hub):
+def test_a_pin_raises_for_another_file(hub):
     with pytest.raises(DownloadError, match="not the file that was published"):
         fetch(pinned(npz(hub, CONTENT[::-1])))
 

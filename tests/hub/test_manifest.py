@@ -20,7 +20,7 @@ from weights.originals import first
 from . import accidents, some_weights
 
 
-def test_the_manifest_is_what_lock_makes_of_the_sources():
+def test_the_manifest_equals_the_locked_sources():
     written = json.loads(MANIFEST.read_text())
     content = {"recipes": lock.recipes(), "weights": lock.lock()}
     assert written == {"format_version": 1, **content}
@@ -270,7 +270,7 @@ def test_no_other_bytes_are_pinned(hub, tmp_path, accident):
     assert hub.count("GET") == before  # what was pinned is in the cache
 
 
-def test_again_finds_what_has_changed(hub, tmp_path):
+def test_again_finds_changed_files(hub, tmp_path):
     found, manifest = at_addresses(hub, "A"), tmp_path / "manifest.json"
     lock.pin_all(found, again=False, manifest=manifest)
     old = dict(found[0])

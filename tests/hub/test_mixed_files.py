@@ -1,4 +1,4 @@
-"""The configuration of one model beside the tensors of another is refused."""
+"""The configuration of one model beside the tensors of another raises."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Models of ours in timm, and timm's own here: the same logits, by names and files."""
+"""timm and kerasvit load each other's files with the same logits."""
 
 import importlib
 

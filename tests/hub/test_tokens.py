@@ -1,4 +1,4 @@
-"""A token is in no error, log, file or picture of an object, whatever happens."""
+"""A token is in no error, log, file or repr."""
 
 import logging
 import traceback

@@ -1,4 +1,4 @@
-"""Models to the Hub and back, by the real client."""
+"""Uploads and downloads of models with the real client."""
 
 import functools
 import json
@@ -299,7 +299,7 @@ def test_another_server_is_not_a_hub(logged_in, part, answer):
         kerasvit.push_to_hub(small(), "me/vit")
 
 
-def test_metadata_that_the_hub_refuses_are_named(logged_in):
+def test_rejected_metadata_are_named(logged_in):
     wrong = [{"message": '"license" must be one of [mit]'}, {"message": "second"}]
 
     def refuse(handler, kind):

@@ -1,4 +1,4 @@
-"""The version is known without the metadata that an installation has."""
+"""The version is known without the metadata of an installation."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""Downloads through Xet, the Hub's store of pieces, by its real client.
+"""Downloads through Xet, the Hub's chunk storage, with its real client.
 
 The client can keep a store on the disk, which is documented nowhere: a version without
 it skips these tests.

@@ -1,4 +1,4 @@
-"""What cannot be differentiated twice, and the sentence that says so."""
+"""Errors for models that cannot be differentiated twice."""
 
 import keras
 import numpy as np
@@ -98,7 +98,7 @@ def test_batch_size(size):
         ((X * np.nan, Y), CROSS_ENTROPY, "The loss of the model must be finite"),
     ],
 )
-def test_what_comes_to_light_in_a_product(data, loss, expected):
+def test_errors_raised_in_the_hessian_product(data, loss, expected):
     hessian = Hessian(dense_net(), *data, loss)
     with pytest.raises(ValueError, match=expected):
         hessian.eigenpairs()

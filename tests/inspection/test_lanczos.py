@@ -62,7 +62,7 @@ def test_a_matrix_of_zeros(size):
     assert found.converged
 
 
-def test_the_largest_of_a_negative_matrix_may_be_zero():
+def test_the_largest_eigenvalue_of_a_negative_matrix_can_be_zero():
     values = np.concatenate([np.linspace(-9, -1, 20), [0.0]])
     found = eigenpairs(symmetric(values).__matmul__, 21, dtype="float64")
     assert found.converged

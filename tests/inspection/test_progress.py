@@ -1,4 +1,4 @@
-"""What a search for eigenvalues shows of its progress."""
+"""Progress output of an eigenvalue search."""
 
 import re
 import sys

@@ -29,7 +29,7 @@ def test_patch_embedding_is_a_convolution_with_stride_of_its_size():
     np.testing.assert_allclose(tokens, convolved, atol=1e-5)
 
 
-def test_patch_embedding_refuses_a_remainder():
+def test_patch_embedding_raises_for_a_remainder():
     with pytest.raises(ValueError, match="4 × 4 pixels.*8 × 10"):
         PatchEmbedding(4, width=5)(np.ones((1, 8, 10, 3), "float32"))
 
@@ -68,7 +68,7 @@ def test_position_embedding_keeps_its_prefix_rows_in_resampling():
     np.testing.assert_array_equal(resampled[:, :2], table[:, :2])
 
 
-def test_a_table_of_the_same_count_is_taken_for_the_layers_own_grid():
+def test_a_table_of_equal_size_has_the_grid_of_the_layer():
     layer = PositionEmbedding((2, 8))
     table = np.random.default_rng(0).normal(size=(1, 16, 4)).astype("float32")
     np.testing.assert_array_equal(layer.resample(table), table)

@@ -84,7 +84,7 @@ def test_stochastic_depth_is_for_training_only():
     np.testing.assert_array_equal(to_numpy(StochasticDepth(0.9)(x)), x)
 
 
-def test_stochastic_depth_draws_anew_each_call():
+def test_stochastic_depth_draws_in_each_call():
     layer = StochasticDepth(0.5, seed=1)
     x = np.ones((64, 1), "float32")
     first, second = (to_numpy(layer(x, training=True)) for _ in range(2))
@@ -92,7 +92,7 @@ def test_stochastic_depth_draws_anew_each_call():
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0])
-def test_stochastic_depth_refuses(rate):
+def test_stochastic_depth_raises_for_invalid_rates(rate):
     with pytest.raises(ValueError, match="`rate`"):
         StochasticDepth(rate)
 

@@ -62,7 +62,7 @@ def test_scale_may_start_at_zero():
     assert again.gamma_initializer == "zeros"
 
 
-def test_statistics_of_bfloat16_are_taken_in_float32():
+def test_statistics_of_bfloat16_are_computed_in_float32():
     layer = filled(4, 2)
     half = GroupNorm(2, dtype="mixed_bfloat16")
     half.build((None, None, None, 4))

@@ -135,7 +135,7 @@ def test_the_same_grid_changes_nothing():
         np.testing.assert_array_equal(one, other)
 
 
-def test_what_does_not_depend_on_the_grid_stays():
+def test_weights_independent_of_the_grid_are_kept():
     old = block((3, 4))
     new = brought_to((5, 2), old)
     changed = {

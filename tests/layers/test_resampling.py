@@ -97,7 +97,7 @@ def test_bilinear_with_antialias_weighs_every_cell_it_replaces():
     )
 
 
-def test_sides_are_resampled_apart_and_other_axes_kept():
+def test_sides_are_resampled_separately():
     grid = np.random.default_rng(0).normal(size=(4, 6, 2, 3))
     rows, columns = (resampling_matrix(s, t, "bicubic") for s, t in ((4, 7), (6, 3)))
     np.testing.assert_allclose(
@@ -113,7 +113,7 @@ def test_answers_in_the_dtype_it_was_given(dtype):
     assert resample_grid(grid, (3, 3), "bicubic").dtype == dtype
 
 
-def test_unknown_kernel_is_answered_with_the_known_ones():
+def test_an_unknown_kernel_lists_the_known_ones():
     with pytest.raises(ValueError, match="corner_linear.*Received: kernel='cubic'"):
         resampling_matrix(2, 3, "cubic")
 

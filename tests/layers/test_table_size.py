@@ -36,7 +36,7 @@ from kerasvit.layers import (
         ),
     ],
 )
-def test_a_table_beyond_the_limit_is_refused(monkeypatch, layer, shape, size, argument):
+def test_a_table_above_the_limit_raises(monkeypatch, layer, shape, size, argument):
     monkeypatch.setattr(table_size, "MOST_BYTES", size)
     layer().build((None, *shape))
     monkeypatch.setattr(table_size, "MOST_BYTES", size - 1)

@@ -137,7 +137,7 @@ def test_swin_block_contract():
     )
 
 
-def test_swin_block_resamples_the_table_alone():
+def test_swin_block_resamples_only_the_table():
     layer = block()
     layer.build((None, 4, 6, 8))
     assert layer.grid == (4, 6)

@@ -152,7 +152,7 @@ def test_a_mismatch_is_kept_for_the_error():
     assert plan(other, arguments={"num_heads": 4}).mismatch == ""
 
 
-def test_another_architecture_is_refused():
+def test_another_architecture_raises():
     with pytest.raises(CheckpointError, match="holds a MLPMixer"):
         plan(described(builder="MLPMixer"))
 

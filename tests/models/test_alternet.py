@@ -260,6 +260,6 @@ def test_trains_inside_sam(builder, jit_compile):
         ({"normalization": True}, "`normalization`"),
     ],
 )
-def test_a_wrong_argument_gives_a_hint(changes, message):
+def test_a_wrong_argument_suggests_the_right_one(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)

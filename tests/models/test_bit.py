@@ -178,7 +178,7 @@ def test_fresh_head_is_zero():
         ({"normalization": True}, "`normalization`"),
     ],
 )
-def test_a_wrong_argument_gives_a_hint(changes, message):
+def test_a_wrong_argument_suggests_the_right_one(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)
 
@@ -195,7 +195,7 @@ def test_numbers_of_numpy_are_numbers():
 
 @pytest.mark.parametrize("source", [BigTransferFile(), TimmBiT(), TransformersBiT()])
 @pytest.mark.parametrize("num_classes", [0, 5])
-def test_key_maps_there_and_back(source, num_classes):
+def test_key_maps_round_trip(source, num_classes):
     model = small(num_classes=num_classes)
     tensors = check_key_map(source.key_map(model.record["kwargs"]), model)
     assert source.recognises(set(tensors))
@@ -238,7 +238,7 @@ def test_names_and_shapes_are_those_of_timm(name):
         ({"depths": [3, 4], "width_factor": 1, "conv_epsilon": 1e-10}, None, None),
     ],
 )
-def test_what_timm_can_express(numbers, architecture, arguments):
+def test_configurations_that_timm_supports(numbers, architecture, arguments):
     kwargs = {"num_classes": 5, "epsilon": 1e-5, "stage_widths": None, **LIKE_TIMM}
     record = {"builder": "BigTransfer", "kwargs": {**kwargs, **numbers}}
     config = TimmBiT().config(record)
@@ -297,7 +297,7 @@ def test_the_variant_that_fits_is_named():
     assert "Build BiTR50x1 with it" in message
 
 
-def test_depths_may_be_a_tuple():
+def test_depths_can_be_a_tuple():
     row = kerasvit.Variant(None, kerasvit.BigTransfer, depths=(2,), width_factor=1)
     assert row(GOOGLE).record["kwargs"]["depths"] == [2]
 

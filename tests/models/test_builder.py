@@ -1,4 +1,4 @@
-"""What the decorator adds to every builder."""
+"""The decorator of the builders."""
 
 import inspect
 

@@ -1,4 +1,4 @@
-"""Copies and parts of models: who has the record, and what it then says is true."""
+"""Clones and parts of models have a record only if it is true."""
 
 import keras
 import numpy as np
@@ -63,7 +63,7 @@ def test_a_functional_model_of_the_same_ends(name, tmp_path):
 
 
 @on_last_backend
-def test_the_record_outlives_the_model_it_was_made_for():
+def test_the_record_survives_deletion_of_the_first_model():
     import gc
 
     model = named()

@@ -41,7 +41,7 @@ def tokens(model, x):
     return to_numpy(keras.Model(model.input, last)(x))
 
 
-def test_two_tokens_stand_before_the_patches():
+def test_two_tokens_precede_the_patches():
     model = small()
     assert model.get_layer("encoder_norm").output.shape == (None, 2 + 2 * 3, 16)
     assert model.get_layer("position_embedding").table.shape == (1, 2 + 2 * 3, 16)
@@ -100,7 +100,7 @@ def test_a_folder_gives_the_same_model(changes, tmp_path):
 
 
 @pytest.mark.parametrize("changes", EVERY, ids=str)
-def test_key_map_there_and_back(changes):
+def test_key_map_round_trips(changes):
     from kerasvit.checkpoints.sources.timm_deit import TimmDeiT
     from kerasvit.checkpoints.sources.transformers_deit import TransformersDeiT
 
@@ -132,7 +132,7 @@ def test_mixed_bfloat16_is_near_and_ends_in_float32():
     assert np.abs(to_numpy(logits) - exact).max() < 0.05 * np.abs(exact).max()
 
 
-def test_heads_apart_are_those_of_the_mean():
+def test_separate_heads_equal_the_heads_of_the_mean():
     model, x = small(), images()
     heads = kerasvit.distillation_heads(model)
     apart = {name: to_numpy(logits) for name, logits in heads(x).items()}
@@ -205,7 +205,7 @@ def test_heads_of_another_model(model):
         ({"pool": "average"}, "no argument pool"),
     ],
 )
-def test_a_wrong_argument_gives_a_hint(changes, message):
+def test_a_wrong_argument_suggests_the_right_one(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)
 

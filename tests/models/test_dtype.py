@@ -57,7 +57,7 @@ def test_every_layer_has_it_as_under_a_global_policy(name, dtype):
         keras.dtype_policies.serialize(keras.DTypePolicy("float64")),
     ],
 )
-def test_what_a_keras_layer_takes(dtype):
+def test_dtypes_of_keras_layers_are_accepted(dtype):
     model = tiny("VisionTransformer", dtype=dtype)
     assert {v.dtype for v in model.weights} == {"float64"}
 
@@ -72,7 +72,7 @@ def test_no_builder_is_forgotten():
 @pytest.mark.parametrize(
     "dtype", ["mixed_bfloat16", keras.DTypePolicy("mixed_float16"), "bfloat16"]
 )
-def test_it_computes_as_asked(dtype):
+def test_it_computes_in_the_given_dtype(dtype):
     model, exact = tiny("VisionTransformer", dtype=dtype), tiny("VisionTransformer")
     variables = {v.dtype for v in model.weights}
     assert variables == ({"bfloat16"} if dtype == "bfloat16" else {"float32"})

@@ -452,6 +452,6 @@ def test_units_start_as_their_shortcut_and_the_head_at_zero():
     ],
     ids=str,
 )
-def test_a_wrong_argument_gives_a_hint(changes, message):
+def test_a_wrong_argument_suggests_the_right_one(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)

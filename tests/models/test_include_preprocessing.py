@@ -1,4 +1,4 @@
-"""Whether a model normalises its images itself is the caller's choice."""
+"""The argument `include_preprocessing`."""
 
 import json
 

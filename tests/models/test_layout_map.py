@@ -1,4 +1,4 @@
-"""Which variables are split over devices; that they then train is tested elsewhere.
+"""Which variables `layout_map` splits over devices.
 
 tests/training/jax_devices.py has the steps on several devices.
 """

@@ -165,7 +165,7 @@ def test_numbers_of_numpy_are_numbers():
         ({"num_heads": 2}, "no argument num_heads"),
     ],
 )
-def test_a_wrong_argument_gives_a_hint(changes, message):
+def test_a_wrong_argument_suggests_the_right_one(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)
 
@@ -174,7 +174,7 @@ def test_a_wrong_argument_gives_a_hint(changes, message):
 
 
 @pytest.mark.parametrize("size", [(16, 24), (4, 20), 8])
-def test_resize_keeps_what_the_model_says_of_a_constant_image(size):
+def test_resize_keeps_the_logits_of_a_constant_image(size):
     model = small()
     resized = kerasvit.resize(model, size)
     assert resized.record["kwargs"]["image_size"] == list(
@@ -203,7 +203,7 @@ def test_resize_to_the_same_size_gives_the_same_logits():
     np.testing.assert_array_equal(to_numpy(again(x)), to_numpy(model(x)))
 
 
-def test_resize_there_and_back_is_near_where_weights_are_smooth():
+def test_resize_round_trip_is_close_for_smooth_weights():
     model = small(image_size=32)
     for block in (model.get_layer(f"mixer_block_{i}") for i in range(2)):
         y = np.cos(np.pi * (np.arange(8) + 0.5) / 8)
@@ -217,7 +217,7 @@ def test_resize_there_and_back_is_near_where_weights_are_smooth():
     assert np.abs(to_numpy(again(x)) - expected).max() < 0.05 * np.abs(expected).max()
 
 
-def test_a_kernel_may_be_named():
+def test_a_kernel_can_be_a_name():
     model = small()
     one, other = (
         kerasvit.resize(model, 16, kernel=kernel).get_weights()

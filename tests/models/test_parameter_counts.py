@@ -1,4 +1,4 @@
-"""Exact counts, and none forgotten.
+"""Exact parameter counts of all variants.
 
 Parameters with 1000 classes at 224 pixels, where a variant has no other: those of ViT
 and of the hybrids are in google-research/vision_transformer vit_jax/models_test.py;

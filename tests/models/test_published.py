@@ -1,4 +1,4 @@
-"""Models by the names of public weights, and from repositories of others."""
+"""Models from named public weights and from other repositories."""
 
 import dataclasses
 import json
@@ -94,14 +94,14 @@ def test_a_zeroed_head_of_a_file_is_no_classifier(folder, tmp_path):
     assert not kerasvit.from_pretrained(fresh).get_layer("head").kernel.numpy().any()
 
 
-def test_experimental_weights_say_so(hub, names, folder, caplog):
+def test_experimental_weights_warn(hub, names, folder, caplog):
     hub.add("timm/vit", files(folder))
     names(entry("timm/vit", experimental="nobody measured them"))
     kerasvit.ViTTi16("sam")
     assert "ViTTi16 'sam' is experimental: nobody measured them." in caplog.text
 
 
-def test_weights_of_another_variant_say_which(hub, names, folder):
+def test_weights_of_another_variant_name_it(hub, names, folder):
     hub.add("timm/vit", files(folder))
     names(dataclasses.replace(entry("timm/vit"), model="ViTS16"))
     with pytest.raises(CheckpointError, match="width 192, not 384.*ViTTi16"):
@@ -126,7 +126,7 @@ def test_arguments_are_checked_before_the_download(hub, names, arguments, said):
     assert not hub.requests
 
 
-def test_arguments_that_depend_on_the_file_wait_for_it(hub, names):
+def test_arguments_that_depend_on_the_file_are_checked_later(hub, names):
     said = entry("timm/vit"), dataclasses.replace(entry("timm/vit"), model="SwinT")
     names(*said)  # and the repository does not exist
     for variant, change in (

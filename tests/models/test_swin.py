@@ -82,7 +82,7 @@ def test_every_other_block_is_shifted_where_the_map_is_larger():
     }
 
 
-def test_features_are_what_the_head_takes():
+def test_features_are_the_input_of_the_head():
     model, x = small(), images()
     features = TINY(**{**SMALL, "num_classes": 0})
     features.set_weights(model.get_weights()[:-2])
@@ -150,7 +150,7 @@ def test_one_compiled_step_inside_sam():
     ],
     ids=str,
 )
-def test_a_wrong_argument_gives_a_hint(changes, message):
+def test_a_wrong_argument_suggests_the_right_one(changes, message):
     with pytest.raises(ValueError, match=message):
         kerasvit.SwinT(**changes)
 

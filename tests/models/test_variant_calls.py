@@ -1,4 +1,4 @@
-"""What a user types: names of arguments, of models, and what a model says of itself."""
+"""Names of arguments and models, and the repr of variants and models."""
 
 import keras
 import pytest
@@ -97,7 +97,7 @@ def test_a_part_of_a_name_lists_weights():
     assert "no public weights of vitb17. Did you mean ViTB16" in said
 
 
-def test_a_model_shows_what_it_is(tmp_path):
+def test_repr_of_a_model_shows_its_configuration(tmp_path):
     model = TinyViT(image_size=(32, 48), num_classes=7)
     size = f"{model.count_params():,}"
     assert repr(model) == (

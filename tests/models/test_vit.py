@@ -177,12 +177,12 @@ def test_built_in_normalisation_takes_pixels():
         ({"width": 18, "positions": "sincos2d"}, "multiple of 4"),
     ],
 )
-def test_a_wrong_argument_gives_a_hint(changes, message):
+def test_a_wrong_argument_suggests_the_right_one(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)
 
 
-def test_pixels_that_fill_no_patch_are_left_out_on_request_only():
+def test_pixels_beyond_the_patches_are_cut_only_on_request():
     from tests.models.tiny import tiny
 
     model = tiny("VisionTransformer", image_size=(19, 17), partial_patches=True)

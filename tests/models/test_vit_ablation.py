@@ -52,7 +52,7 @@ def test_a_window_over_all_patches_is_global_and_a_small_one_is_not():
     assert np.abs(to_numpy(small(window=3)(x)) - logits).max() > 1e-3
 
 
-def test_the_parts_are_those_asked_for():
+def test_layers_match_the_arguments():
     local = small(window=3).get_layer("encoder_block_1").attention
     assert type(local) is NeighborhoodAttention
     assert (local.grid, local.window, local.prefix) == ((3, 4), 3, 1)
@@ -108,7 +108,7 @@ def test_another_size_keeps_the_window(changes):
         assert (attention.grid, attention.window) == ((4, 3), changes["window"])
 
 
-def test_weights_of_another_ablation_are_refused(tmp_path):
+def test_weights_of_another_ablation_raise(tmp_path):
     kerasvit.save_pretrained(small(window=3, stochastic_depth=0.1), tmp_path)
     with pytest.raises(kerasvit.CheckpointError, match="window 3, not None"):
         Small(tmp_path)
@@ -178,6 +178,6 @@ def test_the_rows_differ_from_the_first_in_one_thing_each():
         ({"kernel_size": 3}, "kernel_size"),
     ],
 )
-def test_a_wrong_argument_gives_a_hint(changes, message):
+def test_a_wrong_argument_suggests_the_right_one(changes, message):
     with pytest.raises(ValueError, match=message):
         small(**changes)

@@ -1,4 +1,4 @@
-"""Preprocessing and names of classes that the caller gives with a model."""
+"""Preprocessing and label names that the caller passes."""
 
 import json
 import logging
@@ -104,7 +104,7 @@ def test_names_from_a_text_file(tmp_path):
         (".", "cannot be read"),
     ],
 )
-def test_wrong_names_are_refused(names, said, tmp_path):
+def test_wrong_label_names_raise(names, said, tmp_path):
     path, _ = written(tmp_path)
     for weights in (None, path):
         with pytest.raises(ValueError, match=said):
@@ -114,7 +114,7 @@ def test_wrong_names_are_refused(names, said, tmp_path):
 
 
 @on_last_backend
-def test_an_array_of_names_is_a_list_and_half_a_character_is_refused(tmp_path):
+def test_arrays_of_names_are_accepted_and_lone_surrogates_raise(tmp_path):
     model = TinyViT(num_classes=2, image_size=8, label_names=np.array(["a", "b"]))
     assert model.record["label_names"] == ["a", "b"]
     broken = ["a", "\ud800"]
@@ -127,7 +127,7 @@ def test_an_array_of_names_is_a_list_and_half_a_character_is_refused(tmp_path):
 
 
 @on_last_backend
-def test_a_file_of_names_with_a_gap_or_other_bytes_is_refused(tmp_path):
+def test_a_names_file_with_a_gap_or_other_bytes_raises(tmp_path):
     file = tmp_path / "names.txt"
     for content, said in ((b"a\n\nb", "none of them empty"), (b"\xff\xfe", "utf-8")):
         file.write_bytes(content)
@@ -147,7 +147,7 @@ def test_a_file_of_names_with_a_gap_or_other_bytes_is_refused(tmp_path):
         (lambda image: image, "must be a kerasvit.Preprocessing or a dict"),
     ],
 )
-def test_wrong_preprocessing_is_refused(given, said, tmp_path):
+def test_wrong_preprocessing_raises(given, said, tmp_path):
     path, _ = written(tmp_path)
     for weights in (None, path):
         with pytest.raises(ValueError, match=said):

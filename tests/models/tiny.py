@@ -1,4 +1,4 @@
-"""A tiny model of every builder, for tests of what all of them share."""
+"""A tiny model of every builder, for tests of all builders."""
 
 import keras
 import numpy as np

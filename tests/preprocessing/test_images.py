@@ -77,7 +77,7 @@ def test_values_0_to_255_of_other_types_are_rounded(dtype):
         (np.zeros(4, "uint8"), r"Received: shape \(4,\)"),
     ],
 )
-def test_array_that_is_no_image_is_refused(array, message):
+def test_an_array_that_is_no_image_raises(array, message):
     with pytest.raises(ValueError, match=message):
         read_image(array)
 
@@ -86,7 +86,7 @@ def test_black_floats_are_an_image():
     assert pixels(np.zeros((2, 2, 3))).max() == 0
 
 
-def test_more_than_8_bits_are_refused(tmp_path):
+def test_more_than_8_bits_raise(tmp_path):
     Image.fromarray(np.full((4, 4), 4095, "uint16")).save(tmp_path / "deep.png")
     with pytest.raises(ValueError, match="deep.png has more than 8 bits"):
         read_image(tmp_path / "deep.png")
@@ -97,7 +97,7 @@ def test_missing_file_is_named():
         read_image("nowhere/cat.jpg")
 
 
-def test_folder_is_answered_with_its_files(tmp_path):
+def test_a_folder_raises_and_lists_its_files(tmp_path):
     with pytest.raises(ValueError, match=r"is a folder.*glob"):
         read_image(tmp_path)
 

@@ -63,7 +63,7 @@ def test_values_are_googles(name, size, tolerance, expected):
     np.testing.assert_allclose(ours, expected[name], rtol=0, atol=tolerance)
 
 
-def test_a_file_is_what_its_pixels_are():
+def test_a_file_equals_its_pixels():
     transform = Preprocessing(32)
     np.testing.assert_array_equal(transform(GOLDEN / "image.png"), transform(IMAGE))
 
@@ -71,7 +71,7 @@ def test_a_file_is_what_its_pixels_are():
 @pytest.mark.parametrize("antialias", [True, False])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("size", [(8, 8), (5, 9), (40, 3), (120, 130)])
-def test_any_image_comes_out_in_the_size_asked(mode, size, antialias):
+def test_every_image_gets_the_requested_size(mode, size, antialias):
     transform = Preprocessing(size, 0.9, mode, "bilinear", antialias)
     for shape in ((61, 97), (3, 90), (90, 3), (1, 1)):
         image = transform(np.full(shape, 127, "uint8"))
@@ -102,14 +102,14 @@ def test_border_has_the_colour_of_the_mean():
     np.testing.assert_array_equal(pixels[2:6], np.full((4, 8, 3), 200))
 
 
-def test_config_is_plain_json_there_and_back():
+def test_config_round_trips_through_json():
     transform = Preprocessing((9, 7), 0.8, "squash", "bilinear", False, **IMAGENET)
     config = json.loads(json.dumps(transform.to_config()))
     assert Preprocessing.from_config(config) == transform
 
 
 @pytest.mark.parametrize("change", [{"colour": "red"}, None])
-def test_config_of_other_fields_is_refused(change):
+def test_a_config_with_other_fields_raises(change):
     config = {**Preprocessing(8).to_config(), **change} if change else {"size": 8}
     with pytest.raises(ValueError, match="must be a dict of antialias, crop, kernel"):
         Preprocessing.from_config(config)
@@ -122,7 +122,7 @@ def test_with_size_changes_the_size_only():
     )
 
 
-def test_timm_config_there_and_back():
+def test_timm_config_round_trips():
     config = {
         "input_size": [3, 384, 256],
         "interpolation": "bicubic",
@@ -142,13 +142,13 @@ def test_gaps_of_a_timm_config_are_filled_as_timm_does():
     )
 
 
-def test_timm_config_of_one_channel_is_refused():
+def test_a_timm_config_with_one_channel_raises():
     with pytest.raises(ValueError, match="must be \\(3, height, width\\)"):
         Preprocessing.from_timm({"input_size": [1, 28, 28]})
 
 
 @pytest.mark.parametrize("config", [None, "224", [3, 224, 224]])
-def test_config_that_is_no_dict_is_refused(config):
+def test_a_config_that_is_no_dict_raises(config):
     for read in (Preprocessing.from_timm, Preprocessing.from_transformers):
         with pytest.raises(ValueError, match="must be a dict"):
             read(config)
@@ -234,7 +234,7 @@ def test_siglips_processor_is_read(caplog):
     ["EfficientNetImageProcessor", "BeitImageProcessor", "Siglip2ImageProcessor"],
 )
 @pytest.mark.parametrize("whole", [WHOLE, {}], ids=["whole", "gaps"])
-def test_another_processor_of_transformers_is_refused(name, whole):
+def test_another_processor_of_transformers_raises(name, whole):
     said = f"ViT, DeiT, Bit, CLIP, Siglip. Received: '{name}'.*`preprocessing="
     with pytest.raises(ValueError, match=said):
         Preprocessing.from_transformers({"image_processor_type": name, **whole})
@@ -282,7 +282,7 @@ def test_transformers_rescaling_is_kept():
 
 
 @pytest.mark.parametrize("resized, size", [(438, 384), (249, 224), (248, 224)])
-def test_transformers_sides_come_back_exactly(resized, size):
+def test_transformers_sizes_round_trip(resized, size):
     config = {"size": resized, "do_center_crop": True, "crop_size": size}
     transform = Preprocessing.from_transformers(config)
     assert transform._resized(50, 60) == (resized, resized)
@@ -329,6 +329,6 @@ def test_without_antialias_there_is_one_kernel():
         Preprocessing(8, antialias=False)
 
 
-def test_a_strip_that_would_fill_the_memory_is_refused():
+def test_an_image_too_narrow_for_the_memory_raises():
     with pytest.raises(ValueError, match="1 × 5000 pixels would become 248 × 1240000"):
         Preprocessing(224, 0.9)(np.zeros((1, 5000), "uint8"))

@@ -1,4 +1,4 @@
-"""The recipes are scripts, not installed: tests find them as Python finds a script."""
+"""Puts the recipes, which are scripts, on the import path."""
 
 import sys
 from pathlib import Path

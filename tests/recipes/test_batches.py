@@ -25,7 +25,7 @@ def training(images, count, **options):
 
 @pytest.mark.parametrize("images", [INDEXED, STREAMED], ids=["indexed", "streamed"])
 @pytest.mark.parametrize("augmentation", batches.AUGMENTATIONS)
-def test_batches_depend_on_their_number_alone(images, augmentation):
+def test_batches_depend_only_on_their_number(images, augmentation):
     options = {"augmentation": batches.AUGMENTATIONS[augmentation], "classes": 10}
     whole = training(images, 5, **options)
     rest = training(images, 2, start=3, **options)
@@ -49,7 +49,7 @@ def test_seeds_differ():
     )
 
 
-def test_images_of_a_batch_are_augmented_apart():
+def test_images_of_a_batch_are_augmented_separately():
     same = batches.Indexed(np.repeat(PIXELS[:1], 4, axis=0), np.arange(4))
     for name in ("shift", "photo"):
         [(x, _)] = training(same, 1, augmentation=batches.AUGMENTATIONS[name])
@@ -78,7 +78,7 @@ def test_drawn_changes_differ_within_a_batch():
     assert len({image.tobytes() for image in x}) > 4
 
 
-def test_without_augmentation_training_sees_what_evaluation_sees():
+def test_training_without_augmentation_equals_evaluation():
     [(x, y)] = training(INDEXED, 1)
     expected = np.stack([TRANSFORM(PIXELS[i]) for i in y])
     np.testing.assert_allclose(x, expected, atol=1e-6)

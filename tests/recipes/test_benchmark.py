@@ -105,7 +105,7 @@ def test_a_new_process_gets_all_settings(config, monkeypatch, tmp_path):
     assert printed.strip() == f"jax {config}"
 
 
-def test_the_most_bytes_are_those_of_the_work_alone():
+def test_most_bytes_measures_only_the_function():
     def take(size):
         # Not of what the C library keeps of earlier work.
         np.frombuffer(mmap.mmap(-1, size), "uint8")[:] = 1
@@ -171,7 +171,7 @@ def test_load_prints_seconds_and_memory(config, capsys, monkeypatch):
 
 
 @on_last_backend
-def test_import_prints_what_we_add(config, capsys, monkeypatch):
+def test_import_prints_the_additional_time(config, capsys, monkeypatch):
     ran = []
 
     def run(command, **_):
@@ -186,7 +186,7 @@ def test_import_prints_what_we_add(config, capsys, monkeypatch):
     assert alone[-1] == "" and abs(float(both[-1])) < 0.1
 
 
-def test_a_cycle_counts_each_kind_of_step_as_often_as_it_comes():
+def test_a_cycle_weights_steps_by_their_frequency():
     times = {
         ("SAM", 0.2): [10.0, 20.0],
         ("SAM", 0.8): [5.0, 6.0],

@@ -102,7 +102,7 @@ def test_a_dataset_with_only_a_prepared_folder(offline, version):
 
 @on_last_backend
 @pytest.mark.parametrize("script", ["finetune.py", "benchmarks.study", "benchmarks"])
-def test_an_unknown_backend_is_one_line(script):
+def test_an_unknown_backend_gives_a_one_line_error(script):
     arguments = ["train"] if script == "benchmarks" else []
     status, said, imported = run(script, arguments, KERAS_BACKEND="tensorfow")
     assert status == 1 and not imported & HEAVY
@@ -183,7 +183,7 @@ def test_only_the_demo_compares_by_default(arguments, compared):
 
 @on_last_backend
 @pytest.mark.parametrize("weights", ["sam", "hf://user/name", __file__, "~"])
-def test_weights_that_may_be_there(weights):
+def test_possible_names_of_weights_pass(weights):
     command_line.check_weights(weights)
 
 
@@ -197,7 +197,7 @@ def test_weights_that_may_be_there(weights):
         ("", "no file or folder"),
     ],
 )
-def test_weights_that_are_not_there(weights, said):
+def test_missing_weights_raise(weights, said):
     with pytest.raises(ValueError, match=said):
         command_line.check_weights(weights)
 
@@ -237,7 +237,7 @@ Traceback (most recent call last):
 
 @on_last_backend
 @pytest.mark.parametrize("end", ["os.abort()", "raise ValueError('no')", "pass"])
-def test_errors_are_seen_and_notes_are_not(end, tmp_path):
+def test_stderr_shows_errors_but_no_notes(end, tmp_path):
     loud = f"import os\nos.write(2, {NOTES + ERRORS!r}.encode())\n{end}"
     (tmp_path / "loud.py").write_text(loud)
     code = (
@@ -289,7 +289,7 @@ def test_a_data_set_that_is_here_or_partly(offline, file):
 
 
 @on_last_backend
-def test_what_needs_no_server_or_is_not_known(offline, monkeypatch):
+def test_skipped_server_checks(offline, monkeypatch):
     for name in ("digits", "mnist_subset", "no_such_data"):
         reachable.check(name)
     monkeypatch.setattr(reachable.urllib.request, "getproxies", lambda: {"https": "x"})

@@ -58,12 +58,12 @@ def test_fashion_mnist_keeps_its_test(clothes):
     assert dataset.label_names[9] == "Ankle boot"
 
 
-def test_folder_goes_before_a_name(images):
+def test_a_folder_overrides_a_dataset_name(images):
     images("cat", 10)
     assert data.find("digits", images("dog", 10)).label_names == ["cat", "dog"]
 
 
-def test_built_in_goes_before_tensorflow_datasets():
+def test_built_in_overrides_tensorflow_datasets():
     assert data.find("digits").counts["test"] < 400
 
 
@@ -122,7 +122,7 @@ def test_train_alone_is_split(images):
     assert data.folder(root).counts == {"train": 14, "validation": 2, "test": 4}
 
 
-def test_other_files_and_hidden_ones_are_left_out(images):
+def test_other_and_hidden_files_are_ignored(images):
     images("cat", 10)
     root = images("dog", 10)
     (root / "dog" / "notes.txt").write_text("a dog")

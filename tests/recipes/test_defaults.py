@@ -75,7 +75,7 @@ def test_presets_of_the_paper_keep_its_settings(preset):
     assert reasons["learning_rate"] == "given"
 
 
-def test_what_is_given_stays():
+def test_given_settings_are_kept():
     given = {"learning_rate": 0.1, "batch_size": 7, "steps": 3, "augment": "none"}
     config, reasons = resolved(weights="vit.npz", linear_head=False, **given)
     assert {name: getattr(config, name) for name in given} == given

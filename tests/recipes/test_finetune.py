@@ -200,7 +200,7 @@ def test_the_card_of_a_folder_is_not_about_the_digits(photos):
         ("a: &a [x]\nlicense: *a", None),
     ],
 )
-def test_the_licence_of_the_folder_of_the_weights_is_taken(head, license, tmp_path):
+def test_the_card_takes_the_licence_beside_the_weights(head, license, tmp_path):
     model = finetune.build(config(), ["a", "b"])
     (tmp_path / "README.md").write_text(f"---\n{head}\n---\nlicense: none\n")
     settings = config(weights=str(tmp_path))
@@ -443,7 +443,7 @@ def test_error_on_the_command_line_is_a_line():
     assert "Traceback" not in run.stderr
 
 
-def test_preset_is_what_the_options_change():
+def test_options_override_the_preset():
     parsed = finetune.parse(["pets", "--rho", "0.1", "--image-size", "64", "96"])
     assert parsed == dataclasses.replace(
         finetune.PRESETS["pets"], rho=0.1, image_size=(64, 96)

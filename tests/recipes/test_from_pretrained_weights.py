@@ -1,4 +1,4 @@
-"""The README's journey: pretrain a model, then fine-tune it on a folder of images."""
+"""Pretrains a model, then fine-tunes it on a folder of images."""
 
 import dataclasses
 import itertools

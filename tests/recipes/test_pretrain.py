@@ -130,7 +130,7 @@ def test_radii_are_for_models_of_the_zoo():
     assert set(pretrain_settings.RADII) <= set(kerasvit.list_models())
 
 
-def test_a_radius_given_is_taken():
+def test_a_given_radius_is_used():
     assert pretrain.radius(pretrain.parse(["vit_sam", "--rho", "0.3"])) == 0.3
 
 

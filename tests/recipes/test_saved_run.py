@@ -1,4 +1,4 @@
-"""A run that version 0.1 was stopped in goes on, on every backend."""
+"""An interrupted run of version 0.1 continues on every backend."""
 
 import json
 import shutil

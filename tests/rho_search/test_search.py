@@ -1,4 +1,4 @@
-"""`suggest_rho`: what it measures, what it says, and that it leaves no trace."""
+"""`suggest_rho`: its measurements, its report, and the unchanged model."""
 
 import random
 
@@ -99,7 +99,7 @@ def test_measures_are_those_of_the_formulas():
     np.testing.assert_allclose(before.sharpness, np.mean(rises), rtol=1e-4)
 
 
-def test_a_row_is_what_sam_would_have_done():
+def test_a_row_equals_a_step_of_sam():
     x, y = line(64)
     train, held = (x[:32], y[:32]), (x[32:], y[32:])
     advice = suggest_rho(
@@ -218,7 +218,7 @@ def test_no_sample_is_trained_on_and_measured_on():
     assert (len(held), len(train)) == (12, 2)  # what the user holds out is all used
 
 
-def test_takes_a_trainer_and_what_is_asked_for():
+def test_trainers_and_options_are_accepted():
     x, y = line(64)
     model = product()
     trainer = SAM(model, 0.1)

@@ -1,4 +1,4 @@
-"""Cases on several JAX devices, run by test_jax_devices.py in a process of their own.
+"""Cases on several JAX devices, which test_jax_devices.py runs in a new process.
 
     python -m tests.training.jax_devices results.json
 

@@ -1,4 +1,4 @@
-"""What other code of SAM gets wrong, for every trainer of the family."""
+"""Conditions that many SAM implementations fail, for every trainer."""
 
 import json
 

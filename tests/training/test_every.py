@@ -1,4 +1,4 @@
-"""A step by the method at every k-th update by the optimizer; another one between."""
+"""The arguments `every` and `k`: perturbed steps and the steps between them."""
 
 import keras
 import numpy as np
@@ -116,7 +116,7 @@ def test_several_steps_per_execution(name):
     assert trainer.batches == single.batches == 10
 
 
-def test_compiling_begins_the_period_anew():
+def test_compile_restarts_the_period():
     trainer = compiled(TRAINERS["every"](small()))
     trainer.train_on_batch(*batch())
     assert (trainer.batches, trainer.every) == (1, 2)
@@ -138,7 +138,7 @@ def test_looksam_has_its_own_name_for_the_period():
     assert LookSAM(small(), k=3).k == 3
 
 
-def test_a_weight_that_nothing_is_remembered_of():
+def test_a_weight_without_a_stored_gradient():
     model = small()
     model.get_layer("hidden").trainable = False
     trainer = compiled(LookSAM(model))

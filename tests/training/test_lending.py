@@ -1,4 +1,4 @@
-"""A model's own `compute_loss` finds in it what the trainer was compiled with."""
+"""A model's `compute_loss` can use the trainer's compiled loss and optimizer."""
 
 import keras
 import numpy as np
@@ -108,7 +108,7 @@ def test_an_error_in_a_step_restores_the_model(own):
 
 
 @pytest.mark.parametrize("name", ["sam", "parts"])
-def test_a_step_lends_once(name, monkeypatch):
+def test_a_step_lends_attributes_once(name, monkeypatch):
     trainer = compiled(TRAINERS[name](network(Annealed)), metrics=["mae"])
     trainer.train_on_batch(*batch())
     x, y = (ops.convert_to_tensor(a) for a in batch())

@@ -1,4 +1,4 @@
-"""A step in parts: the mean of the parts' own steps, and otherwise as the whole."""
+"""Micro-batches: an update is the mean of the updates of the parts."""
 
 import keras
 import numpy as np

@@ -1,4 +1,4 @@
-"""Numbers at the edge: an overflow in one pass alone, and weights in float64."""
+"""Overflow in one of the passes, and float64 weights."""
 
 import contextlib
 

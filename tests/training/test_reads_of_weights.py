@@ -1,4 +1,4 @@
-"""Layers that read or write their weights in unusual ways: trained, or refused."""
+"""Layers that read or write weights in unusual ways are trained or raise an error."""
 
 import keras
 import pytest

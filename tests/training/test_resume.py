@@ -1,4 +1,4 @@
-"""Training that stops, is saved, and goes on as if it had not."""
+"""A saved training continues like an uninterrupted one."""
 
 import keras
 import numpy as np
@@ -113,14 +113,14 @@ def test_weights_of_another_trainer(tmp_path):
         assert all(np.isfinite(v).all() for v in values(trainer))
 
 
-def test_weights_of_another_model_are_refused(tmp_path):
+def test_weights_of_another_model_raise(tmp_path):
     compiled(TRAINERS["looksam"](small())).save_weights(tmp_path / "a.weights.h5")
     wider = keras.Sequential([keras.Input((5,)), layers.Dense(7), layers.Dense(3)])
     with pytest.raises(ValueError):
         compiled(LookSAM(wider)).load_weights(tmp_path / "a.weights.h5")
 
 
-def test_dropout_may_be_added_or_taken_away(tmp_path):
+def test_dropout_can_be_added_or_removed(tmp_path):
     x, y = batch()
     with_dropout = compiled(SAM(small(layers.Dropout(0.5, seed=3))))
     without = compiled(SAM(small(seed=2)))

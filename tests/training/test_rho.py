@@ -1,4 +1,4 @@
-"""The radius: a number that may change, or a schedule; what is compiled and saved."""
+"""The radius as a number or a schedule, compiled and saved."""
 
 from pathlib import Path
 
@@ -237,7 +237,7 @@ def test_older_files_load_and_go_on(tmp_path):
 
 
 @on_last_backend
-def test_gsam_refuses_a_schedule():
+def test_gsam_raises_for_a_schedule():
     rates = {"lr_max": 0.2, "lr_min": 0.0}
     with pytest.raises(ValueError, match="follows the optimizer's learning rate"):
         GSAM(small(), falling(0.1, 0.2), 0.0, **rates)

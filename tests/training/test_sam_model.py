@@ -1,4 +1,4 @@
-"""What a Keras user expects of a SAM: `compile`, `fit`, `save`, callbacks."""
+"""`SAM` as a Keras model: `compile`, `fit`, `save`, callbacks."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def test_trains_the_model_in_place(build):
 
 
 @pytest.mark.parametrize("build", MODELS)
-def test_saves_and_goes_on_where_it_stopped(build, tmp_path):
+def test_a_saved_trainer_continues_training(build, tmp_path):
     x, y = data()
     batches = [(x[i : i + 8], y[i : i + 8]) for i in (0, 8, 16)]
     trainer = compiled(build(), 0.1)
@@ -468,7 +468,7 @@ def test_the_model_is_checked():
         SAM(SAM(sequential()))
 
 
-def test_a_model_with_its_own_step_is_refused():
+def test_a_model_with_a_custom_train_step_raises():
     class OwnStep(Subclassed):
         def train_step(self, *arguments):
             return super().train_step(*arguments)
@@ -480,7 +480,7 @@ def test_a_model_with_its_own_step_is_refused():
 
 
 @pytest.mark.skipif(backend != "torch", reason="only PyTorch runs modules in layers")
-def test_wrapped_torch_modules_are_refused():
+def test_wrapped_torch_modules_raise():
     import torch
 
     wrapped = layers.TorchModuleWrapper(torch.nn.Linear(5, 3))

@@ -1,4 +1,4 @@
-"""One SAM step, fact by fact, against the formula in NumPy or a plain Keras step."""
+"""One SAM step, compared with the formula in NumPy or a plain Keras step."""
 
 import keras
 import numpy as np

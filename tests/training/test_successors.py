@@ -143,7 +143,7 @@ def test_sam_on_perturbs_normalisations_only():
     assert all(np.abs(g).max() > 0 for g in found)  # all are trained
 
 
-def test_sam_on_perturbs_what_is_thawed_later():
+def test_sam_on_perturbs_layers_unfrozen_later():
     norm = layers.LayerNormalization(name="norm")
     model = keras.Sequential([keras.Input((5,)), norm, layers.Dense(3)])
     norm.trainable = False

@@ -1,4 +1,4 @@
-"""Parts of a batch on TensorFlow: under XLA, and where the batch's size is unknown."""
+"""Micro-batches on TensorFlow, under XLA and with unknown batch sizes."""
 
 import keras
 import numpy as np
@@ -82,7 +82,7 @@ def test_accumulates_on_one_device(wrap):
     )
 
 
-def test_batches_of_unknown_size_are_taken_in_the_same_parts():
+def test_batches_of_unknown_size_are_split_equally():
     def wrap(model):
         return SAM(model, 0.3, micro_batches=4)
 

@@ -1,4 +1,4 @@
-"""SAM on two replicas of a MirroredStrategy equals what it claims to on one device.
+"""SAM on two replicas of a MirroredStrategy equals SAM on one device.
 
 TensorFlow must have its two devices before anything else: all cases run in one process
 of their own, which is this file, and report by name.

@@ -1,4 +1,4 @@
-"""Two processes under `torch.distributed` against the one that they claim to equal.
+"""SAM in two processes of `torch.distributed` equals SAM in one process.
 
 Run as a script, with a rank and a folder, this file is one of the two; each takes every
 case and leaves what it found in the folder.
@@ -357,7 +357,7 @@ def test_unsupported_inspections_are_explained(found):
 
 
 @pytest.mark.parametrize("every", [1, 3])
-def test_several_steps_per_execution_are_refused(every):
+def test_several_steps_per_execution_raise(every):
     trainer = SAM(plain(0), every=every)
     trainer.compile("sgd", "mse", steps_per_execution=2)
     with pytest.raises(ValueError, match="`steps_per_execution` must be 1 .* PyTorch"):

@@ -1,4 +1,4 @@
-"""From a name to a repository folder."""
+"""`weights.convert`: from a name to a model folder."""
 
 import dataclasses
 import os
@@ -21,7 +21,7 @@ def names(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_folder_that_is_the_original(publics, source, tmp_path, capsys):
+def test_a_converted_folder_equals_the_original(publics, source, tmp_path, capsys):
     entry = publics(preprocessing={"size": 8, "crop": 0.5})
     convert.main(["TinyViT/sam", "--out", str(tmp_path / "vit")])
     assert capsys.readouterr().out.strip() == str(tmp_path / "vit")

@@ -1,4 +1,4 @@
-"""From a converted folder to the Hub, and to what sources.toml says of it."""
+"""`weights.publish`: from a converted folder to the Hub and sources.toml."""
 
 import dataclasses
 import hashlib
@@ -44,7 +44,7 @@ def folder(publics, source, here_alone, tmp_path, tmp_path_factory, monkeypatch)
     return shutil.copytree(place / "vit", tmp_path / "vit")
 
 
-def test_there_and_back_by_name(folder, hub, capsys, monkeypatch):
+def test_a_published_folder_loads_by_name(folder, hub, capsys, monkeypatch):
     (folder / "notes.txt").touch()  # the user's own
     publish.main([str(folder), "me/tiny", "--private"])
     repository = hub.repositories["me/tiny"]
@@ -94,7 +94,7 @@ def test_a_branch_of_an_old_repository_whose_page_is_replaced(folder, hub):
     assert b"@trial" not in repository.files["README.md"]
 
 
-def test_timm_has_no_such_model(hub, here_alone, publics, monkeypatch, tmp_path):
+def test_publish_without_timm(hub, here_alone, publics, monkeypatch, tmp_path):
     """All five steps, and all again once it is published in our own format."""
     monkeypatch.setattr(kerasvit, "TinyMixer", TinyMixer, raising=False)
     monkeypatch.setenv("HF_TOKEN", "good")

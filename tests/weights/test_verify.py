@@ -1,4 +1,4 @@
-"""The proof that a converted folder is its original."""
+"""`weights.verify` and `weights.parity`: comparison of a folder with its original."""
 
 import importlib.util
 import shutil
