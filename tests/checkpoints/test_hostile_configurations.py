@@ -243,7 +243,7 @@ def test_the_caller_may_ask_for_more(tmp_path, monkeypatch, wish, weights):
     ],
     ids=("lists", "objects", "digits", "length", "values", "bytes", "null"),
 )
-def test_json_that_is_made_to_do_harm(tmp_path, content):
+def test_malicious_json(tmp_path, content):
     folder, _ = tiny(tmp_path)
     (folder / "config.json").write_bytes(content)
     with pytest.raises(CheckpointError, match="config.json"):

@@ -77,7 +77,7 @@ def test_names_of_tensors(folder):
     ],
     ids=range(12),
 )
-def test_words_of_a_configuration(folder, change):
+def test_texts_of_a_configuration_are_escaped(folder, change):
     configure(folder, change)
     for load in (TinyViT, kerasvit.from_pretrained):
         assert "\nnext" not in refusal(folder, load)

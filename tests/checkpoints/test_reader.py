@@ -62,7 +62,7 @@ def test_a_write_into_the_file_is_detected(weights, hidden):
             read()
 
 
-def test_a_file_that_is_cut_short_meanwhile_is_an_error(weights):
+def test_a_file_truncated_while_it_is_read_raises(weights):
     """It would end the process if it were mapped into memory."""
     reader = Reader(weights)
     time.sleep(0.02)

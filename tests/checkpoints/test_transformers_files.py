@@ -168,7 +168,7 @@ def test_the_poolers_activation_matters_where_there_is_a_pooler(tmp_path):
 
 
 @pytest.mark.parametrize("size, fits", [((24, 36), True), ((12, 24), False)])
-def test_where_transformers_shifts_no_window_but_we_do(size, fits, tmp_path):
+def test_windows_that_transformers_shifts_differently_raise(size, fits, tmp_path):
     copied("hf_swin", tmp_path, image_size=size)
     if fits:
         assert Checkpoint(tmp_path).description.arguments["window_size"] == 3

@@ -135,7 +135,7 @@ def test_the_sizes_determine_the_activation(
     "config",
     [{"architecture": "vit_base_patch16_224"}, {"model_args": {"num_heads": 12}}],
 )
-def test_with_a_config_less_is_assumed(timm, config, tmp_path, caplog):
+def test_a_config_reduces_the_assumptions(timm, config, tmp_path, caplog):
     theirs, path = bare(timm, "vit_base_patch16_224", tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert difference(load(path), theirs) < 1e-5

@@ -177,9 +177,7 @@ def test_a_cache_without_links_is_checked_too(hub, monkeypatch, caplog):
     assert fetch_repository("timm/vit", folder.name) == folder
 
 
-def test_without_links_a_damaged_file_stays_until_the_right_one_has_come(
-    hub, monkeypatch
-):
+def test_without_links_a_damaged_file_is_kept_until_replaced(hub, monkeypatch):
     monkeypatch.setattr(file_download, "are_symlinks_supported", lambda place: False)
     commit = hub.add("timm/vit", FILES).branches["main"]
     folder = fetch(pinned("timm/vit", revision=commit))
@@ -193,7 +191,7 @@ def test_without_links_a_damaged_file_stays_until_the_right_one_has_come(
     assert {path.name for path in folder.iterdir()} == set(FILES)
 
 
-def test_a_full_disk_says_so(hub, monkeypatch):
+def test_a_full_disk_is_explained(hub, monkeypatch):
     hub.add("timm/vit", FILES)
     write = file_download.http_get
 
@@ -381,7 +379,7 @@ def test_weights_that_were_copied_by_hand(hub, monkeypatch, tmp_path):
         fetch(pinned("timm/vit"))
 
 
-def test_a_copy_is_checked_by_the_note_beside_it(hub, monkeypatch, tmp_path, caplog):
+def test_a_copy_is_checked_with_its_hash_file(hub, monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("KERASVIT_WEIGHTS_DIR", str(tmp_path))
 
     def copied(tag, note=None, content=CONTENT):

@@ -120,7 +120,7 @@ def test_crc32c(hub, tmp_path, content, expected):
 
 
 @pytest.mark.parametrize("length", [0, 1, LANE, 3 * LANE + 5])
-def test_crc32c_is_that_of_bit_after_bit(hub, tmp_path, length):
+def test_crc32c_equals_the_bitwise_computation(hub, tmp_path, length):
     file = tmp_path / "file"
     file.write_bytes(CONTENT[:length])
     state = 0xFFFFFFFF
@@ -210,7 +210,7 @@ def test_a_damaged_file_is_downloaded_again(hub, content, monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("note", ["", "{", "[1]", "{}", '{"sha256": 3}'])
-def test_a_truncated_note_is_written_again(hub, note, caplog):
+def test_a_damaged_cache_record_is_written_again(hub, note, caplog):
     path = fetch(entry(npz(hub)))
     path.with_name(path.name + ".json").write_text(note)
     assert fetch(entry(npz(hub))).read_bytes() == CONTENT
@@ -218,7 +218,7 @@ def test_a_truncated_note_is_written_again(hub, note, caplog):
     assert "is damaged in the cache" in caplog.text
 
 
-def test_the_pin_counts_where_the_note_is_missing(hub, monkeypatch):
+def test_the_pin_is_checked_without_the_cache_record(hub, monkeypatch):
     source = npz(hub)
     path = fetch(entry(source))
     note = path.with_name(path.name + ".json")

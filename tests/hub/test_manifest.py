@@ -227,7 +227,7 @@ def test_an_internal_error_is_not_a_problem_of_an_entry(tmp_path, monkeypatch):
         lock.pin_all(found, again=False, manifest=tmp_path / "manifest.json")
 
 
-def test_pinning_is_patient_and_needs_no_token(hub, monkeypatch):
+def test_pinning_retries_and_needs_no_token(hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "stale")
     commit = hub.add("me/vit", some_weights.FILES).branches["main"]
     hub.faults = 2 * [accidents.status(503, ("api",))]
@@ -255,7 +255,7 @@ def at_addresses(hub, *models):
 
 
 @pytest.mark.parametrize("accident", [accidents.ended, accidents.portal])
-def test_no_other_bytes_are_pinned(hub, tmp_path, accident):
+def test_failed_downloads_are_not_pinned(hub, tmp_path, accident):
     (entry,) = found = at_addresses(hub, "A")
     manifest = tmp_path / "manifest.json"
     hub.faults = accidents.always(accident)

@@ -105,7 +105,7 @@ def test_variable_paths_where_timm_has_none(reason, tmp_path):
         ("AlterNet50", {}, "it has no AlterNet"),
     ],
 )
-def test_why_timm_has_none(name, changes, reason):
+def test_reasons_why_timm_has_no_such_model(name, changes, reason):
     row = getattr(kerasvit, name)
     kwargs = {**row.defaults, **row.numbers, **changes}
     said = why_not_timm({"builder": row.builder.__name__, "kwargs": kwargs})

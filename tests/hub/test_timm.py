@@ -178,7 +178,7 @@ def test_timms_own_at_another_size(timm, name, size, tmp_path):
     ],
     ids=str,
 )
-def test_swins_by_other_words(timm, arguments, tmp_path):
+def test_swins_with_other_spellings(timm, arguments, tmp_path):
     numbers = {"embed_dim": 8, "depths": [1, 1, 2], "num_heads": [1, 2, 4]}
     name = "swin_tiny_patch4_window7_224"
     theirs = timms_own(timm, name, tmp_path, **numbers, **arguments)

@@ -77,7 +77,7 @@ def test_patches_that_leave_a_rest_of_the_image(timm, tmp_path):
     same_logits(kerasvit.from_pretrained(bare, **numbers), theirs)
 
 
-def test_such_a_model_at_other_sizes(timm, tmp_path):
+def test_so400m_at_other_sizes(timm, tmp_path):
     theirs = timms_own(timm, "vit_so400m_patch14_siglip_384", tmp_path, **SO400M)
     theirs.set_input_size(img_size=224)
     model = kerasvit.from_pretrained(tmp_path, image_size=224)

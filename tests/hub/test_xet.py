@@ -36,7 +36,7 @@ def store(hub, monkeypatch, tmp_path):
     return folder
 
 
-def test_the_right_file_comes(hub, store):
+def test_the_right_file_is_downloaded(hub, store):
     folder = fetch(entry("timm/vit"))
     assert (folder / "model.safetensors").read_bytes() == CONTENT
     assert hub.count("GET", "/content/") == 0

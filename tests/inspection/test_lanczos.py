@@ -76,7 +76,7 @@ def test_stops_at_the_limit_with_a_note():
     assert 0.5 < found.values[0] < 1  # from below
 
 
-def test_a_seed_is_a_start():
+def test_a_seed_determines_the_start():
     matrix = symmetric(MIXED)
     starts = []
 

@@ -68,7 +68,7 @@ def test_each_head_looks_at_one_shift_and_out_of_the_map():
     assert weights[4].argmax(axis=-1).tolist() == cells
 
 
-def test_more_room_than_needed_is_no_harm():
+def test_larger_keys_and_padding_than_needed_are_exact():
     conv, x = convolution(3, 3, 5), images(2, 4, 6, 3)
     layer = attention(conv, x, head_dim=7, padding=2, key_dim=4)
     np.testing.assert_allclose(to_numpy(layer(x)), to_numpy(conv(x)), atol=2e-5)
@@ -167,7 +167,7 @@ def test_attention_over_patches_is_the_convolution_of_pixels(size, patch, heads)
 
 
 @pytest.mark.parametrize("patch", [2, 4, 16])
-def test_nine_heads_do_for_all_kernels_up_to_the_patches_around(patch):
+def test_nine_heads_suffice_for_kernels_up_to_the_neighbouring_patches(patch):
     def heads(size):
         return len(kernel_of_patches(np.zeros((size, size, 1, 1)), patch)) ** 2
 
@@ -184,7 +184,7 @@ def test_nine_heads_do_for_all_kernels_up_to_the_patches_around(patch):
         ({"filters": 4}, "3 channels and 4 filters.*3, 3, 3, 5"),
     ],
 )
-def test_attention_that_cannot_be_the_convolution_says_why(changes, message):
+def test_attention_that_cannot_be_the_convolution_raises(changes, message):
     kwargs = {"num_heads": 9, "head_dim": 3, "filters": 5, "padding": 1, **changes}
     layer = RelativeAttention(kwargs.pop("num_heads"), **kwargs)
     layer.build((None, 4, 5, 3))

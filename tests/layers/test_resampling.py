@@ -152,7 +152,7 @@ def test_spreading_adds_up_where_cells_are_merged():
     np.testing.assert_allclose(spread, 4, atol=1e-14)
 
 
-def test_spreading_has_each_side_by_its_own():
+def test_spreading_treats_each_side_separately():
     grid = np.random.default_rng(0).normal(size=(4, 6, 2)).astype("float32")
     spread = spread_grid(grid, (7, 3), "bicubic_antialias")
     down, across = (

@@ -132,7 +132,7 @@ def test_looksam_without_a_radius_is_plain_training():
     assert_same(values(trainer.model), values(plain), 1e-6)
 
 
-def test_looksam_has_its_own_name_for_the_period():
+def test_looksam_names_the_period_k():
     with pytest.raises(ValueError, match="`every` is LookSAM's `k`"):
         LookSAM(small(), every=3)
     assert LookSAM(small(), k=3).k == 3

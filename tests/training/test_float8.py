@@ -65,7 +65,7 @@ def test_without_a_radius_it_is_plain_training(optimizer):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_first_pass_writes_them_and_no_sum_has_them(name):
+def test_float8_scales_are_written_by_the_first_pass_only(name):
     plain, trainer = compiled(model()), TRAINERS[name](model())
     step, seen = trainer.step_gradients, []
     # MSAM adds a momentum of zeros to all; tested where nothing is compiled.
@@ -105,6 +105,6 @@ def test_the_first_pass_writes_them_and_no_sum_has_them(name):
         assert not np.any(ops.convert_to_numpy(memory))
 
 
-def test_they_count_in_no_hessian():
+def test_float8_scales_are_not_in_the_hessian():
     hessian = Hessian(model(), *batch(), "mse")
     assert hessian.shape == (5 * 4 + 4 + 4 + 4 + 4 * 3 + 3,) * 2

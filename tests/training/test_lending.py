@@ -51,7 +51,7 @@ def network(kind):
 
 @both_ways
 @pytest.mark.parametrize("name", sorted({*NAMES} - {"gsam", "sam_on"}))
-def test_the_loss_reads_the_optimizer_of_the_trainer(name, options):
+def test_the_loss_can_read_the_optimizer_of_the_trainer(name, options):
     trainer = compiled(TRAINERS[name](network(Annealed)), **options)
     longhand = compiled(TRAINERS[name](network(Weighted)))
     for i in range(3):

@@ -61,7 +61,7 @@ def train(trainer, steps=3, **options):
 @both_ways
 @pytest.mark.parametrize("kind", [OwnScope, Keeps])
 @pytest.mark.parametrize("name", ["sam", "msam", "parts"])
-def test_a_weight_that_keras_alone_would_train_is_an_error(kind, name, options):
+def test_a_weight_that_only_keras_would_train_raises(kind, name, options):
     model = network(kind, name="odd")
     before = values(model)
     trainer = TRAINERS[name](model)
@@ -83,7 +83,7 @@ def test_a_weight_without_a_gradient_in_keras_is_none(options):
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @pytest.mark.skipif(on_jax, reason="has zeros instead of nothing")
-def test_reads_are_looked_into_once():
+def test_reads_of_weights_are_traced_once():
     trainer = compiled(SAM(network(Stops), 0.3))
     look, looks = trainer.gradients_by_variables, []
 

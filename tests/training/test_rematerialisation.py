@@ -92,7 +92,7 @@ def test_every_trainer_trains_as_without(name, how):
 
 
 @pytest.mark.parametrize("options", MODES, ids=lambda options: options["mode"])
-def test_a_scope_of_rematerialisation(options):
+def test_a_rematerialisation_scope(options):
     expected = train(SAM(network("never"), 0.3))
     assert_same(train(SAM(in_scope(**options), 0.3)), expected)
 

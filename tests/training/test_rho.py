@@ -212,7 +212,7 @@ def test_weights_do_not_have_the_radius(tmp_path):
     assert float(ops.convert_to_numpy(trainer.current_rho())) == np.float32(0.7)
 
 
-def test_older_files_load_and_go_on(tmp_path):
+def test_older_files_load_and_continue(tmp_path):
     loaded = keras.saving.load_model(FILES / "looksam.keras")
     assert type(loaded) is LookSAM and (loaded.rho, loaded.k) == (0.3, 2)
     filled = compiled(

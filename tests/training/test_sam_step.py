@@ -62,7 +62,7 @@ def assert_same(actual, expected, tolerance=2e-6):
         np.testing.assert_allclose(a, e, rtol=0, atol=tolerance)
 
 
-def test_step_is_the_gradient_uphill_with_one_norm_over_all_weights():
+def test_perturbation_is_the_gradient_over_one_norm_of_all_weights():
     x, y = batch()
     before, after, logs = sam_step(two_linear(), x, y)
     second = gradients(uphill(before, gradients(before, x, y)), x, y)
@@ -142,7 +142,7 @@ def test_added_losses_count_in_both_passes():
     assert_same(after, [w - RATE * g for w, g in zip(before, second, strict=True)])
 
 
-def test_frozen_layer_keeps_its_bits_and_stays_out_of_the_norm():
+def test_a_frozen_layer_is_unchanged_and_not_in_the_norm():
     x, y = batch()
     model = two_linear()
     model.get_layer("a").trainable = False

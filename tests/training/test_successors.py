@@ -111,7 +111,7 @@ def test_gsam_at_one_rate_without_alpha_is_sam():
     assert_same(first, second)
 
 
-def test_gsam_is_assigned_no_radius_that_it_could_not_be_made_with():
+def test_gsam_raises_for_an_invalid_assigned_radius():
     trainer = GSAM(linear(), 0.5, 0.2, lr_max=1.0, lr_min=0.1)
     trainer.rho = 0.4
     assert (trainer.rho, trainer.rho_max) == (0.4, 0.4)
@@ -295,7 +295,7 @@ def test_msam_begins_with_a_plain_step_and_logs_the_loss_where_it_was():
     np.testing.assert_allclose(logs["loss"], expected, rtol=1e-5)
 
 
-def test_msam_points_where_the_momentum_of_sgd_does():
+def test_msam_perturbs_along_the_momentum_of_sgd():
     x, y = batch()
     model = linear()
     optimizer = keras.optimizers.SGD(RATE, momentum=0.8)

@@ -50,9 +50,7 @@ def test_a_local_file_needs_no_request(publics, source, hub, tmp_path):
     assert "KERASVIT_WEIGHTS_DIR" not in os.environ
 
 
-def test_a_local_file_is_checked_by_the_note_beside_it(
-    publics, source, tmp_path, caplog
-):
+def test_a_local_file_is_checked_with_its_hash_file(publics, source, tmp_path, caplog):
     entry, path = publics(), source / "model.safetensors"
     convert.convert(entry, tmp_path / "vit")
     note = source / "model.safetensors.sha256"
@@ -168,7 +166,7 @@ def test_files_of_the_user_are_not_changed(publics, source, tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("moved", [0, 1, 2])
-def test_stopped_while_it_replaces_a_folder(
+def test_an_interrupted_replacement_of_a_folder(
     publics, source, tmp_path, monkeypatch, moved
 ):
     entry, out = publics(), tmp_path / "vit"

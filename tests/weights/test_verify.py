@@ -135,7 +135,7 @@ def test_a_folder_that_timm_cannot_load_fails(folder, monkeypatch):
     assert np.isnan(numbers).tolist() == [True, True, False, False]
 
 
-def test_without_timm_it_is_not_complete(folder, source, monkeypatch):
+def test_without_timm_the_verdict_is_incomplete(folder, source, monkeypatch):
     (source / "config.json").rename(source / "other.json")
     bare = source / "model.safetensors"
     assert verify.verify(folder, bare) == certificate.INCOMPLETE
@@ -155,7 +155,7 @@ def test_without_timm_it_is_not_complete(folder, source, monkeypatch):
         certificate.check_certificate(folder)
 
 
-def test_the_original_must_be_there(folder, hub, monkeypatch):
+def test_a_missing_original_raises(folder, hub, monkeypatch):
     before = (folder / "README.md").read_text()
     del hub.repositories["timm/tiny"]
     shutil.rmtree(constants.HF_HUB_CACHE)
@@ -201,7 +201,7 @@ def test_top1_of_a_labelled_folder(folder, tmp_path, monkeypatch):
         verify.main([str(folder), "--images", str(tmp_path / "nothing")])
 
 
-def test_names_of_class_folders():
+def test_names_of_class_folders_determine_the_classes():
     indices = labelled_images.class_indices
     assert indices(["ox", "0", "Cat"], ["ox", "dog", "cat, tabby"], 3) == [0, 0, 2]
     assert indices(["n02000000", "n01000000"], ["ox", "dog"], 2) == [1, 0]
@@ -222,7 +222,7 @@ def test_a_process_that_fails_is_an_error(hub, tmp_path):
 @pytest.mark.skipif(
     not importlib.util.find_spec("timm"), reason="timm is not installed"
 )
-def test_timm_itself(source):
+def test_logits_equal_those_of_timm(source):
     images = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
     found = parity.logits(TinyViT(source), images)
     assert parity.compare_logits(
