@@ -16,19 +16,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BACKENDS = ("tensorflow", "jax", "torch")
-QUICK = (  # something of every room
-    *("layers", "backend", "preprocessing", "golden", "rho_search"),
-    *("models/test_mixer.py", "models/test_variant_calls.py", "models/test_dtype.py"),
-    *("checkpoints/test_reader.py", "checkpoints/test_key_map.py"),
-    *("checkpoints/test_loading.py", "checkpoints/test_timm_keys.py"),
-    *("loading", "weights/test_convert.py"),
-    *("hub/test_manifest.py", "hub/test_mixed_files.py"),
-    *("training/test_sam_step.py", "training/test_schedules.py"),
-    *("inspection/test_hessian.py", "inspection/test_lanczos.py"),
-    *("recipes/test_data.py", "recipes/test_defaults.py"),
-    *("test_arguments.py", "test_contributing.py", "test_house.py"),
-    *("test_prediction.py", "test_readme.py"),
-)
 NO_TESTS = 5  # pytest's exit code where none was selected
 
 
@@ -78,8 +65,8 @@ def read_arguments():
     subset.add_argument(
         "--quick",
         action="store_true",
-        help="something of every room, in less than two minutes on one backend: that "
-        "of KERAS_BACKEND, or the last that is installed",
+        help="the tests that are not marked `slow`, in less than two minutes on one "
+        "backend: that of KERAS_BACKEND, or the last that is installed",
     )
     subset.add_argument(
         "--long",
@@ -92,7 +79,7 @@ def read_arguments():
         sys.exit("No backend is installed: pip install -e '.[jax]', or another.")
     if options.quick:
         backends = [os.environ.get("KERAS_BACKEND", backends[-1])]
-        arguments += [f"tests/{name}" for name in QUICK]
+        arguments += ["-m", "not slow and not long"]
     if options.long:
         arguments += ["-m", "long"]
     return [options.backend] if options.backend else backends, arguments

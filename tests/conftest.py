@@ -9,6 +9,13 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 import keras  # noqa: E402  (the backend is chosen above)
 import pytest  # noqa: E402
 
+if keras.backend.backend() == "tensorflow":
+    from keras.src.trainers import trainer
+
+    # By default XLA compiles every training, which takes TensorFlow ten seconds for the
+    # smallest of models. The tests that are about it pass `jit_compile=True`.
+    trainer.model_supports_jit = lambda model: False
+
 
 def pytest_report_header():
     return f"keras {keras.__version__} on {keras.backend.backend()}"

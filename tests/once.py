@@ -22,6 +22,21 @@ on_last_backend = pytest.mark.skipif(
 )
 
 
+def mainly_on_last(cases, everywhere=1):
+    """Parameters: the first run on all backends, the others on the last.
+
+    For options of which no backend knows: which layers a builder puts together, and
+    what a file holds. Every layer has tests of its own on all backends.
+    """
+    cases = list(cases)
+    return cases[:everywhere] + [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)), marks=on_last_backend
+        )
+        for case in cases[everywhere:]
+    ]
+
+
 def skip_where_alike():
     """Skips the test on all backends but the last."""
     if keras.backend.backend() != last_backend():

@@ -13,11 +13,13 @@ import pytest
 import kerasvit
 from tests.contract import to_numpy
 
-OTHERS = [
-    name
-    for name in ("jax", "tensorflow", "torch")
-    if importlib.util.find_spec(name) and name != keras.backend.backend()
+pytestmark = pytest.mark.slow
+
+INSTALLED = [
+    name for name in ("jax", "tensorflow", "torch") if importlib.util.find_spec(name)
 ]
+THIS = INSTALLED.index(keras.backend.backend())
+OTHERS = INSTALLED[THIS + 1 :] + INSTALLED[:THIS]
 KWARGS = {
     "patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24,
     "image_size": (8, 12), "num_classes": 3, "register_tokens": 2, "dropout": 0.1,
@@ -37,7 +39,11 @@ np.save(folder + "/logits.npy", logits)
 """
 
 
-@pytest.mark.parametrize("other", OTHERS)
+# Every backend writes for the next, and reads what one wrote.
+@pytest.mark.parametrize(
+    "other",
+    [*OTHERS[:1], *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS[1:])],
+)
 def test_saved_here_loads_there(other, tmp_path):
     model = kerasvit.Variant(None, kerasvit.VisionTransformer)(**KWARGS)
     rng = np.random.default_rng(0)

@@ -288,3 +288,10 @@ def test_every_public_name_is_imported_by_its_own_line():
     for node in tree.body:
         if isinstance(node, ast.ImportFrom):
             assert [alias.asname for alias in node.names] == [node.names[0].name]
+
+
+@on_last_backend
+def test_every_room_has_quick_tests():
+    for room in {path.parent for path in Path(__file__).parent.rglob("test_*.py")}:
+        texts = (path.read_text() for path in room.glob("test_*.py"))
+        assert any("pytest.mark.slow" not in text.split("def ")[0] for text in texts)

@@ -8,6 +8,8 @@ from kerasvit.layers.resampling import resample_grid
 from kerasvit.pretrained import fitting_variant
 from tests.contract import to_numpy
 
+pytestmark = pytest.mark.slow
+
 SMALL = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
 Small = kerasvit.Variant("Small", kerasvit.VisionTransformer, **SMALL)
 

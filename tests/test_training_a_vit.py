@@ -6,13 +6,17 @@ import pytest
 
 import kerasvit
 
+pytestmark = pytest.mark.slow
+
 # torch.compile takes a minute for a model of this size. On JAX, a step that is not
 # compiled takes ten seconds; test_sam_model.py compares such steps in small.
-COMPILED = {"jax": [True], "tensorflow": [False, True], "torch": [False]}
+COMPILED = {"jax": [True, True], "tensorflow": [True, False], "torch": [False, False]}
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("jit_compile", COMPILED[keras.backend.backend()])
+@pytest.mark.parametrize(
+    "policy, jit_compile",
+    zip(["float32", "mixed_bfloat16"], COMPILED[keras.backend.backend()]),
+)
 def test_sam_learns_two_classes(policy, jit_compile):
     keras.config.set_dtype_policy(policy)
     model = kerasvit.VisionTransformer(

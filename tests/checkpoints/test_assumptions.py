@@ -10,7 +10,7 @@ import kerasvit
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 
-pytestmark = on_last_backend
+pytestmark = [on_last_backend, pytest.mark.slow]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 SAID = "does not state all that the model computes"

@@ -15,6 +15,8 @@ from kerasvit.layers.resampling import resample_grid
 from kerasvit.loading.matching import explain_mismatch
 from tests.contract import to_numpy
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 DISTILLED = GOLDEN / "timm_deit_distilled" / "model.safetensors"
 VIT = GOLDEN / "timm_vit" / "model.safetensors"

@@ -17,7 +17,7 @@ from kerasvit.checkpoints.sources.timm_bit import TimmBiT
 from kerasvit.checkpoints.sources.transformers_deit import TransformersDeiT
 from tests.once import on_last_backend
 
-pytestmark = on_last_backend
+pytestmark = [on_last_backend, pytest.mark.slow]
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 FILES = sorted(

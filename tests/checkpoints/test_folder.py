@@ -21,6 +21,7 @@ CONFIG, TENSORS, CARD = NAMES = ("config.json", "model.safetensors", "README.md"
 OPERATIONS = ("open", "os.mkdir", "os.rename", "os.rmdir", "os.remove")
 pytestmark = [
     on_last_backend,
+    pytest.mark.slow,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
 ]
 

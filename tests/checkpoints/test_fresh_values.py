@@ -12,6 +12,8 @@ from tests.contract import to_numpy
 from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
+pytestmark = pytest.mark.slow
+
 RANDOM = ("VarianceScaling", "RandomNormal", "RandomUniform", "TruncatedNormal")
 
 

@@ -16,6 +16,8 @@ from kerasvit.loading.resolve import Plan
 from tests.once import skip_where_alike
 from tests.tiny_vit import TinyViT
 
+pytestmark = pytest.mark.slow
+
 
 def tiny(tmp_path):
     """A folder and its configuration."""

@@ -16,6 +16,8 @@ from kerasvit.checkpoints import CheckpointError
 from kerasvit.checkpoints.reader import Reader
 from tests.tiny_vit import TinyViT
 
+pytestmark = pytest.mark.slow
+
 
 def safetensors(path, header, data=b""):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()

@@ -13,7 +13,7 @@ import kerasvit
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 
-pytestmark = on_last_backend
+pytestmark = [on_last_backend, pytest.mark.slow]
 
 ESCAPES = (
     "\x1b[31mred\x07\nnext\x9b\u202e"  # colours, a bell, a line, C1, right to left

@@ -12,6 +12,8 @@ from kerasvit import CheckpointError
 from kerasvit.checkpoints.sources.google_mixer import GoogleMixer
 from tests.contract import check_key_map, to_numpy
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 GOOGLE = GOLDEN / "mixer" / "checkpoint.npz"
 TIMM = GOLDEN / "timm_mixer" / "model.safetensors"

@@ -15,7 +15,7 @@ import pytest
 from tests.checkpoints import mutations
 from tests.once import on_last_backend
 
-pytestmark = on_last_backend
+pytestmark = [on_last_backend, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 MANY, CHUNK = 10_000, 500  # a process each, since models of thousands fill the memory

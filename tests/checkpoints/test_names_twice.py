@@ -10,7 +10,7 @@ from safetensors.numpy import load_file, save_file
 import kerasvit
 from tests.once import on_last_backend
 
-pytestmark = on_last_backend
+pytestmark = [on_last_backend, pytest.mark.slow]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 ROOT_CONV = "resnet/root_block/standardized_conv2d"

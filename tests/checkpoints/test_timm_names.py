@@ -6,6 +6,8 @@ from kerasvit.checkpoints import CheckpointError
 from kerasvit.checkpoints.config import Config
 from kerasvit.checkpoints.sources import timm_names
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize(
     ("name", "heads", "activation", "patches_only"),

@@ -16,6 +16,8 @@ from kerasvit.checkpoints.shapes import Shapes
 from kerasvit.checkpoints.sources.transformers_swin import TransformersSwin
 from tests.contract import check_key_map, to_numpy
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 PREFIX = {"hf_vit": "vit.", "hf_swin": "swin.", "hf_bit": "bit."}
 BUILDER = {"hf_swin": "SwinTransformer", "hf_bit": "BigTransfer"}

@@ -10,6 +10,8 @@ import kerasvit
 from kerasvit.checkpoints import CheckpointError
 from tests.tiny_vit import TinyViT
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("cells", [256, 1024])
 def test_a_table_for_more_patches_than_any_model_has(tmp_path, monkeypatch, cells):

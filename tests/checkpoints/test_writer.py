@@ -11,7 +11,7 @@ from safetensors.numpy import load, save
 from kerasvit.checkpoints import write_tensors
 from tests.once import on_last_backend
 
-pytestmark = on_last_backend
+pytestmark = [on_last_backend, pytest.mark.slow]
 SHAPES = {"b": (2, 3), "a": (5,), "é": (), "none": (0, 4), "c.weight": (3, 1, 2)}
 DTYPES = [np.float32, np.float16, np.float64, ml_dtypes.bfloat16, np.int8, np.int64]
 

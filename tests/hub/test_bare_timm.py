@@ -8,6 +8,8 @@ import pytest
 import kerasvit
 from tests.contract import to_numpy
 
+pytestmark = pytest.mark.slow
+
 VIT = {"patch_size": 8, "width": 48, "depth": 1, "num_heads": 12, "mlp_dim": 192}
 SMALL = {"patch_size": 8, "embed_dim": 48, "depth": 1, "img_size": 32}
 SAID = "does not state all that the model computes"

@@ -16,6 +16,8 @@ from . import accidents
 from .local_hub import three_at_once
 from .some_weights import CONTENT, FILES, SHA256, entry, pinned
 
+pytestmark = pytest.mark.slow
+
 
 def read(path):
     return (path / "model.safetensors").read_bytes()

@@ -9,6 +9,8 @@ import pytest
 
 from .faults import BOTH, HUB
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_all_faults_are_handled(hub):

@@ -11,7 +11,7 @@ from kerasvit.hub.upload import UploadError
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 
-pytestmark = on_last_backend
+pytestmark = [on_last_backend, pytest.mark.slow]
 
 # Eight levels of ten aliases each: 10^8 values from 268 bytes.
 BOMB = "a: &a [" + ", ".join(10 * ["lol"]) + "]\n"

@@ -15,6 +15,8 @@ from . import accidents
 from .local_hub import three_at_once
 from .some_weights import CONTENT, entry, pinned
 
+pytestmark = pytest.mark.slow
+
 
 def npz(hub, content=CONTENT):
     hub.files["a/ViT%2BB.npz".replace("%2B", "+")] = content

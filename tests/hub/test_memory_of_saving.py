@@ -17,6 +17,8 @@ from kerasvit.hub import tensors
 from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -9,9 +9,12 @@ import kerasvit
 from kerasvit import CheckpointError
 from kerasvit.checkpoints import why_not_timm
 from tests.contract import to_numpy
+from tests.once import mainly_on_last
 from tests.random_weights import randomised
 
 from .some_weights import OURS
+
+pytestmark = pytest.mark.slow
 
 SMALL = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
 Small = kerasvit.Variant("Small", kerasvit.VisionTransformer, **SMALL)
@@ -48,7 +51,9 @@ def same_logits(one, other):
     np.testing.assert_allclose(to_numpy(one(x)), to_numpy(other(x)), atol=1e-6)
 
 
-@pytest.mark.parametrize("changes", [*TIMM_CAN, *TIMM_CANNOT.values()], ids=str)
+@pytest.mark.parametrize(
+    "changes", mainly_on_last([*TIMM_CAN, *TIMM_CANNOT.values()]), ids=str
+)
 def test_folder_gives_the_same_model(changes, tmp_path):
     model = small(**changes)
     model.record["label_names"] = ["a", "b", "c"][
@@ -61,7 +66,7 @@ def test_folder_gives_the_same_model(changes, tmp_path):
     same_logits(model, Small(tmp_path))
 
 
-@pytest.mark.parametrize("changes", TIMM_CAN, ids=str)
+@pytest.mark.parametrize("changes", mainly_on_last(TIMM_CAN), ids=str)
 def test_timm_names_where_timm_has_such_a_model(changes, tmp_path):
     kerasvit.save_pretrained(small(**changes), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -70,7 +75,7 @@ def test_timm_names_where_timm_has_such_a_model(changes, tmp_path):
     assert "blocks.1.attn.qkv.weight" in load_file(tmp_path / "model.safetensors")
 
 
-@pytest.mark.parametrize("reason", TIMM_CANNOT)
+@pytest.mark.parametrize("reason", mainly_on_last(TIMM_CANNOT))
 def test_variable_paths_where_timm_has_none(reason, tmp_path):
     kerasvit.save_pretrained(small(**TIMM_CANNOT[reason]), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())

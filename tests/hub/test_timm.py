@@ -14,6 +14,8 @@ from recipes.benchmarks.import_timm import import_timm
 from tests.contract import to_numpy
 from tests.random_weights import randomised
 
+pytestmark = pytest.mark.slow
+
 VIT = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
 HYBRID = {**VIT, "patch_size": 2, "resnet_depths": []}
 # timm's Mixers and BiTs have widths and depths by name: these are the cheapest.

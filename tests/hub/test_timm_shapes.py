@@ -9,6 +9,8 @@ from safetensors.numpy import load_file, save_file
 import kerasvit
 from tests.hub.test_timm import same_logits, timm_model, timms_own
 
+pytestmark = pytest.mark.slow
+
 NARROW = {"embed_dim": 12, "num_heads": (1, 2, 3, 4)}
 DEPTHS = {"tiny": (2, 2, 2, 1), "small": (2, 2, 4, 2), "base": (1, 2, 2, 1)}
 WINDOWS = {"tiny": [7, 7, 14, 7], "small": [14, 14, 14, 7], "base": [7, 7, 14, 7]}

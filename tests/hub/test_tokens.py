@@ -14,6 +14,8 @@ from tests.tiny_vit import TinyViT
 from . import accidents
 from .some_weights import FILES, entry
 
+pytestmark = pytest.mark.slow
+
 SECRET = "hf_sEcReT"
 
 

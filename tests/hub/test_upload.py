@@ -16,6 +16,8 @@ from tests.tiny_vit import TinyViT
 
 from . import accidents
 
+pytestmark = pytest.mark.slow
+
 IMAGES = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
 
 

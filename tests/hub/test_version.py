@@ -6,7 +6,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import kerasvit
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 # Saves, pushes and downloads where importlib.metadata does not know the package.

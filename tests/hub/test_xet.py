@@ -14,6 +14,8 @@ from kerasvit.hub.download import DownloadError, fetch
 
 from .some_weights import CONTENT, FILES, SHA256, entry
 
+pytestmark = pytest.mark.slow
+
 hf_xet = pytest.importorskip("hf_xet")
 
 

@@ -7,6 +7,8 @@ from keras import layers, ops
 
 from kerasvit.inspection import Hessian, largest_eigenvalue
 
+pytestmark = pytest.mark.slow
+
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 X = np.random.default_rng(0).standard_normal((6, 4)).astype("float32")
 Y = np.array([0, 1, 2, 1, 1, 2])

@@ -10,7 +10,7 @@ import pytest
 from kerasvit.inspection import Hessian, largest_eigenvalue, progress
 from tests.once import on_last_backend
 
-pytestmark = on_last_backend
+pytestmark = [on_last_backend, pytest.mark.slow]
 
 
 @pytest.fixture

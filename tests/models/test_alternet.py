@@ -9,6 +9,9 @@ from kerasvit.checkpoints.sources.how_do_vits_work_alternet import AuthorsAlterN
 from kerasvit.checkpoints.sources.how_do_vits_work_preact import AuthorsPreActResNet
 from tests.contract import check_key_map, to_numpy
 from tests.golden.alternet_tables import described
+from tests.once import mainly_on_last
+
+pytestmark = pytest.mark.slow
 
 SMALL = {
     "depths": [1, 2, 4],
@@ -57,7 +60,7 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("builder, changes", EVERY, ids=str)
+@pytest.mark.parametrize("builder, changes", mainly_on_last(EVERY), ids=str)
 def test_files_give_the_same_logits_and_record(builder, changes, tmp_path):
     model = small(builder, **changes)
     x = images(2, *model.input_shape[1:3])
@@ -101,7 +104,9 @@ def torch_names(model, source, tmp_path, **changes):
     return path, tensors
 
 
-@pytest.mark.parametrize("builder, changes", EVERY[:3] + EVERY[5:], ids=str)
+@pytest.mark.parametrize(
+    "builder, changes", mainly_on_last(EVERY[:3] + EVERY[5:]), ids=str
+)
 def test_key_map_works_both_ways(builder, changes, tmp_path):
     sources = {"AlterNet": AuthorsAlterNet, "PreActResNet": AuthorsPreActResNet}
     source = sources[builder]()
@@ -215,11 +220,11 @@ def test_built_in_normalisation_takes_pixels():
 
 
 # torch.compile takes a minute for a model of this size, as do JAX's single operations.
-COMPILED = {"jax": [True], "tensorflow": [False, True], "torch": [False]}
+BACKEND = keras.backend.backend()
+COMPILED = {"AlterNet": BACKEND != "torch", "PreActResNet": BACKEND == "jax"}
 
 
-@pytest.mark.parametrize("builder", ["AlterNet", "PreActResNet"])
-@pytest.mark.parametrize("jit_compile", COMPILED[keras.backend.backend()])
+@pytest.mark.parametrize("builder, jit_compile", COMPILED.items())
 def test_trains_inside_sam(builder, jit_compile):
     model = small(builder, stochastic_depth=0.1)
     before = [to_numpy(w) for w in model.weights]

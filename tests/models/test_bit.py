@@ -14,8 +14,11 @@ from kerasvit.checkpoints.sources.timm_bit import TimmBiT
 from kerasvit.checkpoints.sources.transformers_bit import TransformersBiT
 from kerasvit.loading.matching import explain_mismatch
 from tests.contract import check_key_map, to_numpy
+from tests.once import mainly_on_last
 
 from .counting import outlined
+
+pytestmark = pytest.mark.slow
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GOOGLE = GOLDEN / "models" / "bit_x1" / "checkpoint.npz"
@@ -50,12 +53,14 @@ def npz_with(tmp_path, change):
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {},
-        {"num_classes": 0},
-        {"stage_widths": [128, 384], **LIKE_TIMM},
-        {"normalization": {"mean": [0.5] * 3, "std": [0.5, 0.25, 0.2]}},
-    ],
+    mainly_on_last(
+        [
+            {},
+            {"num_classes": 0},
+            {"stage_widths": [128, 384], **LIKE_TIMM},
+            {"normalization": {"mean": [0.5] * 3, "std": [0.5, 0.25, 0.2]}},
+        ]
+    ),
     ids=str,
 )
 def test_files_give_the_same_logits_and_record(changes, tmp_path):
@@ -142,7 +147,7 @@ def test_mixed_bfloat16_is_near_and_ends_in_float32():
     assert np.abs(to_numpy(logits) - exact).max() < 0.1 * np.abs(exact).max()
 
 
-@pytest.mark.parametrize("rho", [0.0, 0.05])
+@pytest.mark.parametrize("rho", mainly_on_last([0.05, 0.0]))
 def test_one_step_moves_every_weight(rho):
     model = small()
     before = [w.copy() for w in model.get_weights()]

@@ -9,6 +9,8 @@ import kerasvit
 from tests.models.tiny import TINY
 from tests.once import on_last_backend
 
+pytestmark = pytest.mark.slow
+
 
 @on_last_backend
 @pytest.mark.parametrize("name", TINY)

@@ -9,6 +9,8 @@ from tests.contract import to_numpy
 from tests.models.tiny import TINY, tiny
 from tests.once import on_last_backend
 
+pytestmark = pytest.mark.slow
+
 IMAGE = np.random.default_rng(1).integers(0, 256, (16, 16, 3)).astype("uint8")
 X = np.random.default_rng(2).normal(size=(2, 16, 16, 3)).astype("float32")
 

@@ -6,6 +6,9 @@ import pytest
 
 import kerasvit
 from tests.contract import check_key_map, to_numpy
+from tests.once import mainly_on_last
+
+pytestmark = pytest.mark.slow
 
 SMALL = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
 Small = kerasvit.Variant("Small", kerasvit.DistilledVisionTransformer, **SMALL)
@@ -75,7 +78,7 @@ def test_fresh_heads_are_zero_and_fresh_tokens_differ():
     assert np.abs(to_numpy(model.get_layer("distillation_token").tokens)).max() > 0
 
 
-@pytest.mark.parametrize("changes", EVERY, ids=str)
+@pytest.mark.parametrize("changes", mainly_on_last(EVERY), ids=str)
 def test_keras_file_gives_the_same_logits_and_record(changes, tmp_path):
     model = small(**changes)
     model.save(tmp_path / "model.keras")
@@ -85,7 +88,7 @@ def test_keras_file_gives_the_same_logits_and_record(changes, tmp_path):
     same_logits(model, again)
 
 
-@pytest.mark.parametrize("changes", EVERY, ids=str)
+@pytest.mark.parametrize("changes", mainly_on_last(EVERY), ids=str)
 def test_a_folder_gives_the_same_model(changes, tmp_path):
     model = small(**changes)
     kerasvit.save_pretrained(model, tmp_path)
@@ -99,7 +102,7 @@ def test_a_folder_gives_the_same_model(changes, tmp_path):
         assert config["architecture"] == "deit_base_distilled_patch16_224"
 
 
-@pytest.mark.parametrize("changes", EVERY, ids=str)
+@pytest.mark.parametrize("changes", mainly_on_last(EVERY), ids=str)
 def test_key_map_round_trips(changes):
     from kerasvit.checkpoints.sources.timm_deit import TimmDeiT
     from kerasvit.checkpoints.sources.transformers_deit import TransformersDeiT
@@ -142,7 +145,9 @@ def test_separate_heads_equal_the_heads_of_the_mean():
     assert [id(w) for w in heads.weights] == [id(w) for w in model.weights]
 
 
-@pytest.mark.parametrize("wrap", [lambda m: m, kerasvit.SAM], ids=["plain", "SAM"])
+@pytest.mark.parametrize(
+    "wrap", mainly_on_last([kerasvit.SAM, lambda m: m]), ids=["SAM", "plain"]
+)
 def test_hard_distillation_trains_the_model(wrap):
     """Equation 3 of the paper; the two heads are given different things to learn."""
     model = Small(image_size=8, num_classes=2)

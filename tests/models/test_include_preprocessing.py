@@ -11,6 +11,8 @@ from tests.once import on_last_backend
 from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
+pytestmark = pytest.mark.slow
+
 MEAN_STD = {"mean": [0.5, 0.4, 0.3], "std": [0.5, 0.25, 0.2]}
 PIXELS = np.random.default_rng(1).integers(0, 256, (2, 8, 8, 3)).astype("uint8")
 

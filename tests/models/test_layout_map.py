@@ -8,6 +8,8 @@ import pytest
 
 import kerasvit
 
+pytestmark = pytest.mark.slow
+
 SIZES = {"width": 8, "depth": 1, "num_heads": 2, "mlp_dim": 12, "patch_size": 4}
 SMALL = {**SIZES, "image_size": 8, "num_classes": 3}
 

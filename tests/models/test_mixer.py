@@ -10,6 +10,7 @@ import kerasvit
 from kerasvit.checkpoints.sources.google_mixer import GoogleMixer
 from kerasvit.checkpoints.sources.timm_mixer import TimmMixer
 from tests.contract import check_key_map, to_numpy
+from tests.once import mainly_on_last
 
 from .counting import outlined
 
@@ -46,7 +47,7 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("changes", EVERY, ids=str)
+@pytest.mark.parametrize("changes", mainly_on_last(EVERY), ids=str)
 def test_files_and_folders_give_the_same_logits_and_record(changes, tmp_path):
     model, x = small(**changes), images()
     model.save(tmp_path / "model.keras")
@@ -61,7 +62,7 @@ def test_files_and_folders_give_the_same_logits_and_record(changes, tmp_path):
         np.testing.assert_allclose(to_numpy(again(x)), to_numpy(model(x)), atol=1e-6)
 
 
-@pytest.mark.parametrize("changes", EVERY, ids=str)
+@pytest.mark.parametrize("changes", mainly_on_last(EVERY), ids=str)
 def test_one_training_step(changes):
     model = small(**changes)
     loss = "mse" if changes.get("num_classes") == 0 else None

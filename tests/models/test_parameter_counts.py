@@ -8,6 +8,7 @@ attention; hybrids' by hand, in test_hybrid.py.
 """
 
 import math
+import re
 
 import keras
 import pytest
@@ -16,6 +17,8 @@ import kerasvit
 from tests.once import on_last_backend
 
 from .counting import count, multiply_adds
+
+pytestmark = pytest.mark.slow
 
 COUNTS = {
     "SwinT": (28_288_354, 4.5),
@@ -117,8 +120,16 @@ def test_parameters(name):
     assert count(name) == COUNTS[name][0]
 
 
+# The deepest of every family have the blocks of the others, and more of them.
+DEEPEST = re.compile(r"(101|152|200|L\d|H14)")
+IN_TURN = [
+    pytest.param(name, marks=[pytest.mark.long] if DEEPEST.search(name) else [])
+    for name in COUNTS
+]
+
+
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX counts for all")
-@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("name", IN_TURN)
 def test_multiply_adds(name):
     printed = COUNTS[name][1]
     digits = len(str(printed).partition(".")[2])

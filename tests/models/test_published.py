@@ -13,6 +13,8 @@ from kerasvit.checkpoints import CheckpointError
 from kerasvit.hub import manifest
 from tests.hub.conftest import hub as hub
 
+pytestmark = pytest.mark.slow
+
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 
 

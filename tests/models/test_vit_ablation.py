@@ -7,6 +7,9 @@ import pytest
 import kerasvit
 from kerasvit.layers import Attention, EncoderBlock, NeighborhoodAttention
 from tests.contract import to_numpy
+from tests.once import mainly_on_last
+
+pytestmark = pytest.mark.slow
 
 SMALL = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 24}
 PLAIN = {"window": None, "pool": "token", "norm": "pre"}
@@ -85,7 +88,7 @@ def test_influence_spreads_by_half_a_window_a_block():
         assert (moved > 0) == (patch <= 2), patch
 
 
-@pytest.mark.parametrize("changes", EVERY, ids=str)
+@pytest.mark.parametrize("changes", mainly_on_last(EVERY), ids=str)
 def test_keras_file_and_folder_give_the_same_logits_and_record(changes, tmp_path):
     model, x = small(**changes), images()
     json.dumps(model.record)
@@ -99,7 +102,7 @@ def test_keras_file_and_folder_give_the_same_logits_and_record(changes, tmp_path
         np.testing.assert_allclose(to_numpy(again(x)), to_numpy(model(x)), atol=1e-6)
 
 
-@pytest.mark.parametrize("changes", EVERY, ids=str)
+@pytest.mark.parametrize("changes", mainly_on_last(EVERY), ids=str)
 def test_another_size_keeps_the_window(changes):
     resized = kerasvit.resize(small(**changes), (16, 12))
     assert resized(images(1, 16, 12)).shape == (1, 5)
@@ -130,7 +133,7 @@ def test_one_step_of_sam(changes):
     assert np.isfinite(history.history["loss"][0])
 
 
-@pytest.mark.parametrize("changes", EVERY, ids=str)
+@pytest.mark.parametrize("changes", mainly_on_last(EVERY, 2), ids=str)
 def test_mixed_bfloat16_is_near_and_ends_in_float32(changes):
     x, exact = images(), to_numpy(small(**changes)(images()))
     keras.config.set_dtype_policy("mixed_bfloat16")

@@ -14,6 +14,8 @@ from tests.once import on_last_backend
 from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
+pytestmark = pytest.mark.slow
+
 PHOTO = np.random.default_rng(0).integers(0, 256, (20, 30, 3)).astype("uint8")
 NAMES = ["ant", "bee", "cat"]
 STATED = kerasvit.Preprocessing(

@@ -7,7 +7,7 @@ import tensorflow as tf
 from kerasvit import Preprocessing
 from tests.once import on_last_backend
 
-pytestmark = on_last_backend  # all of it is tf.data
+pytestmark = [on_last_backend, pytest.mark.slow]  # all of it is tf.data
 RANDOM = np.random.default_rng(0)
 PIXELS = RANDOM.integers(256, size=(10, 16, 16, 3), dtype="uint8")
 INDEXED = batches.Indexed(PIXELS, np.arange(10))

@@ -27,6 +27,8 @@ from recipes.benchmarks import (
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 BACKENDS = [
     name for name in ("tensorflow", "jax", "torch") if importlib.util.find_spec(name)

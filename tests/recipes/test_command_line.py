@@ -19,6 +19,8 @@ import kerasvit
 from recipes.benchmarks import settings as benchmarks
 from tests.once import on_last_backend
 
+pytestmark = pytest.mark.slow
+
 RECIPES = Path(command_line.__file__).parent
 BACKEND = os.environ.get("KERAS_BACKEND", "jax")
 COMMANDS = {

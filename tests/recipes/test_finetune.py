@@ -23,6 +23,8 @@ from PIL import Image
 import kerasvit
 from tests.once import on_last_backend
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(finetune.__file__)
 
 
@@ -315,6 +317,7 @@ def test_other_settings_in_the_same_folder(finished):
         finetune.finetune(settings)
 
 
+@on_last_backend
 def test_folder_with_splits_and_images_not_square(images):
     for name in ("cat", "dog"):
         images(f"train/{name}", 8)

@@ -20,7 +20,7 @@ from PIL import Image
 import kerasvit
 from tests.once import last_backend, on_last_backend
 
-pytestmark = on_last_backend
+pytestmark = [on_last_backend, pytest.mark.slow]
 RECIPES = Path(finetune.__file__).parent
 
 

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 import kerasvit
-from tests.once import on_last_backend
+from tests.once import mainly_on_last, on_last_backend
+
+pytestmark = pytest.mark.slow
 
 TINY = {"image_size": 16, "num_classes": 3}
 VIT = {"patch_size": 8, "width": 8, "depth": 1, "num_heads": 2, "mlp_dim": 8}
@@ -37,7 +39,7 @@ def reading(normalize=True):
     return {"transform": transform, "batch_size": 7, "normalize": normalize}
 
 
-@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("name", mainly_on_last(BUILDERS))
 def test_assigned_heads_classify_as_the_linear_classifier(name, dataset):
     model = BUILDERS[name]()
     start = linear_head.start(model, dataset, reading())

@@ -18,6 +18,8 @@ from kerasvit.hub.manifest import recipe
 from recipes.benchmarks import study
 from tests.once import on_last_backend
 
+pytestmark = pytest.mark.slow
+
 PAPERS = [name for name in pretrain.PRESETS if not name.startswith(("study", "mnist"))]
 SMALLEST = {
     "small_vit": {"width": 8, "depth": 1, "num_heads": 2, "mlp_dim": 8},
@@ -201,6 +203,7 @@ def test_a_training_leaves_a_model_and_its_results(photos):
     assert model.record["label_names"] == ["cat", "dog"]
 
 
+@on_last_backend
 def test_tensorflow_datasets_of_a_size_given():
     with tensorflow_datasets.testing.mock_data(num_examples=8):
         pretrain.pretrain(
@@ -313,6 +316,7 @@ def test_study_measures_every_training_once(small_study, capsys, monkeypatch):
     assert printed.count("0.5000 ± 0.0000") == printed.count("2.00 ± 0.00") == 6
 
 
+@on_last_backend
 def test_measured_loss_is_that_of_the_training_images(photos):
     settings = config(data=photos)
     pretrain.pretrain(settings)

@@ -9,6 +9,8 @@ import pytest
 
 from tests.golden import saved
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_stopped_run_continues(tmp_path):
     """As the training that was not stopped, when the files were written."""

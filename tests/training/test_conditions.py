@@ -19,6 +19,8 @@ from tests.trainers import (
     values,
 )
 
+pytestmark = pytest.mark.slow
+
 backend = keras.backend.backend()
 every_trainer = pytest.mark.parametrize("name", NAMES)
 

@@ -7,6 +7,8 @@ import pytest
 from kerasvit.training import SAM, LookSAM
 from tests.trainers import RATE, TRAINERS, assert_same, batch, compiled, small, values
 
+pytestmark = pytest.mark.slow
+
 backend = keras.backend.backend()
 
 

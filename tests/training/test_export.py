@@ -8,6 +8,8 @@ import pytest
 
 from tests.trainers import NAMES, TRAINERS, batch, compiled, small
 
+pytestmark = pytest.mark.slow
+
 backend = keras.backend.backend()
 
 

@@ -10,6 +10,7 @@ from kerasvit.training import SAM
 from tests.trainers import NAMES, RATE, TRAINERS, assert_same, batch, values
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:Layer InputLayer does not have a `quantize`"),
 ]
 

@@ -14,6 +14,7 @@ from tests.training.jax_devices import CASES
 
 pytestmark = [
     pytest.mark.waits_for("jax_devices"),
+    pytest.mark.slow,
     pytest.mark.skipif(
         keras.backend.backend() != "jax", reason="keras.distribution is for JAX"
     ),

@@ -18,6 +18,8 @@ from tests.trainers import (
     values,
 )
 
+pytestmark = pytest.mark.slow
+
 backend = keras.backend.backend()
 both_ways = pytest.mark.parametrize("options", MODES.values(), ids=[*MODES])
 

@@ -8,6 +8,8 @@ from keras import layers
 from kerasvit.training import SAM
 from tests.trainers import MODES, assert_same, compiled, values
 
+pytestmark = pytest.mark.slow
+
 backend = keras.backend.backend()
 both_ways = pytest.mark.parametrize("options", MODES.values(), ids=[*MODES])
 PARTS = pytest.mark.parametrize("parts", [1, 3])

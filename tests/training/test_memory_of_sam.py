@@ -5,6 +5,8 @@ import pytest
 
 import kerasvit
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("every", [1, 5])
 def test_clean_gradients_are_free_before_the_second_pass(every):

@@ -18,6 +18,8 @@ from tests.trainers import (
     values,
 )
 
+pytestmark = pytest.mark.slow
+
 backend = keras.backend.backend()
 
 

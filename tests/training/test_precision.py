@@ -10,6 +10,8 @@ from keras import layers, ops
 from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
 from tests.trainers import NAMES, RATE, TRAINERS, assert_same, batch, small, values
 
+pytestmark = pytest.mark.slow
+
 backend = keras.backend.backend()
 
 

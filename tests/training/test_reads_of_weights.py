@@ -7,6 +7,8 @@ from keras import layers, ops
 from kerasvit.training import SAM
 from tests.trainers import MODES, TRAINERS, assert_same, batch, compiled, values
 
+pytestmark = pytest.mark.slow
+
 backend = keras.backend.backend()
 on_jax = backend == "jax"
 # JAX traces an eager step, too, for its gradient.

@@ -9,6 +9,8 @@ from kerasvit.inspection import Hessian
 from kerasvit.training import SAM
 from tests.trainers import COMPILED, TRAINERS, assert_same, batch, compiled, values
 
+pytestmark = pytest.mark.slow
+
 backend = keras.backend.backend()
 on_tensorflow = pytest.mark.skipif(backend != "tensorflow", reason="is TensorFlow's")
 

@@ -8,6 +8,8 @@ from keras import layers
 from kerasvit.training import SAM, LookSAM
 from tests.trainers import NAMES, TRAINERS, assert_same, batch, compiled, small, values
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = 0 if keras.backend.backend() == "jax" else 1e-6
 
 

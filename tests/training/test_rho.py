@@ -20,6 +20,8 @@ from tests.trainers import (
     values,
 )
 
+pytestmark = pytest.mark.slow
+
 # Written before the radius was a variable, with Keras 3.15 on JAX.
 FILES = Path(__file__).parent / "trainer_files"
 GRAPH = {"run_eagerly": False, "jit_compile": "auto"}

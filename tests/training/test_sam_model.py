@@ -12,6 +12,8 @@ from keras import layers, ops
 
 from kerasvit.training import SAM
 
+pytestmark = pytest.mark.slow
+
 backend = keras.backend.backend()
 
 

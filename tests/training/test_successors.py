@@ -7,6 +7,8 @@ from keras import layers
 
 from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
 
+pytestmark = pytest.mark.slow
+
 RHO, RATE = 0.3, 0.1
 
 

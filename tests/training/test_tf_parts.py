@@ -7,9 +7,12 @@ from keras import layers
 
 from kerasvit.training import SAM, LookSAM
 
-pytestmark = pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="how TensorFlow traces"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        keras.backend.backend() != "tensorflow", reason="how TensorFlow traces"
+    ),
+]
 
 
 def data(n):

@@ -37,6 +37,8 @@ from keras import layers  # noqa: E402
 from kerasvit.training import ASAM, GSAM, SAM, SAMON, LookSAM  # noqa: E402
 from tests.once import once  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 
 def plain():
     return keras.Sequential(
@@ -73,7 +75,9 @@ def trained(replicas, wrap, model=noisy, optimizer=sgd, n=24, x=None, **options)
     with STRATEGY.scope() if replicas == 2 else contextlib.nullcontext():
         keras.utils.set_random_seed(3)
         trainer = wrap(model())
-        trainer.compile(optimizer(), "mse", **options)
+        # Compiling for one device takes longer than its three steps.
+        how = {"run_eagerly": True} if replicas == 1 else {"jit_compile": False}
+        trainer.compile(optimizer(), "mse", **{**how, **options})
     samples, y = data(n)
     x = samples if x is None else x
     history = trainer.fit(x, y, batch_size=8, shuffle=False, verbose=0).history

@@ -21,7 +21,7 @@ from tests.once import once
 if keras.backend.backend() != "torch":
     pytest.skip("torch.distributed", allow_module_level=True)
 
-pytestmark = pytest.mark.waits_for("torch_processes")
+pytestmark = [pytest.mark.waits_for("torch_processes"), pytest.mark.slow]
 SAMPLES = 4  # of a process in a step
 
 

@@ -19,6 +19,8 @@ from weights import convert, lock, parity, publish, verify
 from weights.certificate import CERTIFICATE, HEADING, PASSED
 from weights.originals import first
 
+pytestmark = pytest.mark.slow
+
 MODELS = Path(__file__).parents[1] / "golden" / "models"
 TinyMixer = kerasvit.Variant(
     "TinyMixer",

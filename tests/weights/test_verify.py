@@ -24,6 +24,8 @@ from weights import (
 )
 from weights.originals import first
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder(publics, source, here_alone, tmp_path):
