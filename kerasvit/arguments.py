@@ -27,27 +27,32 @@ class ArgumentError(ValueError):
 
 
 def integer(
-    name: str, value: Any, least: int, most: int | None = None, *, meaning: str = ""
+    name: str,
+    value: Any,
+    low: int,
+    high: int | None = None,
+    *,
+    meaning: str = "",
 ) -> int:
     """Checks a whole number, of Python or NumPy, and returns it as an int.
 
     Args:
         name: Name of the argument.
         value: Value that the caller passed.
-        least: Smallest allowed value.
-        most: Largest allowed value; None: no limit.
+        low: Smallest allowed value.
+        high: Largest allowed value; None: no limit.
         meaning: What the argument is, for the error message.
 
     Raises:
         ArgumentError: `value` is not a whole number, or out of its range.
     """
     try:
-        number = least - 1 if isinstance(value, bool) else operator.index(value)
+        number = low - 1 if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        number = least - 1
-    if number >= least and (most is None or number <= most):
+        number = low - 1
+    if number >= low and (high is None or number <= high):
         return number
-    _refuse(name, value, f"a whole number {_range(least, most, ']')}", meaning)
+    _refuse(name, value, f"a whole number {_range(low, high, ']')}", meaning)
 
 
 def number(

@@ -31,9 +31,9 @@ class _Pending(list):
     value of weights.
     """
 
-    def __init__(self, most: dict[str, float]) -> None:
+    def __init__(self, limits: dict[str, float]) -> None:
         super().__init__()
-        self._left = dict(most)
+        self._left = dict(limits)
 
     def append(self, variable: Any) -> None:
         for what, amount in (("variables", 1), ("weights", math.prod(variable.shape))):
@@ -48,8 +48,8 @@ class _Pending(list):
 def built_with_zeros(
     build: Callable[[], keras.Model],
     *,
-    most_weights: float = math.inf,
-    most_variables: float = math.inf,
+    max_weights: float = math.inf,
+    max_variables: float = math.inf,
 ) -> keras.Model:
     """Builds a model whose weights are zeros, whatever their initializers are.
 
@@ -65,7 +65,7 @@ def built_with_zeros(
         TooLargeError: The model would have more.
     """
     before = global_state.get_global_attribute(_PENDING)
-    pending = _Pending({"weights": most_weights, "variables": most_variables})
+    pending = _Pending({"weights": max_weights, "variables": max_variables})
     global_state.set_global_attribute(_PENDING, pending)
     try:
         with keras.StatelessScope(initialize_variables=False):

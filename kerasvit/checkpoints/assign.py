@@ -32,7 +32,7 @@ def assign(
     checkpoint: Tensors,
     key_map: KeyMap,
     *,
-    without: Collection[str] = (),
+    left_out: Collection[str] = (),
     source_grids: Grids | None = None,
     kernel: str | None = None,
 ) -> None:
@@ -46,7 +46,7 @@ def assign(
         model: Built `keras.Model`.
         checkpoint: `Checkpoint` with names, shapes and arrays.
         key_map: `KeyMap` from tensor names to the model's variable paths.
-        without: Names of layers that keep their initial values. Tensors of these
+        left_out: Names of layers that keep their initial values. Tensors of these
             layers are ignored.
         source_grids: {layer name: (height, width)} of the grids for which the tables
             in the file were trained, or None.
@@ -60,10 +60,10 @@ def assign(
     variables = {
         variable.path: variable
         for variable in model.weights
-        if not variable.path.startswith(tuple(f"{name}/" for name in without))
+        if not variable.path.startswith(tuple(f"{name}/" for name in left_out))
     }
     resampled = _resampling(model, source_grids or {}, kernel)
-    places, problems = _places(checkpoint, key_map, variables, without, resampled)
+    sources, problems = _matches(checkpoint, key_map, variables, left_out, resampled)
     if any(problems.values()):
         raise CheckpointError(_complaint(checkpoint, problems))
 
@@ -72,15 +72,15 @@ def assign(
         for path, array in zip(paths, transform.read(checkpoint[name]), strict=True):
             variables[path].assign(resampled(path, array))
 
-    for name in dict.fromkeys(places.values()):
+    for name in dict.fromkeys(sources.values()):
         write(name)  # the function frees its arrays before the next ones are read
 
 
-def _places(
+def _matches(
     checkpoint: Tensors,
     key_map: KeyMap,
     variables: dict[str, Any],
-    without: Collection[str],
+    left_out: Collection[str],
     resampled: Resampled,
 ) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Returns {variable path: tensor name} and {kind of problem: cases}."""
@@ -88,7 +88,7 @@ def _places(
     unexpected, misshaped, twice = [], [], []
     for name, shape in checkpoint.shapes.items():
         paths, transform = key_map.find(name) or ([], SAME)
-        if paths and all(path.split("/")[0] in without for path in paths):
+        if paths and all(path.split("/")[0] in left_out for path in paths):
             continue
         if not paths or any(path not in variables for path in paths):
             unexpected.append(f"{printable(name)} {tuple(shape)}")

@@ -47,11 +47,11 @@ class Checkpoint:
     Args:
         path: A `.npz` or `.safetensors` file, or a folder with `model.safetensors`. A
             `config.json` beside a `.safetensors` file is read too.
-        checked: SHA-256 of the file at the time of an earlier check, or None.
+        known_hash: SHA-256 of the file at the time of an earlier check, or None.
 
     Attributes:
         path: Path of the file of tensors.
-        checked: The argument `checked`.
+        known_hash: The argument `known_hash`.
         config: Content of `config.json`; {} without one.
         shapes: {short name: shape} of all tensors that the source does not drop.
         description: `Description` of the model.
@@ -61,8 +61,8 @@ class Checkpoint:
             code base, or kerasvit cannot build its model.
     """
 
-    def __init__(self, path: str | os.PathLike, checked: str | None = None) -> None:
-        path, self.checked = Path(path).expanduser(), checked
+    def __init__(self, path: str | os.PathLike, known_hash: str | None = None) -> None:
+        path, self.known_hash = Path(path).expanduser(), known_hash
         if path.is_dir():
             path = weights_in(path)
         self.path = path

@@ -8,12 +8,12 @@ from typing import Any
 
 from .reader import CheckpointError
 
-LONGEST_JSON = 16_000_000  # bytes
+MAX_JSON = 16_000_000  # bytes
 
 # Limit on the number of commas in a configuration. A configuration of 21,843 classes
 # contains each name twice, with up to ten commas each. The limit bounds the memory: an
 # empty list takes 3 bytes in the file and 64 bytes in memory.
-MOST_VALUES = 500_000
+MAX_VALUES = 500_000
 
 
 def read_json(path: str | os.PathLike) -> dict[str, Any]:
@@ -43,10 +43,10 @@ def read_json(path: str | os.PathLike) -> dict[str, Any]:
 
 def _parsed(path: str | os.PathLike, text: str) -> Any:
     """Parses JSON with a limited number of values."""
-    if (count := text.count(",")) > MOST_VALUES:
+    if (count := text.count(",")) > MAX_VALUES:
         raise CheckpointError(
             f"{path} holds {count:,} values; configurations have at most "
-            f"{MOST_VALUES:,}."
+            f"{MAX_VALUES:,}."
         )
     content = json.loads(text)
     if "\\u" in text:
@@ -62,11 +62,11 @@ def _short(path: Path) -> bytes:
             raise CheckpointError(f"{path} must be a file: it is of another kind.")
         raise FileNotFoundError(path)
     with path.open("rb") as file:
-        content = file.read(LONGEST_JSON + 1)
-        if len(content) > LONGEST_JSON:
+        content = file.read(MAX_JSON + 1)
+        if len(content) > MAX_JSON:
             length = file.seek(0, io.SEEK_END)
             raise CheckpointError(
                 f"{path} has {length:,} bytes; configurations have at most "
-                f"{LONGEST_JSON:,}."
+                f"{MAX_JSON:,}."
             )
     return content

@@ -25,10 +25,10 @@ REFUSED = {
 # Limits that reject decompression bombs. The largest model of kerasvit has 1,300
 # tensors and a header of 150 kB. The safetensors library accepts headers of 100 MB and
 # uses a gigabyte of memory to read one.
-MOST_TENSORS, LONGEST_HEADER = 20_000, 4_000_000
+MAX_TENSORS, MAX_HEADER = 20_000, 4_000_000
 
 # Limit for one array in an .npz. NumPy has the same limit but reads the header first.
-LONGEST_NPY_HEADER = 10_000
+MAX_NPY_HEADER = 10_000
 
 # Dtypes of weights in a `.safetensors` file; the format also has others.
 FLOATS = {
@@ -204,7 +204,7 @@ def _checked_shape(
 ) -> tuple[int, ...]:
     """Returns the shape in the header, checked against the number of bytes."""
     with archive.open(member) as array:
-        start = io.BytesIO(array.read(LONGEST_NPY_HEADER))
+        start = io.BytesIO(array.read(MAX_NPY_HEADER))
     version = np.lib.format.read_magic(start)
     read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
     shape, _, dtype = read(start)
@@ -230,9 +230,9 @@ def _checked_shape(
 
 
 def _check_count(path: Path, count: int) -> None:
-    if count > MOST_TENSORS:
+    if count > MAX_TENSORS:
         raise CheckpointError(
-            f"{path} holds {count:,} tensors; models have at most {MOST_TENSORS:,}. "
+            f"{path} holds {count:,} tensors; models have at most {MAX_TENSORS:,}. "
             "This is not a file of model weights."
         )
 
@@ -242,10 +242,10 @@ def _open_safetensors(opened: OpenFile) -> Content:
 
     path, file = opened.path, opened.file
     length = int.from_bytes(file.read(8), "little")
-    if LONGEST_HEADER < length < opened.size:
+    if MAX_HEADER < length < opened.size:
         raise CheckpointError(
             f"{path} has a header of {length:,} bytes; files of weights have at most "
-            f"{LONGEST_HEADER:,}. This is not a file of model weights."
+            f"{MAX_HEADER:,}. This is not a file of model weights."
         )
     # The library checks the header. The tensors are read from the opened file, because
     # the library opens the path again, where another file may lie by now, and maps it

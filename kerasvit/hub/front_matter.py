@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-LONGEST_PAGE = 16_000_000  # bytes of a README.md
-LONGEST_BLOCK = 128_000  # characters of its metadata
+MAX_PAGE = 16_000_000  # bytes of a README.md
+MAX_BLOCK = 128_000  # characters of its metadata
 DEEPEST = 32  # levels of nested lists and mappings
 
 # The pattern that the Hugging Face Hub uses.
@@ -24,10 +24,10 @@ def read_page(path: Path) -> bytes:
     """Returns the content of a README.md.
 
     Raises:
-        ValueError: The file is longer than `LONGEST_PAGE`.
+        ValueError: The file is longer than `MAX_PAGE`.
     """
     size = path.stat().st_size
-    if size > LONGEST_PAGE:
+    if size > MAX_PAGE:
         raise ValueError(f"{path} {too_long(size)}")
     return path.read_bytes()
 
@@ -35,8 +35,7 @@ def read_page(path: Path) -> bytes:
 def too_long(size: int) -> str:
     """Returns the explanation why a page of `size` bytes is not read."""
     return (
-        f"has {size:,} bytes; a README.md may have {LONGEST_PAGE:,}. Shorten or remove "
-        "it."
+        f"has {size:,} bytes; a README.md may have {MAX_PAGE:,}. Shorten or remove it."
     )
 
 
@@ -59,8 +58,8 @@ def split_page(text: str) -> tuple[dict[str, Any], str]:
 def _metadata(block: str) -> dict[str, Any]:
     import yaml
 
-    if len(block) > LONGEST_BLOCK:
-        raise ValueError(f"it has {len(block):,} characters, more than {LONGEST_BLOCK}")
+    if len(block) > MAX_BLOCK:
+        raise ValueError(f"it has {len(block):,} characters, more than {MAX_BLOCK}")
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _check_events(yaml.parse(block, loader))

@@ -16,7 +16,7 @@ from .errors import (
     is_of_hub,
     not_a_hub,
 )
-from .front_matter import LONGEST_PAGE, read_page, too_long
+from .front_matter import MAX_PAGE, read_page, too_long
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, HfApi
@@ -101,7 +101,7 @@ def _page(client: "HfApi", about: "ModelInfo") -> bytes | None:
     sizes = {file.rfilename: file.size for file in about.siblings or ()}
     if "README.md" not in sizes:
         return None
-    if (size := sizes["README.md"] or 0) > LONGEST_PAGE:
+    if (size := sizes["README.md"] or 0) > MAX_PAGE:
         raise ValueError(f"Its README.md {too_long(size)}")
     with tempfile.TemporaryDirectory() as cache:
         path = client.hf_hub_download(

@@ -7,7 +7,7 @@ import keras
 from kerasvit.typing import Shape, Tensor
 
 from .stochastic_depth import StochasticDepth
-from .sublayers import rebuilt, unbuilt
+from .sublayers import deserialize, serialize
 
 PARTS = ("conv_norm", "conv", "attention_norm", "attention")
 
@@ -74,7 +74,7 @@ class AttentionUnit(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, layers as configurations."""
         config = {
-            **{name: unbuilt(getattr(self, name)) for name in PARTS},
+            **{name: serialize(getattr(self, name)) for name in PARTS},
             "stochastic_depth": self.stochastic_depth,
         }
         return {**super().get_config(), **config}
@@ -82,5 +82,5 @@ class AttentionUnit(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "AttentionUnit":
         """Builds the unit and its layers from `get_config`."""
-        layers = {name: rebuilt(config[name]) for name in PARTS}
+        layers = {name: deserialize(config[name]) for name in PARTS}
         return cls(**{**config, **layers})

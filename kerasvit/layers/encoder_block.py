@@ -7,7 +7,7 @@ import keras
 from kerasvit.typing import Shape, Tensor
 
 from .stochastic_depth import StochasticDepth
-from .sublayers import rebuilt, unbuilt
+from .sublayers import deserialize, serialize
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -69,8 +69,8 @@ class EncoderBlock(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, layers as configurations."""
         config = {
-            "attention": unbuilt(self.attention),
-            "mlp": unbuilt(self.mlp),
+            "attention": serialize(self.attention),
+            "mlp": serialize(self.mlp),
             "epsilon": self.epsilon,
             "stochastic_depth": self.stochastic_depth,
         }
@@ -79,5 +79,5 @@ class EncoderBlock(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "EncoderBlock":
         """Builds the block and its layers from `get_config`."""
-        layers = {name: rebuilt(config[name]) for name in ("attention", "mlp")}
+        layers = {name: deserialize(config[name]) for name in ("attention", "mlp")}
         return cls(**{**config, **layers})

@@ -8,7 +8,7 @@ import numpy as np
 
 from kerasvit.typing import Shape, Tensor
 
-from .resampling import KERNELS, MOST_CELLS, resample_grid
+from .resampling import KERNELS, MAX_CELLS, resample_grid
 
 
 def pair(grid: Any) -> tuple[int, int]:
@@ -51,9 +51,9 @@ def table_grid(
     Raises:
         ValueError: `rows` fits none of these, or is more than any model has.
     """
-    if rows > MOST_CELLS:
+    if rows > MAX_CELLS:
         raise ValueError(
-            f"The {name} has {rows:,} patch rows; models have at most {MOST_CELLS:,}."
+            f"The {name} has {rows:,} patch rows; models have at most {MAX_CELLS:,}."
         )
     if source_grid is not None:
         height, width = source_grid

@@ -7,7 +7,7 @@ from keras import ops
 
 from kerasvit.typing import Shape, Tensor
 
-from .sublayers import rebuilt, unbuilt
+from .sublayers import deserialize, serialize
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -81,10 +81,10 @@ class PostactUnit(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, layers as configurations."""
         config = {
-            "convs": [unbuilt(layer) for layer in self.convs],
-            "norms": [unbuilt(layer) for layer in self.norms],
-            "projection": unbuilt(self.projection),
-            "projection_norm": unbuilt(self.projection_norm),
+            "convs": [serialize(layer) for layer in self.convs],
+            "norms": [serialize(layer) for layer in self.norms],
+            "projection": serialize(self.projection),
+            "projection_norm": serialize(self.projection_norm),
         }
         return {**super().get_config(), **config}
 
@@ -92,9 +92,9 @@ class PostactUnit(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "PostactUnit":
         """Builds the unit and its layers from `get_config`."""
         layers = {
-            name: [rebuilt(part) for part in config[name]]
+            name: [deserialize(part) for part in config[name]]
             for name in ("convs", "norms")
         }
         for name in ("projection", "projection_norm"):
-            layers[name] = rebuilt(config[name])
+            layers[name] = deserialize(config[name])
         return cls(**{**config, **layers})

@@ -8,7 +8,7 @@ from keras import ops
 from kerasvit.typing import Shape, Tensor
 
 from .stochastic_depth import StochasticDepth
-from .sublayers import rebuilt, unbuilt
+from .sublayers import deserialize, serialize
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -79,9 +79,9 @@ class PreactUnit(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments, layers as configurations."""
         config = {
-            "norms": [unbuilt(layer) for layer in self.norms],
-            "convs": [unbuilt(layer) for layer in self.convs],
-            "projection": unbuilt(self.projection),
+            "norms": [serialize(layer) for layer in self.norms],
+            "convs": [serialize(layer) for layer in self.convs],
+            "projection": serialize(self.projection),
             "stochastic_depth": self.stochastic_depth,
         }
         return {**super().get_config(), **config}
@@ -90,8 +90,8 @@ class PreactUnit(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> "PreactUnit":
         """Builds the unit and its layers from `get_config`."""
         layers = {
-            name: [rebuilt(part) for part in config[name]]
+            name: [deserialize(part) for part in config[name]]
             for name in ("norms", "convs")
         }
-        projection = rebuilt(config["projection"])
+        projection = deserialize(config["projection"])
         return cls(**{**config, **layers, "projection": projection})

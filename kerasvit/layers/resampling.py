@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 # No model has a table of more cells: a larger one comes from a hostile file.
-MOST_CELLS = 2**18
+MAX_CELLS = 2**18
 Weight: TypeAlias = Callable[[np.ndarray], np.ndarray]  # of a distance in cells
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 
-def unbuilt(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
+def serialize(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
     """Serialises a sublayer without its build shape; None for None.
 
     If deserialisation built the sublayer, the paths of its variables would lack the
@@ -18,6 +18,6 @@ def unbuilt(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
     return config
 
 
-def rebuilt(config: dict[str, Any] | None) -> Any:
+def deserialize(config: dict[str, Any] | None) -> Any:
     """Deserialises a sublayer; None for None."""
     return config and keras.saving.deserialize_keras_object(config)

@@ -2,7 +2,7 @@
 
 from kerasvit.arguments import ArgumentError
 
-MOST_BYTES = 2**28  # a Swin-L's tables have 2 MB
+MAX_BYTES = 2**28  # a Swin-L's tables have 2 MB
 
 
 def check_table_size(size: int, *arguments: str) -> None:
@@ -15,10 +15,10 @@ def check_table_size(size: int, *arguments: str) -> None:
     Raises:
         ArgumentError: The table is larger than any model's.
     """
-    if size > MOST_BYTES:
+    if size > MAX_BYTES:
         raise ArgumentError(
             f"{' and '.join(f'`{name}`' for name in arguments)} ask for a table of "
-            f"{size:,} bytes; layers compute at most {MOST_BYTES:,}. Choose smaller "
+            f"{size:,} bytes; layers compute at most {MAX_BYTES:,}. Choose smaller "
             "ones.",
             *arguments,
         )

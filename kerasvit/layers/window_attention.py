@@ -11,7 +11,7 @@ from kerasvit.arguments import ArgumentError
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
-from .resampling import MOST_CELLS, resample_grid
+from .resampling import MAX_CELLS, resample_grid
 from .table_size import check_table_size
 
 
@@ -234,9 +234,9 @@ def _source_window(
     rows: int, grid: tuple[int, int] | None, own: tuple[int, int]
 ) -> tuple[int, int]:
     """Returns (h, w) of the window whose table has `rows`."""
-    if rows > MOST_CELLS:
+    if rows > MAX_CELLS:
         raise ValueError(
-            f"The table has {rows:,} rows; models have at most {MOST_CELLS:,}."
+            f"The table has {rows:,} rows; models have at most {MAX_CELLS:,}."
         )
     candidates = [own]
     if grid is not None:

@@ -38,7 +38,7 @@ def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
         return open_entry(weights, fetch(weights))
     path = _files_of(weights, label)
     tensors = path / TENSORS if path.is_dir() else path
-    return _completed(Checkpoint(path, checked=_hash_in_cache(tensors)))
+    return _completed(Checkpoint(path, known_hash=_hash_in_cache(tensors)))
 
 
 def open_entry(entry: Entry, path: Path) -> Checkpoint:
@@ -52,7 +52,7 @@ def open_entry(entry: Entry, path: Path) -> Checkpoint:
         CheckpointError: The file cannot be read.
     """
     file = path / TENSORS if path.is_dir() else path
-    checkpoint = Checkpoint(path, checked=entry.sha256 or right_hash(file))
+    checkpoint = Checkpoint(path, known_hash=entry.sha256 or right_hash(file))
     return _completed(checkpoint, entry)
 
 

@@ -19,7 +19,7 @@ def checked_while_read(checkpoint: Checkpoint) -> Iterator[None]:
             from the hash in the config.json beside it.
     """
     stated = checkpoint.stated_sha256
-    if not (stated or checkpoint.checked):
+    if not (stated or checkpoint.known_hash):
         yield
         return
     with ThreadPoolExecutor(1) as other:
@@ -32,10 +32,10 @@ def checked_while_read(checkpoint: Checkpoint) -> Iterator[None]:
 
 def _compare(checkpoint: Checkpoint, found: str, written: str) -> None:
     path, folder = checkpoint.path, checkpoint.path.parent
-    if checkpoint.checked not in (None, found):
+    if checkpoint.known_hash not in (None, found):
         raise CheckpointError(
             f"{path} is not the file that was checked before: its hash is {found} "
-            f"instead of {checkpoint.checked}. It was replaced or damaged: load it "
+            f"instead of {checkpoint.known_hash}. It was replaced or damaged: load it "
             "again."
         )
     if written not in ("", found):

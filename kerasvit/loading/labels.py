@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-MOST = 10_000_000  # size limit of a file of names in bytes
+MAX_BYTES = 10_000_000  # size limit of a file of names in bytes
 
 
 def read_labels(label_names: Any) -> list[str] | str | None:
@@ -79,7 +79,7 @@ def _is_unicode(name: str) -> bool:
 
 def _lines(path: Path) -> list[str]:
     try:
-        if path.stat().st_size > MOST:
+        if path.stat().st_size > MAX_BYTES:
             raise ValueError(
                 f"`label_names`: {path} is too large to be a list of names."
             )

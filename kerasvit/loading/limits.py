@@ -13,12 +13,12 @@ from kerasvit.arguments import integer
 from kerasvit.backend.deferred import TooLargeError, built_with_zeros
 from kerasvit.checkpoints import Checkpoint, CheckpointError
 
-from .resolve import Plan, blamed_on_the_file
+from .resolve import Plan, file_in_errors
 
 # Allowance beyond the content of the file: 64 MB of weights and as many tensors as a
 # ViT-L has, so that a file of another model gives an error that lists missing tensors.
 MORE_WEIGHTS, MORE_TENSORS = 2**24, 300
-MOST_WIDTH = 2**16  # largest number of input features of a fresh head
+MAX_WIDTH = 2**16  # largest number of input features of a fresh head
 
 
 def build(builder: Callable, plan: Plan, checkpoint: Checkpoint) -> keras.Model:
@@ -38,26 +38,27 @@ def build(builder: Callable, plan: Plan, checkpoint: Checkpoint) -> keras.Model:
     shapes, path = checkpoint.shapes.values(), str(checkpoint.path)
     explicit = {key: plan.kwargs[key] for key in sorted(plan.explicit)}
     held = {"weights": checkpoint.weight_count, "tensors": len(shapes)}
-    most = {
+    limits = {
         "weights": MORE_WEIGHTS
         + _factor(explicit) * held["weights"]
         + _fresh_heads(shapes, explicit),
         "variables": 3 * held["tensors"] + MORE_TENSORS,  # of query, key, value
     }
     try:
-        with blamed_on_the_file(path, plan.kwargs, plan.explicit):
+        with file_in_errors(path, plan.kwargs, plan.explicit):
             return built_with_zeros(
                 lambda: builder(**plan.kwargs),
-                most_weights=most["weights"],
-                most_variables=most["variables"],
+                max_weights=limits["weights"],
+                max_variables=limits["variables"],
             )
     except TooLargeError as error:
         holds = f"{held['weights']:,} weights in {held['tensors']:,} tensors"
         hint = f", or reduce {explicit!r:.200}" if explicit else ""
         raise CheckpointError(
             f"{path} holds {holds}, but its configuration describes a model of more "
-            f"than {most[error.what]:,} {error.what}: {plan.kwargs!r:.500}. The files "
-            f"belong to two models or are malicious; use the complete files{hint}."
+            f"than {limits[error.what]:,} {error.what}: {plan.kwargs!r:.500}. The "
+            "files belong to two models or are malicious; use the complete "
+            f"files{hint}."
         ) from error
 
 
@@ -73,4 +74,4 @@ def _fresh_heads(shapes: Iterable[tuple[int, ...]], explicit: dict[str, Any]) ->
     """Returns the largest number of weights in fresh heads."""
     widest = max((side for shape in shapes for side in shape), default=0)
     classes = integer("num_classes", explicit.get("num_classes") or 0, 0)
-    return 2 * classes * min(widest, MOST_WIDTH)
+    return 2 * classes * min(widest, MAX_WIDTH)

@@ -14,8 +14,8 @@ from .limits import build
 from .request import Request
 from .resolve import (
     Plan,
-    blamed_on_the_file,
-    explained,
+    file_in_errors,
+    mismatch_in_errors,
     plan_fresh,
     resolve,
 )
@@ -43,7 +43,7 @@ def load(weights: GivenWeights, variant: VariantLike, request: Request) -> keras
     plan = resolve(checkpoint.description, variant, request)
     for note in filter(None, (plan.transform_note, *plan.notes)):
         log.warning("%s", note)
-    with explained(str(checkpoint.path), plan.mismatch):
+    with mismatch_in_errors(str(checkpoint.path), plan.mismatch):
         model = build(variant.builder, plan, checkpoint)
         model.record.update(plan.record)
         assign(model, checkpoint, plan)
@@ -72,13 +72,13 @@ def assign(model: keras.Model, checkpoint: Checkpoint, plan: Plan) -> None:
     """
     with (
         checked_while_read(checkpoint),
-        blamed_on_the_file(str(checkpoint.path), plan.kwargs, plan.explicit),
+        file_in_errors(str(checkpoint.path), plan.kwargs, plan.explicit),
     ):
         checkpoints.assign(
             model,
             checkpoint,
             checkpoint.key_map(plan.kwargs),
-            without=plan.left_out,
+            left_out=plan.left_out,
             source_grids=_source_grids(model, plan),
             kernel=plan.kernel,
         )

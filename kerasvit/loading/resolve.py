@@ -73,8 +73,8 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
     trained, kwargs = _merged(description, variant, request)
     values = {**trained, **description.numbers}
     mismatch = explain_mismatch(variant, values, request.arguments)
-    path = description.path
-    with explained(path, mismatch), blamed_on_the_file(path, kwargs, request.arguments):
+    path, explicit = description.path, request.arguments
+    with mismatch_in_errors(path, mismatch), file_in_errors(path, kwargs, explicit):
         source_size = source_size_of(description, kwargs, trained, request.source_grid)
         if "image_size" not in request.arguments:
             kwargs["image_size"] = source_size
@@ -127,7 +127,7 @@ def plan_fresh(variant: VariantLike, request: Request) -> Plan:
 
 
 @contextmanager
-def explained(path: str, mismatch: str) -> Iterator[None]:
+def mismatch_in_errors(path: str, mismatch: str) -> Iterator[None]:
     """Context manager that adds a mismatch of weights and variant to errors.
 
     Raises:
@@ -142,7 +142,7 @@ def explained(path: str, mismatch: str) -> Iterator[None]:
 
 
 @contextmanager
-def blamed_on_the_file(
+def file_in_errors(
     path: str, kwargs: dict[str, Any], explicit: Iterable[str]
 ) -> Iterator[None]:
     """Context manager that attributes wrong arguments to the file or the caller.

@@ -37,8 +37,8 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
 def _checked_with_attention(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks the arguments of `AlterNet`; returns all as plain JSON."""
     checked, depths = _checked(kwargs), kwargs["depths"]
-    for key, least in (("attention_depths", 0), ("num_heads", 1)):
-        checked[key] = integers(key, kwargs[key], len(depths), least)
+    for key, low in (("attention_depths", 0), ("num_heads", 1)):
+        checked[key] = integers(key, kwargs[key], len(depths), low)
     checked["window_size"] = integer("window_size", kwargs["window_size"], 1)
     attending = checked["attention_depths"]
     if any(2 * m > n for m, n in zip(attending, depths, strict=True)):

@@ -11,7 +11,7 @@ from kerasvit.preprocessing.normalization import mean_and_std
 
 # Upper limits, far above those of all models. A configuration can state any number, and
 # building a model takes memory and time before its tensors are compared.
-MOST = {
+MAXIMA = {
     "depth": 1000,
     "depths": 1000,  # also the limit of the sum
     "resnet_depths": 1000,
@@ -21,26 +21,26 @@ MOST = {
     "window": 255,
     "window_size": 64,
 }
-MOST_STAGES, MOST_PATCHES = 100, 2**18
+MAX_STAGES, MAX_PATCHES = 100, 2**18
 
 
-def integer(name: str, value: Any, least: int) -> int:
+def integer(name: str, value: Any, low: int) -> int:
     """Returns an argument after checking that it is an integer in the allowed range.
 
     Raises:
-        ArgumentError: It is not an integer, below `least`, or above the limit.
+        ArgumentError: It is not an integer, below `low`, or above the limit.
     """
-    return arguments.integer(name, value, least, MOST.get(name, 1_000_000))
+    return arguments.integer(name, value, low, MAXIMA.get(name, 1_000_000))
 
 
-def integers(name: str, value: Any, count: int | None, least: int) -> list[int]:
+def integers(name: str, value: Any, count: int | None, low: int) -> list[int]:
     """Returns an argument after checking that it is a list of integers.
 
     Args:
         count: Length of the list; None for any.
 
     Raises:
-        ArgumentError: It is not such a list, or an integer is below `least`.
+        ArgumentError: It is not such a list, or an integer is below `low`.
     """
     listed = isinstance(value, (list, tuple))
     if not listed or not value or (count is not None and len(value) != count):
@@ -49,16 +49,15 @@ def integers(name: str, value: Any, count: int | None, least: int) -> list[int]:
             f"`{name}` must be a list of {many}. Received: {value!r:.200}.",
             name,
         )
-    if len(value) > MOST_STAGES:
+    if len(value) > MAX_STAGES:
         raise ArgumentError(
-            f"`{name}` must have at most {MOST_STAGES} entries. Received: "
-            f"{len(value)}.",
+            f"`{name}` must have at most {MAX_STAGES} entries. Received: {len(value)}.",
             name,
         )
-    checked = [integer(name, number, least) for number in value]
-    if name in ("depths", "resnet_depths") and sum(checked) > MOST["depth"]:
+    checked = [integer(name, number, low) for number in value]
+    if name in ("depths", "resnet_depths") and sum(checked) > MAXIMA["depth"]:
         raise ArgumentError(
-            f"`{name}` must add up to at most {MOST['depth']:,}. Received: "
+            f"`{name}` must add up to at most {MAXIMA['depth']:,}. Received: "
             f"{sum(checked):,}.",
             name,
         )
@@ -111,9 +110,9 @@ def multiple_of(image_size: Any, stride: int, what: str) -> list[int]:
             f"{near[1]}.",
             "image_size",
         )
-    if math.prod(checked) > MOST_PATCHES * stride**2:
+    if math.prod(checked) > MAX_PATCHES * stride**2:
         raise ArgumentError(
-            f"`image_size` must have at most {MOST_PATCHES:,} times the area of "
+            f"`image_size` must have at most {MAX_PATCHES:,} times the area of "
             f"{what}, {stride}. Received: {checked[0]} × {checked[1]}.",
             "image_size",
         )
@@ -146,10 +145,10 @@ EPSILONS = ("epsilon", "group_epsilon", "kernel_epsilon", "conv_epsilon")
 SWITCHES = ("partial_patches", "qkv_bias", "add_to_deviation", "bottleneck")
 # Checks of arguments that have the same meaning in all builders.
 CHECKS: dict[str, Callable[..., Any]] = {
-    **dict.fromkeys(SIZES, functools.partial(integer, least=1)),
-    "num_classes": functools.partial(integer, least=0),
-    "register_tokens": functools.partial(integer, least=0),
-    "depths": functools.partial(integers, count=None, least=1),
+    **dict.fromkeys(SIZES, functools.partial(integer, low=1)),
+    "num_classes": functools.partial(integer, low=0),
+    "register_tokens": functools.partial(integer, low=0),
+    "depths": functools.partial(integers, count=None, low=1),
     "activation": functools.partial(one_of, known=("gelu", "gelu_tanh")),
     **dict.fromkeys(EPSILONS, functools.partial(number, low=0, high=1)),
     **dict.fromkeys(SWITCHES, functools.partial(one_of, known=(True, False))),

@@ -32,7 +32,7 @@ _NAMES = rf"({'|'.join(_PROCESSORS)})(ImageProcessor|FeatureExtractor)(Fast|Pil)
 _OF_MODELS = {"deit": "DeiT", "bit": "Bit"}  # other models of this package: "ViT"
 
 # Options of other image processors, which are not implemented.
-_UNBUILT = (
+_UNSUPPORTED = (
     "crop_pct",
     "do_pad",
     "do_flip_channel_order",
@@ -57,7 +57,7 @@ def fields(config: dict[str, Any], model_type: str | None = None) -> dict[str, A
     """
     kind = _kind(config, model_type)
     config = {**_PROCESSORS[kind], **config}
-    other = {key: config[key] for key in _UNBUILT if config.get(key)}
+    other = {key: config[key] for key in _UNSUPPORTED if config.get(key)}
     if not config.get("do_resize", True):
         other["do_resize"] = config["do_resize"]
     if other:

@@ -229,7 +229,7 @@ def test_the_caller_may_ask_for_more(tmp_path, monkeypatch, wish, weights):
     )
     limits.build(None, Plan(wish, {}, explicit=frozenset(wish)), file)
     held = sum(math.prod(shape) for shape in file.shapes.values())
-    assert limit["most_weights"] == weights(held)
+    assert limit["max_weights"] == weights(held)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import kerasvit
-from kerasvit.hub.front_matter import DEEPEST, LONGEST_BLOCK, LONGEST_PAGE, split_page
+from kerasvit.hub.front_matter import DEEPEST, MAX_BLOCK, MAX_PAGE, split_page
 from kerasvit.hub.upload import UploadError
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
@@ -18,7 +18,7 @@ BOMB = "a: &a [" + ", ".join(10 * ["lol"]) + "]\n"
 for one, two in zip("abcdefg", "bcdefgh"):
     BOMB += f"{two}: &{two} [" + ", ".join(10 * [f"*{one}"]) + "]\n"
 DEEP = f"a: {'[' * (DEEPEST + 1)}{']' * (DEEPEST + 1)}\n"
-LONG = f"a: {'x' * LONGEST_BLOCK}\n"
+LONG = f"a: {'x' * MAX_BLOCK}\n"
 HOSTILE = {
     "alias": BOMB,
     "merge": "a: &a {b: 1}\nc:\n  <<: *a\n",
@@ -86,7 +86,7 @@ def test_a_page_of_a_few_bytes_takes_no_memory(tmp_path):
 def test_a_page_that_is_too_long_is_not_read(hub, tmp_path, monkeypatch):
     model = TinyViT(image_size=8, num_classes=3)
     with (tmp_path / "README.md").open("wb") as file:
-        file.truncate(LONGEST_PAGE + 1)
+        file.truncate(MAX_PAGE + 1)
     with pytest.raises(ValueError, match="has 16,000,001 bytes; a README.md may have"):
         kerasvit.save_pretrained(model, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["README.md"]

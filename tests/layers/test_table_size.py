@@ -37,9 +37,9 @@ from kerasvit.layers import (
     ],
 )
 def test_a_table_above_the_limit_raises(monkeypatch, layer, shape, size, argument):
-    monkeypatch.setattr(table_size, "MOST_BYTES", size)
+    monkeypatch.setattr(table_size, "MAX_BYTES", size)
     layer().build((None, *shape))
-    monkeypatch.setattr(table_size, "MOST_BYTES", size - 1)
+    monkeypatch.setattr(table_size, "MAX_BYTES", size - 1)
     with pytest.raises(ArgumentError, match=f"`{argument}`.*table of {size} bytes"):
         layer().build((None, *shape))
 

@@ -3,7 +3,7 @@
 from ..reader import CheckpointError
 from ..shapes import Shapes
 
-MOST_STAGES = 32  # each halves the map: 32 stages need images of 2³² pixels
+MAX_STAGES = 32  # each halves the map: 32 stages need images of 2³² pixels
 
 
 def count(shapes: Shapes, pattern: str, start: int = 0) -> int:
@@ -16,12 +16,12 @@ def count_stages(shapes: Shapes, pattern: str, start: int = 0) -> int:
     """Returns the number of stages; the arguments are those of `count`.
 
     Raises:
-        CheckpointError: There are more than `MOST_STAGES`.
+        CheckpointError: There are more than `MAX_STAGES`.
     """
     stages = count(shapes, pattern, start)
-    if stages > MOST_STAGES:
+    if stages > MAX_STAGES:
         raise CheckpointError(
-            f"it has {stages} stages; models have at most {MOST_STAGES}. This is not "
+            f"it has {stages} stages; models have at most {MAX_STAGES}. This is not "
             "a file of model weights."
         )
     return stages

@@ -30,7 +30,7 @@ class GoogleHybrid(GoogleSource):
         return "conv_root/kernel" in names and google_vit.holds_transformer(names)
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        vit = google_vit.described(shapes)
+        vit = google_vit.describe_vit(shapes)
         stages = count_stages(shapes, "block{}/unit1/conv1/kernel", start=1)
         units = [
             count(shapes, f"block{i + 1}/unit{{}}/conv1/kernel", start=1)

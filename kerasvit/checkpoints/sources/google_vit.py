@@ -29,7 +29,7 @@ class GoogleViT(GoogleSource):
         return "conv_root/kernel" not in names and holds_transformer(names)
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        return described(shapes)
+        return describe_vit(shapes)
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(*rules(kwargs, shapes or Shapes()))
@@ -42,7 +42,7 @@ def holds_transformer(names: Set[str]) -> bool:
     )
 
 
-def described(shapes: Shapes) -> Description:
+def describe_vit(shapes: Shapes) -> Description:
     """Returns the description of a ViT from its tensors."""
     patch, _, _, width = shapes.of("embedding/kernel", 4)
     attention, _, mlp = (name.format(i=0) for name in _block(shapes))

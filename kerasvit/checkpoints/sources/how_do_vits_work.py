@@ -89,7 +89,7 @@ def stages(shapes: Shapes) -> list[list[str]]:
     return stages
 
 
-def ends(stem: str) -> tuple[tuple, ...]:
+def stem_and_head(stem: str) -> tuple[tuple, ...]:
     """Returns the rules of the stem, the last normalisation and the head."""
     return (
         (stem, "stem/kernel", CONVOLUTION),

@@ -11,7 +11,7 @@ from ..description import Description
 from ..key_map import CONVOLUTION, TORCH_POINTWISE, KeyMap, Transform, torch_batch_norm
 from ..reader import CheckpointError
 from ..shapes import Shapes
-from .how_do_vits_work import AuthorsSource, conv_units, ends, stages
+from .how_do_vits_work import AuthorsSource, conv_units, stages, stem_and_head
 
 _TABLE = "attn.pos_embedding"
 _QUERY = re.compile(r"layer([1-9][0-9]?)\.[0-9]+\.attn\.attn\.to_q\.weight")
@@ -52,7 +52,7 @@ class AuthorsAlterNet(AuthorsSource):
             name, ours = f"layer{i + 1}.{{j}}.", f"stage_{i}_unit_{{j}}/"
             rules += conv_units(name, ours)
             rules += _attention_units(name, ours)
-        return KeyMap(*ends(self.stem), *rules)
+        return KeyMap(*stem_and_head(self.stem), *rules)
 
 
 def _check_heads(kwargs: dict[str, Any], shapes: Shapes) -> None:

@@ -10,7 +10,7 @@ from ..config import Config
 from ..description import Description
 from ..key_map import KeyMap
 from ..shapes import Shapes
-from .how_do_vits_work import AuthorsSource, conv_units, ends
+from .how_do_vits_work import AuthorsSource, conv_units, stem_and_head
 
 
 class AuthorsPreActResNet(AuthorsSource):
@@ -32,4 +32,4 @@ class AuthorsPreActResNet(AuthorsSource):
             for i in stages
             for rule in conv_units(f"layer{i + 1}.{{j}}.", f"stage_{i}_unit_{{j}}/")
         ]
-        return KeyMap(*ends(self.stem), *rules)
+        return KeyMap(*stem_and_head(self.stem), *rules)

@@ -34,7 +34,7 @@ class TimmSource(Source, Protocol):
         ...
 
 
-def unlike(kwargs: dict[str, Any], known: dict[str, Any]) -> str | None:
+def differing(kwargs: dict[str, Any], known: dict[str, Any]) -> str | None:
     """Returns a text on arguments with values that timm does not support, or None.
 
     Args:
@@ -56,7 +56,7 @@ def ratio(mlp_dim: int, width: int) -> float:
     return ratio if int(ratio * width) == mlp_dim else (mlp_dim + 0.5) / width
 
 
-def ends(
+def cfg(
     first_conv: str, classifier: str | list[str], fixed_input_size: bool = True
 ) -> dict[str, Any]:
     """Returns the fields with which timm adapts channels, classes and image sizes."""

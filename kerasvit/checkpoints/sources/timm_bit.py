@@ -12,7 +12,7 @@ from ..shapes import Shapes
 from .big_transfer import unless_standard
 from .count import count, count_stages
 from .source import names_of_classes
-from .timm import TimmSource, ends, image_size, model_args, unlike
+from .timm import TimmSource, cfg, differing, image_size, model_args
 
 _UNIT = "stages.{i}.blocks.{j}."
 # {timm's model: (units per stage, factor of all channels)}.
@@ -79,7 +79,7 @@ class TimmBiT(TimmSource):
         # channels are an argument; a shorter list gives a model with fewer stages.
         stages = len(record["kwargs"]["depths"])
         depths = [layers[:stages] for layers, _ in _ARCHITECTURES.values()]
-        return unlike(
+        return differing(
             record["kwargs"],
             {"depths": depths, "conv_epsilon": [1e-8], "epsilon": [1e-5]},
         )
@@ -107,7 +107,7 @@ class TimmBiT(TimmSource):
             "architecture": name,
             "num_classes": kwargs["num_classes"],
             "num_features": widths[-1],
-            "pretrained_cfg": ends("stem.conv", "head.fc", fixed_input_size=False),
+            "pretrained_cfg": cfg("stem.conv", "head.fc", fixed_input_size=False),
             "global_pool": "avg",
             "model_args": args,
         }

@@ -13,7 +13,7 @@ from ..description import Description, TokenGrid
 from ..key_map import KeyMap, torch_dense
 from ..shapes import Shapes
 from . import timm_vit
-from .timm import TimmSource, ends, unlike
+from .timm import TimmSource, cfg, differing
 
 _SHARED = ("num_classes", "qkv_bias", "layer_scale", "activation", "epsilon")
 
@@ -27,7 +27,7 @@ class TimmDeiT(TimmSource):
         return "patch_embed.proj.weight" in names and "dist_token" in names
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        vit = timm_vit.described(shapes, config)
+        vit = timm_vit.describe_vit(shapes, config)
         rows, patch = shapes.of("pos_embed", 3)[1], vit.numbers["patch_size"]
         return replace(
             vit,
@@ -44,7 +44,7 @@ class TimmDeiT(TimmSource):
         )
 
     def differs(self, record: dict[str, Any]) -> str | None:
-        return unlike(record["kwargs"], timm_vit.NUMERICS)
+        return differing(record["kwargs"], timm_vit.NUMERICS)
 
     def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         if self.differs(record):
@@ -53,5 +53,5 @@ class TimmDeiT(TimmSource):
         return {
             "architecture": "deit_base_distilled_patch16_224",
             **base,
-            "pretrained_cfg": ends("patch_embed.proj", ["head", "head_dist"]),
+            "pretrained_cfg": cfg("patch_embed.proj", ["head", "head_dist"]),
         }

@@ -17,7 +17,7 @@ from . import timm_vit
 from .big_transfer import unless_standard
 from .count import count, count_stages
 from .google_hybrid import stride
-from .timm import TimmSource, ends, unlike
+from .timm import TimmSource, cfg, differing
 
 _BACKBONE = "patch_embed.backbone."
 _SHARED = ("num_classes", "pool", "representation_size", "activation", "epsilon")
@@ -42,7 +42,7 @@ class TimmHybrid(TimmSource):
         return "blocks.0.norm1.weight" in names and any(root in names for root in roots)
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        vit = timm_vit.described(shapes, config)
+        vit = timm_vit.describe_vit(shapes, config)
         _refuse_unlike(shapes, vit.arguments)
         stages = count_stages(shapes, _BACKBONE + "stages.{}.blocks.0.conv1.weight")
         units = [
@@ -99,7 +99,7 @@ class TimmHybrid(TimmSource):
             "add_to_deviation": [False],
             "representation_size": [None],
         }
-        return unlike(record["kwargs"], {**timm_vit.NUMERICS, **known})
+        return differing(record["kwargs"], {**timm_vit.NUMERICS, **known})
 
     def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         if self.differs(record):
@@ -116,7 +116,7 @@ class TimmHybrid(TimmSource):
         return {
             "architecture": name,
             **base,
-            "pretrained_cfg": ends(f"{_BACKBONE}{stem}conv", "head"),
+            "pretrained_cfg": cfg(f"{_BACKBONE}{stem}conv", "head"),
             "global_pool": pool,
             "model_args": {**base["model_args"], **pooling},
         }

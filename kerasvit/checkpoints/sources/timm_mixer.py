@@ -13,7 +13,7 @@ from ..reader import CheckpointError
 from ..shapes import Shapes
 from .count import count
 from .source import names_of_classes
-from .timm import TimmSource, ends, image_size, model_args, ratio, unlike
+from .timm import TimmSource, cfg, differing, image_size, model_args, ratio
 
 _TOKENS = "blocks.0.mlp_tokens.fc1.weight"
 _CHANNELS = "blocks.0.mlp_channels.fc1.weight"
@@ -72,7 +72,7 @@ class TimmMixer(TimmSource):
         # timm's Mixers always have the exact GELU and LayerNorm epsilon 1e-6. The name
         # determines patch size, depth and width; `model_args` states the other numbers.
         sizes = {"(patch_size, depth, width)": _name(record["kwargs"])}
-        return unlike(
+        return differing(
             {**record["kwargs"], **sizes},
             {**dict.fromkeys(sizes, _NAMES), "activation": ["gelu"], "epsilon": [1e-6]},
         )
@@ -86,7 +86,7 @@ class TimmMixer(TimmSource):
             "architecture": _NAMES[_name(kwargs)],
             "num_classes": kwargs["num_classes"],
             "num_features": width,
-            "pretrained_cfg": ends("stem.proj", "head"),
+            "pretrained_cfg": cfg("stem.proj", "head"),
             "global_pool": "avg",
             "model_args": {
                 "img_size": list(kwargs["image_size"]),

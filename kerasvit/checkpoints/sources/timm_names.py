@@ -65,7 +65,7 @@ _ARGUMENTS = {
 }  # fmt: skip
 
 
-def refuse_unlike(config: Config) -> None:
+def check_supported(config: Config) -> None:
     """Checks that the configuration describes a plain ViT.
 
     Raises:
@@ -105,7 +105,7 @@ def heads(config: Config) -> int | None:
     return model_args(config).get("num_heads") or _HEADS.get(name, _HEADS.get(size))
 
 
-def refuse_unlike_names(shapes: Shapes, config: Config) -> None:
+def check_supported_names(shapes: Shapes, config: Config) -> None:
     """Checks that the tensor names do not belong to an unsupported model.
 
     Raises:
@@ -117,7 +117,7 @@ def refuse_unlike_names(shapes: Shapes, config: Config) -> None:
             "models, vit_*_clip_*: kerasvit cannot build it."
         )
     parts = {"cls_token", "reg_token", "blocks.0.ls1.gamma", "blocks.0.attn.qkv.bias"}
-    if not (is_told(config) or parts & set(shapes)):
+    if not (names_model(config) or parts & set(shapes)):
         raise CheckpointError(
             "The file has the names of timm's vit_base_patch16_rpn_224, with its "
             "normalisations after the branches, which kerasvit cannot build. Of timm's "
@@ -128,7 +128,7 @@ def refuse_unlike_names(shapes: Shapes, config: Config) -> None:
         )
 
 
-def is_told(config: Config) -> bool:
+def names_model(config: Config) -> bool:
     """Returns whether the configuration identifies timm's model."""
     return bool(_name(config) or model_args(config))
 

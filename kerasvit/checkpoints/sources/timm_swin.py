@@ -14,7 +14,7 @@ from ..reader import CheckpointError
 from ..shapes import Shapes
 from .count import count, count_stages
 from .source import names_of_classes
-from .timm import TimmSource, ends, image_size, input_size, model_args, unlike
+from .timm import TimmSource, cfg, differing, image_size, input_size, model_args
 
 _TABLE = "layers.{}.blocks.0.attn.relative_position_bias_table"
 # Arguments of timm's model that kerasvit supports with these values only.
@@ -119,7 +119,7 @@ class TimmSwin(TimmSource):
         # timm's Swins have LayerNorm epsilon 1e-5 and the exact GELU. timm rounds the
         # MLPs' hidden sizes down.
         sizes = [c * record["kwargs"]["mlp_ratio"] for c in _channels(record["kwargs"])]
-        return unlike(
+        return differing(
             {**record["kwargs"], "MLP": [int(size + 1e-6) for size in sizes]},
             {"epsilon": [1e-5], "MLP": [[int(size) for size in sizes]]},
         )
@@ -133,7 +133,7 @@ class TimmSwin(TimmSource):
             "architecture": "swin_tiny_patch4_window7_224",
             "num_classes": kwargs["num_classes"],
             "num_features": _channels(kwargs)[-1],
-            "pretrained_cfg": ends("patch_embed.proj", "head.fc"),
+            "pretrained_cfg": cfg("patch_embed.proj", "head.fc"),
             "global_pool": "avg",
             "model_args": {
                 "img_size": list(kwargs["image_size"]),

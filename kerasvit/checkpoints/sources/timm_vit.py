@@ -14,7 +14,7 @@ from ..shapes import Shapes
 from . import timm_names
 from .count import count
 from .source import names_of_classes
-from .timm import TimmSource, ends, image_size, input_size, model_args, ratio, unlike
+from .timm import TimmSource, cfg, differing, image_size, input_size, model_args, ratio
 
 NUMERICS = {"epsilon": [1e-6]}  # values that timm's ViTs support
 
@@ -31,7 +31,7 @@ class TimmViT(TimmSource):
         return "patch_embed.proj.weight" in names and "blocks.0.norm1.weight" in names
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        return described(shapes, config)
+        return describe_vit(shapes, config)
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         # The final LayerNormalization is called fc_norm if it follows the pooling.
@@ -63,7 +63,7 @@ class TimmViT(TimmSource):
         # timm's ViTs have LayerNorm epsilon 1e-6, learned positions and no pre-logits.
         # `act_layer` states the GELU.
         learned = {"positions": ["tokens", "patches"], "representation_size": [None]}
-        return unlike(record["kwargs"], {**NUMERICS, **learned})
+        return differing(record["kwargs"], {**NUMERICS, **learned})
 
     def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         if self.differs(record):
@@ -88,13 +88,13 @@ class TimmViT(TimmSource):
         }
 
 
-def described(shapes: Shapes, config: Config) -> Description:
+def describe_vit(shapes: Shapes, config: Config) -> Description:
     """Returns the description of a ViT from its tensors and `config.json`."""
-    timm_names.refuse_unlike(config)
-    timm_names.refuse_unlike_names(shapes, config)
+    timm_names.check_supported(config)
+    timm_names.check_supported_names(shapes, config)
     patch = shapes.of("patch_embed.proj.weight", 4)[-1]
     arguments = _arguments(shapes, config)
-    open_arguments, assumptions = _left_open(shapes, config)
+    open_arguments, assumptions = _assumed(shapes, config)
     return Description(
         code_base=TimmViT.code_base,
         builder=TimmViT.builder,
@@ -147,7 +147,7 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
         "activation": timm_names.activation(config),
         "epsilon": 1e-6,
     }
-    if not timm_names.is_told(config) and timm_names.tanh_by_size(shapes):
+    if not timm_names.names_model(config) and timm_names.tanh_by_size(shapes):
         arguments["activation"] = "gelu_tanh"
     if "blocks.0.ls1.gamma" in shapes:
         arguments["layer_scale"] = model_args(config).get("init_values", 1e-5)
@@ -164,9 +164,7 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
     return arguments
 
 
-def _left_open(
-    shapes: Shapes, config: Config
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _assumed(shapes: Shapes, config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns (arguments that no file states, other assumptions)."""
     if config.get("architecture"):
         return (), ()
@@ -252,7 +250,7 @@ def transformer_config(kwargs: dict[str, Any]) -> dict[str, Any]:
     return {
         "num_classes": kwargs["num_classes"],
         "num_features": kwargs["width"],
-        "pretrained_cfg": ends("patch_embed.proj", "head"),
+        "pretrained_cfg": cfg("patch_embed.proj", "head"),
         "model_args": {
             "img_size": list(kwargs["image_size"]),
             "patch_size": kwargs["patch_size"],

@@ -46,7 +46,7 @@ class TransformersViT(TransformersSource):
         return PATCHES in names and (not distilled or "classifier.weight" in names)
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        return described(shapes, config)
+        return describe_vit(shapes, config)
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(
@@ -65,7 +65,7 @@ class TransformersViT(TransformersSource):
         return None
 
 
-def described(shapes: Shapes, config: Config) -> Description:
+def describe_vit(shapes: Shapes, config: Config) -> Description:
     """Returns the description of a ViT from its tensors and `config.json`."""
     width, _, patch, _ = shapes.of(PATCHES, 4)
     numbers = {

@@ -28,7 +28,7 @@ class TransformersDeiT(TransformersSource):
         return "embeddings.distillation_token" in names
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
-        vit = transformers.described(shapes, config)
+        vit = transformers.describe_vit(shapes, config)
         rows, patch = shapes.of(TABLE, 3)[1], vit.numbers["patch_size"]
         classes = shapes.side("cls_classifier.weight", 0, 2, default=0)
         return replace(
