@@ -58,8 +58,8 @@ def built_with_zeros(
 
     Args:
         build: Function that builds the model.
-        most_weights: Number of weights that the model may have.
-        most_variables: Number of variables that it may have.
+        max_weights: Number of weights that the model may have.
+        max_variables: Number of variables that it may have.
 
     Raises:
         TooLargeError: The model would have more.
