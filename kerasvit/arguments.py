@@ -155,7 +155,7 @@ def sides(image_size: Any, name: str = "image_size") -> list[int]:
         values = list(image_size)
     except TypeError:
         values = [image_size] * 2
-    if len(values) != 2 or isinstance(image_size, str):
+    if len(values) != 2 or isinstance(image_size, (str, dict)):
         raise ArgumentError(
             f"`{name}` must be an integer or (height, width), in pixels. Received: "
             f"{image_size!r:.200}.",

@@ -24,7 +24,7 @@ if keras.backend.backend() != "tensorflow":
     tf.config.set_visible_devices([], "GPU")  # else TensorFlow takes all its memory
 
 SHUFFLE_BUFFER = 10_000  # encoded images; about 1 GB for ImageNet
-MOST_IN_MEMORY = 2**27  # float32 values: 0.5 GB
+MAX_IN_MEMORY = 2**27  # float32 values: 0.5 GB
 
 
 class Indexed:
@@ -246,7 +246,7 @@ def evaluation_batches(
 def _in_memory(images, transform, normalize):
     """Returns preprocessed images if they are a small array, else the same images."""
     arrays = isinstance(images, Indexed) and isinstance(images.items, np.ndarray)
-    if not arrays or len(images) * np.prod(transform.size) * 3 > MOST_IN_MEMORY:
+    if not arrays or len(images) * np.prod(transform.size) * 3 > MAX_IN_MEMORY:
         return images
     prepared = [transform(pixels, normalize=normalize) for pixels in images.items]
     return InMemory(np.stack(prepared), images.labels)

@@ -163,9 +163,8 @@ def tfds(name) -> Dataset:
         )
     # Encoded images, so that the shuffle buffer can be large.
     decoders = {image: tensorflow_datasets.decode.SkipDecoding()}
-    if isinstance(
-        name, str
-    ):  # skips the masks of pets; ImageFolder does not support it
+    if isinstance(name, str):
+        # Skips the masks of pets. ImageFolder does not support it.
         wanted = {image: True, label: True}
         decoders = tensorflow_datasets.decode.PartialDecoding(wanted, decoders=decoders)
 

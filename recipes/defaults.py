@@ -43,8 +43,8 @@ RATE_SHARE, REFERENCE_SIZE, RATE_LIMITS = 6e-4, 22e6, (1e-6, 2e-3)
 # Images in the training of ViT-S: 2,240 for 400 training images (70 steps), and a power
 # of the ratio for other numbers: 323,000 for 100,000. Small models learn less from each
 # image and are fast: they see up to five times more.
-REFERENCE_SEEN, REFERENCE_COUNT, GROWTH, MOST_FACTOR = 2_240, 400, 0.9, 5
-LEAST_STEPS = 60
+REFERENCE_SEEN, REFERENCE_COUNT, GROWTH, MAX_FACTOR = 2_240, 400, 0.9, 5
+MIN_STEPS = 60
 FRESH_PASSES = 30
 
 
@@ -125,9 +125,9 @@ def _typical_weight(model):
 
 def _steps(count, batch_size, pretrained, size):
     if pretrained:
-        factor = min(max(1, math.sqrt(REFERENCE_SIZE / size)), MOST_FACTOR)
+        factor = min(max(1, math.sqrt(REFERENCE_SIZE / size)), MAX_FACTOR)
         seen = REFERENCE_SEEN * (count / REFERENCE_COUNT) ** GROWTH * factor
     else:
         seen = FRESH_PASSES * count
-    steps = max(LEAST_STEPS, round(seen / batch_size))
+    steps = max(MIN_STEPS, round(seen / batch_size))
     return steps, f"{steps * batch_size / count:.1f} passes through {count:,} images"

@@ -30,9 +30,8 @@ class Config:
     epochs: int | None = None  # passes through the images, instead of `steps`
     compare: bool = False  # also train without SAM, keep the better model
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = (
-        "float32"  # Keras policy
-    )
+    # Keras policy
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     seed: int = 0  # of fresh weights, order, augmentation and dropout
     license: str | None = None  # of the model, in its card; None: that of the weights
     out: str | None = None  # folder of the results; None: runs/NAME-BACKEND

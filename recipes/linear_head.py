@@ -16,8 +16,8 @@ import numpy as np
 from batches import evaluation_batches
 from heads import heads_of
 
-MOST_IMAGES = 2_000  # images whose features are computed
-PER_CLASS = 10  # raises MOST_IMAGES for many classes
+MAX_IMAGES = 2_000  # images whose features are computed
+PER_CLASS = 10  # raises MAX_IMAGES for many classes
 STRENGTHS = 10.0 ** np.arange(-4, 3)  # C of logistic regression, inverse of the penalty
 HELD_OUT = 0.25  # share of the features that selects the strength
 
@@ -48,7 +48,7 @@ class Start:
 
 
 def start(model: keras.Model, dataset, batch_options: dict, seed: int = 0) -> Start:
-    """Fits a linear classifier to features of at most `MOST_IMAGES` training images.
+    """Fits a linear classifier to features of at most `MAX_IMAGES` training images.
 
     Args:
         model: Model with heads as in `heads.heads_of`. A head that contains only zeros
@@ -59,9 +59,9 @@ def start(model: keras.Model, dataset, batch_options: dict, seed: int = 0) -> St
     """
     heads = heads_of(model)
     classes = heads[0].units
-    most = max(MOST_IMAGES, PER_CLASS * classes)
+    most = max(MAX_IMAGES, PER_CLASS * classes)
     sampled = dataset.train.sample(most, seed)
-    tested = dataset.validation.sample(MOST_IMAGES, seed)
+    tested = dataset.validation.sample(MAX_IMAGES, seed)
     body = keras.Model(model.input, [head.input for head in heads])
     features, labels = _features(body, sampled, batch_options)
     fitted = [fit(x, labels, classes, seed) for x in features]

@@ -34,9 +34,8 @@ class Config:
     micro_batches: int = 1  # parts of a batch, perturbed separately
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
     stochastic_depth: float = 0.0  # of the last block, in [0, 1)
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = (
-        "float32"  # Keras policy
-    )
+    # Keras policy
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     seed: int = 0  # of weights, order, augmentation and dropout
     license: str | None = None  # of the model, in its card
     out: str | None = None  # folder of the results; None: runs/pretrain-…

@@ -15,10 +15,8 @@ from urllib.parse import urlsplit
 from built_in import SOURCES
 from names import data_location
 
-PREPARED = (
-    "storage.googleapis.com",
-    443,
-)  # tensorflow-datasets tries this server first
+# tensorflow-datasets tries this server first.
+PREPARED = ("storage.googleapis.com", 443)
 PORTS = {"https": 443, "http": 80, "ftp": 21}
 TIMEOUT = 5.0  # seconds
 
@@ -59,8 +57,7 @@ def servers(name: str) -> list[tuple[str, int]]:
                 known |= {
                     (url.hostname, url.port or PORTS[url.scheme])
                     for url in urls
-                    if url.scheme
-                    in PORTS  # others: comments, and files to download manually
+                    if url.scheme in PORTS  # not comments and manual downloads
                 }
     return sorted(known)
 

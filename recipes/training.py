@@ -23,7 +23,7 @@ from progress import console, draw_curves, write_json
 import kerasvit
 from kerasvit.preprocessing.images import input_problem
 
-MOST_ROUNDS, LEAST_ROUND = 50, 10  # rounds per training, steps per round
+MAX_ROUNDS, MIN_ROUND_STEPS = 50, 10  # rounds per training, steps per round
 
 log = logging.getLogger("kerasvit")
 
@@ -75,8 +75,8 @@ def plan(config, count: int) -> tuple[int, int]:
     else:
         steps = config.epochs * steps_per_epoch
     # A round is an epoch, unless there are too many or they have too few steps.
-    least = max(steps_per_epoch, LEAST_ROUND)
-    rounds = min(MOST_ROUNDS, max(1, round(steps / least)))
+    least = max(steps_per_epoch, MIN_ROUND_STEPS)
+    rounds = min(MAX_ROUNDS, max(1, round(steps / least)))
     round_steps = math.ceil(steps / rounds)
     return math.ceil(steps / round_steps), round_steps
 

@@ -65,8 +65,8 @@ def read_arguments():
     subset.add_argument(
         "--quick",
         action="store_true",
-        help="the tests that are not marked `slow`, in less than two minutes on one "
-        "backend: that of KERAS_BACKEND, or the last that is installed",
+        help="the tests that are not marked `slow`, whatever -m says, in less than two "
+        "minutes on one backend: that of KERAS_BACKEND, or the last that is installed",
     )
     subset.add_argument(
         "--long",

@@ -21,6 +21,12 @@ on_last_backend = pytest.mark.skipif(
     keras.backend.backend() != last_backend(), reason=ALIKE
 )
 
+# Marks tests that run on the last backend, and on the others with `--long`. They train
+# models whose layers have tests of their gradients on all backends.
+long_elsewhere = (
+    pytest.mark.slow if keras.backend.backend() == last_backend() else pytest.mark.long
+)
+
 
 def mainly_on_last(cases, everywhere=1):
     """Parameters: the first run on all backends, the others on the last.

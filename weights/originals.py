@@ -22,9 +22,9 @@ class SourceFile:
     Attributes:
         source: Repository of the Hub or address, as its entry has it.
         revision: Commit of the repository, or None where it is not known.
-        sha256: Of the file.
+        sha256: SHA-256 of the file.
         pinned: Whether the manifest pins this SHA-256.
-        local: Whether it was given as a local file in place of the download.
+        local: Whether it is a local file that replaces the download.
     """
 
     source: str

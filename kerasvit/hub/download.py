@@ -115,6 +115,7 @@ def fetch_repository(
 
     Raises:
         DownloadError: A file is not available, or its size or hash is wrong.
+        CheckpointError: config.json cannot be read.
     """
     check_access(revision=revision, **access)
     files = HubFiles(repository, revision, access)

@@ -129,7 +129,7 @@ def _check(
 ) -> None:
     one_of("which", which, tuple(ORDERS))
     number("tolerance", tolerance, positive=True)
-    integer("k", k, 1, size, meaning="up to the size of the matrix")
+    integer("k", k, 1, size, meaning="at most the size of the matrix")
     integer("vectors", vectors, 2 * k + 1)
     integer("max_products", max_products, 1)
 

@@ -84,8 +84,8 @@ def fields(config: dict[str, Any], model_type: str | None = None) -> dict[str, A
 
 def _sides(name: str, value: Any) -> list[int]:
     """Returns [height, width] of a dict, a pair or one number."""
-    if isinstance(value, dict):
-        value = [value.get("height"), value.get("width")]
+    if isinstance(value, dict) and {"height", "width"} <= value.keys():
+        value = [value["height"], value["width"]]
     return sides(value, name)
 
 

@@ -63,10 +63,10 @@ def test_the_first_variable_beyond_the_limit_ends_the_building(what):
     count["weights"] += sum(v.shape[0] for v in model.variables) - sum(
         v.shape[0] for v in model.weights
     )
-    exact = {f"most_{what}": count[what]}
+    exact = {f"max_{what}": count[what]}
     assert built_with_zeros(build, **exact).count_params() == model.count_params()
     with pytest.raises(TooLargeError, match=f"more {what}"):
-        built_with_zeros(build, **{f"most_{what}": count[what] - 1})
+        built_with_zeros(build, **{f"max_{what}": count[what] - 1})
     fresh = build()  # the limit is gone
     assert all(np.isfinite(weight).all() for weight in fresh.get_weights())
 

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.slow
 )
 def test_arguments_that_a_name_determines(name, heads, activation, patches_only):
     config = Config(architecture=name)
-    timm_names.refuse_unlike(config)
+    timm_names.check_supported(config)
     assert timm_names.heads(config) == heads
     assert timm_names.activation(config) == activation
     assert timm_names.no_embed_class(config) == patches_only
@@ -65,7 +65,7 @@ def test_arguments_win_over_the_name():
 )
 def test_unsupported_vits_of_timm_raise(config, said):
     with pytest.raises(CheckpointError, match=said):
-        timm_names.refuse_unlike(Config(config))
+        timm_names.check_supported(Config(config))
 
 
 def test_another_activation_raises():

@@ -10,17 +10,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 def main():
     parser = argparse.ArgumentParser(prog="python -m tests.golden", description=__doc__)
     parser.add_argument("directory", help="holds a manifest.json and its files")
-    parser.add_argument(
-        "--float64", action="store_true", help="compute in float64 (TensorFlow only)"
-    )
     arguments = parser.parse_args()
     import keras
 
     from .result import Result
     from .runner import check_case, read_manifest
 
-    if arguments.float64:
-        keras.config.set_floatx("float64")
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     print(f"keras {keras.__version__} on {keras.backend.backend()}")
     for name, case in read_manifest(arguments.directory).items():

@@ -134,6 +134,7 @@ def test_a_product_is_the_slope_of_the_gradient(build):
         np.testing.assert_array_equal(array(v), value)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     keras.backend.backend() != "tensorflow",
     reason="between the kinks of ReLU there is no room in float32",

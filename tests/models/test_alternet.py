@@ -9,7 +9,7 @@ from kerasvit.checkpoints.sources.how_do_vits_work_alternet import AuthorsAlterN
 from kerasvit.checkpoints.sources.how_do_vits_work_preact import AuthorsPreActResNet
 from tests.contract import check_key_map, to_numpy
 from tests.golden.alternet_tables import described
-from tests.once import mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last
 
 pytestmark = pytest.mark.slow
 
@@ -220,10 +220,12 @@ def test_built_in_normalisation_takes_pixels():
 
 
 # torch.compile takes a minute for a model of this size, as do JAX's single operations.
+# On TensorFlow one of the two is compiled.
 BACKEND = keras.backend.backend()
 COMPILED = {"AlterNet": BACKEND != "torch", "PreActResNet": BACKEND == "jax"}
 
 
+@long_elsewhere
 @pytest.mark.parametrize("builder, jit_compile", COMPILED.items())
 def test_trains_inside_sam(builder, jit_compile):
     model = small(builder, stochastic_depth=0.1)

@@ -14,7 +14,7 @@ from kerasvit.checkpoints.sources.timm_bit import TimmBiT
 from kerasvit.checkpoints.sources.transformers_bit import TransformersBiT
 from kerasvit.loading.matching import explain_mismatch
 from tests.contract import check_key_map, to_numpy
-from tests.once import mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last
 
 from .counting import outlined
 
@@ -147,6 +147,7 @@ def test_mixed_bfloat16_is_near_and_ends_in_float32():
     assert np.abs(to_numpy(logits) - exact).max() < 0.1 * np.abs(exact).max()
 
 
+@long_elsewhere
 @pytest.mark.parametrize("rho", mainly_on_last([0.05, 0.0]))
 def test_one_step_moves_every_weight(rho):
     model = small()

@@ -6,7 +6,7 @@ import pytest
 
 import kerasvit
 from tests.contract import check_key_map, to_numpy
-from tests.once import mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last
 
 pytestmark = pytest.mark.slow
 
@@ -145,6 +145,7 @@ def test_separate_heads_equal_the_heads_of_the_mean():
     assert [id(w) for w in heads.weights] == [id(w) for w in model.weights]
 
 
+@long_elsewhere
 @pytest.mark.parametrize(
     "wrap", mainly_on_last([kerasvit.SAM, lambda m: m]), ids=["SAM", "plain"]
 )
@@ -172,6 +173,7 @@ def test_hard_distillation_trains_the_model(wrap):
     np.testing.assert_allclose(last["loss"], np.mean(each), atol=1e-4)
 
 
+@long_elsewhere
 def test_the_mean_is_trained_like_any_model():
     model = small(num_classes=2)
     trainer = kerasvit.SAM(model)

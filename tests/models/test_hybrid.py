@@ -15,7 +15,7 @@ from kerasvit.checkpoints.sources.google_vit import GoogleViT
 from kerasvit.checkpoints.sources.timm_hybrid import TimmHybrid
 from kerasvit.checkpoints.sources.timm_vit import TimmViT
 from tests.contract import check_key_map, to_numpy
-from tests.once import mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last
 
 from .counting import outlined
 
@@ -376,6 +376,7 @@ def test_a_bare_file_opens_at_another_resolution(depths, cell, tmp_path):
     np.testing.assert_array_equal(to_numpy(layer.table), expected)
 
 
+@long_elsewhere
 def test_sam_trains_it_compiled():
     model = small(dropout=0.1, stochastic_depth=0.1)
     before = model.get_weights()

@@ -10,7 +10,7 @@ import kerasvit
 from kerasvit.checkpoints.sources.google_mixer import GoogleMixer
 from kerasvit.checkpoints.sources.timm_mixer import TimmMixer
 from tests.contract import check_key_map, to_numpy
-from tests.once import mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last
 
 from .counting import outlined
 
@@ -77,6 +77,7 @@ def test_one_training_step(changes):
 COMPILED = keras.backend.backend() != "torch"
 
 
+@long_elsewhere
 @pytest.mark.parametrize(
     "policy, jit_compile", [("float32", False), ("mixed_bfloat16", COMPILED)]
 )

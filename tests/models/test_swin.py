@@ -10,7 +10,7 @@ import kerasvit
 from kerasvit.checkpoints.sources.timm_swin import TimmSwin
 from kerasvit.layers.resampling import resample_grid
 from tests.contract import check_key_map, to_numpy
-from tests.once import mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last
 
 from .counting import outlined
 
@@ -104,6 +104,7 @@ def test_mixed_bfloat16_is_near_and_ends_in_float32():
     assert np.abs(to_numpy(logits) - exact).max() < 0.05 * np.abs(exact).max()
 
 
+@long_elsewhere
 def test_one_compiled_step_inside_sam():
     numbers = {**NUMBERS, "depths": [2, 1]}
     model = small(**numbers, stochastic_depth=0.1)

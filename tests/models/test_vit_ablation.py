@@ -7,7 +7,7 @@ import pytest
 import kerasvit
 from kerasvit.layers import Attention, EncoderBlock, NeighborhoodAttention
 from tests.contract import to_numpy
-from tests.once import mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last
 
 pytestmark = pytest.mark.slow
 
@@ -124,6 +124,7 @@ def test_weights_of_another_ablation_raise(tmp_path):
         Local(tmp_path)
 
 
+@long_elsewhere
 @pytest.mark.parametrize("changes", EVERY[1::2], ids=str)
 def test_one_step_of_sam(changes):
     trainer = kerasvit.SAM(small(**changes), rho=0.05)

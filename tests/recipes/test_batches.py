@@ -97,7 +97,7 @@ def test_model_with_normalisation_gets_pixels():
 
 def test_images_in_memory_are_those_that_are_read(monkeypatch):
     [(quick, _)] = training(INDEXED, 1)
-    monkeypatch.setattr(batches, "MOST_IN_MEMORY", 0)
+    monkeypatch.setattr(batches, "MAX_IN_MEMORY", 0)
     [(read, _)] = training(batches.Indexed(INDEXED.items, INDEXED.labels), 1)
     assert np.array_equal(quick, read)
 

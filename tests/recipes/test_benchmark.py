@@ -24,7 +24,7 @@ from recipes.benchmarks import (
     settings,
     timing,
 )
-from tests.once import on_last_backend
+from tests.once import long_elsewhere, on_last_backend
 from tests.tiny_vit import TinyViT
 
 pytestmark = pytest.mark.slow
@@ -66,6 +66,7 @@ def test_forward_prints_every_library(config, capsys):
     assert "kerasvit" in printed and keras.backend.backend() in printed
 
 
+@long_elsewhere
 def test_sam_prints_seconds_and_memory_of_every_method(config, capsys, monkeypatch):
     bytes_of = {}
 

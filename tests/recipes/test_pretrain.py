@@ -16,7 +16,7 @@ from command_line import BadInput
 import kerasvit
 from kerasvit.hub.manifest import recipe
 from recipes.benchmarks import study
-from tests.once import on_last_backend
+from tests.once import long_elsewhere, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -193,6 +193,7 @@ def test_sigmoid_begins_at_the_rate_of_a_class():
     np.testing.assert_allclose(logits, np.log(1 / 4), atol=1e-6)
 
 
+@long_elsewhere
 def test_a_training_leaves_a_model_and_its_results(photos):
     result = pretrain.pretrain(config(data=photos, augment="cifar_mixed", rho=0.1))
     assert result["images"] == {"train": 14, "validation": 2, "test": 4}
@@ -227,7 +228,7 @@ def killed_in_round(number):
 
 @on_last_backend  # test_finetune.py tries resuming on all
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
-    monkeypatch.setattr(training, "LEAST_ROUND", 1)
+    monkeypatch.setattr(training, "MIN_ROUND_STEPS", 1)
     settings = config(data=photos, epochs=3, rho=0.1, dropout=0.1, loss="sigmoid")
     whole = pretrain.pretrain(dataclasses.replace(settings, out="whole"))
     with monkeypatch.context() as patch:

@@ -5,7 +5,15 @@ import numpy as np
 import pytest
 
 from kerasvit.training import SAM, LookSAM
-from tests.trainers import RATE, TRAINERS, assert_same, batch, compiled, small, values
+from tests.trainers import (
+    RATE,
+    TRAINERS,
+    assert_same,
+    batch,
+    compiled,
+    small,
+    values,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +111,8 @@ def test_looksam_adds_the_stored_direction():
 def test_several_steps_per_execution(name):
     x, y = batch(20)  # batches of two magnify rounding
     trainer = TRAINERS[name](small())
-    many = {"run_eagerly": False, "jit_compile": "auto", "steps_per_execution": 3}
+    xla = backend != "torch"
+    many = {"run_eagerly": False, "jit_compile": xla, "steps_per_execution": 3}
     if backend == "torch":
         with pytest.raises(ValueError, match="steps_per_execution"):
             compiled(trainer, **many).fit(x, y, 4, verbose=0)

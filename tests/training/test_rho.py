@@ -24,9 +24,9 @@ pytestmark = pytest.mark.slow
 
 # Written before the radius was a variable, with Keras 3.15 on JAX.
 FILES = Path(__file__).parent / "trainer_files"
-GRAPH = {"run_eagerly": False, "jit_compile": "auto"}
-
 backend = keras.backend.backend()
+# With XLA, which is the default of TensorFlow and JAX.
+GRAPH = {"run_eagerly": False, "jit_compile": backend != "torch"}
 FAST = GRAPH if backend == "jax" else {}
 compiles = pytest.mark.skipif(backend == "torch", reason="eager by default")
 scheduled = pytest.mark.parametrize("name", sorted({*NAMES} - {"gsam"}))

@@ -1,11 +1,13 @@
 """Micro-batches on TensorFlow, under XLA and with unknown batch sizes."""
 
+from functools import partial
+
 import keras
 import numpy as np
 import pytest
 from keras import layers
 
-from kerasvit.training import SAM, LookSAM
+from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
 
 pytestmark = [
     pytest.mark.slow,
@@ -54,8 +56,12 @@ def assert_same(actual, expected):
     [
         lambda model: SAM(model, 0.3, micro_batches=2, every=2),
         lambda model: LookSAM(model, 0.3, k=2, micro_batches=2),
+        *(
+            pytest.param(partial(wrap, rho=0.3), marks=pytest.mark.long)
+            for wrap in (ASAM, GSAM, MSAM, SAMON)
+        ),
     ],
-    ids=["every", "looksam"],
+    ids=["every", "looksam", "asam", "gsam", "msam", "samon"],
 )
 def test_xla_takes_the_same_steps(wrap):
     batches = [data(n) for n in (6, 6, 5)]

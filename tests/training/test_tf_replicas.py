@@ -13,11 +13,16 @@ import traceback
 
 import pytest
 
-CASES = {}
+CASES, LONG_CASES = {}, {}
 
 
 def case(function):
     CASES[function.__name__] = function
+    return function
+
+
+def long_case(function):
+    LONG_CASES[function.__name__] = function
     return function
 
 
@@ -133,7 +138,7 @@ def local_is_one_device_with_two_parts():
     assert np.abs(kernel - whole.model.layers[0].kernel.numpy()).max() > 1e-4
 
 
-@case
+@long_case
 def parts_of_both_replicas_are_four_parts():
     check(micro_batches=2)
 
@@ -146,7 +151,7 @@ def global_is_one_device():
     )
 
 
-@case
+@long_case
 def clipping_and_decay_see_the_mean():
     def adamw():
         return keras.optimizers.AdamW(0.01, weight_decay=0.1, global_clipnorm=0.1)
@@ -160,17 +165,17 @@ def looksam_remembers_the_same_on_both():
     check(LookSAM, k=2)
 
 
-@case
+@long_case
 def every_third_update_in_executions_of_two():
     check(every=3, two={"steps_per_execution": 2})
 
 
-@case
+@long_case
 def eagerly():
     check(model=plain, two={"run_eagerly": True})
 
 
-@case
+@long_case
 def gsam_follows_the_learning_rate():
     def falling():
         decay = keras.optimizers.schedules.PolynomialDecay(0.1, 3, 0.01)
@@ -181,7 +186,7 @@ def gsam_follows_the_learning_rate():
     check(GSAM, plain, keras.optimizers.SGD, **rates)
 
 
-@case
+@long_case
 def a_schedule_of_the_radius():
     decay = keras.optimizers.schedules.PolynomialDecay(0.5, 3, 0.1)
 
@@ -211,13 +216,13 @@ def float8_scales_are_the_same_on_both():
         )
 
 
-@case
+@long_case
 def asam_and_sam_on():
     check(ASAM, plain, two={"steps_per_execution": 2})
     check(SAMON)
 
 
-@case
+@long_case
 def frozen_and_unused_weights():
     class Unused(layers.Layer):
         def build(self, shape):
@@ -267,7 +272,7 @@ def overflow_on_one_replica_skips_the_step_on_both():
     keras.config.set_dtype_policy("float32")
 
 
-@case
+@long_case
 def an_overflow_is_not_clipped_away():
     keras.config.set_dtype_policy("mixed_float16")
 
@@ -285,7 +290,7 @@ def an_overflow_is_not_clipped_away():
     keras.config.set_dtype_policy("float32")
 
 
-@case
+@long_case
 def replica_without_samples_does_no_harm():
     trainer, loss = trained(2, lambda model: SAM(model, 0.3), n=9)
     assert_synchronous(trainer)
@@ -317,38 +322,46 @@ def what_keras_cannot_do_is_refused_before_a_step():
                     train(*data(8))
 
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def results_of(cases, tmp_path_factory):
+    """{name of a case: traceback, or ""}."""
     if keras.backend.backend() != "tensorflow":
         pytest.skip("MirroredStrategy is TensorFlow's")
-    folder = once(tmp_path_factory, "tf_replicas", on_two_replicas)
+
+    def on_two_replicas(folder):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", __file__, *cases],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        (folder / "results.json").write_text(done.stdout.splitlines()[-1])
+
+    name = "tf_replicas_of_long_cases" if cases is LONG_CASES else "tf_replicas"
+    folder = once(tmp_path_factory, name, on_two_replicas)
     return json.loads((folder / "results.json").read_text())
-
-
-def on_two_replicas(folder):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", __file__],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    (folder / "results.json").write_text(done.stdout.splitlines()[-1])
 
 
 @pytest.mark.waits_for("tf_replicas")
 @pytest.mark.parametrize("name", CASES)
-def test_two_replicas(results, name):
-    assert not results[name], results[name]
+def test_two_replicas(name, tmp_path_factory):
+    assert not results_of(CASES, tmp_path_factory)[name]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LONG_CASES)
+def test_two_replicas_in_more_cases(name, tmp_path_factory):
+    assert not results_of(LONG_CASES, tmp_path_factory)[name]
 
 
 def main():
     """Runs the cases, and prints what went wrong by name."""
     answers = {}
-    for name in sys.argv[1:] or CASES:
+    cases = {**CASES, **LONG_CASES}
+    for name in sys.argv[1:] or cases:
         answers[name] = ""
         try:
-            CASES[name]()
+            cases[name]()
         except Exception:
             answers[name] = traceback.format_exc()[-3000:]
     print(json.dumps(answers))

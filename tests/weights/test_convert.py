@@ -106,7 +106,7 @@ def test_a_file_with_a_hash_other_than_the_pin_raises(publics, source, tmp_path)
     assert not (tmp_path / "vit").exists()
 
 
-def test_a_zeroed_head_is_omitted_and_experimental_weights_warn(
+def test_a_zeroed_head_is_omitted_and_experimental_weights_are_marked(
     publics, source, tmp_path
 ):
     entry = publics(head="zeroed", experimental="nobody measured them")
