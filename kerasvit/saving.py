@@ -112,8 +112,8 @@ def push_to_hub(
 ) -> "CommitInfo":
     """Uploads a model to the Hugging Face Hub in the format of `save_pretrained`.
 
-    The upload is one commit, which deletes earlier weights. The repository is created
-    if necessary.
+    The upload is one commit, which deletes earlier weights and their certificate.json.
+    The repository is created if necessary.
 
     Args:
         model: `ImageModel`; for a trainer pass `trainer.model`.

@@ -119,7 +119,7 @@ def upload(
     create_pr: bool = False,
     message: str | None = None,
 ) -> "CommitInfo":
-    """Uploads the files of a folder in one commit that deletes old weights.
+    """Uploads a folder in one commit that deletes old weights and certificates.
 
     Args:
         client: Client that `prepare` returned.
@@ -142,7 +142,7 @@ def upload(
             revision=revision,
             create_pr=create_pr,
             commit_message=message or "Model from kerasvit",
-            delete_patterns=["model*.safetensors*"],
+            delete_patterns=["model*.safetensors*", "certificate.json"],
         )
     except client_errors(ValueError, RuntimeError, *_UNREADABLE) as error:
         raise _explained(error, repository, client) from error

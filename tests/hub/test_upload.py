@@ -55,6 +55,15 @@ def test_one_commit_deletes_old_weights_and_keeps_the_page(logged_in):
     assert b"# New" in repository.files["README.md"]
 
 
+def test_a_certificate_of_other_weights_is_deleted(logged_in):
+    repository = logged_in.add("me/vit", {"certificate.json": b"{}", "x.json": b"{}"})
+    kerasvit.push_to_hub(small(), "me/vit", revision="trial")
+    assert "certificate.json" in repository.files  # main is as it was
+    assert "certificate.json" not in repository.commits[repository.branches["trial"]]
+    kerasvit.push_to_hub(small(), "me/vit")
+    assert "certificate.json" not in repository.files and "x.json" in repository.files
+
+
 def test_no_card_is_no_reason_to_replace_the_page(logged_in):
     repository = logged_in.add("me/vit", {"README.md": b"mine"})
     kerasvit.push_to_hub(small(), "me/vit", card=None)
