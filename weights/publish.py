@@ -68,7 +68,9 @@ def publish(
     certificate = check_certificate(folder)
     original = entry_of(record, folder)
     check_pin(folder, original, certificate)
-    entry = published_entry(original, folder, repository)
+    tensors = folder / "model.safetensors"
+    size, sha256 = tensors.stat().st_size, file_hash(tensors)
+    entry = published_entry(original, record, repository, size, sha256)
     card = folder / "README.md"
     text = card.read_text(encoding="utf-8")
     if title := re.search(r"(?m)^# (\S+/\S+)$", text):
@@ -105,8 +107,7 @@ def check_pin(folder: Path, entry: Entry, certificate: Certificate) -> None:
     Raises:
         ValueError: The file was another one or is not pinned.
     """
-    files = (certificate.converted_from, certificate.compared_with)
-    if all(file and file.pinned and file.sha256 == entry.sha256 for file in files):
+    if is_of_pin(entry, certificate):
         return
     name = f"{entry.model}/{entry.tag}"
     pin = "" if entry.sha256 else f"python -m weights.lock --pin {name}, then "
@@ -117,11 +118,24 @@ def check_pin(folder: Path, entry: Entry, certificate: Certificate) -> None:
     )
 
 
-def published_entry(entry: Entry, folder: Path, repository: str) -> Entry:
-    """Returns the manifest's entry of converted weights in their new repository."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    record = config["kerasvit"]
-    size = (folder / "model.safetensors").stat().st_size
+def is_of_pin(entry: Entry, certificate: Certificate) -> bool:
+    """Returns whether a certificate is of the file that an entry pins."""
+    files = (certificate.converted_from, certificate.compared_with)
+    return all(file and file.pinned and file.sha256 == entry.sha256 for file in files)
+
+
+def published_entry(
+    entry: Entry, record: dict, repository: str, size: int, sha256: str
+) -> Entry:
+    """Returns the manifest's entry of converted weights in their new repository.
+
+    Args:
+        entry: Entry of the original.
+        record: Record in the config.json of the converted folder.
+        repository: "user/name".
+        size: Size of model.safetensors in bytes.
+        sha256: SHA-256 of model.safetensors.
+    """
     height, width = record["preprocessing"]["size"]
     side = height if height == width else [height, width]
     facts = {key: getattr(entry, key) for key in FILE_FIELDS}
@@ -135,7 +149,7 @@ def published_entry(entry: Entry, folder: Path, repository: str) -> Entry:
         head=None,  # a zeroed head was omitted
         revision=None,  # set after the upload
         size=size,
-        sha256=file_hash(folder / "model.safetensors"),
+        sha256=sha256,
         made_from={k: fact for k, fact in facts.items() if fact is not None},
     )
 
