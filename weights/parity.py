@@ -9,6 +9,7 @@ result is written to answer.json in it.
 """
 
 import dataclasses
+import functools
 import json
 import sys
 from importlib.metadata import version
@@ -46,17 +47,31 @@ def golden_cases(entry: Entry) -> dict:
         ValueError: There is no such case.
     """
     builder = getattr(kerasvit, entry.model).builder.__name__
-    found = {}
-    for name, case in read_manifest(GOLDEN).items():
-        if case["kind"] in FAMILIES:
-            description = Checkpoint(GOLDEN / case["files"]["checkpoint"]).description
-            if (description.code_base, description.builder) == (entry.format, builder):
-                found[name] = case
+    found = cases_of(entry.format, builder)
     if not found:
         raise ValueError(
             f"tests/golden has no {builder} in the format {entry.format}: add a case."
         )
     return found
+
+
+def cases_of(code_base: str, builder: str) -> dict:
+    """Returns {name: case} of the cases with a format and the name of a builder."""
+    return {
+        name: case
+        for (name, case), description in _descriptions()
+        if (description.code_base, description.builder) == (code_base, builder)
+    }
+
+
+@functools.cache
+def _descriptions() -> list:
+    """Returns [((name, case), description of its checkpoint)] of all models."""
+    return [
+        (item, Checkpoint(GOLDEN / item[1]["files"]["checkpoint"]).description)
+        for item in read_manifest(GOLDEN).items()
+        if item[1]["kind"] in FAMILIES
+    ]
 
 
 def check_golden_cases(entry: Entry) -> Check:

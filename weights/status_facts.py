@@ -1,0 +1,171 @@
+"""The facts in status.json: what is proven for each name of the catalogue."""
+
+import ipaddress
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from kerasvit.checkpoints import CheckpointError, read_json, replace_file
+from kerasvit.hub.manifest import Entry
+
+from .additions import name_of
+from .contact_results import Result, is_within, read_all
+from .disputed import read_measured
+
+FACTS = Path(__file__).with_name("status.json")
+FORMAT_VERSION = 1
+HUB = "huggingface.co"
+# What is wrong with the machine or the connection says nothing about the weights.
+PASSING = ("server", "space")
+# Facts about the pinned file; the others are about a file of random values.
+OF_FILE = ("pins", "loaded", "equal", "top1", "alternatives", "failure")
+
+Facts = dict[str, Any]
+
+
+def read_facts(path: Path = FACTS) -> dict[str, Facts]:
+    """Returns the facts of each name, "MODEL/TAG".
+
+    Facts have the keys "source" and, if known, "random" (a file of random values was
+    loaded), "pins", "loaded", "equal" (comparisons that passed), "top1", "alternatives"
+    (top-1 with other preprocessing) and "failure".
+
+    Raises:
+        CheckpointError: The file is damaged or of another format.
+    """
+    content = read_json(path)
+    names = content.get("names", {})
+    correct = isinstance(names, dict) and all(
+        isinstance(facts, dict) and isinstance(facts.get("source"), str)
+        for facts in names.values()
+    )
+    if content and not (correct and content.get("format_version") == FORMAT_VERSION):
+        raise CheckpointError(
+            f"{path} is damaged, or of another kerasvit. Restore it with git."
+        )
+    return names
+
+
+def valid(facts: Facts, entry: Entry) -> Facts:
+    """Returns the facts that hold for an entry: those of its source and pinned file."""
+    if facts.get("source") != entry.source:
+        return {"source": entry.source}
+    pinned = facts.get("pins", {}).get("sha256")
+    if entry.sha256 not in (None, pinned):
+        return {key: value for key, value in facts.items() if key not in OF_FILE}
+    return facts
+
+
+def merge(facts: Facts, result: Result, entry: Entry) -> tuple[Facts, str | None]:
+    """Returns the facts with those of a result, and a sentence if it was not used.
+
+    Args:
+        facts: Valid facts of the entry.
+        result: Result of the same name.
+        entry: Entry of the manifest.
+    """
+    stamp = {"date": result.date, "kerasvit": result.kerasvit}
+    host = urlsplit(result.server).hostname or ""
+    if _is_local(host):
+        rest = {key: value for key, value in facts.items() if key != "random"}
+        if not result.loaded or result.failure:
+            reason = (result.failure or {}).get("message", "it was not loaded")
+            return rest, f"the file of random values: {reason}"
+        return rest | {"random": stamp | {"backend": result.backend}}, None
+    if host != (HUB if entry.on_hub else urlsplit(entry.source).hostname):
+        return facts, f"{result.server} is neither its server nor this machine"
+    if result.pins is None:
+        return facts | _failure(result, stamp), None
+    sha256 = result.pins["sha256"]
+    if entry.sha256 not in (None, sha256):
+        return facts, "the result is of another file than the manifest pins"
+    if facts.get("pins", {}).get("sha256") != sha256:
+        facts = {key: value for key, value in facts.items() if key not in OF_FILE}
+    if result.date < facts.get("loaded", stamp)["date"]:
+        return facts, "the known facts are newer"
+    facts = {key: value for key, value in facts.items() if key != "failure"}
+    facts |= {"pins": result.pins} | _failure(result, stamp)
+    if result.loaded:
+        facts["loaded"] = stamp | {"backend": result.backend}
+    if equal := [stamp | each for each in result.comparisons if _is_equal(each)]:
+        facts["equal"] = equal
+    if result.top1:
+        facts["top1"] = stamp | result.top1
+    return facts, None
+
+
+def merge_all(
+    facts: dict[str, Facts], contact: Path, catalogue: Iterable[Entry]
+) -> tuple[dict[str, Facts], list[str]]:
+    """Returns the facts with all results of a folder, and sentences about the others.
+
+    Args:
+        facts: Facts of each name.
+        contact: Folder of results, the `--out` of `weights.first_contact`.
+        catalogue: Entries of the manifest.
+
+    Raises:
+        ValueError: The folder has no results, or a file in it is damaged.
+    """
+    results, measured = read_all(contact), read_measured(contact)
+    if not results and not measured:
+        raise ValueError(
+            f"`--contact` must be the --out of weights.first_contact. {contact} has no "
+            "results."
+        )
+    entries = {name_of(entry): entry for entry in catalogue}
+    facts, unused = dict(facts), []
+    for name, result in results.items():
+        if name not in entries:
+            unused.append(f"{name}: the catalogue has no such name")
+            continue
+        old = valid(facts.get(name, {}), entries[name])
+        facts[name], reason = merge(old, result, entries[name])
+        unused += [f"{name}: {reason}"] if reason else []
+    for name, values in measured.items():
+        mine = facts.get(name, {})
+        pins = mine.get("pins") or {}
+        if name in entries and values["sha256"] == pins.get("sha256"):
+            facts[name] = mine | {"alternatives": values["top1"]}
+        else:
+            unused.append(f"{name}: disputed.json is not of the file that was loaded")
+    return facts, unused
+
+
+def write_facts(facts: dict[str, Facts], path: Path = FACTS) -> None:
+    """Writes the facts of each name atomically."""
+    known = {name: each for name, each in facts.items() if each.keys() != {"source"}}
+    content = {"format_version": FORMAT_VERSION, "names": dict(sorted(known.items()))}
+    text = json.dumps(content, indent=1, ensure_ascii=False)
+    replace_file(path, f"{text}\n".encode())
+
+
+def valid_facts(facts: dict[str, Facts], entries: Iterable[Entry]) -> dict[str, Facts]:
+    """Returns the valid facts of every entry."""
+    return {name_of(e): valid(facts.get(name_of(e), {}), e) for e in entries}
+
+
+def _failure(result: Result, stamp: dict) -> Facts:
+    failure = result.failure
+    if failure and failure["kind"] in PASSING:
+        return {}
+    if not failure and result.differing:
+        references = ", ".join(each["reference"] for each in result.differing)
+        failure = {
+            "kind": "numbers",
+            "message": f"the outputs differ from {references}",
+        }
+    return {"failure": stamp | failure} if failure else {}
+
+
+def _is_equal(comparison: dict) -> bool:
+    return comparison["note"] is None and is_within(comparison)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
