@@ -76,6 +76,10 @@ def merge(facts: Facts, result: Result, entry: Entry) -> tuple[Facts, str | None
         return rest | {"random": stamp | {"backend": result.backend}}, None
     if host != (HUB if entry.on_hub else urlsplit(entry.source).hostname):
         return facts, f"{result.server} is neither its server nor this machine"
+    if result.date < facts.get("loaded", stamp)["date"]:
+        return facts, "the known facts are newer"
+    if result.failure and result.failure["kind"] in PASSING:
+        return facts, result.failure["message"]
     if result.pins is None:
         return facts | _failure(result, stamp), None
     sha256 = result.pins["sha256"]
@@ -83,8 +87,6 @@ def merge(facts: Facts, result: Result, entry: Entry) -> tuple[Facts, str | None
         return facts, "the result is of another file than the manifest pins"
     if facts.get("pins", {}).get("sha256") != sha256:
         facts = {key: value for key, value in facts.items() if key not in OF_FILE}
-    if result.date < facts.get("loaded", stamp)["date"]:
-        return facts, "the known facts are newer"
     facts = {key: value for key, value in facts.items() if key != "failure"}
     facts |= {"pins": result.pins} | _failure(result, stamp)
     if result.loaded:
@@ -149,8 +151,6 @@ def valid_facts(facts: dict[str, Facts], entries: Iterable[Entry]) -> dict[str, 
 
 def _failure(result: Result, stamp: dict) -> Facts:
     failure = result.failure
-    if failure and failure["kind"] in PASSING:
-        return {}
     if not failure and result.differing:
         references = ", ".join(each["reference"] for each in result.differing)
         failure = {

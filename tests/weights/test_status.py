@@ -164,6 +164,9 @@ def test_older_proofs_are_kept_for_the_same_file_only(merged):
     assert facts[NAME]["random"]["date"] == "2026-12-02"
     facts, unused = merged(result(date="2026-12-03"), first)
     assert facts[NAME]["loaded"]["date"] == "2026-12-03" and "newer" in unused[0]
+    old = result(failure={"kind": "name", "message": "404"}, pins=None, loaded=False)
+    facts, unused = merged(result(date="2026-12-03"), old)
+    assert "failure" not in facts[NAME] and "newer" in unused[0]
     other = result(pins=PINS | {"sha256": "b" * 64}, date="2026-12-04")
     facts, _ = merged(first, local, other)
     assert facts[NAME].keys() == {"source", "random", "pins", "loaded"}
@@ -202,8 +205,9 @@ def test_failures_are_listed_until_the_next_success(merged):
     facts, _ = merged(gone)
     assert facts[NAME]["failure"]["kind"] == "name" and "loaded" not in facts[NAME]
     busy = result(failure={"kind": "server", "message": "503"}, pins=None, loaded=False)
-    facts, _ = merged(result(), busy)
+    facts, unused = merged(result(), busy)
     assert "failure" not in facts[NAME] and "loaded" in facts[NAME]
+    assert unused == [f"{NAME}: 503"]
     facts, _ = merged(result(comparisons=[EQUAL | {"error": 1.0}]))
     assert facts[NAME]["failure"]["message"] == "the outputs differ from timm 1.0.31"
     assert "equal" not in facts[NAME]
