@@ -64,7 +64,8 @@ def select(pattern: str | None) -> list[Entry]:
     """Returns the entries of the originals, in the order of the manifest.
 
     Args:
-        pattern: Shell pattern of names such as "ViT*/sam", in any case; None for all.
+        pattern: Shell pattern of names such as "ViT*/sam", in any case; without "/", of
+            models. None for all.
 
     Raises:
         ValueError: No name matches; the message lists similar ones.
@@ -72,7 +73,7 @@ def select(pattern: str | None) -> list[Entry]:
     entries = {name_of(entry): first(entry) for entry in manifest.entries()}
     if pattern is None:
         return list(entries.values())
-    wanted = pattern.lower()
+    wanted = (pattern if "/" in pattern else f"{pattern}/*").lower()
     found = [
         e for name, e in entries.items() if fnmatch.fnmatchcase(name.lower(), wanted)
     ]

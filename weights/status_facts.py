@@ -93,7 +93,8 @@ def merge(facts: Facts, result: Result, entry: Entry) -> tuple[Facts, str | None
         facts["loaded"] = stamp | {"backend": result.backend}
     if equal := [stamp | each for each in result.comparisons if _is_equal(each)]:
         facts["equal"] = equal
-    if result.top1:
+    most = facts.get("top1", {}).get("images", 0)
+    if result.top1 and result.top1["images"] >= most:
         facts["top1"] = stamp | result.top1
     return facts, None
 

@@ -225,6 +225,7 @@ def test_a_pattern_must_match_a_name(catalogue, run, hub, tmp_path):
     code, _, error = run("--only", "TinyVit/same")
     assert code == 1 and "Similar names: TinyViT/sam" in error and "\n" not in error
     assert nothing_was_done(hub, tmp_path)
+    assert [e.tag for e in publish_all.select("tinyvit")] == list(TAGS)
     for name in ("a/b", "a b", ""):
         assert "must be" in run(organisation=name)[2]
 

@@ -157,6 +157,12 @@ def test_another_server_proves_nothing(merged):
 
 def test_older_proofs_are_kept_for_the_same_file_only(merged):
     first = result(comparisons=[EQUAL], top1=TOP1)
+    some = result(top1=TOP1 | {"images": 9}, date="2026-12-02")
+    facts, _ = merged(some)
+    assert (
+        counted(facts)[status_page.MEASURED] == 0 and " of 9 images" in row(facts)[-1]
+    )
+    assert merged(first, some)[0][NAME]["top1"]["images"] == 50000
     local = result(server=HERE, date="2026-12-02")
     facts, _ = merged(first, local, result(date="2026-12-03"))
     assert facts[NAME]["loaded"]["date"] == "2026-12-03"
