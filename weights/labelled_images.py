@@ -27,15 +27,26 @@ def top1(model: keras.Model, folder: str | Path) -> tuple[int, int]:
     Raises:
         ValueError: As for `list_images`, or an image cannot be read.
     """
-    images = list_images(model.record, folder)
+    paths, labels = zip(*list_images(model.record, folder), strict=True)
+    return int(np.sum(predictions(model, paths) == labels)), len(paths)
+
+
+def predictions(model: keras.Model, paths: Sequence[Path]) -> np.ndarray:
+    """Returns the index of the most probable class of each image, shape (images,).
+
+    Args:
+        model: `ImageModel` with a head.
+        paths: Paths of at least one image.
+
+    Raises:
+        ValueError: An image cannot be read.
+    """
     transform = Preprocessing.from_config(model.record["preprocessing"])
-    correct = 0
-    for i in range(0, len(images), BATCH_SIZE):
-        paths, labels = zip(*images[i : i + BATCH_SIZE], strict=True)
-        batch = np.stack([transform(path) for path in paths])
-        predicted = np.argmax(model.predict(batch, verbose=0), axis=-1)
-        correct += int(np.sum(predicted == labels))
-    return correct, len(images)
+    predicted = []
+    for i in range(0, len(paths), BATCH_SIZE):
+        batch = np.stack([transform(path) for path in paths[i : i + BATCH_SIZE]])
+        predicted.append(np.argmax(model.predict(batch, verbose=0), axis=-1))
+    return np.concatenate(predicted)
 
 
 def shortfall(percent: float, correct: int, count: int) -> tuple[float, float]:

@@ -73,19 +73,20 @@ def write(entries: list[dict], manifest: Path = MANIFEST) -> None:
     replace_file(manifest, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def pin(entry: Entry, again: bool = False) -> dict:
+def pin(entry: Entry, again: bool = False, info: "ModelInfo | None" = None) -> dict:
     """Returns the current pins of an entry: revision, size and sha256.
 
     Args:
         entry: Entry to pin. A file at an address must match its size and sha256.
         again: Whether to download a file that is in the cache.
+        info: Answer of `repository_info` for a repository; None to request it.
 
     Raises:
         ValueError: The repository has no such file.
         OSError: The download fails or does not match the hash that the server states.
     """
     if entry.on_hub:
-        info = _repository_info(entry.source)
+        info = info or repository_info(entry.source)
         files = {file.rfilename: file for file in info.siblings or ()}
         if entry.filename not in files:
             raise ValueError(f"no {entry.filename}, only {', '.join(files)}")
@@ -99,8 +100,8 @@ def pin(entry: Entry, again: bool = False) -> dict:
     return {"size": path.stat().st_size, "sha256": file_hash(path)}
 
 
-def _repository_info(repository: str) -> "ModelInfo":
-    """Returns commit and files of a public repository, requested without a token."""
+def repository_info(repository: str) -> "ModelInfo":
+    """Returns commit, files and card of a public repository; sends no token."""
     from huggingface_hub import HfApi
 
     client = HfApi(token=False)

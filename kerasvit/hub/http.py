@@ -51,19 +51,16 @@ def fetch_address(
             a correct one has arrived.
 
     Returns:
-        Path in the assets cache of the Hugging Face Hub's client. The path depends on
-        the address, because different weights have the same file name.
+        Path, as `path_in_cache` returns it.
 
     Raises:
         OSError: The file is not available, or its size or hash is wrong; the message
             explains it.
     """
     from filelock import FileLock
-    from huggingface_hub import cached_assets_path, is_offline_mode
+    from huggingface_hub import is_offline_mode
 
-    key = hashlib.sha256(address.encode()).hexdigest()[:16]
-    folder = cached_assets_path("kerasvit", namespace="weights", subfolder=key)
-    path = folder / name_behind(address)
+    path = path_in_cache(address)
     wrong = "must be downloaded again" if again else _wrong(path, address, sha256)
     if not wrong:
         return path
@@ -77,6 +74,18 @@ def fetch_address(
         if wrong or again:
             _download(address, path, size, sha256)
     return path
+
+
+def path_in_cache(address: str) -> Path:
+    """Returns the path in the assets cache of the Hub's client; creates its folder.
+
+    It depends on the address, because different weights have the same file name.
+    """
+    from huggingface_hub import cached_assets_path
+
+    key = hashlib.sha256(address.encode()).hexdigest()[:16]
+    folder = cached_assets_path("kerasvit", namespace="weights", subfolder=key)
+    return folder / name_behind(address)
 
 
 def _wrong(path: Path, address: str, sha256: str | None) -> str | None:

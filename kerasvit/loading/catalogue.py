@@ -41,7 +41,7 @@ def check_entry(entry: Entry, variant: VariantLike, request: Request) -> None:
     if entry.experimental:
         log.warning("%s is experimental: %s.", name, entry.experimental)
     if entry.head == "zeroed" and arguments["num_classes"] == classes:
-        raise no_classifier(name, classes)
+        raise ZeroedHead(name, classes)
 
 
 def _check_arguments(variant: VariantLike, explicit: dict[str, Any]) -> None:
@@ -56,9 +56,12 @@ def _check_arguments(variant: VariantLike, explicit: dict[str, Any]) -> None:
     variant.builder.check(**{**variant.defaults, **variant.numbers, **checked})
 
 
-def no_classifier(name: str, classes: int) -> CheckpointError:
-    """Returns the error for weights whose head contains only zeros."""
-    return CheckpointError(
-        f"{name} has no classifier: its head of {classes} classes holds only zeros. "
-        "Pass `num_classes`: your number for a fresh head, or 0 for features."
-    )
+class ZeroedHead(CheckpointError):
+    """Error for weights whose head contains only zeros."""
+
+    def __init__(self, name: str, classes: int) -> None:
+        super().__init__(
+            f"{name} has no classifier: its head of {classes} classes holds only "
+            "zeros. Pass `num_classes`: your number for a fresh head, or 0 for "
+            "features."
+        )

@@ -7,7 +7,7 @@ import keras
 from kerasvit import checkpoints
 from kerasvit.checkpoints import Checkpoint, CheckpointError
 
-from .catalogue import catalogue_entry, check_entry, no_classifier
+from .catalogue import ZeroedHead, catalogue_entry, check_entry
 from .find import GivenWeights, find
 from .integrity import checked_while_read
 from .limits import build
@@ -85,7 +85,7 @@ def assign(model: keras.Model, checkpoint: Checkpoint, plan: Plan) -> None:
     if not checkpoint.description.saved and "head" not in plan.left_out:
         for variable in model.weights:
             if variable.path == "head/kernel" and not keras.ops.any(variable.value):
-                raise no_classifier(str(checkpoint.path), variable.shape[-1])
+                raise ZeroedHead(str(checkpoint.path), variable.shape[-1])
 
 
 def _source_grids(model: keras.Model, plan: Plan) -> dict[str, tuple[int, int]]:
