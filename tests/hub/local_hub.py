@@ -14,6 +14,8 @@ import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import yaml
+
 LARGE = (".safetensors", ".npz")
 
 
@@ -273,6 +275,7 @@ class _Handler(BaseHTTPRequestHandler):
             "sha": commit,
             "siblings": siblings,
             "tags": [],
+            "cardData": _metadata(repository.commits[commit].get("README.md")),
             "private": repository.private,
         }
 
@@ -360,6 +363,12 @@ class _Handler(BaseHTTPRequestHandler):
         private = wanted.get("visibility") == "private" or wanted.get("private")
         self.hub.add(name, {}, private=bool(private))
         return self.send(200, {"url": f"{self.hub.endpoint}/{name}", "name": name})
+
+
+def _metadata(card):
+    """The metadata at the beginning of a README.md, or None."""
+    found = re.match(r"(?s)---\n(.*?)\n---\n", (card or b"").decode())
+    return yaml.safe_load(found[1]) if found else None
 
 
 def three_at_once(fetch):

@@ -1,0 +1,225 @@
+"""Checks of one name of the catalogue with its real file.
+
+`weights.first_contact` runs this module once per name, in a separate process:
+
+    python -m weights.contact_checks WORK
+
+WORK is a folder with task.json. The result is written to answer.json in it.
+"""
+
+import dataclasses
+import importlib.util
+import json
+import math
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+import kerasvit
+from kerasvit import Preprocessing
+from kerasvit.checkpoints import read_json
+from kerasvit.hub.download import fetch
+from kerasvit.hub.manifest import Entry
+from kerasvit.loading.catalogue import ZeroedHead
+from kerasvit.prediction import imagenet_names
+
+from . import timm_reference
+from .certificate import ALLOWED
+from .contact_accuracy import accuracy
+from .contact_failures import ContactError, failure_of, failures
+from .contact_pictures import BUNDLED
+from .contact_results import is_within
+from .originals import classes
+from .published_logits import PUBLISHED
+
+NO_TIMM = "not compared: timm is not installed"
+NO_PICTURE = "not compared: the photograph is not available"
+NOT_OF_TIMM = "not compared: timm does not read this file"
+
+
+def check(task: dict) -> dict[str, Any]:
+    """Returns the fields of `contact_results.Result` that need the model.
+
+    Args:
+        task: {"entry": fields of `Entry`, "pictures": {name: path}, "images": path of
+            labelled images or None, "real": path of the ReaL labels or None}.
+    """
+    entry = Entry(**task["entry"])
+    answer: dict[str, Any] = {"failure": None, "loaded": False, "comparisons": []}
+    answer |= {"photographs": {}, "top1": None}
+    try:
+        model = load(entry)
+        answer["loaded"] = True
+        images = preprocessed(model, [task["pictures"][name] for name in BUNDLED])
+        found = outputs(model, images)
+        answer["comparisons"] += compare_published(entry, model, task["pictures"])
+        if is_of_imagenet(entry):
+            answer["photographs"] = classify(model, task["pictures"])
+            if task["images"]:
+                answer["top1"] = accuracy(model, entry, task["images"], task["real"])
+        del model
+        keras.utils.clear_session()  # memory for timm's model
+        comparison, problem = compare_timm(entry, images, found)
+        answer["comparisons"].append(comparison)
+        check_numbers(answer, problem)
+    except failures() as error:
+        answer["failure"] = failure_of(error)
+    return answer
+
+
+def is_of_imagenet(entry: Entry) -> bool:
+    """Returns whether the weights have a head of the 1,000 ImageNet classes."""
+    return entry.classes == len(imagenet_names()) and entry.head is None
+
+
+def load(entry: Entry) -> keras.Model:
+    """Returns the model of an entry, after comparing its head with the catalogue's.
+
+    Raises:
+        CheckpointError: The file cannot be read, or its tensors do not fit.
+        ContactError: The head differs from the catalogue.
+    """
+    variant, name = getattr(kerasvit, entry.model), f"{entry.model}/{entry.tag}"
+    if entry.head == "zeroed":
+        try:
+            variant(dataclasses.replace(entry, head=None))
+        except ZeroedHead:
+            return variant(entry, num_classes=0)
+        raise ContactError(
+            "numbers",
+            f'{name}: the catalogue states head = "zeroed", and the head is not zero: '
+            "remove that line in weights/sources.toml.",
+        )
+    try:
+        model = variant(entry)
+    except ZeroedHead as error:
+        raise ContactError(
+            "numbers",
+            f'{name}: the head contains only zeros: add head = "zeroed" in '
+            "weights/sources.toml.",
+        ) from error
+    if (found := model.record["kwargs"]["num_classes"]) != entry.classes:
+        raise ContactError(
+            "format",
+            f"{name}: the file has {found} classes, the catalogue {entry.classes}.",
+        )
+    return model
+
+
+def preprocessed(model: keras.Model, paths: list[str]) -> np.ndarray:
+    """Returns photographs as the model takes them, shape (photographs, H, W, 3)."""
+    transform = Preprocessing.from_config(model.record["preprocessing"])
+    return np.stack([transform(path) for path in paths])
+
+
+def outputs(model: keras.Model, images: np.ndarray) -> np.ndarray:
+    """Returns logits or features in float64.
+
+    Raises:
+        ContactError: They are not finite.
+    """
+    found = np.asarray(model.predict(images, verbose=0), "float64")
+    if not np.isfinite(found).all():
+        raise ContactError("numbers", "The model's outputs are not finite.")
+    return found
+
+
+def classify(
+    model: keras.Model, pictures: dict[str, str]
+) -> dict[str, list[tuple[str, float]]]:
+    """Returns {photograph: five pairs (class name, probability)}."""
+    return {name: kerasvit.classify(model, pictures[name]) for name in BUNDLED}
+
+
+def compare_published(
+    entry: Entry, model: keras.Model, pictures: dict[str, str]
+) -> list[dict]:
+    """Compares a model's outputs with published ones; [] if there are none."""
+    published = PUBLISHED.get(f"{entry.model}/{entry.tag}")
+    if published is None:
+        return []
+    reference, allowed = published.reference, published.allowed
+    if published.picture not in pictures:
+        return [_comparison(reference, None, allowed, NO_PICTURE)]
+    transform = Preprocessing(**published.preprocessing)
+    image = transform(pictures[published.picture])[None]
+    error = published.error_of(outputs(model, image)[0])
+    return [_comparison(reference, error, allowed)]
+
+
+def timm_is_installed() -> bool:
+    """Returns whether timm can be found; it is not imported."""
+    return importlib.util.find_spec("timm") is not None
+
+
+def compare_timm(
+    entry: Entry, images: np.ndarray, found: np.ndarray
+) -> tuple[dict, str | None]:
+    """Compares outputs with those of timm for the same file.
+
+    Returns:
+        (comparison, message of timm's error or None).
+    """
+    if not timm_is_installed():
+        return _comparison("timm", None, ALLOWED, NO_TIMM), None
+    reference = f"timm {version('timm')}"
+    file = fetch(entry)
+    folder = file if file.is_dir() else file.parent
+    config = read_json(folder / "config.json") if entry.on_hub else {}
+    if "architecture" not in config:
+        return _comparison(reference, None, ALLOWED, NOT_OF_TIMM), None
+    try:
+        timm_reference.import_timm()
+    except Exception as error:  # also from its dependencies, such as torchvision
+        note = f"not compared: timm cannot be imported ({type(error).__name__})"
+        return _comparison(reference, None, ALLOWED, note), None
+    try:
+        expected = timm_reference.timm_logits(folder, images, classes(entry))
+    except Exception as error:  # any failure of timm is a failed comparison
+        message = f"{reference} fails: {type(error).__name__} {error}"
+        return _comparison(reference, math.nan, ALLOWED), message
+    if expected.shape != found.shape:
+        message = f"{reference} returns shape {expected.shape} instead of {found.shape}"
+        return _comparison(reference, math.nan, ALLOWED), message
+    error = np.abs(found - expected).max() / np.abs(expected).max()
+    return _comparison(reference, float(error), ALLOWED), None
+
+
+def check_numbers(answer: dict[str, Any], problem: str | None) -> None:
+    """Raises a `ContactError` if a comparison or the accuracy is beyond its limit."""
+    problems = [problem] if problem else []
+    for each in answer["comparisons"]:
+        if each["note"] is None and not is_within(each):
+            if not (problem and math.isnan(each["error"])):
+                problems.append(
+                    f"The difference from {each['reference']} is {each['error']:.1e}, "
+                    f"at most {each['allowed']:.0e} is expected."
+                )
+    if (top1 := answer["top1"]) and not top1["passed"]:
+        problems.append(
+            f"Top-1 is {top1['percent']:.2f} % on {top1['images']} images; "
+            f"{top1['published']:.2f} % are published."
+        )
+    if problems:
+        raise ContactError("numbers", " ".join(problems))
+
+
+def _comparison(
+    reference: str, error: float | None, allowed: float, note: str | None = None
+) -> dict:
+    return {"reference": reference, "error": error, "allowed": allowed, "note": note}
+
+
+def main(work: str | Path) -> None:
+    """Runs the task of a folder and writes answer.json."""
+    work = Path(work)
+    answer = check(json.loads((work / "task.json").read_text()))
+    (work / "answer.json").write_text(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

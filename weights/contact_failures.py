@@ -1,0 +1,95 @@
+"""Kinds of failures of `weights.first_contact`, by the classes of the errors."""
+
+import urllib.error
+from collections.abc import Iterator
+
+from kerasvit.checkpoints import CheckpointError
+from kerasvit.hub.download import DownloadError
+from kerasvit.hub.errors import client_errors, explain_disk, http_error
+
+# What to do, by kind of failure; the kinds are those of `weights.contact_results`.
+ADVICE = {
+    "name": "Correct the table in weights/sources.toml, run python -m weights.lock, "
+    "and run the command again.",
+    "server": "Run the command again later; names that passed are not repeated.",
+    "licence": "Read the card. If the licence is acceptable, correct `license` in "
+    "weights/sources.toml; else remove the table. Then run python -m weights.lock.",
+    "format": "kerasvit does not read this file correctly: report it with the log.",
+    "numbers": "Do not use these weights before the difference is explained: report "
+    "it with the record.",
+    "space": "Make room, or set HF_HOME to a larger disk or use a machine with more "
+    "memory; then run the command again.",
+}
+# The server does not give the file to the public, or does not have it. Buckets of
+# Google answer 403 for files that do not exist.
+ABSENT = (401, 403, 404, 410, 451)
+LONGEST = 600  # characters of a message
+
+
+class ContactError(ValueError):
+    """A failure of a name.
+
+    Args:
+        kind: One of `weights.contact_results.KINDS`.
+        message: What was expected and what came.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """Returns the exception types of which `kind_of` knows the kind, for `except`."""
+    from huggingface_hub.errors import HFValidationError
+
+    known = (ContactError, CheckpointError, MemoryError, HFValidationError)
+    return client_errors(*known)
+
+
+def failure_of(error: Exception, message: str | None = None) -> dict[str, str]:
+    """Returns {"kind", "message"} of an error in `failures()`.
+
+    Args:
+        error: Error to classify.
+        message: Explanation of the error; None for the text of the error.
+    """
+    kind = kind_of(error)
+    text = " ".join((message or str(error) or type(error).__name__).split())
+    text = text if len(text) <= LONGEST else text[:LONGEST] + " …"
+    return {"kind": kind, "message": f"{text} {ADVICE[kind]}"}
+
+
+def kind_of(error: Exception) -> str:
+    """Returns the kind of failure, from the classes and attributes of the errors."""
+    from huggingface_hub.errors import HFValidationError
+
+    links = list(_chain(error))
+    for link in links:
+        if isinstance(link, ContactError):
+            return link.kind
+    if any(isinstance(link, MemoryError) or explain_disk(link) for link in links):
+        return "space"
+    if any(isinstance(link, HFValidationError) for link in links):
+        return "name"
+    codes = [code for link in links if (code := status_of(link))]
+    if codes:
+        return "name" if codes[0] in ABSENT else "server"
+    if any(isinstance(link, (DownloadError, *client_errors())) for link in links):
+        return "server"
+    return "format"
+
+
+def status_of(error: BaseException) -> int | None:
+    """Returns the HTTP status that a server answered, or None."""
+    if isinstance(error, urllib.error.HTTPError):
+        return error.code
+    refusal = http_error(error)
+    answer = getattr(refusal, "response", None)  # absent if no server was reached
+    return answer.status_code if answer is not None else None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__

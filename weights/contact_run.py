@@ -1,0 +1,132 @@
+"""The checked command line of `weights.first_contact`, and what it has to do."""
+
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from kerasvit.checkpoints import names_in
+from kerasvit.hub.manifest import MANIFEST, Entry
+from kerasvit.version import __version__
+
+from . import (
+    contact_checks,
+    contact_disk,
+    contact_pictures,
+    contact_results,
+    contact_table,
+)
+from .contact_accuracy import check_images
+from .contact_checks import NO_PICTURE, NO_TIMM, is_of_imagenet
+from .contact_names import chosen, in_order, parse_budget, read_entries, within
+from .contact_results import Result
+from .contact_server import server_of
+from .lock import PINS
+from .published_logits import COCO
+
+LOGS = "logs"
+CONTENT = {
+    contact_disk.NAME,
+    contact_pictures.FOLDER,
+    contact_results.FOLDER,
+    contact_table.NAME,
+    LOGS,
+}
+
+
+@dataclasses.dataclass
+class Run:
+    """A checked command line.
+
+    Attributes:
+        tables: All tables of the manifest; pins are added.
+        reached: Entries to check, in order.
+        beyond: Entries that the budget does not reach.
+        out: Folder of the results.
+        images: Folder of ImageNet's validation images, or None.
+        real: Path of the ReaL labels, or None.
+        manifest: Path of the manifest, which is written after each name.
+        downloads: Files that can be deleted.
+        pictures: {name: path} of the photographs.
+    """
+
+    tables: list[dict]
+    reached: list[Entry]
+    beyond: list[Entry]
+    out: Path
+    images: str | None
+    real: str | None
+    manifest: Path
+    downloads: contact_disk.Downloads
+    pictures: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def prepare(
+    only: Sequence[str] = (),
+    out: str | Path = "contact",
+    budget: str | None = None,
+    images: str | None = None,
+    real: str | None = None,
+    manifest: Path = MANIFEST,
+) -> Run:
+    """Checks all arguments before anything is downloaded.
+
+    Args:
+        only: Patterns of names; empty for all names.
+        out: Folder of the results: new, empty, or of an earlier run.
+        budget: Limit of the downloads, such as "200GB", or None.
+        images: Folder of ImageNet's validation images, one folder per class, or None.
+        real: Path of real.json, or None.
+        manifest: Path of the manifest.
+
+    Raises:
+        ValueError: An argument is wrong, or a file of an earlier run is damaged.
+        OSError: The folder cannot be written.
+    """
+    tables = read_entries(Path(manifest))
+    entries = in_order(chosen([Entry(**table) for table in tables], only))
+    reached, beyond = within(entries, parse_budget(budget) if budget else None)
+    check_images(images, real)
+    out = Path(out).expanduser().resolve()
+    if out.is_dir() and (other := names_in(out) - CONTENT):
+        raise ValueError(
+            f"`--out` must be a new folder, or one of this command: {out} holds "
+            f"{', '.join(sorted(other)[:3])}."
+        )
+    try:
+        (out / LOGS).mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out / LOGS):
+            pass
+    except OSError as error:
+        raise ValueError(f"`--out`: {out} cannot be written: {error}.") from error
+    contact_results.read_all(out)
+    absolute = [
+        path and str(Path(path).expanduser().resolve()) for path in (images, real)
+    ]
+    downloads = contact_disk.Downloads(out)
+    return Run(tables, reached, beyond, out, *absolute, Path(manifest), downloads)
+
+
+def is_current(result: Result, entry: Entry, run: Run) -> bool:
+    """Returns whether a name need not be repeated.
+
+    It passed with these pins, this version and this server, and no comparison is
+    missing that is possible now.
+    """
+    pins = {key: getattr(entry, key) for key in PINS}
+    same = (result.pins, result.kerasvit, result.server)
+    if not result.passed or same != (pins, __version__, server_of(entry)):
+        return False
+    notes = {each["note"] for each in result.comparisons}
+    if NO_TIMM in notes and contact_checks.timm_is_installed():
+        return False
+    if NO_PICTURE in notes and COCO in run.pictures:
+        return False
+    if not (run.images and is_of_imagenet(entry)):
+        return True
+    top1 = result.top1
+    return top1 is not None and not (run.real and top1["real_percent"] is None)
+
+
+def _absolute(path: str | None) -> str | None:
+    return str(Path(path).expanduser().resolve()) if path else None

@@ -1,0 +1,96 @@
+"""The table of `weights.first_contact`, as text and in Markdown."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from .card_sections import write_text
+from .contact_results import Result, is_within
+
+NAME = "table.md"
+HEAD = ("name", "pinned", "loaded", "equal", "photographs", "seconds")
+
+
+def text(results: Sequence[Result]) -> str:
+    """Returns a table with a row per result, in aligned columns."""
+    rows = [HEAD, *(_row(result, most=1) for result in results)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def problems(results: Sequence[Result]) -> list[str]:
+    """Returns one line per failed name: what is wrong, and what to do."""
+    return [
+        f"{result.name}: {result.failure['kind']}: {result.failure['message']}"
+        for result in results
+        if result.failure
+    ]
+
+
+def summary(results: Sequence[Result], beyond: Sequence[str]) -> str:
+    """Returns the last line: how many names passed, failed and were not reached.
+
+    Args:
+        results: The results of the names that were reached.
+        beyond: Names that the budget did not reach.
+    """
+    failed = [result for result in results if not result.passed]
+    kinds = [result.failure["kind"] for result in failed if result.failure]
+    counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds)))
+    return (
+        f"{len(results) - len(failed)} passed, {len(failed)} failed"
+        + (f" ({counted})" if counted else "")
+        + f", {len(beyond)} not reached."
+    )
+
+
+def write(out: Path, results: Sequence[Result], beyond: Sequence[str]) -> Path:
+    """Writes the table with the five classes of each photograph, and returns its path.
+
+    Args:
+        out: The command's `--out`.
+        results: The results of the names that were reached.
+        beyond: Names that the budget did not reach.
+    """
+    rows = [HEAD, ["---"] * len(HEAD), *(_row(result, most=5) for result in results)]
+    parts = [
+        "# First contact with the published files",
+        "\n".join(f"| {' | '.join(map(_escaped, row))} |" for row in rows),
+        summary(results, beyond),
+    ]
+    if lines := [*problems(results), *(f"{name}: not reached" for name in beyond)]:
+        parts.append("\n".join(f"- {line}" for line in lines))
+    path = out / NAME
+    write_text(path, "\n\n".join(parts) + "\n")
+    return path
+
+
+def _row(result: Result, most: int) -> tuple[str, ...]:
+    photographs = [
+        ", ".join(
+            f"{label} {100 * share:.1f} %" if most > 1 else label.split(",")[0]
+            for label, share in classes[:most]
+        )
+        for classes in result.photographs.values()
+    ]
+    return (
+        result.name,
+        "yes" if result.pins else "no",
+        "yes" if result.loaded else "no",
+        _equal(result),
+        ("; " if most > 1 else " / ").join(photographs),
+        f"{result.seconds:.0f}",
+    )
+
+
+def _equal(result: Result) -> str:
+    """Returns the largest error, or "not compared"."""
+    compared = [each for each in result.comparisons if each["note"] is None]
+    if not compared:
+        return "not compared"
+    if not all(map(is_within, compared)):
+        return "DIFFERS"
+    return f"{max(each['error'] for each in compared):.0e}"
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")

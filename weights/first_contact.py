@@ -1,0 +1,216 @@
+"""Checks every name of the catalogue with the file at its real server.
+
+    python -m weights.first_contact                      all names; see --budget
+    python -m weights.first_contact --only 'ViT*/sam' 'MixerB16'
+    python -m weights.first_contact --budget 200GB       what fits into 200 GB
+    python -m weights.first_contact --images imagenet/val --real real.json
+
+For each name the command asks the server for the file, its size, its commit and the
+licence on its card; pins the file in the package's manifest; downloads it; builds the
+model in a separate process; compares its outputs with timm's and with published ones;
+and classifies two photographs. With --images it also measures top-1.
+
+The results are in OUT/results, one file per name, and OUT/table.md. Run the command
+again to continue an interrupted run, or to repeat the names that failed. If the disk is
+full, files that the command downloaded are deleted. The exit code is 1 if a name fails.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from kerasvit.hub.download import fetch
+from kerasvit.hub.errors import explain_download
+from kerasvit.hub.manifest import Entry
+
+from . import contact_pictures, contact_results, contact_table, lock
+from .contact_failures import ContactError, failure_of, failures
+from .contact_names import name_of
+from .contact_results import Result
+from .contact_run import LOGS, Run, is_current, prepare
+from .contact_server import check_licence, find_pins, look_up, server_of
+from .published_logits import COCO, PUBLISHED
+
+
+def first_contact(run: Run) -> bool:
+    """Checks the names of a run, prints the table, and returns whether all passed.
+
+    Raises:
+        OSError: A result, or the manifest, cannot be written.
+    """
+    megabytes = sum(entry.megabytes for entry in run.reached)
+    print(f"{len(run.reached)} names, {megabytes / 1e3:.1f} GB", flush=True)
+    published = [PUBLISHED.get(name_of(entry)) for entry in run.reached]
+    with_coco = any(each and each.picture == COCO for each in published)
+    run.pictures = contact_pictures.pictures(run.out, with_coco)
+    results = []
+    for i, entry in enumerate(run.reached, 1):
+        result = contact_results.read(run.out, name_of(entry))
+        if result is None or not is_current(result, entry, run):
+            result = examine(entry, run)
+            contact_results.write(run.out, result)
+            words = "passed" if result.passed else f"FAILED: {result.failure['kind']}"
+            position = f"[{i}/{len(run.reached)}]"
+            print(
+                f"{position} {result.name}: {words}, {result.seconds:.0f} s", flush=True
+            )
+        results.append(result)
+    beyond = [name_of(entry) for entry in run.beyond]
+    path = contact_table.write(run.out, results, beyond)
+    print(f"\n{contact_table.text(results)}\n")
+    for line in contact_table.problems(results):
+        print(line)
+    if beyond:
+        print(f"Not reached with this budget: {', '.join(beyond)}")
+    print(f"{contact_table.summary(results, beyond)} {path}")
+    return all(result.passed for result in results)
+
+
+def examine(entry: Entry, run: Run) -> Result:
+    """Returns the result for a name; its pins are in the manifest then.
+
+    Raises:
+        OSError: The manifest or the log cannot be written.
+    """
+    start = time.monotonic()
+    fields: dict[str, Any] = {
+        "name": name_of(entry),
+        "server": server_of(entry),
+        "licence": {"catalogue": entry.license, "server": None},
+        "backend": keras.backend.backend(),
+    }
+    pinned = None
+    try:
+        fields["pins"] = find(entry, run, fields["licence"])
+        pinned = dataclasses.replace(entry, **fields["pins"])
+        fetch(pinned)
+    except failures() as error:
+        message = None
+        if entry.on_hub and not isinstance(error, ValueError):
+            where = (entry.filename, entry.source, entry.revision, fields["server"])
+            message = explain_download(error, *where)
+        fields["failure"] = failure_of(error, message)
+    if pinned and pinned != entry:
+        save_pins(pinned, run)
+    if pinned and "failure" not in fields:
+        fields |= run_checks(pinned, run)
+    seconds = round(time.monotonic() - start, 1)
+    return Result(**fields, seconds=seconds)
+
+
+def find(entry: Entry, run: Run, licence: dict[str, str | None]) -> dict[str, Any]:
+    """Returns the pins of an entry, after making room on the disk for its file.
+
+    Args:
+        entry: Entry to find at its server.
+        run: Its list of downloads is extended.
+        licence: Field of the result; the licence on the card is added.
+
+    Raises:
+        ContactError, OSError: One of `failures`.
+    """
+    listing = look_up(entry)
+    licence["server"] = listing.licence
+    check_licence(entry, listing)
+    commit = entry.revision or (listing.info.sha if listing.info else None)
+    run.downloads.prepare(entry, commit, listing.size)
+    return find_pins(entry, listing)
+
+
+def save_pins(entry: Entry, run: Run) -> None:
+    """Writes the pins of an entry into the manifest."""
+    pins = {key: getattr(entry, key) for key in lock.PINS if getattr(entry, key)}
+    for table in run.tables:
+        if (table["model"], table["tag"]) == (entry.model, entry.tag):
+            table |= pins
+    lock.write(run.tables, run.manifest)
+
+
+def run_checks(entry: Entry, run: Run) -> dict[str, Any]:
+    """Returns the fields of a result that need the model."""
+    log = run.out / LOGS / f"{name_of(entry).replace('/', '-')}.txt"
+    task = {
+        "entry": dataclasses.asdict(entry),
+        "pictures": run.pictures,
+        "images": run.images,
+        "real": run.real,
+    }
+    return run_process(task, log)
+
+
+def run_process(task: dict[str, Any], log: Path) -> dict[str, Any]:
+    """Returns the answer of `weights.contact_checks`, or the failure of its process.
+
+    Args:
+        task: Argument of `contact_checks.check`.
+        log: File for the output of the process.
+    """
+    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    with tempfile.TemporaryDirectory() as work, log.open("w") as output:
+        Path(work, "task.json").write_text(json.dumps(task))
+        code = subprocess.run(
+            [sys.executable, "-m", "weights.contact_checks", work],
+            env={**quiet, **os.environ, "KERAS_BACKEND": keras.backend.backend()},
+            cwd=Path(__file__).parents[1],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        ).returncode
+        answer = Path(work, "answer.json")
+        if code == 0 and answer.exists():
+            return json.loads(answer.read_text())
+    return {"failure": failure_of(_crash(code, log))}
+
+
+def _report(result: Result, position: str) -> None:
+    words = f"FAILED: {result.failure['kind']}" if result.failure else "passed"
+    seconds = f"{result.seconds:.0f} s"
+    print(f"[{position}] {result.name}: {words}, {seconds}", flush=True)
+
+
+def _crash(code: int, log: Path) -> ContactError:
+    if code == -getattr(signal, "SIGKILL", 9):
+        return ContactError(
+            "space", "The system ended the process: it needs more memory than there is."
+        )
+    return ContactError("format", f"The process ended with code {code}; log: {log}.")
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m weights.first_contact",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="PATTERN", help="such as 'ViT*/sam'"
+    )
+    parser.add_argument("--out", default="contact", help="folder of the results")
+    parser.add_argument("--budget", help="limit of the downloads, such as 200GB")
+    parser.add_argument("--images", help="ImageNet's validation images, for top-1")
+    parser.add_argument("--real", help="real.json, the ReaL labels of these images")
+    options = parser.parse_args(arguments)
+    try:
+        run = prepare(**vars(options))
+    except ValueError as error:
+        sys.exit(f"Error: {error}")
+    try:
+        passed = first_contact(run)
+    except OSError as error:  # of the results and the manifest; others are recorded
+        sys.exit(f"Error: {error}")
+    if not passed:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
