@@ -4,8 +4,16 @@ import urllib.error
 from collections.abc import Iterator
 
 from kerasvit.checkpoints import CheckpointError
+from kerasvit.hub.access import endpoint_of
 from kerasvit.hub.download import DownloadError
-from kerasvit.hub.errors import client_errors, explain_disk, http_error
+from kerasvit.hub.errors import (
+    client_errors,
+    explain_disk,
+    explain_download,
+    explain_request,
+    http_error,
+)
+from kerasvit.hub.manifest import Entry
 
 # What to do, by kind of failure; the kinds are those of `weights.contact_results`.
 ADVICE = {
@@ -58,6 +66,17 @@ def failure_of(error: Exception, message: str | None = None) -> dict[str, str]:
     text = " ".join((message or str(error) or type(error).__name__).split())
     text = text if len(text) <= LONGEST else text[:LONGEST] + " …"
     return {"kind": kind, "message": f"{text} {ADVICE[kind]}"}
+
+
+def explain(error: Exception, entry: Entry) -> str | None:
+    """Returns the explanation of a failed request to the Hub; None for other errors."""
+    if not entry.on_hub or isinstance(error, ValueError):  # they explain themselves
+        return None
+    endpoint = endpoint_of()
+    if kind_of(error) == "name":
+        where = (entry.source, entry.revision, endpoint)
+        return explain_download(error, entry.filename, *where)
+    return f"{entry.source}: {explain_request(error, endpoint)}"
 
 
 def kind_of(error: Exception) -> str:

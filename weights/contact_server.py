@@ -3,6 +3,7 @@
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -46,7 +47,7 @@ def look_up(entry: Entry) -> Listing:
 
     Raises:
         ContactError: The server does not have the file, or not for everyone.
-        OSError, httpx2.HTTPError: The server does not answer.
+        OSError, httpx2.HTTPError: The Hub does not answer or refuses.
     """
     if not entry.on_hub:
         return Listing(_length_of(entry.source))
@@ -133,6 +134,10 @@ def _length_of(address: str) -> int | None:
         kind = "name" if error.code in ABSENT else "server"
         message = f"{address} is not available: the server answers {error.code}."
         raise ContactError(kind, message) from error
+    except (OSError, HTTPException) as error:
+        reason = getattr(error, "reason", None) or error  # of a URLError
+        message = f"{address} is not available: {type(error).__name__}: {reason}."
+        raise ContactError("server", message) from error
 
 
 def _may_pass(error: Exception) -> bool:

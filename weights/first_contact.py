@@ -30,11 +30,10 @@ from typing import Any
 import keras
 
 from kerasvit.hub.download import fetch
-from kerasvit.hub.errors import explain_download
-from kerasvit.hub.manifest import Entry
+from kerasvit.hub.manifest import MANIFEST, Entry
 
 from . import contact_pictures, contact_results, contact_table, lock
-from .contact_failures import ContactError, failure_of, failures
+from .contact_failures import ContactError, explain, failure_of, failures
 from .contact_names import name_of
 from .contact_results import Result
 from .contact_run import LOGS, Run, is_current, prepare
@@ -95,11 +94,7 @@ def examine(entry: Entry, run: Run) -> Result:
         pinned = dataclasses.replace(entry, **fields["pins"])
         fetch(pinned)
     except failures() as error:
-        message = None
-        if entry.on_hub and not isinstance(error, ValueError):
-            where = (entry.filename, entry.source, entry.revision, fields["server"])
-            message = explain_download(error, *where)
-        fields["failure"] = failure_of(error, message)
+        fields["failure"] = failure_of(error, explain(error, entry))
     if pinned and pinned != entry:
         save_pins(pinned, run)
     if pinned and "failure" not in fields:
@@ -199,6 +194,12 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--budget", help="limit of the downloads, such as 200GB")
     parser.add_argument("--images", help="ImageNet's validation images, for top-1")
     parser.add_argument("--real", help="real.json, the ReaL labels of these images")
+    parser.add_argument(
+        "--manifest",
+        type=Path,
+        default=MANIFEST,
+        help="manifest to read and to pin files in (default: the package's)",
+    )
     options = parser.parse_args(arguments)
     try:
         run = prepare(**vars(options))

@@ -3,11 +3,9 @@
 import dataclasses
 import functools
 import json
-import os
 import shutil
 import signal
 import subprocess
-import sys
 import types
 from pathlib import Path
 
@@ -565,50 +563,33 @@ def test_damaged_and_newer_files_are_errors(contact):
         contact.run()
 
 
-def test_the_command_in_its_processes(hub, tmp_path):
-    """One real variant: the command and the checks in processes of their own."""
-    files = {}
+def test_a_name_is_checked_in_a_process_of_its_own(hub, tmp_path, monkeypatch):
     model = randomised(kerasvit.ViTTi16(image_size=32, num_classes=10))
     folder = kerasvit.save_pretrained(model, tmp_path / "model")
-    for path in folder.iterdir():
-        files[path.name] = path.read_bytes()
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
     hub.add("timm/tiny", {**files, "README.md": CARD})
     table = {"model": "ViTTi16", "tag": "sam", "source": "timm/tiny", "format": "timm"}
     table |= {"classes": 10, "megabytes": 23, "license": "mit"}
     lock.write([{**table, "preprocessing": {"size": 32}}], tmp_path / "manifest.json")
-    code = (
-        "import pathlib, sys\n"
-        "from weights import first_contact\n"
-        "manifest = pathlib.Path(sys.argv[2])\n"
-        "run = first_contact.prepare(out=sys.argv[1], manifest=manifest)\n"
-        "sys.exit(not first_contact.first_contact(run))\n"
-    )
-    environment = {"HF_ENDPOINT": hub.endpoint, "HF_HOME": str(tmp_path / "home")}
-    environment |= {"HF_HUB_DISABLE_XET": "1", "HF_TOKEN": ""}
-    result = subprocess.run(
-        [sys.executable, "-c", code, tmp_path / "out", tmp_path / "manifest.json"],
-        env={**os.environ, **environment},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stdout + result.stderr
+    for name, value in {
+        "HF_ENDPOINT": hub.endpoint,
+        "HF_HUB_CACHE": constants.HF_HUB_CACHE,
+        "HF_HUB_DISABLE_XET": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    given = ["--out", tmp_path / "out", "--manifest", tmp_path / "manifest.json"]
+    first_contact.main(list(map(str, given)))
     found = contact_results.read_all(tmp_path / "out")["ViTTi16/sam"]
     assert found.passed and found.server == hub.endpoint
 
 
-def test_the_exit_code(contact, monkeypatch, capsys):
-    arguments = ["--only", HUB, "--out", str(contact.out)]
-    prepare = first_contact.prepare
-    monkeypatch.setattr(
-        first_contact,
-        "prepare",
-        lambda **options: prepare(**options, manifest=contact.manifest),
-    )
+def test_the_exit_code(contact, capsys):
+    places = ["--out", str(contact.out), "--manifest", str(contact.manifest)]
+    arguments = ["--only", HUB, *places]
     first_contact.main(arguments)
     assert "1 passed" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="Error: No name"):
-        first_contact.main(["--only", "nothing", "--out", str(contact.out)])
+        first_contact.main(["--only", "nothing", *places])
     shutil.rmtree(contact.out)
     del contact.hub.repositories["timm/tiny"]
     with pytest.raises(SystemExit) as ended:
