@@ -127,6 +127,9 @@ def test_prefixes_and_optimiser_state(tmp_path, prefix):
         if prefix.startswith("opt"):
             tensors["opt/state/param_states/cls/grad_ema"] = np.zeros((1, 1, 16))
             tensors["opt/state/step"] = np.array(3)
+        else:
+            tensors["opt/0/mu/cls"] = np.zeros((1, 1, 16))
+            tensors["chrono/accum_train_time"] = np.array(3.0)
 
     images, logits = expected("vit_token")
     found = to_numpy(google(npz_with(tmp_path, change))(images))

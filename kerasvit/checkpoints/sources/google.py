@@ -21,9 +21,9 @@ class GoogleSource(Source, Protocol):
         return name.removeprefix("opt/target/").removeprefix("params/")
 
     def dropped(self, name: str, names: Set[str]) -> str | None:
-        states = ("opt/state/", "opt/", "extra/")
+        states = ("opt/", "extra/", "chrono/")  # of big_vision/train.py, too
         if name.startswith(states) or name in ("step", "epoch"):
-            return "state of the optimizer"
+            return "state of the training"
         return None
 
 
