@@ -1,0 +1,97 @@
+"""Every entry of the catalogue builds its model and maps the names of its file.
+
+Each file is written with zeros, which take no space, and loaded by the functions that
+load real files. Only the values are missing: a model is an outline, and a tensor is
+read as zeros of its shape.
+"""
+
+import keras
+import numpy as np
+import pytest
+from keras.src.backend.common import global_state
+
+import kerasvit
+from kerasvit.checkpoints import Checkpoint
+from kerasvit.hub.manifest import entries
+from kerasvit.loading import find, limits
+from tests.once import skip_where_alike
+from tests.weights import published_files
+
+SOON = ("ViTTi16/augreg_in21k", "ViTB32/imagenet21k_ft_in1k_384", "MixerS32/gsam")
+SOON += ("BiTR50x1/distilled_in1k_160",)
+
+
+class Outline:
+    """A model without values; counts what is assigned to each of its variables."""
+
+    def __init__(self, model):
+        self.layers, self.record = model.layers, model.record
+        self.weights = [_Variable(variable) for variable in model.weights]
+
+
+class _Variable:
+    def __init__(self, variable):
+        self.path, self.shape = variable.path, tuple(variable.shape)
+        self.assigned, self.value = 0, np.ones(1, "float32")  # no zeroed head
+
+    def assign(self, array):
+        assert array.shape == self.shape
+        self.assigned += 1
+
+
+def outlined(build, most_weights, most_variables):
+    """`built_with_zeros`, without the zeros."""
+    with keras.StatelessScope(initialize_variables=False):
+        model = build()
+    # Keras keeps a list of them, and would give all their values in the next scope.
+    global_state.set_global_attribute("uninitialized_variables", [])
+    assert sum(np.prod(w.shape) for w in model.weights) <= most_weights
+    assert len(model.weights) <= most_variables
+    return Outline(model)
+
+
+@pytest.fixture
+def outlines(monkeypatch):
+    skip_where_alike()
+    monkeypatch.setattr(limits, "built_with_zeros", outlined)
+    zeros = np.zeros((), "float32")
+    read = lambda checkpoint, name: np.broadcast_to(zeros, checkpoint.shapes[name])  # noqa: E731
+    monkeypatch.setattr(Checkpoint, "__getitem__", read)
+
+
+def cases():
+    for entry in entries():
+        for layout in range(len(published_files.layouts(entry))):
+            name = published_files.name_of(entry)
+            soon = name in SOON and layout == 0
+            marks = pytest.mark.slow if soon else pytest.mark.long
+            list_name = published_files.layouts(entry)[layout][0]
+            yield pytest.param(entry, layout, id=f"{name}-{list_name}", marks=marks)
+
+
+@pytest.mark.parametrize(("entry", "layout"), [*cases()])
+def test_the_names_of_a_published_file_are_mapped(
+    entry, layout, outlines, tmp_path, monkeypatch, caplog
+):
+    path = tmp_path / entry.filename
+    published_files.write(path, entry, layout=layout, random=False)
+    for name, content in published_files.json_files(entry).items():
+        (tmp_path / name).write_bytes(content)
+    folder = tmp_path if entry.on_hub else path
+    monkeypatch.setattr(find, "fetch", lambda entry: folder)
+    classes = 0 if entry.head == "zeroed" else None
+
+    by_name = getattr(kerasvit, entry.model)(entry, num_classes=classes)
+    by_path = kerasvit.from_pretrained(folder, num_classes=classes)
+
+    assert by_path.record["variant"] == entry.model
+    for model in (by_name, by_path):
+        assert {weight.path: weight.assigned for weight in model.weights} == {
+            weight.path: 1 for weight in model.weights
+        }
+        assert model.record["origin"] == entry.format
+        kwargs = model.record["kwargs"]
+        assert kwargs["num_classes"] == (entry.classes if classes is None else 0)
+        assert kwargs["image_size"] == [entry.preprocessing["size"]] * 2
+    assert by_name.record["kwargs"] == by_path.record["kwargs"]
+    assert by_name.record["base"] == {"source": entry.source, "license": entry.license}
