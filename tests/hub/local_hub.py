@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import yaml
 
+from .disk_body import known_sha256, length, md5, pieces, sha256
+
 LARGE = (".safetensors", ".npz")
 
 
@@ -24,7 +26,8 @@ class LocalHub:
 
     Attributes:
         repositories: {"user/name": Repository}.
-        files: {path: bytes}, for plain addresses: `hub.address(path)`.
+        files: {path: bytes}, for plain addresses: `hub.address(path)`. Here and in the
+            repositories, a `DiskBody` may be in the place of bytes.
         faults: Functions of (handler, kind), first come first served. Each returns
             what answers a request in place of the Hub, once, or None to let it pass
             and be asked again. `kind` is "head", "body", "file" or "api".
@@ -73,7 +76,7 @@ class LocalHub:
         if place == "files":
             return self.files.get(urllib.parse.unquote(name))
         contents = {
-            hashlib.sha256(body).hexdigest(): body
+            known_sha256(body): body
             for repository in self.repositories.values()
             for files in repository.commits.values()
             for body in files.values()
@@ -168,18 +171,19 @@ class _Handler(BaseHTTPRequestHandler):
                 return answer(*found.groups())
         return self.send(404)
 
-    def send(self, status, body=b"", **headers):
+    def send(self, status, body=b"", first=0, **headers):
         """An answer; keywords are headers, `_` for `-`; without a body for HEAD."""
         if isinstance(body, (dict, list)):
             body = json.dumps(body).encode()
             headers.setdefault("Content_Type", "application/json")
         self.send_response(status)
-        headers.setdefault("Content_Length", len(body))
+        headers.setdefault("Content_Length", length(body))
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), str(value))
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(body)
+            for piece in pieces(body, first):
+                self.wfile.write(piece)
 
     def send_range(self, body, **headers):
         """A file, or the part of it that was asked for."""
@@ -187,14 +191,15 @@ class _Handler(BaseHTTPRequestHandler):
         if not wanted:
             return self.send(200, body, **headers)
         first = int(wanted[1])
-        part = f"bytes {first}-{len(body) - 1}/{len(body)}"
-        return self.send(206, body[first:], Content_Range=part, **headers)
+        end = length(body)
+        headers["Content_Range"] = f"bytes {first}-{end - 1}/{end}"
+        return self.send(206, body, first, Content_Length=end - first, **headers)
 
     def _file(self, path):
         body = self.hub.content(self.path)
         if body is None:
             return self.send(404)
-        digest = base64.b64encode(hashlib.md5(body).digest()).decode()
+        digest = base64.b64encode(md5(body)).decode()
         return self.send_range(body, x_goog_hash=f"crc32c=AAAAAA==,md5={digest}")
 
     def _content(self, digest):
@@ -230,7 +235,7 @@ class _Handler(BaseHTTPRequestHandler):
             blob = b"blob %d\0" % len(body) + body
             tag = hashlib.sha1(blob).hexdigest()
             return self.send_range(body, ETag=f'"{tag}"', X_Repo_Commit=commit)
-        digest = hashlib.sha256(body).hexdigest()
+        digest = sha256(body)
         in_xet = {}
         if name_there := self.hub.xet_hashes.get(digest):
             token = f"{self.hub.endpoint}/api/models/{name}/xet-read-token/{commit}"
@@ -240,7 +245,7 @@ class _Handler(BaseHTTPRequestHandler):
             **in_xet,
             X_Repo_Commit=commit,
             X_Linked_Etag=f'"{digest}"',
-            X_Linked_Size=len(body),
+            X_Linked_Size=length(body),
             Location=f"{self.hub.other_host}/content/{digest}",
         )
 
@@ -261,10 +266,10 @@ class _Handler(BaseHTTPRequestHandler):
         siblings = [
             {
                 "rfilename": path,
-                "size": len(body),
+                "size": length(body),
                 "lfs": {
-                    "sha256": hashlib.sha256(body).hexdigest(),
-                    "size": len(body),
+                    "sha256": sha256(body),
+                    "size": length(body),
                     "pointerSize": 134,
                 },
             }
@@ -291,7 +296,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _model_tree(self, name, repository, tail):
         commit = repository.find(tail.split("/")[0])
         entries = [
-            {"type": "file", "path": path, "oid": "0" * 40, "size": len(body)}
+            {"type": "file", "path": path, "oid": "0" * 40, "size": length(body)}
             for path, body in repository.commits[commit].items()
         ]
         return self.send(200, entries)

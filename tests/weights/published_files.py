@@ -83,8 +83,8 @@ def narrow_lines(lines):
     A Vision Transformer gets 4 heads of the same size, a ResNet the width factor 1.
     """
     text = "\n".join(lines)
-    if "resnet" in text or "stages." in text:
-        root = r"(?:standardized_conv2d/kernel|stem\.conv\.weight) F32 (.*)"
+    if "embed" not in text:
+        root = r"(?:root_block/standardized_conv2d/kernel|stem\.conv\.weight) F32 (.*)"
         sizes = [int(size) for size in re.search(root, text)[1].split()]
         factor, skipped = max(sizes[0], sizes[-1]) // 64, ()
     else:
@@ -111,11 +111,27 @@ def narrow_lines(lines):
     return [line if line.startswith("#") else divided(line) for line in lines]
 
 
-def json_files(entry):
-    """Returns {name: bytes} of the configuration files of an entry's repository."""
+def json_files(entry, narrow=False):
+    """Returns {name: bytes} of the configuration files of an entry's repository.
+
+    Args:
+        entry: `kerasvit.hub.manifest.Entry`.
+        narrow: Whether the tensors are those of the narrow copy.
+    """
     if not entry.on_hub:
         return {}
     config = dict(_json("configs.json")[name_of(entry)])
+    if narrow and entry.format == "transformers":
+        config |= {"num_attention_heads": 4}
+        for key in ("hidden_size", "intermediate_size"):
+            config[key] //= 4
+    elif narrow and config["architecture"].startswith("resnetv2"):
+        name = config["architecture"]
+        config["architecture"] = re.sub(r"x\d_bit", "x1_bit", name)
+    elif narrow:
+        width = config["num_features"] // 4
+        config["num_features"] = width
+        config["model_args"] = {"embed_dim": width, "num_heads": 4}
     files = {"config.json": config}
     if entry.format == "transformers":
         names = LABELS.read_text(encoding="utf-8").splitlines()
@@ -179,7 +195,8 @@ def _write_npz(file, tensors, pieces):
     with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
         for name, (shape, dtype) in tensors.items():
             header = {"descr": DTYPES[dtype], "fortran_order": False, "shape": shape}
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+            info = zipfile.ZipInfo(f"{name}.npy")  # without the time, which changes
+            with archive.open(info, "w", force_zip64=True) as member:
                 start = io.BytesIO()
                 np.lib.format.write_array_header_1_0(start, header)
                 member.write(start.getvalue())
