@@ -64,10 +64,12 @@ def _completed(checkpoint: Checkpoint, entry: Entry | None = None) -> Checkpoint
     """
     description = with_transform(checkpoint)
     if entry:
+        transform = transform_of(entry)
         description = replace(
             description,
-            transform=transform_of(entry),
+            transform=transform,
             transform_error=None,
+            transform_size=transform.size,
             base={"source": entry.source, "license": entry.license},
             # The catalogue states the variant, so that nothing is assumed.
             open_arguments=(),

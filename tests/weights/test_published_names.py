@@ -85,6 +85,9 @@ def test_the_names_of_a_published_file_are_mapped(
     by_path = kerasvit.from_pretrained(folder, num_classes=classes)
 
     assert by_path.record["variant"] == entry.model
+    if entry.on_hub:  # an .npz does not state the size of BiT's images
+        size = entry.preprocessing["size"]
+        assert by_path.record["kwargs"]["image_size"] == [size, size]
     for model in (by_name, by_path):
         assert {weight.path: weight.assigned for weight in model.weights} == {
             weight.path: 1 for weight in model.weights
@@ -92,6 +95,6 @@ def test_the_names_of_a_published_file_are_mapped(
         assert model.record["origin"] == entry.format
         kwargs = model.record["kwargs"]
         assert kwargs["num_classes"] == (entry.classes if classes is None else 0)
-        assert kwargs["image_size"] == [entry.preprocessing["size"]] * 2
+    by_path.record["kwargs"]["image_size"] = [entry.preprocessing["size"]] * 2
     assert by_name.record["kwargs"] == by_path.record["kwargs"]
     assert by_name.record["base"] == {"source": entry.source, "license": entry.license}
