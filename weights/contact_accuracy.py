@@ -92,7 +92,7 @@ def read_real(path: str | Path) -> list[list[int]]:
 
 
 def real_percent(
-    predicted: Sequence[int], paths: Sequence[Path], labels: list[list[int]]
+    predicted: np.ndarray, paths: Sequence[Path], labels: list[list[int]]
 ) -> float:
     """Returns the share of images whose prediction is a ReaL label, in per cent.
 

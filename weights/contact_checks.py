@@ -14,7 +14,7 @@ import math
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import keras
 import numpy as np
@@ -132,7 +132,8 @@ def classify(
     model: keras.Model, pictures: dict[str, str]
 ) -> dict[str, list[tuple[str, float]]]:
     """Returns {photograph: five pairs (class name, probability)}."""
-    return {name: kerasvit.classify(model, pictures[name]) for name in BUNDLED}
+    found = kerasvit.classify(model, [pictures[name] for name in BUNDLED])
+    return dict(zip(BUNDLED, cast("list[list[tuple[str, float]]]", found), strict=True))
 
 
 def compare_published(
@@ -185,8 +186,8 @@ def compare_timm(
     if expected.shape != found.shape:
         message = f"{reference} returns shape {expected.shape} instead of {found.shape}"
         return _comparison(reference, math.nan, ALLOWED), message
-    error = np.abs(found - expected).max() / np.abs(expected).max()
-    return _comparison(reference, float(error), ALLOWED), None
+    relative = np.abs(found - expected).max() / np.abs(expected).max()
+    return _comparison(reference, float(relative), ALLOWED), None
 
 
 def check_numbers(answer: dict[str, Any], problem: str | None) -> None:

@@ -100,11 +100,16 @@ def prepare(
     except OSError as error:
         raise ValueError(f"`--out`: {out} cannot be written: {error}.") from error
     contact_results.read_all(out)
-    absolute = [
-        path and str(Path(path).expanduser().resolve()) for path in (images, real)
-    ]
-    downloads = contact_disk.Downloads(out)
-    return Run(tables, reached, beyond, out, *absolute, Path(manifest), downloads)
+    return Run(
+        tables,
+        reached,
+        beyond,
+        out,
+        images=_absolute(images),
+        real=_absolute(real),
+        manifest=Path(manifest),
+        downloads=contact_disk.Downloads(out),
+    )
 
 
 def is_current(result: Result, entry: Entry, run: Run) -> bool:

@@ -58,11 +58,7 @@ def first_contact(run: Run) -> bool:
         if result is None or not is_current(result, entry, run):
             result = examine(entry, run)
             contact_results.write(run.out, result)
-            words = "passed" if result.passed else f"FAILED: {result.failure['kind']}"
-            position = f"[{i}/{len(run.reached)}]"
-            print(
-                f"{position} {result.name}: {words}, {result.seconds:.0f} s", flush=True
-            )
+            _report(result, f"{i}/{len(run.reached)}")
         results.append(result)
     beyond = [name_of(entry) for entry in run.beyond]
     path = contact_table.write(run.out, results, beyond)

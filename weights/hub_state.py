@@ -48,8 +48,10 @@ def check_rights(client: "HfApi", organisation: str) -> None:
             ) from error
         reason = explain_request(error, client.endpoint)
         raise ValueError(f"The token cannot be checked: {reason}") from error
-    if reason := _refusal(account, organisation.lower()):
-        raise ValueError(f"The token may not write to {organisation}: {reason} {login}")
+    if refused := _refusal(account, organisation.lower()):
+        raise ValueError(
+            f"The token may not write to {organisation}: {refused} {login}"
+        )
 
 
 def _refusal(account: dict, organisation: str) -> str | None:
@@ -124,16 +126,16 @@ def _entry_there(
             certificate = read_certificate(folder)
         except ValueError:  # of another version, or changed by hand
             return None
-        tensors = files["model.safetensors"]
+        size, lfs = files["model.safetensors"].size, files["model.safetensors"].lfs
+        if size is None or lfs is None:  # not a file of tensors
+            return None
         found = {
-            "model.safetensors": tensors.lfs and tensors.lfs.sha256,
+            "model.safetensors": lfs.sha256,
             "config.json": file_hash(folder / "config.json"),
         }
         passed = certificate.verdict == PASSED and is_of_pin(original, certificate)
         if not passed or certificate.files != found:
             return None
         record = read_json(folder / "config.json")["kerasvit"]
-    entry = published_entry(
-        original, record, repository, tensors.size, tensors.lfs.sha256
-    )
+    entry = published_entry(original, record, repository, size, lfs.sha256)
     return dataclasses.replace(entry, revision=info.sha)

@@ -31,7 +31,8 @@ def main(arguments: list[str]) -> None:
     options = parser.parse_args(arguments)
     entries = manifest.entries()
     try:
-        facts, unused = read_facts(FACTS), []
+        facts = read_facts(FACTS)
+        unused: list[str] = []
         if options.contact:
             contact = Path(options.contact).expanduser()
             facts, unused = merge_all(facts, contact, entries)

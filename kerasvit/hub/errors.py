@@ -147,7 +147,7 @@ def not_a_hub(endpoint: str) -> str:
     )
 
 
-def explain_disk(error: Exception) -> str | None:
+def explain_disk(error: BaseException) -> str | None:
     """Returns the explanation of a disk error; None for other errors."""
     code = getattr(error, "errno", None)
     if code in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
