@@ -14,7 +14,7 @@ import time
 import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import yaml
+from kerasvit.hub.front_matter import split_page
 
 from .disk_body import known_sha256, length, md5, pieces, sha256
 
@@ -371,9 +371,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _metadata(card):
-    """The metadata at the beginning of a README.md, or None."""
-    found = re.match(r"(?s)---\n(.*?)\n---\n", (card or b"").decode())
-    return yaml.safe_load(found[1]) if found else None
+    """The metadata at the beginning of a README.md, or None if it is not valid."""
+    try:
+        return split_page((card or b"").decode(errors="replace"))[0]
+    except ValueError:
+        return None
 
 
 def three_at_once(fetch):

@@ -39,14 +39,14 @@ class _Variable:
         self.assigned += 1
 
 
-def outlined(build, most_weights, most_variables):
+def outlined(build, max_weights, max_variables):
     """`built_with_zeros`, without the zeros."""
     with keras.StatelessScope(initialize_variables=False):
         model = build()
     # Keras keeps a list of them, and would give all their values in the next scope.
     global_state.set_global_attribute("uninitialized_variables", [])
-    assert sum(np.prod(w.shape) for w in model.weights) <= most_weights
-    assert len(model.weights) <= most_variables
+    assert sum(np.prod(w.shape) for w in model.weights) <= max_weights
+    assert len(model.weights) <= max_variables
     return Outline(model)
 
 
