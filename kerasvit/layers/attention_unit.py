@@ -61,6 +61,7 @@ class AttentionUnit(keras.layers.Layer):
         shape = self.conv.compute_output_shape(input_shape)
         self.attention_norm.build(shape)
         self.attention.build(shape)
+        self.drop.build(shape)
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         branch = keras.activations.gelu(self.conv_norm(x), approximate=False)

@@ -53,7 +53,8 @@ class EncoderBlock(keras.layers.Layer):
         self.drop = StochasticDepth(
             self.stochastic_depth, name="drop", dtype=self.dtype_policy
         )
-        for layer in (self.attention_norm, self.attention, self.mlp_norm, self.mlp):
+        norms = (self.attention_norm, self.mlp_norm)
+        for layer in (*norms, self.attention, self.mlp, self.drop):
             layer.build(input_shape)
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:

@@ -80,7 +80,8 @@ class MixerBlock(keras.layers.Layer):
         self.channel_mixing = MLP(self.channels_mlp_dim, name="channel_mixing", **mlp)
         self.drop = StochasticDepth(self.stochastic_depth, name="drop", **same)
         self.token_mixing.build((batch, width, tokens))
-        for layer in (self.token_norm, self.channel_norm, self.channel_mixing):
+        norms = (self.token_norm, self.channel_norm)
+        for layer in (*norms, self.channel_mixing, self.drop):
             layer.build(input_shape)
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:

@@ -59,6 +59,7 @@ class PreactUnit(keras.layers.Layer):
             norm.build(shape)
             conv.build(shape)
             shape = conv.compute_output_shape(shape)
+        self.drop.build(shape)
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         shortcut = x
