@@ -192,7 +192,7 @@ def _body(record: dict, name: str, facts: Facts) -> str:
         f"images of {height} × {width} pixels.",
         f'```python\nimport kerasvit\n\nmodel = kerasvit.from_pretrained("{name}")\n'
         f"{call}\n```",
-        _in_timm(record, name),
+        _timm_section(record, name),
     ]
     if name == short:
         parts.append(
@@ -217,7 +217,7 @@ def _body(record: dict, name: str, facts: Facts) -> str:
     return "\n\n".join(parts)
 
 
-def _in_timm(record: dict, name: str) -> str:
+def _timm_section(record: dict, name: str) -> str:
     if not _is_timm(record):
         return (
             "The tensors have kerasvit's variable paths as names. timm has no such "
