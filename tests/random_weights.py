@@ -4,7 +4,7 @@ import numpy as np
 
 
 def randomised(model, seed=0, scale=0.3):
-    """The model, with normally distributed weights in place of its own.
+    """Replaces the weights of a model by normally distributed ones; returns it.
 
     The variances of batch normalisations are positive.
     """

@@ -7,6 +7,7 @@ from kerasvit.checkpoints import replace_file
 from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry
 
+from .names import name_of
 from .publish import as_toml
 
 ADDITIONS = "sources.toml.additions"
@@ -14,11 +15,6 @@ HEAD = (
     "# Tables of published weights. Replace the tables of the same names in\n"
     "# weights/sources.toml by these, then run: python -m weights.lock\n"
 )
-
-
-def name_of(entry: Entry) -> str:
-    """Returns the name of an entry, "MODEL/TAG"."""
-    return f"{entry.model}/{entry.tag}"
 
 
 def read_additions(path: Path, organisation: str) -> dict[str, Entry]:

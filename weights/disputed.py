@@ -1,5 +1,7 @@
 """Measures disputed accuracies with every preprocessing that may explain them.
 
+`python -m weights.first_contact --images` does this for the names it checks. Alone:
+
     python -m weights.disputed --images imagenet/val --out contact
 
 disputed.toml lists the names, the published numbers and the preprocessing to measure.
@@ -38,7 +40,11 @@ def disputed() -> dict[str, dict[str, Any]]:
 
 
 def measure(
-    name: str, model: keras.Model, sha256: str, photos: str | Path, out: Path
+    name: str,
+    model: keras.Model,
+    sha256: str | None,
+    photos: str | Path,
+    out: str | Path,
 ) -> None:
     """Measures top-1 with each preprocessing of a name that is not yet measured.
 
@@ -52,6 +58,7 @@ def measure(
     Raises:
         ValueError: As for `top1`, or `MEASURED` is damaged.
     """
+    out = Path(out)
     measured = read_measured(out)
     mine = measured.get(name, {})
     mine = mine if mine.get("sha256") == sha256 else {"sha256": sha256, "top1": {}}
@@ -75,6 +82,15 @@ def measure(
             replace_file(out / MEASURED, text.encode())
     finally:
         model.record["preprocessing"] = fields
+
+
+def is_measured(name: str, sha256: str | None, folder: Path) -> bool:
+    """Returns whether nothing is left to measure for a name with this file."""
+    if name not in disputed():
+        return True
+    mine = read_measured(folder).get(name, {"sha256": None, "top1": {}})
+    labels = disputed()[name]["preprocessing"].keys()
+    return mine["sha256"] == sha256 and labels <= mine["top1"].keys()
 
 
 def read_measured(folder: Path) -> dict[str, dict[str, Any]]:

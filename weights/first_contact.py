@@ -8,7 +8,8 @@
 For each name the command asks the server for the file, its size, its commit and the
 licence on its card; pins the file in the package's manifest; downloads it; builds the
 model in a separate process; compares its outputs with timm's and with published ones;
-and classifies two photographs. With --images it also measures top-1.
+and classifies two photographs. With --images it also measures top-1; if the published
+number is disputed, with every preprocessing of disputed.toml.
 
 The results are in OUT/results, one file per name, and OUT/table.md. Run the command
 again to continue an interrupted run, or to repeat the names that failed. If the disk is
@@ -32,13 +33,16 @@ import keras
 from kerasvit.hub.download import fetch
 from kerasvit.hub.manifest import MANIFEST, Entry
 
-from . import contact_pictures, contact_results, contact_table, lock
-from .contact_failures import ContactError, explain, failure_of, failures
-from .contact_names import name_of
-from .contact_results import Result
-from .contact_run import LOGS, Run, is_current, prepare
-from .contact_server import check_licence, find_pins, look_up, server_of
-from .published_logits import COCO, PUBLISHED
+from . import lock
+from .contact import checks, pictures, table
+from .contact import results as contact_results
+from .contact.failures import ContactError, explain, failure_of, failures
+from .contact.published_logits import COCO, PUBLISHED
+from .contact.results import Result
+from .contact.run import LOGS, Run, is_current, prepare
+from .contact.server import check_licence, find_pins, look_up, server_of
+from .names import name_of
+from .timm_reference import INSTALL
 
 
 def first_contact(run: Run) -> bool:
@@ -49,9 +53,11 @@ def first_contact(run: Run) -> bool:
     """
     megabytes = sum(entry.megabytes for entry in run.reached)
     print(f"{len(run.reached)} names, {megabytes / 1e3:.1f} GB", flush=True)
+    if not checks.timm_is_installed():
+        print(f"timm is not installed: {INSTALL}", file=sys.stderr)
     published = [PUBLISHED.get(name_of(entry)) for entry in run.reached]
     with_coco = any(each and each.picture == COCO for each in published)
-    run.pictures = contact_pictures.pictures(run.out, with_coco)
+    run.pictures = pictures.pictures(run.out, with_coco)
     results = []
     for i, entry in enumerate(run.reached, 1):
         result = contact_results.read(run.out, name_of(entry))
@@ -61,13 +67,15 @@ def first_contact(run: Run) -> bool:
             _report(result, f"{i}/{len(run.reached)}")
         results.append(result)
     beyond = [name_of(entry) for entry in run.beyond]
-    path = contact_table.write(run.out, results, beyond)
-    print(f"\n{contact_table.text(results)}\n")
-    for line in contact_table.problems(results):
+    path = table.write(run.out, results, beyond)
+    print(f"\n{table.text(results)}\n")
+    for line in table.problems(results):
         print(line)
     if beyond:
         print(f"Not reached with this budget: {', '.join(beyond)}")
-    print(f"{contact_table.summary(results, beyond)} {path}")
+    print(f"{table.summary(results, beyond)} {path}")
+    if run.manifest == MANIFEST:
+        print(f"Next: python -m weights.status --contact {run.out}")
     return all(result.passed for result in results)
 
 
@@ -121,9 +129,9 @@ def find(entry: Entry, run: Run, licence: dict[str, str | None]) -> dict[str, An
 def save_pins(entry: Entry, run: Run) -> None:
     """Writes the pins of an entry into the manifest."""
     pins = {key: getattr(entry, key) for key in lock.PINS if getattr(entry, key)}
-    for table in run.tables:
-        if (table["model"], table["tag"]) == (entry.model, entry.tag):
-            table |= pins
+    for fields in run.tables:
+        if (fields["model"], fields["tag"]) == (entry.model, entry.tag):
+            fields |= pins
     lock.write(run.tables, run.manifest)
 
 
@@ -135,22 +143,23 @@ def run_checks(entry: Entry, run: Run) -> dict[str, Any]:
         "pictures": run.pictures,
         "images": run.images,
         "real": run.real,
+        "out": str(run.out),
     }
     return run_process(task, log)
 
 
 def run_process(task: dict[str, Any], log: Path) -> dict[str, Any]:
-    """Returns the answer of `weights.contact_checks`, or the failure of its process.
+    """Returns the answer of `weights.contact.checks`, or the failure of its process.
 
     Args:
-        task: Argument of `contact_checks.check`.
+        task: Argument of `contact.checks.check`.
         log: File for the output of the process.
     """
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}
     with tempfile.TemporaryDirectory() as work, log.open("w") as output:
         Path(work, "task.json").write_text(json.dumps(task))
         code = subprocess.run(
-            [sys.executable, "-m", "weights.contact_checks", work],
+            [sys.executable, "-m", "weights.contact.checks", work],
             env={**quiet, **os.environ, "KERAS_BACKEND": keras.backend.backend()},
             cwd=Path(__file__).parents[1],
             stdout=output,

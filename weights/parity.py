@@ -4,7 +4,7 @@
 
     python -m weights.parity WORK
 
-WORK is a folder with task.json, images.npy and, if timm has the model, timm-….npy. The
+WORK is a folder with task.json, images.npy and, if timm has the model, timm-….npz. The
 result is written to answer.json in it.
 """
 
@@ -97,9 +97,11 @@ def logits(model: keras.Model, images: np.ndarray) -> np.ndarray:
     return np.asarray(model.predict(images, verbose=0), "float64")
 
 
-def compare_logits(name: str, found: np.ndarray, expected: np.ndarray) -> Check:
+def compare_logits(
+    name: str, found: np.ndarray, expected: np.ndarray, allowed: float = ALLOWED
+) -> Check:
     """Returns the check of logits against those of the original."""
-    return _make_check(name, error(found, expected), np.abs(expected).max(), ALLOWED)
+    return _make_check(name, error(found, expected), np.abs(expected).max(), allowed)
 
 
 def loaded_check_name(entry: Entry) -> str:
@@ -131,9 +133,10 @@ def main(work: str | Path) -> None:
     model = kerasvit.from_pretrained(task["folder"])
     found = logits(model, images)
     checks.append(compare_logits(loaded_check_name(entry), found, expected))
-    for file in sorted(work.glob("timm-*.npy")):
+    for file in sorted(work.glob("timm-*.npz")):
         name = check_name(file.stem.removeprefix("timm-"))
-        checks.append(compare_logits(name, found, np.load(file)))
+        with np.load(file) as timm:
+            checks.append(compare_logits(name, found, timm["logits"], timm["allowed"]))
     answer: dict[str, Any] = {"checks": [dataclasses.asdict(check) for check in checks]}
     if photos := task["photos"].get(keras.backend.backend()):
         answer["top1"] = top1(model, photos)

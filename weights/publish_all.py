@@ -13,8 +13,6 @@ converted, the names, their pins, the token and the room on the disk are checked
 
 import argparse
 import dataclasses
-import difflib
-import fnmatch
 import os
 import shutil
 import sys
@@ -30,10 +28,11 @@ from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry
 from kerasvit.hub.upload import check_target
 
-from .additions import ADDITIONS, name_of, read_additions, write_additions
+from .additions import ADDITIONS, read_additions, write_additions
 from .certificate import FAILED, INCOMPLETE, check_certificate, read_certificate
 from .convert import FILES, convert
 from .hub_state import check_rights, find_published
+from .names import chosen, name_of, read_entries
 from .originals import first
 from .publish import is_of_pin, publish
 from .verify import verify
@@ -58,32 +57,6 @@ class Done:
     entry: Entry
     state: str
     seconds: float
-
-
-def select(pattern: str | None) -> list[Entry]:
-    """Returns the entries of the originals, in the order of the manifest.
-
-    Args:
-        pattern: Shell pattern of names such as "ViT*/sam", in any case; without "/", of
-            models. None for all.
-
-    Raises:
-        ValueError: No name matches; the message lists similar ones.
-    """
-    entries = {name_of(entry): first(entry) for entry in manifest.entries()}
-    if pattern is None:
-        return list(entries.values())
-    wanted = (pattern if "/" in pattern else f"{pattern}/*").lower()
-    found = [
-        e for name, e in entries.items() if fnmatch.fnmatchcase(name.lower(), wanted)
-    ]
-    if not found:
-        near = difflib.get_close_matches(pattern, entries) or [*entries][:3]
-        raise ValueError(
-            "--only must be a MODEL/TAG of sources.toml or a pattern of some, such as "
-            f"'ViT*/sam'. Similar names: {', '.join(near)}. Received: {pattern!r}."
-        )
-    return found
 
 
 def repository_of(organisation: str, entry: Entry) -> str:
@@ -276,9 +249,11 @@ def main(arguments: list[str]) -> None:
         print(f"{name_of(each.entry)}: {each.state}", flush=True)
 
     try:
+        read_entries(manifest.MANIFEST)  # it must be of this version of kerasvit
         tables = read_additions(additions, options.organisation)
+        originals = [first(entry) for entry in manifest.entries()]
         publish_each(
-            select(options.only),
+            chosen(originals, [options.only] if options.only else []),
             options.organisation,
             out,
             report,

@@ -14,6 +14,7 @@ from pathlib import Path
 from kerasvit.checkpoints import replace_file
 from kerasvit.hub import manifest
 
+from .names import read_entries
 from .status_facts import FACTS, merge_all, read_facts, valid_facts, write_facts
 from .status_page import counts, page
 
@@ -29,8 +30,9 @@ def main(arguments: list[str]) -> None:
     )
     parser.add_argument("--contact", help="--out of weights.first_contact")
     options = parser.parse_args(arguments)
-    entries = manifest.entries()
     try:
+        read_entries(manifest.MANIFEST)  # it must be of this version of kerasvit
+        entries = manifest.entries()
         facts = read_facts(FACTS)
         unused: list[str] = []
         if options.contact:

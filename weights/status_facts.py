@@ -1,6 +1,5 @@
 """The facts in status.json: what is proven for each name of the catalogue."""
 
-import ipaddress
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,9 +9,10 @@ from urllib.parse import urlsplit
 from kerasvit.checkpoints import CheckpointError, read_json, replace_file
 from kerasvit.hub.manifest import Entry
 
-from .additions import name_of
-from .contact_results import Result, is_within, read_all
+from .contact.results import Result, is_within, read_all
+from .contact.server import is_local
 from .disputed import read_measured
+from .names import name_of
 
 FACTS = Path(__file__).with_name("status.json")
 FORMAT_VERSION = 1
@@ -29,8 +29,9 @@ def read_facts(path: Path = FACTS) -> dict[str, Facts]:
     """Returns the facts of each name, "MODEL/TAG".
 
     Facts have the keys "source" and, if known, "random" (a file of random values was
-    loaded), "pins", "loaded", "equal" (comparisons that passed), "top1", "alternatives"
-    (top-1 with other preprocessing) and "failure".
+    loaded; with "equal", the comparisons that passed), "pins", "loaded", "equal"
+    (comparisons that passed), "top1", "alternatives" (top-1 with other preprocessing)
+    and "failure".
 
     Raises:
         CheckpointError: The file is damaged or of another format.
@@ -67,13 +68,16 @@ def merge(facts: Facts, result: Result, entry: Entry) -> tuple[Facts, str | None
         entry: Entry of the manifest.
     """
     stamp = {"date": result.date, "kerasvit": result.kerasvit}
-    host = urlsplit(result.server).hostname or ""
-    if _is_local(host):
+    if is_local(result.server):
         rest = {key: value for key, value in facts.items() if key != "random"}
         if not result.loaded or result.failure:
             reason = (result.failure or {}).get("message", "it was not loaded")
             return rest, f"the file of random values: {reason}"
-        return rest | {"random": stamp | {"backend": result.backend}}, None
+        random: Facts = stamp | {"backend": result.backend}
+        if equal := list(filter(_is_equal, result.comparisons)):
+            random["equal"] = equal
+        return rest | {"random": random}, None
+    host = urlsplit(result.server).hostname
     if host != (HUB if entry.on_hub else urlsplit(entry.source).hostname):
         return facts, f"{result.server} is neither its server nor this machine"
     if result.date < facts.get("loaded", stamp)["date"]:
@@ -163,10 +167,3 @@ def _failure(result: Result, stamp: dict) -> Facts:
 
 def _is_equal(comparison: dict) -> bool:
     return comparison["note"] is None and is_within(comparison)
-
-
-def _is_local(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

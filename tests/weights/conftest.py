@@ -17,16 +17,16 @@ from weights import certificate, parity, timm_reference, verify
 
 
 @pytest.fixture
-def publics(hub, monkeypatch):
-    """Makes the manifest's only entry, of the file that `hub` has as timm/tiny."""
+def public_entry(hub, monkeypatch):
+    """A function that replaces the manifest by one entry for timm/tiny on `hub`."""
     monkeypatch.setattr(kerasvit, "TinyViT", TinyViT, raising=False)
 
     def only(**changes):
-        said = {"source": "timm/tiny", "format": "timm", "classes": 3, "megabytes": 1}
+        fields = {"source": "timm/tiny", "format": "timm", "classes": 3, "megabytes": 1}
         top1 = {"percent": 80.5, "source": "measured by its authors"}
-        said |= {"license": "mit", "top1": top1, "preprocessing": {"size": 8}}
-        said |= {"model": "TinyViT", "tag": "sam"}
-        entry = manifest.Entry(**{**said, **changes})
+        fields |= {"license": "mit", "top1": top1, "preprocessing": {"size": 8}}
+        fields |= {"model": "TinyViT", "tag": "sam"}
+        entry = manifest.Entry(**{**fields, **changes})
         monkeypatch.setattr(manifest, "entries", lambda: (entry,))
         return entry
 
@@ -35,7 +35,7 @@ def publics(hub, monkeypatch):
 
 @pytest.fixture
 def source(hub, tmp_path):
-    """A folder as timm publishes them; the same is in the Hub's timm/tiny."""
+    """A folder in timm's format, which is also the repository timm/tiny on `hub`."""
     model = randomised(TinyViT(image_size=8, num_classes=3))
     model.record["label_names"] = ["ant", "bee", "cat, tabby"]
     folder = kerasvit.save_pretrained(model, tmp_path / "source")
@@ -48,8 +48,8 @@ def source(hub, tmp_path):
 
 
 @pytest.fixture
-def here_alone(monkeypatch):
-    """Verifies in this process, on its backend; no small models, kerasvit for timm."""
+def in_this_process(monkeypatch):
+    """Verifies in this process. The check of small models passes; kerasvit is timm."""
 
     def run_parity(backend, work):
         parity.main(work)
@@ -59,13 +59,13 @@ def here_alone(monkeypatch):
     check = certificate.Check("small models", "torch", 0.0, 1.0, 1e-5, {})
     monkeypatch.setattr(parity, "check_golden_cases", lambda entry: check)
     monkeypatch.setattr(verify, "run_parity", run_parity)
-    # It looks for garbage among all that the tests have made, which takes its time.
+    # Skip the garbage collection: it is slow after many tests.
     quick = functools.partial(keras.utils.clear_session, free_memory=False)
     monkeypatch.setattr(keras.utils, "clear_session", quick)
     monkeypatch.setattr(verify, "installed_backends", lambda: ["torch"])
 
-    def timm_logits(place, images, classes):
-        model = kerasvit.from_pretrained(place, num_classes=classes)
+    def timm_logits(folder, images, classes, double=False):
+        model = kerasvit.from_pretrained(folder, num_classes=classes)
         return parity.logits(model, images)
 
     timm = types.SimpleNamespace(__version__="1.2.3")

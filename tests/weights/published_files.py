@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.weights.published.lists import unfold
+from weights.names import name_of
 
 FOLDER = Path(__file__).with_name("published")
 LABELS = Path(__file__).parents[2] / "kerasvit" / "imagenet1k.txt"
@@ -30,11 +31,6 @@ PROCESSOR |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 @functools.cache
 def _json(name):
     return json.loads((FOLDER / name).read_text(encoding="utf-8"))
-
-
-def name_of(entry):
-    """ "MODEL/TAG"."""
-    return f"{entry.model}/{entry.tag}"
 
 
 def layouts(entry):

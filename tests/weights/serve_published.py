@@ -10,7 +10,8 @@ seconds, and the oldest ones are deleted beyond --disk; all are deleted at the e
 Repeated requests get the same bytes.
 
 Of files above 1 GB a narrow copy of the same depth is served, unless --full is given.
-Its variant refuses it, as it should: load it with `kerasvit.from_pretrained`.
+Its variant rejects it, as it should: load it with `kerasvit.from_pretrained`, or use
+--full, with which `weights.first_contact --manifest` passes for all names.
 
 The command prints environment variables, with which the Hub's client asks this server
 and uses an empty cache. An address such as https://storage.googleapis.com/vit_models/
@@ -44,7 +45,7 @@ CARD = "---\nlicense: {}\nlibrary_name: {}\n---\n\nRandom values, for tests.\n"
 
 @dataclasses.dataclass
 class Served:
-    """What `serve` makes.
+    """The result of `serve`.
 
     Attributes:
         hub: `LocalHub`.

@@ -21,8 +21,8 @@ def names(folder):
     return {path.name for path in folder.iterdir()}
 
 
-def test_a_converted_folder_equals_the_original(publics, source, tmp_path, capsys):
-    entry = publics(preprocessing={"size": 8, "crop": 0.5})
+def test_a_converted_folder_equals_the_original(public_entry, source, tmp_path, capsys):
+    entry = public_entry(preprocessing={"size": 8, "crop": 0.5})
     convert.main(["TinyViT/sam", "--out", str(tmp_path / "vit")])
     assert capsys.readouterr().out.strip() == str(tmp_path / "vit")
     assert names(tmp_path / "vit") == set(convert.FILES)
@@ -38,8 +38,8 @@ def test_a_converted_folder_equals_the_original(publics, source, tmp_path, capsy
     assert names(tmp_path) >= {"vit", "source"} and ".vit" not in str(names(tmp_path))
 
 
-def test_a_local_file_needs_no_request(publics, source, hub, tmp_path):
-    publics()
+def test_a_local_file_needs_no_request(public_entry, source, hub, tmp_path):
+    public_entry()
     hub.requests.clear()
     for i, path in enumerate((source, source / "model.safetensors")):
         out = str(tmp_path / f"vit{i}")
@@ -50,8 +50,10 @@ def test_a_local_file_needs_no_request(publics, source, hub, tmp_path):
     assert "KERASVIT_WEIGHTS_DIR" not in os.environ
 
 
-def test_a_local_file_is_checked_with_its_hash_file(publics, source, tmp_path, caplog):
-    entry, path = publics(), source / "model.safetensors"
+def test_a_local_file_is_checked_with_its_hash_file(
+    public_entry, source, tmp_path, caplog
+):
+    entry, path = public_entry(), source / "model.safetensors"
     convert.convert(entry, tmp_path / "vit")
     note = source / "model.safetensors.sha256"
     note.write_text(f"{file_hash(path)}  model.safetensors\n")
@@ -66,7 +68,9 @@ def test_a_local_file_is_checked_with_its_hash_file(publics, source, tmp_path, c
     assert f"{path} is not checked: no hash is pinned" in record.getMessage()
 
 
-def test_the_card_states_the_original_file(publics, source, hub, tmp_path, monkeypatch):
+def test_the_card_states_the_original_file(
+    public_entry, source, hub, tmp_path, monkeypatch
+):
     sha256 = file_hash(source / "model.safetensors")
     commit = hub.repositories["timm/tiny"].branches["main"]
 
@@ -75,22 +79,22 @@ def test_the_card_states_the_original_file(publics, source, hub, tmp_path, monke
         return (folder / "README.md").read_text().split(f"## {convert.ORIGIN}\n")[1]
 
     pinned = f"from timm/tiny, revision {commit}, SHA-256 `{sha256}`, as pinned."
-    entry = publics(revision=commit, sha256=sha256)
+    entry = public_entry(revision=commit, sha256=sha256)
     assert pinned in origin(entry) and pinned in origin(entry, source)
     there = f"from timm/tiny, revision {commit}, SHA-256 `{sha256}`, not pinned."
-    assert there in origin(publics())
+    assert there in origin(public_entry())
     local = (
         f"a local file in place of timm/tiny, SHA-256 `{sha256}`, not pinned: nothing"
     )
-    assert local in origin(publics(), source)
+    assert local in origin(public_entry(), source)
     monkeypatch.setenv("KERASVIT_WEIGHTS_DIR", str(tmp_path))
     (tmp_path / "TinyViT").mkdir()
     (tmp_path / "TinyViT" / "sam").symlink_to(source)
-    assert local in origin(publics())
+    assert local in origin(public_entry())
 
 
-def test_a_file_with_a_hash_other_than_the_pin_raises(publics, source, tmp_path):
-    entry = publics(sha256="f" * 64)
+def test_a_file_with_a_hash_other_than_the_pin_raises(public_entry, source, tmp_path):
+    entry = public_entry(sha256="f" * 64)
     with pytest.raises(ValueError, match="not what was pinned of timm/tiny: its hash"):
         convert.convert(entry, tmp_path / "vit", source)
     with pytest.raises(ValueError, match="model.safetensors is expected.*vit.npz"):
@@ -107,9 +111,9 @@ def test_a_file_with_a_hash_other_than_the_pin_raises(publics, source, tmp_path)
 
 
 def test_a_zeroed_head_is_omitted_and_experimental_weights_are_marked(
-    publics, source, tmp_path
+    public_entry, source, tmp_path
 ):
-    entry = publics(head="zeroed", experimental="nobody measured them")
+    entry = public_entry(head="zeroed", experimental="nobody measured them")
     folder = convert.convert(entry, tmp_path / "vit")
     assert kerasvit.from_pretrained(folder).output_shape == (None, 16)
     card = (folder / "README.md").read_text()
@@ -117,40 +121,40 @@ def test_a_zeroed_head_is_omitted_and_experimental_weights_are_marked(
     assert "**Experimental:** nobody measured them." in card and "classify" not in card
 
 
-def test_several_names_have_a_folder_each(publics, source, tmp_path, capsys):
-    publics()
+def test_several_names_have_a_folder_each(public_entry, source, tmp_path, capsys):
+    public_entry()
     out = str(tmp_path / "zoo")
     convert.main(["TinyViT/sam", "TinyViT/sam", "--out", out])
     assert capsys.readouterr().out.splitlines() == [f"{out}/TinyViT-sam"] * 2
     assert names(tmp_path / "zoo") == {"TinyViT-sam"}
 
 
-def test_a_wrong_name_lists_the_right_ones(publics, tmp_path):
-    publics()
-    for name, said in {
+def test_a_wrong_name_lists_the_right_ones(public_entry, tmp_path):
+    public_entry()
+    for name, message in {
         "TinyVit/sam": "MODEL/TAG.*weights of TinyViT.*Received: 'TinyVit/sam'",
         "TinyViT/same": "Did you mean 'sam'",
         "TinyViT": 'Published: "sam"',
     }.items():
-        with pytest.raises(SystemExit, match=said):
+        with pytest.raises(SystemExit, match=message):
             convert.main([name, "--out", str(tmp_path / "vit")])
 
 
-def test_a_path_that_cannot_be_written_raises(publics, source, tmp_path):
-    publics()
+def test_a_path_that_cannot_be_written_raises(public_entry, source, tmp_path):
+    public_entry()
     (tmp_path / "file").touch()
     with pytest.raises(SystemExit, match="Error: .*File exists.*file"):
         convert.main(["TinyViT/sam", "--out", str(tmp_path / "file" / "vit")])
 
 
-def test_files_of_the_user_are_not_changed(publics, source, tmp_path, monkeypatch):
-    entry, out = publics(), tmp_path / "vit"
+def test_files_of_the_user_are_not_changed(public_entry, source, tmp_path, monkeypatch):
+    entry, out = public_entry(), tmp_path / "vit"
     out.mkdir()
     (out / "photo.jpg").touch()
     with pytest.raises(ValueError, match="holds other files. Nothing was written"):
         convert.convert(entry, out)
     assert names(out) == {"photo.jpg"}
-    (out / "photo.jpg").unlink()  # an empty folder is as good as none
+    (out / "photo.jpg").unlink()  # an empty folder may be replaced
     (convert.convert(entry, out) / "README.md").write_text("old")
 
     def full(*arguments, **options):
@@ -167,9 +171,9 @@ def test_files_of_the_user_are_not_changed(publics, source, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("moved", [0, 1, 2])
 def test_an_interrupted_replacement_of_a_folder(
-    publics, source, tmp_path, monkeypatch, moved
+    public_entry, source, tmp_path, monkeypatch, moved
 ):
-    entry, out = publics(), tmp_path / "vit"
+    entry, out = public_entry(), tmp_path / "vit"
     (convert.convert(entry, out) / "README.md").write_text("old")
     replace, left = os.replace, [moved]
 
@@ -183,11 +187,11 @@ def test_an_interrupted_replacement_of_a_folder(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "replace", stop)
         convert.convert(entry, out)
-    # The tensors are the same; were they others, the folder would be refused.
+    # The tensors are the same; a folder with other tensors would be refused.
     assert kerasvit.from_pretrained(out).record["variant"] == "TinyViT"
     assert convert.read_record(out)["variant"] == "TinyViT"
     assert names(out) == {*convert.FILES}
     assert (out / "README.md").read_text() == "old"
-    (out / f".kerasvit-saving-{'0' * 32}").touch()  # as a run that was killed leaves it
+    (out / f".kerasvit-saving-{'0' * 32}").touch()  # left by a killed run
     convert.convert(entry, out)
     assert "sam" in (out / "README.md").read_text()

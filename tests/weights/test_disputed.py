@@ -11,7 +11,7 @@ from kerasvit.hub import manifest
 from kerasvit.hub.hashes import file_hash
 from tests.once import on_last_backend
 from weights import disputed, status_page
-from weights.contact_results import Result, write
+from weights.contact.results import Result, write
 from weights.labelled_images import top1
 from weights.status_facts import merge_all
 
@@ -51,9 +51,11 @@ def run(photos, tmp_path):
     return run
 
 
-def test_each_preprocessing_is_measured(publics, source, run, tmp_path, monkeypatch):
+def test_each_preprocessing_is_measured(
+    public_entry, source, run, tmp_path, monkeypatch
+):
     sha256 = file_hash(source / "model.safetensors")
-    entry = publics(sha256=sha256)
+    entry = public_entry(sha256=sha256)
     used = []
 
     def stop(model, folder):
@@ -85,7 +87,7 @@ def test_each_preprocessing_is_measured(publics, source, run, tmp_path, monkeypa
     assert "not measured" not in page and "disputed](#disputed-numbers)" in page
 
 
-def test_the_model_keeps_its_preprocessing(publics, source, photos, tmp_path):
+def test_the_model_keeps_its_preprocessing(public_entry, source, photos, tmp_path):
     model = kerasvit.from_pretrained(source)
     before = dict(model.record["preprocessing"])
     disputed.measure(NAME, model, "a", photos, tmp_path)
@@ -94,14 +96,14 @@ def test_the_model_keeps_its_preprocessing(publics, source, photos, tmp_path):
     assert disputed.read_measured(tmp_path)[NAME]["sha256"] == "b"
 
 
-def test_wrong_input_raises_one_line(publics, source, run, tmp_path):
-    publics()
+def test_wrong_input_raises_one_line(public_entry, source, run, tmp_path):
+    public_entry()
     error = run()
     assert (
         error
         == f"Error: {NAME} is not pinned. Run: python -m weights.lock --pin {NAME}"
     )
-    publics(sha256=file_hash(source / "model.safetensors"))
+    public_entry(sha256=file_hash(source / "model.safetensors"))
     (tmp_path / "contact").mkdir()
     for content in (
         {"format_version": 2, "measured": {}},

@@ -22,17 +22,14 @@ from tests.hub import accidents
 from tests.once import on_last_backend
 from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
-from weights import (
-    contact_accuracy,
-    contact_checks,
-    contact_names,
-    contact_pictures,
-    contact_results,
-    first_contact,
-    lock,
+from weights import disputed, first_contact, lock, names, timm_reference
+from weights.contact import (
+    accuracy,
+    checks,
+    pictures,
     published_logits,
-    timm_reference,
 )
+from weights.contact import results as contact_results
 
 pytestmark = [on_last_backend, pytest.mark.slow]
 
@@ -42,7 +39,7 @@ RUN_PROCESS = first_contact.run_process
 
 
 def tensors_of(folder, **changes):
-    """The folder of a random tiny ViT as timm publishes it: {name: bytes}."""
+    """{name: bytes} of the folder of a random tiny ViT in timm's format."""
     model = randomised(TinyViT(image_size=8, **{"num_classes": 3, **changes}))
     kerasvit.save_pretrained(model, folder)
     config = json.loads((folder / "config.json").read_text())
@@ -53,7 +50,7 @@ def tensors_of(folder, **changes):
 
 
 class Contact:
-    """A manifest of two names of one file: on the local Hub and at an address."""
+    """A manifest with two names of one file: on the local Hub and at a URL."""
 
     def __init__(self, hub, folder, files):
         self.hub, self.out = hub, folder / "contact"
@@ -111,30 +108,30 @@ class Contact:
 
 
 @pytest.fixture
-def here(monkeypatch):
-    """The checks run in this process, and kerasvit stands for timm."""
+def checks_in_this_process(monkeypatch):
+    """Runs the checks in this process; kerasvit replaces timm."""
     monkeypatch.setattr(kerasvit, "TinyViT", TinyViT, raising=False)
 
-    def timm_logits(folder, images, classes):
+    def timm_logits(folder, images, classes, double=False):
         model = TinyViT(folder, num_classes=classes)
-        return contact_checks.outputs(model, images)
+        return checks.outputs(model, images)
 
     timm = types.SimpleNamespace(__version__="1.2.3")
-    # It looks for garbage among all that the tests have made, which takes seconds.
+    # Skip the garbage collection: it takes seconds after many tests.
     quick = functools.partial(keras.utils.clear_session, free_memory=False)
     for module, name, value in (
         (keras.utils, "clear_session", quick),
-        (first_contact, "run_process", lambda task, log: contact_checks.check(task)),
+        (first_contact, "run_process", lambda task, log: checks.check(task)),
         (timm_reference, "import_timm", lambda: timm),
         (timm_reference, "timm_logits", timm_logits),
-        (contact_checks, "version", lambda name: "1.2.3"),
-        (contact_checks, "timm_is_installed", lambda: True),
+        (checks, "version", lambda name: "1.2.3"),
+        (checks, "timm_is_installed", lambda: True),
     ):
         monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture
-def contact(hub, here, tmp_path):
+def contact(hub, checks_in_this_process, tmp_path):
     return Contact(hub, tmp_path, tensors_of(tmp_path / "model"))
 
 
@@ -153,11 +150,11 @@ def test_names_that_are_right_pass(contact, capsys):
     result = contact.results[ADDRESS]
     assert result.passed and result.licence["server"] is None
     assert result.pins["revision"] is None and "revision" not in contact.read()[ADDRESS]
-    assert result.comparisons[0]["note"] == contact_checks.NOT_OF_TIMM
+    assert result.comparisons[0]["note"] == checks.NOT_OF_TIMM
     printed = capsys.readouterr().out
     assert "2 passed, 0 failed, 0 not reached." in printed
-    assert "TinyViT/sam   yes     yes     0e+00" in printed
-    assert "| TinyViT/gsam | yes | yes | not compared |" in (
+    assert "TinyViT/sam   yes     yes     timm 1.2.3: 0e+00" in printed
+    assert "| TinyViT/gsam | yes | yes | timm 1.2.3: not compared |" in (
         (contact.out / "table.md").read_text()
     )
 
@@ -169,17 +166,17 @@ def test_a_name_that_passed_is_not_repeated(contact):
     assert contact.run()
     assert not contact.hub.requests
     assert dates == {name: result.seconds for name, result in contact.results.items()}
-    for table in contact.tables:  # other pins: those of the file are found again
+    for table in contact.tables:  # other pins than before: checked again
         table |= {"size": len(contact.files["model.safetensors"])}
     contact.write()
     assert contact.run() and contact.hub.requests
 
 
 def test_a_missing_comparison_is_repeated_when_it_is_possible(contact, monkeypatch):
-    monkeypatch.setattr(contact_checks, "timm_is_installed", lambda: False)
+    monkeypatch.setattr(checks, "timm_is_installed", lambda: False)
     assert contact.run(HUB)
-    assert contact.results[HUB].comparisons[0]["note"] == contact_checks.NO_TIMM
-    monkeypatch.setattr(contact_checks, "timm_is_installed", lambda: True)
+    assert contact.results[HUB].comparisons[0]["note"] == checks.NO_TIMM
+    monkeypatch.setattr(checks, "timm_is_installed", lambda: True)
     assert contact.run(HUB)
     assert contact.results[HUB].comparisons[0]["error"] == 0.0
 
@@ -229,7 +226,7 @@ def test_broken_downloads_are_failures_of_the_server(contact, name):
     for fault in (accidents.ended, accidents.flipped, accidents.status(503)):
         contact.hub.faults = accidents.always(fault)
         contact.fails(name, "server", "Run the command again later")
-    contact.hub.faults = [accidents.ended]  # half a download, and then the rest
+    contact.hub.faults = [accidents.ended]  # the first download stops in the middle
     assert contact.run(name)
 
 
@@ -269,10 +266,22 @@ def test_a_file_of_another_model_is_a_wrong_format(contact, tmp_path):
 def test_outputs_that_differ_fail(contact, monkeypatch):
     logits = timm_reference.timm_logits
     monkeypatch.setattr(
-        timm_reference, "timm_logits", lambda *given: logits(*given) * (1 + 2e-5)
+        timm_reference,
+        "timm_logits",
+        lambda *given, double=False: logits(*given) * (1 + 2e-5),
     )
     result = contact.fails(HUB, "numbers", "from timm 1.2.3 is 2.0e-05", "1e-05")
     assert result.loaded and len(result.differing) == 1
+
+    def rounded(*given, double=False):
+        return logits(*given) * (1 if double else 1 + 2e-5)
+
+    monkeypatch.setattr(timm_reference, "timm_logits", rounded)
+    assert contact.run(HUB)  # timm's own float32 is as far from its float64
+    (comparison,) = contact.results[HUB].comparisons
+    assert comparison["error"] == pytest.approx(2e-5, rel=0.01)
+    assert comparison["allowed"] == pytest.approx(8e-5, rel=0.01)
+    (contact.out / "results" / "TinyViT-sam.json").unlink()
 
     def refuse(*given):
         raise RuntimeError("Error(s) in loading:\n\tMissing key(s)")
@@ -306,21 +315,25 @@ def test_published_outputs_are_compared(contact, monkeypatch, capsys):
     (contact.out / "picture.png").unlink()
     fields = {"size": 8, "crop": 1.0, "mode": "squash"}
     image = kerasvit.Preprocessing(**fields)(picture)[None]
-    logits = contact_checks.outputs(TinyViT(entry), image)[0]
+    logits = checks.outputs(TinyViT(entry), image)[0]
     right = published_logits.PublishedOutput(
         "theirs", "", published_logits.COCO, fields, {0: logits[0], 2: logits[2]}
     )
     monkeypatch.setitem(published_logits.PUBLISHED, HUB, right)
+    shutil.rmtree(contact.out)
+    assert contact.run(HUB)
+    assert contact.results[HUB].comparisons[0]["note"] == checks.LOCAL
+    monkeypatch.setattr(checks, "is_local", lambda server: False)
     address = contact.hub.address("coco.jpg")
-    monkeypatch.setattr(contact_pictures, "COCO_ADDRESS", address)
+    monkeypatch.setattr(pictures, "COCO_ADDRESS", address)
     shutil.rmtree(contact.out)
     assert contact.run(HUB)  # without the photograph
     row = contact.results[HUB].comparisons[0]
-    assert row["note"] == contact_checks.NO_PICTURE and row["error"] is None
+    assert row["note"] == checks.NO_PICTURE and row["error"] is None
     assert "coco.jpg is not available: HTTP Error 404" in capsys.readouterr().err
-    contact.hub.files["coco.jpg"] = content[:-50]  # cut short
+    contact.hub.files["coco.jpg"] = content[:-50]  # truncated
     assert contact.run(HUB)
-    assert contact.results[HUB].comparisons[0]["note"] == contact_checks.NO_PICTURE
+    assert contact.results[HUB].comparisons[0]["note"] == checks.NO_PICTURE
     contact.hub.files["coco.jpg"] = content
     assert contact.run(HUB)
     row = contact.results[HUB].comparisons[0]
@@ -332,11 +345,11 @@ def test_published_outputs_are_compared(contact, monkeypatch, capsys):
 
 
 def test_published_outputs_belong_to_names_of_the_catalogue():
-    names = {contact_names.name_of(entry): entry for entry in kerasvit.list_weights()}
+    entries = {names.name_of(entry): entry for entry in kerasvit.list_weights()}
     for name, published in published_logits.PUBLISHED.items():
         size = kerasvit.Preprocessing(**published.preprocessing).size
-        side = names[name].preprocessing["size"]
-        assert size == (side, side) and names[name].classes == 1000
+        side = entries[name].preprocessing["size"]
+        assert size == (side, side) and entries[name].classes == 1000
     mixer = published_logits.PUBLISHED["MixerB16/imagenet"]
     shares = np.full(1000, 1e-9)
     shares[[*mixer.values]] = [*mixer.values.values()]
@@ -358,7 +371,7 @@ def test_photographs_are_classified(contact, tmp_path, capsys):
     photographs = contact.results[HUB].photographs
     assert [*photographs] == ["chelsea", "coffee"]
     entry = catalogue.Entry(**contact.read()[HUB])
-    path = contact_pictures.PHOTOGRAPHS / "coffee.png"
+    path = pictures.PHOTOGRAPHS / "coffee.png"
     expected = kerasvit.classify(TinyViT(entry), path)
     for found, pair in zip(photographs["coffee"], expected, strict=True):
         assert found == [pair[0], pytest.approx(pair[1], rel=1e-4)]
@@ -370,7 +383,7 @@ def test_photographs_are_classified(contact, tmp_path, capsys):
 def test_the_photographs_are_those_of_scikit_image():
     shapes = {"chelsea": (300, 451, 3), "coffee": (400, 600, 3)}
     for name, shape in shapes.items():
-        path = contact_pictures.PHOTOGRAPHS / f"{name}.png"
+        path = pictures.PHOTOGRAPHS / f"{name}.png"
         assert np.asarray(Image.open(path)).shape == shape
         assert path.name in path.with_name("LICENCE.txt").read_text()
 
@@ -390,21 +403,50 @@ def test_top1_and_real_accuracy(contact, validation, tmp_path, monkeypatch):
     of_imagenet(contact, tmp_path / "imagenet")
     assert contact.run(HUB) and contact.results[HUB].top1 is None
     predicted = np.array([0, 0, 0])
-    monkeypatch.setattr(contact_accuracy, "predictions", lambda *given: predicted)
+    monkeypatch.setattr(accuracy, "predictions", lambda *given: predicted)
     assert contact.run(HUB, images=validation["images"])  # it is measured then
     top1 = contact.results[HUB].top1
     assert top1["percent"] == pytest.approx(200 / 3) and top1["images"] == 3
     assert top1["published"] is None and top1["real_percent"] is None
+    assert "| 66.67 |" in (contact.out / "table.md").read_text()
     assert contact.run(HUB, **validation)
     assert contact.results[HUB].top1["real_percent"] == 50.0
+    assert "| 66.67, ReaL 50.00 |" in (contact.out / "table.md").read_text()
     # All classes are there: the published accuracy is compared.
-    monkeypatch.setattr(contact_accuracy, "CLASSES", 2)
+    monkeypatch.setattr(accuracy, "CLASSES", 2)
     contact.change(0, top1={"percent": 100.0, "source": "measured by timm"})
     (contact.out / "results" / "TinyViT-sam.json").unlink()
     assert not contact.run(HUB, images=validation["images"])
     result = contact.results[HUB]
     assert result.top1["published"] == 100.0 and not result.top1["passed"]
+    assert "| 66.67 (100.00) |" in (contact.out / "table.md").read_text()
     assert "Top-1 is 66.67 % on 3 images; 100.00 %" in result.failure["message"]
+
+
+def test_disputed_names_are_measured_with_each_preprocessing(
+    contact, validation, tmp_path, monkeypatch
+):
+    of_imagenet(contact, tmp_path / "imagenet")
+    table = {"preprocessing": {"catalogue": {}, "whole": {"mode": "squash"}}}
+    monkeypatch.setattr(disputed, "disputed", lambda: {HUB: table})
+    monkeypatch.setattr(checks, "disputed", lambda: {HUB: table})
+    images = validation["images"]
+    assert contact.run(HUB, images=images)
+    measured = disputed.read_measured(contact.out)[HUB]
+    assert measured["sha256"] == contact.read()[HUB]["sha256"]
+    assert {label: each["images"] for label, each in measured["top1"].items()} == {
+        "catalogue": 3,
+        "whole": 3,
+    }
+    record = (contact.out / "results" / "TinyViT-sam.json").read_bytes()
+    assert contact.run(HUB, images=images)  # nothing is left to measure
+    assert (contact.out / "results" / "TinyViT-sam.json").read_bytes() == record
+    table["preprocessing"]["small"] = {"crop": 1.0}
+    assert contact.run(HUB, images=images)
+    assert len(disputed.read_measured(contact.out)[HUB]["top1"]) == 3
+    (contact.out / disputed.MEASURED).write_text("{")
+    with pytest.raises(ValueError, match="disputed.json"):
+        contact.run(HUB, images=images)
 
 
 def test_a_full_disk_deletes_only_downloads_of_the_command(contact, monkeypatch):
@@ -420,14 +462,14 @@ def test_a_full_disk_deletes_only_downloads_of_the_command(contact, monkeypatch)
     monkeypatch.setattr(shutil, "disk_usage", disk_usage)
     assert contact.run()
     assert list(Path(constants.HF_HUB_CACHE).glob("*/snapshots/*"))
-    # Room for one file: the file of the Hub makes room for that at the address.
+    # Room for one file: the Hub's file is deleted before the next download.
     shutil.rmtree(contact.out)
     contact.empty_caches()
     free[0] = 200_000_000 + size + size // 2
     assert contact.run()
     assert not list(Path(constants.HF_HUB_CACHE).glob("*/snapshots/*"))
     assert path_in_cache(contact.tables[1]["source"]).exists()
-    # A file that was there before is kept: there is no room for the other.
+    # Existing files are kept, so there is no room for the other file.
     shutil.rmtree(contact.out)
     contact.fails(HUB, "space", "MB free", "Make room")
     assert path_in_cache(contact.tables[1]["source"]).exists()
@@ -482,7 +524,7 @@ def stable(contact):
 
 
 def test_the_order_begins_with_each_format_and_architecture():
-    entries = contact_names.in_order([*kerasvit.list_weights()])
+    entries = names.in_order([*kerasvit.list_weights()])
     kinds = [
         (entry.format, getattr(kerasvit, entry.model).builder.__name__)
         for entry in entries
@@ -564,7 +606,7 @@ def test_damaged_and_newer_files_are_errors(contact):
         contact.run()
 
 
-def test_a_name_is_checked_in_a_process_of_its_own(hub, tmp_path, monkeypatch):
+def test_a_name_is_checked_in_a_separate_process(hub, tmp_path, monkeypatch):
     model = randomised(kerasvit.ViTTi16(image_size=32, num_classes=10))
     folder = kerasvit.save_pretrained(model, tmp_path / "model")
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -585,12 +627,12 @@ def test_a_name_is_checked_in_a_process_of_its_own(hub, tmp_path, monkeypatch):
 
 
 def test_the_exit_code(contact, capsys):
-    places = ["--out", str(contact.out), "--manifest", str(contact.manifest)]
-    arguments = ["--only", HUB, *places]
+    files = ["--out", str(contact.out), "--manifest", str(contact.manifest)]
+    arguments = ["--only", HUB, *files]
     first_contact.main(arguments)
     assert "1 passed" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="Error: No name"):
-        first_contact.main(["--only", "nothing", *places])
+        first_contact.main(["--only", "nothing", *files])
     shutil.rmtree(contact.out)
     del contact.hub.repositories["timm/tiny"]
     with pytest.raises(SystemExit) as ended:

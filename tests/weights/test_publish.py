@@ -33,21 +33,23 @@ IMAGES = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
 
 
 @pytest.fixture
-def folder(publics, source, here_alone, tmp_path, tmp_path_factory, monkeypatch):
-    """Converted and verified; the user has logged in."""
+def folder(
+    public_entry, source, in_this_process, tmp_path, tmp_path_factory, monkeypatch
+):
+    """A converted and verified folder; the user has logged in."""
     monkeypatch.setenv("HF_TOKEN", "good")
     sha256 = file_hash(source / "model.safetensors")
-    entry = publics(head="zeroed", sha256=sha256)
+    entry = public_entry(head="zeroed", sha256=sha256)
 
-    def work(place):
-        assert verify.verify(convert.convert(entry, place / "vit")) == PASSED
+    def work(path):
+        assert verify.verify(convert.convert(entry, path / "vit")) == PASSED
 
-    place = once(tmp_path_factory, "verified", work)
-    return shutil.copytree(place / "vit", tmp_path / "vit")
+    path = once(tmp_path_factory, "verified", work)
+    return shutil.copytree(path / "vit", tmp_path / "vit")
 
 
 def test_a_published_folder_loads_by_name(folder, hub, capsys, monkeypatch):
-    (folder / "notes.txt").touch()  # the user's own
+    (folder / "notes.txt").touch()  # a file of the user
     publish.main([str(folder), "me/tiny", "--private"])
     repository = hub.repositories["me/tiny"]
     assert repository.private and set(repository.files) == set(convert.FILES)
@@ -59,9 +61,9 @@ def test_a_published_folder_loads_by_name(folder, hub, capsys, monkeypatch):
     assert certificate["files"]["model.safetensors"] == sha256
     assert "USER" not in card and card == (folder / "README.md").read_text()
 
-    said = capsys.readouterr().out
-    assert said.startswith(f"{hub.endpoint}/me/tiny/commit/")
-    toml = said[said.index("[[weights]]") : said.index("Then:")]
+    output = capsys.readouterr().out
+    assert output.startswith(f"{hub.endpoint}/me/tiny/commit/")
+    toml = output[output.index("[[weights]]") : output.index("Then:")]
     (fields,) = tomllib.loads(toml)["weights"]
     assert fields["top1"] == {"percent": 80.5, "source": "measured by its authors"}
     assert fields["preprocessing"]["size"] == 8
@@ -72,7 +74,7 @@ def test_a_published_folder_loads_by_name(folder, hub, capsys, monkeypatch):
     assert entry.sha256 == hashlib.sha256(tensors).hexdigest()
     assert (entry.source, entry.format, entry.classes) == ("me/tiny", "timm", 0)
     (before,) = manifest.entries()
-    again = dataclasses.asdict(first(entry))  # as it was, but for what is rounded
+    again = dataclasses.asdict(first(entry))  # equal except for rounded fields
     rest = {"preprocessing": entry.preprocessing, "megabytes": entry.megabytes}
     assert again == {**dataclasses.asdict(before), **rest}
     monkeypatch.setattr(manifest, "entries", lambda: (entry,))
@@ -96,14 +98,16 @@ def test_a_branch_of_an_old_repository_whose_page_is_replaced(folder, hub):
     assert b"@trial" not in repository.files["README.md"]
 
 
-def test_publish_without_timm(hub, here_alone, publics, monkeypatch, tmp_path):
-    """All five steps, and all again once it is published in our own format."""
+def test_publish_without_timm(
+    hub, in_this_process, public_entry, monkeypatch, tmp_path
+):
+    """All five steps, then all five again from the published kerasvit folder."""
     monkeypatch.setattr(kerasvit, "TinyMixer", TinyMixer, raising=False)
     monkeypatch.setenv("HF_TOKEN", "good")
     hub.files["mixer.npz"] = (MODELS / "mixer" / "checkpoint.npz").read_bytes()
-    said = {"model": "TinyMixer", "format": "vision_transformer", "classes": 7}
-    said |= {"source": hub.address("mixer.npz"), "preprocessing": {"size": 16}}
-    original = dataclasses.asdict(publics(**said))
+    changes = {"model": "TinyMixer", "format": "vision_transformer", "classes": 7}
+    changes |= {"source": hub.address("mixer.npz"), "preprocessing": {"size": 16}}
+    original = dataclasses.asdict(public_entry(**changes))
     found = [{k: fact for k, fact in original.items() if fact is not None}]
     assert lock.pin_all(found, again=False, manifest=tmp_path / "manifest.json") == []
     entry, folder = manifest.Entry(**found[0]), tmp_path / "mixer"
@@ -119,21 +123,21 @@ def test_publish_without_timm(hub, here_alone, publics, monkeypatch, tmp_path):
         (tmp_path / "sources.toml").write_text(publish.as_toml(new))
         (fields,) = lock.lock(tmp_path / "sources.toml", tmp_path / "manifest.json")
         entry = manifest.Entry(**fields)
-        assert entry == new and first(entry).source == said["source"]
+        assert entry == new and first(entry).source == changes["source"]
         assert (entry.source, entry.format) == (repository, "kerasvit")
         assert list(parity.golden_cases(first(entry))) == ["mixer", "mixer_patch8"]
         card = hub.repositories[repository].files["README.md"].decode()
-        assert f'base_model: "{repository}"' not in card and said["source"] in card
+        assert f'base_model: "{repository}"' not in card and changes["source"] in card
 
 
-def test_files_without_a_pin_are_not_published(folder, hub, publics):
+def test_files_without_a_pin_are_not_published(folder, hub, public_entry):
     pinned = manifest.entries()[0].sha256
-    convert.convert(publics(), folder)
+    convert.convert(public_entry(), folder)
     assert verify.verify(folder) == PASSED
     with pytest.raises(SystemExit, match="lock --pin TinyViT/sam, then .*convert"):
         publish.main([str(folder), "me/tiny"])
-    entry = publics(sha256=pinned)
-    assert verify.verify(folder) == PASSED  # but what was it made from?
+    entry = public_entry(sha256=pinned)
+    assert verify.verify(folder) == PASSED  # its source is not recorded
     with pytest.raises(SystemExit, match="known to be timm/tiny.* Run python -m .*con"):
         publish.main([str(folder), "me/tiny"])
     assert not any("me/tiny" in path for _, path in hub.requests)
@@ -142,14 +146,14 @@ def test_files_without_a_pin_are_not_published(folder, hub, publics):
     publish.main([str(folder), "me/tiny"])
 
 
-def test_a_folder_without_certificate_is_not_uploaded(folder, hub, publics):
-    convert.convert(publics(), folder)
+def test_a_folder_without_certificate_is_not_uploaded(folder, hub, public_entry):
+    convert.convert(public_entry(), folder)
     with pytest.raises(SystemExit, match="no parity certificate.*weights.verify"):
         publish.main([str(folder), "me/tiny"])
     assert not any("me/tiny" in path for _, path in hub.requests)
 
 
-def test_no_command_reads_the_card(folder, hub, publics):
+def test_no_command_reads_the_card(folder, hub, public_entry):
     card = folder / "README.md"
     card.write_text(card.read_text().replace(f"## {HEADING}", "## Removed"))
     publish.main([str(folder), "me/tiny"])
@@ -160,9 +164,9 @@ def test_no_command_reads_the_card(folder, hub, publics):
 
 
 DAMAGE = {
-    "has no certificate.json. Run: .*weights.convert": lambda said: None,
-    "is not JSON": lambda said: "{",
-    "must hold a JSON object": lambda said: "[]",
+    "has no certificate.json. Run: .*weights.convert": lambda content: None,
+    "is not JSON": lambda content: "{",
+    "must hold a JSON object": lambda content: "[]",
     "format_version 1. Received: 2": {"format_version": 2},
     "is damaged, or was changed by hand": {"verdict": "FAILED"},
     "or was changed by hand. Run: ": {"checks": []},
@@ -175,9 +179,9 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("said", DAMAGE)
-def test_an_invalid_certificate_raises(folder, hub, said):
-    path, damage = folder / CERTIFICATE, DAMAGE[said]
+@pytest.mark.parametrize("message", DAMAGE)
+def test_an_invalid_certificate_raises(folder, hub, message):
+    path, damage = folder / CERTIFICATE, DAMAGE[message]
     content = json.loads(path.read_text())
     if callable(damage):
         text = damage(content)
@@ -186,7 +190,7 @@ def test_an_invalid_certificate_raises(folder, hub, said):
         damaged["verdict"] = damaged["verdict"] or "INCOMPLETE"
         text = json.dumps(damaged)
     path.unlink() if text is None else path.write_text(text)
-    with pytest.raises(SystemExit, match=said):
+    with pytest.raises(SystemExit, match=message):
         publish.main([str(folder), "me/tiny"])
     assert not any("me/tiny" in path for _, path in hub.requests)
 

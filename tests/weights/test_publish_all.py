@@ -15,7 +15,7 @@ import kerasvit
 from kerasvit.hub import manifest
 from kerasvit.hub.hashes import file_hash
 from tests.once import on_last_backend
-from weights import certificate, convert, hub_state, publish_all, verify
+from weights import certificate, convert, hub_state, names, publish_all, verify
 from weights.additions import ADDITIONS
 
 pytestmark = [on_last_backend, pytest.mark.slow]
@@ -25,11 +25,13 @@ Usage = namedtuple("Usage", "total used free")
 
 
 @pytest.fixture
-def catalogue(publics, source, hub, here_alone, monkeypatch):
-    """Three pinned names of the same files, each with a repository; logged in as me."""
+def catalogue(public_entry, source, hub, in_this_process, monkeypatch):
+    """Three pinned names of the same files, each in a repository; logged in as me."""
     monkeypatch.setenv("HF_TOKEN", "good")
     sha256 = file_hash(source / "model.safetensors")
-    entry = publics(sha256=sha256, size=(source / "model.safetensors").stat().st_size)
+    entry = public_entry(
+        sha256=sha256, size=(source / "model.safetensors").stat().st_size
+    )
     entries = []
     for tag in TAGS:
         hub.add(f"timm/{tag}", hub.repositories["timm/tiny"].files)
@@ -81,7 +83,7 @@ def test_all_names_are_published_once(catalogue, run, hub, tmp_path, monkeypatch
     assert list(additions(tmp_path)) == list(TAGS)
     assert {path.name for path in (tmp_path / "zoo").iterdir()} == {ADDITIONS}
 
-    (tmp_path / "zoo" / ADDITIONS).unlink()  # the server knows what is there
+    (tmp_path / "zoo" / ADDITIONS).unlink()  # the state is read from the server
     code, out, _ = run()
     assert code == 0 and uploads(hub) == 3
     assert {cells[2] for cells in rows(out).values()} == {"skipped"}
@@ -160,14 +162,14 @@ def nothing_was_done(hub, tmp_path):
 
 
 def test_a_token_is_needed(catalogue, run, hub, tmp_path, monkeypatch):
-    for token, said in {
+    for token, message in {
         "": "There is no token for http.* Run `hf auth login`",
         "bad": "does not accept the token.*hf auth login",
     }.items():
         monkeypatch.setenv("HF_TOKEN", token)
         code, _, error = run()
         assert code == 1 and "\n" not in error
-        pytest.raises(ValueError, _raise, error).match(said)
+        pytest.raises(ValueError, _raise, error).match(message)
     assert nothing_was_done(hub, tmp_path)
 
 
@@ -194,7 +196,7 @@ RIGHTS = {  # (role in the organisation or None, token): what the error says or 
 
 @pytest.mark.parametrize("case", RIGHTS)
 def test_the_token_must_be_allowed_to_write(catalogue, run, hub, tmp_path, case):
-    role, token, said = RIGHTS[case]
+    role, token, reason = RIGHTS[case]
     organisations = [{"name": "zoo", "roleInOrg": role}] if role else []
 
     def account(handler, kind):
@@ -205,8 +207,8 @@ def test_the_token_must_be_allowed_to_write(catalogue, run, hub, tmp_path, case)
 
     hub.faults = [account]
     code, _, error = run("--only", "*/sam", organisation="Zoo")
-    if said:
-        assert code == 1 and f"may not write to Zoo: {said}" in error
+    if reason:
+        assert code == 1 and f"may not write to Zoo: {reason}" in error
         assert nothing_was_done(hub, tmp_path)
     else:  # the local Hub knows only the user me
         assert "step publish" in error
@@ -221,11 +223,21 @@ def test_files_without_a_pin_are_listed_first(catalogue, run, hub, tmp_path):
     assert run("--only", "*/sam")[0] == 0
 
 
+def test_a_newer_manifest_is_an_error(run, tmp_path, monkeypatch):
+    path = tmp_path / "manifest.json"
+    path.write_text('{"format_version": 2, "weights": []}')
+    monkeypatch.setattr(manifest, "MANIFEST", path)
+    code, _, error = run()
+    assert code == 1 and "this kerasvit reads 1: update kerasvit" in error
+    assert "\n" not in error
+
+
 def test_a_pattern_must_match_a_name(catalogue, run, hub, tmp_path):
     code, _, error = run("--only", "TinyVit/same")
     assert code == 1 and "Similar names: TinyViT/sam" in error and "\n" not in error
     assert nothing_was_done(hub, tmp_path)
-    assert [e.tag for e in publish_all.select("tinyvit")] == list(TAGS)
+    found = names.chosen(manifest.entries(), ["tinyvit"])
+    assert [e.tag for e in found] == list(TAGS)
     for name in ("a/b", "a b", ""):
         assert "must be" in run(organisation=name)[2]
 

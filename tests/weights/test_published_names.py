@@ -43,7 +43,7 @@ def outlined(build, max_weights, max_variables):
     """`built_with_zeros`, without the zeros."""
     with keras.StatelessScope(initialize_variables=False):
         model = build()
-    # Keras keeps a list of them, and would give all their values in the next scope.
+    # Keras lists these variables and would initialise them in the next scope.
     global_state.set_global_attribute("uninitialized_variables", [])
     assert sum(np.prod(w.shape) for w in model.weights) <= max_weights
     assert len(model.weights) <= max_variables

@@ -82,7 +82,7 @@ def test_the_catalogue_states_the_sizes_of_the_files():
             published_files.size_of(published_files.tensors_of(entry, i)) / 1e6
             for i in range(len(published_files.layouts(entry)))
         ]
-        # Sizes such as 1.22 GB are rounded to three digits.
+        # Catalogue sizes such as 1.22 GB have three digits.
         allowed = max(1, 0.005 * entry.megabytes)
         assert any(abs(size - entry.megabytes) <= allowed for size in listed), entry
 

@@ -9,7 +9,7 @@ import pytest
 from kerasvit.hub import manifest
 from tests.once import on_last_backend
 from weights import disputed, status, status_page
-from weights.contact_results import Result, write
+from weights.contact.results import Result, write
 from weights.lock import lock
 from weights.status_facts import merge_all, read_facts, valid_facts
 
@@ -55,7 +55,7 @@ def result(name=NAME, **changes):
 
 @pytest.fixture
 def merged(tmp_path):
-    """Merges results one after the other; returns (facts, sentences of the last)."""
+    """Merges results in order; returns (facts, sentences of the last merge)."""
 
     def merged(*results):
         facts, unused = {}, []
@@ -119,7 +119,12 @@ def test_a_local_server_proves_only_names_and_shapes(merged):
     assert not unused and facts[NAME].keys() == {"source", "random"}
     numbers = counted(facts)
     assert (numbers[status_page.RANDOM], numbers[status_page.LOADED]) == (1, 0)
-    assert row(facts)[1:] == ["2026-12-01, 0.1.0, torch", "–", "–", "(79.15)"]
+    assert numbers[status_page.RANDOM_EQUAL] == 1
+    random = "2026-12-01, 0.1.0, torch; timm 1.0.31: 3e-07"
+    assert row(facts)[1:] == [random, "–", "–", "(79.15)"]
+    facts, _ = merged(result(server=HERE, comparisons=[NOT_COMPARED]))
+    assert row(facts)[1] == "2026-12-01, 0.1.0, torch"
+    assert counted(facts)[status_page.RANDOM_EQUAL] == 0
     failure = {"kind": "format", "message": "a tensor is missing"}
     bad = result(server=HERE, failure=failure, loaded=False)
     facts, unused = merged(result(server=HERE), bad)
@@ -254,14 +259,14 @@ def test_wrong_files_raise_one_line(command, tmp_path):
     error = command("--contact", tmp_path)
     assert "must be the --out of weights.first_contact" in error and "\n" not in error
     path = write(tmp_path, result())
-    for content, said in {
+    for content, message in {
         "{": "not JSON",
         '{"format_version": 9}': "update kerasvit",
         '{"format_version": 1}': "is damaged",
     }.items():
         path.write_text(content)
         error = command("--contact", tmp_path)
-        assert said in error and path.name in error and "\n" not in error
+        assert message in error and path.name in error and "\n" not in error
     assert not (tmp_path / "status.json").exists()
     for content in (
         '{"format_version": 2}',

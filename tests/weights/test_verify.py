@@ -28,19 +28,19 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def folder(publics, source, here_alone, tmp_path):
-    """Converted from the local Hub."""
-    return convert.convert(publics(), tmp_path / "vit")
+def folder(public_entry, source, in_this_process, tmp_path):
+    """A folder converted from the local Hub."""
+    return convert.convert(public_entry(), tmp_path / "vit")
 
 
-def spoil(folder):
-    """Other weights than the original's."""
+def change_weights(folder):
+    """Replaces the weights by others than the original's."""
     model = kerasvit.from_pretrained(folder)
     head = model.get_layer("head").bias
     head.assign([0.0, 0.1, 0.0])
-    kerasvit.save_pretrained(model, folder.parent / "spoilt")
+    kerasvit.save_pretrained(model, folder.parent / "changed")
     for name in certificate.COVERED:
-        (folder.parent / "spoilt" / name).replace(folder / name)
+        (folder.parent / "changed" / name).replace(folder / name)
 
 
 def test_a_folder_that_equals_the_original_passes(folder, capsys):
@@ -62,7 +62,7 @@ def test_a_folder_that_equals_the_original_passes(folder, capsys):
 
 def test_a_folder_that_differs_fails(folder):
     verify.main([str(folder)])
-    spoil(folder)
+    change_weights(folder)
     with pytest.raises(ValueError, match="model.safetensors has changed since"):
         certificate.check_certificate(folder)
     with pytest.raises(SystemExit, match="FAILED: the table in .*README.md says where"):
@@ -73,8 +73,8 @@ def test_a_folder_that_differs_fails(folder):
         certificate.check_certificate(folder)
 
 
-def test_a_wrong_activation_of_a_small_model_fails(publics, monkeypatch):
-    entry = publics()
+def test_a_wrong_activation_of_a_small_model_fails(public_entry, monkeypatch):
+    entry = public_entry()
     some = dict(list(parity.golden_cases(entry).items())[:2])
     monkeypatch.setattr(parity, "golden_cases", lambda entry: some)
     check = parity.check_golden_cases(entry)
@@ -92,25 +92,25 @@ def test_every_public_weight_has_a_small_model(hub):
         assert parity.golden_cases(entry)
 
 
-def test_a_format_without_a_small_model_is_an_error(publics):
+def test_a_format_without_a_small_model_is_an_error(public_entry):
     with pytest.raises(ValueError, match="no VisionTransformer in the format big_t"):
-        parity.check_golden_cases(publics(format="big_transfer"))
+        parity.check_golden_cases(public_entry(format="big_transfer"))
 
 
-def test_the_row_states_the_reader_of_the_original(publics):
+def test_the_row_states_the_reader_of_the_original(public_entry):
     address = "https://storage.googleapis.com/a/b.npz"
-    said = parity.loaded_check_name(publics(source=address))
-    assert said.endswith("as kerasvit reads it, not its authors' code")
-    said = parity.loaded_check_name(publics())
-    assert said == "logits, the original's file loaded here"
+    name = parity.loaded_check_name(public_entry(source=address))
+    assert name.endswith("as kerasvit reads it, not its authors' code")
+    name = parity.loaded_check_name(public_entry())
+    assert name == "logits, the original's file loaded here"
 
 
 def test_a_difference_from_timm_fails(folder, monkeypatch):
-    answers, kerasvits = {}, timm_reference.timm_logits
+    answers, original_logits = {}, timm_reference.timm_logits
 
-    def timm_logits(place, images, classes):
-        answers[place] = kerasvits(place, images, classes)
-        return answers[place] * (1 + 2e-5 * (place == folder))
+    def timm_logits(path, images, classes, double=False):
+        answers[path] = original_logits(path, images, classes)
+        return answers[path] * (1 + 2e-5 * (path == folder))
 
     monkeypatch.setattr(timm_reference, "timm_logits", timm_logits)
     with pytest.raises(SystemExit, match="FAILED"):
@@ -185,7 +185,7 @@ def test_top1_of_a_labelled_folder(folder, tmp_path, monkeypatch):
     head.kernel.assign(0 * head.kernel)
     head.bias.assign([0.0, 1.0, 0.0])
     assert labelled_images.top1(model, tmp_path / "val") == (2, 6)
-    # 80.5 % are published: of 6 images 1 is too few, and 3 may be chance.
+    # 80.5 % are published: 1 of 6 images is too few, 3 of 6 may be chance.
     for right, wrong in {1: 1, 3: 0}.items():
         monkeypatch.setattr(parity, "top1", lambda *_, right=right: (right, 6))
         verdict = verify.verify(folder, photos=tmp_path / "val")
@@ -214,10 +214,10 @@ def test_names_of_class_folders_determine_the_classes():
 
 
 def test_a_process_that_fails_is_an_error(hub, tmp_path):
-    # It has come as far as to its task: all that it imports is there.
+    # The process fails at its task, after all imports have succeeded.
     backend = verify.installed_backends()[0]  # jax: its import is twice as fast
-    said = f"(?s)On {backend}: .*No such file.*task.json"
-    with pytest.raises(ValueError, match=said):
+    message = f"(?s)On {backend}: .*No such file.*task.json"
+    with pytest.raises(ValueError, match=message):
         verify.run_parity(backend, tmp_path)
 
 
@@ -231,5 +231,8 @@ def test_logits_equal_those_of_timm(source):
         "", found, timm_reference.timm_logits(source, images)
     ).passed
     features = parity.logits(TinyViT(source, num_classes=0), images)
-    theirs = timm_reference.timm_logits(source, images, 0)
-    assert parity.compare_logits("", features, theirs).passed
+    expected = timm_reference.timm_logits(source, images, 0)
+    assert parity.compare_logits("", features, expected).passed
+    assert timm_reference.allowed_error(source, images, expected, 0) == 1e-5
+    exact = timm_reference.timm_logits(source, images, 0, double=True)
+    assert exact.dtype == "float64" and np.abs(exact - expected).max() < 1e-5

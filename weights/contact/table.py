@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from .card_sections import write_text
-from .contact_results import Result, is_within
+from ..card_sections import write_text
+from .results import Result, is_within
 
 NAME = "table.md"
-HEAD = ("name", "pinned", "loaded", "equal", "photographs", "seconds")
+HEAD = ("name", "pinned", "loaded", "equal", "photographs", "top-1 %", "seconds")
 
 
 def text(results: Sequence[Result]) -> str:
@@ -78,18 +78,35 @@ def _row(result: Result, most: int) -> tuple[str, ...]:
         "yes" if result.loaded else "no",
         _equal(result),
         ("; " if most > 1 else " / ").join(photographs),
+        _top1(result),
         f"{result.seconds:.0f}",
     )
 
 
 def _equal(result: Result) -> str:
-    """Returns the largest error, or "not compared"."""
-    compared = [each for each in result.comparisons if each["note"] is None]
-    if not compared:
+    """Returns the error of each comparison, or that it was not made."""
+    return "; ".join(
+        f"{each['reference']}: {_error(each)}" for each in result.comparisons
+    )
+
+
+def _error(comparison: dict) -> str:
+    if comparison["note"] is not None:
         return "not compared"
-    if not all(map(is_within, compared)):
-        return "DIFFERS"
-    return f"{max(each['error'] for each in compared):.0e}"
+    return f"{comparison['error']:.0e}" if is_within(comparison) else "DIFFERS"
+
+
+def _top1(result: Result) -> str:
+    """Returns the measured accuracy, the published one in parentheses, and ReaL."""
+    if result.top1 is None:
+        return "–"
+    percent, published = result.top1["percent"], result.top1["published"]
+    real = result.top1["real_percent"]
+    return (
+        f"{percent:.2f}"
+        + ("" if published is None else f" ({published:.2f})")
+        + ("" if real is None else f", ReaL {real:.2f}")
+    )
 
 
 def _escaped(cell: str) -> str:

@@ -15,7 +15,7 @@ from kerasvit.hub.errors import (
 )
 from kerasvit.hub.manifest import Entry
 
-# What to do, by kind of failure; the kinds are those of `weights.contact_results`.
+# What to do, by kind of failure; the kinds are those of `weights.contact.results`.
 ADVICE = {
     "name": "Correct the table in weights/sources.toml, run python -m weights.lock, "
     "and run the command again.",
@@ -38,7 +38,7 @@ class ContactError(ValueError):
     """A failure of a name.
 
     Args:
-        kind: One of `weights.contact_results.KINDS`.
+        kind: One of `weights.contact.results.KINDS`.
         message: What was expected and what came.
     """
 

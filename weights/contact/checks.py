@@ -2,7 +2,7 @@
 
 `weights.first_contact` runs this module once per name, in a separate process:
 
-    python -m weights.contact_checks WORK
+    python -m weights.contact.checks WORK
 
 WORK is a folder with task.json. The result is written to answer.json in it.
 """
@@ -27,26 +27,31 @@ from kerasvit.hub.manifest import Entry
 from kerasvit.loading.catalogue import ZeroedHead
 from kerasvit.prediction import imagenet_names
 
-from . import timm_reference
-from .certificate import ALLOWED
-from .contact_accuracy import accuracy
-from .contact_failures import ContactError, failure_of, failures
-from .contact_pictures import BUNDLED
-from .contact_results import is_within
-from .originals import classes
+from .. import timm_reference
+from ..certificate import ALLOWED
+from ..disputed import disputed, measure
+from ..names import name_of
+from ..originals import classes
+from .accuracy import accuracy
+from .failures import ContactError, failure_of, failures
+from .pictures import BUNDLED
 from .published_logits import PUBLISHED
+from .results import is_within
+from .server import is_local, server_of
 
 NO_TIMM = "not compared: timm is not installed"
 NO_PICTURE = "not compared: the photograph is not available"
-NOT_OF_TIMM = "not compared: timm does not read this file"
+LOCAL = "not compared: the file is not the public one, but of a local server"
+NOT_OF_TIMM = "not compared: it is not a file of timm, with timm's config.json"
 
 
 def check(task: dict) -> dict[str, Any]:
-    """Returns the fields of `contact_results.Result` that need the model.
+    """Returns the fields of `results.Result` that need the model.
 
     Args:
         task: {"entry": fields of `Entry`, "pictures": {name: path}, "images": path of
-            labelled images or None, "real": path of the ReaL labels or None}.
+            labelled images or None, "real": path of the ReaL labels or None, "out":
+            folder of the results}.
     """
     entry = Entry(**task["entry"])
     answer: dict[str, Any] = {"failure": None, "loaded": False, "comparisons": []}
@@ -61,6 +66,8 @@ def check(task: dict) -> dict[str, Any]:
             answer["photographs"] = classify(model, task["pictures"])
             if task["images"]:
                 answer["top1"] = accuracy(model, entry, task["images"], task["real"])
+                if (name := name_of(entry)) in disputed():
+                    measure(name, model, entry.sha256, task["images"], task["out"])
         del model
         keras.utils.clear_session()  # memory for timm's model
         comparison, problem = compare_timm(entry, images, found)
@@ -83,7 +90,7 @@ def load(entry: Entry) -> keras.Model:
         CheckpointError: The file cannot be read, or its tensors do not fit.
         ContactError: The head differs from the catalogue.
     """
-    variant, name = getattr(kerasvit, entry.model), f"{entry.model}/{entry.tag}"
+    variant, name = getattr(kerasvit, entry.model), name_of(entry)
     if entry.head == "zeroed":
         try:
             variant(dataclasses.replace(entry, head=None))
@@ -140,10 +147,12 @@ def compare_published(
     entry: Entry, model: keras.Model, pictures: dict[str, str]
 ) -> list[dict]:
     """Compares a model's outputs with published ones; [] if there are none."""
-    published = PUBLISHED.get(f"{entry.model}/{entry.tag}")
+    published = PUBLISHED.get(name_of(entry))
     if published is None:
         return []
     reference, allowed = published.reference, published.allowed
+    if is_local(server_of(entry)):
+        return [_comparison(reference, None, allowed, LOCAL)]
     if published.picture not in pictures:
         return [_comparison(reference, None, allowed, NO_PICTURE)]
     transform = Preprocessing(**published.preprocessing)
@@ -186,8 +195,10 @@ def compare_timm(
     if expected.shape != found.shape:
         message = f"{reference} returns shape {expected.shape} instead of {found.shape}"
         return _comparison(reference, math.nan, ALLOWED), message
-    relative = np.abs(found - expected).max() / np.abs(expected).max()
-    return _comparison(reference, float(relative), ALLOWED), None
+    relative, allowed = np.abs(found - expected).max() / np.abs(expected).max(), ALLOWED
+    if relative > ALLOWED:
+        allowed = timm_reference.allowed_error(folder, images, expected, classes(entry))
+    return _comparison(reference, float(relative), allowed), None
 
 
 def check_numbers(answer: dict[str, Any], problem: str | None) -> None:

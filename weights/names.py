@@ -1,4 +1,4 @@
-"""The names that `weights.first_contact` checks, and their order."""
+"""Names of the catalogue's weights, patterns of names, and the order to check them."""
 
 import fnmatch
 import json

@@ -3,6 +3,7 @@
 import io
 import sys
 import urllib.request
+from http.client import HTTPException
 from pathlib import Path
 from urllib.error import HTTPError
 
@@ -35,7 +36,7 @@ def pictures(out: Path, with_coco: bool) -> dict[str, str]:
     if with_coco:
         try:
             _download(path)
-        except client_errors() as error:
+        except client_errors(HTTPException) as error:
             print(f"{COCO_ADDRESS} is not available: {error}", file=sys.stderr)
             return found
         found[COCO] = str(path)

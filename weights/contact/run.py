@@ -9,27 +9,29 @@ from kerasvit.checkpoints import names_in
 from kerasvit.hub.manifest import MANIFEST, Entry
 from kerasvit.version import __version__
 
+from ..disputed import MEASURED, is_measured, read_measured
+from ..lock import PINS
+from ..names import chosen, in_order, parse_budget, read_entries, within
 from . import (
-    contact_checks,
-    contact_disk,
-    contact_pictures,
-    contact_results,
-    contact_table,
+    checks,
+    disk,
+    pictures,
+    results,
+    table,
 )
-from .contact_accuracy import check_images
-from .contact_checks import NO_PICTURE, NO_TIMM, is_of_imagenet
-from .contact_names import chosen, in_order, parse_budget, read_entries, within
-from .contact_results import Result
-from .contact_server import server_of
-from .lock import PINS
+from .accuracy import check_images
+from .checks import NO_PICTURE, NO_TIMM, is_of_imagenet
 from .published_logits import COCO
+from .results import Result
+from .server import server_of
 
 LOGS = "logs"
 CONTENT = {
-    contact_disk.NAME,
-    contact_pictures.FOLDER,
-    contact_results.FOLDER,
-    contact_table.NAME,
+    disk.NAME,
+    MEASURED,
+    pictures.FOLDER,
+    results.FOLDER,
+    table.NAME,
     LOGS,
 }
 
@@ -57,7 +59,7 @@ class Run:
     images: str | None
     real: str | None
     manifest: Path
-    downloads: contact_disk.Downloads
+    downloads: disk.Downloads
     pictures: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -86,6 +88,8 @@ def prepare(
     tables = read_entries(Path(manifest))
     entries = in_order(chosen([Entry(**table) for table in tables], only))
     reached, beyond = within(entries, parse_budget(budget) if budget else None)
+    for entry in reached:
+        server_of(entry)  # HF_ENDPOINT must be an address
     check_images(images, real)
     out = Path(out).expanduser().resolve()
     if out.is_dir() and (other := names_in(out) - CONTENT):
@@ -99,7 +103,8 @@ def prepare(
             pass
     except OSError as error:
         raise ValueError(f"`--out`: {out} cannot be written: {error}.") from error
-    contact_results.read_all(out)
+    results.read_all(out)
+    read_measured(out)
     return Run(
         tables,
         reached,
@@ -108,7 +113,7 @@ def prepare(
         images=_absolute(images),
         real=_absolute(real),
         manifest=Path(manifest),
-        downloads=contact_disk.Downloads(out),
+        downloads=disk.Downloads(out),
     )
 
 
@@ -123,14 +128,16 @@ def is_current(result: Result, entry: Entry, run: Run) -> bool:
     if not result.passed or same != (pins, __version__, server_of(entry)):
         return False
     notes = {each["note"] for each in result.comparisons}
-    if NO_TIMM in notes and contact_checks.timm_is_installed():
+    if NO_TIMM in notes and checks.timm_is_installed():
         return False
     if NO_PICTURE in notes and COCO in run.pictures:
         return False
     if not (run.images and is_of_imagenet(entry)):
         return True
     top1 = result.top1
-    return top1 is not None and not (run.real and top1["real_percent"] is None)
+    if top1 is None or (run.real and top1["real_percent"] is None):
+        return False
+    return is_measured(result.name, pins["sha256"], run.out)
 
 
 def _absolute(path: str | None) -> str | None:

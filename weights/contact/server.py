@@ -1,5 +1,6 @@
 """Questions of `weights.first_contact` to the server of a file, without the file."""
 
+import ipaddress
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
@@ -12,8 +13,8 @@ from kerasvit.hub.errors import is_busy, retried
 from kerasvit.hub.http import PATIENCE
 from kerasvit.hub.manifest import Entry
 
-from .contact_failures import ABSENT, ContactError
-from .lock import PINS, pin, repository_info
+from ..lock import PINS, pin, repository_info
+from .failures import ABSENT, ContactError
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -40,6 +41,15 @@ def server_of(entry: Entry) -> str:
         return endpoint_of()
     parts = urlsplit(entry.source)
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def is_local(server: str) -> bool:
+    """Returns whether a server, with a file of random values, is this machine."""
+    host = urlsplit(server).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def look_up(entry: Entry) -> Listing:

@@ -15,7 +15,7 @@ import numpy as np
 
 from kerasvit.hub.manifest import Entry
 
-from .labelled_images import list_images, predictions, shortfall
+from ..labelled_images import list_images, predictions, shortfall
 
 VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")  # numbers from 1
 CLASSES = 1000
@@ -35,7 +35,7 @@ def accuracy(
         real: Path of real.json, or None.
 
     Returns:
-        Field `top1` of `contact_results.Result`.
+        Field `top1` of `results.Result`.
 
     Raises:
         ValueError: As for `check_images`, or an image cannot be read.

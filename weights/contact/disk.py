@@ -13,7 +13,7 @@ from kerasvit.checkpoints import CheckpointError, read_json, replace_file
 from kerasvit.hub.http import path_in_cache
 from kerasvit.hub.manifest import Entry
 
-from .contact_failures import ContactError
+from .failures import ContactError
 
 NAME = "downloads.json"
 RESERVE = 200_000_000  # bytes that stay free
