@@ -28,15 +28,15 @@ def run(backend, arguments):
         command.append("--durations=15")
         command.append(f"--junitxml={report}")
         environment = {
-            # Compiling thousands of tiny functions is what takes time on JAX: it is
-            # done in haste, and once for all workers.
+            # JAX takes most of its time to compile thousands of small functions:
+            # it is done without optimisation, and once for all workers.
             "XLA_FLAGS": "--xla_backend_optimization_level=0 "
             "--xla_cpu_use_fusion_emitters=false "
             "--xla_cpu_parallel_codegen_split_count=1",
             "JAX_COMPILATION_CACHE_DIR": str(Path(folder) / "compiled"),
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
             "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-            # A worker a core: threads of several would wait for each other.
+            # One thread for each worker: threads of several would wait for each other.
             "OMP_NUM_THREADS": "1",
             **os.environ,
             "KERAS_BACKEND": backend,

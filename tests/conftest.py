@@ -31,7 +31,7 @@ def pytest_collection_modifyitems(items):
     # pytest-xdist 3.8 groups nothing under pytest 9.)
     begun = set()
 
-    def place(item):
+    def order(item):
         mark = item.get_closest_marker("waits_for")
         if mark is None:
             return 1
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items):
         begun.add(mark.args)
         return 0 if first else 2
 
-    items.sort(key=place)
+    items.sort(key=order)
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,19 @@ def check_layer(layer, *, input_shape, output_shape, parameters):
     assert tuple(y.shape) == output_shape
     assert tuple(layer.compute_output_shape(input_shape)) == output_shape
     assert sum(int(np.prod(w.shape)) for w in layer.weights) == parameters
+    _check_build(layer, input_shape)
     _check_config(layer, x, y)
     _check_saving(layer, x, y)
     _check_mixed_precision(layer, x, y)
     _check_gradients(layer, x)
+
+
+def _check_build(layer, input_shape):
+    """All sublayers are built: `predict` calls others eagerly first on JAX."""
+    again = type(layer).from_config(layer.get_config())
+    again.build(input_shape)
+    unbuilt = [each.name for each in again._flatten_layers() if not each.built]
+    assert not unbuilt, unbuilt
 
 
 def _check_config(layer, x, y):
@@ -70,8 +79,13 @@ def _check_gradients(layer, x):
     for weight, old in zip(layer.weights, before, strict=True):
         moved = np.abs(to_numpy(weight) - old).max()
         assert np.isfinite(moved), weight.path
-        # Softmax does not see a constant added to all keys: no gradient, by design.
+        # Softmax is invariant to a constant added to all keys: the gradient is zero.
         assert moved > 0 or weight.path.endswith("key/bias"), weight.path
+
+
+def call(model, x):
+    """`model(x)`; JAX compiles a whole model faster than its operations one by one."""
+    return model.predict_on_batch(x) if keras.backend.backend() == "jax" else model(x)
 
 
 def to_numpy(tensor):
@@ -80,10 +94,10 @@ def to_numpy(tensor):
 
 
 def check_key_map(key_map, model):
-    """Every variable has a name in the file, and comes back from it to the bit.
+    """Checks that every variable has a name in the file and is read back unchanged.
 
     Returns:
-        {name: tensor}, random values as the file would hold them.
+        {name: tensor} of random values, as in the file.
     """
     rng = np.random.default_rng(0)
     arrays = {w.path: rng.normal(size=w.shape).astype("float32") for w in model.weights}

@@ -9,7 +9,7 @@ from filelock import FileLock
 
 
 def last_backend():
-    """The last of those that are installed, for what does not depend on it."""
+    """The last installed backend, for tests that do not depend on the backend."""
     backends = ("tensorflow", "jax", "torch")
     return [name for name in backends if importlib.util.find_spec(name)][-1]
 
@@ -34,12 +34,19 @@ def mainly_on_last(cases, everywhere=1):
     For options of which no backend knows: which layers a builder puts together, and
     what a file holds. Every layer has tests of its own on all backends.
     """
+    return _marked_after(everywhere, cases, on_last_backend)
+
+
+def rest_long_elsewhere(cases, everywhere=1):
+    """Parameters: the first run on all backends, the others with `long_elsewhere`."""
+    return _marked_after(everywhere, cases, long_elsewhere)
+
+
+def _marked_after(count, cases, mark):
     cases = list(cases)
-    return cases[:everywhere] + [
-        pytest.param(
-            *(case if isinstance(case, tuple) else (case,)), marks=on_last_backend
-        )
-        for case in cases[everywhere:]
+    return cases[:count] + [
+        pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)
+        for case in cases[count:]
     ]
 
 
@@ -50,7 +57,7 @@ def skip_where_alike():
 
 
 def once(tmp_path_factory, name, work):
-    """A folder in which `work(folder)` has been done, by the worker that came first."""
+    """A folder in which the first worker has called `work(folder)`."""
     top = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         top = top.parent  # the workers' common folder

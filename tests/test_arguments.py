@@ -46,12 +46,12 @@ def test_no_number_in_range(value):
 
 
 def test_ranges_of_numbers_in_messages():
-    for options, said in (
+    for options, message in (
         ({}, "a finite number. R"),
         ({"low": 0}, "a finite number ≥ 0. R"),
         ({"positive": True}, "a finite number > 0. R"),
     ):
-        with pytest.raises(ArgumentError, match=said):
+        with pytest.raises(ArgumentError, match=message):
             number("x", None, **options)
     with pytest.raises(ArgumentError, match="must be a finite number > 0"):
         number("x", 0, positive=True)

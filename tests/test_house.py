@@ -139,7 +139,7 @@ def test_a_package_imports_only_packages_below_it(path):
 @on_last_backend
 def test_scripts_import_only_the_package_or_listed_folders():
     found = {}
-    for path in [*(ROOT / "weights").glob("*.py"), *(ROOT / "recipes").rglob("*.py")]:
+    for path in [*(ROOT / "weights").rglob("*.py"), *(ROOT / "recipes").rglob("*.py")]:
         folder = path.relative_to(ROOT).parts[0]
         seen = {name.split(".")[0] for name in imports(path)} - {folder}
         if seen := seen & {"weights", "recipes", "tests"}:

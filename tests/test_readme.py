@@ -11,7 +11,7 @@ from kerasvit.hub.manifest import published
 ROOT = Path(__file__).parents[1]
 ROW = r"^\| (\w+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| (\d+|–) \|$"
 PAGE = (ROOT / "kerasvit/models/README.md").read_text(encoding="utf-8")
-ROWS = {name: told for name, *told in re.findall(ROW, PAGE, re.MULTILINE)}
+ROWS = {name: columns for name, *columns in re.findall(ROW, PAGE, re.MULTILINE)}
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -5,17 +5,19 @@ import numpy as np
 import pytest
 
 import kerasvit
+from tests.once import rest_long_elsewhere
 
 pytestmark = pytest.mark.slow
 
 # torch.compile takes a minute for a model of this size. On JAX, a step that is not
 # compiled takes ten seconds; test_sam_model.py compares such steps in small.
-COMPILED = {"jax": [True, True], "tensorflow": [True, False], "torch": [False, False]}
+POLICIES = ["mixed_bfloat16", "float32"]
+COMPILED = {"jax": [True, True], "tensorflow": [False, True], "torch": [False, False]}
 
 
 @pytest.mark.parametrize(
-    "policy, jit_compile",
-    zip(["float32", "mixed_bfloat16"], COMPILED[keras.backend.backend()]),
+    "jit_compile, policy",
+    rest_long_elsewhere(zip(COMPILED[keras.backend.backend()], POLICIES)),
 )
 def test_sam_learns_two_classes(policy, jit_compile):
     keras.config.set_dtype_policy(policy)

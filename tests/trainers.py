@@ -26,10 +26,10 @@ TRAINERS = {
     ),
 }
 
-# Those by which conditions are tested here. On PyTorch, where nothing is compiled, all;
-# elsewhere two that have all that a train step knows of: two passes, memory, a period,
-# parts. SAM has tests of its own, and the others differ in formulas, which
-# test_successors.py has everywhere.
+# The trainers of the tests of conditions: all on PyTorch, which compiles nothing;
+# elsewhere two that use all features of a train step: two passes, memory, a period,
+# parts. SAM has other tests, and the others differ in formulas, which
+# test_successors.py tests on all backends.
 NAMES = list(TRAINERS) if backend == "torch" else ["looksam", "parts"]
 
 
@@ -60,7 +60,7 @@ MODES = {"eager": {}} if backend == "torch" else {"eager": {}, "compiled": COMPI
 
 
 def compiled(trainer, optimizer=None, loss="mse", **options):
-    """The trainer, compiled with plain SGD; eager if nothing else is said."""
+    """Compiles a trainer, with plain SGD and eagerly by default; returns it."""
     options = {**EAGER, **options}
     trainer.compile(optimizer or keras.optimizers.SGD(RATE), loss, **options)
     return trainer

@@ -11,7 +11,7 @@ backend = keras.backend.backend()
 
 
 class Twice(TrainStep, keras.Model):
-    """Asks for gradients where it is told to; `seen` holds what came."""
+    """Computes gradients at shifted weights and records them in `seen`."""
 
     def __init__(self, model, shifts):
         super().__init__()

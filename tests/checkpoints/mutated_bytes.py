@@ -12,7 +12,7 @@ from tests.checkpoints import mutated_json
 
 
 def mutate(dice, folder, relative):
-    """Changes the file of tensors in a folder; what a reader may make of it."""
+    """Changes the file of tensors in a folder; returns the allowed change."""
     path = folder / relative
     if path.is_dir():
         path = path / "model.safetensors"
@@ -79,7 +79,7 @@ def _header(dice, content):
         entry["data_offsets"] = [dice.choice([0, 4, -1, 2**63, len(data)])] * 2
     elif way == 6:
         header["__metadata__"] = mutated_json.value(dice)
-    elif way == 7:  # another tensor's place
+    elif way == 7:  # the offsets of another tensor
         other = dice.choice(list(header))
         header[name], header[other] = header[other], entry
     else:
@@ -87,7 +87,7 @@ def _header(dice, content):
     if way in (3, 4, 5):
         header[name] = entry
     text = mutated_json.text(dice, header)
-    if way == 1:  # bytes of its own, with a header that is right
+    if way == 1:  # a copied tensor and a correct header
         text, data = _with_copy(content, name, _renamed(dice, name))
     return struct.pack("<Q", len(text)) + text + data
 
@@ -153,7 +153,7 @@ def _archive(dice, content):
 
 
 def _npy(dice, member):
-    """An array whose header says something else of the same bytes."""
+    """An array with another header for the same bytes."""
     try:
         array = np.load(io.BytesIO(member))
     except ValueError:

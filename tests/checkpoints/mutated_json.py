@@ -15,7 +15,7 @@ NUMBERS = (
 
 
 def value(dice, depth=2):
-    """Anything that JSON can say."""
+    """Any JSON value."""
     way = dice.randrange(6 if depth else 4)
     if way < 2:
         return dice.choice(NUMBERS)
@@ -28,12 +28,12 @@ def value(dice, depth=2):
 
 
 def mutate(dice, folder, relative):
-    """Changes a configuration in a folder; what a reader may make of it."""
+    """Changes a configuration in a folder; returns the allowed change."""
     names = ["config.json"] * 6 + ["preprocessor_config.json"]
     path = folder / dice.choice(names)
     if path.exists() and not path.is_file():
         return "same"
-    if os.path.lexists(path):  # a mutation before this one may have made it
+    if os.path.lexists(path):  # an earlier mutation may have made it
         if not path.exists() or path.stat().st_size > 2**20:  # a link, a hole
             return "same"
     try:
@@ -82,7 +82,7 @@ def _places(tree):
 
 
 def text(dice, tree):
-    """The tree as JSON, as a rule, or as what looks like it."""
+    """The tree as JSON or, rarely, as invalid text similar to JSON."""
     written = json.dumps(tree).encode()
     if dice.random() < 0.8:
         return written

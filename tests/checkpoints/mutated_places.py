@@ -9,7 +9,7 @@ STRANGE = ("a\nb", "\x1b[31m", "é", "x" * 200, "model.safetensors.index.json")
 
 
 def mutate(dice, folder, relative):
-    """Changes what is in a folder; what a reader may make of it."""
+    """Changes the files of a folder; returns the allowed change."""
     ways = (_beside, _card, _link, _folder, _pipe, _gone, _hole, _forbidden, _renamed)
     return dice.choice(ways)(dice, folder)
 
@@ -19,14 +19,14 @@ def _file(dice, folder):
 
 
 def _beside(dice, folder):
-    place = folder / dice.choice(["", ".kerasvit-saved", ".kerasvit-saving-1", "x"])
-    if place.exists() and not place.is_dir():
+    path = folder / dice.choice(["", ".kerasvit-saved", ".kerasvit-saving-1", "x"])
+    if path.exists() and not path.is_dir():
         return "same"
-    place.mkdir(exist_ok=True)
+    path.mkdir(exist_ok=True)
     name = dice.choice([*STRANGE, "config.json", "model.safetensors", ".bashrc"])
-    if not (place / name).exists():
-        (place / name).write_bytes(dice.randbytes(100))
-    return "config" if place == folder else "same"  # beside a bare file
+    if not (path / name).exists():
+        (path / name).write_bytes(dice.randbytes(100))
+    return "config" if path == folder else "same"  # beside a bare file
 
 
 def _card(dice, folder):
@@ -101,7 +101,7 @@ def _renamed(dice, folder):
     if path := _file(dice, folder):
         names = ("model.safetensors", "config.json", "model.bin", "x.npz", "README.md")
         name = folder / dice.choice(names)
-        if not name.is_dir():  # a mutation before this one may have made it
+        if not name.is_dir():  # an earlier mutation may have made it
             path.replace(name)
     return "bytes"
 

@@ -30,11 +30,11 @@ from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
-SECONDS = 5  # of the processor: other processes do not count
-HANGS = 120  # seconds on the clock after which a case that waits is stopped
-# The files have kilobytes. This is what any loading may take beside 1.5 times the file:
+SECONDS = 5  # of CPU time of this process
+HANGS = 120  # seconds of wall time after which a case is stopped
+# The files have kilobytes. Memory that a load may take beyond 1.5 times the file:
 # 500,000 values of a configuration (json_files.py) are 32 MB of empty lists; and
-# allocators keep what is freed.
+# allocators keep freed memory.
 FLOOR = 64 * 2**20
 
 WIDE = {"patch_size": 4, "width": 24, "depth": 2, "num_heads": 3}
@@ -50,7 +50,7 @@ def vit(name):
 
 
 def bare(case, load):
-    """A golden model, without what is beside its tensors but a configuration."""
+    """The tensors of a golden model and its configuration, without other files."""
 
     def make(folder):
         for name in ("model.safetensors", "checkpoint.npz", "config.json"):
@@ -62,7 +62,7 @@ def bare(case, load):
     return make, load
 
 
-def ours(builder, **kwargs):
+def saved_model(builder, **kwargs):
     def make(folder):
         model = builder(image_size=16, num_classes=3, **kwargs)
         randomised(model, scale=0.2)
@@ -71,9 +71,9 @@ def ours(builder, **kwargs):
     return make, kerasvit.from_pretrained
 
 
-def timms(folder):
-    """A folder as timm writes it: ours without our part of the configuration."""
-    ours(TinyViT)[0](folder)
+def timm_folder(folder):
+    """A folder in timm's format: without kerasvit's section of config.json."""
+    saved_model(TinyViT)[0](folder)
     config = json.loads((folder / "config.json").read_text())
     del config["kerasvit"]
     (folder / "config.json").write_text(json.dumps(config))
@@ -84,11 +84,11 @@ SWIN = {"width": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 2}
 MIXER = {"patch_size": 4, "width": 16, "depth": 1}
 MIXER |= {"tokens_mlp_dim": 8, "channels_mlp_dim": 16}
 SEEDS = {
-    "our ViT": ours(TinyViT),
-    "our ViT with sines": ours(TinyViT, positions="sincos2d"),
-    "our Swin": ours(kerasvit.SwinTransformer, patch_size=4, **SWIN),
-    "our Mixer": ours(kerasvit.MLPMixer, **MIXER),
-    "timm's folder": (timms, kerasvit.from_pretrained),
+    "our ViT": saved_model(TinyViT),
+    "our ViT with sines": saved_model(TinyViT, positions="sincos2d"),
+    "our Swin": saved_model(kerasvit.SwinTransformer, patch_size=4, **SWIN),
+    "our Mixer": saved_model(kerasvit.MLPMixer, **MIXER),
+    "timm's folder": (timm_folder, kerasvit.from_pretrained),
     "timm's file": bare("timm_vit", vit("timm_vit")),
     "timm's Swin": bare("timm_swin", kerasvit.from_pretrained),
     "transformers' ViT": bare("hf_vit", vit("hf_vit")),
@@ -100,25 +100,25 @@ SEEDS = {
 
 
 class Seeds:
-    """The files that are mutated, made once, and the models that they are of."""
+    """The files to mutate, which are made once, and their models."""
 
-    def __init__(self, place):
+    def __init__(self, parent):
         self.made, self.most_memory = {}, 0
         for name, (make, load) in SEEDS.items():
-            folder = Path(place) / name
+            folder = Path(parent) / name
             folder.mkdir(parents=True)
             weights = make(folder)
             self.made[name] = folder, weights.relative_to(folder), load, load(weights)
 
-    def case(self, seed, place):
-        """(path to load, function that loads it, its model, what a mutation allows).
+    def case(self, seed, parent):
+        """Returns (path, loader, model of the original files, allowed change).
 
-        The third is the model of the files before; the last is "same", or "config" or
-        "bytes" where a configuration, or a file of tensors, may say something else.
+        The last is "same", "config" or "bytes": the loaded model must be unchanged, may
+        have other arguments, or may have other weights.
         """
         dice = random.Random(seed)
         folder, relative, load, model = self.made[dice.choice(list(self.made))]
-        case = Path(place) / "case"
+        case = Path(parent) / "case"
         shutil.copytree(folder, case)
         kinds = [mutated_bytes, mutated_json, mutated_places]
         allowed = "same"
@@ -134,10 +134,10 @@ def arrays(model):
 
 
 def differences(found, expected, allowed, path):
-    """What is wrong with a model that was loaded in place of another, or None."""
-    mine, others = found.record["kwargs"], expected.record["kwargs"]
-    if allowed == "same" and mine != others:
-        return f"arguments {mine} in place of {others}"
+    """How a loaded model differs from the expected one, or None."""
+    actual, others = found.record["kwargs"], expected.record["kwargs"]
+    if allowed == "same" and actual != others:
+        return f"arguments {actual} in place of {others}"
     after, before = arrays(found), arrays(expected)
     if not all(np.isfinite(array).all() for array in after.values()):
         return "a weight is not finite"
@@ -151,11 +151,11 @@ def differences(found, expected, allowed, path):
 
 
 def other_values(after, path):
-    """Whether weights are not the numbers that another reader finds in the file."""
+    """How weights differ from the numbers that another reader finds, or None."""
     path = path / "model.safetensors" if path.is_dir() else path
     beside = path.parent / "config.json"
-    said = beside.read_text(errors="replace") if beside.is_file() else ""
-    hashes = re.findall(r'"weights_sha256": "(\w+)"', said)
+    text = beside.read_text(errors="replace") if beside.is_file() else ""
+    hashes = re.findall(r'"weights_sha256": "(\w+)"', text)
     if hashes and _hash(path) not in hashes:
         return "tensors that config.json is not of"
     npz = path.suffix == ".npz"
@@ -169,7 +169,7 @@ def other_values(after, path):
 
 
 def saved_beside(folder, model, load):
-    """What is wrong with saving into a folder, with whatever page; or None."""
+    """What is wrong with saving into a folder with any README.md, or None."""
     before, start = listing(folder), time.process_time()
     measured, used = forget_the_peak(), memory("VmRSS")
     try:
@@ -186,10 +186,10 @@ def saved_beside(folder, model, load):
     return "saved too slowly" if time.process_time() - start > SECONDS else None
 
 
-def listing(place):
-    """All that a folder holds, and when it was changed."""
+def listing(folder):
+    """Mode, size, time of change and content of all files in a folder."""
     found = {}
-    for path in sorted(Path(place).rglob("*")):
+    for path in sorted(Path(folder).rglob("*")):
         about = path.lstat()
         content = os.readlink(path) if path.is_symlink() else None
         if stat.S_ISREG(about.st_mode):
@@ -225,10 +225,10 @@ def _stop(*_):
     raise TimeoutError(f"waits for more than {HANGS} seconds")
 
 
-def attempt(seeds, seed, place):
-    """("loaded" or "refused", None), or ("failed", why) of one seed."""
-    path, load, expected, allowed = seeds.case(seed, place)
-    before = listing(place)
+def attempt(seeds, seed, folder):
+    """Returns ("loaded" or "refused", None) or ("failed", reason) for one seed."""
+    path, load, expected, allowed = seeds.case(seed, folder)
+    before = listing(folder)
     files = [about[1] for name, about in before.items() if about[3] is not None]
     measured = forget_the_peak()
     start, used = time.process_time(), memory("VmRSS")
@@ -236,9 +236,9 @@ def attempt(seeds, seed, place):
     try:
         model, outcome = load(path), "loaded"
     except ValueError as error:
-        model, outcome, said = None, "refused", str(error)
-        if not said.replace("\n", "").isprintable():
-            return "failed", f"a message that does not print: {said!r:.300}"
+        model, outcome, text = None, "refused", str(error)
+        if not text.replace("\n", "").isprintable():
+            return "failed", f"a message that does not print: {text!r:.300}"
         if isinstance(error, UnicodeError):
             return "failed", traceback.format_exc()[-1500:]
     except Exception:
@@ -247,31 +247,31 @@ def attempt(seeds, seed, place):
         signal.alarm(0)
     if (seconds := time.process_time() - start) > SECONDS:
         return "failed", f"{outcome} after {seconds:.1f} seconds"
-    if listing(place) != before:
+    if listing(folder) != before:
         return "failed", f"{outcome}, and the folder changed"
     more = memory("VmHWM") - used if measured else 0
     if more > FLOOR + 1.5 * max(files, default=0):
         return "failed", f"{outcome}, with {more / 2**20:.0f} MB of memory"
     seeds.most_memory = max(seeds.most_memory, more)
     wrong = model and differences(model, expected, allowed, path)
-    if model and not wrong and (place / "case" / "README.md").is_file():
-        wrong = saved_beside(place / "case", model, load)
+    if model and not wrong and (folder / "case" / "README.md").is_file():
+        wrong = saved_beside(folder / "case", model, load)
     return ("failed", wrong) if wrong else (outcome, None)
 
 
-def run(first, count, place):
+def run(first, count, parent):
     """{"loaded", "refused": numbers, "failed": {seed: why}} of so many seeds.
 
     And "megabytes": the most memory that any of the loaded or refused took.
     """
     signal.signal(signal.SIGALRM, _stop)
-    seeds = Seeds(Path(place) / "seeds")
+    seeds = Seeds(Path(parent) / "seeds")
     outcomes = {"loaded": 0, "refused": 0, "failed": {}}
     for seed in range(first, first + count):
-        with tempfile.TemporaryDirectory(dir=place) as folder:
+        with tempfile.TemporaryDirectory(dir=parent) as folder:
             try:
                 outcome, why = attempt(seeds, seed, Path(folder))
-            except Exception:  # of saving, or of this script
+            except Exception:  # in saving or in this script
                 why = traceback.format_exc()[-1500:]
             mutated_places.permit(folder)
         if why:

@@ -13,7 +13,7 @@ from tests.tiny_vit import TinyViT
 pytestmark = [on_last_backend, pytest.mark.slow]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
-SAID = "does not state all that the model computes"
+MESSAGE = "does not state all that the model computes"
 WIDE = {"patch_size": 4, "width": 24, "depth": 2, "num_heads": 3, "mlp_dim": 40}
 GOOGLE = {"patch_size": 4, "width": 16, "depth": 2, "num_heads": 2, "mlp_dim": 32}
 
@@ -23,15 +23,15 @@ def vit(path, numbers, **changes):
 
 
 def assumptions(caplog):
-    return [line for line in caplog.messages if SAID in line]
+    return [line for line in caplog.messages if MESSAGE in line]
 
 
 def test_of_transformers_without_its_configuration(tmp_path, caplog):
     shutil.copy(GOLDEN / "hf_vit" / "model.safetensors", tmp_path)
     vit(tmp_path, WIDE)
     (line,) = assumptions(caplog)
-    for said in ("num_heads=3", "activation='gelu'", "epsilon=1e-12", "config.json"):
-        assert said in line
+    for part in ("num_heads=3", "activation='gelu'", "epsilon=1e-12", "config.json"):
+        assert part in line
     caplog.clear()
     vit(tmp_path, WIDE, num_heads=3, activation="gelu", epsilon=1e-12)
     assert not assumptions(caplog)
@@ -42,12 +42,12 @@ def test_of_transformers_without_its_configuration(tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    ("case", "said"), [("hf_swin", "exact GELU"), ("hf_bit", "ReLU, 32 groups")]
+    ("case", "part"), [("hf_swin", "exact GELU"), ("hf_bit", "ReLU, 32 groups")]
 )
-def test_of_others_of_transformers(case, said, tmp_path, caplog):
+def test_of_others_of_transformers(case, part, tmp_path, caplog):
     shutil.copy(GOLDEN / case / "model.safetensors", tmp_path)
     kerasvit.from_pretrained(tmp_path)
-    assert said in assumptions(caplog)[0] and len(assumptions(caplog)) == 1
+    assert part in assumptions(caplog)[0] and len(assumptions(caplog)) == 1
     shutil.copy(GOLDEN / case / "config.json", tmp_path)
     caplog.clear()
     kerasvit.from_pretrained(tmp_path)

@@ -38,8 +38,8 @@ def test_another_number_of_classes_is_two_fresh_heads_and_one_log_line(caplog):
     assert model.output_shape == (None, 3)
     for name in HEADS:
         assert not np.any(to_numpy(model.get_layer(name).kernel))
-    said = [line for line in caplog.messages if "fresh head" in line]
-    assert len(said) == 1 and "3 classes" in said[0] and "7" in said[0]
+    lines = [line for line in caplog.messages if "fresh head" in line]
+    assert len(lines) == 1 and "3 classes" in lines[0] and "7" in lines[0]
     assert np.any(to_numpy(model.get_layer("distillation_token").tokens))
 
 
@@ -180,13 +180,13 @@ def test_a_bare_file_of_deit_3_has_position_rows_for_the_patches_only(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "row, said, fitting",
+    "row, numbers, fitting",
     [
         ("ViTB16", {"layer_scale": None}, "Build DeiTS16 or ViTS16 with it."),
         ("ViTB16", {"layer_scale": 1e-5}, "Build DeiT3S16 or DeiTS16 or ViTS16 with"),
         ("DeiTB16Distilled", {}, "Build DeiTS16Distilled with it."),
     ],
 )
-def test_rows_of_another_file_of_the_zoo_are_suggested(row, said, fitting):
-    said = {**said, **kerasvit.ViTS16.numbers, "positions": "tokens"}
-    assert fitting in explain_mismatch(getattr(kerasvit, row), said, {})
+def test_rows_of_another_file_of_the_zoo_are_suggested(row, numbers, fitting):
+    numbers = {**numbers, **kerasvit.ViTS16.numbers, "positions": "tokens"}
+    assert fitting in explain_mismatch(getattr(kerasvit, row), numbers, {})

@@ -41,7 +41,7 @@ VALUES = [
 ]
 PARTS = ("model_args", "pretrained_cfg", "id2label", "label_names", "kerasvit", "base")
 
-# timm's configurations by the builder, with all that is computed with.
+# timm's configurations of each builder, with all settings of the computation.
 _TIMM = {
     "num_classes": 5,
     "global_pool": "avg",
@@ -93,7 +93,7 @@ def read(path):
 
 
 def described(source, shapes, config):
-    """The description, or None where it is refused."""
+    """The description, or None for a `CheckpointError`."""
     try:
         description = source.describe(Shapes(shapes), Config(config))
     except CheckpointError as error:
@@ -107,7 +107,7 @@ def described(source, shapes, config):
 
 
 def derived():
-    """Files of the sources that have no case of their own, as `read`."""
+    """Results of `read` for the sources without a golden file."""
     _, shapes, _ = read(GOLDEN / "models" / "alternet_basic" / "model.safetensors")
     plain = {name: shapes[name] for name in shapes if ".attn." not in name}
     plain["layer0.0.weight"] = plain.pop("layer0.layer0.0.weight")

@@ -38,7 +38,7 @@ def content(folder):
 
 
 def loaded(folder):
-    """What tells a loaded model from another; "refused" where there is none."""
+    """(sum of weights, labels) of the loaded model; "refused" after an error."""
     try:
         made = TinyViT(folder, image_size=8)
     except CheckpointError:
@@ -48,7 +48,7 @@ def loaded(folder):
 
 
 def child(change, *arguments):
-    """Another process that calls a function."""
+    """Calls a function in another process; returns the process id."""
     pid = os.fork()
     if pid:
         return pid
@@ -60,7 +60,7 @@ def child(change, *arguments):
 
 
 def stopped(operation, stop, change, *arguments):
-    """Changes files in another process, which `stop`s at that number of operation.
+    """Changes files in another process, which calls `stop` at an operation.
 
     Returns:
         Whether there were fewer operations.
@@ -77,7 +77,7 @@ def stopped(operation, stop, change, *arguments):
 
         sys.addaudithook(count)
         change(*arguments)
-        if left[0] <= 0:  # it did without
+        if left[0] <= 0:  # it continued after the failure
             os._exit(1)
 
     return os.waitpid(child(counted), 0)[1] == 0
@@ -92,7 +92,7 @@ def fail():
 
 
 def write(folder, files):
-    """As `save_pretrained` writes: the tensors first, under another name."""
+    """Writes files as `save_pretrained` does: the tensors first."""
     with new_files(folder) as new:
         for name in (TENSORS, CONFIG, CARD):
             new.write(name, files[name])
@@ -115,14 +115,14 @@ def test_the_configuration_comes_first_at_every_step(tmp_path, stop):
         found = content(tmp_path)
         states.append(STATES.index(tuple(found[name][0] for name in NAMES)))
         assert set(found) == {*NAMES, "mine"} or stop is kill
-    # One that fails and lives on restores the configuration, or does without.
+    # After an error, the process restores or deletes the configuration.
     assert operation > 8 and (states == sorted(states) or stop is fail)
     assert set(states) == ({0, 1, 2, 3} if stop is kill else {0, 2, 3})
     assert (tmp_path / "mine").read_bytes() == b"mine"
 
 
 def test_a_configuration_that_was_not_there_is_removed_again(tmp_path):
-    """Where the tensors cannot be put in place."""
+    """If the tensors cannot be moved to their final name."""
     operation, done = 0, False
     while not done:
         shutil.rmtree(tmp_path)
@@ -133,12 +133,12 @@ def test_a_configuration_that_was_not_there_is_removed_again(tmp_path):
 
 
 def bare(folder):
-    """What others save: tensors alone."""
+    """Deletes the configuration."""
     (folder / CONFIG).unlink()
 
 
 def of_timm(folder):
-    """A configuration without a hash."""
+    """Replaces the configuration by one without a hash."""
     config = json.loads((folder / CONFIG).read_text())
     del config["kerasvit"]
     config["label_names"] = ["x", "y", "z"]
@@ -169,7 +169,7 @@ def test_a_stopped_save_leaves_the_old_or_new_model_or_raises(
         done = stopped(operation, stop, kerasvit.save_pretrained, another, folder)
         outcomes.append(loaded(folder))
     assert outcomes[-1] == new and len(outcomes) > 8
-    if stop is fail:  # and lives on: it restores the configuration
+    if stop is fail:  # the process continues and restores the configuration
         assert set(outcomes) == {old, new}
         return
     order = [[old, "refused", new].index(outcome) for outcome in outcomes]
@@ -208,7 +208,7 @@ def test_old_unfinished_files_of_kerasvit_are_removed(tmp_path):
         path.write_bytes(b"x")
         os.utime(path, (0, 0))
     young = tmp_path / f".kerasvit-saving-{'1' * 32}"
-    young.write_bytes(b"x")  # another process may be at work
+    young.write_bytes(b"x")  # another process may be writing
     write(tmp_path, NEW)
     assert set(tmp_path.iterdir()) == {
         *strange,
@@ -288,11 +288,11 @@ def test_a_load_in_the_middle_of_a_save_is_tried_again(
     shutil.copy(saved[0] / CONFIG, tmp_path)
     with pytest.raises(CheckpointError, match="A save was stopped"):
         load(tmp_path)
-    assert len(hashed) == 3  # no file was replaced: it would be in vain
+    assert len(hashed) == 3  # no retry, because no file was replaced
 
 
 def state(folder):
-    """All that a write would change."""
+    """Attributes of a folder that a write would change."""
     return {
         path.relative_to(folder): (path.lstat(), path.is_file() and path.read_bytes())
         for path in [folder, *folder.rglob("*")]

@@ -19,7 +19,7 @@ RANDOM = ("VarianceScaling", "RandomNormal", "RandomUniform", "TruncatedNormal")
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """Shapes of what is drawn at random from now on."""
+    """Shapes of all random initial values."""
     shapes = []
     for name in RANDOM:
         kind = getattr(keras.initializers, name)

@@ -91,25 +91,25 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def made(monkeypatch):
-    """How many weights each variable has that is made from now on."""
+    """Sizes of all variables that are created."""
     sizes = []
     for kind in (keras.initializers.Zeros, keras.initializers.Ones):
 
-        def make(self, shape, dtype=None, own=kind.__call__, **same):
+        def make(self, shape, dtype=None, call=kind.__call__, **same):
             sizes.append(math.prod(shape))
-            return own(self, shape, dtype, **same)
+            return call(self, shape, dtype, **same)
 
         monkeypatch.setattr(kind, "__call__", make)
     return sizes
 
 
-def claiming(folder, place, changes):
-    """A copy of a folder whose configuration says something else."""
-    shutil.copytree(folder, place)
-    config = json.loads((place / "config.json").read_text())
+def changed_copy(folder, path, changes):
+    """A copy of a folder with changed arguments in its configuration."""
+    shutil.copytree(folder, path)
+    config = json.loads((path / "config.json").read_text())
     config["kerasvit"]["kwargs"].update(changes)
-    (place / "config.json").write_text(json.dumps(config))
-    return place
+    (path / "config.json").write_text(json.dumps(config))
+    return path
 
 
 @pytest.mark.parametrize(
@@ -143,18 +143,18 @@ def test_a_model_that_cannot_be_in_the_file_is_not_built(
     saved, made, tmp_path, builder, changes
 ):
     folder = saved(builder)
-    held = kerasvit.from_pretrained(folder).count_params()
-    claimed = claiming(folder, tmp_path / "claimed", changes)
+    params = kerasvit.from_pretrained(folder).count_params()
+    changed = changed_copy(folder, tmp_path / "changed", changes)
     made.clear()
     with pytest.raises(
         CheckpointError, match="weights in .* describes a model of more than"
     ):
-        kerasvit.from_pretrained(claimed)
-    assert sum(made) < 2 * held + 2**24 + 100_000
+        kerasvit.from_pretrained(changed)
+    assert sum(made) < 2 * params + 2**24 + 100_000
 
 
 @pytest.mark.parametrize(
-    ("builder", "changes", "said"),
+    ("builder", "changes", "message"),
     [
         ("AlterNet", {"depths": [1000] * 2, "widths": [1] * 2}, "add up to at most"),
         (
@@ -175,14 +175,14 @@ def test_a_model_that_cannot_be_in_the_file_is_not_built(
     ],
 )
 def test_many_small_blocks_that_are_not_in_the_file(
-    saved, tmp_path, builder, changes, said
+    saved, tmp_path, builder, changes, message
 ):
-    with pytest.raises(ValueError, match=said):
-        kerasvit.from_pretrained(claiming(saved(builder), tmp_path / "x", changes))
+    with pytest.raises(ValueError, match=message):
+        kerasvit.from_pretrained(changed_copy(saved(builder), tmp_path / "x", changes))
 
 
 @pytest.mark.parametrize(
-    ("builder", "own", "claims"),
+    ("builder", "own", "changes"),
     [
         ("VisionTransformer", {}, {"mlp_dim": 1_000_000}),
         (
@@ -197,14 +197,14 @@ def test_many_small_blocks_that_are_not_in_the_file(
         ),
     ],
 )
-def test_variables_beyond_the_file_take_no_memory(tmp_path, builder, own, claims):
+def test_variables_beyond_the_file_take_no_memory(tmp_path, builder, own, changes):
     kwargs = {"image_size": 8, "num_classes": 3, **BUILDERS["VisionTransformer"], **own}
     model = getattr(kerasvit, builder)(**kwargs)
     folder = kerasvit.save_pretrained(model, tmp_path / "own")
-    claimed = claiming(folder, tmp_path / "claimed", claims)
+    changed = changed_copy(folder, tmp_path / "changed", changes)
     tracemalloc.start()
     with pytest.raises(CheckpointError, match="a model of more than|a table of"):
-        kerasvit.from_pretrained(claimed)
+        kerasvit.from_pretrained(changed)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2**26  # of NumPy's arrays
@@ -286,8 +286,8 @@ def test_of_a_name_that_is_twice_in_json_the_last_counts_and_is_checked(tmp_path
 def test_a_configuration_with_nonsense(tmp_path, key, value):
     folder, config = tiny(tmp_path)
     config["label_names"] = None
-    said = config["kerasvit"]
-    said[key] = {**said[key], **value} if key == "kwargs" else value
+    section = config["kerasvit"]
+    section[key] = {**section[key], **value} if key == "kwargs" else value
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(ValueError):
         kerasvit.from_pretrained(folder)

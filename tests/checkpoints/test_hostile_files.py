@@ -80,7 +80,7 @@ def test_an_array_larger_than_its_bytes(tmp_path):
 
 
 def test_a_header_that_does_not_end_is_not_read(tmp_path):
-    """It is a thousand times as long as the file."""
+    """The uncompressed header is a thousand times longer than the file."""
     path, spaces = tmp_path / "x.npz", 40_000_000
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         start = b"\x93NUMPY\x02\x00" + struct.pack("<I", spaces)

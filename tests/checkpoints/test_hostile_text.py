@@ -35,8 +35,8 @@ def configure(folder, change):
     path.write_text(json.dumps(config))
 
 
-def refusal(weights, load=TinyViT):
-    """The message, which must be a `ValueError` of ours that prints."""
+def error_message(weights, load=TinyViT):
+    """Message of the `ValueError`, which must be printable."""
     with pytest.raises(ValueError) as caught:
         load(weights)
     assert not isinstance(caught.value, UnicodeError)
@@ -51,28 +51,31 @@ def test_names_of_tensors(folder):
     bias = tensors["head.bias"]
     for names in ([ESCAPES], [ESCAPES, f"module.{ESCAPES}"]):
         save_file({**tensors, **dict.fromkeys(names, bias)}, path)
-        assert r"\x1b[31mred\x07\nnext\x9b\u202e" in refusal(folder)
+        assert r"\x1b[31mred\x07\nnext\x9b\u202e" in error_message(folder)
     save_file({ESCAPES: bias}, path)
-    assert r"\x1b[31mred\x07\nnext" in refusal(path)
+    assert r"\x1b[31mred\x07\nnext" in error_message(path)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda said: said.update(label_names=[ESCAPES]),
-        lambda said: said["kerasvit"].update(variant=ESCAPES),
-        lambda said: said["kerasvit"].update(builder=ESCAPES),
-        lambda said: said["kerasvit"].update(origin=ESCAPES),
-        lambda said: said["kerasvit"]["kwargs"].update({ESCAPES: 1}),
-        lambda said: said["kerasvit"]["kwargs"].update(activation=ESCAPES),
-        lambda said: said["kerasvit"]["preprocessing"].update({ESCAPES: 1}),
-        lambda said: said["kerasvit"].update(base=ESCAPES),
-        lambda said: (said.pop("kerasvit"), said.update(architecture=ESCAPES)),
-        lambda said: (said.pop("kerasvit"), said.update(architecture=f"vit_{ESCAPES}")),
-        lambda said: (said.pop("kerasvit"), said.update(model_args={ESCAPES: 1})),
-        lambda said: (
-            said.pop("kerasvit"),
-            said.update(model_args={"num_heads": ESCAPES}),
+        lambda config: config.update(label_names=[ESCAPES]),
+        lambda config: config["kerasvit"].update(variant=ESCAPES),
+        lambda config: config["kerasvit"].update(builder=ESCAPES),
+        lambda config: config["kerasvit"].update(origin=ESCAPES),
+        lambda config: config["kerasvit"]["kwargs"].update({ESCAPES: 1}),
+        lambda config: config["kerasvit"]["kwargs"].update(activation=ESCAPES),
+        lambda config: config["kerasvit"]["preprocessing"].update({ESCAPES: 1}),
+        lambda config: config["kerasvit"].update(base=ESCAPES),
+        lambda config: (config.pop("kerasvit"), config.update(architecture=ESCAPES)),
+        lambda config: (
+            config.pop("kerasvit"),
+            config.update(architecture=f"vit_{ESCAPES}"),
+        ),
+        lambda config: (config.pop("kerasvit"), config.update(model_args={ESCAPES: 1})),
+        lambda config: (
+            config.pop("kerasvit"),
+            config.update(model_args={"num_heads": ESCAPES}),
         ),
     ],
     ids=range(12),
@@ -80,22 +83,24 @@ def test_names_of_tensors(folder):
 def test_texts_of_a_configuration_are_escaped(folder, change):
     configure(folder, change)
     for load in (TinyViT, kerasvit.from_pretrained):
-        assert "\nnext" not in refusal(folder, load)
+        assert "\nnext" not in error_message(folder, load)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda said: said.update(label_names=["a", HALF, "c"]),
-        lambda said: said["kerasvit"].update(variant=HALF),
-        lambda said: said["kerasvit"].update(base={"source": HALF, "license": None}),
-        lambda said: said["kerasvit"]["kwargs"].update({HALF: 1}),
+        lambda config: config.update(label_names=["a", HALF, "c"]),
+        lambda config: config["kerasvit"].update(variant=HALF),
+        lambda config: config["kerasvit"].update(
+            base={"source": HALF, "license": None}
+        ),
+        lambda config: config["kerasvit"]["kwargs"].update({HALF: 1}),
     ],
     ids=range(4),
 )
 def test_half_of_a_surrogate_pair_in_a_configuration(folder, change):
     configure(folder, change)
-    assert "not Unicode" in refusal(folder)
+    assert "not Unicode" in error_message(folder)
 
 
 @pytest.mark.parametrize("key", ["label_names", "license", "name", "datasets", "card"])
@@ -105,20 +110,20 @@ def test_half_of_a_surrogate_pair_in_an_argument(folder, key):
     listing = sorted(folder.iterdir())
     arguments = {key: many.get(key, HALF)}
     save = lambda to: kerasvit.save_pretrained(model, to, **arguments)  # noqa: E731
-    assert f"`{key}` must be text" in refusal(folder, save)
+    assert f"`{key}` must be text" in error_message(folder, save)
     assert sorted(folder.iterdir()) == listing
 
 
 def test_a_folder_whose_name_is_no_text(folder, tmp_path):
-    place = tmp_path / "b\udc80"
+    path = tmp_path / "b\udc80"
     try:
-        place.mkdir()
+        path.mkdir()
     except (OSError, UnicodeError):
         pytest.skip("names of this file system are text")
-    kerasvit.save_pretrained(kerasvit.from_pretrained(folder), place)
-    kerasvit.from_pretrained(place)
-    (place / "config.json").write_text("[]")
-    refusal(place)
+    kerasvit.save_pretrained(kerasvit.from_pretrained(folder), path)
+    kerasvit.from_pretrained(path)
+    (path / "config.json").write_text("[]")
+    error_message(path)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +133,7 @@ def test_a_folder_whose_name_is_no_text(folder, tmp_path):
 )
 def test_paths_that_are_none(path):
     for load in (TinyViT, kerasvit.from_pretrained):
-        refusal(path, load)
+        error_message(path, load)
 
 
 def with_header(folder, shape, descr="<f4", data=bytes(12)):
@@ -160,7 +165,7 @@ def with_header(folder, shape, descr="<f4", data=bytes(12)):
     ids=str,
 )  # fmt: skip
 def test_headers_of_arrays(folder, shape, descr):
-    refusal(with_header(folder, shape, descr))
+    error_message(with_header(folder, shape, descr))
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
@@ -175,4 +180,4 @@ def test_paths_that_are_not_files_raise(folder, name, kind):
     else:
         path.symlink_to(name if kind == "loop" else "nothing")
     for load in (TinyViT, kerasvit.from_pretrained):
-        assert name in refusal(folder, load)
+        assert name in error_message(folder, load)

@@ -56,7 +56,7 @@ def safetensors_with(tmp_path, change, source=TIMM):
     return tmp_path / "model.safetensors"
 
 
-# What the file says is obeyed.
+# Settings that the file states.
 
 
 def test_google_file_determines_the_arguments():
@@ -91,8 +91,8 @@ def test_transformers_labels_and_preprocessor(tmp_path):
     config["id2label"] = {str(i): f"name {i}" for i in range(6)}
     config["hidden_act"] = "gelu_new"
     (tmp_path / "config.json").write_text(json.dumps(config))
-    said = {"size": {"height": 16, "width": 16}, "image_mean": [0.4] * 3}
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
+    fields = {"size": {"height": 16, "width": 16}, "image_mean": [0.4] * 3}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(fields))
     record = variant(HF_SIZES)(tmp_path).record
     assert record["label_names"] == [f"name {i}" for i in range(6)]
     assert record["kwargs"]["activation"] == "gelu_tanh"
@@ -184,8 +184,8 @@ def test_another_number_of_classes_is_a_fresh_head_and_one_log_line(caplog):
         model = google(num_classes=3)
     assert model.output_shape == (None, 3)
     assert not np.any(to_numpy(model.get_layer("head").kernel))
-    said = [line for line in caplog.messages if "head" in line]
-    assert len(said) == 1 and "3 classes" in said[0] and "10" in said[0]
+    lines = [line for line in caplog.messages if "head" in line]
+    assert len(lines) == 1 and "3 classes" in lines[0] and "10" in lines[0]
     assert np.any(to_numpy(model.get_layer("encoder_norm").gamma) != 1)
 
 
@@ -292,7 +292,7 @@ def test_a_wrong_grid():
         variant(RECT_SIZES)(RECT, source_grid=(5, 5))
 
 
-# One complete error, and nothing half-loaded.
+# One complete error and no partly loaded model.
 
 
 def test_missing_unexpected_and_misshaped_are_listed_together(tmp_path):
@@ -398,7 +398,7 @@ def test_registers_of_a_timm_config_have_rows_by_default(tmp_path):
 
 @pytest.mark.parametrize("size", [[3, 224, 224], None])
 def test_the_table_wins_over_an_input_size_that_cannot_be(tmp_path, size):
-    # timm wrote the architecture's default there, whatever the model was built with.
+    # timm wrote the default of the architecture there, not the model's value.
     cfg = {"input_size": size}
     assert timm(timm_config(tmp_path, pretrained_cfg=cfg)).input_shape[1:3] == (16, 16)
 

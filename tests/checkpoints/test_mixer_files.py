@@ -46,7 +46,7 @@ def expected(case):
 
 
 def before_linen(numbers=(0, 0, 0, 1), ones=True):
-    """The tensors of the golden file, spelled as Google's oldest files spell them."""
+    """The tensors of the golden file with the names of Google's oldest files."""
     tokens, channels, first, second = numbers
     parts = {
         "token_mixing": f"token_mixing_phase_{tokens}",
@@ -138,10 +138,10 @@ def test_a_grid_that_is_not_square_must_be_stated(tmp_path):
         read(path, source=TIMM)
     with pytest.raises(CheckpointError, match="12. Received: 3 × 3"):
         read(path, source=TIMM, source_grid=(3, 3))
-    said = read(path, source=TIMM, source_grid=(2, 6))
-    assert said.record["kwargs"]["image_size"] == [16, 48]
+    model = read(path, source=TIMM, source_grid=(2, 6))
+    assert model.record["kwargs"]["image_size"] == [16, 48]
     same = read(path, source=TIMM, image_size=(16, 48))
-    for one, other in zip(said.weights, same.weights, strict=True):
+    for one, other in zip(model.weights, same.weights, strict=True):
         np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
     square = read(path, source=TIMM, source_grid=(2, 6), image_size=32)
     kernel = square.get_layer("mixer_block_0").token_mixing.dense_0.kernel

@@ -18,7 +18,7 @@ from tests.once import on_last_backend
 pytestmark = [on_last_backend, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-MANY, CHUNK = 10_000, 500  # a process each, since models of thousands fill the memory
+MANY, CHUNK = 10_000, 500  # one process for each chunk, to limit its memory
 
 
 def test_some_mutations(tmp_path):
@@ -28,7 +28,7 @@ def test_some_mutations(tmp_path):
 
 
 def chunk(first):
-    """Outcomes of a chunk, in a process of its own."""
+    """Outcomes of a chunk in a separate process."""
     result = subprocess.run(
         [sys.executable, "-m", "tests.checkpoints.mutations", f"{first}", f"{CHUNK}"],
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},

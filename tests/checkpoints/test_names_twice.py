@@ -75,10 +75,10 @@ def test_all_pairs_are_listed(tmp_path):
     path = write(tmp_path / source.name, {**tensors, **average})
     with pytest.raises(kerasvit.CheckpointError) as caught:
         kerasvit.from_pretrained(path)
-    said = str(caught.value)
+    message = str(caught.value)
     for name in tensors:
-        assert f"{name} and module.{name}" in said or f"module.{name} and" in said
-    assert f"({len(tensors)})" in said
+        assert f"{name} and module.{name}" in message or f"module.{name} and" in message
+    assert f"({len(tensors)})" in message
 
 
 def test_names_that_are_all_wrapped_still_load(tmp_path):

@@ -52,7 +52,7 @@ def test_a_file_that_replaces_the_opened_one_is_ignored(weights, tmp_path):
 def test_a_write_into_the_file_is_detected(weights, hidden):
     before = weights.stat()
     reader = Reader(weights)
-    time.sleep(0.02)  # the clock of the file system has steps of milliseconds
+    time.sleep(0.02)  # file times have a resolution of milliseconds
     other = weights.read_bytes().replace(ARRAY.tobytes(), (-ARRAY).tobytes())
     weights.write_bytes(other)
     if hidden:
@@ -63,7 +63,7 @@ def test_a_write_into_the_file_is_detected(weights, hidden):
 
 
 def test_a_file_truncated_while_it_is_read_raises(weights):
-    """It would end the process if it were mapped into memory."""
+    """A memory map would end the process."""
     reader = Reader(weights)
     time.sleep(0.02)
     os.truncate(weights, 20)

@@ -50,7 +50,7 @@ def test_arguments_win_over_the_name():
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "message"),
     [
         ({"architecture": "vit_base_patch16_clip_224"}, "normalisation before"),
         ({"architecture": "vit_base_patch16_rpn_224"}, "after the branches"),
@@ -63,8 +63,8 @@ def test_arguments_win_over_the_name():
     ],
     ids=str,
 )
-def test_unsupported_vits_of_timm_raise(config, said):
-    with pytest.raises(CheckpointError, match=said):
+def test_unsupported_vits_of_timm_raise(config, message):
+    with pytest.raises(CheckpointError, match=message):
         timm_names.check_supported(Config(config))
 
 

@@ -31,13 +31,13 @@ def expected(case, quantity):
 
 
 def copied(case, folder, tensors=None, **config):
-    """A folder of transformers with other tensors, or another configuration."""
+    """A copy of a folder of transformers with changed tensors or configuration."""
     if tensors is None:
         shutil.copy(GOLDEN / case / "model.safetensors", folder)
     else:
         save_file(tensors, folder / "model.safetensors")
-    said = json.loads((GOLDEN / case / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**said, **config}))
+    fields = json.loads((GOLDEN / case / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**fields, **config}))
     return folder
 
 
@@ -84,7 +84,7 @@ def test_a_bare_file_gives_the_same_description(case, tmp_path):
 def test_the_image_size_is_that_of_the_configuration(tmp_path):
     assert Checkpoint(GOLDEN / "hf_swin").description.image_size == (24, 24)
     shutil.copy(GOLDEN / "hf_swin" / "model.safetensors", tmp_path)
-    # Without one, the last map of published models is one window: 3 places of 4 pixels.
+    # Without a configuration, the last feature map is one window of 3 × 3 cells.
     assert Checkpoint(tmp_path).description.arguments["image_size"] == [12, 12]
 
 
@@ -141,13 +141,13 @@ def test_tensors_of_other_models_of_transformers_are_dropped(tmp_path):
 )
 def test_unsupported_configurations_raise(case, key, value, tmp_path):
     copied(case, tmp_path, **{key: value})
-    said = rf"{tmp_path}.*config\.json states {key}="
-    with pytest.raises(CheckpointError, match=said):
+    message = rf"{tmp_path}.*config\.json states {key}="
+    with pytest.raises(CheckpointError, match=message):
         Checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(
-    "case, said, built",
+    "case, stated, built",
     [
         ("hf_vit", "gelu_python", "gelu"),
         ("hf_vit", "gelu_accurate", "gelu_tanh"),
@@ -155,8 +155,8 @@ def test_unsupported_configurations_raise(case, key, value, tmp_path):
         ("hf_swin", "gelu_python", None),  # the only one that Swins have
     ],
 )
-def test_one_activation_has_many_names(case, said, built, tmp_path):
-    file = Checkpoint(copied(case, tmp_path, hidden_act=said))
+def test_one_activation_has_many_names(case, stated, built, tmp_path):
+    file = Checkpoint(copied(case, tmp_path, hidden_act=stated))
     assert file.description.arguments.get("activation") == built
 
 
@@ -197,19 +197,19 @@ def test_swin_names_round_trip(changes):
     shapes = Shapes({name: tensor.shape for name, tensor in tensors.items()})
     description = source.describe(shapes, Config())
     assert description.numbers == numbers
-    said = description.arguments
-    assert said == {key: model.record["kwargs"][key] for key in said}
+    arguments = description.arguments
+    assert arguments == {key: model.record["kwargs"][key] for key in arguments}
     written = {name for name in tensors if ".blocks." not in name}
     assert "encoder.layers.1.downsample.reduction.weight" in written
     assert "encoder.layers.2.downsample.reduction.weight" not in written
 
 
 @pytest.mark.parametrize(
-    "said", [{"resample": None}, {"size": {"longest_edge": 64}}, {"do_resize": False}]
+    "fields", [{"resample": None}, {"size": {"longest_edge": 64}}, {"do_resize": False}]
 )
-def test_an_unsupported_processor_names_the_file(said, tmp_path):
+def test_an_unsupported_processor_names_the_file(fields, tmp_path):
     copied("hf_bit", tmp_path)
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(fields))
     with pytest.raises(
         CheckpointError, match=r"preprocessor_config\.json states.*or re"
     ):
@@ -221,29 +221,33 @@ def test_an_unsupported_processor_names_the_file(said, tmp_path):
 )
 def test_a_processor_of_another_model_raises(name, tmp_path):
     copied("hf_vit", tmp_path)
-    said = {
+    fields = {
         "image_processor_type": name,
         "size": {"height": 24, "width": 24},
         "resample": 3,
         "image_mean": [0.5] * 3,
         "image_std": [0.5] * 3,
     }
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps(said))
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(fields))
     with pytest.raises(
         CheckpointError, match=f"ViT, DeiT, Bit.*'{name}'.*`preprocessing="
     ):
         kerasvit.from_pretrained(tmp_path)
-    mine = kerasvit.Preprocessing(16, 0.9, "center", "bilinear")
-    model = kerasvit.from_pretrained(tmp_path, preprocessing=mine)
+    expected = kerasvit.Preprocessing(16, 0.9, "center", "bilinear")
+    model = kerasvit.from_pretrained(tmp_path, preprocessing=expected)
     read = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
-    assert read == mine
+    assert read == expected
 
 
 def test_a_processor_without_a_name_is_the_models(tmp_path):
     copied("hf_bit", tmp_path)
     (tmp_path / "preprocessor_config.json").write_text('{"crop_size": 32}')
-    said = kerasvit.from_pretrained(tmp_path).record["preprocessing"]
-    assert (said["mode"], said["kernel"], said["crop"]) == ("center", "bicubic", 1 / 7)
+    preprocessing = kerasvit.from_pretrained(tmp_path).record["preprocessing"]
+    assert (preprocessing["mode"], preprocessing["kernel"], preprocessing["crop"]) == (
+        "center",
+        "bicubic",
+        1 / 7,
+    )
 
 
 @pytest.mark.parametrize("case", ["hf_vit", "hf_swin"])

@@ -28,7 +28,7 @@ def test_a_table_for_more_patches_than_any_model_has(tmp_path, monkeypatch, cell
     else:
         with monkeypatch.context() as patch:
             patch.setattr("kerasvit.checkpoints.Checkpoint.__getitem__", stop)
-            with pytest.raises(InterruptedError):  # all shapes were compared
+            with pytest.raises(InterruptedError):  # after the comparison of all shapes
                 TinyViT(tmp_path / "bomb.npz", image_size=8, num_classes=3)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

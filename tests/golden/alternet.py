@@ -9,8 +9,8 @@ from kerasvit.models import AlterNet
 from .family import Family
 
 
-def _unsaid(config):
-    # A state dict has their product.
+def _config_arguments(config):
+    # A state dict has only their product.
     heads = config.get("heads", (3, 6, 12, 24)[: len(config["num_blocks"])])
     return {"num_heads": heads, "head_width": config.get("dim_head", 64)}
 
@@ -36,4 +36,6 @@ def _layout(model, quantity, array):
     return np.moveaxis(array, -1, 1) if array.ndim == 4 else array  # NCHW there
 
 
-FAMILIES = {"alternet": Family(AlterNet, _unsaid, _tap, _layout, tolerance=1e-4)}
+FAMILIES = {
+    "alternet": Family(AlterNet, _config_arguments, _tap, _layout, tolerance=1e-4)
+}

@@ -23,15 +23,15 @@ def check(root, name, case):
 
 
 def compared(model, table):
-    """{layer: 0 where ours is described by the same words, else 1}."""
-    ours = described(model)
+    """{layer: 0 if its description equals the table's, else 1}."""
+    lines = described(model)
     names = [line.split(":")[0] for line in table]
-    different = [a != b for a, b in zip(ours, table)]
-    return {**dict(zip(names, different)), "layers": abs(len(ours) - len(table))}
+    different = [a != b for a, b in zip(lines, table)]
+    return {**dict(zip(names, different)), "layers": abs(len(lines) - len(table))}
 
 
 def described(model):
-    """One line a layer, in the words of the tables."""
+    """A line for each layer, in the format of the tables."""
     kwargs = model.record["kwargs"]
     lines = [_stem(model)]
     for i, depth in enumerate(kwargs["depths"]):
@@ -99,11 +99,11 @@ def _attention_unit(unit, bottleneck):
 
 
 def _parameters(model, key):
-    """What the model would have with another head or stem: "classes10_stempool"."""
+    """Number of parameters with another head or stem: "classes10_stempool"."""
     classes, stem = re.fullmatch(r"classes(\d+)_stem(pool|conv3x3)", key).groups()
     count = sum(math.prod(w.shape) for w in model.trainable_weights)
-    features, ours = model.get_layer("head").kernel.shape
-    count += (int(classes) - ours) * (features + 1)
+    features, width = model.get_layer("head").kernel.shape
+    count += (int(classes) - width) * (features + 1)
     edge, _, channels, filters = model.get_layer("stem").kernel.shape
     if stem == "conv3x3":
         count -= (edge**2 - 3**2) * channels * filters

@@ -39,7 +39,7 @@ def _tap(model, quantity):
 
 
 def _logits_of_padding_that_is_left_out(model):
-    """What big_vision computes: its pooling ignores what it pads."""
+    """The logits of big_vision, whose pooling ignores padding."""
     x = model.get_layer("root_conv").output
     border = ((0, 0), (1, 1), (1, 1), (0, 0))
     x = keras.ops.pad(x, border, constant_values=-np.inf)

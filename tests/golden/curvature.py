@@ -9,11 +9,11 @@ from .result import Result, error
 from .trajectories import network
 
 TOLERANCE = 1e-5
-EXACT = {"tolerance": 1e-6}  # of the eigenvalues looked for here
+EXACT = {"tolerance": 1e-6}  # of the eigenvalues
 
 
 def check(root, name, case):
-    """Yields the `Result` of the Hessian, and what is not built yet."""
+    """Yields the `Result` of the Hessian, or why there is none."""
     files = dict(case["files"])
     with np.load(root / case["problem"]) as problem:
         with np.load(root / files.pop("hessian")) as golden:
@@ -25,7 +25,7 @@ def check(root, name, case):
 def _errors(problem, golden):
     model, _ = network(problem)
     data = problem["x"], problem["y"]
-    # A part of a batch is left over, on purpose.
+    # The last batch is smaller on purpose.
     options = {
         "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         "batch_size": 5,

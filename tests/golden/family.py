@@ -16,34 +16,36 @@ from .result import Result, errors
 
 @dataclass(frozen=True)
 class Family:
-    """How the cases of one architecture are built and looked into.
+    """How the cases of one architecture are built and compared.
 
     Args:
-        builder: Of the models.
-        unsaid: A case's config → arguments of the builder that the tensors alone
-            cannot tell, such as the number of heads. All else is read from the
+        builder: Builder of the models.
+        config_arguments: A case's config → arguments of the builder that the tensors do
+            not determine, such as the number of heads. The rest is read from the
             checkpoint, and the image size from the images.
-        tap: (model, quantity) → the tensor of the model that it is, or its values
+        tap: (model, quantity) → the tensor of the model for a quantity, or its values
             where they do not depend on the image.
         layout: (model, quantity, array) → the array as the original has it.
         tolerance: Largest error over the largest recorded value, in float32.
     """
 
     builder: Callable
-    unsaid: Callable
+    config_arguments: Callable
     tap: Callable
     layout: Callable = lambda model, quantity, array: array
     tolerance: float = 1e-5
 
     def build(self, case, checkpoint, image_size=None):
         """The model of a case."""
-        said = {
-            **self.unsaid(case["config"]),
+        arguments = {
+            **self.config_arguments(case["config"]),
             **Checkpoint(checkpoint).description.numbers,
         }
         required = Variant(None, self.builder).required
-        numbers = {key: said[key] for key in required}
-        changes = {key: value for key, value in said.items() if key not in required}
+        numbers = {key: arguments[key] for key in required}
+        changes = {
+            key: value for key, value in arguments.items() if key not in required
+        }
         variant = Variant(None, self.builder, **numbers)
         return variant(checkpoint, image_size=image_size, **changes)
 
@@ -55,10 +57,10 @@ class Family:
         recorded = recorded_values(files["expected"])
         found = self.activations(model, images, recorded)
         ordered = sorted(recorded, key=_order)
-        # A deep network's rounding may be more, in the original's own float32 too. In
-        # float64 nothing hides in rounding.
-        own = case.get("f32_vs_f64", {}).values()
-        rounding = max((off["max_rel_to_max"] for off in own), default=0)
+        # Rounding errors of deep networks may be larger, in the original's float32 too;
+        # not in float64.
+        deviations = case.get("f32_vs_f64", {}).values()
+        rounding = max((off["max_rel_to_max"] for off in deviations), default=0)
         tolerance = {"float32": max(self.tolerance, 4 * rounding), "float64": 1e-6}
         result = errors(found, recorded, ordered)
         yield name, Result(result, tolerance[keras.config.floatx()])
@@ -73,7 +75,7 @@ class Family:
 
 
 def recorded_values(path):
-    """{quantity: array}: computed in float64, or that rounded where it was large."""
+    """{quantity: array}: float64 values, of large arrays rounded to float32."""
     with np.load(path) as arrays:
         names = {name.rpartition("_")[0] for name in arrays}
         kept = {name: f"{name}_f64" for name in sorted(names)}
@@ -84,19 +86,19 @@ def recorded_values(path):
 
 
 def _order(quantity):
-    """In the order of computation, so that the first wrong one names the culprit."""
-    ends = {
+    """Sort key: the order of computation, so that the first error shows its cause."""
+    last = {
         "encoded": 1, "features": 1, "pre_logits_2d": 1, "hook/norm": 1, "prelogits": 2,
         "logits_cls": 3, "logits_dist": 3, "logits": 4,
         "logits_bigvision_neginf_pool": 5,
     }  # fmt: skip
-    starts = {
+    first = {
         "stem": 0, "root": 0, "resnet": 1, "backbone": 1, "patch": 2, "embed": 2,
         "after": 3,
     }  # fmt: skip
-    early = [n for start, n in starts.items() if start in quantity]
+    early = [n for start, n in first.items() if start in quantity]
     inside = re.search(r"block|hidden|layer|stage", quantity) and not early
-    place = 0 if inside else early[0] - len(starts) if early else -1
+    stage = 0 if inside else early[0] - len(first) if early else -1
     numbers = [int(digits) for digits in re.findall(r"\d+", quantity)]
-    numbers.append(math.inf)  # a stage stands behind its blocks
-    return ends.get(quantity, place), numbers, quantity
+    numbers.append(math.inf)  # a stage follows its blocks
+    return last.get(quantity, stage), numbers, quantity

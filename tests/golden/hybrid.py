@@ -65,8 +65,8 @@ ROOT = {
 
 
 FAMILIES = {
-    kind: Family(HybridVisionTransformer, unsaid, _tap, _layout, tolerance=5e-5)
-    for kind, unsaid in {
+    kind: Family(HybridVisionTransformer, arguments, _tap, _layout, tolerance=5e-5)
+    for kind, arguments in {
         "vit_jax_hybrid_npz": vit.nothing,
         "timm_vit_hybrid": vit.heads_of_timm,
     }.items()

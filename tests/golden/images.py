@@ -16,11 +16,13 @@ def check(root, name, case):
     """Yields the case's name and its `Result`: every recorded transform."""
     image = np.load(root / case["files"]["image"])
     with np.load(root / case["files"]["expected"]) as recorded:
-        found = {key: error(_ours(image, key), recorded[key]) for key in recorded}
+        found = {
+            key: error(_preprocessed(image, key), recorded[key]) for key in recorded
+        }
     yield name, Result(found, TOLERANCE)
 
 
-def _ours(image, key):
+def _preprocessed(image, key):
     origin, size, crop = re.match(
         r"(vit_jax|timm)_(\d+)(?:_crop([\dp]+))?", key
     ).groups()

@@ -28,8 +28,8 @@ def check(root, name, case):
             for recorded in arrays:
                 kernel = KERNELS.get(recorded.rpartition("_")[0])
                 if kernel is not None:
-                    ours = layer.resample(
+                    resampled = layer.resample(
                         table, source_grid=tuple(map(int, source)), kernel=kernel
                     )
-                    found[recorded] = error(ours, arrays[recorded])
+                    found[recorded] = error(resampled, arrays[recorded])
         yield f"{name}/{label}", Result(found, TOLERANCE)

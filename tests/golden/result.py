@@ -15,7 +15,7 @@ class Result:
     @property
     def wrong(self):
         """The first quantity beyond the tolerance, or None."""
-        # Written so that NaN is beyond it.
+        # `not <=`, so that NaN is an error.
         wrong = [
             key for key, error in self.errors.items() if not error <= self.tolerance
         ]

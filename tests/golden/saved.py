@@ -21,6 +21,7 @@ import numpy as np
 
 import kerasvit
 from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
+from tests.contract import call
 from tests.models.tiny import TINY, tiny
 
 SAVED = Path(__file__).parent / "saved_0_1"
@@ -57,7 +58,7 @@ def images(count=4, seed=0):
 
 def outputs(model):
     """Logits of the images."""
-    return keras.ops.convert_to_numpy(model(images()[0], training=False))
+    return keras.ops.convert_to_numpy(call(model, images()[0]))
 
 
 def trained(trainer):
@@ -67,7 +68,7 @@ def trained(trainer):
 
 
 def write(folder):
-    """Writes the models, the trainers and what is expected of them."""
+    """Writes the models, the trainers and their expected outputs."""
     expected = {}
     for name in TINY:
         model = tiny(name, **CHANGES.get(name, {}))

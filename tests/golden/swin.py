@@ -7,8 +7,8 @@ from kerasvit.models import SwinTransformer
 from .family import Family
 
 
-def _unsaid(config):
-    # The tensors tell it, but where no map is larger than a window.
+def _config_arguments(config):
+    # The tensors determine it if a map is larger than a window.
     window = config.get("window_size")
     window = window[0] if isinstance(window, (list, tuple)) else window
     return {"window_size": window} if window else {}
@@ -37,5 +37,6 @@ def _tap(model, quantity):
 
 
 FAMILIES = {
-    kind: Family(SwinTransformer, _unsaid, _tap) for kind in ("timm_swin", "hf_swin")
+    kind: Family(SwinTransformer, _config_arguments, _tap)
+    for kind in ("timm_swin", "hf_swin")
 }

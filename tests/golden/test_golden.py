@@ -8,6 +8,8 @@ from pathlib import Path
 import keras
 import pytest
 
+from tests.once import long_elsewhere
+
 from .result import Result
 from .runner import FAMILIES, check_case, read_manifest
 
@@ -35,7 +37,7 @@ def precise(name):
 @pytest.mark.parametrize("name", CASES)
 def test_case(name, monkeypatch):
     if CASES[name]["kind"] in FAMILIES:
-        # All values come from the checkpoint: nothing may be drawn at random before.
+        # All values come from the checkpoint: no random initial values.
         for kind in RANDOM:
             monkeypatch.setattr(kind, "__call__", None)
     for label, outcome in check_case(ROOT, name, CASES[name]):
@@ -68,6 +70,7 @@ def test_float32(name):
             assert outcome.wrong is None, f"{label}: {outcome}"
 
 
+@long_elsewhere
 def test_command_names_the_first_wrong_block_and_what_is_not_built(tmp_path):
     import json
     import shutil

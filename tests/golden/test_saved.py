@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 
 import kerasvit
+from tests.once import rest_long_elsewhere
 
 from . import saved
 
 EXPECTED = np.load(saved.SAVED / "expected.npz")
 MODELS = [name for name in EXPECTED if (saved.SAVED / name).is_dir()]
+IN_TURN = ["SAM", "LookSAM", "ASAM", "GSAM", "SAMON", "MSAM"]
 FAR = {"rtol": 1e-3, "atol": 1e-4}  # float32 on another backend
 
 
@@ -24,7 +26,7 @@ def test_a_file_and_a_folder_of_a_model(name):
         assert model.record["builder"] == name
 
 
-@pytest.mark.parametrize("name", saved.TRAINERS)
+@pytest.mark.parametrize("name", rest_long_elsewhere(IN_TURN, 2))
 def test_a_trainer_continues(name):
     trainer = keras.saving.load_model(saved.SAVED / f"{name}.keras")
     assert type(trainer).__name__ == name

@@ -13,7 +13,7 @@ TOLERANCE = 1e-5
 TRAINERS = {
     "none": lambda model, facts: SAM(model, 0.0),
     "sam": lambda model, facts: SAM(model, facts["rho"]),
-    # As davda54/sam has it.
+    # As in davda54/sam.
     "asam": lambda model, facts: ASAM(model, facts["rho"], eta=0, biases=True),
     "gsam": lambda model, facts: GSAM(
         model,
@@ -81,7 +81,7 @@ def network(problem):
 
 
 def check(root, name, case):
-    """Yields each trajectory's name and its `Result`, or what is not built yet."""
+    """Yields each trajectory's name and its `Result`, or why there is none."""
     with np.load(root / case["problem"]) as problem:
         for label, facts in case["cases"].items():
             if facts["perturbation"] not in TRAINERS:
@@ -106,7 +106,7 @@ def _errors(problem, golden, facts):
         losses.append(trainer.train_on_batch(x, y))
         for weight, variable in weights.items():
             path[weight].append(np.array(ops.convert_to_numpy(variable)))
-    final = trainer.train_on_batch(x, y)  # its loss is that of the weights before
+    final = trainer.train_on_batch(x, y)  # returns the loss before the step
     recorded = {weight: golden[f"traj/{weight}"][1:] for weight in weights}
     largest = max(np.abs(values).max() for values in recorded.values())
     return {

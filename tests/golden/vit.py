@@ -10,23 +10,23 @@ from .family import Family
 
 
 def nothing(config):
-    """Where the tensors tell all."""
+    """No arguments: the tensors determine all of them."""
     return {}
 
 
 def heads_of_timm(config):
-    """Where torch keeps the heads in one kernel."""
+    """The number of heads, which a fused kernel of torch does not determine."""
     return {"num_heads": config["num_heads"]}
 
 
 def _timm(config):
-    said = heads_of_timm(config)
-    # What timm keeps in its configuration and a bare state dict cannot tell.
+    arguments = heads_of_timm(config)
+    # Settings that only timm's configuration states.
     if "no_embed_class" in config:
-        said["positions"] = "patches" if config["no_embed_class"] else "tokens"
+        arguments["positions"] = "patches" if config["no_embed_class"] else "tokens"
     if config.get("global_pool") == "avg" and config.get("fc_norm") is False:
-        said["pool"] = "average"
-    return said
+        arguments["pool"] = "average"
+    return arguments
 
 
 def _transformers(config):
@@ -48,7 +48,7 @@ def _tap(model, quantity):
     if quantity == "prelogits":
         return model.get_layer("head").input
     if quantity == "features" and kwargs["pool"] == "average_then_norm":
-        # timm puts the normalisation behind the pooling, out of `forward_features`.
+        # timm normalises after the pooling, outside `forward_features`.
         return model.get_layer(f"encoder_block_{kwargs['depth'] - 1}").output
     if quantity in LAYERS:
         return model.get_layer(LAYERS[quantity]).output
@@ -56,7 +56,7 @@ def _tap(model, quantity):
     if number is None:
         raise ValueError(f"{quantity} is a quantity that this check does not know.")
     number = int(number[1])
-    if quantity.startswith("hidden_state"):  # 0 is what goes into the first block
+    if quantity.startswith("hidden_state"):  # 0 is the input of the first block
         number -= 1
     name = f"encoder_block_{number}" if number >= 0 else "dropout"
     return model.get_layer(name).output
@@ -72,8 +72,8 @@ LAYERS = {
 
 
 FAMILIES = {
-    kind: Family(VisionTransformer, unsaid, _tap, _layout)
-    for kind, unsaid in {
+    kind: Family(VisionTransformer, arguments, _tap, _layout)
+    for kind, arguments in {
         "vit_jax_npz": nothing,
         "big_vision_npz": nothing,
         "timm_vit": _timm,

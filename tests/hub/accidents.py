@@ -18,35 +18,35 @@ def flipped(handler, kind):
 
 
 def shorter(handler, kind):
-    """A whole answer, but not of the whole file."""
+    """A complete response with a truncated file."""
     return _replaced(handler, kind, lambda right: right[:-9])
 
 
 def longer(handler, kind):
-    """A whole answer of more than the file."""
+    """A complete response with more bytes than the file."""
     return _replaced(handler, kind, lambda right: right + b"more")
 
 
 def portal(handler, kind):
-    """A page to log in at, as hotels send for any address."""
+    """A login page, as a captive portal sends for any address."""
     page = b"<html>Welcome! Your room, please."
     answer = functools.partial(handler.send, 200, page, Content_Type="text/html")
     return answer if kind in BODIES else None
 
 
 def ended(handler, kind):
-    """The connection ends in the middle, politely (FIN)."""
+    """The server closes the connection in the middle (FIN)."""
     return _broken(handler, kind)
 
 
 def reset(handler, kind):
-    """The connection is torn down in the middle (RST)."""
+    """The server resets the connection in the middle (RST)."""
     linger = struct.pack("ii", 1, 0)
     return _broken(handler, kind, (socket.SOL_SOCKET, socket.SO_LINGER, linger))
 
 
 def status(code, kinds=BODIES, **headers):
-    """The answer is a status and nothing else."""
+    """The response is a status without a body."""
 
     def fault(handler, kind):
         answer = functools.partial(handler.send, code, **headers)
@@ -56,14 +56,14 @@ def status(code, kinds=BODIES, **headers):
 
 
 def expired(handler, kind):
-    """A token is refused, in words that the client does not know."""
-    said = 'User Access Token "mine" is expired'
-    answer = functools.partial(handler.send, 401, X_Error_Message=said)
+    """The server rejects a token, with a message that the client does not know."""
+    message = 'User Access Token "mine" is expired'
+    answer = functools.partial(handler.send, 401, X_Error_Message=message)
     return answer if handler.headers.get("Authorization") else None
 
 
 def hanging(kinds=BODIES):
-    """(fault, reached, let go): once, half an answer, and nothing until let go."""
+    """(fault, reached, go): sends half a response and waits for the event `go`."""
     reached, go = threading.Event(), threading.Event()
 
     def fault(handler, kind):
@@ -80,7 +80,7 @@ def hanging(kinds=BODIES):
 
 
 def always(fault):
-    """The same every time."""
+    """The fault at every request."""
     return [lambda handler, kind: fault(handler, kind) for _ in range(TIMES)]
 
 
@@ -113,5 +113,5 @@ def _half(handler):
     handler.wfile.flush()
 
 
-# In place of the module `time` where the real client waits between its tries.
+# Replaces the module `time` where the real client waits between its tries.
 NO_TIME = types.SimpleNamespace(sleep=lambda seconds: None)

@@ -20,12 +20,12 @@ def hub(monkeypatch, tmp_path):
     from kerasvit.hub import errors
 
     hub = LocalHub()
-    place = str(tmp_path / "cache")
+    cache = str(tmp_path / "cache")
     for name, value in {
         "ENDPOINT": hub.endpoint,
         "HUGGINGFACE_CO_URL_TEMPLATE": hub.endpoint + "/{repo_id}/resolve/{revision}"
         "/{filename}",
-        "HF_HUB_CACHE": place,
+        "HF_HUB_CACHE": cache,
         "HF_HUB_DISABLE_XET": True,
         "HF_HUB_OFFLINE": False,
         "HF_ASSETS_CACHE": str(tmp_path / "assets"),

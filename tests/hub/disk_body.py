@@ -5,7 +5,7 @@ import threading
 
 
 class DiskBody:
-    """Content of a file on the disk; `LocalHub` takes it in place of bytes.
+    """Content of a file on the disk; `LocalHub` accepts it instead of bytes.
 
     Args:
         path: Path of the file.

@@ -3,7 +3,7 @@
     python -m tests.hub.faults              a minute
     python -m tests.hub.faults kill disk    those with one of the words in their names
 
-A line for each fault says what was done and what came of it; the exit code is 1 if
+A line for each fault states the fault and its outcomes; the exit code is 1 if
 anything was not ok. The processes have the real client, a Hub on this machine, and
 caches of their own.
 """
@@ -27,24 +27,24 @@ TOKEN = "hf_secret"
 FORKS = multiprocessing.get_context("fork")
 
 
-def start(job, *given, **conditions):
-    """A process at work: (process, connection)."""
-    ours, theirs = FORKS.Pipe()
-    arguments = (theirs, job, given, conditions)
+def start(job, *values, **conditions):
+    """Starts a process; returns (process, connection)."""
+    parent, child = FORKS.Pipe()
+    arguments = (child, job, values, conditions)
     process = FORKS.Process(target=jobs.perform, args=arguments)
     process.start()
-    theirs.close()
-    return process, ours
+    child.close()
+    return process, parent
 
 
 def end(process, connection):
-    """What came of it; a token in the log counts as an error."""
+    """The result of a process; a token in its log is an error."""
     try:
-        said, logged = connection.recv()
+        result, logged = connection.recv()
     except EOFError:
-        said, logged = "killed", ""
+        result, logged = "killed", ""
     process.join()
-    return "THE TOKEN IS IN THE LOG" if TOKEN in said + logged else said
+    return "THE TOKEN IS IN THE LOG" if TOKEN in result + logged else result
 
 
 class Run:
@@ -54,7 +54,7 @@ class Run:
         hub: `LocalHub` with the repository "me/vit" and the file "vit.npz".
         home: Folder of the caches.
         bucket: Whether the model comes from the plain address.
-        outcomes: (what came, pattern of what should have come).
+        outcomes: List of (outcome, expected pattern).
     """
 
     def __init__(self, models, bucket):
@@ -65,8 +65,8 @@ class Run:
         self.hub.files["vit.npz"] = models.npz.read_bytes()
         self.source = self.hub.address("vit.npz") if bucket else "me/vit"
 
-    def start(self, job, *given, environment=None, **conditions):
-        """A process that knows no other Hub and no other home."""
+    def start(self, job, *values, environment=None, **conditions):
+        """Starts a process that uses this Hub and this home."""
         conditions["environment"] = {
             "HF_HOME": str(self.home / "cache"),
             "HF_ENDPOINT": self.hub.endpoint,
@@ -76,30 +76,30 @@ class Run:
             "KERASVIT_WEIGHTS_DIR": "",
             **(environment or {}),
         }
-        return start(job, *given, **conditions)
+        return start(job, *values, **conditions)
 
     def expect(self, wanted, job="by_name", *given, **conditions):
-        """Lets a process do something, and notes whether that came."""
+        """Runs a job in a process and records its outcome."""
         given = given or ((self.source,) if job == "by_name" else ())
         self.note(end(*self.start(job, *given, **conditions)), wanted)
 
-    def note(self, came, wanted):
-        """What came, and the pattern of what should have."""
-        if came == self.models.right:
-            came = "the right weights"
-        self.outcomes.append((came.replace("\n", " "), wanted))
+    def note(self, outcome, wanted):
+        """Records an outcome and the expected pattern."""
+        if outcome == self.models.right:
+            outcome = "the right weights"
+        self.outcomes.append((outcome.replace("\n", " "), wanted))
 
     def blob(self):
-        """The file of weights in the cache."""
+        """Path of the weights in the cache."""
         names = ("vit.npz",) if self.bucket else ("model.safetensors",)
         return next(self.home.glob(f"cache/**/{names[0]}")).resolve()
 
     def close(self):
-        """Removes all."""
+        """Stops the Hub and deletes the home."""
         self.hub.close()
-        for place, folders, _ in os.walk(self.home):
+        for root, folders, _ in os.walk(self.home):
             for name in folders:
-                os.chmod(Path(place) / name, 0o755)
+                os.chmod(Path(root) / name, 0o755)
         shutil.rmtree(self.home)
 
 
@@ -112,7 +112,7 @@ RIGHT = "^the right weights$"
 
 
 def once(accident):
-    """A fault that is got over."""
+    """A fault that happens once: the download succeeds."""
 
     def fault(run):
         run.hub.faults = [accident]
@@ -122,7 +122,7 @@ def once(accident):
 
 
 def always(accident, wanted):
-    """A fault that does not pass, and then does."""
+    """A fault at every request: the download fails, then succeeds without it."""
 
     def fault(run):
         run.hub.faults = accidents.always(accident)
@@ -146,7 +146,7 @@ def killed(run):
 
 
 def two_at_once(run):
-    """Starts two, while the server is slow."""
+    """Starts two processes while the server is slow."""
 
     def slow(handler, kind):
         time.sleep(0.5 * (kind in accidents.BODIES))
@@ -159,7 +159,7 @@ def two_at_once(run):
 
 
 def read_only(run):
-    """Lets a process read a cache that it may not write, first an empty one."""
+    """A process reads a read-only cache, first an empty one."""
     (run.home / "cache").mkdir()
     writable(run.home, False)
     run.expect("^DownloadError.*may not be written.*HF_HOME", obedient=True)
@@ -170,22 +170,22 @@ def read_only(run):
 
 
 def writable(folder, yes):
-    """For the owner, who is then asked to obey."""
-    for place, _, files in os.walk(folder, topdown=not yes):
-        os.chmod(place, 0o755 if yes else 0o555)
+    """Sets the owner's permission to write for a folder and its files."""
+    for root, _, files in os.walk(folder, topdown=not yes):
+        os.chmod(root, 0o755 if yes else 0o555)
         for name in files:
-            if not (path := Path(place) / name).is_symlink():
+            if not (path := Path(root) / name).is_symlink():
                 os.chmod(path, 0o644 if yes else 0o444)
 
 
 def full_disk(run):
-    """No file of the process may be larger than the weights are."""
+    """Limits the size of files to less than the weights need."""
     run.expect("^DownloadError.*disk of the cache is full", largest_file=8192)
     run.expect(RIGHT)
 
 
-def rotten(change):
-    """The cache is damaged: noticed without a server, mended with one."""
+def damaged_cache(change):
+    """A damaged cache is an error offline and is downloaded again online."""
 
     def fault(run):
         run.expect(RIGHT)
@@ -209,7 +209,7 @@ def server_gone(run):
 
 
 def stale_token(run):
-    """The token on this machine is out of date."""
+    """The token of the user has expired."""
     run.expect(RIGHT, environment={"HF_TOKEN": TOKEN})
 
 
@@ -224,28 +224,28 @@ def refused(wanted, **options):
 
 
 def save_killed(run):
-    """Kills `save_pretrained` at its first operation on files, its second, and on."""
-    folders, came = [], "killed"
-    while came == "killed":
+    """Kills `save_pretrained` at each of its file operations in turn."""
+    folders, result = [], "killed"
+    while result == "killed":
         folder = run.home / f"vit{len(folders)}"
         shutil.copytree(run.models.folder, folder)
         folders.append(str(folder))
-        came = end(*run.start("save", str(folder), 2, len(folders)))
-    came = [end(*run.start("load", folder)) for folder in folders]
+        result = end(*run.start("save", str(folder), 2, len(folders)))
+    loaded = [end(*run.start("load", folder)) for folder in folders]
     known = [(run.models.old, "old"), ("CheckpointError", "refused")]
     known.append((run.models.new, "new"))
-    words = [next((w for k, w in known if c.startswith(k)), "another") for c in came]
+    words = [next((w for k, w in known if r.startswith(k)), "another") for r in loaded]
     order = [w for i, w in enumerate(words) if words[i - 1 : i] != [w]]
     run.note(" then ".join(order), "^old then refused then new$")
     torn = words.index("refused")
-    run.note(came[torn], "A save was stopped between the two files.* save the model")
+    run.note(loaded[torn], "A save was stopped between the two files.* save the model")
     for folder in (folders[torn - 1], folders[torn]):
         run.expect("^saved", "save", folder, 2)
         run.expect(f"^{run.models.new}$", "load", folder)
 
 
 def save_without_room(run):
-    """Saves a model where there is no room for it."""
+    """Saves a model on a full disk."""
     folder = run.home / "vit"
     shutil.copytree(run.models.folder, folder)
     before = read(folder)
@@ -293,8 +293,8 @@ BOTH = {  # on the Hub and in the authors' buckets
     "two processes at once": two_at_once,
     "a cache that may not be written": read_only,
     "a full disk, then room": full_disk,
-    "the cache loses a bit": rotten(lambda old: old[:-1] + bytes([old[-1] ^ 1])),
-    "the cache is truncated": rotten(lambda old: old[:-9]),
+    "the cache loses a bit": damaged_cache(lambda old: old[:-1] + bytes([old[-1] ^ 1])),
+    "the cache is truncated": damaged_cache(lambda old: old[:-9]),
     "the server goes away": server_gone,
     "a token out of date (401)": stale_token,
 }
@@ -308,13 +308,13 @@ HUB = {
 
 
 def main(words):
-    """Runs all whose names have one of the words; whether something was not ok."""
+    """Runs the faults whose names contain a word; returns whether one failed."""
     faults = [
         *((f"Hub: {name}", fault, False) for name, fault in (BOTH | HUB).items()),
         *((f"bucket: {name}", fault, True) for name, fault in BOTH.items()),
     ]
-    with tempfile.TemporaryDirectory(prefix="faults-") as place:
-        models = prepare(Path(place))
+    with tempfile.TemporaryDirectory(prefix="faults-") as root:
+        models = prepare(Path(root))
         wrong = 0
         for name, fault, bucket in faults:
             if words and not any(word in name for word in words):
@@ -324,18 +324,18 @@ def main(words):
                 fault(run)
             finally:
                 run.close()
-            ok = all(re.search(wanted, came) for came, wanted in run.outcomes)
-            came = "; then ".join(came[:160] for came, _ in run.outcomes)
-            print(f"{'ok' if ok else 'NOT OK':7}{name}: {came}", flush=True)
+            ok = all(re.search(wanted, outcome) for outcome, wanted in run.outcomes)
+            text = "; then ".join(outcome[:160] for outcome, _ in run.outcomes)
+            print(f"{'ok' if ok else 'NOT OK':7}{name}: {text}", flush=True)
             wrong += not ok
     print(f"{wrong} not ok")
     return wrong > 0
 
 
-def prepare(place):
+def prepare(root):
     """Two models: folders, a file, and hashes of their weights."""
-    folders = [place / f"vit{seed}" for seed in (1, 2)]
-    npz, conditions = place / "vit.npz", {"environment": {}}
+    folders = [root / f"vit{seed}" for seed in (1, 2)]
+    npz, conditions = root / "vit.npz", {"environment": {}}
     for seed, folder in enumerate(folders, 1):
         end(*start("save", str(folder), seed, **conditions))
     end(*start("save_npz", str(folders[0]), str(npz), **conditions))

@@ -27,8 +27,8 @@ from .accidents import NO_TIME  # noqa: E402
 CAPABILITIES_VERSION = 0x20080522  # of Linux, 3
 
 
-def perform(connection, job, given, conditions):
-    """Runs one of `JOBS` and sends (what it returned or said in its error, its log)."""
+def perform(connection, job, arguments, conditions):
+    """Runs one of `JOBS` and sends (its result or error, its log)."""
     logged = io.StringIO()
     logging.basicConfig(stream=logged, level=logging.DEBUG)
     sys.stderr = logged
@@ -38,15 +38,15 @@ def perform(connection, job, given, conditions):
     errors.PAUSES = (0, 0)
     _under(**conditions)
     try:
-        said = JOBS[job](*given)
+        result = JOBS[job](*arguments)
     except (ValueError, OSError) as error:
-        said = f"{type(error).__name__}: {error}"
-    connection.send((said, logged.getvalue()))
+        result = f"{type(error).__name__}: {error}"
+    connection.send((result, logged.getvalue()))
 
 
 def _import_client():
     for name in [name for name in sys.modules if name.startswith("huggingface_hub")]:
-        del sys.modules[name]  # it looks at the environment as it is imported
+        del sys.modules[name]  # it reads the environment when it is imported
     from huggingface_hub import errors, file_download, hf_api  # noqa: F401
     from huggingface_hub.utils import _http
 
@@ -56,13 +56,13 @@ def _import_client():
 def _under(obedient=False, largest_file=None):
     if largest_file:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-    if obedient and os.getuid() == 0:  # whom no permission stops, but by capabilities
+    if obedient and os.getuid() == 0:  # so that permissions apply to root
         header = (ctypes.c_uint32 * 2)(CAPABILITIES_VERSION, 0)
         ctypes.CDLL(None).capset(header, (ctypes.c_uint32 * 6)())
 
 
 def by_name(source):
-    """Builds the model that has a name, from this source; the hash of its weights."""
+    """Builds a model by name from this source; returns the hash of its weights."""
     entry = manifest.Entry(
         "TinyViT", "sam", source, "timm", 3, 1, "mit", {"size": 8, "crop": 0.5}
     )

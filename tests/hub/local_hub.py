@@ -59,11 +59,11 @@ class LocalHub:
         return self.repositories[name]
 
     def address(self, path):
-        """Of one of `files`."""
+        """URL of one of `files`."""
         return f"{self.endpoint}/files/{path}"
 
     def spend(self, fault):
-        """Whether a fault is still there for this request; for the next it is not."""
+        """Removes a fault for later requests; returns whether this request gets it."""
         with self.lock:
             there = fault in self.faults
             if there:
@@ -71,9 +71,9 @@ class LocalHub:
         return there
 
     def content(self, path):
-        """What is behind a path of `files` or of a repository's large file, or None."""
-        place, _, name = path.lstrip("/").partition("/")
-        if place == "files":
+        """The body at a path of `files` or of a repository's large file, or None."""
+        folder, _, name = path.lstrip("/").partition("/")
+        if folder == "files":
             return self.files.get(urllib.parse.unquote(name))
         contents = {
             known_sha256(body): body
@@ -84,11 +84,11 @@ class LocalHub:
         return contents.get(name)
 
     def count(self, method, part=""):
-        """How many requests there were."""
+        """Number of requests."""
         return sum(m == method and part in path for m, path in self.requests)
 
     def close(self):
-        """Stops."""
+        """Stops the server."""
         self.closed = True
         self.server.shutdown()
         self.server.server_close()
@@ -103,9 +103,9 @@ class Repository:
         self.commit(dict(files))
 
     def commit(self, files, branch="main"):
-        """A new state of all files."""
-        said = repr(sorted(files.items())) + str(len(self.commits))
-        commit = hashlib.sha1(said.encode()).hexdigest()
+        """Adds a commit with these files."""
+        state = repr(sorted(files.items())) + str(len(self.commits))
+        commit = hashlib.sha1(state.encode()).hexdigest()
         self.commits[commit] = dict(files)
         self.branches[branch] = commit
         return commit
@@ -118,7 +118,7 @@ class Repository:
 
     @property
     def files(self):
-        """Those of the branch main."""
+        """The files of the branch main."""
         return self.commits[self.branches["main"]]
 
 
@@ -207,11 +207,11 @@ class _Handler(BaseHTTPRequestHandler):
         return self.send(404) if body is None else self.send_range(body)
 
     def _refused(self, repository):
-        """Answers where the repository may not be read; whether it did."""
+        """Sends an error if the repository may not be read; returns whether it did."""
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if token and token not in self.hub.tokens:
-            said = "Invalid credentials in Authorization header"
-            self.send(401, X_Error_Message=said)
+            message = "Invalid credentials in Authorization header"
+            self.send(401, X_Error_Message=message)
         elif repository is None or (repository.private and not token):
             self.send(401, X_Error_Code="RepoNotFound", X_Error_Message="not found")
         elif repository.gated:
@@ -285,13 +285,13 @@ class _Handler(BaseHTTPRequestHandler):
         }
 
     def _model_xet_read_token(self, name, repository, tail):
-        said = {
+        headers = {
             "X_Xet_Cas_Url": self.hub.xet,
             "X_Xet_Access_Token": "token",
             "X_Xet_Token_Expiration": int(time.time()) + 3600,
         }
         names = ("casUrl", "accessToken", "exp")
-        return self.send(200, dict(zip(names, said.values())), **said)
+        return self.send(200, dict(zip(names, headers.values())), **headers)
 
     def _model_tree(self, name, repository, tail):
         commit = repository.find(tail.split("/")[0])
@@ -349,8 +349,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _account(self, action):
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if token not in self.hub.tokens:
-            said = "Invalid credentials in Authorization header"
-            return self.send(401, X_Error_Message=said)
+            message = "Invalid credentials in Authorization header"
+            return self.send(401, X_Error_Message=message)
         if action == "whoami-v2":
             access = {"accessToken": {"role": "write"}}
             who = {"type": "user", "name": "me", "orgs": [], "auth": access}
@@ -361,8 +361,8 @@ class _Handler(BaseHTTPRequestHandler):
         owner = wanted.get("organization") or "me"
         name = f"{owner}/{wanted['name']}"
         if owner != "me":
-            said = "You don't have the rights to create a model under this namespace"
-            return self.send(403, X_Error_Message=said)
+            message = "You don't have the rights to create a model under this namespace"
+            return self.send(403, X_Error_Message=message)
         if name in self.hub.repositories:
             return self.send(409, {"url": f"{self.hub.endpoint}/{name}"})
         private = wanted.get("visibility") == "private" or wanted.get("private")
@@ -378,8 +378,8 @@ def _metadata(card):
         return None
 
 
-def three_at_once(fetch):
-    """What a function returned in three threads that run at the same time."""
+def in_three_threads(fetch):
+    """Results of a function in three threads that run at the same time."""
     results = []
     threads = [
         threading.Thread(target=lambda: results.append(fetch())) for _ in range(3)

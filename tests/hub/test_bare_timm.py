@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 
 VIT = {"patch_size": 8, "width": 48, "depth": 1, "num_heads": 12, "mlp_dim": 192}
 SMALL = {"patch_size": 8, "embed_dim": 48, "depth": 1, "img_size": 32}
-SAID = "does not state all that the model computes"
+MESSAGE = "does not state all that the model computes"
 
 
 def bare(timm, name, folder, **arguments):
@@ -33,19 +33,21 @@ def load(path, numbers=VIT, **changes):
     return vit(path, **changes)
 
 
-def difference(ours, theirs):
-    """The largest of the logits, relative to the largest logit."""
+def difference(model, reference):
+    """Largest difference of the logits, relative to the largest logit."""
     import torch
 
-    images = np.random.default_rng(1).normal(size=(2, *ours.input_shape[1:]))
+    images = np.random.default_rng(1).normal(size=(2, *model.input_shape[1:]))
     images = images.astype("float32")
     with torch.no_grad():
-        found = theirs(torch.from_numpy(images.transpose(0, 3, 1, 2)).clone()).numpy()
-    return abs(found - to_numpy(ours(images))).max() / abs(found).max()
+        found = reference(
+            torch.from_numpy(images.transpose(0, 3, 1, 2)).clone()
+        ).numpy()
+    return abs(found - to_numpy(model(images))).max() / abs(found).max()
 
 
 def assumptions(caplog):
-    return [line for line in caplog.messages if SAID in line]
+    return [line for line in caplog.messages if MESSAGE in line]
 
 
 def test_normalisations_after_the_branches_raise(timm, tmp_path):
@@ -58,12 +60,12 @@ def test_normalisations_after_the_branches_raise(timm, tmp_path):
 
 def test_the_same_names_with_a_contradicting_config(timm, tmp_path, caplog):
     plain = {"qkv_bias": False, "class_token": False, "global_pool": "avg"}
-    theirs, path = bare(timm, "vit_base_patch16_224", tmp_path, **plain)
+    reference, path = bare(timm, "vit_base_patch16_224", tmp_path, **plain)
     with pytest.raises(kerasvit.CheckpointError, match="config.json"):
         load(path)
     config = {"model_args": {"num_heads": 12, "act_layer": "gelu"}}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert difference(load(path), theirs) < 1e-5
+    assert difference(load(path), reference) < 1e-5
     assert not assumptions(caplog)
 
 
@@ -77,28 +79,30 @@ def test_a_normalisation_before_the_blocks_raises(timm, name, tmp_path):
 
 
 def test_other_heads_than_the_variant_has(timm, tmp_path, caplog):
-    theirs, path = bare(timm, "vit_base_patch16_gap_224", tmp_path)
-    assert difference(load(path), theirs) > 1e-2
+    reference, path = bare(timm, "vit_base_patch16_gap_224", tmp_path)
+    assert difference(load(path), reference) > 1e-2
     (line,) = assumptions(caplog)
-    for said in (str(path), "num_heads=12", "activation='gelu'", "before attention"):
-        assert said in line
+    for part in (str(path), "num_heads=12", "activation='gelu'", "before attention"):
+        assert part in line
     assert "num_heads=, activation= to the call" in line and "config.json" in line
     caplog.clear()
-    assert difference(load(path, num_heads=16), theirs) < 1e-5
+    assert difference(load(path, num_heads=16), reference) < 1e-5
     (line,) = assumptions(caplog)
     assert "num_heads" not in line and "activation=" in line
 
 
 def test_another_activation(timm, tmp_path, caplog):
-    theirs, path = bare(timm, "vit_base_patch16_224", tmp_path, act_layer="quick_gelu")
-    assert difference(load(path), theirs) > 1e-3
+    reference, path = bare(
+        timm, "vit_base_patch16_224", tmp_path, act_layer="quick_gelu"
+    )
+    assert difference(load(path), reference) > 1e-3
     (line,) = assumptions(caplog)
     assert "activation='gelu'" in line and "pool='token'" in line
 
 
 def test_attention_pooling(timm, tmp_path, caplog):
-    theirs, path = bare(timm, "vit_base_patch16_siglip_224", tmp_path)
-    assert difference(load(path), theirs) < 1e-5
+    reference, path = bare(timm, "vit_base_patch16_siglip_224", tmp_path)
+    assert difference(load(path), reference) < 1e-5
     (line,) = assumptions(caplog)
     assert "pool=" not in line
     _, path = bare(timm, "test_vit3", tmp_path, embed_dim=48)
@@ -123,14 +127,14 @@ def test_the_sizes_determine_the_activation(
     words = name.split("_")
     patch, size = int(words[2].removeprefix("patch")), int(words[-1])
     own = {"embed_dim": width, "patch_size": patch, "img_size": size, "mlp_ratio": 0.1}
-    theirs, path = bare(timm, name, tmp_path, **own)
-    heads = theirs.blocks[0].attn.num_heads
+    reference, path = bare(timm, name, tmp_path, **own)
+    heads = reference.blocks[0].attn.num_heads
     numbers = {"patch_size": patch, "width": width, "num_heads": heads}
     numbers |= {"depth": 1, "mlp_dim": int(width * 0.1)}
     model = load(path, numbers)
     assert model.record["kwargs"]["activation"] == activation
     assert f"activation='{activation}'" in assumptions(caplog)[0]
-    assert difference(model, theirs) < 1e-4
+    assert difference(model, reference) < 1e-4
 
 
 @pytest.mark.parametrize(
@@ -138,17 +142,17 @@ def test_the_sizes_determine_the_activation(
     [{"architecture": "vit_base_patch16_224"}, {"model_args": {"num_heads": 12}}],
 )
 def test_a_config_reduces_the_assumptions(timm, config, tmp_path, caplog):
-    theirs, path = bare(timm, "vit_base_patch16_224", tmp_path)
+    reference, path = bare(timm, "vit_base_patch16_224", tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert difference(load(path), theirs) < 1e-5
+    assert difference(load(path), reference) < 1e-5
     assert len(assumptions(caplog)) == ("architecture" not in config)
     assert "num_heads" not in caplog.text
 
 
 @pytest.mark.parametrize("name", ["deit_base_distilled_patch16_224"])
 def test_distilled_models(timm, name, tmp_path, caplog):
-    theirs, path = bare(timm, name, tmp_path)
+    reference, path = bare(timm, name, tmp_path)
     build = kerasvit.Variant("Small", kerasvit.DistilledVisionTransformer, **VIT)
-    assert difference(build(path), theirs) < 1e-5
+    assert difference(build(path), reference) < 1e-5
     (line,) = assumptions(caplog)
     assert "num_heads=12" in line and "pool=" not in line

@@ -13,7 +13,7 @@ from kerasvit.hub.download import DownloadError, fetch, fetch_repository, parse_
 from kerasvit.hub.manifest import Entry
 
 from . import accidents
-from .local_hub import three_at_once
+from .local_hub import in_three_threads
 from .some_weights import CONTENT, FILES, SHA256, entry, pinned
 
 pytestmark = pytest.mark.slow
@@ -42,7 +42,7 @@ def test_a_missing_optional_file_is_requested_once(hub, noted, tmp_path):
     before = len(hub.requests)
     if noted:
         assert fetch_repository("me/vit", commit) == folder
-    else:  # a cache that was copied without the client's own notes
+    else:  # a cache that was copied without the client's metadata
         shutil.rmtree(tmp_path / "cache" / "models--me--vit" / ".no_exist")
     assert fetch_repository("me/vit", local_files_only=True, revision=commit) == folder
     assert len(hub.requests) == before
@@ -104,7 +104,7 @@ def test_a_fault_that_happens_once_is_retried(hub, accident):
 
 
 @pytest.mark.parametrize(
-    ("accident", "said"),
+    ("accident", "message"),
     [
         (accidents.flipped, "downloaded twice.*hash is .* in place of.*proxy"),
         (accidents.shorter, r"Consistency check failed.*[^.]\. Download"),
@@ -116,10 +116,10 @@ def test_a_fault_that_happens_once_is_retried(hub, accident):
         (accidents.status(500, ("head",)), "not in the cache.*500.*elsewhere"),
     ],
 )
-def test_a_lasting_fault_raises_and_keeps_files(hub, accident, said):
+def test_a_lasting_fault_raises_and_keeps_files(hub, accident, message):
     hub.add("timm/vit", FILES)
     hub.faults = accidents.always(accident)
-    with pytest.raises(DownloadError, match=said):
+    with pytest.raises(DownloadError, match=message):
         fetch(entry("timm/vit"))
     hub.faults = []
     assert read(fetch(entry("timm/vit"))) == CONTENT
@@ -159,7 +159,7 @@ def test_a_damaged_cache_is_detected_offline(hub, content, monkeypatch):
 
 
 def test_a_cache_without_links_is_checked_too(hub, monkeypatch, caplog):
-    monkeypatch.setattr(file_download, "are_symlinks_supported", lambda place: False)
+    monkeypatch.setattr(file_download, "are_symlinks_supported", lambda _: False)
     hub.add("timm/vit", FILES)
     hub.faults.append(accidents.flipped)
     folder = fetch_repository("timm/vit")
@@ -172,7 +172,7 @@ def test_a_cache_without_links_is_checked_too(hub, monkeypatch, caplog):
     path.write_bytes(CONTENT[:-1] + b"!")
     monkeypatch.setenv("HF_TOKEN", "hf_stale")
     assert read(fetch_repository("timm/vit", folder.name)) == CONTENT
-    # Where nobody can be asked, what is there is taken.
+    # If no server answers, the cached files are used.
     path.write_bytes(CONTENT[:-1] + b"!")
     assert fetch_repository("timm/vit", folder.name, local_files_only=True) == folder
     hub.faults = accidents.always(accidents.status(503, ("head",)))
@@ -180,7 +180,7 @@ def test_a_cache_without_links_is_checked_too(hub, monkeypatch, caplog):
 
 
 def test_without_links_a_damaged_file_is_kept_until_replaced(hub, monkeypatch):
-    monkeypatch.setattr(file_download, "are_symlinks_supported", lambda place: False)
+    monkeypatch.setattr(file_download, "are_symlinks_supported", lambda _: False)
     commit = hub.add("timm/vit", FILES).branches["main"]
     folder = fetch(pinned("timm/vit", revision=commit))
     (folder / "model.safetensors").write_bytes(CONTENT[::-1])
@@ -249,10 +249,12 @@ def test_an_expired_token_does_not_block_public_weights(
     assert read(fetch(entry("timm/vit"))) == CONTENT
 
 
-@pytest.mark.parametrize("said", ["Invalid credentials in Authorization header", "No"])
-def test_a_missing_token_gives_no_hint_to_wait(hub, said, caplog):
+@pytest.mark.parametrize(
+    "message", ["Invalid credentials in Authorization header", "No"]
+)
+def test_a_missing_token_gives_no_hint_to_wait(hub, message, caplog):
     hub.faults = accidents.always(
-        accidents.status(401, ("head",), X_Error_Message=said)
+        accidents.status(401, ("head",), X_Error_Message=message)
     )
     with pytest.raises(DownloadError, match="hf auth login") as caught:
         fetch(entry("timm/vit"))
@@ -261,15 +263,15 @@ def test_a_missing_token_gives_no_hint_to_wait(hub, said, caplog):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"gated": True}, "asks for your consent"),
         ({"private": True}, "does not exist, or is private"),
     ],
 )
-def test_an_unreadable_file_is_an_error(hub, options, said):
+def test_an_unreadable_file_is_an_error(hub, options, message):
     hub.add("timm/vit", FILES, **options)
-    with pytest.raises(DownloadError, match=said):
+    with pytest.raises(DownloadError, match=message):
         fetch(entry("timm/vit"))
 
 
@@ -279,9 +281,9 @@ def test_a_missing_repository_is_not_a_token_error(hub, monkeypatch, token, capl
     monkeypatch.setenv("HF_TOKEN", token)
     with pytest.raises(DownloadError) as caught:
         fetch_repository("timm/none")
-    said = str(caught.value)
-    assert "does not exist, or is private" in said and "Check the name" in said
-    assert f"{hub.endpoint}/timm/none" in said and "`hf auth login`" in said
+    message = str(caught.value)
+    assert "does not exist, or is private" in message and "Check the name" in message
+    assert f"{hub.endpoint}/timm/none" in message and "`hf auth login`" in message
     assert "token is not valid" not in caplog.text
 
 
@@ -292,11 +294,13 @@ def test_another_server_or_a_proxy_is_not_a_hub_out_of_reach(hub, code, kind):
     hub.faults = accidents.always(accidents.status(code, (kind,)))
     with pytest.raises(DownloadError) as caught:
         fetch_repository("timm/vit")
-    said = str(caught.value)
-    assert "cannot be reached" not in said and f"the server answers {code}" in said
-    assert "but not as a Hub does" in said and "HF_ENDPOINT" in said
-    assert ("legal reasons" in said) == (code == 451)
-    assert hub.count("HEAD") + hub.count("GET", "/content") < 5  # nobody waits
+    message = str(caught.value)
+    assert (
+        "cannot be reached" not in message and f"the server answers {code}" in message
+    )
+    assert "but not as a Hub does" in message and "HF_ENDPOINT" in message
+    assert ("legal reasons" in message) == (code == 451)
+    assert hub.count("HEAD") + hub.count("GET", "/content") < 5  # no retries
 
 
 @pytest.mark.parametrize("code", [200, 301, 302, 307])
@@ -370,13 +374,13 @@ def test_cached_files_need_no_server(hub, monkeypatch):
 
 
 def test_weights_that_were_copied_by_hand(hub, monkeypatch, tmp_path):
-    place = tmp_path / "by_hand" / "ViTTi16" / "sam"
-    place.mkdir(parents=True)
-    (place / "model.safetensors").write_bytes(CONTENT)
+    folder = tmp_path / "by_hand" / "ViTTi16" / "sam"
+    folder.mkdir(parents=True)
+    (folder / "model.safetensors").write_bytes(CONTENT)
     monkeypatch.setenv("KERASVIT_WEIGHTS_DIR", str(tmp_path / "by_hand"))
-    assert fetch(pinned("timm/vit")) == place / "model.safetensors"
+    assert fetch(pinned("timm/vit")) == folder / "model.safetensors"
     assert not hub.requests
-    (place / "model.safetensors").write_bytes(CONTENT[:-1])
+    (folder / "model.safetensors").write_bytes(CONTENT[:-1])
     with pytest.raises(DownloadError, match="damaged: it has 299999 bytes"):
         fetch(pinned("timm/vit"))
 
@@ -406,7 +410,7 @@ def test_a_copy_is_checked_with_its_hash_file(hub, monkeypatch, tmp_path, caplog
 
 def test_several_at_once_download_once(hub):
     commit = hub.add("timm/vit", FILES).branches["main"]
-    found = three_at_once(lambda: fetch(pinned("timm/vit", revision=commit)))
+    found = in_three_threads(lambda: fetch(pinned("timm/vit", revision=commit)))
     assert len(set(found)) == 1
     assert hub.count("GET", "/content/") == 1
 

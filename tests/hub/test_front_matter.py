@@ -39,18 +39,18 @@ def page(block):
     return f"---\n{block}---\nMine.\n"
 
 
-@pytest.mark.parametrize(("said", "block"), HOSTILE.items(), ids=HOSTILE)
-def test_a_malicious_page_is_kept_with_a_warning(tmp_path, caplog, said, block):
+@pytest.mark.parametrize(("name", "block"), HOSTILE.items(), ids=HOSTILE)
+def test_a_malicious_page_is_kept_with_a_warning(tmp_path, caplog, name, block):
     (tmp_path / "README.md").write_text(page(block))
     kerasvit.save_pretrained(TinyViT(image_size=8, num_classes=3), tmp_path)
     assert (tmp_path / "README.md").read_text() == page(block)
-    reason = {"merge": "alias", "itself": "alias"}.get(said, said)
+    reason = {"merge": "alias", "itself": "alias"}.get(name, name)
     assert "cannot be read: " in caplog.text and reason in caplog.text
 
 
-@pytest.mark.parametrize(("said", "block"), HOSTILE.items(), ids=HOSTILE)
-def test_a_malicious_card_raises(tmp_path, said, block):
-    reason = {"merge": "alias", "itself": "alias"}.get(said, said)
+@pytest.mark.parametrize(("name", "block"), HOSTILE.items(), ids=HOSTILE)
+def test_a_malicious_card_raises(tmp_path, name, block):
+    reason = {"merge": "alias", "itself": "alias"}.get(name, name)
     with pytest.raises(ValueError, match=f"(?s)head of `card`.*{reason}"):
         kerasvit.save_pretrained(
             TinyViT(image_size=8, num_classes=3), tmp_path / "vit", card=page(block)

@@ -12,7 +12,7 @@ from kerasvit.hub.crc32c import LANE, POLYNOMIAL, crc32c
 from kerasvit.hub.download import DownloadError, fetch
 
 from . import accidents
-from .local_hub import three_at_once
+from .local_hub import in_three_threads
 from .some_weights import CONTENT, entry, pinned
 
 pytestmark = pytest.mark.slow
@@ -35,18 +35,18 @@ def test_a_copy_is_found_under_the_name_that_a_browser_gives(
     hub, monkeypatch, tmp_path
 ):
     wanted = entry("https://host.example/a%2Bb/R26%2BViT-B_32.npz?alt=media")
-    place = tmp_path / "by_hand" / wanted.model / wanted.tag
-    place.mkdir(parents=True)
-    (place / "R26+ViT-B_32.npz").write_bytes(CONTENT)
+    directory = tmp_path / "by_hand" / wanted.model / wanted.tag
+    directory.mkdir(parents=True)
+    (directory / "R26+ViT-B_32.npz").write_bytes(CONTENT)
     monkeypatch.setenv("KERASVIT_WEIGHTS_DIR", str(tmp_path / "by_hand"))
-    assert fetch(wanted) == place / "R26+ViT-B_32.npz"
+    assert fetch(wanted) == directory / "R26+ViT-B_32.npz"
 
 
 def test_the_same_name_elsewhere_is_another_file(hub):
     hub.files["a/ViT-B_16.npz"], hub.files["b/ViT-B_16.npz"] = b"a", b"b"
     contents = {
-        fetch(entry(hub.address(f"{place}/ViT-B_16.npz"))).read_bytes()
-        for place in "ab"
+        fetch(entry(hub.address(f"{directory}/ViT-B_16.npz"))).read_bytes()
+        for directory in "ab"
     }
     assert contents == {b"a", b"b"}
 
@@ -71,7 +71,7 @@ def test_a_fault_that_happens_once_is_retried(hub, accident):
 
 
 @pytest.mark.parametrize(
-    ("accident", "tries", "said"),
+    ("accident", "tries", "message"),
     [
         (accidents.flipped, 3, "not the file that was published.*pass the path"),
         (accidents.shorter, 3, "not the file that was published"),
@@ -85,11 +85,11 @@ def test_a_fault_that_happens_once_is_retried(hub, accident):
     ],
 )
 def test_a_lasting_fault_raises_and_leaves_no_files(
-    hub, accident, tries, said, tmp_path
+    hub, accident, tries, message, tmp_path
 ):
     source = npz(hub)
     hub.faults = accidents.always(accident)
-    with pytest.raises(DownloadError, match=said):
+    with pytest.raises(DownloadError, match=message):
         fetch(entry(source))
     assert hub.count("GET") == tries
     left = [p.name for p in (tmp_path / "assets").rglob("*") if p.is_file()]
@@ -134,7 +134,7 @@ def test_crc32c_equals_the_bitwise_computation(hub, tmp_path, length):
 
 
 def in_parts(content, promise):
-    """As the storage sends what it was sent in parts: without an MD5."""
+    """The response for an object uploaded in parts: it has no MD5."""
 
     def fault(handler, kind):
         return functools.partial(handler.send, 200, content, x_goog_hash=promise)
@@ -146,8 +146,8 @@ def test_without_an_md5_the_crc32c_is_checked(hub, tmp_path):
     source = npz(hub)
     (tmp_path / "file").write_bytes(CONTENT)
     crc = crc32c(tmp_path / "file").to_bytes(4, "big")
-    said = f"crc32c={base64.b64encode(crc).decode()}"
-    hub.faults = [in_parts(CONTENT[:-1] + b"x", said), in_parts(CONTENT, said)]
+    header = f"crc32c={base64.b64encode(crc).decode()}"
+    hub.faults = [in_parts(CONTENT[:-1] + b"x", header), in_parts(CONTENT, header)]
     assert fetch(entry(source)).read_bytes() == CONTENT
     assert hub.count("GET") == 2
 
@@ -186,7 +186,7 @@ def test_a_silent_server_times_out(hub, monkeypatch):
     assert fetch(entry(source)).read_bytes() == CONTENT
     go.set()
     hub.close()
-    assert fetch(entry(source)).read_bytes() == CONTENT  # nobody is asked
+    assert fetch(entry(source)).read_bytes() == CONTENT  # without a request
     with pytest.raises(DownloadError, match="refused.*pass the path"):
         fetch(entry(source + "x"))
 
@@ -197,8 +197,10 @@ def test_a_damaged_file_is_downloaded_again(hub, content, monkeypatch, caplog):
     path = fetch(entry(source))
     path.write_bytes(content)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    said = "damaged in the cache, .*: its hash is .* in place of .*HF_HUB_OFFLINE.*pass"
-    with pytest.raises(DownloadError, match=said):
+    message = (
+        "damaged in the cache, .*: its hash is .* in place of .*HF_HUB_OFFLINE.*pass"
+    )
+    with pytest.raises(DownloadError, match=message):
         fetch(entry(source))
     assert path.read_bytes() == content
     with pytest.raises(DownloadError, match="x is not in the cache.*HF_HUB_OFFLINE"):
@@ -224,7 +226,7 @@ def test_the_pin_is_checked_without_the_cache_record(hub, monkeypatch):
     source = npz(hub)
     path = fetch(entry(source))
     note = path.with_name(path.name + ".json")
-    said = note.read_text()
+    text = note.read_text()
     note.unlink()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(DownloadError, match="the note with its hash is missing, and"):
@@ -232,7 +234,7 @@ def test_the_pin_is_checked_without_the_cache_record(hub, monkeypatch):
     for damage in ("{", None):
         note.write_text(damage) if damage else note.unlink()
         assert fetch(pinned(source)) == path
-        assert note.read_text() == said
+        assert note.read_text() == text
     assert fetch(entry(source)) == path
     note.unlink()
 
@@ -256,20 +258,21 @@ def test_files_of_a_killed_process_are_ignored(hub):
 
 
 @pytest.mark.parametrize(
-    ("code", "said"), [(28, "disk of the cache is full.*HF_HOME"), (13, "not be writt")]
+    ("code", "message"),
+    [(28, "disk of the cache is full.*HF_HOME"), (13, "not be writt")],
 )
-def test_disk_errors_are_explained(hub, monkeypatch, code, said):
+def test_disk_errors_are_explained(hub, monkeypatch, code, message):
     source = npz(hub)
 
     def refuse(*_):
         raise OSError(code, "the system's words", "a/file")
 
     monkeypatch.setattr(http.os, "replace", refuse)
-    with pytest.raises(DownloadError, match=said):
+    with pytest.raises(DownloadError, match=message):
         fetch(entry(source))
 
 
 def test_several_at_once_download_once(hub):
     source = npz(hub)
-    assert len(set(three_at_once(lambda: fetch(entry(source))))) == 1
+    assert len(set(in_three_threads(lambda: fetch(entry(source))))) == 1
     assert hub.count("GET") == 1

@@ -52,7 +52,7 @@ LARGER = {
 )
 def test_an_entry_is_of_a_file_that_its_variant_can_be_in(entry):
     row = getattr(kerasvit, entry.model)
-    format = first(entry).format  # ours can hold any variant
+    format = first(entry).format  # kerasvit's format can hold any variant
     readers = [source for source in SOURCES if source.code_base == format]
     assert any(row.builder.__name__ == source.builder for source in readers)
     size = entry.preprocessing["size"]
@@ -84,7 +84,7 @@ def test_names():
 def test_experimental_and_zeroed_weights_are_marked():
     reasons = {e.model: e.experimental or "" for e in entries() if e.tag == "gsam"}
     assert len(reasons) == 9 and all(reasons.values())
-    for model, reason in reasons.items():  # who measured, measured ViTs
+    for model, reason in reasons.items():  # only ViTs were measured
         assert ("measured far less" in reason) == model.startswith("ViT")
     zeroed = {entry.model for entry in entries() if entry.head}
     assert "ViTB8" in zeroed and not zeroed & {"R26ViTB32", "R50ViTL32"}
@@ -130,10 +130,10 @@ def test_a_missing_file_gives_the_hints_of_a_wrong_tag(wrong):
 def test_a_folder_with_the_name_of_weights_gives_a_hint(tmp_path, monkeypatch):
     (tmp_path / "imagenet").mkdir()
     monkeypatch.chdir(tmp_path)
-    said = "The folder imagenet has no model.safetensors of save_pretrained. "
-    with pytest.raises(ValueError, match=said + "ViTB16 has no weights 'imagenet'"):
+    message = "The folder imagenet has no model.safetensors of save_pretrained. "
+    with pytest.raises(ValueError, match=message + "ViTB16 has no weights 'imagenet'"):
         kerasvit.ViTB16("imagenet")
-    with pytest.raises(ValueError, match=said + "Build public weights"):
+    with pytest.raises(ValueError, match=message + "Build public weights"):
         kerasvit.from_pretrained("imagenet")
     with pytest.raises(ValueError, match="no model.safetensors. Give a folder"):
         kerasvit.ViTB16("./imagenet")
@@ -183,11 +183,11 @@ def test_lock_keeps_pins_and_prints_errors(tmp_path):
     assert lock.lock(toml(one), manifest)[0]["sha256"] == "f" * 64
     moved = {**one, "source": "a/c"}
     assert "sha256" not in lock.lock(toml(moved), manifest)[0]
-    (own,) = lock.lock(toml({**one, "revision": "a", "sha256": "e" * 64}), manifest)
-    assert (own["revision"], own["sha256"]) == ("a", "e" * 64)  # of another file
+    (locked,) = lock.lock(toml({**one, "revision": "a", "sha256": "e" * 64}), manifest)
+    assert (locked["revision"], locked["sha256"]) == ("a", "e" * 64)  # of another file
     lock.write([{**one, "revision": "b", "size": 3, "sha256": "e" * 64}], manifest)
-    (own,) = lock.lock(toml({**one, "revision": "a", "sha256": "e" * 64}), manifest)
-    assert own["revision"] == "a" and "size" not in own  # the same, published anew
+    (locked,) = lock.lock(toml({**one, "revision": "a", "sha256": "e" * 64}), manifest)
+    assert locked["revision"] == "a" and "size" not in locked  # published again
     with pytest.raises(ValueError, match="twice"):
         lock.lock(toml(one, one), manifest)
     with pytest.raises(ValueError, match="'sam'.*sise"):
@@ -214,7 +214,7 @@ def test_pinning(hub, tmp_path):
     assert "sha256" not in third
     before = len(hub.requests)
     lock.pin_all(found[:2], again=False, manifest=manifest)
-    assert len(hub.requests) == before  # what is pinned stays
+    assert len(hub.requests) == before  # pins are kept
     hub.repositories["timm/vit"].commit({**files, "model.safetensors": b"others"})
     (changed,) = lock.pin_all(found[:1], again=True, manifest=manifest)
     assert "has changed" in changed and found[0]["revision"] == commit
@@ -236,13 +236,13 @@ def test_pinning_retries_and_needs_no_token(hub, monkeypatch):
     before = len(hub.requests)
     with pytest.raises(OSError, match="404|401"):
         lock.pin(some_weights.entry("me/gone"))
-    assert len(hub.requests) == before + 1  # is not there in a moment either
+    assert len(hub.requests) == before + 1  # not retried
     pauses = []
     monkeypatch.setattr(errors.time, "sleep", pauses.append)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(OSError, match="offline"):
         lock.pin(some_weights.entry("me/vit"))
-    assert not pauses  # nor is what was never asked
+    assert not pauses  # no pause without a request
 
 
 def at_addresses(hub, *models):
@@ -262,12 +262,12 @@ def test_failed_downloads_are_not_pinned(hub, tmp_path, accident):
     (problem,) = lock.pin_all(found, again=False, manifest=manifest)
     assert problem.startswith("A/a: http") and found == [entry]
     assert not manifest.exists()
-    hub.faults = [accident]  # once is got over
+    hub.faults = [accident]  # a single fault is retried
     assert lock.pin_all(found, again=False, manifest=manifest) == []
     assert found[0]["size"] == 1000
     before = hub.count("GET")
     assert fetch(Entry(**found[0])).read_bytes() == hub.files["A.npz"]
-    assert hub.count("GET") == before  # what was pinned is in the cache
+    assert hub.count("GET") == before  # the pinned files are cached
 
 
 def test_again_finds_changed_files(hub, tmp_path):

@@ -28,7 +28,7 @@ def small(**changes):
 
 @pytest.fixture
 def alive(monkeypatch):
-    """How many tensors of a model are in memory, whenever one is converted."""
+    """Numbers of tensors in memory at each conversion of a tensor."""
     arrays, counts = [], []
     make = tensors.ModelTensors.__getitem__
 
@@ -59,7 +59,7 @@ def test_one_tensor_at_a_time_to_the_hub(hub, alive):
 @pytest.mark.parametrize("dtype", [None, "float16", "bfloat16"])
 @pytest.mark.parametrize("changes", [{}, {"representation_size": 5}], ids=str)
 def test_the_file_is_the_one_of_the_library(tmp_path, changes, dtype):
-    """In timm's names, and in our own."""
+    """With timm's tensor names and with kerasvit's."""
     model = small(**changes)
     kerasvit.save_pretrained(model, tmp_path, dtype=dtype)
     arrays = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}

@@ -52,7 +52,7 @@ def refused(load, weights, **options):
 
 
 def linked(folder, content, top):
-    """As the Hub's cache has it: links to files that their hashes name."""
+    """A folder of links to files named by their hashes, as in the Hub's cache."""
     folder.mkdir(parents=True)
     for name, text in content.items():
         blob = top / hashlib.sha256(text).hexdigest()
@@ -126,7 +126,7 @@ def test_a_file_that_is_replaced_after_the_check(
         manifest, "entries", lambda: (entry(sha256=sha256 if pinned else None),)
     )
     config = json.loads(files[0][CONFIG])
-    del config["kerasvit"]  # so that nothing but the check before knows the file
+    del config["kerasvit"]  # only the checked hash identifies the file
     content = {CONFIG: json.dumps(config).encode(), TENSORS: tensors}
     if copied:
         folder = write(tmp_path / "TinyViT" / "sam", content)
@@ -150,7 +150,7 @@ def test_a_file_that_is_replaced_after_the_check(
 
 @pytest.mark.parametrize("load", LOADS)
 def test_the_cache_of_the_hub_is_held_to_its_links(hub, load, files, monkeypatch):
-    """Also what has no configuration of ours."""
+    """Includes files without kerasvit's configuration."""
     from kerasvit import pretrained
 
     config = json.loads(files[0][CONFIG])

@@ -113,8 +113,8 @@ def test_variable_paths_where_timm_has_none(reason, tmp_path):
 def test_reasons_why_timm_has_no_such_model(name, changes, reason):
     row = getattr(kerasvit, name)
     kwargs = {**row.defaults, **row.numbers, **changes}
-    said = why_not_timm({"builder": row.builder.__name__, "kwargs": kwargs})
-    assert said == reason or said.startswith(reason)
+    found = why_not_timm({"builder": row.builder.__name__, "kwargs": kwargs})
+    assert found == reason or found.startswith(reason)
 
 
 def test_a_folder_loads_with_other_classes_and_another_size(tmp_path):
@@ -150,21 +150,21 @@ def test_a_changed_page_keeps_its_text_and_gets_the_facts(tmp_path, caplog):
     kerasvit.save_pretrained(small(), tmp_path, license="mit", datasets=["a"])
     page.write_text(page.read_text() + "Mine.\n")
     kerasvit.save_pretrained(small(epsilon=1e-5), tmp_path, license="apache-2.0")
-    said = page.read_text()
-    assert 'license: "apache-2.0"' in said and 'datasets: ["a"]' in said
-    assert 'tags: ["keras"]' in said and said.endswith("Mine.\n")
+    text = page.read_text()
+    assert 'license: "apache-2.0"' in text and 'datasets: ["a"]' in text
+    assert 'tags: ["keras"]' in text and text.endswith("Mine.\n")
     assert "is kept, because it was written or changed by hand" in caplog.text
     kerasvit.save_pretrained(small(epsilon=1e-5), tmp_path)
-    assert page.read_text() == said
+    assert page.read_text() == text
 
 
 def test_metadata_without_a_body_get_a_text(tmp_path):
     page = tmp_path / "README.md"
     page.write_text("---\nlicense: mit\ndate: 2026-01-02\ntags: mine\n---\n")
     kerasvit.save_pretrained(small(), tmp_path)
-    said = page.read_text()
+    text = page.read_text()
     for part in ('license: "mit"', "2026-01-02", '"mine", "keras", "timm"', "# "):
-        assert part in said
+        assert part in text
 
 
 @pytest.mark.parametrize("before", [b"---\na: [\n---\nx", b"---\na\n---\n", b"\xff"])
@@ -187,8 +187,8 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path, value, dtype):
     model = small()
     *others, bias = model.get_weights()
     model.set_weights([*others, np.array([0, value, 0], "float32")])
-    said = "float16 cannot hold" if dtype else "damaged"
-    with pytest.raises(ValueError, match=f"head.bias has 1 of 3 .*{said}"):
+    cause = "float16 cannot hold" if dtype else "damaged"
+    with pytest.raises(ValueError, match=f"head.bias has 1 of 3 .*{cause}"):
         kerasvit.save_pretrained(model, tmp_path, dtype=dtype)
     same_logits(small(), kerasvit.from_pretrained(tmp_path))
     if dtype:
@@ -212,7 +212,7 @@ def test_the_base_is_kept_or_raises(tmp_path, base):
 
 
 @pytest.mark.parametrize(
-    ("weights", "options", "said"),
+    ("weights", "options", "message"),
     [
         (None, {}, "`weights` must be the path of a folder.*Received: None"),
         ("", {}, "`weights` must be the path"),
@@ -234,8 +234,8 @@ def test_the_base_is_kept_or_raises(tmp_path, base):
         ("hf://me/vit", {"local_files_only": "yes"}, "must be one of True, False"),
     ],
 )
-def test_arguments_of_from_pretrained_are_checked(weights, options, said):
-    with pytest.raises(ValueError, match=said):
+def test_arguments_of_from_pretrained_are_checked(weights, options, message):
+    with pytest.raises(ValueError, match=message):
         kerasvit.from_pretrained(weights, **options)
 
 
@@ -298,8 +298,8 @@ def test_a_bare_file_does_not_determine_its_architecture(tmp_path):
     os.remove(tmp_path / "config.json")
     with pytest.raises(ValueError, match="does not state num_heads.*ViTB16"):
         kerasvit.from_pretrained(tmp_path)
-    said = {"num_heads": 2, "image_size": 8}
-    same_logits(small(), kerasvit.from_pretrained(tmp_path, **said))
+    numbers = {"num_heads": 2, "image_size": 8}
+    same_logits(small(), kerasvit.from_pretrained(tmp_path, **numbers))
     same_logits(small(), Small(tmp_path, image_size=8))
 
 

@@ -77,28 +77,28 @@ def test_a_working_timm_is_not_changed(timm, monkeypatch):
 
 def small(name="ViT", **changes):
     builder, kwargs = MODELS[name]
-    given = {"image_size": (8, 16), "num_classes": 3, **kwargs, **changes}
-    return randomised(builder(**given))
+    options = {"image_size": (8, 16), "num_classes": 3, **kwargs, **changes}
+    return randomised(builder(**options))
 
 
-def same_logits(ours, theirs):
+def same_logits(model, reference):
     import torch
 
-    shape = (2, *ours.input_shape[1:])
+    shape = (2, *model.input_shape[1:])
     images = np.random.default_rng(1).normal(size=shape).astype("float32")
     with torch.no_grad():
-        found = theirs.eval()(torch.from_numpy(images.transpose(0, 3, 1, 2)).clone())
-    expected = to_numpy(ours(images))
+        found = reference.eval()(torch.from_numpy(images.transpose(0, 3, 1, 2)).clone())
+    expected = to_numpy(model(images))
     assert np.isfinite(expected).all()  # NaN equals NaN below
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * abs(expected).max())
 
 
-def timm_model(timm, place):
-    return timm.create_model(f"local-dir:{place}", pretrained=True)
+def timm_model(timm, folder):
+    return timm.create_model(f"local-dir:{folder}", pretrained=True)
 
 
-def timms_own(timm, name, folder, resize=None, **arguments):
-    """A small model of timm, and the folder that timm writes of it."""
+def save_timm_model(timm, name, folder, resize=None, **arguments):
+    """Saves a small model of timm in a folder and returns the model."""
     model = timm.create_model(name, num_classes=3, **arguments)
     for parameter in model.parameters():
         if not parameter.any():  # such as the head
@@ -118,11 +118,11 @@ def test_every_architecture_that_is_written_for_timm_is_here():
 def test_there_and_back(timm, name, tmp_path):
     model = small(name)
     kerasvit.save_pretrained(model, tmp_path / "ours")
-    theirs = timm_model(timm, tmp_path / "ours")
-    same_logits(model, theirs)
-    timm.models.save_for_hf(theirs, tmp_path / "timms", safe_serialization=True)
+    reference = timm_model(timm, tmp_path / "ours")
+    same_logits(model, reference)
+    timm.models.save_for_hf(reference, tmp_path / "timms", safe_serialization=True)
     again = kerasvit.from_pretrained(tmp_path / "timms")
-    same_logits(again, theirs)
+    same_logits(again, reference)
     assert again.record["kwargs"] == model.record["kwargs"]
 
 
@@ -147,9 +147,9 @@ def test_there_and_back(timm, name, tmp_path):
 )
 def test_timms_own(timm, name, arguments, tmp_path):
     size = {} if "resnet" in name else {"img_size": 32}
-    theirs = timms_own(timm, name, tmp_path, **size, **arguments)
+    reference = save_timm_model(timm, name, tmp_path, **size, **arguments)
     size = {} if size else {"image_size": 32}
-    same_logits(kerasvit.from_pretrained(tmp_path, **size), theirs)
+    same_logits(kerasvit.from_pretrained(tmp_path, **size), reference)
 
 
 OWN = {
@@ -163,10 +163,12 @@ OWN = {
 
 @pytest.mark.parametrize(("name", "size"), [*zip(OWN, [(32, 64), (64, 32), (64, 64)])])
 def test_timms_own_at_another_size(timm, name, size, tmp_path):
-    theirs = timms_own(timm, name, tmp_path, img_size=32, resize=size, **OWN[name])
+    reference = save_timm_model(
+        timm, name, tmp_path, img_size=32, resize=size, **OWN[name]
+    )
     model = kerasvit.from_pretrained(tmp_path)
     assert model.input_shape == (None, *size, 3)
-    same_logits(model, theirs)
+    same_logits(model, reference)
 
 
 @pytest.mark.parametrize(
@@ -183,12 +185,12 @@ def test_timms_own_at_another_size(timm, name, size, tmp_path):
 def test_swins_with_other_spellings(timm, arguments, tmp_path):
     numbers = {"embed_dim": 8, "depths": [1, 1, 2], "num_heads": [1, 2, 4]}
     name = "swin_tiny_patch4_window7_224"
-    theirs = timms_own(timm, name, tmp_path, **numbers, **arguments)
-    same_logits(kerasvit.from_pretrained(tmp_path), theirs)
+    reference = save_timm_model(timm, name, tmp_path, **numbers, **arguments)
+    same_logits(kerasvit.from_pretrained(tmp_path), reference)
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "message"),
     [
         ("vit_tiny_patch16_224", {"global_pool": "map", "fc_norm": True}, "fc_norm"),
         ("vit_tiny_patch16_224", {"act_layer": "silu"}, "activation 'silu'"),
@@ -200,12 +202,14 @@ def test_swins_with_other_spellings(timm, arguments, tmp_path):
     ],
 )
 def test_models_that_timm_computes_differently_raise(
-    timm, name, arguments, said, tmp_path
+    timm, name, arguments, message, tmp_path
 ):
     # 2 × 5 cells and none for the class token would be 3 × 3 and one.
     size = (16, 40) if arguments == {"no_embed_class": True} else 32
-    timms_own(timm, name, tmp_path, **{**OWN[name], "img_size": size, **arguments})
-    with pytest.raises(kerasvit.CheckpointError, match=said):
+    save_timm_model(
+        timm, name, tmp_path, **{**OWN[name], "img_size": size, **arguments}
+    )
+    with pytest.raises(kerasvit.CheckpointError, match=message):
         kerasvit.from_pretrained(tmp_path)
 
 
@@ -247,10 +251,10 @@ def test_fine_tuned_with_sam_at_another_size(timm, tmp_path):
     trainer.fit(images, np.arange(6) % 5, batch_size=2, verbose=0)
     trainer.model.record["label_names"] = list("abcde")
     kerasvit.save_pretrained(trainer.model, tmp_path / "after")
-    theirs = timm_model(timm, tmp_path / "after")
-    assert theirs.pretrained_cfg["label_names"] == list("abcde")
-    assert tuple(theirs.pretrained_cfg["input_size"]) == (3, 16, 12)
-    same_logits(trainer.model, theirs)
+    reference = timm_model(timm, tmp_path / "after")
+    assert reference.pretrained_cfg["label_names"] == list("abcde")
+    assert tuple(reference.pretrained_cfg["input_size"]) == (3, 16, 12)
+    same_logits(trainer.model, reference)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -263,19 +267,21 @@ def test_over_the_hub_and_back(timm, hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "good")
     model = small()
     kerasvit.push_to_hub(model, "me/ours")
-    theirs = timm.create_model("hf-hub:me/ours", pretrained=True)
-    same_logits(model, theirs)
-    timm.models.push_to_hf_hub(theirs, "me/timms", safe_serialization=True)
-    same_logits(kerasvit.from_pretrained("hf://me/timms"), theirs)
+    reference = timm.create_model("hf-hub:me/ours", pretrained=True)
+    same_logits(model, reference)
+    timm.models.push_to_hf_hub(reference, "me/timms", safe_serialization=True)
+    same_logits(kerasvit.from_pretrained("hf://me/timms"), reference)
 
 
 @pytest.mark.parametrize("name", ["ViT", "DeiT, distilled", "hybrid", "BiT", "Swin"])
 def test_timm_gives_it_a_new_head(timm, name, tmp_path):
     kerasvit.save_pretrained(small(name), tmp_path)
-    theirs = timm.create_model(f"local-dir:{tmp_path}", pretrained=True, num_classes=7)
-    assert theirs.num_classes == 7
-    own = timm.get_pretrained_cfg(theirs.pretrained_cfg["architecture"])
+    reference = timm.create_model(
+        f"local-dir:{tmp_path}", pretrained=True, num_classes=7
+    )
+    assert reference.num_classes == 7
+    own = timm.get_pretrained_cfg(reference.pretrained_cfg["architecture"])
     for key in ("first_conv", "fixed_input_size"):
-        assert theirs.pretrained_cfg[key] == getattr(own, key)
-    theirs.reset_classifier(0)
-    same_logits(kerasvit.from_pretrained(tmp_path, num_classes=0), theirs)
+        assert reference.pretrained_cfg[key] == getattr(own, key)
+    reference.reset_classifier(0)
+    same_logits(kerasvit.from_pretrained(tmp_path, num_classes=0), reference)

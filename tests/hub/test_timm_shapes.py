@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import kerasvit
-from tests.hub.test_timm import same_logits, timm_model, timms_own
+from tests.hub.test_timm import same_logits, save_timm_model, timm_model
 
 pytestmark = pytest.mark.slow
 
@@ -19,50 +19,52 @@ WINDOWS = {"tiny": [7, 7, 14, 7], "small": [14, 14, 14, 7], "base": [7, 7, 14, 7
 @pytest.mark.parametrize("size", DEPTHS)
 def test_swin_s3(timm, size, tmp_path):
     name = f"swin_s3_{size}_224"
-    theirs = timms_own(timm, name, tmp_path, depths=DEPTHS[size], **NARROW)
+    reference = save_timm_model(timm, name, tmp_path, depths=DEPTHS[size], **NARROW)
     model = kerasvit.from_pretrained(tmp_path)
     assert model.record["kwargs"]["window_size"] == WINDOWS[size]
     assert model.record["kwargs"]["image_size"] == [224, 224]
-    same_logits(model, theirs)
+    same_logits(model, reference)
     kerasvit.save_pretrained(model, tmp_path / "ours")
     same_logits(model, timm_model(timm, tmp_path / "ours"))
     again = kerasvit.from_pretrained(tmp_path / "ours")
     assert again.record["kwargs"] == model.record["kwargs"]
-    same_logits(again, theirs)
+    same_logits(again, reference)
 
 
 def test_swin_s3_at_another_size(timm, tmp_path):
-    theirs = timms_own(
+    reference = save_timm_model(
         timm, "swin_s3_small_224", tmp_path, depths=(1, 1, 2, 2), **NARROW
     )
-    theirs.set_input_size(img_size=448, window_size=WINDOWS["small"])
-    same_logits(kerasvit.from_pretrained(tmp_path, image_size=448), theirs)
+    reference.set_input_size(img_size=448, window_size=WINDOWS["small"])
+    same_logits(kerasvit.from_pretrained(tmp_path, image_size=448), reference)
 
 
 @pytest.mark.long
 def test_swin_s3_tiny_of_its_real_size(timm, tmp_path):
-    theirs = timms_own(timm, "swin_s3_tiny_224", tmp_path)
+    reference = save_timm_model(timm, "swin_s3_tiny_224", tmp_path)
     for model in (kerasvit.from_pretrained(tmp_path), kerasvit.SwinS3T(tmp_path)):
         assert model.record["variant"] == "SwinS3T"
-        same_logits(model, theirs)
+        same_logits(model, reference)
     save_file(load_file(tmp_path / "model.safetensors"), tmp_path / "bare.safetensors")
     model = kerasvit.SwinS3T(tmp_path / "bare.safetensors")
     assert model.record["kwargs"]["window_size"] == WINDOWS["tiny"]
-    same_logits(model, theirs)
+    same_logits(model, reference)
 
 
 SO400M = {"embed_dim": 32, "depth": 1, "mlp_ratio": 2}
 
 
 def test_patches_that_leave_a_rest_of_the_image(timm, tmp_path):
-    theirs = timms_own(timm, "vit_so400m_patch14_siglip_384", tmp_path, **SO400M)
-    assert theirs.pos_embed.shape[1] == 27 * 27
+    reference = save_timm_model(
+        timm, "vit_so400m_patch14_siglip_384", tmp_path, **SO400M
+    )
+    assert reference.pos_embed.shape[1] == 27 * 27
     model = kerasvit.from_pretrained(tmp_path)
     assert model.input_shape == (None, 384, 384, 3)
     assert model.get_layer("position_embedding").grid == (27, 27)
     assert model.record["kwargs"]["partial_patches"] is True
     assert model.record["preprocessing"]["size"] == [384, 384]
-    same_logits(model, theirs)
+    same_logits(model, reference)
     # The rest is not seen.
     images = np.random.default_rng(0).normal(size=(1, 384, 384, 3)).astype("float32")
     other = images.copy()
@@ -72,19 +74,21 @@ def test_patches_that_leave_a_rest_of_the_image(timm, tmp_path):
     same_logits(model, timm_model(timm, tmp_path / "ours"))
     again = kerasvit.from_pretrained(tmp_path / "ours")
     assert again.record["kwargs"] == model.record["kwargs"]
-    same_logits(again, theirs)
+    same_logits(again, reference)
     bare = tmp_path / "bare.safetensors"
     save_file(load_file(tmp_path / "model.safetensors"), bare)
     numbers = {"num_heads": 16, "image_size": 384, "partial_patches": True}
-    same_logits(kerasvit.from_pretrained(bare, **numbers), theirs)
+    same_logits(kerasvit.from_pretrained(bare, **numbers), reference)
 
 
 def test_so400m_at_other_sizes(timm, tmp_path):
-    theirs = timms_own(timm, "vit_so400m_patch14_siglip_384", tmp_path, **SO400M)
-    theirs.set_input_size(img_size=224)
+    reference = save_timm_model(
+        timm, "vit_so400m_patch14_siglip_384", tmp_path, **SO400M
+    )
+    reference.set_input_size(img_size=224)
     model = kerasvit.from_pretrained(tmp_path, image_size=224)
     assert model.get_layer("position_embedding").grid == (16, 16)
-    same_logits(model, theirs)
+    same_logits(model, reference)
     resized = kerasvit.resize(kerasvit.from_pretrained(tmp_path), (230, 224))
     assert resized.get_layer("position_embedding").grid == (16, 16)
 
@@ -108,7 +112,7 @@ def test_a_hybrid_with_stages_of_any_width(timm, channels, root, tmp_path):
         stem_type="same",
         conv_layer=partial(StdConv2dSame, eps=1e-8),
     )
-    theirs = VisionTransformer(
+    reference = VisionTransformer(
         img_size=32,
         patch_size=2,
         embed_dim=12,
@@ -117,10 +121,10 @@ def test_a_hybrid_with_stages_of_any_width(timm, channels, root, tmp_path):
         num_classes=3,
         embed_layer=partial(HybridEmbed, backbone=backbone),
     )
-    for parameter in theirs.parameters():
+    for parameter in reference.parameters():
         if not parameter.any():
             parameter.data.normal_(std=0.1)
-    tensors = {name: tensor.numpy() for name, tensor in theirs.state_dict().items()}
+    tensors = {name: tensor.numpy() for name, tensor in reference.state_dict().items()}
     save_file(tensors, tmp_path / "model.safetensors")
     model = kerasvit.from_pretrained(
         tmp_path / "model.safetensors", num_heads=3, image_size=32
@@ -128,8 +132,8 @@ def test_a_hybrid_with_stages_of_any_width(timm, channels, root, tmp_path):
     standard = [4 * root * 2**i for i in range(len(channels))]
     widths = model.record["kwargs"]["stage_widths"]
     assert widths == (None if channels == standard else channels)
-    same_logits(model, theirs)
+    same_logits(model, reference)
     kerasvit.save_pretrained(model, tmp_path / "ours")
     again = kerasvit.from_pretrained(tmp_path / "ours")
     assert again.record["kwargs"] == model.record["kwargs"]
-    same_logits(again, theirs)
+    same_logits(again, reference)

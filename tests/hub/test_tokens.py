@@ -20,25 +20,25 @@ SECRET = "hf_sEcReT"
 
 
 @pytest.fixture
-def all_that_is_said(hub, monkeypatch, caplog, capfd):
-    """Errors of a function, what was logged, and what came out, all at once."""
+def captured(hub, monkeypatch, caplog, capfd):
+    """Returns the errors of a function, its logs and its output as one string."""
     monkeypatch.setattr(constants, "HF_DEBUG", True)
     client_logging.set_verbosity_debug()
     client_logging.enable_propagation()
     caplog.set_level(logging.DEBUG)
 
-    def of(function, *arguments, **options):
+    def run(function, *arguments, **options):
         with pytest.raises(ValueError) as caught:
             function(*arguments, **options)
-        said = [*traceback.format_exception(caught.value)]
+        parts = [*traceback.format_exception(caught.value)]
         error = caught.value
         while error:
-            said += [str(error), repr(error), repr(error.args)]
+            parts += [str(error), repr(error), repr(error.args)]
             error = error.__cause__ or error.__context__
         out, err = capfd.readouterr()
-        return "".join([*said, caplog.text, out, err])
+        return "".join([*parts, caplog.text, out, err])
 
-    yield of
+    yield run
     client_logging.disable_propagation()
     client_logging.set_verbosity_warning()
 
@@ -53,30 +53,30 @@ ACCIDENTS = [
 
 
 @pytest.mark.parametrize("accident", ACCIDENTS)
-def test_downloads(hub, all_that_is_said, accident, monkeypatch):
+def test_downloads(hub, captured, accident, monkeypatch):
     hub.tokens = {SECRET}
     hub.add("me/vit", FILES, private=True)
     hub.faults = accidents.always(accident)
     load = kerasvit.from_pretrained
-    said = all_that_is_said(load, "hf://me/vit", token=SECRET)
-    assert "GET" in said or "HEAD" in said  # the client's own log is there
+    output = captured(load, "hf://me/vit", token=SECRET)
+    assert "GET" in output or "HEAD" in output  # the client's own log is there
     monkeypatch.setenv("HF_TOKEN", SECRET)
-    assert SECRET not in said + all_that_is_said(load, "hf://me/vit")
+    assert SECRET not in output + captured(load, "hf://me/vit")
 
 
 @pytest.mark.parametrize(
     "accident",
     [*ACCIDENTS[2:], lambda h, kind: "/commit/" in h.path and ACCIDENTS[4](h, kind)],
 )
-def test_uploads(hub, all_that_is_said, accident, monkeypatch):
+def test_uploads(hub, captured, accident, monkeypatch):
     hub.tokens = {SECRET}
     hub.faults = accidents.always(accident)
     model = TinyViT(image_size=8, num_classes=3)
-    said = all_that_is_said(kerasvit.push_to_hub, model, "me/vit", token=SECRET)
-    assert "POST" in said
+    output = captured(kerasvit.push_to_hub, model, "me/vit", token=SECRET)
+    assert "POST" in output
     monkeypatch.setenv("HF_TOKEN", SECRET)
-    said += all_that_is_said(kerasvit.push_to_hub, model, "me/vit")
-    assert SECRET not in said
+    output += captured(kerasvit.push_to_hub, model, "me/vit")
+    assert SECRET not in output
 
 
 def test_addresses_are_not_sent_the_token(hub, monkeypatch):
@@ -93,34 +93,34 @@ def test_addresses_are_not_sent_the_token(hub, monkeypatch):
 )
 @pytest.mark.parametrize("accident", ACCIDENTS[2:])
 def test_a_password_in_an_address_raises_and_is_not_shown(
-    hub, all_that_is_said, accident, address, monkeypatch
+    hub, captured, accident, address, monkeypatch
 ):
     mirror = hub.endpoint.replace("://", f"://{address.format(SECRET)}")
     hub.faults = accidents.always(accident)
     model = TinyViT(image_size=8, num_classes=3)
     access = {"endpoint": mirror, "token": "good"}
     down, up = kerasvit.from_pretrained, kerasvit.push_to_hub
-    said = all_that_is_said(down, "hf://me/vit", **access)
-    said += all_that_is_said(up, model, "me/vit", **access)
-    assert said.count("`endpoint` must be an address") >= 2
-    monkeypatch.setattr(constants, "ENDPOINT", mirror)  # as of HF_ENDPOINT
-    of_environment = all_that_is_said(down, "hf://me/vit")
-    of_environment += all_that_is_said(up, model, "me/vit", token="good")
-    assert of_environment.count("The environment variable HF_ENDPOINT must be") >= 2
-    assert SECRET not in said + of_environment
+    output = captured(down, "hf://me/vit", **access)
+    output += captured(up, model, "me/vit", **access)
+    assert output.count("`endpoint` must be an address") >= 2
+    monkeypatch.setattr(constants, "ENDPOINT", mirror)  # as HF_ENDPOINT sets it
+    from_environment = captured(down, "hf://me/vit")
+    from_environment += captured(up, model, "me/vit", token="good")
+    assert from_environment.count("The environment variable HF_ENDPOINT must be") >= 2
+    assert SECRET not in output + from_environment
     assert not hub.requests
 
 
-def test_a_password_in_an_address_that_is_no_hub_is_not_shown(all_that_is_said):
-    said = all_that_is_said(TinyViT, f"https://me:{SECRET}@host.example/vit.npz")
-    assert "host.example/vit.npz" in said and SECRET not in said
+def test_a_password_in_an_address_that_is_no_hub_is_not_shown(captured):
+    output = captured(TinyViT, f"https://me:{SECRET}@host.example/vit.npz")
+    assert "host.example/vit.npz" in output and SECRET not in output
 
 
 @pytest.mark.parametrize("token", [SECRET + "\n", f"{SECRET} x", SECRET + "é"])
-def test_a_token_that_cannot_be_sent_is_not_shown(hub, all_that_is_said, token):
+def test_a_token_that_cannot_be_sent_is_not_shown(hub, captured, token):
     hub.add("me/vit", FILES)
     model = TinyViT(image_size=8, num_classes=3)
-    said = all_that_is_said(kerasvit.from_pretrained, "hf://me/vit", token=token)
-    said += all_that_is_said(kerasvit.push_to_hub, model, "me/vit", token=token)
-    assert "without spaces and line breaks" in said and SECRET not in said
+    output = captured(kerasvit.from_pretrained, "hf://me/vit", token=token)
+    output += captured(kerasvit.push_to_hub, model, "me/vit", token=token)
+    assert "without spaces and line breaks" in output and SECRET not in output
     assert not hub.requests

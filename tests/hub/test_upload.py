@@ -23,7 +23,7 @@ IMAGES = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
 
 @pytest.fixture
 def logged_in(hub, monkeypatch):
-    """The token is the user's own."""
+    """A Hub with a logged-in user."""
     monkeypatch.setenv("HF_TOKEN", "good")
     return hub
 
@@ -58,7 +58,7 @@ def test_one_commit_deletes_old_weights_and_keeps_the_page(logged_in):
 def test_a_certificate_of_other_weights_is_deleted(logged_in):
     repository = logged_in.add("me/vit", {"certificate.json": b"{}", "x.json": b"{}"})
     kerasvit.push_to_hub(small(), "me/vit", revision="trial")
-    assert "certificate.json" in repository.files  # main is as it was
+    assert "certificate.json" in repository.files  # main is unchanged
     assert "certificate.json" not in repository.commits[repository.branches["trial"]]
     kerasvit.push_to_hub(small(), "me/vit")
     assert "certificate.json" not in repository.files and "x.json" in repository.files
@@ -88,7 +88,7 @@ def test_a_generated_page_describes_the_newest_model(logged_in):
     kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": 0.75})
     page = logged_in.repositories["me/vit"].files["README.md"].decode()
     assert "0.75" in page and "0.625" not in page and "license" not in page
-    assert "model-index" not in page  # a result on no data: the Hub refuses it
+    assert "model-index" not in page  # the Hub rejects a result without a dataset
 
 
 def test_a_page_states_the_dataset_of_a_metric(logged_in):
@@ -238,15 +238,15 @@ def test_half_the_size(logged_in, dtype, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("repository", "token", "said"),
+    ("repository", "token", "message"),
     [
         ("me/vit", "bad", "does not know the token"),
         ("other/vit", "good", "may not write to 'other'"),
         ("vit", "good", 'must be "user/name"'),
     ],
 )
-def test_a_read_only_cache_is_explained(hub, repository, token, said):
-    with pytest.raises(UploadError, match=said):
+def test_a_read_only_cache_is_explained(hub, repository, token, message):
+    with pytest.raises(UploadError, match=message):
         kerasvit.push_to_hub(small(), repository, token=token)
     assert not hub.repositories and not hub.files
 
@@ -265,7 +265,7 @@ def test_a_commit_that_fails_leaves_the_repository(logged_in):
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "said"),
+    ("code", "reason", "message"),
     [
         (400, "Repo name is reserved", "answers 400 and says: Repo name is reserved."),
         (403, "Storage limit reached.", "may not .* says: Storage limit reached."),
@@ -276,13 +276,13 @@ def test_a_commit_that_fails_leaves_the_repository(logged_in):
         (429, "", "answers 429. Try later."),
     ],
 )
-def test_errors_contain_the_message_of_the_hub(logged_in, code, reason, said):
+def test_errors_contain_the_message_of_the_hub(logged_in, code, reason, message):
     refuse = accidents.status(code, ("api",), X_Error_Message=reason)
     logged_in.add("me/vit", {})
     logged_in.faults = accidents.always(
         lambda h, kind: refuse(h, kind) if "/commit/" in h.path else None
     )
-    with pytest.raises(UploadError, match=f"{said}$"):
+    with pytest.raises(UploadError, match=f"{message}$"):
         kerasvit.push_to_hub(small(), "me/vit")
 
 
@@ -305,8 +305,8 @@ def test_another_server_is_not_a_hub(logged_in, part, answer):
     logged_in.faults = accidents.always(
         lambda h, kind: answer(h, kind) if part in h.path else None
     )
-    said = f"{logged_in.endpoint} answers, but not as a Hub does.*HF_ENDPOINT"
-    with pytest.raises(UploadError, match=said):
+    message = f"{logged_in.endpoint} answers, but not as a Hub does.*HF_ENDPOINT"
+    with pytest.raises(UploadError, match=message):
         kerasvit.push_to_hub(small(), "me/vit")
 
 

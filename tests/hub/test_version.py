@@ -39,11 +39,11 @@ for source in (folder, "hf://me/vit"):
 
 
 def test_a_checkout_that_is_not_installed_saves_pushes_and_downloads(hub, tmp_path):
-    place = {"PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path), "HF_TOKEN": "good"}
+    paths = {"PYTHONPATH": str(ROOT), "HF_HOME": str(tmp_path), "HF_TOKEN": "good"}
     client = {"HF_ENDPOINT": hub.endpoint, "HF_HUB_DISABLE_XET": "1"}
     done = subprocess.run(
         [sys.executable, "-c", CODE, str(tmp_path / "vit")],
-        env={**os.environ, **place, **client, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, **paths, **client, "TF_CPP_MIN_LOG_LEVEL": "3"},
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -54,7 +54,7 @@ def test_a_checkout_that_is_not_installed_saves_pushes_and_downloads(hub, tmp_pa
 
 
 def test_the_project_takes_its_version_from_the_package():
-    said = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    assert "version" in said["project"]["dynamic"]
-    path = ROOT / said["tool"]["hatch"]["version"]["path"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" in project["project"]["dynamic"]
+    path = ROOT / project["tool"]["hatch"]["version"]["path"]
     assert f'__version__ = "{kerasvit.__version__}"' in path.read_text()

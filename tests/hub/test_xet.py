@@ -21,7 +21,7 @@ hf_xet = pytest.importorskip("hf_xet")
 
 @pytest.fixture
 def store(hub, monkeypatch, tmp_path):
-    """The store's folder; it has the weights of "timm/vit"."""
+    """Folder of the store, which has the weights of "timm/vit"."""
     monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", False)
     monkeypatch.setenv("HF_XET_CACHE", str(tmp_path / "xet"))
     monkeypatch.setattr(_xet, "XET_CONNECTION_INFO_CACHE", {}, raising=False)

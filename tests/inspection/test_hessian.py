@@ -7,6 +7,7 @@ from keras import layers, ops
 
 import kerasvit
 from kerasvit.inspection import Hessian, hessian_vector_product, largest_eigenvalue
+from tests.once import rest_long_elsewhere
 
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -21,8 +22,8 @@ def samples(shape, classes, count=6, seed=0):
     return x, rng.integers(0, classes, count)
 
 
-def shaken(model, size=0.1):
-    """Away from zeros and ones, where second derivatives hide."""
+def with_noise(model, size=0.1):
+    """Adds noise to the weights: zeros and ones can hide errors."""
     rng = np.random.default_rng(1)
     for v in model.trainable_variables:
         v.assign(array(v) + size * rng.standard_normal(v.shape))
@@ -32,10 +33,10 @@ def shaken(model, size=0.1):
 def dense_net(**options):
     image = keras.Input((4,))
     x = layers.Dense(5, activation="tanh", name="hidden", **options)(image)
-    return shaken(keras.Model(image, layers.Dense(3, name="head")(x)), 0.5)
+    return with_noise(keras.Model(image, layers.Dense(3, name="head")(x)), 0.5)
 
 
-def formed(hessian):
+def dense_matrix(hessian):
     return np.stack([hessian @ unit for unit in np.eye(hessian.shape[0])])
 
 
@@ -47,7 +48,7 @@ def test_softmax_regression_against_its_formula():
     within = p[:, :, None] * np.eye(3) - p[:, :, None] * p[:, None]
     expected = np.einsum("nkl,ni,nj->ikjl", within, x, x).reshape(12, 12) / 7
     hessian = Hessian(model, x, y, CROSS_ENTROPY, batch_size=3)
-    np.testing.assert_allclose(formed(hessian), expected, atol=1e-6)
+    np.testing.assert_allclose(dense_matrix(hessian), expected, atol=1e-6)
     largest = np.linalg.eigvalsh(expected)[-1]
     found = largest_eigenvalue(model, x, y, CROSS_ENTROPY, tolerance=1e-5)
     assert type(found) is float
@@ -74,7 +75,7 @@ def mixer():
 
 
 def bit_without_kinks():
-    """BiT's own parts, smooth in between."""
+    """BiT's layers with smooth activations."""
     image = keras.Input((6, 6, 3))
     x = kerasvit.layers.StandardizedConv(8, 3)(image)
     x = ops.tanh(kerasvit.layers.GroupNorm(2)(x))
@@ -84,7 +85,7 @@ def bit_without_kinks():
 
 
 def stock_norms():
-    """Keras's own normalisations, batch statistics, attention and an embedding."""
+    """Keras's normalisations, batch statistics, attention and an embedding."""
     image = keras.Input((8, 8, 3))
     x = layers.Conv2D(8, 3, strides=2)(image)
     x = layers.GroupNormalization(2)(x)
@@ -119,14 +120,16 @@ def random_direction(hessian):
     return np.concatenate([p.ravel() / np.linalg.norm(p) for p in parts.values()])
 
 
-@pytest.mark.parametrize("build", [vit, mixer, bit_without_kinks, stock_norms])
+@pytest.mark.parametrize(
+    "build", rest_long_elsewhere([vit, bit_without_kinks, mixer, stock_norms], 2)
+)
 def test_a_product_is_the_slope_of_the_gradient(build):
-    model = shaken(build())
+    model = with_noise(build())
     before = [array(v) for v in model.non_trainable_variables]
     x, y = samples(model.input_shape[1:], 5)
     hessian = Hessian(model, x, y, CROSS_ENTROPY)
     direction = random_direction(hessian)
-    expected = slope(hessian, direction, 5e-3)  # float32 has little room
+    expected = slope(hessian, direction, 5e-3)  # float32 has few digits
     product = hessian @ direction
     assert np.linalg.norm(product - expected) < 1e-3 * np.linalg.norm(expected)
     # The moving statistics of a normalisation that takes those of the batch.
@@ -149,7 +152,7 @@ def test_a_product_of_bit_in_float64():
         )  # fmt: skip
         x, y = samples((32, 32, 3), 5, count=2)
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        hessian = Hessian(shaken(bit), x, y, loss)
+        hessian = Hessian(with_noise(bit), x, y, loss)
         direction = random_direction(hessian)
         expected, product = slope(hessian, direction, 1e-8), hessian @ direction
     finally:
@@ -158,7 +161,7 @@ def test_a_product_of_bit_in_float64():
 
 
 def diagonal(values):
-    """A model and a loss of which the Hessian is this diagonal."""
+    """A model and a loss with this diagonal Hessian."""
     model = keras.Sequential([keras.Input((1,)), layers.Dense(len(values))])
     model.layers[0].bias.trainable = False
     values = ops.convert_to_tensor(np.asarray(values, "float32"))
@@ -238,7 +241,7 @@ def test_several_inputs_and_outputs_with_one_loss_of_all():
     def loss(y, y_pred):
         return sum(ops.mean(ops.square(a - b)) for a, b in zip(y, y_pred, strict=True))
 
-    matrix = formed(Hessian(model, x, y, loss, batch_size=4))
+    matrix = dense_matrix(Hessian(model, x, y, loss, batch_size=4))
     ones = np.ones((6, 1))
     design = np.concatenate([x["a"], ones], axis=1)
     np.testing.assert_allclose(matrix[:3, :3], 2 * design.T @ design / 6, atol=1e-6)
@@ -248,34 +251,36 @@ def test_several_inputs_and_outputs_with_one_loss_of_all():
 def test_regularisers_count_only_when_asked():
     net = dense_net(kernel_regularizer=keras.regularizers.L2(0.5))
     x, y = samples((4,), 3)
-    without = formed(Hessian(net, x, y, CROSS_ENTROPY))
+    without = dense_matrix(Hessian(net, x, y, CROSS_ENTROPY))
     with_them = Hessian(net, x, y, CROSS_ENTROPY, add_losses=True, batch_size=4)
     added = np.zeros(len(without))
     added[: 4 * 5] = 2 * 0.5
-    np.testing.assert_allclose(formed(with_them) - without, np.diag(added), atol=1e-5)
+    np.testing.assert_allclose(
+        dense_matrix(with_them) - without, np.diag(added), atol=1e-5
+    )
 
 
 def test_a_pattern_gives_a_block_of_the_matrix():
     model, (x, y) = dense_net(), samples((4,), 3)
     whole = Hessian(model, x, y, CROSS_ENTROPY)
-    matrix, paths = formed(whole), [*whole.split(np.zeros(whole.shape[0]))]
+    matrix, paths = dense_matrix(whole), [*whole.split(np.zeros(whole.shape[0]))]
     sizes = [20, 5, 15, 3]
     for pattern, chosen in (("hidden/", [0, 1]), ("kernel$", [0, 2]), ("head/b", [3])):
         block = Hessian(model, x, y, CROSS_ENTROPY, variables=pattern)
         assert [v.path for v in block.variables] == [paths[i] for i in chosen]
         inside = np.repeat(np.isin(range(4), chosen), sizes)
         expected = matrix[inside][:, inside]
-        np.testing.assert_allclose(formed(block), expected, atol=1e-6)
+        np.testing.assert_allclose(dense_matrix(block), expected, atol=1e-6)
         found = largest_eigenvalue(model, x, y, CROSS_ENTROPY, variables=pattern)
         np.testing.assert_allclose(found, np.linalg.eigvalsh(expected)[-1], rtol=1e-3)
 
 
 def test_frozen_layers_and_weights_without_effect():
     model, (x, y) = dense_net(), samples((4,), 3)
-    before = formed(Hessian(model, x, y, CROSS_ENTROPY))
+    before = dense_matrix(Hessian(model, x, y, CROSS_ENTROPY))
     model.get_layer("head").trainable = False
     after = Hessian(model, x, y, CROSS_ENTROPY)
-    np.testing.assert_allclose(formed(after), before[:25, :25], atol=1e-6)
+    np.testing.assert_allclose(dense_matrix(after), before[:25, :25], atol=1e-6)
 
     def constant(y, y_pred):
         return ops.zeros((6,))
@@ -284,7 +289,7 @@ def test_frozen_layers_and_weights_without_effect():
         return ops.sum(y_pred, axis=-1)
 
     only_head = Hessian(dense_net(), x, y, linear, variables="head")
-    assert not formed(only_head).any()
+    assert not dense_matrix(only_head).any()
     assert largest_eigenvalue(model, x, y, constant) == 0
 
 
@@ -301,7 +306,7 @@ def test_runs_as_in_inference_and_writes_nothing():
                 layers.Dense(3),
             ]
         )
-        return shaken(net)
+        return with_noise(net)
 
     model, plain = network(0.5), network(0.0)
     plain.set_weights(model.get_weights()[: len(plain.get_weights())])
@@ -337,7 +342,7 @@ def test_follows_the_weights():
 
 
 def test_a_half_precision_model_is_inspected_in_float32():
-    model = shaken(vit())
+    model = with_noise(vit())
     keras.config.set_dtype_policy("mixed_bfloat16")
     half = vit()
     half.set_weights(model.get_weights())

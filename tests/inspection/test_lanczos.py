@@ -38,7 +38,7 @@ def test_first_eigenvalues_with_and_without_restarts(which, expected, vectors):
 
 
 def test_float32_stays_orthogonal_over_many_restarts():
-    # All but equal eigenvalues converge slowly.
+    # Nearly equal eigenvalues converge slowly.
     values = np.concatenate([np.linspace(-1, 1, 399), [1.01]])
     matrix = symmetric(values).astype("float32")
     found = eigenpairs(matrix.__matmul__, 400, vectors=10, tolerance=1e-4)

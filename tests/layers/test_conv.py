@@ -6,7 +6,7 @@ from tests.contract import check_layer, to_numpy
 
 
 def windows(x, edge, strides, fill):
-    """(B, H', W', edge, edge, C): what a layer sees around every place."""
+    """(B, H', W', edge, edge, C): the receptive field of every output cell."""
     border = edge // 2
     x = np.pad(x, ((0, 0), *[(border, border)] * 2, (0, 0)), constant_values=fill)
     seen = np.lib.stride_tricks.sliding_window_view(x, (edge, edge), axis=(1, 2))

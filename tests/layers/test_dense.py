@@ -13,14 +13,14 @@ def test_contract():
 @pytest.mark.parametrize("shape", [(3, 4), (2, 3, 4)])
 @pytest.mark.parametrize("changes", [{}, {"use_bias": False}, {"activation": "relu"}])
 def test_is_the_layer_of_keras(shape, changes):
-    layer, theirs = Dense(5, **changes), keras.layers.Dense(5, **changes)
-    for one in (layer, theirs):
+    layer, expected = Dense(5, **changes), keras.layers.Dense(5, **changes)
+    for one in (layer, expected):
         one.build(shape)
     rng = np.random.default_rng(0)
-    values = [rng.normal(size=w.shape) for w in theirs.weights]
-    layer.set_weights(values), theirs.set_weights(values)
+    values = [rng.normal(size=w.shape) for w in expected.weights]
+    layer.set_weights(values), expected.set_weights(values)
     x = rng.normal(size=shape).astype("float32")
-    np.testing.assert_allclose(to_numpy(layer(x)), to_numpy(theirs(x)), atol=1e-6)
+    np.testing.assert_allclose(to_numpy(layer(x)), to_numpy(expected(x)), atol=1e-6)
 
 
 def test_low_rank_adaptation_and_quantisation_still_work():

@@ -72,8 +72,8 @@ def test_a_table_of_equal_size_has_the_grid_of_the_layer():
     layer = PositionEmbedding((2, 8))
     table = np.random.default_rng(0).normal(size=(1, 16, 4)).astype("float32")
     np.testing.assert_array_equal(layer.resample(table), table)
-    said = layer.resample(table, source_grid=(4, 4))
-    assert np.abs(said - table).max() > 0.1
+    resampled = layer.resample(table, source_grid=(4, 4))
+    assert np.abs(resampled - table).max() > 0.1
 
 
 def test_a_table_that_is_no_square_asks_for_its_grid():

@@ -19,7 +19,7 @@ def filled(layer, shape):
 
 
 def longhand(layer, x):
-    """Pixel after pixel, as the paper says it."""
+    """Attention computed for each pixel, as in the paper."""
     weights = {w.path.split("/", 1)[1]: to_numpy(w) for w in layer.weights}
     q, k, v = (weights[f"{name}/kernel"] for name in ("query", "key", "value"))
     edge, size = layer.window_size, layer.head_width

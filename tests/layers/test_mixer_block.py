@@ -7,6 +7,7 @@ import pytest
 from kerasvit.layers import MixerBlock
 from kerasvit.layers.resampling import KERNELS, resample_grid
 from tests.contract import check_layer, to_numpy
+from tests.once import on_last_backend
 
 SIZES = {"tokens_mlp_dim": 5, "channels_mlp_dim": 7}
 
@@ -19,7 +20,7 @@ def block(grid, **changes):
     return layer
 
 
-def brought_to(grid, old, **how):
+def resampled(grid, old, **how):
     """The block for another grid."""
     new = block(grid, tokens_mlp_dim=old.tokens_mlp_dim)
     for variable, value in zip(new.weights, old.get_weights(), strict=True):
@@ -30,7 +31,7 @@ def brought_to(grid, old, **how):
 
 
 def hidden(layer, tokens):
-    """What the first product over tokens gives, (D, tokens_mlp_dim)."""
+    """Output of the first product over tokens, (D, tokens_mlp_dim)."""
     dense = layer.token_mixing.dense_0
     return to_numpy(dense(np.asarray(tokens, "float32").T))
 
@@ -93,12 +94,15 @@ def test_tokens_must_fill_the_grid():
 
 # Another grid.
 
+OTHER = [(2, 2), (6, 2), (3, 4), (1, 9)]
+GRIDS = [(5, 7), *(pytest.param(grid, marks=on_last_backend) for grid in OTHER)]
+
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("grid", [(5, 7), (2, 2), (6, 2), (3, 4), (1, 9)])
+@pytest.mark.parametrize("grid", GRIDS)
 def test_a_constant_keeps_its_hidden_values_and_a_smooth_answer(grid, kernel):
     old = block((3, 4))
-    new = brought_to(grid, old, kernel=kernel)
+    new = resampled(grid, old, kernel=kernel)
     channels = np.array([1.0, -2.0, 0.5, 3.0])
     before, after = np.tile(channels, (12, 1)), np.tile(channels, (math.prod(grid), 1))
     np.testing.assert_allclose(hidden(new, after), hidden(old, before), atol=1e-4)
@@ -122,7 +126,7 @@ def waves(grid):
 @pytest.mark.parametrize("grid", [(12, 12), (8, 12), (16, 16), (6, 6), (12, 6)])
 def test_a_smooth_image_nearly_keeps_its_hidden_values(grid, kernel):
     old = block((8, 8), tokens_mlp_dim=64)
-    new = brought_to(grid, old, kernel=kernel)
+    new = resampled(grid, old, kernel=kernel)
     before, after = hidden(old, waves((8, 8))), hidden(new, waves(grid))
     assert np.abs(after - before).std() < 0.05 * before.std()
 
@@ -130,14 +134,14 @@ def test_a_smooth_image_nearly_keeps_its_hidden_values(grid, kernel):
 def test_the_same_grid_changes_nothing():
     old = block((3, 4))
     for one, other in zip(
-        brought_to((3, 4), old).get_weights(), old.get_weights(), strict=True
+        resampled((3, 4), old).get_weights(), old.get_weights(), strict=True
     ):
         np.testing.assert_array_equal(one, other)
 
 
 def test_weights_independent_of_the_grid_are_kept():
     old = block((3, 4))
-    new = brought_to((5, 2), old)
+    new = resampled((5, 2), old)
     changed = {
         "/".join(variable.path.split("/")[-3:])
         for variable, value in zip(new.weights, old.get_weights(), strict=True)

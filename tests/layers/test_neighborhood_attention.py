@@ -16,8 +16,8 @@ def tokens(*shape):
     return np.random.default_rng(0).normal(size=shape).astype("float32")
 
 
-def seen_from(i, grid, window, prefix):
-    """The tokens that token i looks at, one by one."""
+def neighbours(i, grid, window, prefix):
+    """Indices of the tokens to which token i attends."""
     if i < prefix:
         return list(range(prefix + grid[0] * grid[1]))
     row, column = divmod(i - prefix, grid[1])
@@ -38,7 +38,7 @@ def longhand(layer, x):
     result = np.zeros(x.shape)
     for b in range(len(x)):
         for i in range(x.shape[1]):
-            seen = x[b, seen_from(i, layer.grid, layer.window, layer.prefix)]
+            seen = x[b, neighbours(i, layer.grid, layer.window, layer.prefix)]
             heads = []
             for h in range(layer.num_heads):
                 part = slice(h * size, (h + 1) * size)

@@ -23,7 +23,7 @@ def score(layer, head, down, across):
 
 
 def longhand(layer, x):
-    """Cell by cell and head by head; cells out of the map are zeros."""
+    """Attention computed for each cell and head; cells outside the map are zeros."""
     batch, height, width, channels = x.shape
     values = to_numpy(layer.value.kernel).reshape(channels, layer.num_heads, -1)
     output = to_numpy(layer.output_dense.kernel).reshape(layer.num_heads, -1, 5)

@@ -13,7 +13,7 @@ from kerasvit.layers.resampling import (
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "posemb"
 CASES = sorted(path.stem for path in GOLDEN.glob("*.npz"))
-# Kernel → what the reference code's results are called in the golden files.
+# Kernel → name of the reference code's results in the golden files.
 RECORDED = {
     "corner_linear": "vit_jax",
     "bicubic_antialias": "timm_bicubic_aa",
@@ -23,7 +23,7 @@ RECORDED = {
 
 
 def resample_table(table, case, kernel):
-    """The recorded (1, [class row +] H·W, D) table, brought to the case's new size."""
+    """Resamples the recorded (1, [class row +] H·W, D) table to the case's new size."""
     old, new = case["old_size"], case["new_size"]
     prefix = table.shape[1] - old.prod()
     grid = table[0, prefix:].reshape(*old, -1)
@@ -44,9 +44,9 @@ def test_matches_the_original_code(name, kernel):
             if key not in case:  # vit_jax knows squares only; bilinear is f32 only
                 continue
             table = case["posemb"].astype(case[key].dtype)
-            ours = resample_table(table, case, kernel)
-            assert ours.dtype == case[key].dtype
-            np.testing.assert_allclose(ours, case[key], rtol=0, atol=tolerance)
+            found = resample_table(table, case, kernel)
+            assert found.dtype == case[key].dtype
+            np.testing.assert_allclose(found, case[key], rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -11,7 +11,7 @@ RECORDED = Path(__file__).parents[1] / "golden" / "relative_position_bias" / "ti
 
 
 def longhand(layer, x):
-    """Place by place, over all places of the map that it may look at."""
+    """Attention computed for each cell, over all cells of its window."""
     q, k, v, o = (
         [w.astype("float64") for w in sub.get_weights()]
         for sub in (layer.query, layer.key, layer.value, layer.output_dense)
@@ -21,12 +21,12 @@ def longhand(layer, x):
     table = to_numpy(layer.position_bias)
     (down, right), (h, w) = layer.shift, layer.window
     _, height, width, _ = x.shape
-    # Windows that hang over an edge are cut there: nothing is seen across it.
-    places = [(r, c) for r in range(height) for c in range(width)]
-    window = {(r, c): ((r - down) // h, (c - right) // w) for r, c in places}
+    # Windows are cut at the edges of the map: no attention across an edge.
+    cells = [(r, c) for r in range(height) for c in range(width)]
+    window = {(r, c): ((r - down) // h, (c - right) // w) for r, c in cells}
     result = np.zeros(x.shape)
-    for r, c in places:
-        seen = [place for place in places if window[place] == window[r, c]]
+    for r, c in cells:
+        seen = [cell for cell in cells if window[cell] == window[r, c]]
         rows = [(r - y + h - 1) * (2 * w - 1) + c - x + w - 1 for y, x in seen]
         for head in range(layer.num_heads):
             part = slice(head * size, (head + 1) * size)

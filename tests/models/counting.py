@@ -13,26 +13,26 @@ import kerasvit
 
 
 def outlined(name, **changes):
-    """The variant with shapes for weights: even the largest takes no memory."""
+    """The variant with shapes instead of weights, which take no memory."""
     with keras.StatelessScope(initialize_variables=False):
         model = getattr(kerasvit, name)(**changes)
-    # Keras keeps a list of them, and would give all their values in the next scope.
+    # Keras lists these variables and would initialise them in the next scope.
     global_state.set_global_attribute("uninitialized_variables", [])
     return model
 
 
 def parameters(model):
-    """How many are trainable."""
+    """Number of trainable parameters."""
     return sum(math.prod(w.shape) for w in model.trainable_weights)
 
 
 def count(name, measure=parameters, **changes):
-    """What `measure` says of the variant."""
+    """Result of `measure` for the variant."""
     return measure(outlined(name, **changes))
 
 
 def multiply_adds(model):
-    """Of one image through the model: matrix products and convolutions, by JAX."""
+    """Multiply-adds of the matrix products and convolutions for one image, by JAX."""
     import jax
 
     state = [

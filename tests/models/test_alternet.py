@@ -7,7 +7,7 @@ import pytest
 import kerasvit
 from kerasvit.checkpoints.sources.how_do_vits_work_alternet import AuthorsAlterNet
 from kerasvit.checkpoints.sources.how_do_vits_work_preact import AuthorsPreActResNet
-from tests.contract import check_key_map, to_numpy
+from tests.contract import call, check_key_map, to_numpy
 from tests.golden.alternet_tables import described
 from tests.once import long_elsewhere, mainly_on_last
 
@@ -64,16 +64,16 @@ EVERY = [
 def test_files_give_the_same_logits_and_record(builder, changes, tmp_path):
     model = small(builder, **changes)
     x = images(2, *model.input_shape[1:3])
-    logits = to_numpy(model(x))
+    logits = to_numpy(call(model, x))
     model.save(tmp_path / "model.keras")
     whole = keras.saving.load_model(tmp_path / "model.keras")
     assert whole.record == model.record == json.loads(json.dumps(model.record))
     assert [w.path for w in whole.weights] == [w.path for w in model.weights]
-    np.testing.assert_allclose(to_numpy(whole(x)), logits, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(call(whole, x)), logits, rtol=1e-5, atol=1e-5)
     kerasvit.save_pretrained(model, tmp_path)
     folder = kerasvit.from_pretrained(tmp_path)
     assert folder.record == model.record
-    np.testing.assert_allclose(to_numpy(folder(x)), logits, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(to_numpy(call(folder, x)), logits, rtol=1e-5, atol=1e-5)
 
 
 def test_works_at_any_size_that_the_windows_cover():
@@ -81,7 +81,7 @@ def test_works_at_any_size_that_the_windows_cover():
     larger = kerasvit.resize(model, (16, 24))
     assert larger.record["kwargs"]["image_size"] == [16, 24]
     x = images(1, 16, 24)
-    assert np.isfinite(to_numpy(larger(x))).all()
+    assert np.isfinite(to_numpy(call(larger, x))).all()
     for a, b in zip(model.weights, larger.weights):
         np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
 
@@ -91,7 +91,7 @@ def test_odd_sizes_that_round_up_to_whole_windows_fit():
 
 
 def torch_names(model, source, tmp_path, **changes):
-    """The model's weights, as the authors' code would name and shape them."""
+    """The model's weights with the names and shapes of the authors' code."""
     from safetensors.numpy import save_file
 
     arrays = {w.path: to_numpy(w) for w in model.weights}
@@ -114,7 +114,7 @@ def test_key_map_works_both_ways(builder, changes, tmp_path):
     check_key_map(source.key_map(model.record["kwargs"]), model)
     path, _ = torch_names(model, source, tmp_path)
     kwargs = dict(model.record["kwargs"])
-    # What the tensors say is left out; nothing tells the heads' number and size.
+    # The tensors determine these settings, but not the number and size of heads.
     hard = {
         key: kwargs[key]
         for key in ("depths", "attention_depths", "bottleneck", "stem")
@@ -131,7 +131,7 @@ def test_key_map_works_both_ways(builder, changes, tmp_path):
     rate = {"stochastic_depth": kwargs["stochastic_depth"]}
     assert {**again.record["kwargs"], **rate} == kwargs
     x = images(2, *model.input_shape[1:3])
-    np.testing.assert_array_equal(to_numpy(again(x)), to_numpy(model(x)))
+    np.testing.assert_array_equal(to_numpy(call(again, x)), to_numpy(call(model, x)))
 
 
 def test_names_and_shapes_are_those_of_the_original(tmp_path):
@@ -204,9 +204,9 @@ def test_stochastic_depth_grows_over_all_units():
 
 
 def test_bfloat16_is_close_and_ends_in_float32():
-    exact = to_numpy(small()(images()))
+    exact = to_numpy(call(small(), images()))
     keras.config.set_dtype_policy("mixed_bfloat16")
-    logits = small()(images())
+    logits = call(small(), images())
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
     assert np.abs(to_numpy(logits) - exact).max() < 0.1 * np.abs(exact).max()
 
@@ -215,8 +215,10 @@ def test_built_in_normalisation_takes_pixels():
     mean, std = [0.5, 0.4, 0.3], [0.5, 0.25, 0.2]
     model = small(normalization={"mean": mean, "std": std})
     pixels = np.random.default_rng(0).integers(0, 256, (2, 8, 16, 3)).astype("float32")
-    expected = to_numpy(small()(((pixels / 255 - mean) / std).astype("float32")))
-    np.testing.assert_allclose(to_numpy(model(pixels)), expected, rtol=1e-3, atol=1e-3)
+    expected = to_numpy(call(small(), ((pixels / 255 - mean) / std).astype("float32")))
+    np.testing.assert_allclose(
+        to_numpy(call(model, pixels)), expected, rtol=1e-3, atol=1e-3
+    )
 
 
 # torch.compile takes a minute for a model of this size, as do JAX's single operations.
@@ -239,7 +241,7 @@ def test_trains_inside_sam(builder, jit_compile):
     trainer.fit(images(4), np.arange(4), batch_size=4, verbose=0)
     for weight, old in zip(model.weights, before):
         assert np.isfinite(to_numpy(weight)).all(), weight.path
-        # What it adds to a channel, the normalisation behind the stage takes away.
+        # The normalisation after the stage removes a constant of a channel.
         moved = np.abs(to_numpy(weight) - old).max() > 0
         assert moved or weight.path.endswith("attention/output/bias"), weight.path
 

@@ -13,7 +13,7 @@ from kerasvit.checkpoints.sources.big_transfer import BigTransferFile
 from kerasvit.checkpoints.sources.timm_bit import TimmBiT
 from kerasvit.checkpoints.sources.transformers_bit import TransformersBiT
 from kerasvit.loading.matching import explain_mismatch
-from tests.contract import check_key_map, to_numpy
+from tests.contract import call, check_key_map, to_numpy
 from tests.once import long_elsewhere, mainly_on_last
 
 from .counting import outlined
@@ -67,14 +67,14 @@ def test_files_give_the_same_logits_and_record(changes, tmp_path):
     model, x = small(**changes), images()
     model.save(tmp_path / "model.keras")
     kerasvit.save_pretrained(model, tmp_path / "folder")
-    logits = to_numpy(model(x))
+    logits = to_numpy(call(model, x))
     for again in (
         keras.saving.load_model(tmp_path / "model.keras"),
         kerasvit.from_pretrained(tmp_path / "folder"),
     ):
         assert again.record["kwargs"] == model.record["kwargs"]
         assert [w.path for w in again.weights] == [w.path for w in model.weights]
-        np.testing.assert_allclose(to_numpy(again(x)), logits, atol=1e-5)
+        np.testing.assert_allclose(to_numpy(call(again, x)), logits, atol=1e-5)
 
 
 def test_paths_are_those_of_the_checkpoint_format():
@@ -110,7 +110,7 @@ def test_all_stages_but_the_first_halve_the_map():
 def test_any_image_size(size):
     model = small(image_size=size)
     height, width = model.record["kwargs"]["image_size"]
-    assert np.isfinite(to_numpy(model(images(2, height, width)))).all()
+    assert np.isfinite(to_numpy(call(model, images(2, height, width)))).all()
 
 
 def test_resized_model_has_the_same_weights():
@@ -134,16 +134,16 @@ def test_built_in_normalisation_takes_pixels():
     mean, std = [0.5, 0.4, 0.3], [0.5, 0.25, 0.2]
     model = small(normalization={"mean": mean, "std": std})
     pixels = np.random.default_rng(0).integers(0, 256, (2, 24, 17, 3)).astype("float32")
-    expected = to_numpy(small()(((pixels / 255 - mean) / std).astype("float32")))
-    np.testing.assert_allclose(to_numpy(model(pixels)), expected, atol=1e-4)
+    expected = to_numpy(call(small(), ((pixels / 255 - mean) / std).astype("float32")))
+    np.testing.assert_allclose(to_numpy(call(model, pixels)), expected, atol=1e-4)
 
 
 def test_mixed_bfloat16_is_near_and_ends_in_float32():
     model, x = small(), images()
     keras.config.set_dtype_policy("mixed_bfloat16")
-    logits = small()(x)
+    logits = call(small(), x)
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
-    exact = to_numpy(model(x))
+    exact = to_numpy(call(model, x))
     assert np.abs(to_numpy(logits) - exact).max() < 0.1 * np.abs(exact).max()
 
 
@@ -163,7 +163,7 @@ def test_one_step_moves_every_weight(rho):
 
 def test_fresh_head_is_zero():
     model = kerasvit.BigTransfer(**SMALL, image_size=16)
-    assert np.abs(to_numpy(model(images(1, 16, 16)))).max() == 0
+    assert np.abs(to_numpy(call(model, images(1, 16, 16)))).max() == 0
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_names_and_shapes_are_those_of_timm(name):
     recorded = json.loads((GOLDEN / "timm_keys" / f"{name}.json").read_text())
     model = outlined(name)
     key_map = TimmBiT().key_map(model.record["kwargs"])
-    # Nothing is allocated: a view of one zero has the shape, and costs nothing.
+    # A view of one zero with this shape allocates nothing.
     arrays = {w.path: np.broadcast_to(np.float32(0), w.shape) for w in model.weights}
     lines = sorted(
         f"{key} {list(tensor.shape)}" for key, tensor in key_map.write(arrays).items()
@@ -293,12 +293,14 @@ def test_channels_of_its_own(tmp_path):
     np.savez(tmp_path / "file.npz", **key_map.write(arrays))
     again = ROW(tmp_path / "file.npz", image_size=(24, 17), **LIKE_TIMM)
     assert again.record["kwargs"]["stage_widths"] == [128, 384]
-    np.testing.assert_array_equal(to_numpy(again(images())), to_numpy(model(images())))
+    np.testing.assert_array_equal(
+        to_numpy(call(again, images())), to_numpy(call(model, images()))
+    )
 
 
 def test_the_variant_that_fits_is_named():
-    said = {"depths": [3, 4, 6, 3], "width_factor": 1.0}
-    message = explain_mismatch(kerasvit.BiTR101x1, said, {})
+    numbers = {"depths": [3, 4, 6, 3], "width_factor": 1.0}
+    message = explain_mismatch(kerasvit.BiTR101x1, numbers, {})
     assert "depths [3, 4, 6, 3], not [3, 4, 23, 3]" in message
     assert "Build BiTR50x1 with it" in message
 

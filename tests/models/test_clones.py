@@ -21,7 +21,7 @@ def named(name="VisionTransformer", **changes):
     return model
 
 
-def again(model, folder):
+def reloaded(model, folder):
     """The model after a save and a load."""
     return kerasvit.from_pretrained(kerasvit.save_pretrained(model, folder))
 
@@ -41,7 +41,7 @@ def test_a_clone_classifies_and_is_saved(name, tmp_path):
     assert clone.record == model.record and clone.record is not model.record
     clone.set_weights(model.get_weights())
     assert kerasvit.classify(clone, IMAGE) == kerasvit.classify(model, IMAGE)
-    loaded = again(clone, tmp_path)
+    loaded = reloaded(clone, tmp_path)
     np.testing.assert_allclose(
         to_numpy(loaded(X)), to_numpy(model(X)), rtol=1e-5, atol=1e-5
     )
@@ -55,7 +55,7 @@ def test_a_functional_model_of_the_same_ends(name, tmp_path):
     same = keras.Model(model.input, model.output)
     assert type(same) is not type(model)
     assert kerasvit.classify(same, IMAGE) == kerasvit.classify(model, IMAGE)
-    loaded = again(same, tmp_path)
+    loaded = reloaded(same, tmp_path)
     np.testing.assert_allclose(
         to_numpy(loaded(X)), to_numpy(model(X)), rtol=1e-5, atol=1e-5
     )
@@ -162,7 +162,7 @@ def test_a_clone_with_layers_that_compute_the_same_keeps_it(change, tmp_path):
     assert clone.record == model.record
     for variable in clone.weights:
         variable.assign(next(v for v in model.weights if v.path == variable.path))
-    loaded = again(clone, tmp_path)
+    loaded = reloaded(clone, tmp_path)
     for one in (clone, loaded):
         np.testing.assert_allclose(
             to_numpy(one(X)), to_numpy(model(X)), rtol=1e-5, atol=1e-5

@@ -110,7 +110,7 @@ def test_key_map_round_trips(changes):
     model = small(**changes)
     tensors = check_key_map(TimmDeiT().key_map(model.record["kwargs"]), model)
     assert tensors["pos_embed"].shape == (1, 8, 16)
-    if "layer_scale" not in changes:  # which transformers has not
+    if "layer_scale" not in changes:  # transformers has no LayerScale
         key_map = TransformersDeiT().key_map(model.record["kwargs"])
         tensors = check_key_map(key_map, model)
         assert "embeddings.distillation_token" in tensors
@@ -150,7 +150,7 @@ def test_separate_heads_equal_the_heads_of_the_mean():
     "wrap", mainly_on_last([kerasvit.SAM, lambda m: m]), ids=["SAM", "plain"]
 )
 def test_hard_distillation_trains_the_model(wrap):
-    """Equation 3 of the paper; the two heads are given different things to learn."""
+    """Equation 3 of the paper; the two heads learn different labels."""
     model = Small(image_size=8, num_classes=2)
     labels = np.arange(32) % 2
     noise = np.random.default_rng(0).normal(size=(32, 8, 8, 3), scale=0.3)
@@ -165,11 +165,11 @@ def test_hard_distillation_trains_the_model(wrap):
     first = trainer.evaluate(x, y, verbose=0, return_dict=True)
     np.testing.assert_allclose(first["loss"], np.log(2), atol=1e-5)
     trainer.fit(x, y, batch_size=8, epochs=6, verbose=0)
-    said = kerasvit.distillation_heads(model).predict(x, verbose=0)
+    logits = kerasvit.distillation_heads(model).predict(x, verbose=0)
     for name, expected in y.items():
-        assert (said[name].argmax(-1) == expected).mean() > 0.9
+        assert (logits[name].argmax(-1) == expected).mean() > 0.9
     last = trainer.evaluate(x, y, verbose=0, return_dict=True)
-    each = [float(crossentropy(expected, said[name])) for name, expected in y.items()]
+    each = [float(crossentropy(expected, logits[name])) for name, expected in y.items()]
     np.testing.assert_allclose(last["loss"], np.mean(each), atol=1e-4)
 
 

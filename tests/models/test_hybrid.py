@@ -14,7 +14,7 @@ from kerasvit.checkpoints.sources.google_hybrid import GoogleHybrid
 from kerasvit.checkpoints.sources.google_vit import GoogleViT
 from kerasvit.checkpoints.sources.timm_hybrid import TimmHybrid
 from kerasvit.checkpoints.sources.timm_vit import TimmViT
-from tests.contract import check_key_map, to_numpy
+from tests.contract import call, check_key_map, to_numpy
 from tests.once import long_elsewhere, mainly_on_last
 
 from .counting import outlined
@@ -27,7 +27,7 @@ VARIANTS = kerasvit.list_models("r*vit*")
 TRANSFORMER = {"patch_size": 1, "width": 12, "depth": 1, "num_heads": 3, "mlp_dim": 20}
 SMALL = {"resnet_depths": [1, 1], **TRANSFORMER, "width_factor": 0.5}
 STEM = {**SMALL, "resnet_depths": [], "patch_size": 2}
-IN_TIMM = {**STEM, "width_factor": 1}  # the least that timm has
+IN_TIMM = {**STEM, "width_factor": 1}  # timm's smallest
 GOOGLE = {
     "activation": "gelu_tanh",
     "group_epsilon": 1e-6,
@@ -114,7 +114,9 @@ def test_keras_file_gives_the_same_logits_and_record(changes, tmp_path):
     assert json.loads(json.dumps(again.record)) == model.record
     assert [w.path for w in again.weights] == [w.path for w in model.weights]
     x = images()
-    np.testing.assert_allclose(to_numpy(again(x)), to_numpy(model(x)), atol=1e-5)
+    np.testing.assert_allclose(
+        to_numpy(call(again, x)), to_numpy(call(model, x)), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def test_folder_gives_the_same_logits_and_record(changes, written, tmp_path):
     again = kerasvit.from_pretrained(tmp_path)
     assert again.record["kwargs"] == model.record["kwargs"]
     x = images()
-    np.testing.assert_array_equal(to_numpy(again(x)), to_numpy(model(x)))
+    np.testing.assert_array_equal(to_numpy(call(again, x)), to_numpy(call(model, x)))
 
 
 def test_timm_reads_its_own_configuration_from_the_folder(tmp_path):
@@ -156,7 +158,7 @@ def test_timm_reads_its_own_configuration_from_the_folder(tmp_path):
     assert config["num_classes"] == 5
     names = load_file(tmp_path / "model.safetensors")
     assert "patch_embed.backbone.conv.weight" in names
-    # And so do we, as from anyone who pushes with timm.
+    # kerasvit reads the folder too, as it reads folders pushed with timm.
     del config["kerasvit"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     numbers = {k: v for k, v in IN_TIMM.items() if k != "width_factor"}
@@ -213,8 +215,8 @@ def test_key_map_in_both_directions_and_the_description(source, changes):
     kwargs = model.record["kwargs"]
     tensors = check_key_map(source.key_map(kwargs), model)
     shapes = Shapes({name: tensor.shape for name, tensor in tensors.items()})
-    claims = (GoogleHybrid, GoogleViT, TimmHybrid, TimmViT)
-    assert [s for s in claims if s().recognises(shapes.keys())] == [type(source)]
+    sources = (GoogleHybrid, GoogleViT, TimmHybrid, TimmViT)
+    assert [s for s in sources if s().recognises(shapes.keys())] == [type(source)]
     description = source.describe(shapes, Config())
     sizes = description.numbers
     assert sizes == {key: kwargs[key] for key in sizes}
@@ -284,7 +286,7 @@ def new_spelling(tensors):
 @pytest.mark.parametrize("change", [flat, new_spelling])
 def test_other_spellings_of_googles_files(change, tmp_path):
     _, x, logits = case("hybrid_r_stem")
-    found = to_numpy(Stem(npz_with(tmp_path, change))(x))
+    found = to_numpy(call(Stem(npz_with(tmp_path, change)), x))
     np.testing.assert_allclose(found, logits, atol=2e-4)
 
 
@@ -335,7 +337,7 @@ def test_timm_average_over_normalised_tokens_only(tmp_path):
         Stem(tmp_path / "model.safetensors")
 
 
-# A stem has a cell for 4 pixels; the last may be only in part in the image.
+# A stem has a cell for 4 pixels; the image may cover only part of the last.
 CELLS = {**STEM, "patch_size": 1, "width_factor": 1}
 
 
@@ -344,7 +346,7 @@ def test_resize_resamples_the_position_table():
     resized = kerasvit.resize(model, (13, 32))
     assert resized.get_layer("position_embedding").grid == (4, 8)
     x = images(1, 13, 32)
-    assert np.isfinite(to_numpy(resized(x))).all()
+    assert np.isfinite(to_numpy(call(resized, x))).all()
 
 
 @pytest.mark.parametrize("changes", [CELLS, {**CELLS, "representation_size": 3}])
@@ -397,11 +399,11 @@ def test_mixed_bfloat16_ends_in_float32():
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
         half = small()
-        logits = half(images())
+        logits = call(half, images())
     finally:
         keras.config.set_dtype_policy("float32")
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
-    exact = to_numpy(small()(images()))
+    exact = to_numpy(call(small(), images()))
     assert np.abs(to_numpy(logits) - exact).max() < 0.1 * np.abs(exact).max()
 
 
@@ -425,7 +427,7 @@ def test_paths_are_those_of_the_checkpoint_format():
 def test_units_start_as_their_shortcut_and_the_head_at_zero():
     model = kerasvit.HybridVisionTransformer(**SMALL, image_size=16)
     assert not np.any(model.get_layer("stage_1_unit_0").norms[2].gamma)
-    assert np.abs(to_numpy(model(images(1, 16, 16)))).max() == 0
+    assert np.abs(to_numpy(call(model, images(1, 16, 16)))).max() == 0
 
 
 @pytest.mark.parametrize(

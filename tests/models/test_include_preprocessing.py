@@ -31,7 +31,7 @@ def random_model(**changes):
 
 @pytest.fixture(params=["included", "own numbers", "own numbers, old folder"])
 def folder(request, tmp_path):
-    """Of a model that normalises by `MEAN_STD` itself."""
+    """Folder of a model that normalises by `MEAN_STD`."""
     if request.param != "included":
         model = random_model(normalization=MEAN_STD)
     else:
@@ -41,7 +41,7 @@ def folder(request, tmp_path):
         (plain / "config.json").write_text(json.dumps(config))
         model = TinyViT(plain, include_preprocessing=True)
     saved = kerasvit.save_pretrained(model, tmp_path / "vit")
-    if "old" in request.param:  # the record had the defaults then
+    if "old" in request.param:  # older records had the defaults
         config = json.loads((saved / "config.json").read_text())
         config["kerasvit"]["preprocessing"].update(mean=[0.5] * 3, std=[0.5] * 3)
         (saved / "config.json").write_text(json.dumps(config))
@@ -49,7 +49,7 @@ def folder(request, tmp_path):
 
 
 def check_outside(model, expected):
-    """The model takes normalised images, and its record says how."""
+    """Checks that the model takes images normalised as its record states."""
     assert model.record["kwargs"]["normalization"] is None
     transform = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
     images = normalised(PIXELS, transform.mean, transform.std)
@@ -65,7 +65,7 @@ def test_false_takes_the_normalisation_out_of_a_saved_model(folder, load, tmp_pa
     outside = load(folder, include_preprocessing=False)
     check_outside(outside, expected)
     assert logits(outside, PIXELS).tolist() != expected.tolist()
-    # What is saved then is a model without it, for us and for timm.
+    # The saved model has no preprocessing, for kerasvit and for timm.
     again = kerasvit.save_pretrained(outside, tmp_path / "again")
     check_outside(load(again), expected)
     check_outside(load(again, include_preprocessing=False), expected)

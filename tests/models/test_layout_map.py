@@ -15,7 +15,7 @@ SMALL = {**SIZES, "image_size": 8, "num_classes": 3}
 
 
 def mesh(axes=("batch", "model")):
-    # Names only: no backend has to know these devices.
+    # Only names: these devices need not exist.
     return keras.distribution.DeviceMesh((1, 2), list(axes), ["cpu:0", "cpu:1"])
 
 

@@ -92,7 +92,7 @@ def test_one_step_of_sam(policy, jit_compile):
     for weight, old in zip(model.weights, before, strict=True):
         assert weight.dtype == "float32"
         moved = np.abs(to_numpy(weight) - old).max()
-        # The same for all channels of a token, it is nothing to the normalisations.
+        # A value that is equal for all channels of a token is removed by normalisation.
         unseen = weight.path.endswith("token_mixing/dense_1/bias")
         assert moved < np.inf and (moved > 0 or unseen), weight.path
 

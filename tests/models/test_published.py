@@ -30,7 +30,7 @@ def names(monkeypatch):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A folder as timm publishes them, of a ViT-Ti/16 for 3 classes at 32 pixels."""
+    """A folder in timm's format: a ViT-Ti/16 for 3 classes and 32 × 32 pixels."""
     model = kerasvit.ViTTi16(num_classes=3, image_size=32)
     random = np.random.default_rng(0)
     for variable in model.weights:
@@ -52,10 +52,10 @@ def logits(model):
 
 
 def entry(source, **changes):
-    said = {"format": "timm", "classes": 3, "megabytes": 22, "license": "mit"}
+    fields = {"format": "timm", "classes": 3, "megabytes": 22, "license": "mit"}
     transform = {"size": 32, "crop": 0.5, "kernel": "bilinear"}
     return manifest.Entry(
-        "ViTTi16", "sam", source, preprocessing=transform, **{**said, **changes}
+        "ViTTi16", "sam", source, preprocessing=transform, **{**fields, **changes}
     )
 
 
@@ -64,8 +64,9 @@ def test_by_name(hub, names, folder):
     names(entry("timm/vit"))
     model = kerasvit.ViTTi16("sam")
     np.testing.assert_allclose(logits(model), logits(kerasvit.ViTTi16(folder)))
-    said = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
-    assert (said.size, said.crop, said.kernel) == ((32, 32), 0.5, "bilinear")
+    transform = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+    found = transform.size, transform.crop, transform.kernel
+    assert found == ((32, 32), 0.5, "bilinear")
     assert model.record["origin"] == "timm"
     other = kerasvit.ViTTi16("sam", num_classes=5, image_size=48)
     assert other.output_shape == (None, 5) and other.input_shape[1:3] == (48, 48)
@@ -111,7 +112,7 @@ def test_weights_of_another_variant_name_it(hub, names, folder):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ({"num_classes": -1}, "`num_classes` must be"),
         ({"num_classes": 10**9}, "in .0, 1000000"),
@@ -121,16 +122,16 @@ def test_weights_of_another_variant_name_it(hub, names, folder):
         ({"epsilon": "x"}, "`epsilon` must be"),
     ],
 )
-def test_arguments_are_checked_before_the_download(hub, names, arguments, said):
+def test_arguments_are_checked_before_the_download(hub, names, arguments, message):
     names(entry("timm/vit"))
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         kerasvit.ViTTi16("sam", **arguments)
     assert not hub.requests
 
 
 def test_arguments_that_depend_on_the_file_are_checked_later(hub, names):
-    said = entry("timm/vit"), dataclasses.replace(entry("timm/vit"), model="SwinT")
-    names(*said)  # and the repository does not exist
+    entries = entry("timm/vit"), dataclasses.replace(entry("timm/vit"), model="SwinT")
+    names(*entries)  # and the repository does not exist
     for variant, change in (
         (kerasvit.ViTTi16, {"class_token": False}),  # with the file's `pool`
         (kerasvit.SwinT, {"image_size": 384}),  # with the file's windows

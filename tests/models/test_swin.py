@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 import kerasvit
 from kerasvit.checkpoints.sources.timm_swin import TimmSwin
 from kerasvit.layers.resampling import resample_grid
-from tests.contract import check_key_map, to_numpy
+from tests.contract import call, check_key_map, to_numpy
 from tests.once import long_elsewhere, mainly_on_last
 
 from .counting import outlined
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 TIMM_KEYS = Path(__file__).parents[1] / "golden" / "timm_keys"
 NUMBERS = {"width": 8, "depths": [2, 2], "num_heads": [1, 2]}
-# Maps of 4 × 8 and 2 × 4 places: the last stage's windows shrink to 2 × 4.
+# Maps of 4 × 8 and 2 × 4 cells: the last stage's windows shrink to 2 × 4.
 SMALL = {**NUMBERS, "window_size": 4, "image_size": (16, 32), "num_classes": 5}
 TINY = kerasvit.Variant(None, kerasvit.SwinTransformer, **NUMBERS)
 
@@ -51,11 +51,15 @@ def test_files_give_the_same_logits_and_record(changes, tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.saving.load_model(tmp_path / "model.keras")
     assert again.record == model.record
-    np.testing.assert_allclose(to_numpy(again(x)), to_numpy(model(x)), atol=1e-5)
+    np.testing.assert_allclose(
+        to_numpy(call(again, x)), to_numpy(call(model, x)), atol=1e-5
+    )
     kerasvit.save_pretrained(model, tmp_path / "folder")
     again = kerasvit.from_pretrained(tmp_path / "folder")
     assert again.record["kwargs"] == model.record["kwargs"]
-    np.testing.assert_allclose(to_numpy(again(x)), to_numpy(model(x)), atol=1e-5)
+    np.testing.assert_allclose(
+        to_numpy(call(again, x)), to_numpy(call(model, x)), atol=1e-5
+    )
 
 
 def test_paths_are_those_of_the_checkpoint_format():
@@ -92,14 +96,14 @@ def test_features_are_the_input_of_the_head():
     features = TINY(**{**SMALL, "num_classes": 0})
     features.set_weights(model.get_weights()[:-2])
     kernel, bias = model.get_weights()[-2:]
-    found = to_numpy(features(x)) @ kernel + bias
-    np.testing.assert_allclose(to_numpy(model(x)), found, atol=1e-5)
+    found = to_numpy(call(features, x)) @ kernel + bias
+    np.testing.assert_allclose(to_numpy(call(model, x)), found, atol=1e-5)
 
 
 def test_mixed_bfloat16_is_near_and_ends_in_float32():
-    exact = to_numpy(small()(images()))
+    exact = to_numpy(call(small(), images()))
     keras.config.set_dtype_policy("mixed_bfloat16")
-    logits = small()(images())
+    logits = call(small(), images())
     assert keras.backend.standardize_dtype(logits.dtype) == "float32"
     assert np.abs(to_numpy(logits) - exact).max() < 0.05 * np.abs(exact).max()
 
@@ -188,7 +192,7 @@ def test_resize_resamples_the_tables_of_windows_that_change():
 
 
 def written(model, folder, **config):
-    """timm's file of a model, with a config.json only where one is given."""
+    """Writes a model in timm's format; `config` gives the fields of config.json."""
     tensors = check_key_map(TimmSwin().key_map(model.record["kwargs"]), model)
     folder.mkdir(exist_ok=True)
     path = folder / "swin.safetensors"
@@ -206,8 +210,8 @@ def test_a_bare_file_determines_window_and_image_size(tmp_path):
 
 
 def test_windows_determine_the_image_size_before_the_preprocessing(tmp_path):
-    said = {"pretrained_cfg": {"input_size": [3, 56, 56], "crop_pct": 0.5}}
-    record = TINY(written(small(image_size=32), tmp_path, **said)).record
+    config = {"pretrained_cfg": {"input_size": [3, 56, 56], "crop_pct": 0.5}}
+    record = TINY(written(small(image_size=32), tmp_path, **config)).record
     assert record["kwargs"]["image_size"] == record["preprocessing"]["size"] == [32, 32]
     assert record["preprocessing"]["crop"] == 0.5
 
@@ -229,8 +233,8 @@ def test_a_larger_window_is_resampled_on_request_only(tmp_path):
 
 def test_windows_that_are_no_squares_need_the_configuration(tmp_path):
     model = small(window_size=8)  # windows of 4 × 8 and 2 × 4
-    said = {"model_args": {"img_size": [16, 32], "window_size": [8, 8]}}
-    loaded = TINY(written(model, tmp_path, **said))
+    config = {"model_args": {"img_size": [16, 32], "window_size": [8, 8]}}
+    loaded = TINY(written(model, tmp_path, **config))
     assert loaded.record["kwargs"] == model.record["kwargs"]
 
 

@@ -12,7 +12,7 @@ pytestmark = on_last_backend
 
 
 @pytest.mark.parametrize(
-    ("argument", "told"),
+    ("argument", "message"),
     [
         ({"classes": 10}, "write num_classes=10"),
         ({"include_top": False}, "write num_classes=0"),
@@ -43,11 +43,11 @@ pytestmark = on_last_backend
         ({"classes": 3, "pooling": "max"}, "`classes`.*num_classes.*`pooling`.*pool="),
     ],
 )
-def test_arguments_of_other_libraries_give_a_hint(argument, told, tmp_path):
-    with pytest.raises(ValueError, match=told):
+def test_arguments_of_other_libraries_give_a_hint(argument, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
         kerasvit.ViTS16(**argument)
     kerasvit.save_pretrained(TinyViT(num_classes=3, image_size=8), tmp_path)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         kerasvit.from_pretrained(tmp_path, **argument)
 
 
@@ -91,10 +91,10 @@ def test_a_part_of_a_name_lists_weights():
     assert {entry.model for entry in kerasvit.list_weights("vitb")} >= {
         *("ViTB16", "R50ViTB16")
     }
-    # The whole name of a variant is that variant's.
+    # The full name of a variant selects only this variant.
     assert {entry.model for entry in kerasvit.list_weights("ViTB16")} == {"ViTB16"}
-    said = repr(kerasvit.list_weights("vitb17"))
-    assert "no public weights of vitb17. Did you mean ViTB16" in said
+    text = repr(kerasvit.list_weights("vitb17"))
+    assert "no public weights of vitb17. Did you mean ViTB16" in text
 
 
 def test_repr_of_a_model_shows_its_configuration(tmp_path):

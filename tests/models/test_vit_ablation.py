@@ -76,7 +76,7 @@ def test_post_norm_ends_in_the_block_and_average_takes_every_patch():
 
 
 def test_influence_spreads_by_half_a_window_a_block():
-    # Of one row of 9 patches, without a class token: the first sees the second in the
+    # In a row of 9 patches without a class token, the first sees the second in the
     # first block, the third through it in the second, and no further.
     model = small(window=3, pool="average", image_size=(4, 36))
     tokens = keras.Model(model.input, model.get_layer("encoder_block_1").output)

@@ -15,7 +15,7 @@ def pixels(image):
 
 
 def png(mode, **options):
-    """An image of that mode, written and read again as a file is."""
+    """An image of a mode, encoded as PNG and decoded again."""
     file = io.BytesIO()
     Image.fromarray(PIXELS).convert(mode).save(file, "png", **options)
     file.seek(0)

@@ -41,7 +41,7 @@ def test_normalised_values_are_timms_to_the_bit(name, expected):
 
 
 def test_imagenets_mean_and_deviation(expected):
-    # The recorded array is itself 2.4e-7 from what timm's transform answers.
+    # The recorded array differs from the output of timm's transform by 2.4e-7.
     np.testing.assert_allclose(
         Preprocessing(32, **IMAGENET)(IMAGE),
         expected["timm_32_crop0p9_imagenet_norm"],
@@ -59,8 +59,8 @@ def test_imagenets_mean_and_deviation(expected):
     ],
 )
 def test_values_are_googles(name, size, tolerance, expected):
-    ours = Preprocessing.of_origin("vision_transformer", size)(IMAGE)
-    np.testing.assert_allclose(ours, expected[name], rtol=0, atol=tolerance)
+    found = Preprocessing.of_origin("vision_transformer", size)(IMAGE)
+    np.testing.assert_allclose(found, expected[name], rtol=0, atol=tolerance)
 
 
 def test_a_file_equals_its_pixels():
@@ -235,13 +235,13 @@ def test_siglips_processor_is_read(caplog):
 )
 @pytest.mark.parametrize("whole", [WHOLE, {}], ids=["whole", "gaps"])
 def test_another_processor_of_transformers_raises(name, whole):
-    said = f"ViT, DeiT, Bit, CLIP, Siglip. Received: '{name}'.*`preprocessing="
-    with pytest.raises(ValueError, match=said):
+    message = f"ViT, DeiT, Bit, CLIP, Siglip. Received: '{name}'.*`preprocessing="
+    with pytest.raises(ValueError, match=message):
         Preprocessing.from_transformers({"image_processor_type": name, **whole})
 
 
 @pytest.mark.parametrize(
-    "config, said",
+    "config, message",
     [
         ({"image_processor_type": "ConvNextImageProcessor"}, "ConvNextImageProcessor"),
         ({"feature_extractor_type": 3}, "Received: 3"),
@@ -261,8 +261,8 @@ def test_another_processor_of_transformers_raises(name, whole):
     ],
     ids=str,
 )
-def test_unsupported_processors_of_transformers_raise(config, said):
-    with pytest.raises(ValueError, match=said):
+def test_unsupported_processors_of_transformers_raise(config, message):
+    with pytest.raises(ValueError, match=message):
         Preprocessing.from_transformers(config)
 
 

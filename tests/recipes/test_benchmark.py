@@ -43,7 +43,7 @@ def table(printed):
 
 @pytest.fixture
 def config(monkeypatch, tmp_path):
-    """Of a model that compiles in no time; results are saved in the test's folder."""
+    """Settings for a model that compiles fast; saves results in the test's folder."""
     monkeypatch.chdir(tmp_path)
 
     def tiny(image_size):
@@ -70,14 +70,14 @@ def test_forward_prints_every_library(config, capsys):
 def test_sam_prints_seconds_and_memory_of_every_method(config, capsys, monkeypatch):
     bytes_of = {}
 
-    def here(config, backend, name):
+    def in_this_process(config, backend, name):
         assert backend == keras.backend.backend()
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             benchmarks.main(dataclasses.replace(config, memory_of=name))
         bytes_of[name] = int(printed.getvalue())
         return printed.getvalue()
 
-    monkeypatch.setattr(timing, "in_new_process", here)
+    monkeypatch.setattr(timing, "in_new_process", in_this_process)
     benchmarks.main(config)
     names = ["plain step", "SAM", "LookSAM(k=5)", "SAM(every=5)"]
     assert list(bytes_of) == names
@@ -110,11 +110,11 @@ def test_a_new_process_gets_all_settings(config, monkeypatch, tmp_path):
 
 def test_most_bytes_measures_only_the_function():
     def take(size):
-        # Not of what the C library keeps of earlier work.
+        # A new mapping, which reuses no freed memory of the C library.
         np.frombuffer(mmap.mmap(-1, size), "uint8")[:] = 1
 
     size = 2**27
-    take(2 * size)  # before, and free again
+    take(2 * size)  # allocated and freed before the measurement
     none = memory.most_bytes(lambda: None)
     assert memory.most_bytes(lambda: take(size)) - none == pytest.approx(size, rel=0.1)
 
@@ -141,28 +141,28 @@ def test_a_backend_that_fails_stops_no_other(config, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"memory_of": "LookSAM"}, "no row 'LookSAM'; there are plain step, SAM, Look"),
         ({"rounds": 0}, "`--rounds` must be at least 1. Received: 0."),
         ({"warmup": -1}, "`--warmup` must be at least 0. Received: -1."),
     ],
 )
-def test_impossible_arguments_are_explained(config, changes, said):
-    with pytest.raises(SystemExit, match=re.escape(said)):
+def test_impossible_arguments_are_explained(config, changes, message):
+    with pytest.raises(SystemExit, match=re.escape(message)):
         benchmarks.main(dataclasses.replace(config, **changes))
 
 
 def test_load_prints_seconds_and_memory(config, capsys, monkeypatch):
     bytes_of = {}
 
-    def here(config, backend, name):
+    def in_this_process(config, backend, name):
         with contextlib.redirect_stdout(io.StringIO()) as printed:
             benchmarks.main(dataclasses.replace(config, memory_of=name))
         bytes_of[name] = int(printed.getvalue())
         return printed.getvalue()
 
-    monkeypatch.setattr(timing, "in_new_process", here)
+    monkeypatch.setattr(timing, "in_new_process", in_this_process)
     monkeypatch.setattr(libraries, "installed", lambda package: False)
     monkeypatch.setattr(kerasvit, "Tiny", TinyViT)
     benchmarks.main(dataclasses.replace(config, what="load", image_size=8))

@@ -33,7 +33,7 @@ HEAVY = {"keras", "tensorflow", "jax", "torch", "kerasvit", "tensorflow_datasets
 
 
 def run(script, arguments, **environment):
-    """A script's exit status, what it wrote to stderr, and what it imported."""
+    """Runs a script; returns its exit status, stderr and imported modules."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", *COMMANDS[script], *arguments],
         env={**os.environ, "PYTHONPATH": str(RECIPES.parent), **environment},
@@ -42,8 +42,8 @@ def run(script, arguments, **environment):
     )
     lines = done.stderr.splitlines()
     imported = {line.split("|")[-1].strip() for line in lines if "|" in line[:30]}
-    said = [line for line in lines if not line.startswith("import time:")]
-    return done.returncode, "\n".join(said), imported
+    messages = [line for line in lines if not line.startswith("import time:")]
+    return done.returncode, "\n".join(messages), imported
 
 
 @on_last_backend
@@ -68,18 +68,18 @@ def run(script, arguments, **environment):
     ],
 )
 def test_a_mistake_is_found_before_the_slow_imports(script, arguments, expected):
-    status, said, imported = run(script, arguments.split())
+    status, error, imported = run(script, arguments.split())
     assert (status != 0) == bool(expected)
-    assert expected in said and "Traceback" not in said
+    assert expected in error and "Traceback" not in error
     assert "tyro" in imported and not imported & HEAVY
 
 
 @on_last_backend
 @pytest.mark.parametrize("script", ["finetune.py", "benchmarks.study"])
 def test_a_misspelt_data_set_is_found_before_the_slow_imports(script):
-    status, said, imported = run(script, ["--dataset", "cifra10"])
+    status, error, imported = run(script, ["--dataset", "cifra10"])
     assert status == 1 and not imported & (HEAVY - {"tensorflow_datasets"})
-    assert said == (
+    assert error == (
         "Error: `dataset`: there is no 'cifra10'. Close: cifar10, cifar100, cifar10_n."
     )
 
@@ -106,10 +106,10 @@ def test_a_dataset_with_only_a_prepared_folder(offline, version):
 @pytest.mark.parametrize("script", ["finetune.py", "benchmarks.study", "benchmarks"])
 def test_an_unknown_backend_gives_a_one_line_error(script):
     arguments = ["train"] if script == "benchmarks" else []
-    status, said, imported = run(script, arguments, KERAS_BACKEND="tensorfow")
+    status, error, imported = run(script, arguments, KERAS_BACKEND="tensorfow")
     assert status == 1 and not imported & HEAVY
     expected = "KERAS_BACKEND is 'tensorfow'. Expected one of tensorflow, jax, torch."
-    assert said == f"Error: {expected}"
+    assert error == f"Error: {expected}"
 
 
 @on_last_backend
@@ -191,7 +191,7 @@ def test_possible_names_of_weights_pass(weights):
 
 @on_last_backend
 @pytest.mark.parametrize(
-    ("weights", "said"),
+    ("weights", "message"),
     [
         ("vit.npz", "no file or folder vit.npz"),
         ("runs/model", "On the Hugging Face Hub: hf://runs/model"),
@@ -199,8 +199,8 @@ def test_possible_names_of_weights_pass(weights):
         ("", "no file or folder"),
     ],
 )
-def test_missing_weights_raise(weights, said):
-    with pytest.raises(ValueError, match=said):
+def test_missing_weights_raise(weights, message):
+    with pytest.raises(ValueError, match=message):
         command_line.check_weights(weights)
 
 
@@ -258,12 +258,12 @@ def test_servers_are_those_of_the_data_set():
     assert reachable.servers("cifar10") == [("www.cs.toronto.edu", 443)]
     assert reachable.servers("oxford_iiit_pet") == [("thor.robots.ox.ac.uk", 443)]
     assert reachable.servers("no_such_data") == []
-    assert reachable.servers("segment_anything") == []  # a comment, no address
+    assert reachable.servers("segment_anything") == []  # only in a comment
 
 
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
-    """No server answers; the folder of tensorflow-datasets, empty."""
+    """Makes all servers unreachable; returns an empty folder for tfds."""
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     monkeypatch.setattr(reachable, "any_answers", lambda servers: False)
     monkeypatch.setattr(reachable.urllib.request, "getproxies", dict)

@@ -34,7 +34,7 @@ def test_mnist_subset_keeps_most_for_the_test():
 
 @pytest.fixture
 def clothes(monkeypatch, tmp_path):
-    """Files of the format of Fashion-MNIST: 40 images, and 10 for the test."""
+    """Files in the format of Fashion-MNIST: 40 training and 10 test images."""
     monkeypatch.setattr(built_in, "FASHION", tmp_path)
     source = dataclasses.replace(
         built_in.SOURCES["debian_fashion_mnist"], test_images=10
@@ -69,7 +69,7 @@ def test_built_in_overrides_tensorflow_datasets():
 
 def test_every_class_has_the_same_share_of_every_part():
     parts = data.split(np.repeat([0, 1], [10, 100]))
-    assert [len(places) for places in parts.values()] == [77, 11, 22]
+    assert [len(indices) for indices in parts.values()] == [77, 11, 22]
     assert np.sum(parts["test"] < 10) == 2
 
 
@@ -255,7 +255,7 @@ def test_builder_of_a_folder(images):
 def test_streamed_epochs_hold_every_image_once():
     encoded = tf.data.Dataset.range(5).map(lambda i: (i, i))
     stream = data.Streamed(encoded, lambda i: i).endless(seed=0)
-    places = [int(i) for i, _ in stream.take(15)]
-    epochs = [places[:5], places[5:10], places[10:]]
+    indices = [int(i) for i, _ in stream.take(15)]
+    epochs = [indices[:5], indices[5:10], indices[10:]]
     assert all(sorted(epoch) == list(range(5)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) > 1

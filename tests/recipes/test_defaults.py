@@ -12,7 +12,7 @@ pytestmark = on_last_backend
 
 
 def model(size=22_000_000, weight=0.017):
-    """What `resolve` asks a model: how many weights it has, and how large they are."""
+    """The attributes of a model that `resolve` reads."""
     head = SimpleNamespace(name="head", weights=[np.full((2, 2), 9.0)])
     kernels = [np.full((2, 2), weight, "float32"), np.full((2, 2), -weight, "float32")]
     return SimpleNamespace(

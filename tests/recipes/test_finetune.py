@@ -22,7 +22,7 @@ from command_line import BadInput
 from PIL import Image
 
 import kerasvit
-from tests.once import last_backend, on_last_backend
+from tests.once import last_backend, long_elsewhere, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,7 @@ TINY = kerasvit.Variant("small", kerasvit.VisionTransformer, **NUMBERS)
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, tmp_path):
-    """The smallest of models, in a folder of its own."""
+    """Makes "small" a tiny model and runs in the test's folder."""
     monkeypatch.setattr(finetune, "SMALL", TINY)
     monkeypatch.chdir(tmp_path)
 
@@ -47,7 +47,7 @@ def config(**changes):
 
 
 def started(**changes):
-    """The model when its training would begin."""
+    """The model at the start of its training."""
     settings = config(augment="none", **changes)
     dataset = data.folder(settings.data)
     model = finetune.build(settings, dataset.label_names)
@@ -63,7 +63,7 @@ def photos(images):
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """A training on digits: its configuration, result and the weights it began with."""
+    """A training on digits: its configuration, result and initial weights."""
     starts, restore = [], progress.Progress.restore
 
     def spy(self, trainer):
@@ -123,7 +123,7 @@ def trained(accuracy, loss):
 
 
 @pytest.mark.parametrize(
-    ("plain", "sam", "kept", "said"),
+    ("plain", "sam", "kept", "reason"),
     [
         (
             (0.8, 1.0),
@@ -138,7 +138,7 @@ def trained(accuracy, loss):
 )
 @on_last_backend
 def test_the_better_on_validation_images_is_kept(
-    plain, sam, kept, said, photos, monkeypatch, capsys
+    plain, sam, kept, reason, photos, monkeypatch, capsys
 ):
     numbers = {"without SAM": plain, "with SAM": sam}
 
@@ -164,7 +164,7 @@ def test_the_better_on_validation_images_is_kept(
     card = Path("run/model/README.md").read_text()
     progress.report(result)
     for text in (card, capsys.readouterr().out):
-        assert re.search(rf"{kept}, for its {said}", text)
+        assert re.search(rf"{kept}, for its {reason}", text)
     assert 'license: "mit"' in card and "Licence: mit." in card
 
 
@@ -183,8 +183,8 @@ def test_the_card_of_a_folder_is_not_about_the_digits(photos):
         "images": dataset.counts,
         "start": {"begins": "the linear classifier"},
     }
-    said = card_facts.facts(settings, model, result, 0.1, "recipes/finetune.py")
-    kerasvit.save_pretrained(model, "model", **said)
+    fields = card_facts.facts(settings, model, result, 0.1, "recipes/finetune.py")
+    kerasvit.save_pretrained(model, "model", **fields)
     card = Path("model/README.md").read_text()
     assert "digits" not in card and "author's own" not in card
     assert "| start | the linear classifier |" in card and "linear_head" not in card
@@ -254,7 +254,7 @@ def test_settings_are_those_of_the_training(photos, capsys):
 
 
 @pytest.mark.parametrize(
-    ("theirs", "said", "kept"),
+    ("label_names", "message", "kept"),
     [
         (
             ["cat", "dog"],
@@ -270,14 +270,16 @@ def test_settings_are_those_of_the_training(photos, capsys):
         (None, "have one for 2 classes, but do not name them", False),
     ],
 )
-def test_head_of_the_weights_is_kept_for_the_same_classes(theirs, said, kept, capsys):
-    model = finetune.build(config(), theirs or ["a", "b"])
-    model.record["label_names"] = theirs
+def test_head_of_the_weights_is_kept_for_the_same_classes(
+    label_names, message, kept, capsys
+):
+    model = finetune.build(config(), label_names or ["a", "b"])
+    model.record["label_names"] = label_names
     head = model.get_layer("head")
     head.kernel.assign(np.ones(head.kernel.shape))
     start = str(kerasvit.save_pretrained(model, "start"))
     tuned = finetune.build(config(weights=start), ["cat", "dog"])
-    assert said in " ".join(capsys.readouterr().out.split())
+    assert message in " ".join(capsys.readouterr().out.split())
     assert tuned.record["label_names"] == ["cat", "dog"]
     assert np.all(np.asarray(tuned.get_layer("head").get_weights()[0]) == kept)
 
@@ -358,6 +360,7 @@ def test_weights_with_their_own_normalisation_get_pixels(photos):
     assert tuned.record["kwargs"]["normalization"]
 
 
+@long_elsewhere
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     monkeypatch.setattr(training, "MIN_ROUND_STEPS", 1)
     # The plain training before it, which the resumed run skips, on one backend.

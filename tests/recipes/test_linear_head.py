@@ -25,7 +25,7 @@ BUILDERS = {
 
 @pytest.fixture
 def dataset():
-    """Three classes, each of one colour, and noise."""
+    """Noise images of three classes, each with its colour."""
     random = np.random.default_rng(0)
     labels = np.arange(60) % 3
     pixels = random.integers(80, size=(60, 16, 16, 3))

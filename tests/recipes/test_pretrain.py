@@ -35,7 +35,7 @@ SMALLEST = {
 
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch, tmp_path):
-    """The smallest of models, in a folder of its own."""
+    """Makes the small models tiny and runs in the test's folder."""
     for name, numbers in SMALLEST.items():
         row = pretrain.SMALL[name]
         numbers = {**row.numbers, **numbers, "image_size": 28}

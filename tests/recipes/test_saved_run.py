@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_stopped_run_continues(tmp_path):
-    """As the training that was not stopped, when the files were written."""
+    """The result equals that of the uninterrupted training of version 0.1."""
     run = saved.SAVED / f"run-{keras.backend.backend()}"
     shutil.copytree(run, tmp_path / "run")
     config = (run / "config.json").read_text()

@@ -15,14 +15,14 @@ from tests.once import on_last_backend
 
 
 def line(n=192, noise=1.0):
-    """y = x and noise."""
+    """Samples of y = x + noise."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, 1)).astype("float32")
     return x, x + noise * rng.normal(size=(n, 1)).astype("float32")
 
 
 def product(first=4.0, **compiled):
-    """x → first · second · x: equal functions, the flatter the more equal the two."""
+    """x → first · second · x: equal products are flatter if the factors are equal."""
     model = keras.Sequential(
         [
             keras.Input((1,)),
@@ -47,7 +47,7 @@ def test_sam_flattens():
     assert sam.seen.gradient_norm < plain.seen.gradient_norm
     text = str(advice)
     assert repr(advice) == text and "sharpness within 0.5" in text
-    assert len(text.splitlines()) == 8  # title, head, three rows, what it says
+    assert len(text.splitlines()) == 8  # title, header, three rows, advice
 
 
 @pytest.mark.skipif(
@@ -215,7 +215,7 @@ def test_no_sample_is_trained_on_and_measured_on():
         np.testing.assert_array_equal(inputs["b"][:, 0], 2 * y)
     everything = (x, np.arange(100))
     train, held = divide(everything, everything, steps=2, batch_size=8, seed=0)
-    assert (len(held), len(train)) == (12, 2)  # what the user holds out is all used
+    assert (len(held), len(train)) == (12, 2)  # all held-out samples are used
 
 
 def test_trainers_and_options_are_accepted():

@@ -1,6 +1,6 @@
 """Cases on several JAX devices, which test_jax_devices.py runs in a new process.
 
-    python -m tests.training.jax_devices results.json
+    python -m tests.training.jax_devices results.json [CASE ...]
 
 Writes {name of the case: null, or the traceback of its failure}.
 """
@@ -17,7 +17,7 @@ from keras import layers, ops
 import kerasvit
 from kerasvit import ASAM, GSAM, SAM, SAMON, LookSAM
 
-CASES = {}
+CASES, LONG_CASES = {}, {}
 
 
 def case(function):
@@ -25,8 +25,13 @@ def case(function):
     return function
 
 
+def long_case(function):
+    LONG_CASES[function.__name__] = function
+    return function
+
+
 def devices(number):
-    """So many CPU devices, all with a copy of the weights."""
+    """Scope of `number` CPU devices, each with a copy of the weights."""
     names = [f"cpu:{i}" for i in range(number)]
     return keras.distribution.DataParallel(devices=names).scope()
 
@@ -38,7 +43,7 @@ def batch(samples=16):
 
 
 def network():
-    """Everything that could differ between devices: statistics, masks, metrics."""
+    """A model with all state that could differ between devices."""
     keras.utils.set_random_seed(0)
     image = keras.Input((5,))
     x = layers.Dense(8, use_bias=False, name="dense")(image)
@@ -48,7 +53,7 @@ def network():
 
 
 def small():
-    """Without randomness and without statistics: compiled in no time."""
+    """A model without random numbers or statistics, which compiles fast."""
     keras.utils.set_random_seed(0)
     stack = [layers.LayerNormalization(), layers.Dense(3)]
     return keras.Sequential([keras.Input((5,)), *stack])
@@ -71,7 +76,7 @@ OPTIMIZERS = {
 
 @functools.cache
 def trained(number, trainer="SAM", optimizer="sgd", make=network, how=(), **options):
-    """Variables and logs after an epoch of two steps on so many devices."""
+    """Variables and logs after an epoch of two steps on `number` devices."""
     x, y = batch()
     with devices(number):
         made = TRAINERS[trainer](make(), **options)
@@ -94,7 +99,7 @@ def largest_difference(one, other):
 
 
 def assert_parts(trainer, **options):
-    """That two devices are two micro-batches, for another trainer or other options."""
+    """Checks that two devices equal two micro-batches, and differ from SAM."""
     two, parts = (
         trained(number, trainer, make=small, micro_batches=2 // number, **options)
         for number in (2, 1)
@@ -130,7 +135,7 @@ def global_is_one_device():
     assert_equal(trained(2, perturbation="global"), trained(1))
 
 
-@case
+@long_case
 def global_with_micro_batches_is_one_device_with_as_many():
     both = trained(2, perturbation="global", micro_batches=2)
     assert_equal(both, trained(1, micro_batches=2))
@@ -232,7 +237,7 @@ def every_second_update():
     assert_parts("SAM", every=2)
 
 
-@case
+@long_case
 def asam_with_adamw():
     assert_parts("ASAM", optimizer="adamw")
 
@@ -242,7 +247,7 @@ def gsam():
     assert_parts("GSAM")
 
 
-@case
+@long_case
 def a_schedule_of_the_radius():
     assert_parts("schedule")
 
@@ -253,7 +258,7 @@ def quantized():
     return model
 
 
-@case
+@long_case
 def float8_scales_are_the_same_on_both():
     two, parts = (
         trained(number, make=quantized, micro_batches=2 // number) for number in (2, 1)
@@ -261,12 +266,12 @@ def float8_scales_are_the_same_on_both():
     assert_equal(two, parts, 1e-5)
 
 
-@case
+@long_case
 def sam_on():
     assert_parts("SAMON")
 
 
-@case
+@long_case
 def without_compilation():
     x, y = batch(4)
 
@@ -342,7 +347,7 @@ def evaluates_and_predicts_after_training():
 
 
 def model_parallel(shape):
-    """A ViT's heads and hidden units over the devices of a (batch, model) mesh."""
+    """Splits a ViT's heads and hidden units over a (batch, model) mesh."""
     names = [f"cpu:{i}" for i in range(shape[0] * shape[1])]
     mesh = keras.distribution.DeviceMesh(shape, ["batch", "model"], names)
     layout = kerasvit.layout_map(mesh)
@@ -373,7 +378,7 @@ def is_split(variable):
 
 
 def one_step(scope, wrap, make=vit, shards=1):
-    """Weights and what is kept beside them after a step, and the loss."""
+    """Weights, other state and the loss after a step."""
     with scope:
         model = make()
         trainer = wrap(model)
@@ -417,7 +422,7 @@ def global_step_of_a_split_vit_whose_batch_is_spread():
     assert_same_step((2, 2), lambda model: SAM(model, 0.5, perturbation="global"))
 
 
-@case
+@long_case
 def a_schedule_of_the_radius_of_a_split_vit():
     assert_same_step((1, 2), lambda model: SAM(model, FALLING))
 
@@ -446,11 +451,12 @@ def local_is_refused_where_a_split_model_s_batches_are_spread():
             raise AssertionError("not refused")
 
 
-def main(path):
+def main(path, *names):
     results = {}
-    for name, run in CASES.items():
+    cases = {**CASES, **LONG_CASES}
+    for name in names or cases:
         try:
-            run()
+            cases[name]()
             results[name] = None
         except Exception:
             results[name] = traceback.format_exc()
@@ -459,4 +465,4 @@ def main(path):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

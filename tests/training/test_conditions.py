@@ -80,7 +80,7 @@ def test_float16_takes_the_norm_without_the_scale_of_the_loss(name):
 
 
 class TwoNorm(layers.Layer):
-    """Two sums, one by weights of a normalisation and one by others."""
+    """Two weighted sums, one with weights of a normalisation."""
 
     def build(self, shape):
         self.gamma = self.add_weight(shape=(4,), initializer="ones", name="gamma")
@@ -92,7 +92,7 @@ class TwoNorm(layers.Layer):
 
 
 def overflows(y, y_pred):
-    """Slopes of one, but where the target is 1 or −1: without end above, or below."""
+    """A loss of slope 1; infinite if the output is above (y = 1) or below (y = −1)."""
     first, second = y_pred[:, 0], y_pred[:, 1]
     above = first > 1.015
     trap = ops.where(y[:, 0] > 0, above, ops.logical_and(y[:, 0] < 0, ~above))
@@ -142,7 +142,7 @@ def test_bfloat16_perturbs_in_float32(name):
 
 @every_trainer
 def test_the_optimizer_sees_the_final_gradient_alone(name):
-    rate = 0.1 if name == "gsam" else 0.05  # GSAM's radius goes by it
+    rate = 0.1 if name == "gsam" else 0.05  # GSAM's radius depends on it
     steps = keras.optimizers.schedules.PiecewiseConstantDecay([0], [rate, rate])
 
     def adamw():
@@ -194,7 +194,7 @@ def with_gradients(optimizer, gradients, variables):
 
 
 class Unused(layers.Layer):
-    """Passes its inputs on."""
+    """Returns its inputs; has an unused weight."""
 
     def build(self, shape):
         self.unused = self.add_weight(shape=(3,), name="unused")

@@ -7,6 +7,7 @@ from keras import layers, ops
 
 from kerasvit.inspection import Hessian
 from kerasvit.training import SAM
+from tests.once import rest_long_elsewhere
 from tests.trainers import NAMES, RATE, TRAINERS, assert_same, batch, values
 
 pytestmark = [
@@ -36,7 +37,7 @@ def compiled(trainer, optimizer=None):
 
 
 def overwritten(of):
-    """{path: array} of the variables that are no weights."""
+    """{path: array} of the variables that are not weights."""
     return {
         v.path: ops.convert_to_numpy(v)
         for v in of.trainable_variables
@@ -45,7 +46,7 @@ def overwritten(of):
 
 
 def scaled():
-    # Not a power of two: what is divided and multiplied by it is rounded.
+    # Not a power of two, so that dividing and multiplying by it rounds.
     return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(RATE), 48.7)
 
 
@@ -53,7 +54,7 @@ def clipped():
     return keras.optimizers.Adam(RATE, global_clipnorm=0.1)
 
 
-@pytest.mark.parametrize("optimizer", [scaled, clipped])
+@pytest.mark.parametrize("optimizer", rest_long_elsewhere([scaled, clipped]))
 def test_without_a_radius_it_is_plain_training(optimizer):
     plain, trained = compiled(model(), optimizer()), model()
     trainer = compiled(SAM(trained, 0.0), optimizer())

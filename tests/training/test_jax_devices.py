@@ -10,7 +10,7 @@ import keras
 import pytest
 
 from tests.once import once
-from tests.training.jax_devices import CASES
+from tests.training.jax_devices import CASES, LONG_CASES
 
 pytestmark = [
     pytest.mark.waits_for("jax_devices"),
@@ -21,36 +21,45 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def failures(tmp_path_factory):
-    """{case: traceback, or None}; JAX must know of its devices when it starts."""
-    path = once(tmp_path_factory, "jax_devices", on_four_devices) / "failures.json"
-    return json.loads(path.read_text(encoding="utf-8"))
+def failures(cases, tmp_path_factory):
+    """{case: traceback or None}, in a process that sets JAX's devices at its start."""
 
+    def on_four_devices(folder):
+        # The last of two equal flags applies. Most of the time is compilation.
+        flags = (
+            "--xla_backend_optimization_level=0",
+            os.environ.get("XLA_FLAGS", ""),
+            "--xla_force_host_platform_device_count=4",
+        )
+        environment = {
+            **os.environ,
+            "XLA_FLAGS": " ".join(flags),
+            "JAX_PLATFORMS": "cpu",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+        }
+        module = "tests.training.jax_devices"
+        done = subprocess.run(
+            [sys.executable, "-m", module, folder / "failures.json", *cases],
+            env=environment,
+            cwd=Path(__file__).parents[2],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
 
-def on_four_devices(folder):
-    # A flag that is there twice counts as the last says; compiling is what takes time.
-    flags = (
-        "--xla_backend_optimization_level=0",
-        os.environ.get("XLA_FLAGS", ""),
-        "--xla_force_host_platform_device_count=4",
-    )
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": " ".join(flags),
-        "JAX_PLATFORMS": "cpu",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.training.jax_devices", folder / "failures.json"],
-        env=environment,
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    name = "long_cases_of_jax_devices" if cases is LONG_CASES else "jax_devices"
+    folder = once(tmp_path_factory, name, on_four_devices)
+    return json.loads((folder / "failures.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_on_several_devices(name, failures):
-    assert failures[name] is None, failures[name]
+def test_on_several_devices(name, tmp_path_factory):
+    failure = failures(CASES, tmp_path_factory)[name]
+    assert failure is None, failure
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LONG_CASES)
+def test_on_several_devices_in_more_cases(name, tmp_path_factory):
+    failure = failures(LONG_CASES, tmp_path_factory)[name]
+    assert failure is None, failure

@@ -25,7 +25,7 @@ both_ways = pytest.mark.parametrize("options", MODES.values(), ids=[*MODES])
 
 
 class Annealed(keras.Model):
-    """A loss whose weight goes by the updates and the rate of the optimizer."""
+    """A loss whose weight depends on the optimizer's updates and learning rate."""
 
     def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
         loss = super().compute_loss(x, y, y_pred, sample_weight, training)
@@ -35,7 +35,7 @@ class Annealed(keras.Model):
 
 
 class Weighted(keras.Model):
-    """The same loss, where the update's number is an attribute."""
+    """The same loss with the number of updates as an attribute."""
 
     factor = RATE
 

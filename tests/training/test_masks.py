@@ -6,6 +6,7 @@ import pytest
 from keras import layers
 
 from kerasvit.training import SAM
+from tests.once import long_elsewhere
 from tests.trainers import MODES, assert_same, compiled, values
 
 pytestmark = pytest.mark.slow
@@ -16,7 +17,7 @@ PARTS = pytest.mark.parametrize("parts", [1, 3])
 
 
 def network(outputs=1):
-    """Outputs (N, 5, 1) of a mask (N, 5), and with two also (N, 5, 2)."""
+    """A model with outputs (N, 5, 1), optionally also (N, 5, 2), and a mask (N, 5)."""
     keras.utils.set_random_seed(1)
     words = keras.Input((5,), dtype="int32")
     x = layers.Embedding(7, 4, mask_zero=True)(words)
@@ -29,7 +30,7 @@ def network(outputs=1):
 
 
 def samples(outputs=1):
-    """Six samples of one mask in each pair, so that parts have equally many steps."""
+    """Six samples; pairs share a mask, so that parts have equally many steps."""
     rng = np.random.default_rng(0)
     x = rng.integers(1, 7, (6, 5))
     x[::2, 2:] = 0
@@ -66,7 +67,7 @@ def of_evaluation(trainer, outputs, weighted):
 
 
 def longhand():
-    """The mean of the errors of the steps that count."""
+    """Mean error of the steps that are not masked."""
     x, y = samples()
     errors = np.abs(y - network().predict(x, verbose=0))[..., 0]
     return float(errors[x > 0].mean())
@@ -80,6 +81,7 @@ def test_metrics_of_training_are_those_of_the_steps_that_count(parts, options):
     np.testing.assert_allclose(logs["mae"], longhand(), rtol=1e-5)
 
 
+@long_elsewhere
 @both_ways
 @PARTS
 @pytest.mark.parametrize("weighted", [False, True])
@@ -112,7 +114,7 @@ def test_without_a_radius_it_is_plain_training(options):
 
 def test_plain_keras_measures_the_same():
     plain, trainer = network(2), SAM(network(2), 0.3)
-    # Keras's own training on JAX loses the mask on the way to the metrics.
+    # Plain Keras training on JAX passes no mask to the metrics.
     of_plain = of_evaluation if backend == "jax" else logs_of
     expected = of_plain(measured(plain, 2), 2, True)
     logs = logs_of(measured(trainer, 2), 2, True)

@@ -7,6 +7,7 @@ from keras import layers, ops
 
 from kerasvit.layers.stochastic_depth import StochasticDepth
 from kerasvit.training import SAM
+from tests.once import rest_long_elsewhere
 from tests.trainers import (
     NAMES,
     RATE,
@@ -55,7 +56,7 @@ def test_more_parts_than_samples_is_one_part_a_sample():
 
 
 class ScaleNorm(layers.Layer):
-    """The sum of its inputs, each times a weight of its own."""
+    """The weighted sum of its inputs."""
 
     def build(self, shape):
         self.gamma = self.add_weight(shape=shape[1:], initializer="ones", name="gamma")
@@ -107,7 +108,7 @@ def test_masks_repeat_in_a_step_and_differ_between_parts_and_steps(name):
 
 
 def named():
-    """Inputs and outputs by name, penalties, and a layer that must know its size."""
+    """A model with named inputs and outputs, penalties and a static shape."""
     keras.utils.set_random_seed(1)
     inputs = {"a": keras.Input((5,), name="a"), "b": keras.Input((2, 1), name="b")}
     b = layers.Reshape((-1,))(inputs["b"])
@@ -148,7 +149,7 @@ def fitted(samples, **options):
 SIZES = [(9, 3)] if backend != "tensorflow" else [(9, 3), (8, 2)]
 
 
-@pytest.mark.parametrize(("samples", "parts"), SIZES)
+@pytest.mark.parametrize(("samples", "parts"), rest_long_elsewhere(SIZES))
 def test_without_a_perturbation_parts_change_nothing(samples, parts):
     results = zip(fitted(samples), fitted(samples, micro_batches=parts), strict=True)
     for whole, joined in results:

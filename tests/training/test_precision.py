@@ -18,7 +18,7 @@ backend = keras.backend.backend()
 @pytest.mark.parametrize("name", sorted({*NAMES, "sam"} - {"msam"}))
 @pytest.mark.parametrize("bad", [np.inf, 1e30] if backend == "torch" else [np.inf])
 def test_an_overflow_of_the_first_pass_that_the_second_hides(name, bad):
-    """As max-pooling on TensorFlow hides that weights are NaN.
+    """Max-pooling on TensorFlow can hide that weights are NaN.
 
     1e30 is finite, and its square is not.
     """
@@ -100,12 +100,12 @@ def in_float64():
 
 
 def slope(w):
-    """A gradient, written so that NumPy and every backend compute it alike."""
+    """A gradient with equal results in NumPy and on every backend."""
     return w * w * w + w
 
 
 def longhand(name, w, memory, variables):
-    """The gradients that the optimizer is to get, and what is remembered."""
+    """The expected gradients for the optimizer and the expected memory."""
 
     def length(vector):
         return np.sqrt(sum(np.sum(v * v) for v in vector))

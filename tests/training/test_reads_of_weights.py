@@ -17,7 +17,7 @@ both_ways = pytest.mark.parametrize("options", WAYS.values(), ids=[*WAYS])
 
 
 class OwnScope(layers.Dense):
-    """Computes in a scope that substitutes nothing."""
+    """Computes in a `StatelessScope` without substitutions."""
 
     def call(self, x):
         with keras.StatelessScope():
@@ -25,7 +25,7 @@ class OwnScope(layers.Dense):
 
 
 class Keeps(layers.Dense):
-    """Computes with what `build` found."""
+    """Computes with an array that `build` read from the kernel."""
 
     def build(self, shape):
         super().build(shape)
@@ -35,8 +35,8 @@ class Keeps(layers.Dense):
         return ops.matmul(x, self.found["kernel"]) + self.bias
 
 
-class Stops(layers.Dense):
-    """Has no gradient by its kernel, which is read."""
+class StopsGradient(layers.Dense):
+    """Reads its kernel but has no gradient with respect to it."""
 
     def call(self, x):
         return ops.matmul(x, ops.stop_gradient(self.kernel.value)) + self.bias
@@ -78,15 +78,15 @@ def test_a_weight_that_only_keras_would_train_raises(kind, name, options):
 @both_ways
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 def test_a_weight_without_a_gradient_in_keras_is_none(options):
-    expected = train(network(Stops), **options)
-    assert_same(train(SAM(network(Stops), 0.0), **options), expected)
-    train(SAM(network(Stops), 0.3), **options)
+    expected = train(network(StopsGradient), **options)
+    assert_same(train(SAM(network(StopsGradient), 0.0), **options), expected)
+    train(SAM(network(StopsGradient), 0.3), **options)
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @pytest.mark.skipif(on_jax, reason="has zeros instead of nothing")
 def test_reads_of_weights_are_traced_once():
-    trainer = compiled(SAM(network(Stops), 0.3))
+    trainer = compiled(SAM(network(StopsGradient), 0.3))
     look, looks = trainer.gradients_by_variables, []
 
     def counted(variables, *arguments):

@@ -7,6 +7,7 @@ from keras import layers, ops
 
 from kerasvit.inspection import Hessian
 from kerasvit.training import SAM
+from tests.once import rest_long_elsewhere
 from tests.trainers import COMPILED, TRAINERS, assert_same, batch, compiled, values
 
 pytestmark = pytest.mark.slow
@@ -60,7 +61,7 @@ def network(how, *between):
 
 
 def in_scope(mode, **options):
-    """The same layers as in `network`, rematerialised as a `keras.RematScope` says."""
+    """The same layers as in `network`, rematerialised by a `keras.RematScope`."""
     keras.utils.set_random_seed(1)
     x = inputs = keras.Input((5,))
     with keras.RematScope(mode=mode, **options):
@@ -86,7 +87,9 @@ MODES = [
 ]
 
 
-@pytest.mark.parametrize("name", ["sam", "asam", "looksam", "msam", "parts"])
+@pytest.mark.parametrize(
+    "name", rest_long_elsewhere(["sam", "looksam", "asam", "msam", "parts"], 2)
+)
 @pytest.mark.parametrize("how", HOW)
 def test_every_trainer_trains_as_without(name, how):
     expected, found = (train(TRAINERS[name](network(h))) for h in ("never", how))

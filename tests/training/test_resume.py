@@ -6,6 +6,7 @@ import pytest
 from keras import layers
 
 from kerasvit.training import SAM, LookSAM
+from tests.once import rest_long_elsewhere
 from tests.trainers import NAMES, TRAINERS, assert_same, batch, compiled, small, values
 
 pytestmark = pytest.mark.slow
@@ -14,7 +15,7 @@ TOLERANCE = 0 if keras.backend.backend() == "jax" else 1e-6
 
 
 class Batches(keras.utils.PyDataset):
-    """Four batches of three in an order of their own in each epoch."""
+    """Four batches of three, in another order in each epoch."""
 
     def __init__(self, epoch):
         super().__init__()
@@ -46,7 +47,7 @@ def resumable(name, seed):
     )
 
 
-@pytest.mark.parametrize("name", ["sam", "looksam", "every"])
+@pytest.mark.parametrize("name", rest_long_elsewhere(["looksam", "sam", "every"]))
 def test_backup_and_restore(name, tmp_path):
     straight = resumable(name, 1)
     straight.fit(Batches(0), epochs=4, shuffle=False, verbose=0)
@@ -97,7 +98,7 @@ def test_a_saved_trainer_continues(name, tmp_path):
 
 
 def test_weights_of_another_trainer(tmp_path):
-    """Other methods start from the model and the optimizer; a file misses nothing."""
+    """Another method loads the model and the optimizer; missing memory is no error."""
     x, y = batch()
     sam, looksam = (compiled(TRAINERS[name](small())) for name in ("sam", "looksam"))
     for trainer in (sam, looksam):

@@ -33,13 +33,13 @@ scheduled = pytest.mark.parametrize("name", sorted({*NAMES} - {"gsam"}))
 
 
 def falling(*radii):
-    """A schedule: the first radius for the first update, and so on."""
+    """A schedule with a radius for each update."""
     boundaries = list(range(len(radii) - 1))
     return keras.optimizers.schedules.PiecewiseConstantDecay(boundaries, list(radii))
 
 
 def watched(trainer):
-    """The trainer, and a list that grows by one whenever its step is traced."""
+    """The trainer and a list to which each trace of its step appends."""
     step, traces = trainer.step_gradients, []
 
     def counted(*arguments):

@@ -11,6 +11,7 @@ import pytest
 from keras import layers, ops
 
 from kerasvit.training import SAM
+from tests.once import long_elsewhere, rest_long_elsewhere
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +93,7 @@ def test_trains_the_model_in_place(build):
     assert_equal([model.predict(x, verbose=0)], [after], 1e-6)
 
 
-@pytest.mark.parametrize("build", MODELS)
+@pytest.mark.parametrize("build", rest_long_elsewhere(MODELS))
 def test_a_saved_trainer_continues_training(build, tmp_path):
     x, y = data()
     batches = [(x[i : i + 8], y[i : i + 8]) for i in (0, 8, 16)]
@@ -138,6 +139,7 @@ def test_weight_files_hold_the_optimizer(tmp_path):
     assert_equal(values(other.optimizer), values(trainer.optimizer))
 
 
+@long_elsewhere
 def test_the_plain_model_loads_without_kerasvit(tmp_path):
     x, y = data()
     trainer = compiled(functional())
@@ -312,7 +314,7 @@ def tf_data():
     return tf.data.Dataset.from_tensor_slices(data()).batch(8)
 
 
-@pytest.mark.parametrize("source", [generator, Batches, tf_data])
+@pytest.mark.parametrize("source", rest_long_elsewhere([generator, Batches, tf_data]))
 def test_sources_of_data(source):
     expected = compiled(functional())
     x, y = data()
@@ -330,7 +332,7 @@ def test_validation_split():
 
 @keras.saving.register_keras_serializable("kerasvit_tests")
 class OwnLoss(keras.Model):
-    """Adds a penalty of its own, records it, and knows no `training` argument."""
+    """Adds and records a penalty; takes no argument `training`."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

@@ -31,7 +31,7 @@ def two_linear(**second):
 
 
 def gradients(weights, x, y, share=None):
-    """Of the mean squared error of `two_linear`, each sample times its share."""
+    """Gradients of the mean squared error of `two_linear`, with sample weights."""
     a, b = weights
     share = np.ones(len(x)) if share is None else share
     residual = 2 * (x @ a @ b - y) * share[:, None] / y.size

@@ -6,6 +6,7 @@ import pytest
 from keras import layers
 
 from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
+from tests.once import rest_long_elsewhere
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ def gradients(weights, x, y):
 
 
 def step(trainer, **compiled):
-    """One batch of SGD; the gradients that it must have been given."""
+    """Trains one batch with SGD; returns the gradients that SGD received."""
     x, y = batch()
     compiled = {"optimizer": keras.optimizers.SGD(RATE), "loss": "mse", **compiled}
     trainer.compile(**compiled)
@@ -157,7 +158,7 @@ def test_sam_on_perturbs_layers_unfrozen_later():
 
 def test_sam_on_knows_normalisations_by_name():
     class GroupNorm(layers.GroupNormalization):
-        """One of somebody's own."""
+        """A custom normalisation."""
 
     parts = [
         layers.SpectralNormalization(layers.Conv2D(4, 1)),  # its kernel is no scale
@@ -176,14 +177,19 @@ def test_sam_on_knows_normalisations_by_name():
 
 @pytest.mark.parametrize(
     "trainer",
-    [
-        lambda model: ASAM(model, 0.7, eta=0.02, biases=True),
-        lambda model: GSAM(model, 0.5, 0.2, 0.3, lr_max=0.1, lr_min=0.0, adaptive=True),
-        lambda model: SAMON(model, 0.4),
-        lambda model: LookSAM(model, 0.4, 3, 0.6, micro_batches=2),
-        lambda model: MSAM(model, 0.4, 0.8, perturbation="global"),
-    ],
-    ids=["asam", "gsam", "sam_on", "looksam", "msam"],
+    rest_long_elsewhere(
+        [
+            lambda model: LookSAM(model, 0.4, 3, 0.6, micro_batches=2),
+            lambda model: GSAM(
+                model, 0.5, 0.2, 0.3, lr_max=0.1, lr_min=0.0, adaptive=True
+            ),
+            lambda model: ASAM(model, 0.7, eta=0.02, biases=True),
+            lambda model: SAMON(model, 0.4),
+            lambda model: MSAM(model, 0.4, 0.8, perturbation="global"),
+        ],
+        everywhere=2,
+    ),
+    ids=["looksam", "gsam", "asam", "sam_on", "msam"],
 )
 def test_saves_loads_and_trains_in_half_precision(trainer, tmp_path):
     model = keras.Sequential(
@@ -233,8 +239,8 @@ def test_bad_arguments(make, message):
         make(linear())
 
 
-def remembering(name, model, **options):
-    """A LookSAM or an MSAM with numbers of its own, compiled."""
+def compiled_trainer(name, model, **options):
+    """Compiles a LookSAM or an MSAM with other numbers than the defaults."""
     trainer = {
         "looksam": lambda: LookSAM(model, RHO, 3, 0.6),
         "msam": lambda: MSAM(model, RHO, 0.8),
@@ -245,7 +251,7 @@ def remembering(name, model, **options):
 
 
 def longhand(name, w, x, y, steps):
-    """The weights after each of the steps of SGD."""
+    """The weights after each step of SGD."""
     v, found = [np.zeros_like(each) for each in w], []
     for i in range(steps):
         if name == "msam":
@@ -273,7 +279,7 @@ REMEMBERING = ["looksam", "msam"]
 def test_steps_and_stored_gradients(name):
     x, y = batch()
     model = linear()
-    trainer = remembering(name, model)
+    trainer = compiled_trainer(name, model)
     start = [np.asarray(w, "float64") for w in model.get_weights()]
     for expected in longhand(name, start, x, y, 5):
         trainer.train_on_batch(x, y)
@@ -283,7 +289,7 @@ def test_steps_and_stored_gradients(name):
 def test_msam_begins_with_a_plain_step_and_logs_the_loss_where_it_was():
     x, y = batch()
     model, plain = linear(), linear()
-    trainer = remembering("msam", model)
+    trainer = compiled_trainer("msam", model)
     plain.compile(keras.optimizers.SGD(RATE), "mse")
     assert_same([trainer.train_on_batch(x, y)], [plain.train_on_batch(x, y)])
     assert_same(model.get_weights(), plain.get_weights())
@@ -301,7 +307,7 @@ def test_msam_perturbs_along_the_momentum_of_sgd():
     x, y = batch()
     model = linear()
     optimizer = keras.optimizers.SGD(RATE, momentum=0.8)
-    trainer = remembering("msam", model, optimizer=optimizer)
+    trainer = compiled_trainer("msam", model, optimizer=optimizer)
     for _ in range(3):
         trainer.train_on_batch(x, y)
     own = [keras.ops.convert_to_numpy(v) for v in optimizer.variables[-2:]]
@@ -340,7 +346,7 @@ def test_msam_without_rho_is_plain_training():
 def test_stored_gradients_are_saved(name, way, tmp_path):
     x, y = batch()
     model = linear()
-    trainer = remembering(name, model)
+    trainer = compiled_trainer(name, model)
     start = [np.asarray(w, "float64") for w in model.get_weights()]
     expected = longhand(name, start, x, y, 5)
     trainer.fit(x, y, epochs=2, verbose=0)
@@ -349,7 +355,7 @@ def test_stored_gradients_are_saved(name, way, tmp_path):
         trainer = keras.saving.load_model(tmp_path / "trainer.keras")
     else:
         trainer.save_weights(tmp_path / "trainer.weights.h5")
-        trainer = remembering(name, linear())
+        trainer = compiled_trainer(name, linear())
         trainer.load_weights(tmp_path / "trainer.weights.h5")
     trainer.fit(x, y, epochs=3, verbose=0)
     assert_same(trainer.model.get_weights(), expected[-1])
@@ -362,7 +368,7 @@ def test_backup_and_restore_equals_an_uninterrupted_training(name, tmp_path):
     start = [np.asarray(w, "float64") for w in model.get_weights()]
     for epochs, each in ((2, model), (5, linear())):
         backup = keras.callbacks.BackupAndRestore(tmp_path, delete_checkpoint=False)
-        trainer = remembering(name, each)
+        trainer = compiled_trainer(name, each)
         trainer.fit(x, y, epochs=epochs, callbacks=[backup], verbose=0)
     assert int(trainer.optimizer.iterations) == 5
     assert_same(each.get_weights(), longhand(name, start, x, y, 5)[-1])
@@ -374,7 +380,7 @@ def test_freezing_after_compile(name):
     model = keras.Sequential(
         [keras.Input((5,)), layers.Dense(4, name="a"), layers.Dense(3, name="b")]
     )
-    trainer = remembering(name, model)
+    trainer = compiled_trainer(name, model)
     for frozen, other in (("a", "b"), ("b", "a")):
         for layer in (frozen, other):
             model.get_layer(layer).trainable = layer == other
@@ -395,7 +401,7 @@ def test_an_overflow_is_not_remembered(name):
     keras.config.set_dtype_policy("mixed_float16")
     model = linear()
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(RATE), 64.0)
-    trainer = remembering(name, model, optimizer=optimizer)
+    trainer = compiled_trainer(name, model, optimizer=optimizer)
     for _ in range(3):  # the next is a look
         trainer.train_on_batch(x, y)
 
@@ -417,7 +423,7 @@ def test_zero_gradients_do_not_perturb(name):
     x, y = batch()
     model, y = linear(), np.zeros_like(y)
     model.set_weights([w * 0 for w in model.get_weights()])
-    trainer = remembering(name, model)
+    trainer = compiled_trainer(name, model)
     for _ in range(4):
         assert trainer.train_on_batch(x, y) == 0
     assert not any(w.any() for w in model.get_weights())

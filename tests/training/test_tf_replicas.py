@@ -52,7 +52,7 @@ def plain():
 
 
 def noisy():
-    """With state of every kind: moving statistics and two seeds."""
+    """A model with all kinds of state: moving statistics and two seeds."""
     return keras.Sequential(
         [
             keras.Input((5,)),
@@ -90,7 +90,7 @@ def trained(replicas, wrap, model=noisy, optimizer=sgd, n=24, x=None, **options)
 
 
 def copies(variable):
-    """A variable's values, one a replica."""
+    """Values of a variable on each replica."""
     return [np.asarray(v) for v in STRATEGY.experimental_local_results(variable.value)]
 
 
@@ -102,7 +102,7 @@ def assert_synchronous(trainer):
 
 
 def assert_equal(two, one, tolerance=1e-6):
-    """Weights, seeds, statistics, memory, slots and the loss."""
+    """Compares weights, seeds, statistics, memory, slots and the loss."""
     (trainer, loss), (expected, expected_loss) = two, one
     assert len(copies(trainer.trainable_variables[0])) == 2
     assert_synchronous(trainer)
@@ -196,7 +196,7 @@ def a_schedule_of_the_radius():
     check(method, plain)
 
 
-@case
+@long_case
 def float8_scales_are_the_same_on_both():
     def quantized():
         model = keras.Sequential([keras.Input((5,)), layers.Dense(3)])
@@ -298,7 +298,7 @@ def replica_without_samples_does_no_harm():
     assert all(np.isfinite(v.numpy()).all() for v in trainer.variables)
 
 
-@case
+@long_case
 def rho_0_is_plain_training():
     assert_equal(
         trained(2, lambda model: SAM(model, 0), plain, n=17),
@@ -355,7 +355,7 @@ def test_two_replicas_in_more_cases(name, tmp_path_factory):
 
 
 def main():
-    """Runs the cases, and prints what went wrong by name."""
+    """Runs the cases and prints {name: traceback or ""}."""
     answers = {}
     cases = {**CASES, **LONG_CASES}
     for name in sys.argv[1:] or cases:

@@ -26,7 +26,7 @@ SAMPLES = 4  # of a process in a step
 
 
 class Sometimes(layers.Layer):
-    """A scale for samples that begin with more than 2, and a weight for none."""
+    """Scales samples whose first value exceeds 2; has an unused weight."""
 
     def build(self, shape):
         self.scale = self.add_weight(shape=(shape[-1],), name="scale")
@@ -157,9 +157,9 @@ CASES = {
 
 
 def batches(case, rank=None):
-    """Four batches, or the part of a process in each."""
+    """Four batches, or the rows of a process in each."""
     rng = np.random.default_rng(2)
-    mine = slice(None) if rank is None else slice(SAMPLES * rank, SAMPLES * (rank + 1))
+    rows = slice(None) if rank is None else slice(SAMPLES * rank, SAMPLES * (rank + 1))
     for i in range(4):
         x = rng.uniform(-1, 1, size=(2 * SAMPLES, 5)).astype("float32")
         y = rng.normal(size=(2 * SAMPLES, 3)).astype("float32")
@@ -167,11 +167,11 @@ def batches(case, rank=None):
             x[-2, 0] = 3.0  # in the second process alone
         if case == "overflow" and i == 1:
             x[-1] = np.inf
-        yield x[mine], y[mine]
+        yield x[rows], y[rows]
 
 
 def start(case, rank=None):
-    """The trainer; all but the first process start elsewhere, and later."""
+    """The trainer; other processes have other initial weights and start later."""
     build, optimizer, several, one = CASES[case]
     keras.config.set_dtype_policy("mixed_float16" if case == "overflow" else "float32")
     trainer = (one if rank is None else several)(build(rank or 0))
@@ -266,7 +266,7 @@ def process(rank, folder):
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    """What each of two processes found, {case: arrays}."""
+    """{case: arrays} of each of two processes."""
     folder = once(tmp_path_factory, "torch_processes", run_two)
     return [by_case(np.load(folder / f"{rank}.npz")) for rank in range(2)], folder
 

@@ -57,9 +57,9 @@ def main():
         depth = 1 + max(int(found[1]) for found in numbers if found)
         assert depth == getattr(kerasvit, row).numbers["depth"]
         lines = [f"{key}: {' '.join(map(str, s))}" for key, s in tensors.items()]
-        said = {"timm": name, "model_args": args, "depth": depth, "tensors": lines}
+        table = {"timm": name, "model_args": args, "depth": depth, "tensors": lines}
         path = FOLDER / f"{row}.json"
-        path.write_text(json.dumps(said, indent=1) + "\n")
+        path.write_text(json.dumps(table, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ STATED = kerasvit.Preprocessing(
 
 
 def written(tmp_path, **changes):
-    """A bare file of timm's names, without a configuration."""
+    """A file of tensors with timm's names, without a configuration."""
     model = randomised(TinyViT(num_classes=3, image_size=16, **changes), seed=1)
     kerasvit.save_pretrained(model, tmp_path / "folder")
     path = tmp_path / "bare.safetensors"
@@ -92,7 +92,7 @@ def test_names_from_a_text_file(tmp_path):
 
 @on_last_backend
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         (["a", "b"], "each class of the head, 3. Received: 2"),
         ("imagenet1k", "each class of the head, 3. Received: 1000"),
@@ -106,12 +106,12 @@ def test_names_from_a_text_file(tmp_path):
         (".", "cannot be read"),
     ],
 )
-def test_wrong_label_names_raise(names, said, tmp_path):
+def test_wrong_label_names_raise(names, message, tmp_path):
     path, _ = written(tmp_path)
     for weights in (None, path):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             TinyViT(weights, num_classes=3, image_size=16, label_names=names)
-    with pytest.raises(ValueError, match="each class of the head, 0|" + said):
+    with pytest.raises(ValueError, match="each class of the head, 0|" + message):
         TinyViT(num_classes=0, label_names=names)
 
 
@@ -131,15 +131,15 @@ def test_arrays_of_names_are_accepted_and_lone_surrogates_raise(tmp_path):
 @on_last_backend
 def test_a_names_file_with_a_gap_or_other_bytes_raises(tmp_path):
     file = tmp_path / "names.txt"
-    for content, said in ((b"a\n\nb", "none of them empty"), (b"\xff\xfe", "utf-8")):
+    for content, message in ((b"a\n\nb", "none of them empty"), (b"\xff\xfe", "utf-8")):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             TinyViT(num_classes=3, image_size=16, label_names=file)
 
 
 @on_last_backend
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (kerasvit.Preprocessing(20), "20 × 20, and the model takes 16 × 16"),
         ({"size": 20}, "20 × 20, and the model takes 16 × 16"),
@@ -149,12 +149,12 @@ def test_a_names_file_with_a_gap_or_other_bytes_raises(tmp_path):
         (lambda image: image, "must be a kerasvit.Preprocessing or a dict"),
     ],
 )
-def test_wrong_preprocessing_raises(given, said, tmp_path):
+def test_wrong_preprocessing_raises(given, message, tmp_path):
     path, _ = written(tmp_path)
     for weights in (None, path):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             TinyViT(weights, image_size=16, preprocessing=given)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         kerasvit.from_pretrained(path, num_heads=2, preprocessing=given)
 
 
