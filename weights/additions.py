@@ -15,10 +15,16 @@ HEAD = (
     "# Tables of published weights. Replace the tables of the same names in\n"
     "# weights/sources.toml by these, then run: python -m weights.lock\n"
 )
+Key = tuple[str, str]
 
 
-def read_additions(path: Path, organisation: str) -> dict[str, Entry]:
-    """Returns {name: entry} of the tables that earlier runs wrote.
+def key_of(entry: Entry) -> Key:
+    """Returns the name and the repository, of which the Hub ignores the case."""
+    return name_of(entry), entry.source.lower()
+
+
+def read_additions(path: Path) -> dict[Key, Entry]:
+    """Returns {key: entry} of the tables that earlier runs wrote.
 
     Raises:
         ValueError: The file is damaged.
@@ -33,13 +39,14 @@ def read_additions(path: Path, organisation: str) -> dict[str, Entry]:
             f"{path} is damaged: {error}. Remove it; the tables of published names are "
             "written again."
         ) from error
-    prefix = f"{organisation}/".lower()
-    return {name_of(e): e for e in entries if e.source.lower().startswith(prefix)}
+    return {key_of(entry): entry for entry in entries}
 
 
-def write_additions(path: Path, entries: dict[str, Entry]) -> None:
+def write_additions(path: Path, entries: dict[Key, Entry]) -> None:
     """Writes the tables of entries, in the order of the manifest, atomically."""
-    order = [name for name in map(name_of, manifest.entries()) if name in entries]
-    tables = [as_toml(entries[name]) for name in order]
+    order = [name_of(entry) for entry in manifest.entries()]
+    known = [key for key in sorted(entries) if key[0] in order]
+    known.sort(key=lambda key: order.index(key[0]))
+    tables = [as_toml(entries[key]) for key in known]
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, "\n".join([HEAD, *(f"{t}\n" for t in tables)]).encode())

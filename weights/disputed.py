@@ -24,7 +24,7 @@ from kerasvit.checkpoints import CheckpointError, read_json, replace_file
 from kerasvit.version import __version__
 
 from .convert import find_entry
-from .labelled_images import top1
+from .labelled_images import list_images, top1
 from .originals import original, original_file
 
 LIST = Path(__file__).with_name("disputed.toml")
@@ -56,16 +56,17 @@ def measure(
         out: Folder of `MEASURED`, which is written after each measurement.
 
     Raises:
-        ValueError: As for `top1`, or `MEASURED` is damaged.
+        ImageError, ValueError: As for `top1`, or `MEASURED` is damaged.
     """
     out = Path(out)
     measured = read_measured(out)
     mine = measured.get(name, {})
     mine = mine if mine.get("sha256") == sha256 else {"sha256": sha256, "top1": {}}
     fields = model.record["preprocessing"]
+    known = _labels_measured(mine, len(list_images(model.record, photos)))
     try:
         for label, changes in disputed()[name]["preprocessing"].items():
-            if label in mine["top1"]:
+            if label in known:
                 continue
             model.record["preprocessing"] = {**fields, **changes}
             correct, count = top1(model, photos)
@@ -84,13 +85,26 @@ def measure(
         model.record["preprocessing"] = fields
 
 
-def is_measured(name: str, sha256: str | None, folder: Path) -> bool:
-    """Returns whether nothing is left to measure for a name with this file."""
+def is_measured(name: str, sha256: str | None, folder: Path, images: int) -> bool:
+    """Returns whether nothing is left to measure for a name.
+
+    Args:
+        name: "MODEL/TAG".
+        sha256: SHA-256 of the file of the weights.
+        folder: Folder of `MEASURED`.
+        images: Number of images to measure with.
+    """
     if name not in disputed():
         return True
     mine = read_measured(folder).get(name, {"sha256": None, "top1": {}})
     labels = disputed()[name]["preprocessing"].keys()
-    return mine["sha256"] == sha256 and labels <= mine["top1"].keys()
+    return mine["sha256"] == sha256 and labels <= _labels_measured(mine, images)
+
+
+def _labels_measured(values: dict[str, Any], images: int) -> set[str]:
+    """Returns the labels of the measurements with this number of images."""
+    measured = values["top1"].items()
+    return {label for label, each in measured if each["images"] == images}
 
 
 def read_measured(folder: Path) -> dict[str, dict[str, Any]]:

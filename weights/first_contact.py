@@ -13,15 +13,14 @@ number is disputed, with every preprocessing of disputed.toml.
 
 The results are in OUT/results, one file per name, and OUT/table.md. Run the command
 again to continue an interrupted run, or to repeat the names that failed. If the disk is
-full, files that the command downloaded are deleted. The exit code is 1 if a name fails.
+full, files that the command downloaded are deleted. At the end it writes STATUS.md. The
+exit code is 1 if a name fails.
 """
 
 import argparse
 import dataclasses
 import json
-import os
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -33,15 +32,16 @@ import keras
 from kerasvit.hub.download import fetch
 from kerasvit.hub.manifest import MANIFEST, Entry
 
-from . import lock
+from . import lock, status
 from .contact import checks, pictures, table
 from .contact import results as contact_results
 from .contact.failures import ContactError, explain, failure_of, failures
 from .contact.published_logits import COCO, PUBLISHED
 from .contact.results import Result
-from .contact.run import LOGS, Run, is_current, prepare
+from .contact.run import LOGS, Run, fields_of, is_current, prepare
 from .contact.server import check_licence, find_pins, look_up, server_of
-from .names import name_of
+from .names import name_of, read_entries
+from .processes import run_module
 from .timm_reference import INSTALL
 
 
@@ -75,7 +75,9 @@ def first_contact(run: Run) -> bool:
         print(f"Not reached with this budget: {', '.join(beyond)}")
     print(f"{table.summary(results, beyond)} {path}")
     if run.manifest == MANIFEST:
-        print(f"Next: python -m weights.status --contact {run.out}")
+        for sentence in status.update(run.out):
+            print(f"Not used for {status.PAGE}: {sentence}.")
+        print(f"Commit {status.PAGE}, {status.FACTS.name} and {MANIFEST.name}.")
     return all(result.passed for result in results)
 
 
@@ -89,6 +91,7 @@ def examine(entry: Entry, run: Run) -> Result:
     fields: dict[str, Any] = {
         "name": name_of(entry),
         "server": server_of(entry),
+        "entry": fields_of(entry),
         "licence": {"catalogue": entry.license, "server": None},
         "backend": keras.backend.backend(),
     }
@@ -129,10 +132,11 @@ def find(entry: Entry, run: Run, licence: dict[str, str | None]) -> dict[str, An
 def save_pins(entry: Entry, run: Run) -> None:
     """Writes the pins of an entry into the manifest."""
     pins = {key: getattr(entry, key) for key in lock.PINS if getattr(entry, key)}
-    for fields in run.tables:
+    tables = read_entries(run.manifest)  # another command may have written it
+    for fields in tables:
         if (fields["model"], fields["tag"]) == (entry.model, entry.tag):
             fields |= pins
-    lock.write(run.tables, run.manifest)
+    lock.write(tables, run.manifest)
 
 
 def run_checks(entry: Entry, run: Run) -> dict[str, Any]:
@@ -155,16 +159,10 @@ def run_process(task: dict[str, Any], log: Path) -> dict[str, Any]:
         task: Argument of `contact.checks.check`.
         log: File for the output of the process.
     """
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}
     with tempfile.TemporaryDirectory() as work, log.open("w") as output:
         Path(work, "task.json").write_text(json.dumps(task))
-        code = subprocess.run(
-            [sys.executable, "-m", "weights.contact.checks", work],
-            env={**quiet, **os.environ, "KERAS_BACKEND": keras.backend.backend()},
-            cwd=Path(__file__).parents[1],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        ).returncode
+        backend = keras.backend.backend()
+        code = run_module("weights.contact.checks", work, backend, output)
         answer = Path(work, "answer.json")
         if code == 0 and answer.exists():
             return json.loads(answer.read_text())

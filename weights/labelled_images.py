@@ -14,6 +14,10 @@ from kerasvit.prediction import imagenet_names
 BATCH_SIZE = 32
 
 
+class ImageError(ValueError):
+    """An image in the folder cannot be read."""
+
+
 def top1(model: keras.Model, folder: str | Path) -> tuple[int, int]:
     """Classifies the images of a folder.
 
@@ -25,7 +29,8 @@ def top1(model: keras.Model, folder: str | Path) -> tuple[int, int]:
         (number of correctly classified images, number of images).
 
     Raises:
-        ValueError: As for `list_images`, or an image cannot be read.
+        ImageError: An image cannot be read.
+        ValueError: As for `list_images`.
     """
     paths, labels = zip(*list_images(model.record, folder), strict=True)
     return int(np.sum(predictions(model, paths) == labels)), len(paths)
@@ -39,12 +44,15 @@ def predictions(model: keras.Model, paths: Sequence[Path]) -> np.ndarray:
         paths: Paths of at least one image.
 
     Raises:
-        ValueError: An image cannot be read.
+        ImageError: An image cannot be read.
     """
     transform = Preprocessing.from_config(model.record["preprocessing"])
     predicted = []
     for i in range(0, len(paths), BATCH_SIZE):
-        batch = np.stack([transform(path) for path in paths[i : i + BATCH_SIZE]])
+        try:
+            batch = np.stack([transform(path) for path in paths[i : i + BATCH_SIZE]])
+        except ValueError as error:
+            raise ImageError(str(error)) from error
         predicted.append(np.argmax(model.predict(batch, verbose=0), axis=-1))
     return np.concatenate(predicted)
 

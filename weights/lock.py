@@ -12,7 +12,6 @@ differ from their pins are listed at the end, and their pins are kept.
 """
 
 import argparse
-import difflib
 import json
 import sys
 import tomllib
@@ -25,6 +24,8 @@ from kerasvit.hub.errors import client_errors, is_passing, retried
 from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.http import fetch_address
 from kerasvit.hub.manifest import MANIFEST, Entry
+
+from .names import chosen, name_of
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -122,48 +123,34 @@ def pin_all(
         entries: Entries as returned by `lock`; changed in place. The manifest is
             written after each.
         again: Whether to check pinned entries, too.
-        names: Names of the entries to pin, "MODEL/TAG"; empty for all.
+        names: Patterns of the entries to pin, as for `chosen`; empty for all.
         manifest: Path of the file to write.
 
     Returns:
         One sentence per entry that could not be pinned.
+
+    Raises:
+        ValueError: A pattern matches no name; the message lists similar names.
     """
+    selected = chosen([Entry(**entry) for entry in entries], names)
     problems = []
     for i, entry in enumerate(entries):
+        asked = Entry(**entry)
         old = {key: entry[key] for key in PINS if entry.get(key)}
-        if (names and _name(entry) not in names) or (old and not again):
+        if asked not in selected or (old and not again):
             continue
         try:
-            found = pin(Entry(**entry), again)
+            found = pin(asked, again)
             if old and old.get("sha256") != found["sha256"]:
                 raise ValueError(f"{entry['source']} has changed.")
         except client_errors(ValueError) as error:  # the next entries are pinned
             kept = " Its old pin is kept; remove it to pin another file."
-            problems.append(f"{_name(entry)}: {error}{kept if old else ''}")
+            problems.append(f"{name_of(asked)}: {error}{kept if old else ''}")
             continue
         unpinned = {key: value for key, value in entry.items() if key not in PINS}
         entries[i] = {**unpinned, **found}
         write(entries, manifest)
     return problems
-
-
-def check_names(entries: list[dict], names: Sequence[str]) -> None:
-    """Checks that every name is that of an entry.
-
-    Raises:
-        ValueError: A name is unknown; the message lists similar ones.
-    """
-    known = [_name(entry) for entry in entries]
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known) or known[:3]
-            raise ValueError(
-                f"{SOURCES.name} has no {name!r}. Similar names: {', '.join(near)}."
-            )
-
-
-def _name(entry: dict) -> str:
-    return f"{entry['model']}/{entry['tag']}"
 
 
 def _key(entry: dict) -> tuple[str, str, str]:
@@ -177,7 +164,9 @@ def main(arguments: list[str]) -> None:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("names", nargs="*", metavar="MODEL/TAG", help="pin only these")
+    parser.add_argument(
+        "names", nargs="*", metavar="PATTERN", help="pin only these, such as 'ViT*/sam'"
+    )
     parser.add_argument("--pin", action="store_true")
     parser.add_argument("--again", action="store_true")
     options = parser.parse_args(arguments)
@@ -185,7 +174,7 @@ def main(arguments: list[str]) -> None:
         parser.error("names and --again need --pin")
     try:
         entries = lock()
-        check_names(entries, options.names)
+        chosen([Entry(**entry) for entry in entries], options.names)
         write(entries)
         problems = pin_all(entries, options.again, options.names) if options.pin else []
     except (ValueError, OSError) as error:

@@ -84,18 +84,29 @@ def chosen(entries: Sequence[Entry], patterns: Sequence[str]) -> list[Entry]:
 
 
 def in_order(entries: Sequence[Entry]) -> list[Entry]:
-    """Sorts entries: one file of each format and architecture, then the others.
+    """Sorts entries: one file of each format and family, then the others.
 
     Both parts begin with the smallest file. The sizes are those of the catalogue, so
     that the order does not change when files are pinned.
     """
     by_size = sorted(entries, key=lambda entry: (entry.megabytes, name_of(entry)))
-    kinds: dict[tuple[str, str], Entry] = {}
+    kinds: dict[tuple, Entry] = {}
     for entry in by_size:
-        builder = getattr(kerasvit, entry.model).builder.__name__
-        kinds.setdefault((entry.format, builder), entry)
+        kinds.setdefault((entry.format, *family_of(entry)), entry)
     first = {name_of(entry) for entry in kinds.values()}
     return sorted(by_size, key=lambda entry: name_of(entry) not in first)
+
+
+def family_of(entry: Entry) -> tuple[str, str, frozenset[str]]:
+    """Returns what the variants of a family have in common, such as DeiT III.
+
+    Returns:
+        (name of the builder, beginning of the architecture's name, names of the
+        arguments that define a variant).
+    """
+    variant = getattr(kerasvit, entry.model)
+    names = frozenset(variant.arguments)
+    return variant.builder.__name__, variant.architecture, names
 
 
 def parse_budget(text: str) -> float:

@@ -32,6 +32,7 @@ from tests.golden.runner import FAMILIES, check_case, read_manifest
 from .certificate import ALLOWED, Check
 from .labelled_images import top1
 from .originals import original
+from .processes import end_with_parent
 from .timm_reference import check_name
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden"
@@ -144,4 +145,5 @@ def main(work: str | Path) -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     main(sys.argv[1])

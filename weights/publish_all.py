@@ -1,14 +1,15 @@
 """Converts, verifies and publishes all weights of the catalogue to an organisation.
 
     python -m weights.publish_all ORGANISATION
-    python -m weights.publish_all ORGANISATION --only 'ViT*/sam' --private
+    python -m weights.publish_all ORGANISATION --only 'ViT*/sam' MixerB16 --private
 
 Each name MODEL/TAG becomes the repository ORGANISATION/model-tag, in lower case. A name
 is skipped if its repository already has the files of a certificate.json that passed for
 the pinned original: the SHA-256 that the Hub states are compared. The command stops at
-the first failure; run it again to continue. The uploaded folders are removed from OUT.
-OUT/sources.toml.additions contains the tables for sources.toml. Before anything is
-converted, the names, their pins, the token and the room on the disk are checked.
+the first failure; run it again to continue. It removes uploaded folders from OUT, and
+originals that it downloaded from the caches. OUT/sources.toml.additions contains the
+tables for sources.toml. Before anything is converted, the names, their pins, the token
+and the room on the disk are checked.
 """
 
 import argparse
@@ -28,9 +29,10 @@ from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry
 from kerasvit.hub.upload import check_target
 
-from .additions import ADDITIONS, read_additions, write_additions
+from .additions import ADDITIONS, key_of, read_additions, write_additions
 from .certificate import FAILED, INCOMPLETE, check_certificate, read_certificate
 from .convert import FILES, convert
+from .downloads import Downloads
 from .hub_state import check_rights, find_published
 from .names import chosen, name_of, read_entries
 from .originals import first
@@ -62,6 +64,11 @@ class Done:
 def repository_of(organisation: str, entry: Entry) -> str:
     """Returns the repository of a name; the Hub does not distinguish the case."""
     return f"{organisation}/{f'{entry.model}-{entry.tag}'.lower()}"
+
+
+def folder_of(entry: Entry, out: Path) -> Path:
+    """Returns the folder of a name before it is uploaded."""
+    return out / f"{entry.model}-{entry.tag}"
 
 
 def check_pins(entries: Sequence[Entry]) -> None:
@@ -133,13 +140,19 @@ def publish_each(
     client = HfApi(endpoint=endpoint, library_name="kerasvit")
     check_rights(client, organisation)
     there = _find_all(client, targets, entries)
+    downloads = Downloads(out)
     check_space([e for e, old in zip(entries, there, strict=True) if not old], out)
     for entry, target, old in zip(entries, targets, there, strict=True):
         start = time.monotonic()
         if old:
+            if _is_verified(folder_of(entry, out), entry):
+                _remove(folder_of(entry, out))  # of a run that was killed
             report(Done(old, "skipped", 0.0))
             continue
+        with _step(entry, "download"):
+            downloads.prepare(entry, entry.revision, entry.size)
         new = _publish(entry, out, target, private=private, endpoint=endpoint)
+        downloads.delete(entry.source)
         report(Done(new, "published", time.monotonic() - start))
 
 
@@ -162,7 +175,7 @@ def _publish(
     endpoint: str | None,
 ) -> Entry:
     """Converts, verifies and uploads weights, and removes their folder."""
-    folder = out / f"{entry.model}-{entry.tag}"
+    folder = folder_of(entry, out)
     if not _is_verified(folder, entry):
         with _step(entry, "convert"):
             convert(entry, folder)
@@ -171,11 +184,15 @@ def _publish(
         keras.utils.clear_session()  # frees the memory of the model
     with _step(entry, "publish"):
         _, published = publish(folder, repository, private=private, endpoint=endpoint)
+    _remove(folder)
+    return published
+
+
+def _remove(folder: Path) -> None:
     for name in FILES:
         (folder / name).unlink()
     with suppress(OSError):  # the user has added files
         folder.rmdir()
-    return published
 
 
 def _is_verified(folder: Path, entry: Entry) -> bool:
@@ -234,7 +251,9 @@ def main(arguments: list[str]) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("organisation", metavar="ORGANISATION")
-    parser.add_argument("--only", metavar="PATTERN", help="names, such as 'ViT*/sam'")
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="PATTERN", help="such as 'ViT*/sam'"
+    )
     parser.add_argument("--out", default="zoo", help="folder of folders (zoo)")
     parser.add_argument("--private", action="store_true", default=None)
     parser.add_argument("--endpoint", help="URL of another Hub")
@@ -244,16 +263,16 @@ def main(arguments: list[str]) -> None:
 
     def report(each: Done) -> None:
         done.append(each)
-        tables[name_of(each.entry)] = each.entry
+        tables[key_of(each.entry)] = each.entry
         write_additions(additions, tables)
         print(f"{name_of(each.entry)}: {each.state}", flush=True)
 
     try:
         read_entries(manifest.MANIFEST)  # it must be of this version of kerasvit
-        tables = read_additions(additions, options.organisation)
+        tables = read_additions(additions)
         originals = [first(entry) for entry in manifest.entries()]
         publish_each(
-            chosen(originals, [options.only] if options.only else []),
+            chosen(originals, options.only),
             options.organisation,
             out,
             report,

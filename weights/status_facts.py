@@ -18,9 +18,10 @@ FACTS = Path(__file__).with_name("status.json")
 FORMAT_VERSION = 1
 HUB = "huggingface.co"
 # What is wrong with the machine or the connection says nothing about the weights.
-PASSING = ("server", "space")
+PASSING = ("server", "space", "images")
 # Facts about the pinned file; the others are about a file of random values.
-OF_FILE = ("pins", "loaded", "equal", "top1", "alternatives", "failure")
+PROOFS = ("loaded", "equal", "failure")
+OF_FILE = (*PROOFS, "pins", "top1", "alternatives")
 
 Facts = dict[str, Any]
 
@@ -70,9 +71,8 @@ def merge(facts: Facts, result: Result, entry: Entry) -> tuple[Facts, str | None
     stamp = {"date": result.date, "kerasvit": result.kerasvit}
     if is_local(result.server):
         rest = {key: value for key, value in facts.items() if key != "random"}
-        if not result.loaded or result.failure:
-            reason = (result.failure or {}).get("message", "it was not loaded")
-            return rest, f"the file of random values: {reason}"
+        if result.failure:
+            return rest, f"the file of random values: {result.failure['message']}"
         random: Facts = stamp | {"backend": result.backend}
         if equal := list(filter(_is_equal, result.comparisons)):
             random["equal"] = equal
@@ -80,7 +80,8 @@ def merge(facts: Facts, result: Result, entry: Entry) -> tuple[Facts, str | None
     host = urlsplit(result.server).hostname
     if host != (HUB if entry.on_hub else urlsplit(entry.source).hostname):
         return facts, f"{result.server} is neither its server nor this machine"
-    if result.date < facts.get("loaded", stamp)["date"]:
+    known = [facts[key]["date"] for key in ("loaded", "failure") if key in facts]
+    if known and result.date < max(known):
         return facts, "the known facts are newer"
     if result.failure and result.failure["kind"] in PASSING:
         return facts, result.failure["message"]
@@ -89,9 +90,10 @@ def merge(facts: Facts, result: Result, entry: Entry) -> tuple[Facts, str | None
     sha256 = result.pins["sha256"]
     if entry.sha256 not in (None, sha256):
         return facts, "the result is of another file than the manifest pins"
-    if facts.get("pins", {}).get("sha256") != sha256:
-        facts = {key: value for key, value in facts.items() if key not in OF_FILE}
-    facts = {key: value for key, value in facts.items() if key != "failure"}
+    replaced = facts.get("pins", {}).get("sha256") != sha256
+    # A failure disproves the earlier proofs of the same file.
+    old = OF_FILE if replaced else PROOFS if result.failure else ("failure",)
+    facts = {key: value for key, value in facts.items() if key not in old}
     facts |= {"pins": result.pins} | _failure(result, stamp)
     if result.loaded:
         facts["loaded"] = stamp | {"backend": result.backend}
@@ -155,14 +157,7 @@ def valid_facts(facts: dict[str, Facts], entries: Iterable[Entry]) -> dict[str, 
 
 
 def _failure(result: Result, stamp: dict) -> Facts:
-    failure = result.failure
-    if not failure and result.differing:
-        references = ", ".join(each["reference"] for each in result.differing)
-        failure = {
-            "kind": "numbers",
-            "message": f"the outputs differ from {references}",
-        }
-    return {"failure": stamp | failure} if failure else {}
+    return {"failure": stamp | result.failure} if result.failure else {}
 
 
 def _is_equal(comparison: dict) -> bool:

@@ -3,15 +3,18 @@
 from importlib.metadata import version
 from math import nan
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kerasvit.checkpoints import read_json
+from kerasvit.checkpoints import format_of, read_json, why_not_timm
 from kerasvit.hub.manifest import Entry
 from recipes.benchmarks.import_timm import import_timm
 
 from .certificate import ALLOWED, Certificate, Check
-from .originals import classes
+
+if TYPE_CHECKING:
+    from torch import nn
 
 INSTALL = "pip install --no-deps timm torchvision -c constraints.txt"
 MISSING = "Not run, and timm has the model: the {} in timm; {}."
@@ -30,6 +33,7 @@ def save_timm_logits(
     certificate: Certificate,
     entry: Entry,
     folders: dict[str, Path],
+    record: dict[str, Any],
     images: np.ndarray,
     work: Path,
 ) -> None:
@@ -39,12 +43,16 @@ def save_timm_logits(
         certificate: Certificate to extend.
         entry: Entry of the original.
         folders: {name: folder}, with the names "original" and "folder".
+        record: `ImageModel.record` of the folder.
         images: Array (B, height, width, 3).
         work: Folder for the files.
     """
     readable = {}
     for name, folder in folders.items():
-        if "architecture" in read_json(folder / "config.json"):
+        file = folder / entry.filename
+        if name == "original" and not why_not_npz(file, record):
+            readable[name] = file
+        elif "architecture" in read_json(folder / "config.json"):
             readable[name] = folder
         elif name == "original" and entry.format == "timm":
             reason = "its config.json is not beside it"
@@ -63,10 +71,10 @@ def save_timm_logits(
     certificate.notes.append(
         f"timm is {timm.__version__}, with torch {version('torch')}."
     )
-    for name, folder in readable.items():
+    for name, source in readable.items():
         try:
-            logits = timm_logits(folder, images, classes(entry))
-            allowed = allowed_error(folder, images, logits, classes(entry))
+            logits = timm_logits(source, images, record)
+            allowed = allowed_error(logits, source, images, record)
             np.savez(work / f"timm-{name}.npz", logits=logits, allowed=allowed)
         except Exception as error:  # any failure of timm is a failed check
             versions = {"timm": timm.__version__}
@@ -78,18 +86,69 @@ def save_timm_logits(
             )
 
 
-def timm_logits(
-    folder: Path,
-    images: np.ndarray,
-    classes: int | None = None,
-    double: bool = False,
-) -> np.ndarray:
-    """Returns timm's logits for the weights of a folder.
+def timm_can_be_imported() -> bool:
+    """Returns whether timm and what it needs can be imported."""
+    try:
+        import_timm()
+    except Exception:  # also from its dependencies, such as torchvision
+        return False
+    return True
+
+
+def why_not_npz(file: Path, record: dict[str, Any]) -> str | None:
+    """Returns why timm does not compute the same from an original file; None if it can.
+
+    timm reads `.npz` files of google-research/vision_transformer and big_transfer with
+    its own code, `load_pretrained` of its models.
 
     Args:
-        folder: Folder with timm's config.json and the tensors.
+        file: Path of the file.
+        record: `ImageModel.record` of its model.
+    """
+    if file.suffix != ".npz" or record["builder"] == "MLPMixer":
+        return "timm does not read this file"
+    why = why_not_timm(_with_epsilon_of_timm(record))
+    return f"timm computes it differently: {why}" if why else None
+
+
+def _with_epsilon_of_timm(record: dict[str, Any]) -> dict[str, Any]:
+    """Returns the record with the epsilon of timm's BiT, which `_load_npz` replaces."""
+    if record["builder"] != "BigTransfer":
+        return record
+    return {**record, "kwargs": {**record["kwargs"], "conv_epsilon": 1e-8}}
+
+
+def _load_npz(file: Path, record: dict[str, Any]) -> "nn.Module":
+    """Returns timm's model with the weights of a `.npz` file, which timm reads."""
+    timm = import_timm()
+    _, config = format_of(_with_epsilon_of_timm(record))
+    assert config is not None  # see `why_not_npz`
+    kwargs = record["kwargs"]
+    model = timm.create_model(
+        config["architecture"],
+        num_classes=kwargs["num_classes"],
+        **config["model_args"],
+    )
+    model.load_pretrained(str(file))
+    for module in model.modules():
+        if isinstance(module, timm.layers.StdConv2d):
+            module.eps = kwargs["conv_epsilon"]
+    return model
+
+
+def timm_logits(
+    source: Path,
+    images: np.ndarray,
+    record: dict[str, Any],
+    double: bool = False,
+) -> np.ndarray:
+    """Returns timm's logits for the weights of a folder or of a `.npz` file.
+
+    Args:
+        source: Folder with timm's config.json and the tensors, or path of a `.npz` file
+            for which `why_not_npz` returns None.
         images: Array (B, height, width, 3).
-        classes: Number of classes; 0 returns features, None keeps the file's head.
+        record: `ImageModel.record` of the model; with 0 classes, features are returned.
         double: Whether to compute in float64 instead of float32.
 
     Returns:
@@ -97,17 +156,20 @@ def timm_logits(
     """
     import torch
 
-    timm = import_timm()
-    options = {"pretrained": True, "num_classes": classes}
-    model = timm.create_model(f"local-dir:{folder}", **options).eval()
+    if source.suffix == ".npz":
+        model = _load_npz(source, record)
+    else:
+        options = {"pretrained": True, "num_classes": record["kwargs"]["num_classes"]}
+        model = import_timm().create_model(f"local-dir:{source}", **options)
     dtype = torch.float64 if double else torch.float32
     channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
     with torch.no_grad():
-        return model.to(dtype)(torch.from_numpy(channels_first).to(dtype)).numpy()
+        model = model.eval().to(dtype)
+        return model(torch.from_numpy(channels_first).to(dtype)).numpy()
 
 
 def allowed_error(
-    folder: Path, images: np.ndarray, logits: np.ndarray, classes: int | None = None
+    logits: np.ndarray, source: Path, images: np.ndarray, record: dict[str, Any]
 ) -> float:
     """Returns the largest error, relative to the largest logit, that may be rounding.
 
@@ -116,9 +178,9 @@ def allowed_error(
     difference is allowed, as for the small models in `tests.golden`.
 
     Args:
-        folder, images, classes: As for `timm_logits`.
         logits: Logits in float32.
+        source, images, record: As for `timm_logits`.
     """
-    exact = timm_logits(folder, images, classes, double=True)
+    exact = timm_logits(source, images, record, double=True)
     rounding = np.abs(logits - exact).max() / np.abs(exact).max()
     return max(ALLOWED, 4 * float(rounding))

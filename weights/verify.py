@@ -15,8 +15,6 @@ import argparse
 import dataclasses
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -39,6 +37,7 @@ from .certificate import (
 from .convert import read_record
 from .labelled_images import list_images, shortfall
 from .originals import first, link_original, original_file
+from .processes import run_module
 from .timm_reference import save_timm_logits
 
 BACKENDS = ("jax", "tensorflow", "torch")
@@ -87,7 +86,7 @@ def verify(
         Path(work, "task.json").write_text(json.dumps(task))
         linked = link_original(entry, original, Path(work, "original"))
         folders = {"original": linked, "folder": folder}
-        save_timm_logits(certificate, entry, folders, images, Path(work))
+        save_timm_logits(certificate, entry, folders, record, images, Path(work))
         answers = [run_parity(name, work) for name in installed_backends()]
     for answer in answers:
         certificate.checks += [Check(**check) for check in answer["checks"]]
@@ -133,19 +132,13 @@ def run_parity(backend: str, work: str | Path) -> dict:
         The content of answer.json.
 
     Raises:
-        ValueError: The process fails; the message contains the end of its stderr.
+        ValueError: The process fails; the message contains the end of its output.
     """
-    quiet = {"TF_CPP_MIN_LOG_LEVEL": "3"}
-    result = subprocess.run(
-        [sys.executable, "-m", "weights.parity", str(work)],
-        env={**quiet, **os.environ, "KERAS_BACKEND": backend},
-        cwd=Path(__file__).parents[1],
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    answer = Path(work, "answer.json")
-    if result.returncode or not answer.exists():
-        raise ValueError(f"On {backend}: {result.stderr.strip()[-2000:]}")
+    log, answer = Path(work, "log.txt"), Path(work, "answer.json")
+    with log.open("w") as output:
+        code = run_module("weights.parity", work, backend, output)
+    if code or not answer.exists():
+        raise ValueError(f"On {backend}: {log.read_text().strip()[-2000:]}")
     content = json.loads(answer.read_text())
     answer.unlink()
     return content

@@ -64,7 +64,8 @@ def in_this_process(monkeypatch):
     monkeypatch.setattr(keras.utils, "clear_session", quick)
     monkeypatch.setattr(verify, "installed_backends", lambda: ["torch"])
 
-    def timm_logits(folder, images, classes, double=False):
+    def timm_logits(folder, images, record, double=False):
+        classes = record["kwargs"]["num_classes"]
         model = kerasvit.from_pretrained(folder, num_classes=classes)
         return parity.logits(model, images)
 

@@ -1,18 +1,21 @@
 """`weights.first_contact`: every name with the file at its server."""
 
+import contextlib
 import dataclasses
 import functools
 import json
 import shutil
 import signal
 import subprocess
+import sys
+import time
 import types
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, hf_hub_download
 from PIL import Image
 
 import kerasvit
@@ -22,7 +25,15 @@ from tests.hub import accidents
 from tests.once import on_last_backend
 from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
-from weights import disputed, first_contact, lock, names, timm_reference
+from weights import (
+    disputed,
+    downloads,
+    first_contact,
+    lock,
+    names,
+    status,
+    timm_reference,
+)
 from weights.contact import (
     accuracy,
     checks,
@@ -30,6 +41,7 @@ from weights.contact import (
     published_logits,
 )
 from weights.contact import results as contact_results
+from weights.contact import run as contact_run
 
 pytestmark = [on_last_backend, pytest.mark.slow]
 
@@ -112,8 +124,8 @@ def checks_in_this_process(monkeypatch):
     """Runs the checks in this process; kerasvit replaces timm."""
     monkeypatch.setattr(kerasvit, "TinyViT", TinyViT, raising=False)
 
-    def timm_logits(folder, images, classes, double=False):
-        model = TinyViT(folder, num_classes=classes)
+    def timm_logits(folder, images, record, double=False):
+        model = TinyViT(folder, num_classes=record["kwargs"]["num_classes"])
         return checks.outputs(model, images)
 
     timm = types.SimpleNamespace(__version__="1.2.3")
@@ -150,7 +162,7 @@ def test_names_that_are_right_pass(contact, capsys):
     result = contact.results[ADDRESS]
     assert result.passed and result.licence["server"] is None
     assert result.pins["revision"] is None and "revision" not in contact.read()[ADDRESS]
-    assert result.comparisons[0]["note"] == checks.NOT_OF_TIMM
+    assert result.comparisons[0]["note"] == "not compared: timm does not read this file"
     printed = capsys.readouterr().out
     assert "2 passed, 0 failed, 0 not reached." in printed
     assert "TinyViT/sam   yes     yes     timm 1.2.3: 0e+00" in printed
@@ -181,6 +193,65 @@ def test_a_missing_comparison_is_repeated_when_it_is_possible(contact, monkeypat
     assert contact.results[HUB].comparisons[0]["error"] == 0.0
 
 
+def test_a_changed_catalogue_is_checked_again(contact):
+    assert contact.run(HUB)
+    contact.change(0, **contact.read()[HUB], top1={"percent": 80.5, "source": "timm"})
+    contact.hub.requests.clear()
+    assert contact.run(HUB) and contact.hub.requests
+    assert contact.results[HUB].entry["top1"]["percent"] == 80.5
+
+
+def test_a_timm_that_could_not_be_imported_is_tried_again(contact, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(timm_reference, "import_timm", missing)
+        assert contact.run(HUB)
+        assert contact.results[HUB].comparisons[0]["note"] == checks.UNUSABLE_TIMM
+        record = contact.out / "results" / "TinyViT-sam.json"
+        before = record.read_bytes()
+        assert contact.run(HUB) and record.read_bytes() == before
+    assert contact.run(HUB)
+    assert contact.results[HUB].comparisons[0]["error"] == 0.0
+
+
+def missing():
+    raise ImportError("no timm")
+
+
+def test_pins_of_another_command_are_kept(contact, monkeypatch):
+    find_pins = first_contact.find_pins
+
+    def while_others_pin(entry, listing):
+        contact.change(1, size=7, sha256="e" * 64)
+        return find_pins(entry, listing)
+
+    monkeypatch.setattr(first_contact, "find_pins", while_others_pin)
+    assert contact.run(HUB)
+    assert contact.read()[ADDRESS]["size"] == 7 and contact.read()[HUB]["sha256"]
+
+
+def test_the_package_is_not_pinned_to_a_local_server(contact, monkeypatch):
+    monkeypatch.setattr(contact_run, "MANIFEST", contact.manifest)
+    with pytest.raises(ValueError, match="Give --manifest a copy") as caught:
+        contact.run()
+    assert contact.hub.endpoint in str(caught.value) and not contact.hub.requests
+
+
+def test_the_page_of_proofs_is_written(contact, monkeypatch, capsys):
+    contact.run(HUB)
+    page = contact.out.parent / "STATUS.md"
+    assert not page.exists()
+    for module, name, value in (
+        (first_contact, "MANIFEST", contact.manifest),
+        (status, "MANIFEST", contact.manifest),
+        (status, "FACTS", page.with_name("status.json")),
+        (status, "PAGE", page),
+    ):
+        monkeypatch.setattr(module, name, value)
+    assert contact.run(HUB)
+    assert "| TinyViT/sam | " in page.read_text()
+    assert f"Commit {page}, status.json and manifest.json" in capsys.readouterr().out
+
+
 def test_files_that_are_missing_renamed_or_gated_are_wrong_names(contact):
     files = {**contact.files}
     files["weights.safetensors"] = files.pop("model.safetensors")
@@ -200,7 +271,7 @@ def test_files_that_are_missing_renamed_or_gated_are_wrong_names(contact):
 def test_a_file_that_was_replaced_is_a_wrong_name(contact):
     size = len(contact.files["model.safetensors"])
     contact.change(0, revision="a" * 40, size=size, sha256="e" * 64)
-    result = contact.fails(HUB, "name", "was replaced", "remove them from the manifest")
+    result = contact.fails(HUB, "name", "was replaced", "remove revision, size, sha256")
     assert result.pins is None and contact.read()[HUB]["sha256"] == "e" * 64
     contact.change(0, size=size + 1)
     contact.fails(HUB, "name", f"{size + 1} bytes are pinned", f"has {size} bytes")
@@ -292,15 +363,11 @@ def test_outputs_that_differ_fail(contact, monkeypatch):
 
 
 def test_a_crash_is_the_failure_of_one_name(contact, monkeypatch, tmp_path):
-    def crash(*command, **options):
-        return types.SimpleNamespace(returncode=-signal.SIGSEGV)
-
     process = first_contact.run_process
     monkeypatch.setattr(first_contact, "run_process", RUN_PROCESS)
-    monkeypatch.setattr(subprocess, "run", crash)
+    monkeypatch.setattr(first_contact, "run_module", lambda *given: -signal.SIGSEGV)
     contact.fails(HUB, "format", "code -11", "TinyViT-sam.txt")
-    killed = types.SimpleNamespace(returncode=-signal.SIGKILL)
-    monkeypatch.setattr(subprocess, "run", lambda *command, **options: killed)
+    monkeypatch.setattr(first_contact, "run_module", lambda *given: -signal.SIGKILL)
     contact.fails(HUB, "space", "more memory than there is")
     monkeypatch.setattr(first_contact, "run_process", process)
     assert contact.run()
@@ -403,6 +470,7 @@ def test_top1_and_real_accuracy(contact, validation, tmp_path, monkeypatch):
     of_imagenet(contact, tmp_path / "imagenet")
     assert contact.run(HUB) and contact.results[HUB].top1 is None
     predicted = np.array([0, 0, 0])
+    measure = accuracy.predictions
     monkeypatch.setattr(accuracy, "predictions", lambda *given: predicted)
     assert contact.run(HUB, images=validation["images"])  # it is measured then
     top1 = contact.results[HUB].top1
@@ -411,6 +479,14 @@ def test_top1_and_real_accuracy(contact, validation, tmp_path, monkeypatch):
     assert "| 66.67 |" in (contact.out / "table.md").read_text()
     assert contact.run(HUB, **validation)
     assert contact.results[HUB].top1["real_percent"] == 50.0
+    path = Path(validation["images"]) / "5" / "ILSVRC2012_val_00000003.JPEG"
+    path.rename(path.with_name(".hidden"))
+    predicted = predicted[:2]
+    assert contact.run(HUB, **validation)  # another number of images
+    assert contact.results[HUB].top1["percent"] == 100.0
+    path.with_name(".hidden").rename(path)
+    predicted = np.array([0, 0, 0])
+    assert contact.run(HUB, **validation)
     assert "| 66.67, ReaL 50.00 |" in (contact.out / "table.md").read_text()
     # All classes are there: the published accuracy is compared.
     monkeypatch.setattr(accuracy, "CLASSES", 2)
@@ -421,6 +497,13 @@ def test_top1_and_real_accuracy(contact, validation, tmp_path, monkeypatch):
     assert result.top1["published"] == 100.0 and not result.top1["passed"]
     assert "| 66.67 (100.00) |" in (contact.out / "table.md").read_text()
     assert "Top-1 is 66.67 % on 3 images; 100.00 %" in result.failure["message"]
+    monkeypatch.setattr(accuracy, "predictions", measure)
+    path.write_bytes(b"no image")
+    (contact.out / "results" / "TinyViT-sam.json").unlink()
+    failing = functools.partial(contact.run, images=validation["images"])
+    with monkeypatch.context() as patch:
+        patch.setattr(contact, "run", failing)
+        contact.fails(HUB, "images", "00000003.JPEG", "Replace or remove this image")
 
 
 def test_disputed_names_are_measured_with_each_preprocessing(
@@ -444,6 +527,10 @@ def test_disputed_names_are_measured_with_each_preprocessing(
     table["preprocessing"]["small"] = {"crop": 1.0}
     assert contact.run(HUB, images=images)
     assert len(disputed.read_measured(contact.out)[HUB]["top1"]) == 3
+    (Path(images) / "5" / "ILSVRC2012_val_00000003.JPEG").unlink()
+    assert contact.run(HUB, images=images)  # with another number of images
+    measured = disputed.read_measured(contact.out)[HUB]["top1"].values()
+    assert [each["images"] for each in measured] == [2, 2, 2]
     (contact.out / disputed.MEASURED).write_text("{")
     with pytest.raises(ValueError, match="disputed.json"):
         contact.run(HUB, images=images)
@@ -469,12 +556,31 @@ def test_a_full_disk_deletes_only_downloads_of_the_command(contact, monkeypatch)
     assert contact.run()
     assert not list(Path(constants.HF_HUB_CACHE).glob("*/snapshots/*"))
     assert path_in_cache(contact.tables[1]["source"]).exists()
+    # Nothing is deleted if that does not make enough room.
+    before = (contact.out / "downloads.json").read_bytes()
+    free[0] = 200_000_000 + size // 2
+    (contact.out / "results" / "TinyViT-sam.json").unlink()
+    contact.fails(HUB, "space", "this command's downloads there have 0 MB")
+    assert (contact.out / "downloads.json").read_bytes() == before
+    free[0] = 200_000_000 + size + size // 2
     # Existing files are kept, so there is no room for the other file.
     shutil.rmtree(contact.out)
     contact.fails(HUB, "space", "MB free", "Make room")
     assert path_in_cache(contact.tables[1]["source"]).exists()
     free[0] = 1_000_000_000
     assert contact.run()
+
+
+def test_a_revision_of_the_user_is_not_deleted(contact):
+    repository = contact.hub.repositories["timm/tiny"]
+    commit = repository.branches["main"]
+    other = hf_hub_download(
+        "timm/tiny", "config.json", revision=commit, endpoint=contact.hub.endpoint
+    )
+    assert contact.run(HUB)
+    kept = downloads.Downloads(contact.out)
+    kept.delete("timm/tiny")
+    assert Path(other).exists() and not (contact.out / downloads.NAME).exists()
 
 
 def test_a_run_that_was_killed_gives_the_same_table(contact, monkeypatch):
@@ -523,14 +629,13 @@ def stable(contact):
     return table, results, contact.read()
 
 
-def test_the_order_begins_with_each_format_and_architecture():
+def test_the_order_begins_with_each_format_and_family():
     entries = names.in_order([*kerasvit.list_weights()])
-    kinds = [
-        (entry.format, getattr(kerasvit, entry.model).builder.__name__)
-        for entry in entries
-    ]
+    kinds = [(entry.format, names.family_of(entry)) for entry in entries]
     count = len(set(kinds))
     assert len(set(kinds[:count])) == count
+    first = {(entry.format, entry.model) for entry in entries[:count]}
+    assert {("timm", "DeiT3S16"), ("timm", "SwinS3T"), ("timm", "SwinT")} <= first
     for part in (entries[:count], entries[count:]):
         sizes = [entry.megabytes for entry in part]
         assert sizes == sorted(sizes)
@@ -606,7 +711,9 @@ def test_damaged_and_newer_files_are_errors(contact):
         contact.run()
 
 
-def test_a_name_is_checked_in_a_separate_process(hub, tmp_path, monkeypatch):
+@pytest.fixture
+def command(hub, tmp_path, monkeypatch):
+    """Arguments of a command that checks a small ViT in real processes."""
     model = randomised(kerasvit.ViTTi16(image_size=32, num_classes=10))
     folder = kerasvit.save_pretrained(model, tmp_path / "model")
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -618,12 +725,47 @@ def test_a_name_is_checked_in_a_separate_process(hub, tmp_path, monkeypatch):
         "HF_ENDPOINT": hub.endpoint,
         "HF_HUB_CACHE": constants.HF_HUB_CACHE,
         "HF_HUB_DISABLE_XET": "1",
+        "TMPDIR": str(tmp_path),
     }.items():
         monkeypatch.setenv(name, value)
     given = ["--out", tmp_path / "out", "--manifest", tmp_path / "manifest.json"]
-    first_contact.main(list(map(str, given)))
+    return [*map(str, given)]
+
+
+def test_a_name_is_checked_in_a_separate_process(command, hub, tmp_path):
+    first_contact.main(command)
     found = contact_results.read_all(tmp_path / "out")["ViTTi16/sam"]
     assert found.passed and found.server == hub.endpoint
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
+def test_a_command_that_is_killed_continues(command, tmp_path):
+    def checks_of_it():
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):
+                if b"weights.contact.checks\0" + bytes(tmp_path) in path.read_bytes():
+                    return True
+        return False
+
+    run = [sys.executable, "-m", "weights.first_contact", *command]
+    with subprocess.Popen(run, cwd=Path(__file__).parents[2]) as process:
+        assert wait_until(checks_of_it)
+        process.kill()
+    assert wait_until(lambda: not checks_of_it())
+    assert not contact_results.read_all(tmp_path / "out")
+    done = subprocess.run(run, cwd=Path(__file__).parents[2], timeout=300)
+    assert done.returncode == 0
+    assert contact_results.read_all(tmp_path / "out")["ViTTi16/sam"].passed
+
+
+def wait_until(condition, seconds=120):
+    """Returns whether a condition becomes true in time."""
+    for _ in range(10 * seconds):
+        if condition():
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def test_the_exit_code(contact, capsys):

@@ -8,11 +8,12 @@ import tomllib
 from collections import namedtuple
 
 import pytest
-from huggingface_hub import HfApi
+from huggingface_hub import HfApi, constants, scan_cache_dir
 from huggingface_hub.utils import validate_repo_id
 
 import kerasvit
 from kerasvit.hub import manifest
+from kerasvit.hub.download import fetch
 from kerasvit.hub.hashes import file_hash
 from tests.once import on_last_backend
 from weights import certificate, convert, hub_state, names, publish_all, verify
@@ -34,8 +35,12 @@ def catalogue(public_entry, source, hub, in_this_process, monkeypatch):
     )
     entries = []
     for tag in TAGS:
-        hub.add(f"timm/{tag}", hub.repositories["timm/tiny"].files)
-        entries.append(dataclasses.replace(entry, tag=tag, source=f"timm/{tag}"))
+        files = hub.repositories["timm/tiny"].files
+        hub.add(f"timm/{tag}", {**files, "README.md": tag.encode()})
+        revision = hub.repositories[f"timm/{tag}"].branches["main"]
+        entries.append(
+            dataclasses.replace(entry, tag=tag, source=f"timm/{tag}", revision=revision)
+        )
     monkeypatch.setattr(manifest, "entries", lambda: tuple(entries))
     return entries
 
@@ -130,6 +135,44 @@ def test_a_stopped_run_continues(catalogue, run, hub, tmp_path, monkeypatch):
     states = {name: cells[2] for name, cells in rows(out).items()}
     assert list(states.values()) == ["skipped", "published", "published"]
     assert converted == ["imagenet"]  # the folder of the other had passed
+
+
+def test_downloads_are_deleted_after_the_upload(catalogue, run, hub, tmp_path):
+    mine = fetch(catalogue[1])
+    assert run()[0] == 0
+    cached = {
+        repository.repo_id
+        for repository in scan_cache_dir(constants.HF_HUB_CACHE).repos
+        if repository.repo_id.startswith("timm/")
+    }
+    assert cached == {catalogue[1].source} and mine.exists()
+
+
+def test_a_folder_of_a_run_that_was_killed_is_removed(
+    catalogue, run, hub, tmp_path, monkeypatch
+):
+    def killed(folder):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(publish_all, "_remove", killed)
+        run("--only", "*/sam")
+    assert uploads(hub) == 1 and (tmp_path / "zoo" / "TinyViT-sam").is_dir()
+    assert rows(run("--only", "*/sam")[1])["TinyViT/sam"][2] == "skipped"
+    assert not (tmp_path / "zoo" / "TinyViT-sam").exists()
+
+
+def test_tables_of_another_organisation_are_kept(catalogue, run, tmp_path):
+    path = tmp_path / "zoo" / ADDITIONS
+    assert run("--only", "*/sam")[0] == 0
+    path.write_text(path.read_text().replace("me/tinyvit", "others/tinyvit"))
+    assert run("--only", "*/sam", "*/augreg")[0] == 0
+    tables = tomllib.loads(path.read_text())["weights"]
+    assert [table["source"] for table in tables] == [
+        "me/tinyvit-sam",
+        "others/tinyvit-sam",
+        "me/tinyvit-augreg",
+    ]
 
 
 def test_changed_files_on_the_server_are_published_again(catalogue, run, hub):
@@ -260,8 +303,9 @@ def test_a_disk_that_becomes_full(catalogue, run, hub, tmp_path, monkeypatch):
         patch.setattr(kerasvit, "save_pretrained", full)
         code, _, error = run("--only", "*/sam")
     assert code == 1 and "TinyViT/sam, step convert: [Errno 28] No space" in error
-    assert not [*(tmp_path / "zoo").iterdir()]
+    assert [path.name for path in (tmp_path / "zoo").iterdir()] == ["downloads.json"]
     assert run("--only", "*/sam")[0] == 0
+    assert not (tmp_path / "zoo" / "downloads.json").exists()
 
 
 def test_weights_that_differ_are_not_uploaded(catalogue, run, hub, monkeypatch):

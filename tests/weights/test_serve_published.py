@@ -34,24 +34,42 @@ for table in tables:
 """
 
 
+def load_all(served):
+    """Loads all names in a process; returns [[format, number of weights]] of each."""
+    done = subprocess.run(
+        [sys.executable, "-c", CODE, served.manifest, *served.narrow],
+        env={**os.environ, **served.environment, "KERAS_BACKEND": "torch"},
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [origin for origin, _ in lines] == [each.format for each in served.entries]
+    return lines
+
+
 def test_names_load_from_the_server():
     with serve(SMALL) as served:
         assert served.narrow == {"ViTL16/sam"}
         assert {published_files.name_of(each) for each in served.entries} == {*SMALL}
-        done = subprocess.run(
-            [sys.executable, "-c", CODE, served.manifest, *served.narrow],
-            env={**os.environ, **served.environment, "KERAS_BACKEND": "torch"},
-            cwd=Path(__file__).parents[2],
-            capture_output=True,
-            text=True,
-        )
+        lines = load_all(served)
         folder = served.manifest.parent
-    assert done.returncode == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()]
-    origins = [entry.format for entry in served.entries]
-    assert [origin for origin, _ in lines] == origins
     assert ["timm", "5717416"] in lines and ["vision_transformer", "19459304"] in lines
     assert not folder.exists()
+
+
+@pytest.mark.long
+def test_narrow_copies_of_all_large_files_load():
+    large = [
+        published_files.name_of(entry)
+        for entry in entries()
+        if published_files.is_large(entry)
+    ]
+    with serve(large) as served:
+        assert served.narrow == {*large}
+        assert len(load_all(served)) == len(large) > 15
 
 
 def test_a_deleted_file_is_made_again_with_the_same_bytes():

@@ -49,7 +49,7 @@ TOP1 = {
 def result(name=NAME, **changes):
     """A result of the real Hub that passed."""
     fields = {"server": HUB, "pins": PINS, "loaded": True, "date": "2026-12-01"}
-    fields |= {"kerasvit": "0.1.0", "backend": "torch", "name": name}
+    fields |= {"kerasvit": "0.1.0", "backend": "torch", "name": name, "entry": {}}
     return Result(**{**fields, **changes})
 
 
@@ -206,7 +206,8 @@ def test_failures_are_listed_until_the_next_success(merged):
     failure = {"kind": "licence", "message": "the card says mit | not apache-2.0"}
     facts, unused = merged(result(), result(failure=failure, date="2026-12-02"))
     assert not unused and counted(facts)[status_page.FAILED] == 1
-    assert row(facts)[2].endswith("torch, **failed**")
+    assert row(facts)[2] == "2026-12-02, 0.1.0, torch, **failed**"
+    assert counted(facts)[status_page.LOADED] == 0
     page = status_page.page(manifest.entries(), facts)
     assert (
         f"| {NAME} | licence | the card says mit \\| not apache-2.0 | 2026-12-02"
@@ -219,9 +220,10 @@ def test_failures_are_listed_until_the_next_success(merged):
     facts, unused = merged(result(), busy)
     assert "failure" not in facts[NAME] and "loaded" in facts[NAME]
     assert unused == [f"{NAME}: 503"]
-    facts, _ = merged(result(comparisons=[EQUAL | {"error": 1.0}]))
-    assert facts[NAME]["failure"]["message"] == "the outputs differ from timm 1.0.31"
-    assert "equal" not in facts[NAME]
+    numbers = {"kind": "numbers", "message": "the difference is 1"}
+    differs = result(failure=numbers, comparisons=[EQUAL | {"error": 1.0}])
+    facts, _ = merged(result(comparisons=[EQUAL]), differs)
+    assert facts[NAME]["failure"]["kind"] == "numbers" and "equal" not in facts[NAME]
     facts, _ = merged(result(failure=failure), result(date="2026-12-02"))
     assert "failure" not in facts[NAME]
 

@@ -1,6 +1,7 @@
 """`weights.verify` and `weights.parity`: comparison of a folder with its original."""
 
 import importlib.util
+import re
 import shutil
 
 import numpy as np
@@ -13,7 +14,9 @@ from kerasvit.hub import manifest
 from kerasvit.prediction import imagenet_names
 from tests.golden import vit
 from tests.hub.some_weights import OURS
+from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
+from tests.weights import published_files
 from weights import (
     certificate,
     convert,
@@ -22,9 +25,11 @@ from weights import (
     timm_reference,
     verify,
 )
+from weights.names import name_of
 from weights.originals import first
 
 pytestmark = pytest.mark.slow
+GOLDEN = parity.GOLDEN / "models"
 
 
 @pytest.fixture
@@ -108,8 +113,8 @@ def test_the_row_states_the_reader_of_the_original(public_entry):
 def test_a_difference_from_timm_fails(folder, monkeypatch):
     answers, original_logits = {}, timm_reference.timm_logits
 
-    def timm_logits(path, images, classes, double=False):
-        answers[path] = original_logits(path, images, classes)
+    def timm_logits(path, images, record, double=False):
+        answers[path] = original_logits(path, images, record)
         return answers[path] * (1 + 2e-5 * (path == folder))
 
     monkeypatch.setattr(timm_reference, "timm_logits", timm_logits)
@@ -226,13 +231,45 @@ def test_a_process_that_fails_is_an_error(hub, tmp_path):
 )
 def test_logits_equal_those_of_timm(source):
     images = np.random.default_rng(1).normal(size=(2, 8, 8, 3)).astype("float32")
-    found = parity.logits(TinyViT(source), images)
-    assert parity.compare_logits(
-        "", found, timm_reference.timm_logits(source, images)
-    ).passed
-    features = parity.logits(TinyViT(source, num_classes=0), images)
-    expected = timm_reference.timm_logits(source, images, 0)
-    assert parity.compare_logits("", features, expected).passed
-    assert timm_reference.allowed_error(source, images, expected, 0) == 1e-5
-    exact = timm_reference.timm_logits(source, images, 0, double=True)
+    for classes in (None, 0):
+        model = TinyViT(source, num_classes=classes)
+        found = parity.logits(model, images)
+        expected = timm_reference.timm_logits(source, images, model.record)
+        assert found.shape == expected.shape == (2, 3 if classes is None else 16)
+        assert parity.compare_logits("", found, expected).passed
+    allowed = timm_reference.allowed_error(expected, source, images, model.record)
+    assert allowed == 1e-5
+    exact = timm_reference.timm_logits(source, images, model.record, double=True)
     assert exact.dtype == "float64" and np.abs(exact - expected).max() < 1e-5
+
+
+@on_last_backend
+@pytest.mark.skipif(
+    not importlib.util.find_spec("timm"), reason="timm is not installed"
+)
+def test_timm_reads_files_of_google(tmp_path):
+    (entry,) = (e for e in manifest.entries() if name_of(e) == "BiTR50x1/imagenet")
+    bit = tmp_path / entry.filename
+    published_files.write(bit, entry)
+    for path, options in (
+        (GOLDEN / "vit_gap" / "checkpoint.npz", {}),
+        (bit, {"image_size": 64}),
+    ):
+        model = kerasvit.from_pretrained(path, **options)
+        assert timm_reference.why_not_npz(path, model.record) is None
+        shape = (2, *model.record["kwargs"]["image_size"], 3)
+        images = np.random.default_rng(1).normal(size=shape).astype("float32")
+        found = parity.logits(model, images)
+        expected = timm_reference.timm_logits(path, images, model.record)
+        allowed = timm_reference.allowed_error(expected, path, images, model.record)
+        assert parity.compare_logits("", found, expected, allowed).passed
+
+
+def test_files_that_timm_computes_differently_have_a_reason():
+    for name, reason in (
+        ("vit_token_rep", "differently: its representation_size is"),
+        ("mixer", "timm does not read this file"),
+    ):
+        path = GOLDEN / name / "checkpoint.npz"
+        record = kerasvit.from_pretrained(path).record
+        assert re.search(reason, timm_reference.why_not_npz(path, record))

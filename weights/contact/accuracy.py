@@ -38,7 +38,8 @@ def accuracy(
         Field `top1` of `results.Result`.
 
     Raises:
-        ValueError: As for `check_images`, or an image cannot be read.
+        ImageError: An image cannot be read.
+        ValueError: As for `check_images`.
     """
     paths, labels = zip(*list_images(IMAGENET, folder), strict=True)
     predicted = predictions(model, paths)
@@ -59,18 +60,23 @@ def accuracy(
     }
 
 
-def check_images(folder: str | Path | None, real: str | Path | None) -> None:
-    """Raises a `ValueError` if the images or the ReaL labels cannot be used."""
+def check_images(folder: str | Path | None, real: str | Path | None) -> int:
+    """Returns the number of images; 0 without a folder.
+
+    Raises:
+        ValueError: The images or the ReaL labels cannot be used.
+    """
     if real and not folder:
         raise ValueError("`--real` needs `--images`: the labels are of its images.")
     if not folder:
-        return
+        return 0
     paths = [path for path, _ in list_images(IMAGENET, folder)]
     if real:
         labels = read_real(real)
         counted = [labels[_number(path, len(labels)) - 1] for path in paths]
         if not any(counted):
             raise ValueError(f"{real} has no label for any image of {folder}.")
+    return len(paths)
 
 
 def read_real(path: str | Path) -> list[list[int]]:

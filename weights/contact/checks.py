@@ -31,7 +31,7 @@ from .. import timm_reference
 from ..certificate import ALLOWED
 from ..disputed import disputed, measure
 from ..names import name_of
-from ..originals import classes
+from ..processes import end_with_parent
 from .accuracy import accuracy
 from .failures import ContactError, failure_of, failures
 from .pictures import BUNDLED
@@ -40,9 +40,10 @@ from .results import is_within
 from .server import is_local, server_of
 
 NO_TIMM = "not compared: timm is not installed"
+UNUSABLE_TIMM = "not compared: timm cannot be imported"
 NO_PICTURE = "not compared: the photograph is not available"
 LOCAL = "not compared: the file is not the public one, but of a local server"
-NOT_OF_TIMM = "not compared: it is not a file of timm, with timm's config.json"
+NOT_OF_TIMM = "it is not a file of timm, with timm's config.json"
 
 
 def check(task: dict) -> dict[str, Any]:
@@ -68,9 +69,10 @@ def check(task: dict) -> dict[str, Any]:
                 answer["top1"] = accuracy(model, entry, task["images"], task["real"])
                 if (name := name_of(entry)) in disputed():
                     measure(name, model, entry.sha256, task["images"], task["out"])
+        record = model.record
         del model
         keras.utils.clear_session()  # memory for timm's model
-        comparison, problem = compare_timm(entry, images, found)
+        comparison, problem = compare_timm(entry, record, images, found)
         answer["comparisons"].append(comparison)
         check_numbers(answer, problem)
     except failures() as error:
@@ -167,9 +169,15 @@ def timm_is_installed() -> bool:
 
 
 def compare_timm(
-    entry: Entry, images: np.ndarray, found: np.ndarray
+    entry: Entry, record: dict, images: np.ndarray, found: np.ndarray
 ) -> tuple[dict, str | None]:
     """Compares outputs with those of timm for the same file.
+
+    Args:
+        entry: Entry of the file.
+        record: `ImageModel.record` of its model.
+        images: Array (B, height, width, 3).
+        found: Outputs of the model for the images.
 
     Returns:
         (comparison, message of timm's error or None).
@@ -177,18 +185,15 @@ def compare_timm(
     if not timm_is_installed():
         return _comparison("timm", None, ALLOWED, NO_TIMM), None
     reference = f"timm {version('timm')}"
-    file = fetch(entry)
-    folder = file if file.is_dir() else file.parent
-    config = read_json(folder / "config.json") if entry.on_hub else {}
-    if "architecture" not in config:
-        return _comparison(reference, None, ALLOWED, NOT_OF_TIMM), None
+    source, why = _source_for_timm(entry, record)
+    if why:
+        return _comparison(reference, None, ALLOWED, f"not compared: {why}"), None
+    if not timm_reference.timm_can_be_imported():
+        return _comparison(reference, None, ALLOWED, UNUSABLE_TIMM), None
     try:
-        timm_reference.import_timm()
-    except Exception as error:  # also from its dependencies, such as torchvision
-        note = f"not compared: timm cannot be imported ({type(error).__name__})"
-        return _comparison(reference, None, ALLOWED, note), None
-    try:
-        expected = timm_reference.timm_logits(folder, images, classes(entry))
+        expected = timm_reference.timm_logits(source, images, record)
+    except MemoryError:
+        raise
     except Exception as error:  # any failure of timm is a failed comparison
         message = f"{reference} fails: {type(error).__name__} {error}"
         return _comparison(reference, math.nan, ALLOWED), message
@@ -197,8 +202,19 @@ def compare_timm(
         return _comparison(reference, math.nan, ALLOWED), message
     relative, allowed = np.abs(found - expected).max() / np.abs(expected).max(), ALLOWED
     if relative > ALLOWED:
-        allowed = timm_reference.allowed_error(folder, images, expected, classes(entry))
+        allowed = timm_reference.allowed_error(expected, source, images, record)
     return _comparison(reference, float(relative), allowed), None
+
+
+def _source_for_timm(entry: Entry, record: dict) -> tuple[Path, str | None]:
+    """Returns the folder or file that timm reads, and why it reads none, or None."""
+    file = fetch(entry)
+    if not entry.on_hub:
+        return file, timm_reference.why_not_npz(file, record)
+    folder = file if file.is_dir() else file.parent
+    if "architecture" in read_json(folder / "config.json"):
+        return folder, None
+    return folder, NOT_OF_TIMM
 
 
 def check_numbers(answer: dict[str, Any], problem: str | None) -> None:
@@ -234,4 +250,5 @@ def main(work: str | Path) -> None:
 
 
 if __name__ == "__main__":
+    end_with_parent()
     main(sys.argv[1])

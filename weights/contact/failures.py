@@ -3,6 +3,8 @@
 import urllib.error
 from collections.abc import Iterator
 
+import keras
+
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.hub.access import endpoint_of
 from kerasvit.hub.download import DownloadError
@@ -15,6 +17,9 @@ from kerasvit.hub.errors import (
 )
 from kerasvit.hub.manifest import Entry
 
+from ..downloads import NoRoom
+from ..labelled_images import ImageError
+
 # What to do, by kind of failure; the kinds are those of `weights.contact.results`.
 ADVICE = {
     "name": "Correct the table in weights/sources.toml, run python -m weights.lock, "
@@ -25,6 +30,7 @@ ADVICE = {
     "format": "kerasvit does not read this file correctly: report it with the log.",
     "numbers": "Do not use these weights before the difference is explained: report "
     "it with the record.",
+    "images": "Replace or remove this image, and run the command again.",
     "space": "Make room, or set HF_HOME to a larger disk or use a machine with more "
     "memory; then run the command again.",
 }
@@ -40,19 +46,34 @@ class ContactError(ValueError):
     Args:
         kind: One of `weights.contact.results.KINDS`.
         message: What was expected and what came.
+        advice: What to do; None for the advice of the kind.
     """
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, advice: str | None = None) -> None:
         super().__init__(message)
         self.kind = kind
+        self.advice = advice or ADVICE[kind]
 
 
 def failures() -> tuple[type[Exception], ...]:
     """Returns the exception types of which `kind_of` knows the kind, for `except`."""
     from huggingface_hub.errors import HFValidationError
 
-    known = (ContactError, CheckpointError, MemoryError, HFValidationError)
-    return client_errors(*known)
+    known = (ContactError, CheckpointError, HFValidationError, NoRoom, ImageError)
+    return client_errors(*known, *memory_errors())
+
+
+def memory_errors() -> tuple[type[Exception], ...]:
+    """Returns the exception types for too little memory; JAX has none of its own."""
+    if keras.backend.backend() == "torch":
+        from torch import OutOfMemoryError
+
+        return MemoryError, OutOfMemoryError
+    if keras.backend.backend() == "tensorflow":
+        from tensorflow.errors import ResourceExhaustedError
+
+        return MemoryError, ResourceExhaustedError
+    return (MemoryError,)
 
 
 def failure_of(error: Exception, message: str | None = None) -> dict[str, str]:
@@ -65,7 +86,8 @@ def failure_of(error: Exception, message: str | None = None) -> dict[str, str]:
     kind = kind_of(error)
     text = " ".join((message or str(error) or type(error).__name__).split())
     text = text if len(text) <= LONGEST else text[:LONGEST] + " …"
-    return {"kind": kind, "message": f"{text} {ADVICE[kind]}"}
+    advice = getattr(error, "advice", ADVICE[kind])
+    return {"kind": kind, "message": f"{text} {advice}"}
 
 
 def explain(error: Exception, entry: Entry) -> str | None:
@@ -87,8 +109,11 @@ def kind_of(error: Exception) -> str:
     for link in links:
         if isinstance(link, ContactError):
             return link.kind
-    if any(isinstance(link, MemoryError) or explain_disk(link) for link in links):
+    room: tuple[type[BaseException], ...] = (NoRoom, *memory_errors())
+    if any(isinstance(link, room) or explain_disk(link) for link in links):
         return "space"
+    if any(isinstance(link, ImageError) for link in links):
+        return "images"
     if any(isinstance(link, HFValidationError) for link in links):
         return "name"
     codes = [code for link in links if (code := status_of(link))]

@@ -18,7 +18,7 @@ from kerasvit.version import __version__
 FORMAT_VERSION = 1
 FOLDER = "results"
 # What is wrong if a name fails.
-KINDS = ("name", "server", "licence", "format", "numbers", "space")
+KINDS = ("name", "server", "licence", "format", "numbers", "images", "space")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ class Result:
         name: "MODEL/TAG".
         server: Address of the Hub, or of the server of the file, such as
             "https://storage.googleapis.com".
+        entry: Fields of the catalogue's entry, without the pins.
         failure: None, or {"kind": one of `KINDS`, "message": one line}.
         pins: {"revision", "size", "sha256"} of the file, or None if it was not found;
             the revision is None for a file that is not on the Hub.
@@ -51,6 +52,7 @@ class Result:
 
     name: str
     server: str
+    entry: dict = field(default_factory=dict)
     failure: dict | None = None
     pins: dict | None = None
     licence: dict = field(default_factory=dict)
@@ -168,7 +170,7 @@ def _is_correct(result: Result) -> bool:
         str: [result.name, result.server, result.date, result.kerasvit, result.backend],
         bool: [result.loaded],
         (int, float): [result.seconds],
-        dict: [result.licence, result.photographs],
+        dict: [result.entry, result.licence, result.photographs],
         list: [result.comparisons, *result.photographs.values()],
         (dict, type(None)): [result.failure, result.pins, result.top1],
     }

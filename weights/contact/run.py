@@ -9,25 +9,21 @@ from kerasvit.checkpoints import names_in
 from kerasvit.hub.manifest import MANIFEST, Entry
 from kerasvit.version import __version__
 
+from .. import downloads
 from ..disputed import MEASURED, is_measured, read_measured
 from ..lock import PINS
 from ..names import chosen, in_order, parse_budget, read_entries, within
-from . import (
-    checks,
-    disk,
-    pictures,
-    results,
-    table,
-)
+from ..timm_reference import timm_can_be_imported
+from . import checks, pictures, results, table
 from .accuracy import check_images
-from .checks import NO_PICTURE, NO_TIMM, is_of_imagenet
+from .checks import NO_PICTURE, NO_TIMM, UNUSABLE_TIMM, is_of_imagenet
 from .published_logits import COCO
 from .results import Result
-from .server import server_of
+from .server import is_local, server_of
 
 LOGS = "logs"
 CONTENT = {
-    disk.NAME,
+    downloads.NAME,
     MEASURED,
     pictures.FOLDER,
     results.FOLDER,
@@ -41,25 +37,25 @@ class Run:
     """A checked command line.
 
     Attributes:
-        tables: All tables of the manifest; pins are added.
         reached: Entries to check, in order.
         beyond: Entries that the budget does not reach.
         out: Folder of the results.
         images: Folder of ImageNet's validation images, or None.
+        count: Number of these images.
         real: Path of the ReaL labels, or None.
         manifest: Path of the manifest, which is written after each name.
         downloads: Files that can be deleted.
         pictures: {name: path} of the photographs.
     """
 
-    tables: list[dict]
     reached: list[Entry]
     beyond: list[Entry]
     out: Path
     images: str | None
+    count: int
     real: str | None
     manifest: Path
-    downloads: disk.Downloads
+    downloads: downloads.Downloads
     pictures: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
@@ -85,12 +81,17 @@ def prepare(
         ValueError: An argument is wrong, or a file of an earlier run is damaged.
         OSError: The folder cannot be written.
     """
-    tables = read_entries(Path(manifest))
-    entries = in_order(chosen([Entry(**table) for table in tables], only))
+    manifest = Path(manifest)
+    entries = [Entry(**table) for table in read_entries(manifest)]
+    entries = in_order(chosen(entries, only))
     reached, beyond = within(entries, parse_budget(budget) if budget else None)
-    for entry in reached:
-        server_of(entry)  # HF_ENDPOINT must be an address
-    check_images(images, real)
+    servers = sorted({server_of(entry) for entry in reached})
+    if manifest == MANIFEST and any(map(is_local, servers)):
+        raise ValueError(
+            f"The files of {', '.join(filter(is_local, servers))} would be pinned in "
+            "the package's manifest. Give --manifest a copy of it."
+        )
+    count = check_images(images, real)
     out = Path(out).expanduser().resolve()
     if out.is_dir() and (other := names_in(out) - CONTENT):
         raise ValueError(
@@ -106,38 +107,49 @@ def prepare(
     results.read_all(out)
     read_measured(out)
     return Run(
-        tables,
         reached,
         beyond,
         out,
         images=_absolute(images),
+        count=count,
         real=_absolute(real),
-        manifest=Path(manifest),
-        downloads=disk.Downloads(out),
+        manifest=manifest,
+        downloads=downloads.Downloads(out),
     )
 
 
 def is_current(result: Result, entry: Entry, run: Run) -> bool:
     """Returns whether a name need not be repeated.
 
-    It passed with these pins, this version and this server, and no comparison is
+    It passed with the same entry, pins, version and server, and no comparison is
     missing that is possible now.
     """
     pins = {key: getattr(entry, key) for key in PINS}
-    same = (result.pins, result.kerasvit, result.server)
-    if not result.passed or same != (pins, __version__, server_of(entry)):
+    known = (result.entry, result.pins, result.kerasvit, result.server)
+    now = (fields_of(entry), pins, __version__, server_of(entry))
+    if not result.passed or known != now:
         return False
     notes = {each["note"] for each in result.comparisons}
     if NO_TIMM in notes and checks.timm_is_installed():
+        return False
+    if UNUSABLE_TIMM in notes and timm_can_be_imported():
         return False
     if NO_PICTURE in notes and COCO in run.pictures:
         return False
     if not (run.images and is_of_imagenet(entry)):
         return True
     top1 = result.top1
-    if top1 is None or (run.real and top1["real_percent"] is None):
+    if top1 is None or top1["images"] != run.count:
         return False
-    return is_measured(result.name, pins["sha256"], run.out)
+    if run.real and top1["real_percent"] is None:
+        return False
+    return is_measured(result.name, pins["sha256"], run.out, run.count)
+
+
+def fields_of(entry: Entry) -> dict:
+    """Returns the fields of an entry without its pins."""
+    fields = dataclasses.asdict(entry)
+    return {key: value for key, value in fields.items() if key not in PINS}
 
 
 def _absolute(path: str | None) -> str | None:

@@ -115,7 +115,9 @@ def _replaced(entry: Entry, pinned: str, found: str) -> ContactError:
     return ContactError(
         "name",
         f"{entry.source} was replaced: {pinned} are pinned, and its server has {found}."
-        " The pins are kept; remove them from the manifest to accept the new file.",
+        " The pins are kept.",
+        f"To accept the new file, remove {', '.join(PINS)} of this name from the "
+        "manifest, and run the command again.",
     )
 
 
