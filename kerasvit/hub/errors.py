@@ -86,7 +86,7 @@ def explain_download(
         f"read it. Check the name: {where}. For a private one log in with `hf auth "
         "login`, or pass `token=`."
     )
-    silent = "the Hub is not to be asked: local_files_only, or HF_HUB_OFFLINE."
+    silent = "was not requested from the Hub: local_files_only or HF_HUB_OFFLINE."
     if cause and not isinstance(cause, errors.OfflineModeIsEnabled):
         silent = f"cannot be downloaded: {explain_request(cause, endpoint)}"
     without = ". Pickled weights, .bin and .pth, are not read: they can run any code."

@@ -158,7 +158,7 @@ def _stream(address: str, unfinished: Path) -> HTTPMessage:
     except urllib.error.HTTPError as error:
         if is_busy(error.code):
             raise _Passing(f"the server answers {error.code}") from error
-        message = f"{address} cannot be had: the server answers {error.code}."
+        message = f"{address} cannot be downloaded: the server answers {error.code}."
         raise OSError(message) from error
     except _BROKEN as error:
         raise _Passing(f"{type(error).__name__}: {error}") from error
