@@ -44,7 +44,7 @@ np.save(folder + "/logits.npy", logits)
     "other",
     [*OTHERS[:1], *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS[1:])],
 )
-def test_saved_here_loads_there(other, tmp_path):
+def test_saved_models_load_on_other_backends(other, tmp_path):
     model = kerasvit.Variant(None, kerasvit.VisionTransformer)(**KWARGS)
     rng = np.random.default_rng(0)
     model.set_weights([rng.normal(size=w.shape, scale=0.3) for w in model.weights])

@@ -81,7 +81,7 @@ class Weights(list[Entry]):
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         measured = [entry.top1 for entry in self if entry.top1]
         if measured:
-            lines.append("Top-1 on ImageNet, measured by timm unless said here.")
+            lines.append("Top-1 on ImageNet, measured by timm unless noted below.")
         notes = {
             f"{top1['percent']:.2f}: {top1['source']}"
             for top1 in measured

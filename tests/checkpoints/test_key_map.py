@@ -21,7 +21,7 @@ VIT.append(VARIABLE_PATHS)
 
 @pytest.mark.parametrize("source", VIT, ids=lambda source: source.code_base)
 @pytest.mark.parametrize("changes", mainly_on_last(MODELS), ids=str)
-def test_there_and_back(source, changes):
+def test_key_maps_are_inverted(source, changes):
     model = kerasvit.VisionTransformer(**SMALL, image_size=8, **changes)
     key_map = source.key_map(model.record["kwargs"])
     if any(key_map.name(w.path) is None for w in model.weights):

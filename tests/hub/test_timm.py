@@ -115,7 +115,7 @@ def test_every_architecture_that_is_written_for_timm_is_here():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_there_and_back(timm, name, tmp_path):
+def test_timm_loads_and_saves_our_folders(timm, name, tmp_path):
     model = small(name)
     kerasvit.save_pretrained(model, tmp_path / "ours")
     reference = timm_model(timm, tmp_path / "ours")

@@ -34,7 +34,7 @@ def small():
     return model
 
 
-def test_there_and_back(logged_in):
+def test_a_pushed_model_is_downloaded_unchanged(logged_in):
     model = small()
     info = kerasvit.push_to_hub(model, "me/vit")
     assert info.commit_url.startswith(logged_in.endpoint)

@@ -67,7 +67,7 @@ def test_contract(shifted):
         ((2, 3), 5, (2, 3)),
     ],
 )
-def test_each_place_sees_its_window(grid, window_size, window, shifted):
+def test_each_token_attends_within_its_window(grid, window_size, window, shifted):
     x = np.random.default_rng(0).normal(size=(2, *grid, 4)).astype("float32")
     layer = filled(
         WindowAttention(2, window_size=window_size, shifted=shifted), x.shape
