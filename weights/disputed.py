@@ -24,12 +24,14 @@ from kerasvit.checkpoints import CheckpointError, read_json, replace_file
 from kerasvit.version import __version__
 
 from .convert import find_entry
-from .labelled_images import list_images, top1
+from .labelled_images import digest_of, list_images, top1
 from .originals import original, original_file
 
 LIST = Path(__file__).with_name("disputed.toml")
 MEASURED = "disputed.json"
 FORMAT_VERSION = 1
+# Of a measurement.
+FIELDS = {"percent", "images", "classes", "digest", "preprocessing", "date", "kerasvit"}
 
 
 @functools.cache
@@ -63,16 +65,20 @@ def measure(
     mine = measured.get(name, {})
     mine = mine if mine.get("sha256") == sha256 else {"sha256": sha256, "top1": {}}
     fields = model.record["preprocessing"]
-    known = _labels_measured(mine, len(list_images(model.record, photos)))
+    images = list_images(model.record, photos)
+    digest = digest_of([path for path, _ in images], photos)
     try:
         for label, changes in disputed()[name]["preprocessing"].items():
-            if label in known:
+            if _is_known(mine["top1"].get(label), digest, changes):
                 continue
             model.record["preprocessing"] = {**fields, **changes}
             correct, count = top1(model, photos)
             mine["top1"][label] = {
                 "percent": 100 * correct / count,
                 "images": count,
+                "classes": len({index for _, index in images}),
+                "digest": digest,
+                "preprocessing": changes,
                 "date": str(datetime.date.today()),
                 "kerasvit": __version__,
             }
@@ -85,26 +91,31 @@ def measure(
         model.record["preprocessing"] = fields
 
 
-def is_measured(name: str, sha256: str | None, folder: Path, images: int) -> bool:
+def is_measured(
+    name: str, sha256: str | None, folder: Path, digest: str | None
+) -> bool:
     """Returns whether nothing is left to measure for a name.
 
     Args:
         name: "MODEL/TAG".
         sha256: SHA-256 of the file of the weights.
         folder: Folder of `MEASURED`.
-        images: Number of images to measure with.
+        digest: `digest_of` the images.
     """
     if name not in disputed():
         return True
     mine = read_measured(folder).get(name, {"sha256": None, "top1": {}})
-    labels = disputed()[name]["preprocessing"].keys()
-    return mine["sha256"] == sha256 and labels <= _labels_measured(mine, images)
+    return mine["sha256"] == sha256 and all(
+        _is_known(mine["top1"].get(label), digest, changes)
+        for label, changes in disputed()[name]["preprocessing"].items()
+    )
 
 
-def _labels_measured(values: dict[str, Any], images: int) -> set[str]:
-    """Returns the labels of the measurements with this number of images."""
-    measured = values["top1"].items()
-    return {label for label, each in measured if each["images"] == images}
+def _is_known(measured: dict | None, digest: str | None, changes: dict) -> bool:
+    """Returns whether a measurement is of these images and this preprocessing."""
+    return measured is not None and (
+        (measured["digest"], measured["preprocessing"]) == (digest, changes)
+    )
 
 
 def read_measured(folder: Path) -> dict[str, dict[str, Any]]:
@@ -134,8 +145,7 @@ def _is_correct(values: Any) -> bool:
         and isinstance(values.get("sha256"), str)
         and isinstance(values.get("top1"), dict)
         and all(
-            isinstance(each, dict)
-            and each.keys() == {"percent", "images", "date", "kerasvit"}
+            isinstance(each, dict) and each.keys() == FIELDS
             for each in values["top1"].values()
         )
     )

@@ -66,6 +66,8 @@ class Downloads:
         """
         if is_cached(entry, commit):
             return
+        if self._made.get(entry.source) not in (None, commit):
+            self.delete(entry.source)  # another revision
         self._make_room(entry, RESERVE + (size or entry.megabytes * MB))
         known = entry.source in self._made
         if known or (_is_new(entry.source, commit) if commit else not entry.on_hub):

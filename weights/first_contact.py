@@ -18,30 +18,19 @@ exit code is 1 if a name fails.
 """
 
 import argparse
-import dataclasses
-import json
-import signal
 import sys
-import tempfile
-import time
 from pathlib import Path
-from typing import Any
 
-import keras
+from kerasvit.hub.manifest import MANIFEST
 
-from kerasvit.hub.download import fetch
-from kerasvit.hub.manifest import MANIFEST, Entry
-
-from . import lock, status
+from . import status
 from .contact import checks, pictures, table
 from .contact import results as contact_results
-from .contact.failures import ContactError, explain, failure_of, failures
+from .contact.examine import examine
 from .contact.published_logits import COCO, PUBLISHED
 from .contact.results import Result
-from .contact.run import LOGS, Run, fields_of, is_current, prepare
-from .contact.server import check_licence, find_pins, look_up, server_of
-from .names import name_of, read_entries
-from .processes import run_module
+from .contact.run import Run, is_current, prepare
+from .names import name_of
 from .timm_reference import INSTALL
 
 
@@ -49,6 +38,7 @@ def first_contact(run: Run) -> bool:
     """Checks the names of a run, prints the table, and returns whether all passed.
 
     Raises:
+        ValueError: An image cannot be read, or a file was damaged since `prepare`.
         OSError: A result, or the manifest, cannot be written.
     """
     megabytes = sum(entry.megabytes for entry in run.reached)
@@ -65,6 +55,8 @@ def first_contact(run: Run) -> bool:
             result = examine(entry, run)
             contact_results.write(run.out, result)
             _report(result, f"{i}/{len(run.reached)}")
+            if result.failure and result.failure["kind"] == "images":
+                raise ValueError(result.failure["message"])  # for all names
         results.append(result)
     beyond = [name_of(entry) for entry in run.beyond]
     path = table.write(run.out, results, beyond)
@@ -75,112 +67,17 @@ def first_contact(run: Run) -> bool:
         print(f"Not reached with this budget: {', '.join(beyond)}")
     print(f"{table.summary(results, beyond)} {path}")
     if run.manifest == MANIFEST:
-        for sentence in status.update(run.out):
-            print(f"Not used for {status.PAGE}: {sentence}.")
+        if unused := status.update(run.out):
+            print(f"{len(unused)} results are not in {status.PAGE}; to list them:")
+            print(f"python -m weights.status --contact {run.out}")
         print(f"Commit {status.PAGE}, {status.FACTS.name} and {MANIFEST.name}.")
     return all(result.passed for result in results)
-
-
-def examine(entry: Entry, run: Run) -> Result:
-    """Returns the result for a name; its pins are in the manifest then.
-
-    Raises:
-        OSError: The manifest or the log cannot be written.
-    """
-    start = time.monotonic()
-    fields: dict[str, Any] = {
-        "name": name_of(entry),
-        "server": server_of(entry),
-        "entry": fields_of(entry),
-        "licence": {"catalogue": entry.license, "server": None},
-        "backend": keras.backend.backend(),
-    }
-    pinned = None
-    try:
-        fields["pins"] = find(entry, run, fields["licence"])
-        pinned = dataclasses.replace(entry, **fields["pins"])
-        fetch(pinned)
-    except failures() as error:
-        fields["failure"] = failure_of(error, explain(error, entry))
-    if pinned and pinned != entry:
-        save_pins(pinned, run)
-    if pinned and "failure" not in fields:
-        fields |= run_checks(pinned, run)
-    seconds = round(time.monotonic() - start, 1)
-    return Result(**fields, seconds=seconds)
-
-
-def find(entry: Entry, run: Run, licence: dict[str, str | None]) -> dict[str, Any]:
-    """Returns the pins of an entry, after making room on the disk for its file.
-
-    Args:
-        entry: Entry to find at its server.
-        run: Its list of downloads is extended.
-        licence: Field of the result; the licence on the card is added.
-
-    Raises:
-        ContactError, OSError: One of `failures`.
-    """
-    listing = look_up(entry)
-    licence["server"] = listing.licence
-    check_licence(entry, listing)
-    commit = entry.revision or (listing.info.sha if listing.info else None)
-    run.downloads.prepare(entry, commit, listing.size)
-    return find_pins(entry, listing)
-
-
-def save_pins(entry: Entry, run: Run) -> None:
-    """Writes the pins of an entry into the manifest."""
-    pins = {key: getattr(entry, key) for key in lock.PINS if getattr(entry, key)}
-    tables = read_entries(run.manifest)  # another command may have written it
-    for fields in tables:
-        if (fields["model"], fields["tag"]) == (entry.model, entry.tag):
-            fields |= pins
-    lock.write(tables, run.manifest)
-
-
-def run_checks(entry: Entry, run: Run) -> dict[str, Any]:
-    """Returns the fields of a result that need the model."""
-    log = run.out / LOGS / f"{name_of(entry).replace('/', '-')}.txt"
-    task = {
-        "entry": dataclasses.asdict(entry),
-        "pictures": run.pictures,
-        "images": run.images,
-        "real": run.real,
-        "out": str(run.out),
-    }
-    return run_process(task, log)
-
-
-def run_process(task: dict[str, Any], log: Path) -> dict[str, Any]:
-    """Returns the answer of `weights.contact.checks`, or the failure of its process.
-
-    Args:
-        task: Argument of `contact.checks.check`.
-        log: File for the output of the process.
-    """
-    with tempfile.TemporaryDirectory() as work, log.open("w") as output:
-        Path(work, "task.json").write_text(json.dumps(task))
-        backend = keras.backend.backend()
-        code = run_module("weights.contact.checks", work, backend, output)
-        answer = Path(work, "answer.json")
-        if code == 0 and answer.exists():
-            return json.loads(answer.read_text())
-    return {"failure": failure_of(_crash(code, log))}
 
 
 def _report(result: Result, position: str) -> None:
     words = f"FAILED: {result.failure['kind']}" if result.failure else "passed"
     seconds = f"{result.seconds:.0f} s"
     print(f"[{position}] {result.name}: {words}, {seconds}", flush=True)
-
-
-def _crash(code: int, log: Path) -> ContactError:
-    if code == -getattr(signal, "SIGKILL", 9):
-        return ContactError(
-            "space", "The system ended the process: it needs more memory than there is."
-        )
-    return ContactError("format", f"The process ended with code {code}; log: {log}.")
 
 
 def main(arguments: list[str]) -> None:
@@ -210,8 +107,10 @@ def main(arguments: list[str]) -> None:
         sys.exit(f"Error: {error}")
     try:
         passed = first_contact(run)
-    except OSError as error:  # of the results and the manifest; others are recorded
+    except (ValueError, OSError) as error:  # failures of names are recorded
         sys.exit(f"Error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("Stopped. Run the same command again to continue.")
     if not passed:
         sys.exit(1)
 

@@ -1,5 +1,6 @@
 """Measures top-1 accuracy on labelled images, one folder per class."""
 
+import hashlib
 import math
 import re
 from collections.abc import Sequence
@@ -74,6 +75,15 @@ def shortfall(percent: float, correct: int, count: int) -> tuple[float, float]:
     published = percent / 100
     error = math.sqrt(published * (1 - published) / count)
     return published - correct / count, 3 * error + 0.01
+
+
+def digest_of(paths: Sequence[Path], folder: str | Path) -> str:
+    """Returns a SHA-256 of the names and sizes of the images in a folder."""
+    folder = Path(folder).expanduser()
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        digest.update(f"{path.relative_to(folder)} {path.stat().st_size}\n".encode())
+    return digest.hexdigest()
 
 
 def list_images(record: dict, folder: str | Path) -> list[tuple[Path, int]]:

@@ -17,15 +17,16 @@ import sys
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kerasvit.checkpoints import replace_file
 from kerasvit.hub.errors import client_errors, is_passing, retried
 from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.http import fetch_address
-from kerasvit.hub.manifest import MANIFEST, Entry
+from kerasvit.hub.manifest import FORMAT_VERSION, MANIFEST, Entry, read_manifest
 
 from .names import chosen, name_of
+from .servers import check_servers
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -40,12 +41,13 @@ def lock(sources: Path = SOURCES, manifest: Path = MANIFEST) -> list[dict]:
     An entry with any pin in the sources keeps only the pins of the sources.
 
     Raises:
-        ValueError: The sources contain an error; the message names the entry.
+        ValueError: The sources contain an error; the message names the entry. Or the
+            manifest is damaged, or newer than this package.
     """
     tables = tomllib.loads(Path(sources).read_text(encoding="utf-8"))["weights"]
     old = {}
     if Path(manifest).exists():
-        written = json.loads(Path(manifest).read_text(encoding="utf-8"))["weights"]
+        written = read_manifest(Path(manifest))["weights"]
         old = {_key(entry): entry for entry in written}
     seen, entries = set(), []
     for entry in tables:
@@ -70,7 +72,8 @@ def recipes() -> dict[str, str]:
 
 def write(entries: list[dict], manifest: Path = MANIFEST) -> None:
     """Writes the manifest atomically."""
-    content = {"format_version": 1, "recipes": recipes(), "weights": entries}
+    content: dict[str, Any] = {"format_version": FORMAT_VERSION}
+    content |= {"recipes": recipes(), "weights": entries}
     replace_file(manifest, (json.dumps(content, indent=1) + "\n").encode())
 
 
@@ -101,13 +104,19 @@ def pin(entry: Entry, again: bool = False, info: "ModelInfo | None" = None) -> d
     return {"size": path.stat().st_size, "sha256": file_hash(path)}
 
 
-def repository_info(repository: str) -> "ModelInfo":
-    """Returns commit, files and card of a public repository; sends no token."""
+def repository_info(repository: str, revision: str | None = None) -> "ModelInfo":
+    """Returns commit, files and card of a public repository; sends no token.
+
+    Args:
+        repository: "user/name".
+        revision: Commit or branch; None for main.
+    """
     from huggingface_hub import HfApi
 
     client = HfApi(token=False)
     return retried(
-        lambda: client.model_info(repository, files_metadata=True), is_passing
+        lambda: client.model_info(repository, revision=revision, files_metadata=True),
+        is_passing,
     )
 
 
@@ -174,7 +183,9 @@ def main(arguments: list[str]) -> None:
         parser.error("names and --again need --pin")
     try:
         entries = lock()
-        chosen([Entry(**entry) for entry in entries], options.names)
+        selected = chosen([Entry(**entry) for entry in entries], options.names)
+        if options.pin:
+            check_servers(selected, MANIFEST)
         write(entries)
         problems = pin_all(entries, options.again, options.names) if options.pin else []
     except (ValueError, OSError) as error:

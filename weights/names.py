@@ -1,16 +1,14 @@
 """Names of the catalogue's weights, patterns of names, and the order to check them."""
 
 import fnmatch
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
 
 import kerasvit
-from kerasvit.hub.manifest import Entry
+from kerasvit.hub.manifest import Entry, read_manifest
 from kerasvit.patterns import near
 
-MANIFEST_VERSION = 1
 _UNITS = {"MB": 1, "GB": 1e3, "TB": 1e6}  # in megabytes
 
 
@@ -25,26 +23,13 @@ def read_entries(manifest: Path) -> list[dict]:
     Raises:
         ValueError: The manifest is damaged, or newer than this package.
     """
-    try:
-        content = json.loads(manifest.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ValueError(
-            f"{manifest} cannot be read: {error}. Run python -m weights.lock."
-        ) from error
-    version = content.get("format_version") if isinstance(content, dict) else None
-    newer = isinstance(version, int) and version > MANIFEST_VERSION
-    if version != MANIFEST_VERSION:
-        advice = "update kerasvit" if newer else "run python -m weights.lock"
-        raise ValueError(
-            f"{manifest} has format_version {version!r:.50}; this kerasvit reads "
-            f"{MANIFEST_VERSION}: {advice}."
-        )
+    content = read_manifest(manifest)
     try:
         tables = [dict(table) for table in content["weights"]]
         models = {Entry(**table).model for table in tables}
     except (LookupError, TypeError, ValueError) as error:
         raise ValueError(
-            f"{manifest} is damaged: {error}. Run python -m weights.lock."
+            f"{manifest} is damaged: {error}. Restore it: git checkout {manifest.name}."
         ) from error
     if unknown := sorted(name for name in models if not hasattr(kerasvit, name)):
         raise ValueError(
@@ -74,10 +59,10 @@ def chosen(entries: Sequence[Entry], patterns: Sequence[str]) -> list[Entry]:
         ]
         if not matches:
             similar = near(names, pattern) or near([e.model for e in entries], pattern)
-            similar = similar or names[:3]
+            hint = f"Similar names: {', '.join(similar)}." if similar else ""
             raise ValueError(
-                f"No name of the catalogue matches {pattern!r}. Similar names: "
-                f"{', '.join(similar)}."
+                f"No name of the catalogue matches {pattern!r}. {hint} "
+                "kerasvit.list_weights() lists all."
             )
         found.update(matches)
     return [entry for entry in entries if not patterns or name_of(entry) in found]

@@ -280,7 +280,8 @@ def main(arguments: list[str]) -> None:
             endpoint=options.endpoint,
         )
     except (ValueError, OSError) as error:
-        print(table(done))
+        if done:
+            print(table(done))
         sys.exit(f"Error: {error}")
     print(f"{table(done)}\n\nTables for sources.toml: {additions}")
 

@@ -10,9 +10,9 @@ from kerasvit.checkpoints import CheckpointError, read_json, replace_file
 from kerasvit.hub.manifest import Entry
 
 from .contact.results import Result, is_within, read_all
-from .contact.server import is_local
 from .disputed import read_measured
 from .names import name_of
+from .servers import is_local
 
 FACTS = Path(__file__).with_name("status.json")
 FORMAT_VERSION = 1
@@ -22,6 +22,8 @@ PASSING = ("server", "space", "images")
 # Facts about the pinned file; the others are about a file of random values.
 PROOFS = ("loaded", "equal", "failure")
 OF_FILE = (*PROOFS, "pins", "top1", "alternatives")
+
+IMAGENET_CLASSES = 1000
 
 Facts = dict[str, Any]
 
@@ -69,11 +71,12 @@ def merge(facts: Facts, result: Result, entry: Entry) -> tuple[Facts, str | None
         entry: Entry of the manifest.
     """
     stamp = {"date": result.date, "kerasvit": result.kerasvit}
+    stamp |= {"backend": result.backend}
     if is_local(result.server):
         rest = {key: value for key, value in facts.items() if key != "random"}
         if result.failure:
             return rest, f"the file of random values: {result.failure['message']}"
-        random: Facts = stamp | {"backend": result.backend}
+        random: Facts = dict(stamp)
         if equal := list(filter(_is_equal, result.comparisons)):
             random["equal"] = equal
         return rest | {"random": random}, None
@@ -96,12 +99,15 @@ def merge(facts: Facts, result: Result, entry: Entry) -> tuple[Facts, str | None
     facts = {key: value for key, value in facts.items() if key not in old}
     facts |= {"pins": result.pins} | _failure(result, stamp)
     if result.loaded:
-        facts["loaded"] = stamp | {"backend": result.backend}
+        facts["loaded"] = stamp
     if equal := [stamp | each for each in result.comparisons if _is_equal(each)]:
         facts["equal"] = equal
     most = facts.get("top1", {}).get("images", 0)
-    if result.top1 and result.top1["images"] >= most:
-        facts["top1"] = stamp | result.top1
+    top1 = result.top1
+    if top1 and top1["classes"] < IMAGENET_CLASSES:
+        return facts, f"top-1, of {top1['classes']} classes only"
+    if top1 and top1["images"] >= most:
+        facts["top1"] = stamp | top1
     return facts, None
 
 
@@ -136,10 +142,13 @@ def merge_all(
     for name, values in measured.items():
         mine = facts.get(name, {})
         pins = mine.get("pins") or {}
-        if name in entries and values["sha256"] == pins.get("sha256"):
-            facts[name] = mine | {"alternatives": values["top1"]}
-        else:
+        few = [each["classes"] < IMAGENET_CLASSES for each in values["top1"].values()]
+        if name not in entries or values["sha256"] != pins.get("sha256"):
             unused.append(f"{name}: disputed.json is not of the file that was loaded")
+        elif any(few):
+            unused.append(f"{name}: disputed.json is not of all ImageNet classes")
+        else:
+            facts[name] = mine | {"alternatives": values["top1"]}
     return facts, unused
 
 

@@ -76,7 +76,7 @@ def counts(entries: Sequence[Entry], facts: dict[str, Facts]) -> dict[str, int]:
         RANDOM_EQUAL: random_equal,
         LOADED: sum("loaded" in each for each in sound),
         EQUAL: sum("equal" in each for each in sound),
-        MEASURED: sum(number >= VALIDATION_IMAGES for number in images),
+        MEASURED: images.count(VALIDATION_IMAGES),
         FAILED: len(known) - len(sound),
     }
 

@@ -11,6 +11,7 @@ from kerasvit.patterns import chosen, near
 from .http import name_behind
 
 MANIFEST = Path(__file__).with_name("manifest.json")
+FORMAT_VERSION = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,14 +104,40 @@ def _row(entry: Entry) -> tuple[str, ...]:
     )
 
 
+def read_manifest(path: Path) -> dict:
+    """Returns the content of a manifest, {"recipes", "weights"} and the version.
+
+    Raises:
+        ValueError: The file is damaged, or newer than this package.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        version = content["format_version"]
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise ValueError(
+            f"{path} is damaged: {error!r:.200}. Restore it: git checkout {path.name}, "
+            "or install kerasvit again."
+        ) from error
+    if version != FORMAT_VERSION:
+        raise ValueError(
+            f"{path} has format_version {version!r:.50}; this kerasvit reads "
+            f"{FORMAT_VERSION}: update kerasvit."
+        )
+    return content
+
+
 @functools.cache
 def _manifest() -> dict:
-    return json.loads(MANIFEST.read_text(encoding="utf-8"))
+    return read_manifest(MANIFEST)
 
 
 @functools.cache
 def entries() -> tuple[Entry, ...]:
-    """Returns all entries of the catalogue."""
+    """Returns all entries of the catalogue.
+
+    Raises:
+        ValueError: As for `read_manifest`.
+    """
     return tuple(Entry(**entry) for entry in _manifest()["weights"])
 
 

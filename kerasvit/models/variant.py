@@ -64,19 +64,22 @@ class Variant:
         self.numbers = {k: v for k, v in arguments.items() if k not in defaults}
         replaced = {k: v for k, v in arguments.items() if k in defaults}
         self.defaults = {**defaults, **replaced}
-        self.__doc__ = f"{self!r}; all arguments: help(kerasvit.{builder.__name__})."
+        more = f"all arguments: help(kerasvit.{builder.__name__})"
+        self.__doc__ = f"{self._summary()}; {more}."
 
     def __repr__(self) -> str:
+        tags = ", ".join(published(self.name))
+        return self._summary() + (f"; weights: {tags}" if tags else "")
+
+    def _summary(self) -> str:
         text = ", ".join(f"{key}={value}" for key, value in self.arguments.items())
         call = f"{self.label}({text})"
         if self.parameters is None:
             return call
         height, width = sides(self.defaults["image_size"])
-        tags = ", ".join(published(self.name))
-        weights = f"; weights: {tags}" if tags else ""
         return (
             f"{call}: {self.parameters:,} parameters, {self.multiply_adds:g} G "
-            f"multiply-adds at {height} × {width}{weights}"
+            f"multiply-adds at {height} × {width}"
         )
 
     def __call__(

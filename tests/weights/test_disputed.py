@@ -10,7 +10,7 @@ import kerasvit
 from kerasvit.hub import manifest
 from kerasvit.hub.hashes import file_hash
 from tests.once import on_last_backend
-from weights import disputed, status_page
+from weights import disputed, status_facts, status_page
 from weights.contact.results import Result, write
 from weights.labelled_images import top1
 from weights.status_facts import merge_all
@@ -79,6 +79,10 @@ def test_each_preprocessing_is_measured(
     pins = {"revision": None, "size": 1, "sha256": sha256}
     hub = "https://huggingface.co"
     write(contact, Result(name=NAME, server=hub, pins=pins, loaded=True))
+    facts, unused = merge_all({}, contact, [entry])
+    assert unused == [f"{NAME}: disputed.json is not of all ImageNet classes"]
+    classes = measured["top1"]["wide"]["classes"]
+    monkeypatch.setattr(status_facts, "IMAGENET_CLASSES", classes)
     facts, unused = merge_all({}, contact, [entry])
     page = status_page.page(manifest.entries(), facts)
     assert not unused and "kerasvit has measured the file" in page

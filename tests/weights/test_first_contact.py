@@ -31,23 +31,18 @@ from weights import (
     first_contact,
     lock,
     names,
+    servers,
     status,
     timm_reference,
 )
-from weights.contact import (
-    accuracy,
-    checks,
-    pictures,
-    published_logits,
-)
+from weights.contact import accuracy, checks, examine, pictures, published_logits
 from weights.contact import results as contact_results
-from weights.contact import run as contact_run
 
 pytestmark = [on_last_backend, pytest.mark.slow]
 
 CARD = b"---\nlicense: mit\n---\n# tiny\n"
 HUB, ADDRESS = "TinyViT/sam", "TinyViT/gsam"
-RUN_PROCESS = first_contact.run_process
+RUN_PROCESS = examine.run_process
 
 
 def tensors_of(folder, **changes):
@@ -133,7 +128,7 @@ def checks_in_this_process(monkeypatch):
     quick = functools.partial(keras.utils.clear_session, free_memory=False)
     for module, name, value in (
         (keras.utils, "clear_session", quick),
-        (first_contact, "run_process", lambda task, log: checks.check(task)),
+        (examine, "run_process", lambda task, log: checks.check(task)),
         (timm_reference, "import_timm", lambda: timm),
         (timm_reference, "timm_logits", timm_logits),
         (checks, "version", lambda name: "1.2.3"),
@@ -164,7 +159,7 @@ def test_names_that_are_right_pass(contact, capsys):
     assert result.pins["revision"] is None and "revision" not in contact.read()[ADDRESS]
     assert result.comparisons[0]["note"] == "not compared: timm does not read this file"
     printed = capsys.readouterr().out
-    assert "2 passed, 0 failed, 0 not reached." in printed
+    assert "2 passed (1 without a comparison), 0 failed, 0 not reached." in printed
     assert "TinyViT/sam   yes     yes     timm 1.2.3: 0e+00" in printed
     assert "| TinyViT/gsam | yes | yes | timm 1.2.3: not compared |" in (
         (contact.out / "table.md").read_text()
@@ -218,22 +213,29 @@ def missing():
 
 
 def test_pins_of_another_command_are_kept(contact, monkeypatch):
-    find_pins = first_contact.find_pins
+    find_pins = examine.find_pins
 
     def while_others_pin(entry, listing):
         contact.change(1, size=7, sha256="e" * 64)
         return find_pins(entry, listing)
 
-    monkeypatch.setattr(first_contact, "find_pins", while_others_pin)
+    monkeypatch.setattr(examine, "find_pins", while_others_pin)
     assert contact.run(HUB)
     assert contact.read()[ADDRESS]["size"] == 7 and contact.read()[HUB]["sha256"]
 
 
 def test_the_package_is_not_pinned_to_a_local_server(contact, monkeypatch):
-    monkeypatch.setattr(contact_run, "MANIFEST", contact.manifest)
-    with pytest.raises(ValueError, match="Give --manifest a copy") as caught:
-        contact.run()
-    assert contact.hub.endpoint in str(caught.value) and not contact.hub.requests
+    monkeypatch.setattr(servers, "MANIFEST", contact.manifest)
+    monkeypatch.chdir(contact.manifest.parent)
+    for path in (contact.manifest, Path("manifest.json")):
+        with pytest.raises(ValueError, match="Use a copy of it") as caught:
+            first_contact.prepare(out=contact.out, manifest=path)
+        assert contact.hub.endpoint in str(caught.value)
+    monkeypatch.setattr(lock, "MANIFEST", contact.manifest)
+    monkeypatch.setattr(lock, "lock", lambda: contact.tables)
+    with pytest.raises(SystemExit, match="Use a copy of it"):
+        lock.main(["--pin", HUB])
+    assert not contact.hub.requests
 
 
 def test_the_page_of_proofs_is_written(contact, monkeypatch, capsys):
@@ -271,6 +273,9 @@ def test_files_that_are_missing_renamed_or_gated_are_wrong_names(contact):
 def test_a_file_that_was_replaced_is_a_wrong_name(contact):
     size = len(contact.files["model.safetensors"])
     contact.change(0, revision="a" * 40, size=size, sha256="e" * 64)
+    contact.fails(HUB, "name", "has no revision")
+    revision = contact.hub.repositories["timm/tiny"].branches["main"]
+    contact.change(0, revision=revision)
     result = contact.fails(HUB, "name", "was replaced", "remove revision, size, sha256")
     assert result.pins is None and contact.read()[HUB]["sha256"] == "e" * 64
     contact.change(0, size=size + 1)
@@ -363,13 +368,13 @@ def test_outputs_that_differ_fail(contact, monkeypatch):
 
 
 def test_a_crash_is_the_failure_of_one_name(contact, monkeypatch, tmp_path):
-    process = first_contact.run_process
-    monkeypatch.setattr(first_contact, "run_process", RUN_PROCESS)
-    monkeypatch.setattr(first_contact, "run_module", lambda *given: -signal.SIGSEGV)
+    process = examine.run_process
+    monkeypatch.setattr(examine, "run_process", RUN_PROCESS)
+    monkeypatch.setattr(examine, "run_module", lambda *given: -signal.SIGSEGV)
     contact.fails(HUB, "format", "code -11", "TinyViT-sam.txt")
-    monkeypatch.setattr(first_contact, "run_module", lambda *given: -signal.SIGKILL)
+    monkeypatch.setattr(examine, "run_module", lambda *given: -signal.SIGKILL)
     contact.fails(HUB, "space", "more memory than there is")
-    monkeypatch.setattr(first_contact, "run_process", process)
+    monkeypatch.setattr(examine, "run_process", process)
     assert contact.run()
 
 
@@ -444,7 +449,30 @@ def test_photographs_are_classified(contact, tmp_path, capsys):
         assert found == [pair[0], pytest.approx(pair[1], rel=1e-4)]
     first = photographs["chelsea"][0][0].split(",")[0]
     assert f"{first} / {expected[0][0].split(',')[0]}" in capsys.readouterr().out
-    assert expected[4][0] in (contact.out / "table.md").read_text()
+    fifth = expected[4][0].split(",")[0]
+    assert f"{fifth} {100 * expected[4][1]:.1f} %" in (
+        (contact.out / "table.md").read_text()
+    )
+
+
+def test_real_weights_must_see_the_cat(contact, tmp_path, monkeypatch):
+    of_imagenet(contact, tmp_path / "imagenet")
+    monkeypatch.setattr(checks, "is_local", lambda server: False)
+    monkeypatch.setattr(checks, "CATS", slice(0, 0))
+    contact.fails(HUB, "numbers", "photograph chelsea is a cat")
+    monkeypatch.setattr(checks, "CATS", slice(0, 1000))
+    assert contact.run(HUB)
+
+
+def test_a_stopped_run_says_how_to_continue(contact, monkeypatch):
+    def stop(run):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(first_contact, "first_contact", stop)
+    with pytest.raises(SystemExit, match="Run the same command again"):
+        first_contact.main(
+            ["--out", str(contact.out), "--manifest", str(contact.manifest)]
+        )
 
 
 def test_the_photographs_are_those_of_scikit_image():
@@ -500,10 +528,10 @@ def test_top1_and_real_accuracy(contact, validation, tmp_path, monkeypatch):
     monkeypatch.setattr(accuracy, "predictions", measure)
     path.write_bytes(b"no image")
     (contact.out / "results" / "TinyViT-sam.json").unlink()
-    failing = functools.partial(contact.run, images=validation["images"])
-    with monkeypatch.context() as patch:
-        patch.setattr(contact, "run", failing)
-        contact.fails(HUB, "images", "00000003.JPEG", "Replace or remove this image")
+    with pytest.raises(ValueError, match="00000003.JPEG.* Replace or remove"):
+        contact.run(HUB, images=validation["images"])
+    result = contact.results[HUB]
+    assert result.failure["kind"] == "images" and result.comparisons[0]["error"] == 0
 
 
 def test_disputed_names_are_measured_with_each_preprocessing(
@@ -595,10 +623,10 @@ def test_a_run_that_was_killed_gives_the_same_table(contact, monkeypatch):
     shutil.rmtree(contact.out)
     contact.empty_caches()
     contact.write()  # without pins
-    process = first_contact.run_process
+    process = examine.run_process
     for module, name in (
-        (first_contact, "fetch"),  # before the first download
-        (first_contact, "run_process"),
+        (examine, "fetch"),  # before the first download
+        (examine, "run_process"),
         (contact_results, "write"),
     ):
         with monkeypatch.context() as patch, pytest.raises(Killed):
@@ -611,7 +639,7 @@ def test_a_run_that_was_killed_gives_the_same_table(contact, monkeypatch):
         return answers.pop()(*given) if answers else kill()
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(first_contact, "run_process", once)
+        patch.setattr(examine, "run_process", once)
         contact.run()
     assert [*contact.results] == [HUB]
     assert contact.run()
@@ -657,6 +685,7 @@ def test_wrong_arguments_are_one_line(contact, validation, tmp_path):
             "only": ["TinyViT/sma"]
         },
         "`--budget` must be a number with a unit": {"budget": "much"},
+        "reaches no name: the smallest file has 1 MB": {"budget": "0.5MB"},
         "There is no folder": {"images": str(tmp_path / "nothing")},
         "matches no class": {"images": str(tmp_path)},
         "`--real` needs `--images`": {"real": validation["real"]},
@@ -686,7 +715,7 @@ def test_damaged_and_newer_files_are_errors(contact):
         json.dumps({**content, "format_version": 2}): "format_version 2; .* update",
         json.dumps({**content, "weights": [{"model": "x"}]}): "is damaged",
         json.dumps(content).replace("TinyViT", "HugeViT"): "of HugeViT, .* update",
-        "{": "cannot be read",
+        "{": "Restore it: git checkout",
     }.items():
         contact.manifest.write_text(text)
         with pytest.raises(ValueError, match=message):
@@ -701,8 +730,10 @@ def test_damaged_and_newer_files_are_errors(contact):
         ({"name": "TinyViT/other"}, "TinyViT-sam.json is damaged"),
         ({"comparisons": [{}]}, "TinyViT-sam.json is damaged"),
         ({"extra": 1}, "TinyViT-sam.json is damaged"),
+        ({"photographs": {"coffee": [["cup"]]}}, "TinyViT-sam.json is damaged"),
+        (None, "TinyViT-sam.json is damaged.* Remove it"),
     ):
-        path.write_text(json.dumps({**right, **changes}))
+        path.write_text(json.dumps({**right, **changes}) if changes else "{")
         with pytest.raises(ValueError, match=message):
             contact.run()
     (contact.out / "downloads.json").write_text('{"downloads": [1]}')

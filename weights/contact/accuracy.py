@@ -13,9 +13,10 @@ from pathlib import Path
 import keras
 import numpy as np
 
+from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import Entry
 
-from ..labelled_images import list_images, predictions, shortfall
+from ..labelled_images import digest_of, list_images, predictions, shortfall
 
 VALIDATION = re.compile(r"ILSVRC2012_val_(\d{8})")  # numbers from 1
 CLASSES = 1000
@@ -45,8 +46,8 @@ def accuracy(
     predicted = predictions(model, paths)
     correct, count = int(np.sum(predicted == labels)), len(paths)
     # The published value is an accuracy on all classes.
-    complete = len(set(labels)) == CLASSES
-    published = entry.top1["percent"] if entry.top1 and complete else None
+    classes = len(set(labels))
+    published = entry.top1["percent"] if entry.top1 and classes == CLASSES else None
     passed = True
     if published is not None:
         below, allowed = shortfall(published, correct, count)
@@ -54,14 +55,17 @@ def accuracy(
     return {
         "percent": 100 * correct / count,
         "images": count,
+        "classes": classes,
+        "digest": digest_of(paths, folder),
+        "labels": real and file_hash(Path(real)),
         "published": published,
         "real_percent": real and real_percent(predicted, paths, read_real(real)),
         "passed": passed,
     }
 
 
-def check_images(folder: str | Path | None, real: str | Path | None) -> int:
-    """Returns the number of images; 0 without a folder.
+def check_images(folder: str | Path | None, real: str | Path | None) -> str | None:
+    """Returns `digest_of` the images; None without a folder.
 
     Raises:
         ValueError: The images or the ReaL labels cannot be used.
@@ -69,14 +73,14 @@ def check_images(folder: str | Path | None, real: str | Path | None) -> int:
     if real and not folder:
         raise ValueError("`--real` needs `--images`: the labels are of its images.")
     if not folder:
-        return 0
+        return None
     paths = [path for path, _ in list_images(IMAGENET, folder)]
     if real:
         labels = read_real(real)
         counted = [labels[_number(path, len(labels)) - 1] for path in paths]
         if not any(counted):
             raise ValueError(f"{real} has no label for any image of {folder}.")
-    return len(paths)
+    return digest_of(paths, folder)
 
 
 def read_real(path: str | Path) -> list[list[int]]:

@@ -32,17 +32,18 @@ from ..certificate import ALLOWED
 from ..disputed import disputed, measure
 from ..names import name_of
 from ..processes import end_with_parent
+from ..servers import is_local, server_of
 from .accuracy import accuracy
 from .failures import ContactError, failure_of, failures
 from .pictures import BUNDLED
 from .published_logits import PUBLISHED
-from .results import is_within
-from .server import is_local, server_of
+from .results import differing
 
 NO_TIMM = "not compared: timm is not installed"
 UNUSABLE_TIMM = "not compared: timm cannot be imported"
 NO_PICTURE = "not compared: the photograph is not available"
 LOCAL = "not compared: the file is not the public one, but of a local server"
+CATS = slice(281, 286)  # ImageNet's classes of domestic cats
 NOT_OF_TIMM = "it is not a file of timm, with timm's config.json"
 
 
@@ -65,16 +66,17 @@ def check(task: dict) -> dict[str, Any]:
         answer["comparisons"] += compare_published(entry, model, task["pictures"])
         if is_of_imagenet(entry):
             answer["photographs"] = classify(model, task["pictures"])
-            if task["images"]:
-                answer["top1"] = accuracy(model, entry, task["images"], task["real"])
-                if (name := name_of(entry)) in disputed():
-                    measure(name, model, entry.sha256, task["images"], task["out"])
         record = model.record
         del model
         keras.utils.clear_session()  # memory for timm's model
         comparison, problem = compare_timm(entry, record, images, found)
         answer["comparisons"].append(comparison)
-        check_numbers(answer, problem)
+        if is_of_imagenet(entry) and task["images"]:
+            model = load(entry)
+            answer["top1"] = accuracy(model, entry, task["images"], task["real"])
+            if (name := name_of(entry)) in disputed():
+                measure(name, model, entry.sha256, task["images"], task["out"])
+        check_numbers(answer, problem, is_local(server_of(entry)))
     except failures() as error:
         answer["failure"] = failure_of(error)
     return answer
@@ -217,16 +219,27 @@ def _source_for_timm(entry: Entry, record: dict) -> tuple[Path, str | None]:
     return folder, NOT_OF_TIMM
 
 
-def check_numbers(answer: dict[str, Any], problem: str | None) -> None:
-    """Raises a `ContactError` if a comparison or the accuracy is beyond its limit."""
+def check_numbers(answer: dict[str, Any], problem: str | None, random: bool) -> None:
+    """Checks comparisons, the photograph of a cat, and the accuracy.
+
+    Args:
+        answer: Answer of `check`.
+        problem: Message of timm's error, or None.
+        random: Whether the weights are random, so that they see no cat.
+
+    Raises:
+        ContactError: One of them is beyond its limit.
+    """
     problems = [problem] if problem else []
-    for each in answer["comparisons"]:
-        if each["note"] is None and not is_within(each):
-            if not (problem and math.isnan(each["error"])):
-                problems.append(
-                    f"The difference from {each['reference']} is {each['error']:.1e}, "
-                    f"at most {each['allowed']:.0e} is expected."
-                )
+    problems += [
+        f"The difference from {each['reference']} is {each['error']:.1e}, at most "
+        f"{each['allowed']:.0e} is expected."
+        for each in differing(answer["comparisons"])
+        if not (problem and math.isnan(each["error"]))
+    ]
+    seen = {label for label, _ in answer["photographs"].get("chelsea", ())}
+    if seen and not random and not seen.intersection(imagenet_names()[CATS]):
+        problems.append("None of the five classes of the photograph chelsea is a cat.")
     if (top1 := answer["top1"]) and not top1["passed"]:
         problems.append(
             f"Top-1 is {top1['percent']:.2f} % on {top1['images']} images; "

@@ -17,6 +17,8 @@ from kerasvit.version import __version__
 
 FORMAT_VERSION = 1
 FOLDER = "results"
+TOP1 = {"percent", "images", "classes", "digest", "labels", "published"}
+TOP1 |= {"real_percent", "passed"}
 # What is wrong if a name fails.
 KINDS = ("name", "server", "licence", "format", "numbers", "images", "space")
 
@@ -42,8 +44,10 @@ class Result:
         photographs: {photograph: five pairs [class name, probability]}; empty for
             models without the 1,000 ImageNet classes.
         top1: Accuracy on ImageNet's validation images, or None: {"percent", "images",
-            "published", "real_percent", "passed"}. "published" and "real_percent" are
-            None if they are not known.
+            "classes", "digest", "labels", "published", "real_percent", "passed"}.
+            "classes" is the number of classes that have images, "digest" is from
+            `digest_of`, "labels" is the SHA-256 of the ReaL labels. "labels",
+            "published" and "real_percent" are None if they are not known.
         seconds: Duration of download and checks.
         date: Such as "2026-01-31".
         kerasvit: Version of the package.
@@ -68,11 +72,7 @@ class Result:
     @property
     def differing(self) -> list[dict]:
         """The comparisons with an error above the limit; NaN and infinity are above."""
-        return [
-            each
-            for each in self.comparisons
-            if each["note"] is None and not is_within(each)
-        ]
+        return differing(self.comparisons)
 
     @property
     def passed(self) -> bool:
@@ -80,6 +80,13 @@ class Result:
         top1_passed = self.top1 is None or self.top1["passed"]
         complete = self.failure is None and self.loaded
         return complete and not self.differing and top1_passed
+
+
+def differing(comparisons: list[dict]) -> list[dict]:
+    """Returns the comparisons with an error above the limit, or that is not finite."""
+    return [
+        each for each in comparisons if each["note"] is None and not is_within(each)
+    ]
 
 
 def is_within(comparison: dict) -> bool:
@@ -134,17 +141,20 @@ def read_all(folder: Path) -> dict[str, Result]:
 
 
 def _read(path: Path) -> Result:
-    content = read_json(path)
+    damaged = CheckpointError(
+        f"{path} is damaged, or was not written by weights.first_contact. Remove it, "
+        "and run the command again."
+    )
+    try:
+        content = read_json(path)
+    except CheckpointError as error:
+        raise damaged from error
     version = content.pop("format_version", None)
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise CheckpointError(
             f"{path} has format_version {version}, and this kerasvit reads up to "
             f"{FORMAT_VERSION}: update kerasvit."
         )
-    damaged = CheckpointError(
-        f"{path} is damaged, or was not written by weights.first_contact. Remove it, "
-        "and run the command again."
-    )
     passed = content.pop("passed", None)
     try:
         result = Result(**content)
@@ -181,11 +191,14 @@ def _is_correct(result: Result) -> bool:
         (result.failure, {"kind", "message"}),
         (result.pins, {"revision", "size", "sha256"}),
         (result.licence or None, {"catalogue", "server"}),
-        (result.top1, {"percent", "images", "published", "real_percent", "passed"}),
+        (result.top1, TOP1),
         *(
             (each, {"reference", "error", "allowed", "note"})
             for each in result.comparisons
         ),
     ]
     named = all(part is None or part.keys() == expected for part, expected in keys)
-    return typed and named and (not result.failure or result.failure["kind"] in KINDS)
+    pairs = [pair for classes in result.photographs.values() for pair in classes]
+    shown = all(isinstance(pair, list) and len(pair) == 2 for pair in pairs)
+    kind = result.failure["kind"] if result.failure else None
+    return typed and named and shown and kind in (None, *KINDS)

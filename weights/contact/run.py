@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kerasvit.checkpoints import names_in
+from kerasvit.hub.hashes import file_hash
 from kerasvit.hub.manifest import MANIFEST, Entry
 from kerasvit.version import __version__
 
@@ -13,13 +14,14 @@ from .. import downloads
 from ..disputed import MEASURED, is_measured, read_measured
 from ..lock import PINS
 from ..names import chosen, in_order, parse_budget, read_entries, within
+from ..servers import check_servers, server_of
+from ..status_facts import read_facts
 from ..timm_reference import timm_can_be_imported
 from . import checks, pictures, results, table
 from .accuracy import check_images
 from .checks import NO_PICTURE, NO_TIMM, UNUSABLE_TIMM, is_of_imagenet
 from .published_logits import COCO
 from .results import Result
-from .server import is_local, server_of
 
 LOGS = "logs"
 CONTENT = {
@@ -41,7 +43,8 @@ class Run:
         beyond: Entries that the budget does not reach.
         out: Folder of the results.
         images: Folder of ImageNet's validation images, or None.
-        count: Number of these images.
+        digest: `digest_of` the images, or None.
+        labels: SHA-256 of the ReaL labels, or None.
         real: Path of the ReaL labels, or None.
         manifest: Path of the manifest, which is written after each name.
         downloads: Files that can be deleted.
@@ -52,7 +55,8 @@ class Run:
     beyond: list[Entry]
     out: Path
     images: str | None
-    count: int
+    digest: str | None
+    labels: str | None
     real: str | None
     manifest: Path
     downloads: downloads.Downloads
@@ -81,17 +85,19 @@ def prepare(
         ValueError: An argument is wrong, or a file of an earlier run is damaged.
         OSError: The folder cannot be written.
     """
-    manifest = Path(manifest)
+    manifest = Path(manifest).expanduser().resolve()
     entries = [Entry(**table) for table in read_entries(manifest)]
     entries = in_order(chosen(entries, only))
     reached, beyond = within(entries, parse_budget(budget) if budget else None)
-    servers = sorted({server_of(entry) for entry in reached})
-    if manifest == MANIFEST and any(map(is_local, servers)):
+    if not reached:
         raise ValueError(
-            f"The files of {', '.join(filter(is_local, servers))} would be pinned in "
-            "the package's manifest. Give --manifest a copy of it."
+            f"`--budget` {budget} reaches no name: the smallest file has "
+            f"{entries[0].megabytes} MB."
         )
-    count = check_images(images, real)
+    check_servers(reached, manifest)
+    if manifest == MANIFEST:
+        read_facts()  # they are written at the end
+    digest = check_images(images, real)
     out = Path(out).expanduser().resolve()
     if out.is_dir() and (other := names_in(out) - CONTENT):
         raise ValueError(
@@ -111,7 +117,8 @@ def prepare(
         beyond,
         out,
         images=_absolute(images),
-        count=count,
+        digest=digest,
+        labels=file_hash(Path(real).expanduser()) if real else None,
         real=_absolute(real),
         manifest=manifest,
         downloads=downloads.Downloads(out),
@@ -139,11 +146,11 @@ def is_current(result: Result, entry: Entry, run: Run) -> bool:
     if not (run.images and is_of_imagenet(entry)):
         return True
     top1 = result.top1
-    if top1 is None or top1["images"] != run.count:
+    if top1 is None or top1["digest"] != run.digest:
         return False
-    if run.real and top1["real_percent"] is None:
+    if run.labels not in (None, top1["labels"]):
         return False
-    return is_measured(result.name, pins["sha256"], run.out, run.count)
+    return is_measured(result.name, pins["sha256"], run.out, run.digest)
 
 
 def fields_of(entry: Entry) -> dict:

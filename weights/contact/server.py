@@ -1,14 +1,11 @@
 """Questions of `weights.first_contact` to the server of a file, without the file."""
 
-import ipaddress
 import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from kerasvit.hub.access import endpoint_of
 from kerasvit.hub.errors import is_busy, retried
 from kerasvit.hub.http import PATIENCE
 from kerasvit.hub.manifest import Entry
@@ -35,23 +32,6 @@ class Listing:
     info: "ModelInfo | None" = None
 
 
-def server_of(entry: Entry) -> str:
-    """Returns the address of the Hub, or of the server of a file."""
-    if entry.on_hub:
-        return endpoint_of()
-    parts = urlsplit(entry.source)
-    return f"{parts.scheme}://{parts.netloc}"
-
-
-def is_local(server: str) -> bool:
-    """Returns whether a server, with a file of random values, is this machine."""
-    host = urlsplit(server).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def look_up(entry: Entry) -> Listing:
     """Asks the server for a file.
 
@@ -61,7 +41,7 @@ def look_up(entry: Entry) -> Listing:
     """
     if not entry.on_hub:
         return Listing(_length_of(entry.source))
-    info = repository_info(entry.source)
+    info = repository_info(entry.source, entry.revision)
     if info.gated:
         raise ContactError(
             "name", f"{entry.source} is gated: only users who consented may read it."

@@ -36,11 +36,18 @@ def summary(results: Sequence[Result], beyond: Sequence[str]) -> str:
     failed = [result for result in results if not result.passed]
     kinds = [result.failure["kind"] for result in failed if result.failure]
     counted = ", ".join(f"{kinds.count(kind)} {kind}" for kind in sorted(set(kinds)))
+    alone = sum(_is_not_compared(result) for result in results if result.passed)
     return (
-        f"{len(results) - len(failed)} passed, {len(failed)} failed"
+        f"{len(results) - len(failed)} passed"
+        + (f" ({alone} without a comparison)" if alone else "")
+        + f", {len(failed)} failed"
         + (f" ({counted})" if counted else "")
         + f", {len(beyond)} not reached."
     )
+
+
+def _is_not_compared(result: Result) -> bool:
+    return all(each["note"] is not None for each in result.comparisons)
 
 
 def write(out: Path, results: Sequence[Result], beyond: Sequence[str]) -> Path:
@@ -67,7 +74,7 @@ def write(out: Path, results: Sequence[Result], beyond: Sequence[str]) -> Path:
 def _row(result: Result, most: int) -> tuple[str, ...]:
     photographs = [
         ", ".join(
-            f"{label} {100 * share:.1f} %" if most > 1 else label.split(",")[0]
+            label.split(",")[0] + (f" {100 * share:.1f} %" if most > 1 else "")
             for label, share in classes[:most]
         )
         for classes in result.photographs.values()
