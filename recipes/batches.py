@@ -4,141 +4,30 @@
     batches = evaluation_batches(images, transform, batch_size=64)
 
 A training batch depends only on the seed and on its number, so that an interrupted
-training continues with the same batches. `augmentations.py` defines random changes; all
-other preprocessing is the transform of the weights.
+training continues with the same batches. `readers.py` reads the images and
+`augmentations.py` defines random changes; all other preprocessing is the transform of
+the weights.
 """
 
-import dataclasses
 import functools
-from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
-from augmentations import AUGMENTATIONS, Augment, Augmentation, BatchSeeds, random_crop
+from augmentations import AUGMENTATIONS, Augmentation
+from crops import random_crop
+from mixing import mix_one_of
+from operations import per_channel
+from readers import Indexed, InMemory
+from readers import Streamed as Streamed
+from shards import Rows
 
 from kerasvit import Preprocessing
-from kerasvit.preprocessing.images import read_image
 
 if keras.backend.backend() != "tensorflow":
     tf.config.set_visible_devices([], "GPU")  # else TensorFlow takes all its memory
 
-SHUFFLE_BUFFER = 10_000  # encoded images; about 1 GB for ImageNet
 MAX_IN_MEMORY = 2**27  # float32 values: 0.5 GB
-
-
-class Indexed:
-    """Images with random access: files, or an array in memory.
-
-    Args:
-        items: Paths, or a uint8 array (count, height, width[, 3]).
-        labels: Class indices (count,).
-    """
-
-    def __init__(self, items, labels):
-        self.items, self.labels = items, np.asarray(labels, "int32")
-
-    def __len__(self):
-        return len(self.labels)
-
-    def once(self):
-        """Returns every image and label once, in order."""
-        return self._read(tf.data.Dataset.range(len(self)))
-
-    def sample(self, count, seed):
-        """Returns at most `count` images, stratified by class."""
-        if count >= len(self):
-            return self
-        random = np.random.default_rng(seed)
-        # The i-th of n images of a class has the position (i + u) / n, with a random u,
-        # so that the classes have the same shares in any first part of this order.
-        position = np.empty(len(self))
-        for label in np.unique(self.labels):
-            members = random.permutation(np.flatnonzero(self.labels == label))
-            ranks = np.arange(len(members)) + random.random()
-            position[members] = ranks / len(members)
-        chosen = np.sort(np.argsort(position)[:count])
-        items = self.items
-        if isinstance(items, np.ndarray):
-            return type(self)(items[chosen], self.labels[chosen])
-        return type(self)([items[i] for i in chosen], self.labels[chosen])
-
-    def endless(self, seed, start=0):
-        """Returns endless epochs, each in another order, from example `start`."""
-        count = len(self)
-
-        def shuffled(i):
-            return tf.random.experimental.index_shuffle(
-                i % count, tf.stack([seed, i // count]), tf.constant(count - 1, "int64")
-            )
-
-        return self._read(tf.data.Dataset.range(start, tf.int64.max).map(shuffled))
-
-    def _read(self, indices):
-        labels = tf.constant(self.labels)
-
-        def pixels(i):
-            return np.asarray(read_image(self.items[i]))
-
-        def example(i):
-            image = tf.numpy_function(pixels, [i], tf.uint8, stateful=False)
-            return tf.ensure_shape(image, (None, None, 3)), labels[i]
-
-        return indices.map(example, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-class InMemory(Indexed):
-    """Preprocessed images, a float32 array (count, height, width, 3)."""
-
-    def _read(self, indices):
-        pixels, labels = tf.constant(self.items), tf.constant(self.labels)
-        return indices.map(lambda i: (pixels[i], labels[i]))
-
-
-class Streamed:
-    """Images that are read in sequence and shuffled in a buffer.
-
-    Args:
-        encoded: `tf.data.Dataset` of (encoded image, label), in a fixed order.
-        decode: Function from an encoded image to uint8 (height, width, 1 or 3).
-    """
-
-    def __init__(self, encoded: tf.data.Dataset, decode: Callable):
-        self.encoded, self.decode = encoded, decode
-        count = int(encoded.cardinality())
-        self.count = count if count >= 0 else sum(1 for _ in encoded)
-
-    def __len__(self):
-        return self.count
-
-    def sample(self, count, seed):
-        """Returns at most `count` images, drawn as in an epoch of training."""
-        if count >= len(self):
-            return self
-        buffer = min(len(self), SHUFFLE_BUFFER)
-        options = {"seed": seed, "reshuffle_each_iteration": False}
-        chosen = self.encoded.shuffle(buffer, **options).take(count)
-        return Streamed(chosen.cache(), self.decode)
-
-    def once(self):
-        """Returns every image and label once, in order."""
-        return self.encoded.map(self._decoded, num_parallel_calls=tf.data.AUTOTUNE)
-
-    def endless(self, seed, start=0):
-        """Returns endless epochs, each in another order, from example `start`."""
-        buffer = min(len(self), SHUFFLE_BUFFER)
-
-        def epoch(i):
-            tf.random.set_seed(1)  # of this graph, instead of the global seed
-            order = {"seed": seed * 1_000_003 + i, "reshuffle_each_iteration": False}
-            return self.encoded.shuffle(buffer, **order)
-
-        epochs = tf.data.Dataset.range(start // len(self), tf.int64.max)
-        stream = epochs.flat_map(epoch).skip(start % len(self))
-        return stream.map(self._decoded, num_parallel_calls=tf.data.AUTOTUNE)
-
-    def _decoded(self, image, label):
-        return self.decode(image), tf.cast(label, "int32")
 
 
 def training_batches(
@@ -156,7 +45,8 @@ def training_batches(
 
     Args:
         images: `Indexed` or `Streamed`.
-        transform: Transform of the model's weights.
+        transform: Transform of the model's weights. A random crop replaces its crop,
+            and is resized as `crops.py` says.
         batch_size: Number of images per batch.
         seed: Seed of the order and of the augmentation.
         start: Number of the first batch, for a training that continues.
@@ -168,43 +58,37 @@ def training_batches(
     Returns:
         `tf.data.Dataset` of float32 images (batch, height, width, 3) and labels.
     """
-    resize, augment = transform, Augment(augmentation)
-    if augmentation.area < 1:  # the random crop replaces that of the transform
-        resize = dataclasses.replace(transform, mode="squash", crop=1.0)
-    else:
+    rows = Rows.of(batch_size, (0, 1), pairs=bool(augmentation.mixing))
+    mean, std = np.float32(transform.mean), np.float32(transform.std)
+    if augmentation.area == 1:
         images = _in_memory(images, transform, False)
 
-    def prepared(pixels, number):
+    def example(number, item, label):
+        crop_draws, draws = augmentation.draws(seed, number)
         if augmentation.area < 1:
-            random = np.random.default_rng([seed, number])
-            pixels = random_crop(pixels, augmentation.area, random)
-        return resize(pixels, normalize=False)
+            options = {"size": transform.size, "antialias": transform.antialias}
+            image = random_crop(
+                images, item, augmentation.area, draws=crop_draws, **options
+            )
+        else:
+            image = _transformed(images, item, transform, normalize=False)
+        for change, numbers in zip(augmentation.changes, draws, strict=True):
+            image = change(image, numbers)
+        if normalize:  # mixing does not change the result
+            image = per_channel(image, 1 / (255 * std), -mean / std)
+        label = tf.one_hot(label, classes) if classes else label
+        return tf.ensure_shape(image, (*transform.size, 3)), label
 
-    def example(number, pair):
-        if isinstance(images, InMemory):
-            return pair
-        image = tf.numpy_function(prepared, [pair[0], number], tf.float32)
-        return tf.ensure_shape(image, (*transform.size, 3)), pair[1]
+    def mixed(number, pair):
+        key = tf.random.fold_in(tf.stack([tf.cast(seed, tf.int64), number]), 1)
+        return mix_one_of(augmentation.mixing, *pair, rows, key)
 
-    def batch(number, pair):
-        pixels, labels = pair
-        if classes:
-            labels = tf.one_hot(labels, classes)
-        pixels, labels = augment(pixels, labels, BatchSeeds(seed, number))
-        if normalize:
-            pixels = (pixels / 255.0 - transform.mean) / transform.std
-        return pixels, labels
-
-    first = start * batch_size
-    examples = tf.data.Dataset.range(first, tf.int64.max)
-    examples = tf.data.Dataset.zip(examples, images.endless(seed, first))
-    batches = examples.map(example, tf.data.AUTOTUNE).batch(batch_size)
-    numbers = tf.data.Dataset.range(start, tf.int64.max)
-    return (
-        tf.data.Dataset.zip(numbers, batches)
-        .map(batch, num_parallel_calls=tf.data.AUTOTUNE)
-        .prefetch(tf.data.AUTOTUNE)
-    )
+    examples = images.endless(seed, start, rows).map(example, tf.data.AUTOTUNE)
+    batches = examples.batch(rows.count, drop_remainder=True)
+    if augmentation.mixing:
+        numbers = tf.data.Dataset.range(start, tf.int64.max)
+        batches = tf.data.Dataset.zip(numbers, batches).map(mixed, tf.data.AUTOTUNE)
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def evaluation_batches(
@@ -228,18 +112,25 @@ def evaluation_batches(
     """
     images = _in_memory(images, transform, normalize)
 
-    def prepared(pixels):
+    def example(item, label):
+        label = tf.one_hot(label, classes) if classes else label
+        return _transformed(images, item, transform, normalize), label
+
+    examples = images.listed().map(example, num_parallel_calls=tf.data.AUTOTUNE)
+    return examples.batch(batch_size).prefetch(tf.data.AUTOTUNE)
+
+
+def _transformed(images, item, transform, normalize):
+    """Returns the image of an item, float32 (height, width, 3), exactly transformed."""
+    if isinstance(images, InMemory):
+        return images.whole(item)
+
+    def transformed(pixels):
         return transform(pixels, normalize=normalize)
 
-    def example(pixels, label):
-        label = tf.one_hot(label, classes) if classes else label
-        if isinstance(images, InMemory):
-            return pixels, label
-        image = tf.numpy_function(prepared, [pixels], tf.float32, stateful=False)
-        return tf.ensure_shape(image, (*transform.size, 3)), label
-
-    examples = images.once().map(example, num_parallel_calls=tf.data.AUTOTUNE)
-    return examples.batch(batch_size).prefetch(tf.data.AUTOTUNE)
+    pixels = images.whole(item)
+    image = tf.numpy_function(transformed, [pixels], tf.float32, stateful=False)
+    return tf.ensure_shape(image, (*transform.size, 3))
 
 
 @functools.lru_cache(maxsize=8)

@@ -12,11 +12,11 @@ import functools
 import os
 
 import numpy as np
-from batches import Indexed, Streamed
 from built_in import SOURCES
 from command_line import existing_folder
 from folders import check_images, classes, given_splits
 from names import check_dataset
+from readers import Indexed, Streamed
 
 SAMPLE = 50  # images that determine `Dataset.kind`
 SHARES = {"validation": 0.1, "test": 0.2}  # of every class, without a given split

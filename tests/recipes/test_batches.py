@@ -1,6 +1,7 @@
 import batches
 import keras
 import numpy as np
+import operations
 import pytest
 import tensorflow as tf
 
@@ -66,14 +67,8 @@ def test_mixed_images_have_mixed_labels():
 def test_drawn_changes_differ_within_a_batch():
     ramp = np.tile(np.arange(0, 256, 16, dtype="uint8")[:, None, None], (1, 16, 3))
     same = batches.Indexed(np.stack([ramp] * 16), np.arange(16))
-    one_of = batches.Augmentation(
-        layers=lambda: [
-            [
-                keras.layers.Solarization(threshold_factor=0.5, dtype="float32"),
-                keras.layers.RandomTranslation(0.5, 0.5, dtype="float32"),
-            ]
-        ]
-    )
+    drawn = operations.one_of(operations.solarize(0.5), operations.translate(0.5, 0.0))
+    one_of = batches.Augmentation(changes=(drawn,))
     [(x, _)] = training(same, 1, augmentation=one_of, batch_size=16)
     assert len({image.tobytes() for image in x}) > 4
 
@@ -108,7 +103,7 @@ def test_grey_arrays_become_rgb():
     assert x.shape == (4, 8, 12, 3)
 
 
-def test_layers_keep_their_precision_under_a_mixed_policy():
+def test_changes_keep_their_precision_under_a_mixed_policy():
     keras.config.set_dtype_policy("mixed_bfloat16")
     [(x, _)] = training(INDEXED, 1, augmentation=batches.AUGMENTATIONS["shift"])
     assert x.dtype == "float32"
