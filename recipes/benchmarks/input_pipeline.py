@@ -1,45 +1,65 @@
-"""Measures `data`: images per second of the recipes' input pipeline, without a model.
+"""Measures `data`: images per second of the recipes' input pipeline.
 
 Each pipeline reads, decodes and resizes JPEG files and makes batches with one of the
-recipes' augmentations. A round times a new iterator and `BATCHES` batches, including
-the start of the iterator. Generated photographs have the average size of ImageNet's,
-500 × 375 pixels, and are smooth with noise.
+recipes' augmentations. It is compared with decoding alone of the same files, by
+tf.io.decode_jpeg on all cores, and with a training step of a model, which needs as many
+images per second. A round times a new iterator and `IMAGES` images, including the start
+of the iterator.
 """
 
 import contextlib
+import dataclasses
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import command_line
 import data
 import numpy as np
+import tensorflow as tf
 from batches import AUGMENTATIONS, Indexed, evaluation_batches, training_batches
-from PIL import Image
 
 import kerasvit
 
+from . import libraries, photographs
 from .results import Result
 from .settings import Config
-from .timing import in_turns
+from .timing import in_turns, ratios
 
+DECODING = "decoding alone"
 AUGMENTED = ("none", "photo", "photo_mixed")
-BATCHES = 8  # per round
-PHOTOGRAPHS, WIDTH, HEIGHT = 64, 500, 375
+IMAGES = 400  # per round
+COLUMNS = ("median images/s", "least", "most", "/ decoding")
 
 
 def measure(config: Config, backend: str) -> Result:
-    """Times training batches with each augmentation, and evaluation batches."""
-    with photographs(config) as images:
+    """Times training and evaluation batches, decoding alone and a training step."""
+    with files(config) as images:
         times = in_turns(steps(config, images), config)
-    count = BATCHES * config.batch_size
-    rows = []
-    for name, seconds in times.items():
-        speeds = [count / each for each in seconds]
-        numbers = (statistics.median(speeds), min(speeds), max(speeds))
-        rows.append([name, *(f"{number:.0f}" for number in numbers)])
-    return Result.of(config, backend, ["median images/s", "least", "most"], rows)
+    count = batches(config) * config.batch_size
+    rows = [
+        row(name, count, seconds, times[DECODING]) for name, seconds in times.items()
+    ]
+    train = dataclasses.replace(config, what="train")
+    numbers = getattr(kerasvit, config.model).numbers
+    step = libraries.kerasvit_model(train, numbers, *libraries.batch(train))
+    name = f"training step, {config.model}"
+    seconds = in_turns({name: step}, config)[name]
+    rows.append(row(name, config.batch_size, seconds)[:-1])
+    return Result.of(config, backend, COLUMNS, rows)
+
+
+def row(name: str, count: int, seconds: list[float], decoding=None) -> list[str]:
+    """Returns the cells of a row: speeds, and the ratio to decoding per round."""
+    speeds = [count / each for each in seconds]
+    numbers = (statistics.median(speeds), min(speeds), max(speeds))
+    ratio = statistics.median(ratios(decoding or seconds, seconds))
+    return [name, *(f"{number:.0f}" for number in numbers), f"{ratio:.2f}"]
+
+
+def batches(config: Config) -> int:
+    """Returns the number of batches of a round."""
+    return -(-IMAGES // config.batch_size)
 
 
 def steps(config: Config, images: Indexed) -> dict[str, Callable]:
@@ -49,39 +69,48 @@ def steps(config: Config, images: Indexed) -> dict[str, Callable]:
         "batch_size": config.batch_size,
         "classes": int(images.labels.max()) + 1,  # one-hot labels, for mixing
     }
-    pipelines = {
-        f"training, {name}": training_batches(
+    pipelines = {DECODING: decoded(images).batch(config.batch_size)}
+    for name in AUGMENTED:
+        pipelines[f"training, {name}"] = training_batches(
             images, seed=0, augmentation=AUGMENTATIONS[name], **options
         )
-        for name in AUGMENTED
-    }
     pipelines["evaluation"] = evaluation_batches(images, **options).repeat()
 
     def step(pipeline):
-        return lambda: [None for _ in pipeline.take(BATCHES)]
+        return lambda: [None for _ in pipeline.take(batches(config))]
 
     return {name: step(pipeline) for name, pipeline in pipelines.items()}
 
 
+def decoded(images: Indexed) -> tf.data.Dataset:
+    """Returns the shapes of the JPEG files, decoded endlessly.
+
+    Raises:
+        command_line.BadInput: There are no JPEG files.
+    """
+
+    def encoded(item, label):
+        return images.encoded(item)
+
+    def shape(content):
+        return tf.shape(tf.io.decode_jpeg(content))
+
+    files = images.listed().map(encoded, num_parallel_calls=tf.data.AUTOTUNE)
+    jpegs = files.filter(tf.io.is_jpeg)
+    with command_line.checking_input():
+        if not any(True for _ in jpegs.take(1)):
+            raise ValueError("`folder`: there are no JPEG files among its images.")
+    return jpegs.repeat().map(shape, num_parallel_calls=tf.data.AUTOTUNE)
+
+
 @contextlib.contextmanager
-def photographs(config: Config) -> Iterator[Indexed]:
-    """Yields the training images of the given folder, or generated photographs."""
+def files(config: Config) -> Iterator[Indexed]:
+    """Yields the training images of the given folder, or of `photographs.py`."""
     with tempfile.TemporaryDirectory() as temporary:
         if config.folder:
             with command_line.checking_input():
                 images = data.folder(config.folder).train
             yield images
         else:
-            paths = [Path(temporary, f"{i}.jpg") for i in range(PHOTOGRAPHS)]
-            for seed, path in enumerate(paths):
-                generated(seed).save(path, quality=90)
-            yield Indexed(paths, np.arange(PHOTOGRAPHS) % 2)
-
-
-def generated(seed: int) -> Image.Image:
-    """Returns a photograph of smooth coloured patches with noise."""
-    random = np.random.default_rng(seed)
-    patches = random.integers(256, size=(6, 8, 3), dtype="uint8")
-    smooth = Image.fromarray(patches).resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC)
-    noisy = np.asarray(smooth) + random.normal(0, 8, size=(HEIGHT, WIDTH, 1))
-    return Image.fromarray(noisy.clip(0, 255).astype("uint8"))
+            paths = photographs.write(temporary, IMAGES)
+            yield Indexed(paths, np.arange(len(paths)) % 2)

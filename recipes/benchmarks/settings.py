@@ -4,6 +4,7 @@ This module imports neither Keras nor kerasvit, so that a command is parsed firs
 """
 
 import dataclasses
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,11 @@ import startup
 import tyro
 
 # Defaults that differ from ViTB16, 7 rounds and 1 round of warm-up.
-MODELS = {"train": ("ViTS16",), "sam": ("ViTS16", "BiTR50x1")}
+MODELS = {
+    "train": ("ViTS16",),
+    "sam": ("ViTS16", "BiTR50x1"),
+    "data": ("ViTS16",),
+}
 ROUNDS = {"sam": 3}
 WARMUP = {"forward": 2, "train": 2}
 ON_EVERY_BACKEND = ("sam", "load", "import")
@@ -36,7 +41,7 @@ class Config:
     Markdown."""
     model: str | None = None
     """One of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
-    train, and for sam both ViTS16 and BiTR50x1."""
+    train and data, and for sam both ViTS16 and BiTR50x1."""
     image_size: int | None = None
     """Pixels; default of the model."""
     batch_size: int = 8
@@ -51,7 +56,8 @@ class Config:
     """For sam and load: only print the memory of a row of the table, in bytes."""
     folder: str | None = None
     """For load: a folder that save_pretrained wrote; default a new model. For data: a
-    folder of class folders; default generated photographs."""
+    folder of class folders; default 400 JPEG files of scikit-learn's and
+    scikit-image's photographs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +101,11 @@ def read(arguments: Sequence[str]) -> Config:
             startup.check_backend()
         if config.what == "data":
             startup.check_reader()
+            if config.folder is None and not importlib.util.find_spec("skimage"):
+                raise ValueError(
+                    "scikit-image, whose photographs are read, is not installed: "
+                    "pip install scikit-image, or give a folder with `--folder`."
+                )
     return config
 
 

@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import command_line
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 import kerasvit
 import recipes.benchmarks.__main__ as benchmarks
@@ -19,6 +21,7 @@ from recipes.benchmarks import (
     input_pipeline,
     libraries,
     memory,
+    photographs,
     results,
     sam_cost,
     settings,
@@ -228,24 +231,64 @@ def test_a_cycle_begins_with_the_sam_step(config, monkeypatch):
 
 
 @on_last_backend
-def test_data_prints_images_a_second(config, capsys, monkeypatch):
-    monkeypatch.setattr(input_pipeline, "PHOTOGRAPHS", 4)
-    monkeypatch.setattr(input_pipeline, "BATCHES", 3)
-    benchmarks.main(dataclasses.replace(config, what="data", image_size=32))
+def test_data_prints_images_a_second(config, capsys, monkeypatch, images):
+    monkeypatch.setattr(input_pipeline, "IMAGES", 5)
+    images("cat", 8)
+    folder = str(images("dog", 8))
+    config = dataclasses.replace(config, what="data", image_size=32, folder=folder)
+    benchmarks.main(config)
     rows = {name: speeds for name, *speeds in table(capsys.readouterr().out)}
     names = ["training, none", "training, photo", "training, photo_mixed", "evaluation"]
-    assert list(rows) == names
-    assert all(float(speed) > 0 for speeds in rows.values() for speed in speeds)
+    assert list(rows) == ["decoding alone", *names, "training step, Tiny"]
+    assert all(float(speed) > 0 for speeds in rows.values() for speed in speeds[:3])
+    assert [float(rows[name][3]) > 0 for name in names] == [True] * 4
+    assert rows["decoding alone"][3] == "1.00" and not rows["training step, Tiny"][3]
 
 
 @on_last_backend
 def test_a_round_of_data_makes_all_its_batches(config, images):
     images("cat", 8)
     config = dataclasses.replace(config, folder=str(images("dog", 8)), image_size=16)
-    with input_pipeline.photographs(config) as found:
+    with input_pipeline.files(config) as found:
         assert len(found) == 10  # the training images of the folder
         for step in input_pipeline.steps(config, found).values():
-            assert len(step()) == input_pipeline.BATCHES
+            assert len(step()) * config.batch_size == input_pipeline.IMAGES
+
+
+@on_last_backend
+def test_data_needs_jpeg_files(config, images):
+    images("cat", 8)
+    root = images("dog", 8)
+    for path in root.rglob("*.jpg"):
+        Image.open(path).save(path.with_suffix(".png"))
+        path.unlink()
+    config = dataclasses.replace(config, folder=str(root), image_size=16)
+    with input_pipeline.files(config) as found:
+        with pytest.raises(command_line.BadInput, match="no JPEG files"):
+            input_pipeline.steps(config, found)
+
+
+@on_last_backend
+def test_photographs_are_the_same_each_time(tmp_path):
+    pytest.importorskip("skimage")
+    (tmp_path / "again").mkdir()
+    first = photographs.write(tmp_path, 7)
+    second = photographs.write(tmp_path / "again", 7)
+    assert len({path.read_bytes() for path in first}) == 7
+    for path, again in zip(first, second):
+        assert path.read_bytes() == again.read_bytes()
+        with Image.open(path) as image:
+            assert (image.format, image.size) == ("JPEG", (500, 375))
+
+
+@on_last_backend
+def test_data_without_scikit_image(monkeypatch):
+    monkeypatch.setattr(
+        settings.importlib.util, "find_spec", lambda name: name != "skimage"
+    )
+    monkeypatch.setattr(settings.startup, "check_backend", lambda: None)
+    with pytest.raises(command_line.BadInput, match="pip install scikit-image"):
+        settings.read(["data"])
 
 
 @on_last_backend
