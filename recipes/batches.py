@@ -40,25 +40,32 @@ def training_batches(
     augmentation: Augmentation = AUGMENTATIONS["none"],
     normalize: bool = True,
     classes: int | None = None,
+    shard: tuple[int, int] = (0, 1),
 ) -> tf.data.Dataset:
-    """Returns endless training batches (images, labels).
+    """Returns endless training batches (images, labels), or the rows of a process.
 
     Args:
         images: `Indexed` or `Streamed`.
         transform: Transform of the model's weights. A random crop replaces its crop,
             and is resized as `crops.py` says.
-        batch_size: Number of images per batch.
+        batch_size: Number of images per batch, of all processes together.
         seed: Seed of the order and of the augmentation.
         start: Number of the first batch, for a training that continues.
         augmentation: One of `AUGMENTATIONS`.
         normalize: False if the model contains the normalisation.
         classes: Number of classes for one-hot labels; None returns class indices, which
             cannot be mixed.
+        shard: (i, n): yields rows i × b / n to (i + 1) × b / n of each batch of b, for
+            process i of n. The n processes together yield the batches of one. No other
+            image is decoded, except, to mix an odd number of rows, one at each end.
 
     Returns:
-        `tf.data.Dataset` of float32 images (batch, height, width, 3) and labels.
+        `tf.data.Dataset` of float32 images (rows, height, width, 3) and labels.
+
+    Raises:
+        ValueError: `batch_size` is not a multiple of n.
     """
-    rows = Rows.of(batch_size, (0, 1), pairs=bool(augmentation.mixing))
+    rows = Rows.of(batch_size, shard, pairs=bool(augmentation.mixing))
     mean, std = np.float32(transform.mean), np.float32(transform.std)
     if augmentation.area == 1:
         images = _in_memory(images, transform, False)
@@ -98,26 +105,59 @@ def evaluation_batches(
     batch_size: int,
     normalize: bool = True,
     classes: int | None = None,
+    shard: tuple[int, int] = (0, 1),
+    pad: bool = False,
 ) -> tf.data.Dataset:
-    """Returns batches (images, labels) with every image once.
+    """Returns batches (images, labels[, weights]) with every image once.
 
     The preprocessing is that of `kerasvit.classify`.
 
     Args:
         images: `Indexed` or `Streamed`.
         transform: Transform of the model's weights.
-        batch_size: Number of images per batch; the last batch may be smaller.
+        batch_size: Number of images per batch, of all processes together. The last
+            batch may be smaller without `pad`.
         normalize: False if the model contains the normalisation.
         classes: As for `training_batches`.
+        shard: (i, n): yields the rows of process i of n, as `training_batches`.
+        pad: Fills the last batch, so that devices can divide it, and yields weights.
+            Several processes always do, and have the same number of batches.
+
+    Returns:
+        `tf.data.Dataset`. The weights are 0 for grey images that fill the last batch,
+        and the same number for all others, so large that their mean over all batches
+        is 1: Keras divides a weighted loss by the size of the batch. The loss of
+        `evaluate` is then the mean over the images, as are the `weighted_metrics` of
+        `compile`; its `metrics` would count the others.
+
+    Raises:
+        ValueError: `batch_size` is not a multiple of n.
     """
+    rows, count = Rows.of(batch_size, shard), len(images)
     images = _in_memory(images, transform, normalize)
+    pad = pad or shard[1] > 1
+    size = -(-count // batch_size) * batch_size  # of all batches, when they are full
+
+    def labelled(label):
+        return tf.one_hot(label, classes) if classes else label
 
     def example(item, label):
-        label = tf.one_hot(label, classes) if classes else label
-        return _transformed(images, item, transform, normalize), label
+        image = _transformed(images, item, transform, normalize)
+        weight = (tf.constant(size / count, tf.float32),) if pad else ()
+        return image, labelled(label), *weight
 
-    examples = images.listed().map(example, num_parallel_calls=tf.data.AUTOTUNE)
-    return examples.batch(batch_size).prefetch(tf.data.AUTOTUNE)
+    examples = images.listed(rows).map(example, num_parallel_calls=tf.data.AUTOTUNE)
+    if pad:
+        grey = (
+            tf.zeros((*transform.size, 3))
+            if normalize
+            else tf.fill((*transform.size, 3), 127.5)
+        )
+        fill = tf.data.Dataset.from_tensors((grey, labelled(tf.constant(0)), 0.0))
+        missing = size * rows.count // batch_size - rows.among(count)
+        examples = examples.concatenate(fill.repeat(missing))
+    batches = examples.batch(rows.count, drop_remainder=pad)
+    return batches.prefetch(tf.data.AUTOTUNE)
 
 
 def _transformed(images, item, transform, normalize):

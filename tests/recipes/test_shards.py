@@ -1,0 +1,140 @@
+"""The batches of several processes, and evaluation on devices that divide a batch."""
+
+import batches
+import keras
+import numpy as np
+import pytest
+import readers
+import tensorflow as tf
+from PIL import Image
+from shards import Rows
+
+from kerasvit import Preprocessing
+from tests.once import on_last_backend
+
+RANDOM = np.random.default_rng(0)
+PIXELS = RANDOM.integers(256, size=(11, 16, 16, 3), dtype="uint8")
+LABELS = RANDOM.integers(3, size=11)
+INDEXED = batches.Indexed(PIXELS, LABELS)
+STREAMED = batches.Streamed(
+    tf.data.Dataset.from_tensor_slices((PIXELS, LABELS)), lambda image: image
+)
+TRANSFORM = Preprocessing((8, 12))
+KINDS = pytest.mark.parametrize(
+    "images", [INDEXED, STREAMED], ids=["indexed", "streamed"]
+)
+
+
+def training(images, count, **options):
+    options = {"batch_size": 6, "seed": 0, "classes": 3, **options}
+    stream = batches.training_batches(images, TRANSFORM, **options)
+    return list(stream.take(count).as_numpy_iterator())
+
+
+def evaluation(images, **options):
+    options = {"transform": TRANSFORM, **options}
+    return batches.evaluation_batches(images, **options)
+
+
+@on_last_backend
+@pytest.mark.slow
+@KINDS
+@pytest.mark.parametrize(
+    ("augmentation", "n"), [("none", 6), ("photo", 2), ("photo_mixed", 2)]
+)
+def test_processes_together_have_the_batches_of_one(images, augmentation, n):
+    options = {"augmentation": batches.AUGMENTATIONS[augmentation], "start": 1}
+    whole = training(images, 4, **options)
+    parts = [training(images, 4, shard=(i, n), **options) for i in range(n)]
+    for (x, y), *pieces in zip(whole, *parts):
+        xs, ys = zip(*pieces)
+        assert all(len(x) == 6 // n for x in xs)
+        assert np.array_equal(x, np.concatenate(xs))
+        assert np.array_equal(y, np.concatenate(ys))
+
+
+@on_last_backend
+@pytest.mark.slow
+@pytest.mark.parametrize(("augmentation", "rows"), [("photo", 3), ("photo_mixed", 4)])
+def test_a_process_decodes_only_its_images(augmentation, rows, tmp_path, monkeypatch):
+    paths = [tmp_path / f"{i}.png" for i in range(120)]
+    for path in paths:
+        Image.fromarray(PIXELS[0]).save(path)
+    read = set()
+
+    def read_image(path):
+        read.add(path)
+        return Image.open(path)
+
+    monkeypatch.setattr(readers, "read_image", read_image)
+    images = batches.Indexed(paths, np.arange(120) % 3)
+    changes = batches.AUGMENTATIONS[augmentation]
+    second = Rows.of(6, (1, 2), pairs=bool(changes.mixing))
+    epoch = images.endless(seed=0, rows=second).take(20 * rows)
+    allowed = {paths[item] for _, item, _ in epoch.as_numpy_iterator()}
+    assert len(allowed) == 20 * rows  # of 120 images in 20 batches
+    training(images, 2, augmentation=changes, shard=(1, 2))
+    assert len(read) >= 2 * rows and read <= allowed
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("shard", "message"),
+    [((0, 4), "take 4 or 8"), ((0, 8), "take 8. Received: 6"), ((2, 2), r"0 <= i < n")],
+)
+@pytest.mark.parametrize("make", [training, evaluation])
+def test_batches_that_do_not_divide(make, shard, message):
+    options = {"count": 1} if make is training else {"batch_size": 6}
+    with pytest.raises(ValueError, match=message):
+        make(INDEXED, shard=shard, **options)
+
+
+@on_last_backend
+@pytest.mark.slow
+def test_batches_have_a_known_size():
+    for make in (batches.training_batches, batches.evaluation_batches):
+        seed = {"seed": 0} if make is batches.training_batches else {}
+        stream = make(INDEXED, TRANSFORM, batch_size=6, shard=(1, 2), **seed)
+        assert stream.element_spec[0].shape == (3, 8, 12, 3)
+
+
+@on_last_backend
+@pytest.mark.slow
+@KINDS
+@pytest.mark.parametrize(("size", "n"), [(4, 2), (4, 4), (6, 3), (24, 8), (3, 1)])
+def test_padded_rows_have_every_image_once(images, size, n):
+    options = {"batch_size": size, "pad": True}
+    parts = [list(evaluation(images, shard=(i, n), **options)) for i in range(n)]
+    assert {len(part) for part in parts} == {-(-11 // size)}
+    rows = [[np.concatenate(each) for each in zip(*batch)] for batch in zip(*parts)]
+    assert {len(x) for x, _, _ in rows} == {size}
+    x, y, weights = (np.concatenate(each) for each in zip(*rows))
+    [(whole, labels)] = evaluation(images, batch_size=11)
+    assert np.array_equal(x[:11], whole) and np.array_equal(y[:11], labels)
+    assert np.all(weights[11:] == 0) and np.all(np.isfinite(x))
+    np.testing.assert_allclose(weights[:11], len(x) / 11, rtol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [None, 3])
+@pytest.mark.parametrize("size", [4, 5, 11, 16])
+def test_evaluate_of_padded_batches_is_that_of_the_images(size, classes):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(3)])
+    sparse = "" if classes else "Sparse"
+    loss = getattr(keras.losses, f"{sparse}CategoricalCrossentropy")
+    accuracy = getattr(keras.metrics, f"{sparse}CategoricalAccuracy")
+    model.compile(
+        loss=loss(from_logits=True), weighted_metrics=[accuracy(name="accuracy")]
+    )
+    options = {"return_dict": True, "verbose": 0}
+    whole = evaluation(INDEXED, batch_size=11, classes=classes)
+    expected = model.evaluate(whole, **options)
+    padded = evaluation(INDEXED, batch_size=size, classes=classes, pad=True)
+    found = model.evaluate(padded, **options)
+    assert set(found) == {"loss", "accuracy"}
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert found["accuracy"] == pytest.approx(expected["accuracy"], rel=1e-6)
+    unpadded = evaluation(INDEXED, batch_size=size, classes=classes)
+    assert all(len(batch) == 2 for batch in unpadded)
+    assert model.evaluate(unpadded, **options) == pytest.approx(expected, rel=1e-5)
