@@ -30,18 +30,36 @@ class Augmentation:
     changes: tuple[Callable, ...] = ()
     mixing: tuple[Callable, ...] = ()
 
-    def draws(self, seed, number) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Returns the random numbers of an example, of its crop and of each change.
+    def draws(self, seed, number, batch_size: int) -> tf.Tensor:
+        """Returns the random numbers of a batch, (batch_size, count), for `split`.
+
+        The changes of version 0.1 drew them in this way: its trainings continue.
 
         Args:
             seed: Seed of the training.
-            number: Number of the example in the training, int64.
+            number: Number of the batch in the training, int64.
+            batch_size: Number of images of the whole batch.
         """
-        count = operations.DRAWS * len(self.changes)
-        key = tf.stack([tf.cast(seed, tf.int64), number])
-        drawn = tf.random.stateless_uniform((crops.DRAWS + count,), key, alg="philox")
-        crop, changes = drawn[: crops.DRAWS], drawn[crops.DRAWS :]
-        return crop, tf.unstack(tf.reshape(changes, (-1, operations.DRAWS)))
+
+        def drawn(count, i):
+            first = tf.cast(seed, tf.uint32) * 1_000_003 + tf.cast(i, tf.uint32)
+            key = tf.cast(tf.stack([first, tf.cast(number, tf.uint32)]), tf.int32)
+            return tf.random.stateless_uniform((batch_size, count), key)
+
+        crop = drawn(self.crop_draws, 0)
+        count = operations.DRAWS * max(len(self.changes), 1)  # unbatch fails for none
+        return tf.concat([crop, *(drawn(1, i + 1) for i in range(count))], axis=1)
+
+    def split(self, draws) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """Splits the random numbers of an image: those of the crop and each change."""
+        changes = tf.reshape(draws[self.crop_draws :], (-1, operations.DRAWS))
+        changes = [changes[i] for i in range(len(self.changes))]
+        return draws[: self.crop_draws], changes
+
+    @property
+    def crop_draws(self) -> int:
+        """Number of random numbers of the crop of an image."""
+        return crops.DRAWS if self.area < 1 else 0
 
 
 def rand_augment(magnitude: float) -> tuple[Callable, Callable]:

@@ -70,8 +70,11 @@ def training_batches(
     if augmentation.area == 1:
         images = _in_memory(images, transform, False)
 
-    def example(number, item, label):
-        crop_draws, draws = augmentation.draws(seed, number)
+    def draws(number):
+        return augmentation.draws(seed, number, batch_size)[rows.read]
+
+    def example(pair, drawn):
+        (item, label), (crop_draws, draws) = pair, augmentation.split(drawn)
         if augmentation.area < 1:
             options = {"size": transform.size, "antialias": transform.antialias}
             image = random_crop(
@@ -90,10 +93,12 @@ def training_batches(
         key = tf.random.fold_in(tf.stack([tf.cast(seed, tf.int64), number]), 1)
         return mix_one_of(augmentation.mixing, *pair, rows, key)
 
-    examples = images.endless(seed, start, rows).map(example, tf.data.AUTOTUNE)
-    batches = examples.batch(rows.count, drop_remainder=True)
+    numbers = tf.data.Dataset.range(start, tf.int64.max)
+    examples = images.endless(seed, start, rows)
+    examples = tf.data.Dataset.zip(examples, numbers.map(draws).unbatch())
+    batches = examples.map(example, tf.data.AUTOTUNE)
+    batches = batches.batch(rows.count, drop_remainder=True)
     if augmentation.mixing:
-        numbers = tf.data.Dataset.range(start, tf.int64.max)
         batches = tf.data.Dataset.zip(numbers, batches).map(mixed, tf.data.AUTOTUNE)
     return batches.prefetch(tf.data.AUTOTUNE)
 

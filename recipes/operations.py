@@ -33,7 +33,7 @@ def flip(image, draws):
 
 
 def shift(share: float, degrees: float) -> Callable:
-    """Returns an operation that rotates and translates by subpixels.
+    """Returns an operation that translates and then rotates, by subpixels.
 
     Args:
         share: Largest translation, as a share of the image's side.
@@ -41,22 +41,13 @@ def shift(share: float, degrees: float) -> Callable:
     """
 
     def apply(image, draws):
-        shape = tf.shape(image)[:2]
-        height, width = tf.unstack(tf.cast(shape, tf.float32))
-        angle, down, right = tf.unstack(2 * draws[:3] - 1)
-        y, x = down * share * height, right * share * width
-        (a, b), (c, d) = _rotation(angle * degrees)
-        y0, x0 = (height - 1) / 2, (width - 1) / 2
-        matrix = [a, b, x0 - a * (x + x0) - b * (y + y0)]
-        matrix += [c, d, y0 - c * (x + x0) - d * (y + y0), 0.0, 0.0]
-        return tf.raw_ops.ImageProjectiveTransformV3(
-            images=image[None],
-            transforms=tf.stack(matrix)[None],
-            output_shape=shape,
-            fill_value=0.0,
-            interpolation="BILINEAR",
-            fill_mode="NEAREST",
-        )[0]
+        height, width = tf.unstack(tf.cast(tf.shape(image)[:2], tf.float32))
+        down, right, angle = tf.unstack(2 * draws[:3] - 1)
+        moved = (-right * share * width, -down * share * height)
+        image = _interpolated(image, ((1.0, 0.0), (0.0, 1.0)), moved)
+        (a, b), (c, d) = matrix = _rotation(angle * degrees)
+        x, y = (width - 1) / 2, (height - 1) / 2
+        return _interpolated(image, matrix, (x - a * x - b * y, y - c * x - d * y))
 
     return apply
 
@@ -197,6 +188,19 @@ def _rotation(degrees):
     angle = degrees * math.pi / 180
     sine, cosine = tf.sin(angle), tf.cos(angle)
     return (cosine, -sine), (sine, cosine)
+
+
+def _interpolated(image, matrix, offset):
+    """Returns the pixels at positions `matrix @ (x, y) + offset`, bilinear."""
+    (a, b), (c, d) = matrix
+    return tf.raw_ops.ImageProjectiveTransformV3(
+        images=image[None],
+        transforms=tf.stack([a, b, offset[0], c, d, offset[1], 0.0, 0.0])[None],
+        output_shape=tf.shape(image)[:2],
+        fill_value=0.0,
+        interpolation="BILINEAR",
+        fill_mode="NEAREST",
+    )[0]
 
 
 def _sampled(image, rows, columns, fill):

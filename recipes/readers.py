@@ -2,7 +2,7 @@
 
 A dataset of items is shuffled, and cut into shards, before any image is decoded:
 
-    for number, item, label in images.endless(seed, start=0, rows=Rows(64, 0, 64)):
+    for item, label in images.endless(seed, start=0, rows=Rows(64, 0, 64)):
         pixels = images.whole(item)
 """
 
@@ -73,7 +73,7 @@ class Indexed:
         return tf.data.Dataset.range(rows.among(len(self))).map(numbered)
 
     def endless(self, seed, start=0, rows: Rows = ALL) -> tf.data.Dataset:
-        """Returns (number, item, label) of endless epochs, each in another order.
+        """Returns (item, label) of endless epochs, each in another order.
 
         Args:
             seed: Seed of the order.
@@ -89,7 +89,7 @@ class Indexed:
                 tf.stack([seed, number // count]),
                 tf.constant(count - 1, "int64"),
             )
-            return number, item, labels[item]
+            return item, labels[item]
 
         numbers = tf.data.Dataset.range(start * rows.count, LAST_NUMBER)
         return numbers.map(numbered)
@@ -175,14 +175,12 @@ class Streamed:
 
     def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
         """Returns (item, label) of every image once, in order, or of some rows."""
-        examples = self._of_rows(self.stored, 0, rows)
-        examples = examples.map(lambda number, item, label: (item, label))
-        return examples.apply(
+        return self._of_rows(self.stored, 0, rows).apply(
             tf.data.experimental.assert_cardinality(rows.among(len(self)))
         )
 
     def endless(self, seed, start=0, rows: Rows = ALL) -> tf.data.Dataset:
-        """Returns (number, item, label) of endless epochs, each in another order.
+        """Returns (item, label) of endless epochs, each in another order.
 
         Args:
             seed: Seed of the order.
@@ -203,10 +201,8 @@ class Streamed:
 
     @staticmethod
     def _of_rows(stream, first, rows):
-        numbered = stream.enumerate(first).map(
-            lambda number, pair: (number, pair[0], tf.cast(pair[1], "int32"))
-        )
-        return numbered.filter(lambda number, item, label: rows.holds(number))
+        numbered = stream.enumerate(first).filter(lambda i, pair: rows.holds(i))
+        return numbered.map(lambda i, pair: (pair[0], tf.cast(pair[1], "int32")))
 
     def whole(self, item):
         """Returns the pixels of an image, uint8 (height, width, 1 or 3)."""

@@ -255,7 +255,7 @@ def test_builder_of_a_folder(images):
 def test_streamed_epochs_hold_every_image_once():
     encoded = tf.data.Dataset.range(5).map(lambda i: (i, i))
     stream = data.Streamed(encoded, lambda i: i).endless(seed=0)
-    indices = [int(item) for _, item, _ in stream.take(15)]
+    indices = [int(i) for i, _ in stream.take(15)]
     epochs = [indices[:5], indices[5:10], indices[10:]]
     assert all(sorted(epoch) == list(range(5)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) > 1

@@ -123,20 +123,30 @@ def test_moved_pixels_are_those_of_keras(draws):
         assert np.mean(differs) < 0.02, type(layer).__name__  # ties of the rounding
 
 
-def test_a_shift_is_keras_rotation_and_translation():
-    ramp = np.add.outer(np.arange(32.0), 2 * np.arange(32.0)).astype("float32")
-    image = np.repeat(ramp[..., None], 3, axis=-1)
-    found = applied(operations.shift(0.1, 5), (0.8, 0.7, 0.2), image)
-    rows = cols = np.arange(32.0)
-    angle = np.deg2rad(between(-5, 5, 0.8))
-    y, x = (between(-0.1, 0.1, draw) * 32 - -15.5 for draw in (0.7, 0.2))
-    dy, dx = rows[:, None] - y, cols[None] - x
-    source = (np.sin(angle) * dx + np.cos(angle) * dy) + 15.5
-    source = source + 2 * (np.cos(angle) * dx - np.sin(angle) * dy + 15.5)
-    middle = slice(8, 24)
-    np.testing.assert_allclose(
-        found[middle, middle, 0], source[middle, middle], atol=1e-3
-    )
+def test_a_shift_is_that_of_version_0_1():
+    options = {"fill_mode": "nearest", "dtype": "float32"}
+    image = IMAGE
+    for layer, names in (
+        (layers.RandomTranslation(0.05, 0.05, **options), ["translations"]),
+        (layers.RandomRotation(0.015, **options), ["rotation_matrix"]),
+    ):
+        layer.backend.set_backend("tensorflow")
+        seeds = Seeds([7, 8] if "translations" in names else [9])
+        drawn = layer.get_random_transformation(image[None], seed=seeds)
+        image = transformed(layer, {name: drawn[name] for name in names}, image)
+    draws = [
+        np.asarray(tf.random.stateless_uniform((1,), (n, 0)))[0] for n in (7, 8, 9)
+    ]
+    found = applied(operations.shift(0.05, 5.4), draws)
+    np.testing.assert_allclose(found, image, atol=0.02)
+
+
+class Seeds(keras.random.SeedGenerator):
+    def __init__(self, numbers):
+        self.numbers = list(numbers)
+
+    def next(self, ordered=True):
+        return tf.constant([self.numbers.pop(0), 0], "uint32")
 
 
 def test_half_of_the_images_are_mirrored():
