@@ -7,7 +7,10 @@ import dataclasses
 import re
 from pathlib import Path
 
-OMITTED = ("out", "compare", "rho", "license", "dataset", "data", "linear_head")
+OMITTED = (
+    *("out", "compare", "rho", "license", "dataset", "data", "linear_head"),
+    *("save_minutes", "tensorboard"),
+)
 
 
 def facts(config, model, result: dict, rho: float, recipe: str) -> dict:

@@ -33,6 +33,7 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "label_smoothing": (0, 0.99),
     "dropout": (0, 0.99),
     "stochastic_depth": (0, 0.99),
+    "save_minutes": (0, math.inf),
     "seeds": (1, 100),
     "curved_images": (1, math.inf),
     "seed": (0, 2**31 - 1),
@@ -181,6 +182,8 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
 def check(config) -> None:
     """Raises a `ValueError` for a wrong number, name, combination or path."""
     check_numbers(config)
+    if getattr(config, "tensorboard", False):
+        startup.check_tensorboard()
     if getattr(config, "model", None) is not None:
         names.check_model(config.model, config.small)
     if hasattr(config, "check"):

@@ -30,7 +30,7 @@ import keras
 import starting_point
 import training
 from batches import AUGMENTATIONS, evaluation_batches, training_batches
-from progress import Progress, Steps, console, report
+from progress import Steps, console, report
 
 import kerasvit
 
@@ -88,21 +88,19 @@ def finetune(config: Config) -> dict:
             loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         )
-        progress = Progress(training.state_folder(folder, name), config.seed)
-        done = progress.restore(trainer)
-        with Steps(name, done, rounds, round_steps) as steps:
-            if done < rounds:
+        progress = training.saved_progress(config, folder, name, rounds, round_steps)
+        progress.restore(trainer)
+        with progress, Steps(name, progress.step, rounds, round_steps) as steps:
+            for start, part in progress.parts(trainer):
                 trainer.fit(
                     training_batches(
                         dataset.train,
                         seed=config.seed,
-                        start=done * round_steps,
+                        start=start,
                         augmentation=AUGMENTATIONS[config.augment],
                         **batch_options,
                     ),
-                    initial_epoch=done,
-                    epochs=rounds,  # an epoch of Keras is a round: see training.plan
-                    steps_per_epoch=round_steps,
+                    **part,  # its epochs are rounds: see training.plan
                     shuffle=False,  # the batches are already shuffled
                     validation_data=evaluation_batches(
                         dataset.validation, **batch_options

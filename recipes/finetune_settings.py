@@ -33,6 +33,8 @@ class Config:
     # Keras policy
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     seed: int = 0  # of fresh weights, order, augmentation and dropout
+    save_minutes: float = 10.0  # a state is saved this often, and at each validation
+    tensorboard: bool = False  # write events for TensorBoard, too
     license: str | None = None  # of the model, in its card; None: that of the weights
     out: str | None = None  # folder of the results; None: runs/NAME-BACKEND
 

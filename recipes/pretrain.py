@@ -28,7 +28,7 @@ import keras
 import training
 from batches import AUGMENTATIONS, evaluation_batches, training_batches
 from optimizers import make_optimizer, sigmoid
-from progress import Progress, Steps, report
+from progress import Steps, report
 
 import kerasvit
 
@@ -98,21 +98,19 @@ def pretrain(config: Config) -> dict:
     batch_options = training.batch_options(config, model)
     batch_options["classes"] = len(dataset.label_names)  # for one-hot labels
     name = "with SAM" if rho else "without SAM"
-    progress = Progress(training.state_folder(folder, name), config.seed)
-    done = progress.restore(trainer)
-    with Steps(name, done, rounds, round_steps) as steps:
-        if done < rounds:
+    progress = training.saved_progress(config, folder, name, rounds, round_steps)
+    progress.restore(trainer)
+    with progress, Steps(name, progress.step, rounds, round_steps) as steps:
+        for start, part in progress.parts(trainer):
             trainer.fit(
                 training_batches(
                     dataset.train,
                     seed=config.seed,
-                    start=done * round_steps,
+                    start=start,
                     augmentation=AUGMENTATIONS[config.augment],
                     **batch_options,
                 ),
-                initial_epoch=done,
-                epochs=rounds,  # an epoch of Keras is a round: see training.plan
-                steps_per_epoch=round_steps,
+                **part,  # its epochs are rounds: see training.plan
                 shuffle=False,  # the batches are already shuffled
                 validation_data=evaluation_batches(dataset.validation, **batch_options),
                 callbacks=[progress, steps],

@@ -4,17 +4,17 @@ import dataclasses
 import json
 import os
 import shlex
-import time
 from pathlib import Path
 
 import keras
-import numpy as np
 import rich.progress
 from card_facts import comparison
 from rich.console import Console
 from rich.table import Table
 
 console = Console(markup=False)  # a path may hold [brackets]
+# Settings that do not change the training.
+NOT_TRAINING = ("out", "license", "save_minutes", "tensorboard")
 COLORS = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
 
 
@@ -23,7 +23,7 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
 
     Args:
         folder: Path of the folder.
-        config: Dataclass of all settings; `out` and `license` are ignored.
+        config: Dataclass of all settings; those of `NOT_TRAINING` are ignored.
         dataset: `data.Dataset`.
 
     Raises:
@@ -31,7 +31,7 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
             or cannot be written.
     """
     settings = dataclasses.asdict(config)
-    for name in ("out", "license"):  # no settings of the training
+    for name in NOT_TRAINING:
         settings.pop(name, None)
     for name in ("data", "weights"):  # independent of the working directory
         if settings.get(name):
@@ -69,68 +69,17 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
     return folder
 
 
-class Progress(keras.callbacks.Callback):
-    """Saves the state of a training after every round, to continue from it.
-
-    keras.callbacks.BackupAndRestore does not save the history and the seeds of dropout,
-    and writes two files in place: if it is killed between them, it resumes at the wrong
-    epoch.
-    """
-
-    def __init__(self, folder, seed):
-        super().__init__()
-        self.folder, self.seed, self.history = folder, seed, []
-        self.folder.mkdir(exist_ok=True)
-
-    def restore(self, trainer):
-        """Restores the last saved state and returns the number of finished rounds."""
-        states = sorted(self.folder.glob("round_*.weights.h5"))
-        if not states:
-            return 0
-        self.history = json.loads(self._history_of(states[-1]).read_text())
-        trainer.optimizer.build(trainer.trainable_variables)
-        trainer.load_weights(states[-1])
-        return len(self.history)
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.epoch, self.began = epoch, time.perf_counter()
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if batch:
-            return
-        # Seeds dropout by the round, so that a continued training draws the same masks.
-        # This is not done earlier, because the data draws from torch's global state.
-        keras.utils.set_random_seed(self.seed + self.epoch)
-        random = np.random.default_rng([self.seed, self.epoch])
-        for variable in self.model.non_trainable_variables:
-            if variable.path.endswith("seed_generator_state"):
-                variable.assign(random.integers(2**31, size=2))
-
-    def on_epoch_end(self, epoch, logs=None):
-        seconds = time.perf_counter() - self.began
-        logs = {name: float(value) for name, value in logs.items()}
-        self.history.append({**logs, "seconds": round(seconds, 2)})
-        state = self.folder / f"round_{epoch + 1:04d}.weights.h5"
-        write_json(self._history_of(state), self.history)
-        unfinished = self.folder / "unfinished.weights.h5"
-        self.model.save_weights(unfinished, overwrite=True)
-        os.replace(unfinished, state)  # atomic
-        for old in self.folder.glob("round_*"):
-            if old not in (state, self._history_of(state)):
-                old.unlink()
-
-    def _history_of(self, state):
-        return state.with_name(state.name.replace(".weights.h5", ".json"))
-
-
 class Steps(keras.callbacks.Callback):
     """Shows the progress: a bar on a terminal, and a line per validation.
 
     Args:
         name: Name of the training.
-        done, rounds: Number of finished rounds and of all rounds.
+        done: Number of finished steps.
+        rounds: Number of rounds.
         round_steps: Steps per round; the training is validated and saved after each.
     """
+
+    async_safe = True  # Keras calls `on_train_batch_end` in threads: rich has locks
 
     def __init__(self, name, done, rounds, round_steps):
         super().__init__()
@@ -144,16 +93,15 @@ class Steps(keras.callbacks.Callback):
         )
 
     def __enter__(self):
-        done = self.done * self.round_steps
         console.rule(self.name)
-        if done == self.total:
+        if self.done == self.total:
             console.print(f"All {self.total:,} steps are done.")
-        elif done:
-            console.print(f"Continues after step {done:,} of {self.total:,}.")
+        elif self.done:
+            console.print(f"Continues after step {self.done:,} of {self.total:,}.")
         else:
             steps = "1 step" if self.total == 1 else f"{self.total:,} steps"
             console.print(f"{steps}, validated and saved every {self.round_steps:,}.")
-        self.task = self.bar.add_task(self.name, total=self.total, completed=done)
+        self.task = self.bar.add_task(self.name, total=self.total, completed=self.done)
         self.bar.start()
         return self
 
@@ -181,6 +129,13 @@ def write_json(path: Path, content) -> None:
     """Writes a JSON file atomically."""
     unfinished = path.with_name(f".{path.name}")
     unfinished.write_text(json.dumps(content, indent=1))
+    replace_file(unfinished, path)
+
+
+def replace_file(unfinished: Path, path: Path) -> None:
+    """Gives a finished file its name, atomically, also if the machine then fails."""
+    with unfinished.open("r+b") as file:
+        os.fsync(file.fileno())
     os.replace(unfinished, path)
 
 
@@ -242,7 +197,7 @@ def save_figure(figure, path: Path) -> None:
     unfinished = path.with_name(f".{path.name}")
     figure.savefig(unfinished, dpi=120, format="png")
     pyplot.close(figure)
-    os.replace(unfinished, path)
+    replace_file(unfinished, path)
 
 
 def report(result: dict) -> None:

@@ -51,6 +51,15 @@ def check_reader() -> None:
         )
 
 
+def check_tensorboard() -> None:
+    """Raises a `ValueError` if TensorBoard is not installed."""
+    if not importlib.util.find_spec("tensorboard"):
+        raise ValueError(
+            "`tensorboard`: the package is not installed. Install it, pip install "
+            "tensorboard, or leave out --tensorboard."
+        )
+
+
 def _configured():
     """Returns the backend that Keras uses without KERAS_BACKEND."""
     home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"

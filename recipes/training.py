@@ -1,8 +1,8 @@
 """Functions of `finetune.py` and `pretrain.py` before and after `compile` and `fit`.
 
-A training consists of rounds with the same number of steps. After each round it is
-validated and saved, and the same command continues from there. Printed output counts
-steps, not rounds.
+A training consists of rounds with the same number of steps, after which it is
+validated. It is saved after each round and every `--save-minutes`, and the same command
+continues from there. Printed output counts steps, not rounds.
 """
 
 import dataclasses
@@ -18,7 +18,10 @@ import names
 import progress
 from batches import AUGMENTATIONS, training_batches
 from card_facts import facts
+from devices import ONE
 from progress import console, draw_curves, write_json
+from saving import Progress
+from step_log import StepLog
 
 import kerasvit
 from kerasvit.preprocessing.images import input_problem
@@ -161,6 +164,32 @@ def finished_result(folder: Path) -> dict | None:
 def state_folder(folder: Path, name: str) -> Path:
     """Returns the folder with the state of a training until all are finished."""
     return folder / name.replace(" ", "_")
+
+
+def saved_progress(
+    config, folder: Path, name: str, rounds: int, round_steps: int, devices=ONE
+) -> Progress:
+    """Returns the callback that saves, logs and continues a training.
+
+    Args:
+        config: Dataclass of the settings.
+        folder: Folder of the results.
+        name: Name of the training.
+        rounds, round_steps: Result of `plan`.
+        devices: Devices of the training.
+    """
+    states = state_folder(folder, name)
+    events = folder / "tensorboard" / states.name if config.tensorboard else None
+    return Progress(
+        states,
+        config.seed,
+        rounds,
+        round_steps,
+        batch_size=config.batch_size,
+        log=StepLog(folder / f"log_{states.name}.csv", events),
+        minutes=config.save_minutes,
+        devices=devices,
+    )
 
 
 def best(results: dict) -> str:

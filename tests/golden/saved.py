@@ -104,9 +104,9 @@ def write_run(folder):
     The path of its weights depends on the machine: it is written as WEIGHTS.
     """
     import finetune
-    import progress
+    import saving
 
-    saved = progress.Progress.on_epoch_end
+    saved = saving.Progress.on_epoch_end
 
     def stop(self, epoch, logs=None):
         saved(self, epoch, logs)
@@ -117,7 +117,7 @@ def write_run(folder):
     whole = finetune.finetune(run_settings(weights, folder / "whole"))
     expected = {k: whole["results"]["with SAM"][k] for k in ("loss", "accuracy")}
     shutil.rmtree(folder / "whole")
-    progress.Progress.on_epoch_end = stop
+    saving.Progress.on_epoch_end = stop
     with contextlib.suppress(KeyboardInterrupt):
         finetune.finetune(run_settings(weights, out))
     config = (out / "config.json").read_text()

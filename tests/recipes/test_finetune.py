@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import progress
 import pytest
+import saving
 import tensorflow_datasets
 import training
 from command_line import BadInput
@@ -64,7 +65,7 @@ def photos(images):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A training on digits: its configuration, result and initial weights."""
-    starts, restore = [], progress.Progress.restore
+    starts, restore = [], saving.Progress.restore
 
     def spy(self, trainer):
         starts.append(trainer.get_weights())
@@ -74,7 +75,7 @@ def finished(tmp_path_factory):
     settings = config(compare=True, batch_size=180, out=out)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finetune, "SMALL", TINY)
-        patch.setattr(progress.Progress, "restore", spy)
+        patch.setattr(saving.Progress, "restore", spy)
         return settings, finetune.finetune(settings), starts
 
 
@@ -368,7 +369,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     changes = {"compare": compare, "rho": 0.05, "dropout": 0.1}
     settings = config(data=photos, epochs=3, **changes)
     whole = finetune.finetune(dataclasses.replace(settings, out="whole"))
-    saved = progress.Progress.on_epoch_end
+    saved = saving.Progress.on_epoch_end
 
     def killed_in_the_third_round(self, epoch, logs=None):
         if self.folder.name == "with_SAM" and epoch == 2:
@@ -378,7 +379,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
         saved(self, epoch, logs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(progress.Progress, "on_epoch_end", killed_in_the_third_round)
+        patch.setattr(saving.Progress, "on_epoch_end", killed_in_the_third_round)
         with pytest.raises(KeyboardInterrupt):
             finetune.finetune(settings)
     assert not Path("run/result.json").exists()

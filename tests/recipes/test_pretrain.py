@@ -7,8 +7,8 @@ import numpy as np
 import optimizers
 import pretrain
 import pretrain_settings
-import progress
 import pytest
+import saving
 import tensorflow_datasets
 import training
 from command_line import BadInput
@@ -216,7 +216,7 @@ def test_tensorflow_datasets_of_a_size_given():
 
 
 def killed_in_round(number):
-    saved = progress.Progress.on_epoch_end
+    saved = saving.Progress.on_epoch_end
 
     def end(self, epoch, logs=None):
         if epoch == number - 1:
@@ -232,7 +232,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     settings = config(data=photos, epochs=3, rho=0.1, dropout=0.1, loss="sigmoid")
     whole = pretrain.pretrain(dataclasses.replace(settings, out="whole"))
     with monkeypatch.context() as patch:
-        patch.setattr(progress.Progress, "on_epoch_end", killed_in_round(3))
+        patch.setattr(saving.Progress, "on_epoch_end", killed_in_round(3))
         with pytest.raises(KeyboardInterrupt):
             pretrain.pretrain(settings)
     resumed = pretrain.pretrain(settings)
