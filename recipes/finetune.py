@@ -89,7 +89,8 @@ def finetune(config: Config) -> dict:
             metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
         )
         progress = training.saved_progress(config, folder, name, rounds, round_steps)
-        progress.restore(trainer)
+        validation = evaluation_batches(dataset.validation, **batch_options)
+        progress.restore(trainer, validation)
         with progress, Steps(name, progress.step, rounds, round_steps) as steps:
             for start, part in progress.parts(trainer):
                 trainer.fit(
@@ -102,9 +103,7 @@ def finetune(config: Config) -> dict:
                     ),
                     **part,  # its epochs are rounds: see training.plan
                     shuffle=False,  # the batches are already shuffled
-                    validation_data=evaluation_batches(
-                        dataset.validation, **batch_options
-                    ),
+                    validation_data=validation,
                     callbacks=[progress, steps],
                     verbose=0,  # `steps` prints
                 )

@@ -73,8 +73,13 @@ class Progress(keras.callbacks.Callback):
         self._signalled = False
         self.folder.mkdir(exist_ok=True)
 
-    def restore(self, trainer) -> None:
+    def restore(self, trainer, batches=None) -> None:
         """Loads the last saved state.
+
+        Args:
+            trainer: Compiled `kerasvit.SAM`.
+            batches: Batches for `evaluate`. One builds the metrics, whose variables are
+                a part of the state inside a round.
 
         Raises:
             command_line.BadInput: Its files are damaged.
@@ -83,6 +88,8 @@ class Progress(keras.callbacks.Callback):
         self.step, self.history = state.step, state.history
         self._metrics, self._seconds = state.metrics, state.seconds
         self._saved_step = state.step
+        if state.metrics:
+            trainer.evaluate(batches, steps=1, verbose=0)
         if self.step == self.rounds * self.round_steps:
             # As `fit` does at its end: a moving average becomes the weights.
             trainer.optimizer.finalize_variable_values(trainer.trainable_variables)
@@ -130,10 +137,12 @@ class Progress(keras.callbacks.Callback):
         self._first_step, self._not_finite = self.step, []
         self._logged_at = time.perf_counter()
         self._began = self._logged_at - self._seconds
-        variables = self.model.metrics_variables
-        for variable, value in zip(variables, self._metrics, strict=False):
-            variable.assign(value)
-        self._logged = self._losses() if self._metrics else (0, 0.0)
+        self._logged = (0, 0.0)
+        if self._metrics:
+            pairs = zip(self.model.metrics_variables, self._metrics, strict=True)
+            for variable, value in pairs:
+                variable.assign(value)
+            self._logged = self._losses()
         self._metrics, self._seconds = [], 0.0
 
     def on_train_batch_begin(self, batch, logs=None):

@@ -67,9 +67,9 @@ def finished(tmp_path_factory):
     """A training on digits: its configuration, result and initial weights."""
     starts, restore = [], saving.Progress.restore
 
-    def spy(self, trainer):
+    def spy(self, trainer, batches):
         starts.append(trainer.get_weights())
-        return restore(self, trainer)
+        return restore(self, trainer, batches)
 
     out = str(tmp_path_factory.mktemp("digits") / "run")
     settings = config(compare=True, batch_size=180, out=out)
