@@ -1,0 +1,111 @@
+"""A training that is killed continues with the weights of the uninterrupted one."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from pathlib import Path
+
+import keras
+import pytest
+import step_log
+
+from tests.once import long_elsewhere
+
+from . import small_training
+
+SCRIPT = Path(small_training.__file__)
+LIMIT = 300  # seconds for a process
+KILLS = 30
+
+
+def start(run, *arguments):
+    backend = keras.backend.backend()
+    return subprocess.Popen(
+        [sys.executable, SCRIPT, run, *map(str, arguments)],
+        env={
+            **os.environ,
+            "KERAS_BACKEND": backend,
+            "PYTHONPATH": str(SCRIPT.parents[2]),
+        },
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process, limit=LIMIT):
+    """The exit status of a process, which is killed after the limit."""
+    try:
+        _, errors = process.communicate(timeout=limit)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        _, errors = process.communicate()
+    assert process.returncode in (0, -signal.SIGKILL), errors[-3000:]
+    return process.returncode
+
+
+def trained(run, *arguments):
+    assert ended(start(run, *arguments)) == 0
+    return run
+
+
+def check_whole(run):
+    """Checks that the files that a training reads are whole, after it was killed."""
+    states = sorted((run / "with_SAM").glob("step_*.weights.h5"))
+    for weights in states:
+        name = weights.name.replace(".weights.h5", ".json")
+        content = json.loads(weights.with_name(name).read_text())
+        assert content["sha256"] == sha256(weights.read_bytes()).hexdigest()
+    for file in (run / "config.json", run / "result.json"):
+        if file.exists():
+            json.loads(file.read_text())
+    with (run / "log_with_SAM.csv").open() as file:
+        assert next(csv.reader(file)) == list(step_log.COLUMNS)
+    return states
+
+
+@long_elsewhere
+def test_killed_between_steps(tmp_path):
+    whole = trained(tmp_path / "whole", 10, 2)
+    run = tmp_path / "run"
+    for minutes, step in ((0, 4), (0, 5), (10, 13)):
+        assert ended(start(run, minutes, 2, step)) == -signal.SIGKILL
+        check_whole(run)
+    trained(run, 0, 2)
+    small_training.check_same(whole, run)
+
+
+@pytest.mark.long
+def test_killed_at_random_moments(tmp_path):
+    """Ends 30 processes, at any moment of training and saving."""
+    draw = random.Random(0)
+    options = (0, 30)  # it saves after each of 300 steps
+    whole = trained(tmp_path / "whole", *options)
+    run = tmp_path / "run"
+    kills, finished, steps = 0, 0, set()
+    while kills < KILLS:
+        process = start(run, *options)
+        log = run / "log_with_SAM.csv"
+        before = log.stat().st_mtime_ns if log.exists() else None
+        deadline = time.monotonic() + LIMIT
+        # The log is written when the state was restored.
+        while process.poll() is None and time.monotonic() < deadline:
+            if log.exists() and log.stat().st_mtime_ns != before:
+                break
+            time.sleep(0.01)
+        if ended(process, draw.uniform(0, 10)) == 0:
+            small_training.check_same(whole, run)
+            finished += 1
+            run = tmp_path / f"run_{finished}"
+            continue
+        kills += 1
+        steps.update(path.name for path in check_whole(run))
+    trained(run, *options)
+    small_training.check_same(whole, run)
+    assert len(steps) >= KILLS // 3  # otherwise, no process had time to train
