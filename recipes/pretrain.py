@@ -102,12 +102,12 @@ def pretrain(config: Config) -> dict:
     validation = evaluation_batches(dataset.validation, **batch_options)
     progress.restore(trainer, validation)
     with progress, Steps(name, progress.step, rounds, round_steps) as steps:
-        for start, part in progress.parts(trainer):
+        for step, part in progress.parts(trainer):
             trainer.fit(
                 training_batches(
                     dataset.train,
                     seed=config.seed,
-                    start=start,
+                    start=step,
                     augmentation=AUGMENTATIONS[config.augment],
                     **batch_options,
                 ),

@@ -3,8 +3,8 @@
 progress = Progress(folder, seed, rounds, round_steps, log=log, batch_size=64)
 progress.restore(trainer)
 with progress:
-    for start, part in progress.parts(trainer):
-        trainer.fit(batches(start), callbacks=[progress], **part)
+    for step, part in progress.parts(trainer):
+        trainer.fit(batches(step), callbacks=[progress], **part)
 """
 
 import math
