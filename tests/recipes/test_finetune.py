@@ -87,7 +87,8 @@ def test_model_classifies(finished):
 
 def test_leaves_curves_and_results_and_nothing_else(finished):
     names = {path.name for path in Path(finished[0].out).iterdir()}
-    assert names == {"config.json", "result.json", "curves.png", "model"}
+    logs = {"log_with_SAM.csv", "log_without_SAM.csv"}
+    assert names == {"config.json", "result.json", "curves.png", "model"} | logs
 
 
 def test_the_card_states_the_training(finished):

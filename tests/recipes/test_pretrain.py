@@ -199,7 +199,9 @@ def test_a_training_leaves_a_model_and_its_results(photos):
     assert result["images"] == {"train": 14, "validation": 2, "test": 4}
     assert list(result["results"]) == ["with SAM"]
     names = {path.name for path in Path("run").iterdir()}
-    assert names == {"config.json", "result.json", "curves.png", "model"}
+    assert names == {
+        *("config.json", "result.json", "curves.png", "model", "log_with_SAM.csv")
+    }
     model = kerasvit.from_pretrained("run/model")
     assert model.record["label_names"] == ["cat", "dog"]
 
