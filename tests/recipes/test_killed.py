@@ -55,6 +55,17 @@ def trained(run, *arguments):
     return run
 
 
+def wait_for_writes(process, file, count):
+    """Waits until a process has written a file so many times."""
+    deadline = time.monotonic() + LIMIT
+    last = file.stat().st_mtime_ns if file.exists() else None
+    while count and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+        now = file.stat().st_mtime_ns if file.exists() else None
+        if now != last:
+            last, count = now, count - 1
+
+
 def check_whole(run):
     """Checks that the files that a training reads are whole, after it was killed."""
     states = sorted((run / "with_SAM").glob("step_*.weights.h5"))
@@ -91,15 +102,9 @@ def test_killed_at_random_moments(tmp_path):
     kills, finished, steps = 0, 0, set()
     while kills < KILLS:
         process = start(run, *options)
-        log = run / "log_with_SAM.csv"
-        before = log.stat().st_mtime_ns if log.exists() else None
-        deadline = time.monotonic() + LIMIT
-        # The log is written when the state was restored.
-        while process.poll() is None and time.monotonic() < deadline:
-            if log.exists() and log.stat().st_mtime_ns != before:
-                break
-            time.sleep(0.01)
-        if ended(process, draw.uniform(0, 10)) == 0:
+        # It writes the log after it restored the state, and after each step.
+        wait_for_writes(process, run / "log_with_SAM.csv", draw.randint(1, 9))
+        if ended(process, draw.uniform(0, 1)) == 0:
             small_training.check_same(whole, run)
             finished += 1
             run = tmp_path / f"run_{finished}"
@@ -108,4 +113,4 @@ def test_killed_at_random_moments(tmp_path):
         steps.update(path.name for path in check_whole(run))
     trained(run, *options)
     small_training.check_same(whole, run)
-    assert len(steps) >= KILLS // 3  # otherwise, no process had time to train
+    assert len(steps) >= KILLS // 2  # in the others, no step was saved
