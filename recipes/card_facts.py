@@ -9,7 +9,7 @@ from pathlib import Path
 
 OMITTED = (
     *("out", "compare", "rho", "license", "dataset", "data", "linear_head"),
-    *("save_minutes", "tensorboard"),
+    *("devices", "save_minutes", "tensorboard"),
 )
 
 

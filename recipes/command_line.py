@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import device_request
 import names
 import reachable
 import startup
@@ -57,6 +58,9 @@ ALIASES = {
     "save-dir": "out",
     "resolution": "image-size",
     "precision": "dtype",
+    "gpus": "devices",
+    "num-gpus": "devices",
+    "n-gpus": "devices",
     "drop-path": "stochastic-depth",
     "licence": "license",
 }
@@ -101,6 +105,8 @@ def checked(config):
         check(config)
         startup.check_backend()
         startup.check_reader()
+        if hasattr(config, "devices"):
+            device_request.check(config.devices, startup.backend())
         if not config.data:
             names.check_dataset(config.dataset)
             reachable.check(config.dataset)

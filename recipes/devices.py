@@ -1,12 +1,34 @@
-"""The devices and the processes of a training."""
+"""The devices and the processes of a training.
+
+    here = devices.start(config)
+    with here.together(), here.scope(): ...    # build, compile and train the model
+
+`device_request.py` reads the option `--devices`; a file for each backend (such as
+`devices_jax.py`) divides the batches with the backend's own engine.
+"""
 
 import contextlib
 import dataclasses
+import importlib
+import logging
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import device_request
+import keras
+import progress
+import rich
+import startup
+from command_line import BadInput
 
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
-    """The devices and the processes of a training.
+    """The devices and the processes of a training; as it stands, one of each.
 
     Attributes:
         count: Number of devices of all processes, among which a batch is divided.
@@ -32,6 +54,31 @@ class Devices:
         """Returns the context in which the model is built and trained."""
         return contextlib.nullcontext()
 
+    def together(self) -> contextlib.AbstractContextManager:
+        """Returns the context in which an error in one process ends all.
+
+        At its end each process waits for the others.
+        """
+        return _Together(self)
+
+    @contextlib.contextmanager
+    def first_goes_first(self) -> Iterator[None]:
+        """Returns a context that other processes enter after the first has left it.
+
+        Raises:
+            ValueError: The first process left it with an error.
+        """
+        failed = not self.is_first and self.any(False)
+        if failed:
+            raise ValueError("Process 0 failed.")
+        failed = True
+        try:
+            yield
+            failed = False
+        finally:
+            if self.is_first:
+                self.any(failed)
+
     def wait(self, name: str) -> None:
         """Waits until all processes have called this with the same name."""
 
@@ -39,5 +86,119 @@ class Devices:
         """Returns whether the condition is true in one of the processes."""
         return condition
 
+    def place(self, model):
+        """Returns the model on the devices; call it in `scope`.
+
+        Args:
+            model: `ImageModel` that was built outside of `scope`.
+        """
+        return model
+
+    def distributed(self, batches):
+        """Returns batches for `fit` and `evaluate`.
+
+        Args:
+            batches: `tf.data.Dataset` of the rows of this process.
+        """
+        return batches
+
+    def sum_metrics(self, trainer) -> dict:
+        """Returns the metrics of the samples of all processes, as {name: number}.
+
+        Args:
+            trainer: Compiled `keras.Model` whose metrics are sums and means.
+        """
+        return {k: float(v) for k, v in trainer.get_metrics_result().items()}
+
+    @contextlib.contextmanager
+    def folder_to_save(self, folder: Path) -> Iterator[Path]:
+        """Yields the folder in the first process, a temporary one in the others.
+
+        All processes must save a trainer: `save_weights` creates an optimizer and reads
+        the metrics, for which the processes of JAX and TensorFlow exchange values.
+        """
+        if self.is_first:
+            yield folder
+            return
+        with tempfile.TemporaryDirectory() as temporary:
+            yield Path(temporary)
+
+    def check_batch(self, batch_size: int) -> None:
+        """Raises a `ValueError` if the devices cannot share a batch equally."""
+        if batch_size % self.count:
+            below = batch_size // self.count * self.count
+            nearest = [str(size) for size in (below, below + self.count) if size]
+            raise ValueError(
+                f"`batch_size`: {self.count} devices cannot share {batch_size} images "
+                f"equally. Give --batch-size {' or '.join(nearest)}."
+            )
+
+    def perturbation(self, given: str, rho: float) -> str:
+        """Returns the argument `perturbation` of the trainer.
+
+        Args:
+            given: Setting of the recipe, "local" or "global".
+            rho: Radius of SAM.
+
+        Raises:
+            ValueError: These devices cannot perturb in this way.
+        """
+        return given
+
 
 ONE = Devices()
+
+
+def start(config) -> Devices:
+    """Starts the engine of the backend; call it before anything is computed.
+
+    Args:
+        config: Dataclass of the settings.
+
+    Raises:
+        ValueError: There are fewer devices, the processes were started for another
+            backend, or the backend cannot train with these settings on several devices.
+    """
+    backend = startup.backend()
+    device_request.check(config.devices, backend)
+    request = device_request.Request.parse(config.devices)
+    here = importlib.import_module(f"devices_{backend}").start(request, config)
+    if not here.is_first:
+        for console in (progress.console, rich.get_console()):
+            console.quiet = True
+        logging.getLogger("kerasvit").setLevel(logging.ERROR)
+    return here
+
+
+def copy_of(model: keras.Model) -> keras.Model:
+    """Returns a copy of a model with its weights, in the present scope."""
+    copy = keras.models.clone_model(model)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+class _Together(contextlib.AbstractContextManager):
+    """Ends the process after an error, and waits for the others otherwise.
+
+    After an error Python would call the functions of `atexit`. There JAX and TensorFlow
+    wait for the other processes, which wait for this one in a sum over devices.
+    """
+
+    def __init__(self, devices):
+        self.devices = devices
+
+    def __exit__(self, kind, error, trace):
+        if self.devices.processes == 1:
+            return
+        if kind is None:
+            self.devices.wait("end")
+        elif kind is not SystemExit or error.code:
+            name = f"process {self.devices.process} of {self.devices.processes}"
+            if kind in (BadInput, SystemExit):
+                print(f"Error in {name}: {error}", file=sys.stderr)
+            else:
+                print(f"Error in {name}:", file=sys.stderr)
+                traceback.print_exception(error)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(1)

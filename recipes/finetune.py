@@ -23,14 +23,15 @@ parse = functools.partial(command_line.parse, presets=PRESETS, script="finetune.
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "finetune.py")
 
-import data
 import defaults
+import devices
 import heads
 import keras
 import starting_point
 import training
-from batches import AUGMENTATIONS, evaluation_batches, training_batches
+from batches import AUGMENTATIONS, training_batches
 from progress import Steps, console, report
+from validation import Evaluation, Validation
 
 import kerasvit
 
@@ -57,67 +58,103 @@ def finetune(config: Config) -> dict:
     """
     with command_line.checking_input():
         command_line.check(config)
+        here = devices.start(config)
         training.check_weights(config, {"small": SMALL})
-        dataset = data.find(config.dataset, config.data)
+    with here.together():
+        return finetune_on(here, config)
+
+
+def finetune_on(here: devices.Devices, config: Config) -> dict:
+    """Trains on the devices; otherwise like `finetune`."""
+    with command_line.checking_input():
+        dataset = training.find_data(config, here)
         model = build(config, dataset.label_names)
         config, reasons = defaults.resolve(
             config, len(dataset.train), dataset.kind, model
         )
+        here.check_batch(config.batch_size)
+        here.perturbation(config.perturbation, config.rho)
         rounds, round_steps = training.plan(config, len(dataset.train))
         config = training.apply_plan(config, reasons, rounds, round_steps)
         variant = model.record["variant"] or model.name
         config = dataclasses.replace(config, model=config.model or variant)
         training.check_first_batch(config, model, dataset)
-        folder = training.claim_folder(config, dataset)
+        folder = training.claim_folder(config, dataset, here)
     training.print_notices(config, dataset)
     radii = choose_radii(config)
     if result := training.finished_result(folder):
         return result
 
     starting_point.print_settings(config, reasons)
-    batch_options = training.batch_options(config, model)
     start = None
     if config.weights:
-        start = starting_point.set_head(model, dataset, batch_options, config, folder)
-    first_weights, results = model.get_weights(), {}
-    for name, rho in radii.items():
-        model.set_weights(first_weights)
-        trainer = kerasvit.SAM(model, rho)  # plain training where rho is 0
-        trainer.compile(
-            make_optimizer(config, rounds * round_steps),
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
-        )
-        progress = training.saved_progress(config, folder, name, rounds, round_steps)
-        validation = evaluation_batches(dataset.validation, **batch_options)
-        progress.restore(trainer, validation)
-        with progress, Steps(name, progress.step, rounds, round_steps) as steps:
-            for step, part in progress.parts(trainer):
-                trainer.fit(
-                    training_batches(
-                        dataset.train,
-                        seed=config.seed,
-                        start=step,
-                        augmentation=AUGMENTATIONS[config.augment],
-                        **batch_options,
-                    ),
-                    **part,  # its epochs are rounds: see training.plan
-                    shuffle=False,  # the batches are already shuffled
-                    validation_data=validation,
-                    callbacks=[progress, steps],
-                    verbose=0,  # `steps` prints
-                )
-        test = evaluation_batches(dataset.test, **batch_options)
-        metrics = trainer.evaluate(test, verbose=0, return_dict=True)
-        results[name] = {**metrics, "history": progress.history}
-        kept = training.best(results)
-        if kept == name and len(radii) > 1:
-            best_weights = model.get_weights()
-    if len(radii) > 1:
-        model.set_weights(best_weights)
+        options = training.batch_options(config, model)
+        with here.first_goes_first():  # it writes the file of the head
+            start = starting_point.set_head(model, dataset, options, config, folder)
+    with here.scope():
+        model = here.place(model)
+        first_weights, results = model.get_weights(), {}
+        for name, rho in radii.items():
+            model.set_weights(first_weights)
+            plan = rounds, round_steps
+            trainer = trainer_of(here, config, model, rho, rounds * round_steps)
+            progress = training.saved_progress(config, folder, name, *plan, here)
+            results[name] = train(here, config, trainer, dataset, progress)
+            kept = training.best(results)
+            if kept == name and len(radii) > 1:
+                best_weights = model.get_weights()
+        if len(radii) > 1:
+            model.set_weights(best_weights)
 
     result = training.summary(results, dataset, folder, round_steps, start)
-    return training.save(result, config, model, radii[kept], recipe=__file__)
+    rho = radii[kept]
+    return training.save(result, config, model, rho, recipe=__file__, here=here)
+
+
+def trainer_of(here, config: Config, model: keras.Model, rho: float, steps: int):
+    """Returns the compiled trainer of a training of `steps` steps."""
+    perturbation = here.perturbation(config.perturbation, rho)
+    trainer = kerasvit.SAM(model, rho, perturbation=perturbation)
+    trainer.compile(  # plain training where rho is 0
+        make_optimizer(config, steps),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+    )
+    return trainer
+
+
+def train(here, config: Config, trainer, dataset, progress) -> dict:
+    """Trains, or continues, and returns test metrics and history.
+
+    Args:
+        here: `devices.Devices`.
+        config: Settings.
+        trainer: Result of `trainer_of`.
+        dataset: `data.Dataset`.
+        progress: `saving.Progress` of the training.
+    """
+    options = training.batch_options(config, trainer.model)
+    validation = Evaluation(dataset.validation, here, **options)
+    progress.restore(trainer, validation.batches)
+    with progress, Steps.of(progress) as steps:
+        for step, part in progress.parts(trainer):
+            batches = training_batches(
+                dataset.train,
+                seed=config.seed,
+                start=step,
+                augmentation=AUGMENTATIONS[config.augment],
+                shard=here.shard,
+                **options,
+            )
+            trainer.fit(
+                here.distributed(batches),
+                **part,  # its epochs are rounds: see training.plan
+                shuffle=False,  # the batches are already shuffled
+                callbacks=[Validation(validation, progress.end_steps), progress, steps],
+                verbose=0,  # `steps` prints
+            )
+    metrics = Evaluation(dataset.test, here, **options)(trainer)
+    return {**metrics, "history": progress.history}
 
 
 def choose_radii(config: Config) -> dict[str, float]:

@@ -24,6 +24,9 @@ class Config:
     optimizer: Literal["adamw", "sgd"] | None = None  # sgd: with momentum 0.9
     learning_rate: float | None = None  # after the warm-up; then a cosine to 0
     rho: float | None = None  # radius of SAM, ≥ 0; 0 disables SAM
+    # of the parts of a batch on several devices: each with its own gradient, or all
+    # with the mean
+    perturbation: Literal["local", "global"] = "local"
     linear_head: bool | None = None  # start with a head fitted to frozen features
     warmup_steps: int | None = None  # linear from 0; at most a fifth of the training
     steps: int | None = None  # optimizer steps, including the warm-up
@@ -32,6 +35,7 @@ class Config:
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
     # Keras policy
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    devices: str = "all"  # all, a number, or on JAX data=4,model=2
     seed: int = 0  # of fresh weights, order, augmentation and dropout
     save_minutes: float = 10.0  # a state is saved this often, and at each validation
     tensorboard: bool = False  # write events for TensorBoard, too

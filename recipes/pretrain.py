@@ -23,12 +23,13 @@ parse = functools.partial(command_line.parse, presets=PRESETS, script="pretrain.
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "pretrain.py")
 
-import data
+import devices
 import keras
 import training
-from batches import AUGMENTATIONS, evaluation_batches, training_batches
+from batches import AUGMENTATIONS, training_batches
 from optimizers import make_optimizer, sigmoid
 from progress import Steps, report
+from validation import Evaluation, Validation
 
 import kerasvit
 
@@ -74,18 +75,52 @@ def pretrain(config: Config) -> dict:
     """
     with command_line.checking_input():
         command_line.check(config)
-        dataset = data.find(config.dataset, config.data)
+        here = devices.start(config)
+        here.check_batch(config.batch_size)
+    with here.together():
+        return pretrain_on(here, config)
+
+
+def pretrain_on(here: devices.Devices, config: Config) -> dict:
+    """Trains on the devices; otherwise like `pretrain`."""
+    with command_line.checking_input():
+        dataset = training.find_data(config, here)
         model = build(config, dataset.label_names)
         rounds, round_steps = training.plan(config, len(dataset.train))
         config = training.apply_plan(config, {}, rounds, round_steps)
         training.check_first_batch(config, model, dataset)
-        folder = training.claim_folder(config, dataset, f"pretrain-{config.model}-")
+        here.perturbation(config.perturbation, radius(config))
+        prefix = f"pretrain-{config.model}-"
+        folder = training.claim_folder(config, dataset, here, prefix)
     training.print_notices(config, dataset)
     if result := training.finished_result(folder):
         return result
-
+    with here.scope():
+        model = here.place(model)
+        results = train(here, config, model, dataset, folder, (rounds, round_steps))
+    result = training.summary(results, dataset, folder, round_steps)
     rho = radius(config)
-    trainer = kerasvit.SAM(model, rho, micro_batches=config.micro_batches)
+    return training.save(result, config, model, rho, recipe=__file__, here=here)
+
+
+def train(here, config: Config, model, dataset, folder, plan: tuple[int, int]) -> dict:
+    """Returns {name of the training: test metrics and history}.
+
+    Args:
+        here: `devices.Devices`.
+        config: Settings.
+        model: `ImageModel` on the devices.
+        dataset: `data.Dataset`.
+        folder: Folder of the results.
+        plan: Result of `training.plan`.
+    """
+    rho, (rounds, round_steps) = radius(config), plan
+    trainer = kerasvit.SAM(
+        model,
+        rho,
+        perturbation=here.perturbation(config.perturbation, rho),
+        micro_batches=config.micro_batches,
+    )
     trainer.compile(  # plain training where rho is 0
         make_optimizer(config, model, rounds * round_steps),
         loss=sigmoid
@@ -93,35 +128,33 @@ def pretrain(config: Config) -> dict:
         else keras.losses.CategoricalCrossentropy(
             from_logits=True, label_smoothing=config.label_smoothing
         ),
-        metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
+        weighted_metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
     )
-    batch_options = training.batch_options(config, model)
-    batch_options["classes"] = len(dataset.label_names)  # for one-hot labels
+    options = training.batch_options(config, model)
+    options["classes"] = len(dataset.label_names)  # for one-hot labels
     name = "with SAM" if rho else "without SAM"
-    progress = training.saved_progress(config, folder, name, rounds, round_steps)
-    validation = evaluation_batches(dataset.validation, **batch_options)
-    progress.restore(trainer, validation)
-    with progress, Steps(name, progress.step, rounds, round_steps) as steps:
+    progress = training.saved_progress(config, folder, name, *plan, here)
+    validation = Evaluation(dataset.validation, here, **options)
+    progress.restore(trainer, validation.batches)
+    with progress, Steps.of(progress) as steps:
         for step, part in progress.parts(trainer):
+            batches = training_batches(
+                dataset.train,
+                seed=config.seed,
+                start=step,
+                augmentation=AUGMENTATIONS[config.augment],
+                shard=here.shard,
+                **options,
+            )
             trainer.fit(
-                training_batches(
-                    dataset.train,
-                    seed=config.seed,
-                    start=step,
-                    augmentation=AUGMENTATIONS[config.augment],
-                    **batch_options,
-                ),
+                here.distributed(batches),
                 **part,  # its epochs are rounds: see training.plan
                 shuffle=False,  # the batches are already shuffled
-                validation_data=validation,
-                callbacks=[progress, steps],
+                callbacks=[Validation(validation, progress.end_steps), progress, steps],
                 verbose=0,  # `steps` prints
             )
-    test = evaluation_batches(dataset.test, **batch_options)
-    metrics = trainer.evaluate(test, verbose=0, return_dict=True)
-    results = {name: {**metrics, "history": progress.history}}
-    result = training.summary(results, dataset, folder, round_steps)
-    return training.save(result, config, model, rho, recipe=__file__)
+    metrics = Evaluation(dataset.test, here, **options)(trainer)
+    return {name: {**metrics, "history": progress.history}}
 
 
 def build(config: Config, label_names: list[str]) -> keras.Model:

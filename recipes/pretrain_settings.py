@@ -31,11 +31,15 @@ class Config:
     loss: Literal["softmax", "sigmoid"] = "softmax"  # sigmoid: summed over classes
     label_smoothing: float = 0.0  # for softmax, in [0, 1)
     rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: no SAM; None: of RADII
-    micro_batches: int = 1  # parts of a batch, perturbed separately
+    # of the parts of a batch on several devices: each with its own gradient, or all
+    # with the mean
+    perturbation: Literal["local", "global"] = "local"
+    micro_batches: int = 1  # parts of each device's batch, perturbed separately
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
     stochastic_depth: float = 0.0  # of the last block, in [0, 1)
     # Keras policy
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    devices: str = "all"  # all, a number, or on JAX data=4,model=2
     seed: int = 0  # of weights, order, augmentation and dropout
     save_minutes: float = 10.0  # a state is saved this often, and at each validation
     tensorboard: bool = False  # write events for TensorBoard, too

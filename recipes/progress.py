@@ -14,7 +14,7 @@ from rich.table import Table
 
 console = Console(markup=False)  # a path may hold [brackets]
 # Settings that do not change the training.
-NOT_TRAINING = ("out", "license", "save_minutes", "tensorboard")
+NOT_TRAINING = ("out", "license", "devices", "save_minutes", "tensorboard")
 COLORS = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
 
 
@@ -56,6 +56,9 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
         raise ValueError(f"`out`: {folder} cannot be used: {error}.") from error
     except json.JSONDecodeError as error:
         raise ValueError(f"{file} is damaged: {error}. Delete {folder}.") from error
+    # A run of an earlier version does not state settings that it did not have.
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    saved = {**{key: defaults[key] for key in current.keys() & defaults}, **saved}
     differing = [
         f"  {key}: {saved.get(key)} there, {current.get(key)} now"
         for key in {**saved, **current}
@@ -91,6 +94,12 @@ class Steps(keras.callbacks.Callback):
             transient=True,
             disable=not console.is_terminal,
         )
+
+    @classmethod
+    def of(cls, progress) -> "Steps":
+        """Returns the callback for a training that `saving.Progress` saves."""
+        name = progress.folder.name.replace("_", " ")
+        return cls(name, progress.step, progress.rounds, progress.round_steps)
 
     def __enter__(self):
         console.rule(self.name)

@@ -168,7 +168,7 @@ class Progress(keras.callbacks.Callback):
         if not math.isfinite(logs["loss"]):
             self._not_finite.append(batch)
 
-    def on_test_begin(self, logs=None):
+    def end_steps(self):
         """Logs the last steps of the round, before its validation."""
         self.step = (self._first_step // self.round_steps + 1) * self.round_steps
         self._write_row()
@@ -240,8 +240,8 @@ class Progress(keras.callbacks.Callback):
         finite = bool(keras.ops.all(keras.ops.stack(weights)))
         if self.devices.any(not finite):
             self._raise_not_finite("weights")
-        if self.devices.is_first:
-            states.write(self.folder, state, self.model)
+        with self.devices.folder_to_save(self.folder) as folder:
+            states.write(folder, state, self.model)
         self.devices.wait(f"saved step {state.step}")
         self._saved_step, self._saved_at = state.step, time.perf_counter()
         self._logged_at = self._saved_at  # the speed is that without saving

@@ -29,10 +29,9 @@ NOTES = re.compile(
 
 def check_backend() -> None:
     """Raises a `ValueError` for a backend that is unknown or not installed."""
-    name = os.environ.get("KERAS_BACKEND")
-    subject = "KERAS_BACKEND is"
-    if not name:
-        name, subject = _configured(), "The backend in keras.json is"
+    name, subject = backend(), "KERAS_BACKEND is"
+    if not os.environ.get("KERAS_BACKEND"):
+        subject = "The backend in keras.json is"
     if name not in BACKENDS:
         raise ValueError(f"{subject} {name!r}. Expected one of {', '.join(BACKENDS)}.")
     if not importlib.util.find_spec(name):
@@ -58,6 +57,11 @@ def check_tensorboard() -> None:
             "`tensorboard`: the package is not installed. Install it, pip install "
             "tensorboard, or leave out --tensorboard."
         )
+
+
+def backend() -> str:
+    """Returns the name of the backend that Keras will use, without importing Keras."""
+    return os.environ.get("KERAS_BACKEND") or _configured()
 
 
 def _configured():

@@ -12,13 +12,14 @@ import math
 import shutil
 from pathlib import Path
 
+import data
+import devices
 import folders
 import keras
 import names
 import progress
 from batches import AUGMENTATIONS, training_batches
 from card_facts import facts
-from devices import ONE
 from progress import console, draw_curves, write_json
 from saving import Progress
 from step_log import StepLog
@@ -120,20 +121,37 @@ def check_first_batch(config, model, dataset) -> None:
         raise ValueError(problem)
 
 
-def claim_folder(config, dataset, prefix: str = "") -> Path:
+def find_data(config, here: devices.Devices):
+    """Returns the `data.Dataset`, which the first process prepares, if needed."""
+    with here.first_goes_first():
+        return data.find(config.dataset, config.data)
+
+
+def claim_folder(config, dataset, here: devices.Devices, prefix: str = "") -> Path:
     """Returns the folder of the results, new or that of the same training.
+
+    The first process creates it. The others compare their settings with its own.
 
     Args:
         config: Dataclass of the settings; `out` is the folder's path, or None.
         dataset: `data.Dataset`.
+        here: Devices of the training, which may change before it continues.
         prefix: Prefix of the folder's name if `out` is None.
 
     Raises:
-        ValueError: As for `progress.claim_folder`.
+        ValueError: As for `progress.claim_folder`; or another process cannot read the
+            folder.
     """
     images = Path(config.data or config.dataset).resolve().name
     folder = config.out or f"runs/{prefix}{images}-{keras.backend.backend()}"
-    return progress.claim_folder(folder, config, dataset)
+    with here.first_goes_first():
+        file = Path(folder).expanduser().absolute() / "config.json"
+        if not here.is_first and not file.exists():
+            raise ValueError(
+                f"`out`: process 0 has written {file}, but process {here.process} does "
+                "not see it. Give a folder that all processes share."
+            )
+        return progress.claim_folder(folder, config, dataset)
 
 
 def print_notices(config, dataset) -> None:
@@ -167,7 +185,12 @@ def state_folder(folder: Path, name: str) -> Path:
 
 
 def saved_progress(
-    config, folder: Path, name: str, rounds: int, round_steps: int, devices=ONE
+    config,
+    folder: Path,
+    name: str,
+    rounds: int,
+    round_steps: int,
+    here: devices.Devices = devices.ONE,
 ) -> Progress:
     """Returns the callback that saves, logs and continues a training.
 
@@ -176,7 +199,7 @@ def saved_progress(
         folder: Folder of the results.
         name: Name of the training.
         rounds, round_steps: Result of `plan`.
-        devices: Devices of the training.
+        here: Devices of the training.
     """
     states = state_folder(folder, name)
     events = folder / "tensorboard" / states.name if config.tensorboard else None
@@ -188,7 +211,7 @@ def saved_progress(
         batch_size=config.batch_size,
         log=StepLog(folder / f"log_{states.name}.csv", events),
         minutes=config.save_minutes,
-        devices=devices,
+        devices=here,
     )
 
 
@@ -229,8 +252,12 @@ def summary(
     }
 
 
-def save(result: dict, config, model: keras.Model, rho: float, recipe: str) -> dict:
+def save(
+    result: dict, config, model: keras.Model, rho: float, *, recipe: str, here
+) -> dict:
     """Saves model, card, curves and result.json, and deletes the states of training.
+
+    Only the first process writes.
 
     Args:
         result: Result of `summary`.
@@ -238,6 +265,7 @@ def save(result: dict, config, model: keras.Model, rho: float, recipe: str) -> d
         model: `ImageModel` with the kept weights.
         rho: SAM's radius of the kept training.
         recipe: Path of the script.
+        here: `devices.Devices` of the training.
 
     Returns:
         The result, with the `license` of the model.
@@ -246,6 +274,8 @@ def save(result: dict, config, model: keras.Model, rho: float, recipe: str) -> d
     card = facts(config, model, result, rho, recipe)
     base = model.record.get("base") or {}
     result["license"] = card["license"] or base.get("license")
+    if not here.is_first:
+        return result
     kerasvit.save_pretrained(model, folder / "model", **card)
     draw_curves(result, folder / "curves.png")
     write_json(folder / "result.json", result)

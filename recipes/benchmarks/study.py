@@ -27,6 +27,7 @@ if __name__ == "__main__":  # before the imports that take seconds
     startup.import_quietly("tensorflow")
 
 import data
+import devices
 import keras
 import numpy as np
 import training
@@ -58,7 +59,7 @@ def run(study: Study) -> dict:
     with command_line.checking_input():
         command_line.check(study)
         dataset = data.find(study.dataset, study.data)
-        folder = training.claim_folder(study, dataset, "study-")
+        folder = training.claim_folder(study, dataset, devices.ONE, "study-")
     measured = {}
     with _compilation_cache(folder / "programs"):
         for model, preset in MODELS.items():

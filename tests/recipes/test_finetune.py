@@ -145,7 +145,7 @@ def test_the_better_on_validation_images_is_kept(
     numbers = {"without SAM": plain, "with SAM": sam}
 
     def fit(trainer, batches, callbacks, **_):
-        saved = callbacks[0]
+        saved = callbacks[1]
         name = saved.folder.name.replace("_", " ")
         number = list(numbers).index(name)
         trainer.model.set_weights([w * 0 + number for w in trainer.model.get_weights()])

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.slow
 def small(monkeypatch, tmp_path):
     monkeypatch.setitem(pretrain.SMALL, "small_vit", small_training.MODEL)
     monkeypatch.setattr(pretrain, "make_optimizer", small_training.optimizer)
+    monkeypatch.setattr(saving, "LOG_SECONDS", 1e9)  # on a slow machine, too
+    monkeypatch.setattr(saving, "AGREE_SECONDS", 1e9)
     monkeypatch.chdir(tmp_path)
 
 
@@ -110,10 +112,10 @@ def test_sigterm_while_a_state_is_written(whole, monkeypatch):
 def test_processes_agree_on_the_step_that_they_save(whole, monkeypatch):
     make = training.saved_progress
     two = devices.Devices(processes=2)
-    monkeypatch.setattr(training, "saved_progress", lambda *a: make(*a, devices=two))
+    monkeypatch.setattr(training, "saved_progress", lambda *a: make(*a[:-1], two))
     stopped(4, sigterm)
-    # They agree after the steps 1, 3 and 7, or oftener if steps take a second.
-    assert state_files("run")[0] in [f"step_0000000{i}.json" for i in (5, 6, 7, 8)]
+    # They agree after the steps 1, 3 and 7, and oftener if steps take a second.
+    assert state_files("run")[0] == "step_00000007.json"
     pretrain.pretrain(settings("run", epochs=2))
     check_same(whole, "run")
 
@@ -122,7 +124,7 @@ def test_processes_agree_on_the_step_that_they_save(whole, monkeypatch):
 def test_only_the_first_process_writes(monkeypatch):
     make = training.saved_progress
     other = devices.Devices(process=1, processes=2)
-    monkeypatch.setattr(training, "saved_progress", lambda *a: make(*a, devices=other))
+    monkeypatch.setattr(training, "saved_progress", lambda *a: make(*a[:-1], other))
     stopped(11, control_c, minutes=0)
     assert state_files("run") == [] and not list(Path("run").glob("*.csv"))
 

@@ -1,0 +1,96 @@
+"""Trainings on several devices or processes, which test_devices.py starts.
+
+    python tests/recipes/device_cases.py IMAGES FOLDER CASE ...
+
+Each CASE is pretrained on the images in FOLDER/CASE, on all devices.
+"""
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+sys.path.insert(0, str(Path(__file__).parents[2] / "recipes"))
+
+import tensorflow as tf  # noqa: E402
+
+if __name__ == "__main__" and os.environ.get("LOGICAL_CPUS"):
+    tf.config.set_logical_device_configuration(
+        tf.config.list_physical_devices("CPU")[0],
+        [tf.config.LogicalDeviceConfiguration()] * int(os.environ["LOGICAL_CPUS"]),
+    )
+
+import device_request  # noqa: E402
+import finetune  # noqa: E402
+import pretrain  # noqa: E402
+import progress  # noqa: E402
+import startup  # noqa: E402
+
+import kerasvit  # noqa: E402
+
+# {case: settings}. On one device `micro_batches` is the number of devices for "local".
+CASES = {
+    "plain": {},
+    "local": {"rho": 0.05},
+    "global": {"rho": 0.05, "perturbation": "global"},
+    "resumed": {"rho": 0.05, "perturbation": "global"},  # ends after the first round
+    "model": {"rho": 0.05, "devices": "data=1,model=2"},
+    "mesh": {"rho": 0.05, "perturbation": "global", "devices": "data=2,model=2"},
+    "head": {"rho": 0.0, "weights": "weights/model"},  # with finetune.py
+    "failing": {"epochs": 4_000},  # an error in the last process, after a round
+    "killed": {"epochs": 4_000},
+}
+TINY = kerasvit.Variant(
+    "small_vit",
+    kerasvit.VisionTransformer,
+    image_size=28,
+    patch_size=14,
+    width=8,
+    depth=1,
+    num_heads=2,
+    mlp_dim=8,
+)
+
+
+def run(case: str, images, folder, **changes) -> dict:
+    """Trains for 20 steps, by default, in FOLDER/CASE; returns the results.
+
+    Raises:
+        KeyboardInterrupt: The case has an interruption, and its folder was new.
+    """
+    pretrain.SMALL["small_vit"] = TINY
+    settings = {
+        "data": str(images),
+        "out": str(Path(folder) / case),
+        "batch_size": 8,
+        "optimizer": "sgd",
+        "learning_rate": 0.03,
+        "warmup_steps": 0,
+        **CASES[case],
+        **changes,
+    }
+    if case == "head":
+        settings["weights"] = str(Path(folder) / settings["weights"])
+        config = dataclasses.replace(finetune.Config(), steps=20, **settings)
+        return finetune.finetune(config)
+    settings.setdefault("epochs", 4)
+    return pretrain.pretrain(dataclasses.replace(pretrain.Config(), **settings))
+
+
+def interrupt(printed):
+    """Returns a method of `progress.Steps` that raises an error after a round."""
+
+    def on_epoch_end(steps, epoch, logs=None):
+        printed(steps, epoch, logs)
+        raise KeyboardInterrupt
+
+    return on_epoch_end
+
+
+if __name__ == "__main__":
+    for name in sys.argv[3:]:
+        process, _ = device_request.process_of(startup.backend())
+        if name == "resumed" or (name == "failing" and process == 1):
+            progress.Steps.on_epoch_end = interrupt(progress.Steps.on_epoch_end)
+        run(name, sys.argv[1], sys.argv[2])
