@@ -59,7 +59,7 @@ def assert_same(actual, expected):
             pytest.param(wrap, marks=pytest.mark.long)
             for wrap in (
                 partial(LookSAM, rho=0.3, k=2, micro_batches=2),
-                partial(GSAM, rho=0.3, lr_max=0.1, lr_min=0.0),
+                partial(GSAM, rho_max=0.3, lr_max=0.2, lr_min=0.0),
                 *(partial(wrap, rho=0.3) for wrap in (ASAM, MSAM, SAMON)),
             )
         ),
