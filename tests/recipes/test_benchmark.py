@@ -270,7 +270,6 @@ def test_data_needs_jpeg_files(config, images):
 
 @on_last_backend
 def test_photographs_are_the_same_each_time(tmp_path):
-    pytest.importorskip("skimage")
     (tmp_path / "again").mkdir()
     first = photographs.write(tmp_path, 7)
     second = photographs.write(tmp_path / "again", 7)
