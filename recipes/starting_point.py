@@ -63,12 +63,13 @@ def set_head(model, dataset, batch_options, config, folder) -> dict:
 
 
 def warn_if_worse(result: dict) -> None:
-    """Prints a warning if the final accuracy is below that before the training."""
+    """Prints a warning if fewer images are classified correctly than before."""
     start = result.get("start")
     if not start:
         return
     final = result["results"][result["kept"]]["history"][-1]["val_accuracy"]
-    if final < start["accuracy"]:
+    # The accuracies are those of different sums in float32.
+    if final < start["accuracy"] - 0.5 / start["tested"]:
         console.print(
             f"Warning: the training made the model worse. It ends at {final:.2%} of "
             f"the validation images; before it, the same weights had "

