@@ -120,6 +120,7 @@ from .training import MSAM as MSAM
 from .training import SAM as SAM
 from .training import SAMON as SAMON
 from .training import LookSAM as LookSAM
+from .training import layer_decay as layer_decay
 from .training import warmup_cosine as warmup_cosine
 from .version import __version__ as __version__
 

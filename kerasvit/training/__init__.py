@@ -2,6 +2,7 @@
 
 from .asam import ASAM as ASAM
 from .gsam import GSAM as GSAM
+from .layer_decay import layer_decay as layer_decay
 from .looksam import LookSAM as LookSAM
 from .msam import MSAM as MSAM
 from .sam import SAM as SAM

@@ -71,6 +71,9 @@ TRAINERS = {
 OPTIMIZERS = {
     "sgd": lambda: keras.optimizers.SGD(0.3, momentum=0.9),
     "adamw": lambda: keras.optimizers.AdamW(0.01, global_clipnorm=1.0),
+    "by_layer": lambda: kerasvit.layer_decay(
+        keras.optimizers.AdamW(0.01), network(), 0.5, groups=["dense/", "norm/"]
+    ),
 }
 
 
@@ -111,6 +114,15 @@ def assert_parts(trainer, **options):
 @case
 def local_is_a_micro_batch_a_device():
     assert_equal(trained(2), trained(1, micro_batches=2))
+
+
+@case
+def rates_by_layer():
+    assert_equal(
+        trained(2, optimizer="by_layer"),
+        trained(1, optimizer="by_layer", micro_batches=2),
+        1e-5,
+    )
 
 
 @case

@@ -1,0 +1,156 @@
+"""Layer-wise decay of the learning rate."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from kerasvit.arguments import ArgumentError, check_built, number
+from kerasvit.backend.layer_rates import Rates, decays, with_rates
+
+# Names of the models' blocks, in the paths of their weights. The first that occurs is
+# used, so that the ResNet of a hybrid is a part of its embedding, as in timm.
+BLOCKS = (
+    r"(^|/)(encoder|mixer)_block_\d+(?=/)",
+    r"(^|/)stage_\d+_(block|unit)_\d+(?=/)",
+)
+
+
+def layer_decay(
+    optimizer: keras.Optimizer,
+    model: keras.Model,
+    decay: float,
+    *,
+    groups: Sequence[str] | None = None,
+) -> keras.Optimizer:
+    """Returns an optimizer with smaller learning rates in lower layers.
+
+        optimizer = keras.optimizers.AdamW(schedule, weight_decay=0.05)
+        trainer.compile(kerasvit.layer_decay(optimizer, model, 0.75), ...)
+
+    For a model of L blocks, the learning rate of group i is multiplied by
+    decay^(L + 1 - i):
+
+        group 0       what precedes the blocks: embedding of patches and positions,
+                      tokens, stem; the ResNet of a hybrid
+        group i       block i, from 1 to L; in stages, a unit or block of any stage,
+                      and for the first of a stage also Swin's merging before it
+        group L + 1   what follows the blocks: last normalisation, pooling, heads
+
+    A step of a weight is that of `optimizer` with the multiplied rate, weight decay
+    included. Clipping, moving averages and accumulation do not depend on the rate. MAE
+    fine-tunes ViT-B with a decay of 0.65, ViT-L and ViT-H with 0.75 (FINETUNE.md of
+    facebookresearch/mae).
+
+    Args:
+        optimizer: Any optimizer of Keras or subclass; its settings and its
+            `exclude_from_weight_decay` are copied, its variables are not.
+        model: Built model whose weights will be trained, or its trainer.
+        decay: Ratio of the rates of neighbouring groups, in (0, 1]; 1: equal rates.
+        groups: Regular expressions, from the input to the output, for a model of other
+            layers: group i has the weights in whose path the i-th is found and no
+            earlier one. All other weights are in the last group, with the full rate.
+            `[w.path for w in model.weights]` are the paths.
+
+    Returns:
+        New optimizer, an instance of `type(optimizer)`. Its files load where kerasvit
+        is imported; its variables are those of `optimizer`. Weights that are added to
+        the model later have no rate: `fit` raises a `ValueError`.
+
+    Raises:
+        ValueError: `decay` is out of its range; the model has no blocks of kerasvit's
+            names, and there are no `groups`; an expression matches no weight; the
+            optimizer has rates by layer already.
+
+    Reference: Bao et al. 2022, arXiv 2106.08254; microsoft/unilm beit/optim_factory.py,
+    facebookresearch/mae util/lr_decay.py, which give the last normalisation the full
+    rate. In timm, it is a part of the last block.
+    """
+    if not isinstance(optimizer, keras.Optimizer):
+        raise ArgumentError(
+            "`optimizer` must be an optimizer of Keras, such as "
+            f"keras.optimizers.AdamW(1e-3). Received: {optimizer!r:.200}.",
+            "optimizer",
+        )
+    check_built(model)
+    decay = number("decay", decay, positive=True, meaning="in (0, 1]")
+    if decay > 1:
+        raise ArgumentError(
+            f"`decay` must be in (0, 1]. Received: decay={decay}.", "decay"
+        )
+    paths = [variable.path for variable in model.weights]
+    if groups is None:
+        numbers, last = _by_block(paths)
+    else:
+        numbers, last = _by_pattern(paths, groups)
+    rates: Rates = {}
+    for variable, i in zip(model.weights, numbers, strict=True):
+        rate = decay ** (last - i), decays(optimizer, variable)
+        if rates.setdefault(variable.path, rate) != rate:
+            raise ArgumentError(
+                "The weights of `model` must have different paths. Received: "
+                f"{variable.path!r} twice, in two groups. Give the layers other names.",
+                "model",
+            )
+    return with_rates(optimizer, rates)
+
+
+def _by_block(paths: list[str]) -> tuple[list[int], int]:
+    """Returns the group of each path, and the number of the last group."""
+    for pattern in BLOCKS:
+        names = [
+            match and path[: match.end()]
+            for path in paths
+            for match in [re.search(pattern, path)]
+        ]
+        blocks = list(dict.fromkeys(name for name in names if name))
+        if blocks:
+            break
+    else:
+        raise ArgumentError(
+            "`model` must have blocks with the names of kerasvit's layers, such as "
+            f"encoder_block_0 or stage_0_unit_0. Received weights: {_shown(paths)}. "
+            'For other models pass `groups=["embedding", "block_0/", "block_1/"]`: '
+            "regular expressions of paths, from the input to the output.",
+            "model",
+            "groups",
+        )
+    numbers = []
+    group = len(blocks) + 1
+    for name in reversed(names):  # what is between two blocks belongs to the second
+        group = blocks.index(name) + 1 if name else group
+        numbers.append(group)
+    first = names.index(blocks[0])
+    return [0] * first + numbers[::-1][first:], len(blocks) + 1
+
+
+def _by_pattern(paths: list[str], patterns: Any) -> tuple[list[int], int]:
+    """Returns the group of each path, and the number of the last group."""
+    try:
+        compiled = [re.compile(pattern) for pattern in list(patterns)]
+    except (re.error, TypeError):
+        compiled = []
+    if not compiled or isinstance(patterns, str):
+        raise ArgumentError(
+            "`groups` must be a list of regular expressions of weights' paths. "
+            f"Received: {patterns!r:.200}.",
+            "groups",
+        )
+    count = len(compiled)
+    numbers = [
+        next((i for i, p in enumerate(compiled) if p.search(path)), count)
+        for path in paths
+    ]
+    for i, pattern in enumerate(compiled):
+        if i not in numbers:
+            raise ArgumentError(
+                "Each of `groups` must match a weight that none before it matches. "
+                f"Received: {pattern.pattern!r:.200}, for the weights {_shown(paths)}.",
+                "groups",
+            )
+    return numbers, count
+
+
+def _shown(paths: list[str]) -> str:
+    return f"{', '.join(paths[:5])} … {paths[-1]}"
