@@ -24,6 +24,7 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "batch_size": (1, math.inf),
     "image_size": (1, math.inf),
     "learning_rate": (1e-12, math.inf),
+    "layer_decay": (1e-12, 1),
     "warmup_steps": (0, math.inf),
     "steps": (1, math.inf),
     "epochs": (1, math.inf),

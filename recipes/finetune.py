@@ -30,6 +30,7 @@ import keras
 import starting_point
 import training
 from batches import AUGMENTATIONS, training_batches
+from optimizers import with_layer_decay
 from progress import Steps, console, report
 from validation import Evaluation, Validation
 
@@ -116,7 +117,7 @@ def trainer_of(here, config: Config, model: keras.Model, rho: float, steps: int)
     perturbation = here.perturbation(config.perturbation, rho)
     trainer = kerasvit.SAM(model, rho, perturbation=perturbation)
     trainer.compile(  # plain training where rho is 0
-        make_optimizer(config, steps),
+        with_layer_decay(make_optimizer(config, steps), model, config.layer_decay),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )

@@ -23,6 +23,8 @@ class Config:
     batch_size: int | None = None  # images per step
     optimizer: Literal["adamw", "sgd"] | None = None  # sgd: with momentum 0.9
     learning_rate: float | None = None  # after the warm-up; then a cosine to 0
+    # a block's rate is this share of the next block's, in (0, 1]; None: one rate
+    layer_decay: float | None = None
     rho: float | None = None  # radius of SAM, ≥ 0; 0 disables SAM
     # of the parts of a batch on several devices: each with its own gradient, or all
     # with the mean

@@ -1,4 +1,7 @@
-"""Optimizer, learning rate and loss of `pretrain.py`, as in the papers' code."""
+"""Optimizer, learning rate and loss of `pretrain.py`, as in the papers' code.
+
+`finetune.py` uses `with_layer_decay`.
+"""
 
 import keras
 
@@ -23,7 +26,12 @@ def make_optimizer(config, model, steps):
         weights = model.trainable_variables
         others = [weight for weight in weights if weight.name != "kernel"]
         optimizer.exclude_from_weight_decay(var_list=others)
-    return optimizer
+    return with_layer_decay(optimizer, model, config.layer_decay)
+
+
+def with_layer_decay(optimizer, model, decay):
+    """Returns the optimizer with `kerasvit.layer_decay`, if decay is not None."""
+    return kerasvit.layer_decay(optimizer, model, decay) if decay else optimizer
 
 
 class WarmupLinear(keras.optimizers.schedules.LearningRateSchedule):

@@ -23,6 +23,8 @@ class Config:
     epochs: int = 40  # passes through the training images
     optimizer: Literal["adamw", "sgd"] = "adamw"  # sgd: with momentum 0.9
     learning_rate: float = 2e-3  # maximum, after the warm-up
+    # a block's rate is this share of the next block's, in (0, 1]; None: one rate
+    layer_decay: float | None = None
     schedule: Literal["cosine", "linear"] = "cosine"  # decrease from the maximum to 0
     warmup_steps: int = 100  # linear from 0; at most a fifth of the training
     weight_decay: float = 0.1  # times the learning rate; without SAM's perturbation

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import card_facts
 import data
 import defaults
+import devices
 import finetune
 import heads
 import keras
@@ -367,7 +368,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     monkeypatch.setattr(training, "MIN_ROUND_STEPS", 1)
     # The plain training before it, which the resumed run skips, on one backend.
     compare = keras.backend.backend() == last_backend()
-    changes = {"compare": compare, "rho": 0.05, "dropout": 0.1}
+    changes = {"compare": compare, "rho": 0.05, "dropout": 0.1, "layer_decay": 0.75}
     settings = config(data=photos, epochs=3, **changes)
     whole = finetune.finetune(dataclasses.replace(settings, out="whole"))
     saved = saving.Progress.on_epoch_end
@@ -393,6 +394,16 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
         again = resumed["results"][name]
         assert again["loss"] == pytest.approx(result["loss"], abs=1e-5)
         assert len(again["history"]) == 3
+
+
+def test_lower_blocks_have_smaller_rates():
+    model = TINY(image_size=32, num_classes=2)
+    settings = config(layer_decay=0.5, optimizer="adamw", learning_rate=0.1)
+    settings = dataclasses.replace(settings, warmup_steps=0)
+    trainer = finetune.trainer_of(devices.ONE, settings, model, 0.0, 2)
+    rates = trainer.optimizer.get_config()["rates"]
+    paths = ["embedding/kernel", "encoder_block_0/mlp/dense_0/kernel", "head/kernel"]
+    assert [rates[path][0] for path in paths] == [0.25, 0.5, 1.0]
 
 
 def test_folder_whose_first_file_was_never_finished(tmp_path):
@@ -421,6 +432,8 @@ def test_folder_with_other_files():
         ({"steps": 0}, "`steps` must be at least 1"),
         ({"batch_size": 0}, "`batch_size` must be at least 1"),
         ({"learning_rate": float("nan")}, "`learning_rate` must be"),
+        ({"layer_decay": 1.5}, "`layer_decay` must be at least 1e-12 and at most 1."),
+        ({"layer_decay": 0.0}, "`layer_decay` must be at least 1e-12 and at most 1."),
         ({"dropout": 1.0}, "`dropout` must be at least 0 and at most 0.99"),
         ({"image_size": (30,)}, "`image_size` must be a multiple of the patch size"),
         ({"model": "vitb61"}, "`model`: there is no 'vitb61'. Close: .*ViTB16"),
