@@ -7,7 +7,6 @@ what mixes two images.
 import dataclasses
 from collections.abc import Callable
 
-import crops
 import operations
 import tensorflow as tf
 from mixing import cut_mix, mix_up
@@ -30,8 +29,8 @@ class Augmentation:
     changes: tuple[Callable, ...] = ()
     mixing: tuple[Callable, ...] = ()
 
-    def draws(self, seed, number, batch_size: int) -> tf.Tensor:
-        """Returns the random numbers of a batch, (batch_size, count), for `split`.
+    def draws(self, seed, number, batch_size: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the random numbers of a batch.
 
         The changes of version 0.1 drew them in this way: its trainings continue.
 
@@ -39,27 +38,26 @@ class Augmentation:
             seed: Seed of the training.
             number: Number of the batch in the training, int64.
             batch_size: Number of images of the whole batch.
+
+        Returns:
+            Seeds of the crops, int32 (batch_size, 2), and numbers in [0, 1) for each
+            change, (batch_size, at least 1, `operations.DRAWS`).
         """
 
-        def drawn(count, i):
+        def key(i):
             first = tf.cast(seed, tf.uint32) * 1_000_003 + tf.cast(i, tf.uint32)
-            key = tf.cast(tf.stack([first, tf.cast(number, tf.uint32)]), tf.int32)
-            return tf.random.stateless_uniform((batch_size, count), key)
+            return tf.cast(tf.stack([first, tf.cast(number, tf.uint32)]), tf.int32)
 
-        crop = drawn(self.crop_draws, 0)
-        count = operations.DRAWS * max(len(self.changes), 1)  # unbatch fails for none
-        return tf.concat([crop, *(drawn(1, i + 1) for i in range(count))], axis=1)
-
-    def split(self, draws) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """Splits the random numbers of an image: those of the crop and each change."""
-        changes = tf.reshape(draws[self.crop_draws :], (-1, operations.DRAWS))
-        changes = [changes[i] for i in range(len(self.changes))]
-        return draws[: self.crop_draws], changes
-
-    @property
-    def crop_draws(self) -> int:
-        """Number of random numbers of the crop of an image."""
-        return crops.DRAWS if self.area < 1 else 0
+        crops = tf.random.stateless_uniform(
+            (batch_size, 2), key(0), None, None, "int32"
+        )
+        count = max(len(self.changes), 1)  # `unbatch` fails for none
+        columns = [
+            tf.random.stateless_uniform((batch_size,), key(i + 1))
+            for i in range(count * operations.DRAWS)
+        ]
+        draws = tf.stack(columns, axis=1)
+        return crops, tf.reshape(draws, (batch_size, count, operations.DRAWS))
 
 
 def rand_augment(magnitude: float) -> tuple[Callable, Callable]:

@@ -71,19 +71,20 @@ def training_batches(
         images = _in_memory(images, transform, False)
 
     def draws(number):
-        return augmentation.draws(seed, number, batch_size)[rows.read]
+        crops, changes = augmentation.draws(seed, number, batch_size)
+        return crops[rows.read], changes[rows.read]
 
     def example(pair, drawn):
-        (item, label), (crop_draws, draws) = pair, augmentation.split(drawn)
+        (item, label), (crop_seed, draws) = pair, drawn
         if augmentation.area < 1:
             options = {"size": transform.size, "antialias": transform.antialias}
             image = random_crop(
-                images, item, augmentation.area, draws=crop_draws, **options
+                images, item, augmentation.area, seed=crop_seed, **options
             )
         else:
             image = _transformed(images, item, transform, normalize=False)
-        for change, numbers in zip(augmentation.changes, draws, strict=True):
-            image = change(image, numbers)
+        for i, change in enumerate(augmentation.changes):
+            image = change(image, draws[i])
         if normalize:  # mixing does not change the result
             image = per_channel(image, 1 / (255 * std), -mean / std)
         label = tf.one_hot(label, classes) if classes else label

@@ -18,6 +18,7 @@ from shards import Rows
 from kerasvit.preprocessing.images import read_image
 
 SHUFFLE_BUFFER = 10_000  # encoded images; about 1 GB for ImageNet
+SHUFFLE_KEY = tf.constant(498247692, tf.int64)  # of tf.random.experimental
 LAST_NUMBER = tf.int64.max
 ALL = Rows()  # of batches of one
 JFIF, TABLE, END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"  # markers of a JPEG
@@ -80,19 +81,24 @@ class Indexed:
             start: Number of the first batch.
             rows: The rows of each batch.
         """
-        count, labels = len(self), tf.constant(self.labels)
+        count = tf.constant(len(self), tf.int64)
+        labels, seed = tf.constant(self.labels), tf.cast(seed, tf.int64)
 
-        def numbered(i):
-            number = rows.number(i)
-            item = tf.random.experimental.index_shuffle(
-                number % count,
-                tf.stack([seed, number // count]),
-                tf.constant(count - 1, "int64"),
+        def batch(i):
+            first = i * rows.count
+            numbers = rows.number(tf.range(first, first + rows.count))
+            epochs = numbers // count
+            key, seeds = tf.fill([rows.count], SHUFFLE_KEY), tf.fill([rows.count], seed)
+            # index_shuffle of tf.random.experimental takes one seed only.
+            items = tf.raw_ops.RandomIndexShuffle(
+                index=numbers % count,
+                seed=tf.stack([key, seeds, epochs], axis=1),
+                max_index=count - 1,
             )
-            return item, labels[item]
+            return items, tf.gather(labels, items)
 
-        numbers = tf.data.Dataset.range(start * rows.count, LAST_NUMBER)
-        return numbers.map(numbered)
+        # A batch at a time takes half the time.
+        return tf.data.Dataset.range(start, LAST_NUMBER).map(batch).unbatch()
 
     def whole(self, item):
         """Returns the pixels of an image, uint8 (height, width, 3)."""
