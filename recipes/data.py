@@ -57,18 +57,21 @@ class Dataset:
         return "drawings"
 
 
-def find(dataset: str, folder_path: str | None = None) -> Dataset:
+def find(
+    dataset: str, folder_path: str | None = None, shard: tuple[int, int] = (0, 1)
+) -> Dataset:
     """Returns the dataset of a folder, or a built-in or tensorflow-datasets dataset.
 
     Args:
         dataset: Name of a dataset, used without a folder.
         folder_path: Folder of class folders, or None.
+        shard: As for `folder`.
 
     Raises:
         ValueError: As for `folder` and `tfds`.
     """
     if folder_path:
-        return folder(folder_path)
+        return folder(folder_path, shard)
     return built_in(dataset) if dataset in SOURCES else tfds(dataset)
 
 
@@ -85,13 +88,18 @@ def built_in(name: str) -> Dataset:
     return Dataset(**sets, label_names=names)
 
 
-def folder(path: str | os.PathLike) -> Dataset:
-    """Returns the dataset of a folder of class folders, after reading every image.
+def folder(path: str | os.PathLike, shard: tuple[int, int] = (0, 1)) -> Dataset:
+    """Returns the dataset of a folder of class folders, after reading its images.
 
     For `path/class/image.jpg`, a fixed tenth of every class is used for validation and
     a fixed fifth for the test. For `path/train/class/image.jpg`, the same folders are
     expected in `validation` (`val`, `valid`), `test` or both. Without validation, a
     tenth of train is used; without test, the validation images are the test images.
+
+    Args:
+        path: Folder.
+        shard: (i, n): reads every n-th image, from the i-th, to find damaged files, for
+            process i of n, which together read all.
 
     Raises:
         ValueError: The folder does not exist, has fewer than two classes or too few
@@ -114,7 +122,8 @@ def folder(path: str | os.PathLike) -> Dataset:
                 f"Only in one: {', '.join(sorted(wrong))}."
             )
     files = [files for named in found.values() for files in named.values()]
-    check_images([path for paths in files for path in paths])
+    process, processes = shard
+    check_images([path for paths in files for path in paths][process::processes])
     sets = {part: _indexed(named) for part, named in found.items()}
     if "validation" not in sets:
         shares = {name: share for name, share in SHARES.items() if name not in sets}

@@ -122,9 +122,25 @@ def check_first_batch(config, model, dataset) -> None:
 
 
 def find_data(config, here: devices.Devices):
-    """Returns the `data.Dataset`, which the first process prepares, if needed."""
-    with here.first_goes_first():
-        return data.find(config.dataset, config.data)
+    """Returns the `data.Dataset`, which the first process prepares, if needed.
+
+    Of a folder, each process reads its share of the images to find damaged files.
+
+    Raises:
+        ValueError: As for `data.find`, in the process that found it and in all others.
+    """
+    if not config.data:
+        with here.first_goes_first():
+            return data.find(config.dataset)
+    failed = True
+    try:
+        dataset = data.find(config.dataset, config.data, here.shard)
+        failed = False
+    finally:
+        any_failed = here.any(failed)
+    if any_failed:
+        raise ValueError("`data`: another process cannot read it, and says why.")
+    return dataset
 
 
 def claim_folder(config, dataset, here: devices.Devices, prefix: str = "") -> Path:

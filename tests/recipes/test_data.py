@@ -6,11 +6,13 @@ import shutil
 import built_in
 import command_line
 import data
+import devices
 import folders
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets
+import training
 from finetune_settings import Config
 
 from tests.once import on_last_backend
@@ -209,6 +211,28 @@ def test_damaged_file_is_named(images, content):
     file.write_bytes({"truncated": half, "text": b"no image", "empty": b""}[content])
     with pytest.raises(ValueError, match=r"dog/3\.jpg cannot be read as an image"):
         data.folder(root)
+
+
+def test_each_process_reads_its_share_to_find_damage(images):
+    images("cat", 10)
+    root = images("dog", 10)
+    (root / "dog" / "3.jpg").write_bytes(b"no image")
+    message = r"dog/3\.jpg cannot be read as an image"
+    data.folder(root, shard=(0, 3))
+    data.folder(root, shard=(2, 3))
+    with pytest.raises(ValueError, match=message):  # 3.jpg is the 14th file
+        data.folder(root, shard=(1, 3))
+
+
+def test_a_file_that_another_process_cannot_read_ends_all(images):
+    class OtherFailed(devices.Devices):
+        def any(self, condition):
+            return True
+
+    images("cat", 10)
+    config = Config(data=str(images("dog", 10)))
+    with pytest.raises(ValueError, match="another process cannot read it"):
+        training.find_data(config, OtherFailed(2, 1, 2))
 
 
 def test_unknown_data_set_names_close_ones():
