@@ -48,7 +48,7 @@ MIN_STEPS = 60
 FRESH_PASSES = 30
 
 
-def resolve(config, count: int, images: str, model):
+def resolve(config, count: int, images: str, model, devices: int = 1):
     """Replaces the settings that are None.
 
     Args:
@@ -56,6 +56,7 @@ def resolve(config, count: int, images: str, model):
         count: Number of training images.
         images: Kind of the images, a key of `AUGMENT`.
         model: `ImageModel` with its weights.
+        devices: Number of devices that share a batch.
 
     Returns:
         The configuration, and {setting: reason} in the order of the printed table.
@@ -69,6 +70,7 @@ def resolve(config, count: int, images: str, model):
     else:
         chosen = dict(SMALL_MODEL if config.model in (None, "small") else FRESH)
     chosen["augment"] = AUGMENT[images]
+    chosen["batch_size"] = _shared(*chosen["batch_size"], devices)
     if config.epochs is None and "steps" not in chosen:
         batch_size = config.batch_size or chosen["batch_size"][0]
         chosen["steps"] = _steps(count, batch_size, pretrained, model.count_params())
@@ -86,6 +88,14 @@ def resolve(config, count: int, images: str, model):
     if not filled["rho"]:
         reasons["rho"] = "without SAM"
     return dataclasses.replace(config, **filled), reasons
+
+
+def _shared(batch_size, reason, devices):
+    """Returns the nearest size that the devices can share equally, and the reason."""
+    if batch_size % devices == 0:
+        return batch_size, reason
+    nearest = max(1, round(batch_size / devices)) * devices
+    return nearest, f"{reason}; {batch_size}, as {devices} devices can share it equally"
 
 
 def _check_rate(config, default, filled):

@@ -71,7 +71,7 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
         dataset = training.find_data(config, here)
         model = build(config, dataset.label_names)
         config, reasons = defaults.resolve(
-            config, len(dataset.train), dataset.kind, model
+            config, len(dataset.train), dataset.kind, model, here.count
         )
         here.check_batch(config.batch_size)
         here.perturbation(config.perturbation, config.rho)

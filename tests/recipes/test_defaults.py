@@ -108,3 +108,20 @@ def test_passes_become_steps():
     config, reasons = resolved(400, weights="vit.npz", epochs=3, batch_size=100)
     assert config.steps == 12
     assert reasons["steps"] == "given: 3 × 400 images"
+
+
+@pytest.mark.parametrize(
+    ("devices", "size"), [(1, 32), (8, 32), (3, 33), (5, 30), (24, 24), (100, 100)]
+)
+def test_devices_share_the_default_batch_equally(devices, size):
+    given = Config(weights="vit.npz")
+    found, reasons = defaults.resolve(given, 400, "photographs", model(), devices)
+    assert found.batch_size == size
+    assert (f"as {devices} devices" in reasons["batch_size"]) == (size != 32)
+    assert found.steps == max(defaults.MIN_STEPS, round(2240 / size))
+
+
+def test_a_given_batch_stays():
+    given = Config(weights="vit.npz", batch_size=32)
+    found, reasons = defaults.resolve(given, 400, "photographs", model(), 3)
+    assert found.batch_size == 32 and reasons["batch_size"] == "given"
