@@ -189,8 +189,6 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
 def check(config) -> None:
     """Raises a `ValueError` for a wrong number, name, combination or path."""
     check_numbers(config)
-    if getattr(config, "tensorboard", False):
-        startup.check_tensorboard()
     if getattr(config, "model", None) is not None:
         names.check_model(config.model, config.small)
     if hasattr(config, "check"):

@@ -50,15 +50,6 @@ def check_reader() -> None:
         )
 
 
-def check_tensorboard() -> None:
-    """Raises a `ValueError` if TensorBoard is not installed."""
-    if not importlib.util.find_spec("tensorboard"):
-        raise ValueError(
-            "`tensorboard`: the package is not installed. Install it, pip install "
-            "tensorboard, or leave out --tensorboard."
-        )
-
-
 def backend() -> str:
     """Returns the name of the backend that Keras will use, without importing Keras."""
     return os.environ.get("KERAS_BACKEND") or _configured()

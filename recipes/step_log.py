@@ -9,6 +9,9 @@ from progress import replace_file
 
 COLUMNS = ("step", "loss", "learning_rate", "images_per_second", "seconds")
 
+_Metadata = tf.compat.v1.SummaryMetadata
+SCALAR = _Metadata(plugin_data=_Metadata.PluginData(plugin_name="scalars"))
+
 
 class StepLog:
     """Appends rows to a CSV file, and events to a folder of TensorBoard.
@@ -44,7 +47,8 @@ class StepLog:
         if self._writer:
             with self._writer.as_default(step):
                 for name, value in values.items():
-                    tf.summary.scalar(name, value)
+                    # As tf.summary.scalar, which needs the package tensorboard.
+                    tf.summary.write(name, tf.constant(value, tf.float32), None, SCALAR)
             self._writer.flush()
 
     def _rows_until(self, step):
