@@ -3,15 +3,18 @@
 Each pipeline reads, decodes and resizes JPEG files and makes batches with one of the
 recipes' augmentations. It is compared with decoding alone of the same files, by
 tf.io.decode_jpeg on all cores, and with a training step of a model, which needs as many
-images per second. A round times a new iterator and `IMAGES` images, including the start
-of the iterator.
+images per second. A round times `IMAGES` images of a new iterator, after its first
+batch, before which TensorFlow optimises the pipeline once. The CPU time of the process
+is that of all its threads; it hardly depends on other programs.
 """
 
 import contextlib
 import dataclasses
+import resource
 import statistics
 import tempfile
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 
 import command_line
 import data
@@ -29,16 +32,18 @@ from .timing import in_turns, ratios
 DECODING = "decoding alone"
 AUGMENTED = ("none", "photo", "photo_mixed")
 IMAGES = 400  # per round
-COLUMNS = ("median images/s", "least", "most", "/ decoding")
+COLUMNS = ("median images/s", "least", "most", "/ decoding", "CPU ms", "/ decoding")
 
 
 def measure(config: Config, backend: str) -> Result:
     """Times training and evaluation batches, decoding alone and a training step."""
-    with files(config) as images:
-        times = in_turns(steps(config, images), config)
     count = batches(config) * config.batch_size
+    with files(config) as images:
+        times = timed(pipelines(config, images), config)
+    wall, cpu = ({k: [t[i] for t in v] for k, v in times.items()} for i in range(2))
     rows = [
-        row(name, count, seconds, times[DECODING]) for name, seconds in times.items()
+        [*row(name, count, wall[name], wall[DECODING]), *cpu_cells(count, each, cpu)]
+        for name, each in cpu.items()
     ]
     train = dataclasses.replace(config, what="train")
     numbers = getattr(kerasvit, config.model).numbers
@@ -57,29 +62,58 @@ def row(name: str, count: int, seconds: list[float], decoding=None) -> list[str]
     return [name, *(f"{number:.0f}" for number in numbers), f"{ratio:.2f}"]
 
 
+def cpu_cells(count: int, seconds: list[float], all_seconds: dict) -> list[str]:
+    """Returns CPU milliseconds for each image, and the ratio to decoding per round."""
+    ratio = statistics.median(ratios(all_seconds[DECODING], seconds))
+    return [f"{1000 * statistics.median(seconds) / count:.2f}", f"{ratio:.2f}"]
+
+
+def timed(pipelines: dict, config: Config) -> dict[str, list[tuple[float, float]]]:
+    """Returns {name: (seconds, CPU seconds) of each round}, measured in turns."""
+    times = {name: [] for name in pipelines}
+    for turn in range(config.warmup + config.rounds):
+        for name, pipeline in pipelines.items():
+            seconds = round_of(pipeline, batches(config))
+            if turn >= config.warmup:
+                times[name].append(seconds)
+    return times
+
+
+def round_of(pipeline: tf.data.Dataset, count: int) -> tuple[float, float]:
+    """Returns seconds and CPU seconds of `count` batches after the first."""
+    iterator = iter(pipeline)
+    next(iterator)
+    start = time.perf_counter(), cpu_seconds()
+    for _ in range(count):
+        next(iterator)
+    return time.perf_counter() - start[0], cpu_seconds() - start[1]
+
+
+def cpu_seconds() -> float:
+    """Returns the CPU seconds of all threads of this process."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
 def batches(config: Config) -> int:
     """Returns the number of batches of a round."""
     return -(-IMAGES // config.batch_size)
 
 
-def steps(config: Config, images: Indexed) -> dict[str, Callable]:
-    """Returns {name: step}; a step makes the batches of a round."""
+def pipelines(config: Config, images: Indexed) -> dict[str, tf.data.Dataset]:
+    """Returns {name: endless batches}."""
     options = {
         "transform": kerasvit.Preprocessing(config.image_size),
         "batch_size": config.batch_size,
         "classes": int(images.labels.max()) + 1,  # one-hot labels, for mixing
     }
-    pipelines = {DECODING: decoded(images).batch(config.batch_size)}
+    made = {DECODING: decoded(images).batch(config.batch_size)}
     for name in AUGMENTED:
-        pipelines[f"training, {name}"] = training_batches(
+        made[f"training, {name}"] = training_batches(
             images, seed=0, augmentation=AUGMENTATIONS[name], **options
         )
-    pipelines["evaluation"] = evaluation_batches(images, **options).repeat()
-
-    def step(pipeline):
-        return lambda: [None for _ in pipeline.take(batches(config))]
-
-    return {name: step(pipeline) for name, pipeline in pipelines.items()}
+    made["evaluation"] = evaluation_batches(images, **options).repeat()
+    return made
 
 
 def decoded(images: Indexed) -> tf.data.Dataset:

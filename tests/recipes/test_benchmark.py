@@ -242,7 +242,11 @@ def test_data_prints_images_a_second(config, capsys, monkeypatch, images):
     assert list(rows) == ["decoding alone", *names, "training step, Tiny"]
     assert all(float(speed) > 0 for speeds in rows.values() for speed in speeds[:3])
     assert [float(rows[name][3]) > 0 for name in names] == [True] * 4
-    assert rows["decoding alone"][3] == "1.00" and not rows["training step, Tiny"][3]
+    assert [float(rows[name][5]) > 0 for name in names] == [True] * 4
+    assert (
+        rows["decoding alone"][3::2] == ["1.00"] * 2
+        and not rows["training step, Tiny"][3]
+    )
 
 
 @on_last_backend
@@ -251,8 +255,10 @@ def test_a_round_of_data_makes_all_its_batches(config, images):
     config = dataclasses.replace(config, folder=str(images("dog", 8)), image_size=16)
     with input_pipeline.files(config) as found:
         assert len(found) == 10  # the training images of the folder
-        for step in input_pipeline.steps(config, found).values():
-            assert len(step()) * config.batch_size == input_pipeline.IMAGES
+        for pipeline in input_pipeline.pipelines(config, found).values():
+            count = input_pipeline.batches(config)
+            assert count * config.batch_size == input_pipeline.IMAGES
+            assert all(n > 0 for n in input_pipeline.round_of(pipeline, count))
 
 
 @on_last_backend
@@ -265,7 +271,7 @@ def test_data_needs_jpeg_files(config, images):
     config = dataclasses.replace(config, folder=str(root), image_size=16)
     with input_pipeline.files(config) as found:
         with pytest.raises(command_line.BadInput, match="no JPEG files"):
-            input_pipeline.steps(config, found)
+            input_pipeline.pipelines(config, found)
 
 
 @on_last_backend
