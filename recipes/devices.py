@@ -50,6 +50,16 @@ class Devices:
         """Argument `shard` of the functions of `batches.py`."""
         return self.process, self.processes
 
+    @property
+    def divides_model(self) -> bool:
+        """Whether the devices of a copy of the model each hold a part of its arrays."""
+        return False
+
+    @property
+    def catches_sigterm(self) -> bool:
+        """Whether the engine notes SIGTERM itself, for `preempted`."""
+        return False
+
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns the context in which the model is built and trained."""
         return contextlib.nullcontext()
@@ -86,6 +96,14 @@ class Devices:
         """Returns whether the condition is true in one of the processes."""
         return condition
 
+    def preempted(self, signalled: bool) -> bool:
+        """Returns whether to save and end; all processes call it after the same steps.
+
+        Args:
+            signalled: Whether this process has caught SIGTERM.
+        """
+        return self.any(signalled)
+
     def place(self, model):
         """Returns the model on the devices; call it in `scope`.
 
@@ -93,6 +111,23 @@ class Devices:
             model: `ImageModel` that was built outside of `scope`.
         """
         return model
+
+    def weights(self, model) -> list:
+        """Returns the weights of a model as NumPy arrays; all processes call it."""
+        return model.get_weights()
+
+    def whole(self, model):
+        """Returns a model that one process can save; all call it, outside of `scope`.
+
+        Args:
+            model: `ImageModel` that `place` returned.
+        """
+        return model
+
+    def finite(self, variables) -> bool:
+        """Returns whether variables are finite; all processes call it."""
+        each = [keras.ops.all(keras.ops.isfinite(variable)) for variable in variables]
+        return not self.any(not bool(keras.ops.all(keras.ops.stack(each))))
 
     def distributed(self, batches):
         """Returns batches for `fit` and `evaluate`.
@@ -109,6 +144,23 @@ class Devices:
             trainer: Compiled `keras.Model` whose metrics are sums and means.
         """
         return {k: float(v) for k, v in trainer.get_metrics_result().items()}
+
+    def metric_values(self, trainer) -> list:
+        """Returns the values of the metrics' variables for all processes, as lists.
+
+        Args:
+            trainer: As for `sum_metrics`.
+        """
+        values = map(keras.ops.convert_to_numpy, trainer.metrics_variables)
+        return [value.tolist() for value in values]
+
+    def assign_metrics(self, trainer, values: list) -> None:
+        """Sets the metrics' variables to values of `metric_values`.
+
+        The number of processes may have changed.
+        """
+        for variable, value in zip(trainer.metrics_variables, values, strict=True):
+            variable.assign(value)
 
     @contextlib.contextmanager
     def folder_to_save(self, folder: Path) -> Iterator[Path]:
@@ -170,10 +222,15 @@ def start(config) -> Devices:
     return here
 
 
-def copy_of(model: keras.Model) -> keras.Model:
-    """Returns a copy of a model with its weights, in the present scope."""
+def copy_of(model: keras.Model, weights: list | None = None) -> keras.Model:
+    """Returns a copy of a model, in the present scope.
+
+    Args:
+        model: `ImageModel`.
+        weights: Weights of the copy as NumPy arrays; None: those of the model.
+    """
     copy = keras.models.clone_model(model)
-    copy.set_weights(model.get_weights())
+    copy.set_weights(model.get_weights() if weights is None else weights)
     return copy
 
 

@@ -2,12 +2,15 @@
 
 import contextlib
 import dataclasses
+import itertools
 import os
+from collections.abc import Iterator
 
 import device_request
 import jax
 import keras
 import numpy as np
+import startup
 from devices import ONE, Devices, copy_of
 from jax.experimental import multihost_utils
 
@@ -24,12 +27,24 @@ class JaxDevices(Devices):
     Attributes:
         distribution: `DataParallel`, or `ModelParallel` with `kerasvit.layout_map`.
         model: Number of devices that share a copy of the model.
+        calls: Numbers of the calls of `preempted`, which are the same in all processes.
     """
 
     distribution: keras.distribution.DataParallel | keras.distribution.ModelParallel = (
         None
     )
     model: int = 1
+    calls: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
+
+    @property
+    def divides_model(self) -> bool:
+        """Whether the devices of a copy of the model each hold a part of its arrays."""
+        return self.model > 1
+
+    @property
+    def catches_sigterm(self) -> bool:
+        """Whether JAX notes SIGTERM: its handler tells the other processes, too."""
+        return self.processes > 1
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns the scope of the distribution."""
@@ -46,9 +61,47 @@ class JaxDevices(Devices):
             return condition
         return bool(multihost_utils.process_allgather(np.array(condition)).any())
 
+    def preempted(self, signalled: bool) -> bool:
+        """Returns whether to save and end; all processes call it after the same steps.
+
+        After SIGTERM in one of several processes, they agree on the next call that none
+        of them has made. Calls are counted, not steps: before the first call JAX counts
+        0, and would agree on step 1, which a continued training does not reach.
+        """
+        if self.processes == 1:
+            return signalled
+        return multihost_utils.reached_preemption_sync_point(next(self.calls))
+
     def place(self, model):
         """Returns a copy of the model whose variables are on the devices."""
         return copy_of(model)
+
+    def weights(self, model) -> list:
+        """Returns the weights of a model as NumPy arrays; all processes call it."""
+        if self.processes == 1 or self.model == 1:
+            return model.get_weights()
+        values = [variable.value for variable in model.weights]
+        return multihost_utils.process_allgather(values, tiled=True)
+
+    def whole(self, model):
+        """Returns the model, or a copy of one that is divided among processes."""
+        if self.processes == 1 or self.model == 1:
+            return model
+        return copy_of(model, self.weights(model))
+
+    def finite(self, variables) -> bool:
+        """Returns whether variables are finite; all processes call it.
+
+        Each process looks at its own parts. Operations on whole arrays would exchange
+        values, and those that run at the same time may wait for each other for ever.
+        """
+        parts = [
+            jax.numpy.isfinite(part.data).all()
+            for variable in variables
+            for part in variable.value.addressable_shards
+            if part.replica_id == 0
+        ]
+        return not self.any(not all(map(bool, parts)))
 
     def perturbation(self, given: str, rho: float) -> str:
         """Returns the argument of the trainer: "global" where a model is shared.
@@ -75,8 +128,11 @@ def start(request: device_request.Request, config) -> Devices:
         config: Dataclass of the settings.
 
     Raises:
-        ValueError: There are fewer devices, or the processes cannot share the model.
+        ValueError: There are fewer devices, the processes cannot share the model, or
+            Orbax, which saves a divided model, is not installed.
     """
+    if request.model > 1:
+        startup.check_orbax()
     connect()
     names = keras.distribution.list_devices()
     data, model = request.sizes(len(names))

@@ -92,9 +92,9 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
         options = training.batch_options(config, model)
         with here.first_goes_first():  # it writes the file of the head
             start = starting_point.set_head(model, dataset, options, config, folder)
+    first_weights, results = model.get_weights(), {}
     with here.scope():
         model = here.place(model)
-        first_weights, results = model.get_weights(), {}
         for name, rho in radii.items():
             model.set_weights(first_weights)
             plan = rounds, round_steps
@@ -103,7 +103,7 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
             results[name] = train(here, config, trainer, dataset, progress)
             kept = training.best(results)
             if kept == name and len(radii) > 1:
-                best_weights = model.get_weights()
+                best_weights = here.weights(model)
         if len(radii) > 1:
             model.set_weights(best_weights)
 

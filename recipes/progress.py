@@ -142,9 +142,14 @@ def write_json(path: Path, content) -> None:
 
 
 def replace_file(unfinished: Path, path: Path) -> None:
-    """Gives a finished file its name, atomically, also if the machine then fails."""
-    with unfinished.open("r+b") as file:
-        os.fsync(file.fileno())
+    """Gives a finished file or folder its name, also if the machine then fails.
+
+    It does so atomically. A folder must have a new name.
+    """
+    for each in [unfinished, *unfinished.rglob("*")]:
+        if each.is_file():
+            with each.open("r+b") as file:
+                os.fsync(file.fileno())
     os.replace(unfinished, path)
 
 

@@ -117,7 +117,8 @@ class Progress(keras.callbacks.Callback):
     def __enter__(self):
         self._handler = None
         # Python handles signals in the main thread only.
-        if threading.current_thread() is threading.main_thread():
+        in_main = threading.current_thread() is threading.main_thread()
+        if in_main and not self.devices.catches_sigterm:
             self._handler = signal.signal(signal.SIGTERM, self._on_signal)
         return self
 
@@ -139,9 +140,7 @@ class Progress(keras.callbacks.Callback):
         self._began = self._logged_at - self._seconds
         self._logged = (0, 0.0)
         if self._metrics:
-            pairs = zip(self.model.metrics_variables, self._metrics, strict=True)
-            for variable, value in pairs:
-                variable.assign(value)
+            self.devices.assign_metrics(self.model, self._metrics)
             self._logged = self._losses()
         self._metrics, self._seconds = [], 0.0
 
@@ -180,7 +179,7 @@ class Progress(keras.callbacks.Callback):
         self.history.append({**logs, "seconds": seconds})
         self.log.scalars(self.step, logs)
         self._save(states.State(self.step, self.history))
-        if self.devices.any(self._signalled):
+        if self.devices.preempted(self._signalled):
             self._exit()
 
     def _between_steps(self):
@@ -189,13 +188,10 @@ class Progress(keras.callbacks.Callback):
         now = time.perf_counter()
         if self.devices.any(bool(self._not_finite)):
             self._raise_not_finite("loss")
-        stop = self.devices.any(self._signalled)
+        stop = self.devices.preempted(self._signalled)
         if stop or self.devices.any(now - self._saved_at >= 60 * self.minutes):
             self._write_row()
-            metrics = [
-                keras.ops.convert_to_numpy(variable).tolist()
-                for variable in self.model.metrics_variables
-            ]
+            metrics = self.devices.metric_values(self.model)
             seconds = now - self._began
             self._save(states.State(self.step, self.history, metrics, seconds))
         elif self.devices.any(now - self._logged_at >= LOG_SECONDS):
@@ -225,7 +221,8 @@ class Progress(keras.callbacks.Callback):
         now, (before, mean_before) = time.perf_counter(), self._logged
         count = steps - before
         loss = (steps * mean - before * mean_before) / count
-        rate = float(self.model.optimizer.learning_rate)
+        # A variable of `tf.distribute` has no `float`.
+        rate = float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate))
         speed = count * self.batch_size / (now - self._logged_at)
         seconds = sum(logs["seconds"] for logs in self.history) + now - self._began
         if self.devices.is_first:
@@ -233,15 +230,9 @@ class Progress(keras.callbacks.Callback):
         self._logged, self._logged_at = (steps, mean), now
 
     def _save(self, state):
-        weights = [
-            keras.ops.all(keras.ops.isfinite(variable))
-            for variable in self.model.trainable_variables
-        ]
-        finite = bool(keras.ops.all(keras.ops.stack(weights)))
-        if self.devices.any(not finite):
+        if not self.devices.finite(self.model.trainable_variables):
             self._raise_not_finite("weights")
-        with self.devices.folder_to_save(self.folder) as folder:
-            states.write(folder, state, self.model)
+        states.write(self.folder, state, self.model, self.devices)
         self.devices.wait(f"saved step {state.step}")
         self._saved_step, self._saved_at = state.step, time.perf_counter()
         self._logged_at = self._saved_at  # the speed is that without saving

@@ -4,20 +4,24 @@
     state = states.load_last(folder, trainer, round_steps=100)
 
 A state is a file of weights, which also has the optimizer and the random seeds, and a
-JSON file. The JSON file is written first, and the name of the other file last: a state
-exists if its file of weights does.
+JSON file. If devices divide the model, a folder takes the place of the file: see
+`divided.py`. The JSON file is written first, and the name of the weights last: a state
+exists if its weights do.
 """
 
 import dataclasses
 import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import keras
-from command_line import BadInput
+import startup
+from command_line import BadInput, checking_input
+from devices import ONE, Devices
 from progress import replace_file, write_json
 
-SUFFIX = ".weights.h5"
+FILE, FOLDER = ".weights.h5", ".orbax"  # suffixes of the weights
 
 
 @dataclasses.dataclass
@@ -38,27 +42,53 @@ class State:
     seconds: float = 0.0
 
 
-def write(folder: Path, state: State, trainer: keras.Model) -> None:
+def write(
+    folder: Path, state: State, trainer: keras.Model, devices: Devices = ONE
+) -> None:
     """Saves a state, then deletes the older ones.
+
+    Args:
+        folder: Folder of the states.
+        state: The state.
+        trainer: Compiled `kerasvit.SAM`.
+        devices: Devices of the training. All processes call this.
 
     Raises:
         BadInput: The files cannot be written. The last state still exists.
     """
-    weights = folder / f"step_{state.step:08d}{SUFFIX}"
-    unfinished = folder / f"unfinished{SUFFIX}"
     try:
-        trainer.save_weights(unfinished, overwrite=True)
+        unfinished = _write_weights(folder, trainer, devices)
+        if not devices.is_first:
+            return
+        weights = folder / f"step_{state.step:08d}{''.join(unfinished.suffixes)}"
         content = {**dataclasses.asdict(state), "sha256": _digest(unfinished)}
         write_json(_described(weights), content)
         replace_file(unfinished, weights)
-        for old in [*folder.glob("round_*"), *folder.glob("step_*")]:
+        # Reversed, weights are deleted before their JSON file.
+        for old in sorted([*folder.glob("round_*"), *folder.glob("step_*")])[::-1]:
             if old not in (weights, _described(weights)):
-                old.unlink()
+                _delete(old)
     except OSError as error:
         raise BadInput(
             f"The state of step {state.step:,} cannot be written to {folder}: {error}. "
             "The last state before it is kept: the same command continues from it."
         ) from error
+
+
+def _write_weights(folder, trainer, devices):
+    """Returns the path of the weights before they have their name."""
+    if devices.is_first:
+        for old in folder.glob(f"unfinished{FOLDER}*"):  # after a kill
+            shutil.rmtree(old)
+    if devices.divides_model:
+        import divided
+
+        devices.wait("deleted")
+        return divided.save(folder / f"unfinished{FOLDER}", trainer)
+    with devices.folder_to_save(folder) as own:
+        unfinished = own / f"unfinished{FILE}"
+        trainer.save_weights(unfinished, overwrite=True)
+    return unfinished
 
 
 def load_last(folder: Path, trainer: keras.Model, round_steps: int) -> State:
@@ -70,10 +100,10 @@ def load_last(folder: Path, trainer: keras.Model, round_steps: int) -> State:
         round_steps: Steps per round.
 
     Raises:
-        BadInput: The files are damaged.
+        BadInput: The files are damaged, or Orbax, which reads them, is missing.
     """
-    states = sorted(folder.glob(f"round_*{SUFFIX}"))  # of version 0.1: full rounds
-    states += sorted(folder.glob(f"step_*{SUFFIX}"))
+    states = sorted(folder.glob(f"round_*{FILE}"))  # of version 0.1: full rounds
+    states += sorted([*folder.glob(f"step_*{FILE}"), *folder.glob(f"step_*{FOLDER}")])
     if not states:
         return State()
     weights = states[-1]
@@ -91,14 +121,34 @@ def load_last(folder: Path, trainer: keras.Model, round_steps: int) -> State:
             f"files from a copy, or delete {folder} to train again from the first step."
         ) from error
     trainer.optimizer.build(trainer.trainable_variables)
-    trainer.load_weights(weights)
+    if weights.suffix == FOLDER:
+        with checking_input():
+            startup.check_orbax()
+        import divided
+
+        divided.load(weights, trainer)
+    else:
+        trainer.load_weights(weights)
     return state
 
 
 def _described(weights):
-    return weights.with_name(weights.name.replace(SUFFIX, ".json"))
+    return weights.with_name(f"{weights.name.split('.')[0]}.json")
 
 
-def _digest(file):
-    with file.open("rb") as content:
+def _delete(path):
+    if path.is_dir():  # it must not be half a state at any moment
+        shutil.rmtree(path.rename(path.with_name(f"unfinished{FOLDER}.deleted")))
+    else:
+        path.unlink()
+
+
+def _digest(path):
+    """Returns the SHA-256 of a file, or of names and digests of a folder's files."""
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        names = [file.relative_to(path).as_posix() for file in files]
+        content = json.dumps([*zip(names, map(_digest, files), strict=True)])
+        return hashlib.sha256(content.encode()).hexdigest()
+    with path.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()

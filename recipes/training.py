@@ -286,6 +286,7 @@ def save(
     Returns:
         The result, with the `license` of the model.
     """
+    model = here.whole(model)
     folder = Path(result["folder"])
     card = facts(config, model, result, rho, recipe)
     base = model.record.get("base") or {}

@@ -20,7 +20,7 @@ from tests.once import long_elsewhere
 from . import small_training
 
 SCRIPT = Path(small_training.__file__)
-LIMIT = 300  # seconds for a process
+LIMIT = 600  # seconds for a process
 KILLS = 30
 
 
