@@ -2,12 +2,16 @@
 
     python tests/recipes/device_cases.py IMAGES FOLDER CASE ...
 
-Each CASE is pretrained on the images in FOLDER/CASE, on all devices.
+Each CASE is pretrained on the images in FOLDER/CASE, on all devices. The environment
+variable INTERRUPT="SIGKILL 13 1" sends process 1 a signal after 13 steps of the cases
+"continued" and "mesh"; "all" sends it to each process, "torchrun" to their parent.
 """
 
 import dataclasses
 import os
+import signal
 import sys
+import time
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -25,9 +29,13 @@ import device_request  # noqa: E402
 import finetune  # noqa: E402
 import pretrain  # noqa: E402
 import progress  # noqa: E402
+import saving  # noqa: E402
 import startup  # noqa: E402
 
 import kerasvit  # noqa: E402
+from tests.recipes import small_training  # noqa: E402
+
+RANDOM = {"rho": 0.05, "dropout": 0.1, "stochastic_depth": 0.1}
 
 # {case: settings}. On one device `micro_batches` is the number of devices for "local".
 CASES = {
@@ -37,6 +45,8 @@ CASES = {
     "resumed": {"rho": 0.05, "perturbation": "global"},  # ends after the first round
     "model": {"rho": 0.05, "devices": "data=1,model=2"},
     "mesh": {"rho": 0.05, "perturbation": "global", "devices": "data=2,model=2"},
+    "whole": RANDOM,
+    "continued": RANDOM,  # after an interruption
     "head": {"rho": 0.0, "weights": "weights/model"},  # with finetune.py
     "failing": {"epochs": 4_000},  # an error in the last process, after a round
     "killed": {"epochs": 4_000},
@@ -88,9 +98,36 @@ def interrupt(printed):
     return on_epoch_end
 
 
+def send(name, target):
+    """Returns a function that sends a signal to this process or to torchrun."""
+
+    def interrupt():
+        if target == "torchrun":
+            os.kill(os.getppid(), signal.Signals[name])
+            return time.sleep(2)
+        for _ in range(2):
+            os.kill(os.getpid(), signal.Signals[name])
+            time.sleep(2)  # JAX looks for a signal each second
+
+    return interrupt
+
+
+def prepare(case, process):
+    """Sets how a case ends before its last step, and its optimizer."""
+    if case == "resumed" or (case == "failing" and process == 1):
+        progress.Steps.on_epoch_end = interrupt(progress.Steps.on_epoch_end)
+    if case in ("whole", "continued"):
+        pretrain.make_optimizer = small_training.optimizer
+    if case in ("continued", "mesh") and os.environ.get("INTERRUPT"):
+        saving.AGREE_SECONDS = 0  # the processes agree after each step
+        name, step, target = os.environ["INTERRUPT"].split()
+        if target == "all" or process == (0 if target == "torchrun" else int(target)):
+            begin = small_training.interrupted(int(step), send(name, target))
+            saving.Progress.on_train_batch_begin = begin
+
+
 if __name__ == "__main__":
-    for name in sys.argv[3:]:
-        process, _ = device_request.process_of(startup.backend())
-        if name == "resumed" or (name == "failing" and process == 1):
-            progress.Steps.on_epoch_end = interrupt(progress.Steps.on_epoch_end)
-        run(name, sys.argv[1], sys.argv[2])
+    process, _ = device_request.process_of(startup.backend())
+    for case in sys.argv[3:]:
+        prepare(case, process)
+        run(case, sys.argv[1], sys.argv[2])

@@ -1,0 +1,80 @@
+"""Trainings on several devices continue after signals as if they had not ended."""
+
+import signal
+
+import pytest
+
+from tests.once import once
+
+from .device_processes import BACKEND, train, write_images
+from .small_training import check_same, state_files
+from .test_devices import alone, assert_equal
+
+pytestmark = pytest.mark.slow
+not_torch = pytest.mark.skipif(BACKEND == "torch", reason="a device is a process")
+only_jax = pytest.mark.skipif(BACKEND != "jax", reason="only JAX divides a model")
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    return once(tmp_path_factory, "images_of_devices", write_images) / "images"
+
+
+# Of a process that ends because another was killed: an error, or an abort of JAX.
+KILLED = (1, -signal.SIGKILL, -signal.SIGABRT)
+
+
+def killed(processes, images, folder, *cases):
+    """Kills the last process three steps after the first round, which is saved."""
+    interrupt = f"SIGKILL 13 {processes - 1}"
+    train(processes, images, folder, *cases, codes=KILLED, INTERRUPT=interrupt)
+    return state_files(folder / cases[-1])
+
+
+def terminated(processes, images, folder, at, target, code=0):
+    """Sends SIGTERM after a step; returns the saved step."""
+    options = {"codes": (code,), "INTERRUPT": f"SIGTERM {at} {target}"}
+    printed = train(processes, images, folder, "continued", **options)
+    names = state_files(folder / "continued")
+    assert names == [names[0], names[0].replace(".json", ".weights.h5")]
+    step = int(names[0].split("_")[1].split(".")[0])
+    assert printed.count(f"Stopped by SIGTERM. Step {step} of 20 is saved") == 1
+    return step
+
+
+def check(processes, images, folder):
+    """Kills a training, and ends it by SIGTERM before its first step and later."""
+    saved = ["step_00000010.json", "step_00000010.weights.h5"]
+    assert killed(processes, images, folder, "whole", "continued") == saved
+    last = processes - 1
+    assert 10 < terminated(processes, images, folder, 10, target=last) < 15
+    assert 15 < terminated(processes, images, folder, 15, target="all") < 20
+    train(processes, images, folder, "continued")
+    check_same(folder / "whole", folder / "continued")
+
+
+@not_torch
+@pytest.mark.long
+def test_two_devices(images, tmp_path):
+    check(1, images, tmp_path)
+
+
+@pytest.mark.long
+def test_two_processes(images, tmp_path):
+    check(2, images, tmp_path)
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="torchrun starts processes of PyTorch")
+def test_sigterm_to_torchrun(images, tmp_path):
+    """It passes the signal on, but counts it as an error."""
+    assert 5 < terminated(2, images, tmp_path, 5, target="torchrun", code=1) < 10
+
+
+@only_jax
+@pytest.mark.long
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_divided_model_continues_on_one_device(processes, images, tmp_path):
+    saved = ["step_00000010.json", "step_00000010.orbax"]
+    assert killed(processes, images, tmp_path, "mesh") == saved
+    resumed = alone("mesh", images, tmp_path)
+    assert_equal(alone("global", images, tmp_path / "alone"), resumed)
