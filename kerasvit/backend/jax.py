@@ -97,13 +97,14 @@ class TrainStep(Step):
         batch = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         update, outputs = self._on_devices(state, batch)
         y_pred = masked(*outputs)
-        after = list(update.state)
+        after = [
+            old if new is None else new
+            for old, new in zip(before, update.state, strict=True)
+        ]
         indices = self._slot_indices()
         old = [before[i] for i in indices]
         for i, value in zip(indices, new_slots(old, update.slots), strict=True):
             after[i] = before[i] if value is None else value
-        for i in self._indices(self.step_constants()):
-            after[i] = before[i]  # a mean would be rounded
         gradients = put_back(update.gradients, update.overwritten)
         weights, optimizer_variables = self.optimizer.stateless_apply(
             optimizer_variables, gradients, weights
@@ -230,8 +231,14 @@ class TrainStep(Step):
 
         def compute(*arguments: Any, **options: Any) -> tuple:
             scaled, results = self.compute_loss_and_updates(*arguments, **options)
+            loss, y_pred, state, metrics = results
+            # A mean of frozen weights would be rounded.
+            state = [
+                None if new is old else new
+                for new, old in zip(state, start, strict=True)
+            ]
             # JAX returns new arrays, without the masks that Keras has attached.
-            return scaled, (*results, masks_of(results[1]))
+            return scaled, (loss, y_pred, state, metrics, masks_of(y_pred))
 
         differentiate = jax.value_and_grad(compute, has_aux=True)
         first: list[tuple] = []  # results of the first pass
@@ -257,7 +264,10 @@ class TrainStep(Step):
         slots = [before[i] for i in self._slot_indices()]
         gradients, slots = self.selected_gradients(loss_and_gradients, weights, slots)
         loss, y_pred, after, metrics, masks, overwritten = first[0]
-        after = [v - shifts[i] if i in shifts else v for i, v in enumerate(after)]
+        after = [
+            v - shifts[i] if i in shifts and v is not None else v
+            for i, v in enumerate(after)
+        ]
         update = Update(loss, gradients, slots, after, metrics, overwritten)
         return update, (y_pred, masks)
 

@@ -84,6 +84,8 @@ def add_micro_batch(
     )
 
 
-def is_float(value: Tensor) -> bool:
-    """Returns whether a tensor has a floating point dtype."""
+def is_float(value: Tensor | None) -> bool:
+    """Returns whether a value is a tensor of a floating point dtype."""
+    if value is None:
+        return False
     return keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype))
