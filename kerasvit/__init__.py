@@ -12,6 +12,10 @@ from . import inspection as inspection
 from .checkpoints import CheckpointError as CheckpointError
 from .hub.download import DownloadError as DownloadError
 from .hub.manifest import list_weights as list_weights
+from .lora import add_lora as add_lora
+from .lora import load_adapters as load_adapters
+from .lora import merge_lora as merge_lora
+from .lora import save_adapters as save_adapters
 from .models import AlterNet as AlterNet
 from .models import AlterNet18 as AlterNet18
 from .models import AlterNet18CIFAR as AlterNet18CIFAR

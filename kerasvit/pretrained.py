@@ -9,6 +9,7 @@ import numpy as np
 from kerasvit.preprocessing import Preprocessing
 
 from . import models
+from .adapters import attach
 from .arguments import sides
 from .backend.deferred import built_with_zeros
 from .checkpoints import (
@@ -142,6 +143,8 @@ def resize(
     builder = _builder(record["builder"])
     first = next(layer for layer in model.layers if layer.weights)
     resized = built_with_zeros(lambda: builder(**kwargs, dtype=first.dtype_policy))
+    if adapters := getattr(model, "adapters", None):
+        attach(resized, adapters)
     assign(
         resized,
         _Live(model),
@@ -156,8 +159,9 @@ def resize(
         "kwargs": resized.record["kwargs"],
         "preprocessing": transform.to_config(),
     }
-    for layer, old in zip(resized.layers, model.layers, strict=True):
-        layer.trainable = old.trainable
+    if not adapters:  # `attach` has frozen layers inside others
+        for layer, old in zip(resized.layers, model.layers, strict=True):
+            layer.trainable = old.trainable
     for variable, old in zip(resized.weights, model.weights, strict=True):
         variable.trainable = old.trainable  # variables of nested layers
     if not model.trainable:

@@ -10,9 +10,11 @@ import keras
 
 from kerasvit.preprocessing import Preprocessing
 
+from .adapters import base_weights, merged_weights
 from .hub.card import Facts, write_card
 from .hub.upload import check_target, prepare, upload
 from .hub.writing import local_folder, page_of, write_model
+from .lora import content_of_adapters
 from .records import found_record
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def save_pretrained(
     training: dict | None = None,
     card: str | None = None,
     name: str | None = None,
+    keep_adapters: bool = False,
 ) -> Path:
     """Writes config.json, model.safetensors and README.md into a folder.
 
@@ -71,6 +74,10 @@ def save_pretrained(
         card: Text of the README.md, which replaces an existing one. Metadata at its
             start are kept.
         name: Name of the model in the card. None: the folder's name.
+        keep_adapters: Whether to write the adapters of `add_lora` into a file of their
+            own, adapters.safetensors, from which loading adds them again. timm cannot
+            load this folder. Otherwise the kernels are written with their adapters, and
+            the model in memory keeps both.
 
     Returns:
         The folder, a `pathlib.Path`.
@@ -88,7 +95,15 @@ def save_pretrained(
     name = name or folder.resolve().name.encode(errors="replace").decode()
     page = write_card(record, name, facts, before)
     changed = page if page != before else None
-    return write_model(folder, model, record, transform, dtype=dtype, page=changed)
+    content = _content(model, keep_adapters)
+    return write_model(
+        folder,
+        record=record,
+        pretrained_cfg=transform,
+        dtype=dtype,
+        page=changed,
+        **content,
+    )
 
 
 def push_to_hub(
@@ -109,6 +124,7 @@ def push_to_hub(
     metrics: dict[str, float | dict] | None = None,
     training: dict | None = None,
     card: str | None = None,
+    keep_adapters: bool = False,
 ) -> "CommitInfo":
     """Uploads a model to the Hugging Face Hub in the format of `save_pretrained`.
 
@@ -126,8 +142,8 @@ def push_to_hub(
         create_pr: Whether to open a pull request instead; not with `revision`.
         commit_message: Message of the commit. None: a default that names kerasvit.
         endpoint: Address of another Hub.
-        dtype, label_names, license, base_model, datasets, metrics, training, card:
-            Arguments of `save_pretrained`.
+        dtype, label_names, license, base_model, datasets, metrics, training, card,
+            keep_adapters: Arguments of `save_pretrained`.
 
     Returns:
         `huggingface_hub.CommitInfo`, with `commit_url` and `pr_url`.
@@ -147,8 +163,15 @@ def push_to_hub(
     facts = Facts(license, base_model, datasets, metrics, training, card)
     _check_text({"label_names": label_names, **vars(facts)})
     record, transform = _ready(model, label_names)
+    content = _content(model, keep_adapters)
     with tempfile.TemporaryDirectory() as folder:
-        write_model(Path(folder), model, record, transform, dtype=dtype)
+        write_model(
+            Path(folder),
+            record=record,
+            pretrained_cfg=transform,
+            dtype=dtype,
+            **content,
+        )
         client, before = prepare(repo_id, **access)
         branch = f"@{revision}" if revision else ""
         page = write_card(record, f"hf://{repo_id}{branch}", facts, before)
@@ -179,6 +202,13 @@ def record_of(model: Any) -> dict:
             "trainer.model."
         )
     return record
+
+
+def _content(model: keras.Model, keep_adapters: bool) -> dict[str, Any]:
+    """Returns the arguments `weights` and `adapters` of `write_model`."""
+    if keep_adapters:
+        return {"weights": base_weights(model), "adapters": content_of_adapters(model)}
+    return {"weights": merged_weights(model)}
 
 
 def _check_text(arguments: dict[str, Any]) -> None:

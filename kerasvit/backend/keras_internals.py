@@ -49,3 +49,22 @@ def in_variable_dtype(model: keras.Model) -> Iterator[None]:
     finally:
         for layer, policy in zip(lowered, policies, strict=True):
             layer._dtype_policy = policy
+
+
+def remove_variable(layer: keras.layers.Layer, name: str) -> None:
+    """Removes a variable of a layer.
+
+    `del` of Keras also collects garbage, which takes up to a second each time.
+    """
+    layer._untrack_variable(getattr(layer, name))
+    super(keras.layers.Layer, layer).__delattr__(name)
+
+
+def variables_changed(model: keras.Model) -> None:
+    """Makes a model use variables that were added, removed, frozen or unfrozen.
+
+    A function that was traced before would use the old ones.
+    """
+    model.train_function = model.test_function = model.predict_function = None
+    for layer in layers_in(model):
+        layer._post_build()  # PyTorch collects the parameters of modules here

@@ -1,5 +1,8 @@
 """Readers and writers of checkpoint files for the variables of a `keras.Model`."""
 
+from .adapter_file import ADAPTERS as ADAPTERS
+from .adapter_file import AdapterFile as AdapterFile
+from .adapter_file import adapter_bytes as adapter_bytes
 from .assign import assign as assign
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import format_of as format_of

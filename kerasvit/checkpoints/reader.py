@@ -36,8 +36,10 @@ FLOATS = {
 }  # fmt: skip
 
 
-# A function that reads a tensor by name, and the shapes of all.
-Content: TypeAlias = tuple[Callable[[str], np.ndarray], dict[str, tuple[int, ...]]]
+# A function that reads a tensor by name, the shapes of all, and the metadata.
+Content: TypeAlias = tuple[
+    Callable[[str], np.ndarray], dict[str, tuple[int, ...]], dict[str, str]
+]
 
 
 class CheckpointError(ValueError):
@@ -63,6 +65,7 @@ class Reader:
 
     Attributes:
         shapes: {name: shape} in the order of the file.
+        metadata: Metadata in the header; {} if there are none.
 
     Raises:
         CheckpointError: The file is missing, damaged or of an unsupported format.
@@ -74,7 +77,7 @@ class Reader:
         self._opened = opened = OpenFile(self.path)
         read = _open_npz if self.path.suffix == ".npz" else _open_safetensors
         try:
-            self._get, self.shapes = read(opened)
+            self._get, self.shapes, self.metadata = read(opened)
         except CheckpointError:
             raise
         except Exception as error:
@@ -196,7 +199,7 @@ def _open_npz(opened: OpenFile) -> Content:
         with archive.open(f"{name}.npy") as array:
             return np.lib.format.read_array(array, allow_pickle=False)
 
-    return get, shapes
+    return get, shapes, {}
 
 
 def _checked_shape(
@@ -253,7 +256,7 @@ def _open_safetensors(opened: OpenFile) -> Content:
     with safe_open(path, framework="np") as checked:
         _check_count(path, len(checked.keys()))
     entries = json.loads(file.read(length))
-    entries.pop("__metadata__", None)
+    metadata = entries.pop("__metadata__", None) or {}
     _check_count(path, len(entries))
 
     def get(name: str) -> np.ndarray:
@@ -274,4 +277,5 @@ def _open_safetensors(opened: OpenFile) -> Content:
             raise ValueError("the file ends before")
         return array
 
-    return get, {name: tuple(entry["shape"]) for name, entry in entries.items()}
+    shapes = {name: tuple(entry["shape"]) for name, entry in entries.items()}
+    return get, shapes, metadata

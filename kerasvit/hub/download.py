@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kerasvit.checkpoints import CheckpointError, read_json
+from kerasvit.checkpoints import ADAPTERS, CheckpointError, read_json
 from kerasvit.version import __version__
 
 from .access import check_access, endpoint_of
@@ -122,8 +122,12 @@ def fetch_repository(
     pinned = (pin.size, pin.sha256) if pin else (None, None)
     tensors = files.get(TENSORS, *pinned)
     files.revision = tensors.parent.name  # so that all files come from one commit
-    if "model_type" in read_json(files.get(CONFIG)):  # a model of transformers
+    config = read_json(files.get(CONFIG))
+    if "model_type" in config:  # a model of transformers
         files.find("preprocessor_config.json")
+    record = config.get("kerasvit")
+    if isinstance(record, dict) and record.get("adapters_sha256"):
+        files.get(ADAPTERS)
     return tensors.parent
 
 

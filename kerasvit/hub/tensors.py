@@ -15,8 +15,9 @@ class ModelTensors:
     """Mapping from names in a file to arrays of a model, converted when read.
 
     Args:
-        model: `keras.Model`.
-        key_map: `KeyMap` from the names to the model's variable paths.
+        weights: Variables of a model, or objects with `path`, `shape` and `dtype` that
+            `numpy.asarray` converts.
+        key_map: `KeyMap` from the names to the variables' paths.
         dtype: Dtype of all arrays; None for that of the variables.
 
     Attributes:
@@ -26,11 +27,11 @@ class ModelTensors:
         ValueError: The dtype is not supported, or a variable has no name.
     """
 
-    def __init__(self, model: keras.Model, key_map: KeyMap, dtype: str | None = None):
+    def __init__(self, weights: list[Any], key_map: KeyMap, dtype: str | None = None):
         self._key_map = key_map
         self._dtype = None if dtype is None else dtype_of(dtype)
-        self._variables: dict[str, list[keras.Variable]] = {}
-        for variable in model.weights:
+        self._variables: dict[str, list[Any]] = {}
+        for variable in weights:
             name: Any = key_map.name(variable.path)  # None: `write` raises
             self._variables.setdefault(name, []).append(variable)
         self.outlines = {name: self._outline(name) for name in self._variables}
@@ -79,13 +80,15 @@ def dtype_of(name: str) -> np.dtype:
     return np.dtype(one_of("dtype", name, ("float32", "float16", "bfloat16")))
 
 
-def _values(variable: keras.Variable) -> np.ndarray:
+def _values(variable: Any) -> np.ndarray:
+    if not isinstance(variable, keras.Variable):
+        return np.asarray(variable)
     # JAX caches the host copy of an accelerator's array as long as the array exists.
     # The array is copied first, so that the cache is freed at once.
     return keras.ops.convert_to_numpy(keras.ops.copy(variable))
 
 
-def _zeros(variable: keras.Variable) -> np.ndarray:
+def _zeros(variable: Any) -> np.ndarray:
     """Returns a zero-memory array of the variable's shape and dtype."""
     dtype = np.dtype(keras.backend.standardize_dtype(variable.dtype))
     return np.broadcast_to(np.zeros((), dtype), tuple(variable.shape))

@@ -6,6 +6,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kerasvit.checkpoints import ADAPTERS
+
 from .access import check_access, endpoint_of
 from .download import DownloadError
 from .errors import (
@@ -142,7 +144,7 @@ def upload(
             revision=revision,
             create_pr=create_pr,
             commit_message=message or "Model from kerasvit",
-            delete_patterns=["model*.safetensors*", "certificate.json"],
+            delete_patterns=["model*.safetensors*", ADAPTERS, "certificate.json"],
         )
     except client_errors(ValueError, RuntimeError, *_UNREADABLE) as error:
         raise _explained(error, repository, client) from error

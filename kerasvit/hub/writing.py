@@ -1,5 +1,6 @@
 """Writer of model folders: config.json, model.safetensors and README.md."""
 
+import hashlib
 import json
 import os
 import re
@@ -10,7 +11,14 @@ from typing import Any
 
 import keras
 
-from kerasvit.checkpoints import FORMAT, format_of, new_files, write_tensors
+from kerasvit.checkpoints import (
+    ADAPTERS,
+    FORMAT,
+    VARIABLE_PATHS,
+    format_of,
+    new_files,
+    write_tensors,
+)
 from kerasvit.version import __version__
 
 from .download import CONFIG, TENSORS
@@ -20,12 +28,13 @@ from .tensors import ModelTensors
 
 def write_model(
     folder: Path,
-    model: keras.Model,
+    weights: list[Any],
     record: dict[str, Any],
     pretrained_cfg: dict[str, Any],
     *,
     dtype: str | None = None,
     page: bytes | None = None,
+    adapters: bytes | None = None,
 ) -> Path:
     """Writes a model folder, in timm's format if timm has the model.
 
@@ -34,11 +43,14 @@ def write_model(
 
     Args:
         folder: `pathlib.Path` of the folder, which is created if necessary.
-        model: `keras.Model`.
+        weights: Variables of the model, or objects like them: see `ModelTensors`.
         record: Record of the model.
         pretrained_cfg: The model's preprocessing in the format of timm's configuration.
         dtype: Dtype of the tensors; None for that of the variables.
         page: Content of README.md; None to keep the existing file.
+        adapters: Content of adapters.safetensors. The format is not timm's then, which
+            would load the weights without the adapters. None: loading the folder
+            ignores an earlier file.
 
     Returns:
         The folder.
@@ -48,12 +60,18 @@ def write_model(
             is written.
         OSError: A file could not be written.
     """
-    source, timm = format_of(record)
-    tensors = ModelTensors(model, source.key_map(record["kwargs"]), dtype)
+    source, timm = format_of(record) if adapters is None else (VARIABLE_PATHS, None)
+    tensors = ModelTensors(weights, source.key_map(record["kwargs"]), dtype)
     with _made(folder), new_files(folder) as new:
         with new.open(TENSORS) as file:
             sha256 = write_tensors(file, tensors.outlines, tensors, {"format": "pt"})
         config = _configuration(record, source.code_base, tensors.dtypes, sha256)
+        if adapters is not None:
+            new.write(ADAPTERS, adapters)
+            config["kerasvit"] |= {
+                "format_version": FORMAT,
+                "adapters_sha256": hashlib.sha256(adapters).hexdigest(),
+            }
         if timm is not None:
             transform = {**timm["pretrained_cfg"], **pretrained_cfg}
             config = {**timm, "pretrained_cfg": transform, **config}
@@ -76,7 +94,7 @@ def _configuration(
         "kerasvit": {
             **record,
             "label_names": None if listed else names,
-            "format_version": FORMAT,
+            "format_version": 1,
             "weights_format": origin,
             "weights_dtype": " ".join(dtypes),
             "weights_sha256": sha256,

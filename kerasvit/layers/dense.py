@@ -3,10 +3,14 @@
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
+from kerasvit.backend.keras_internals import remove_variable
 from kerasvit.backend.linear import product_plus_bias
 from kerasvit.typing import Tensor
+
+FACTORS = ("lora_kernel_a", "lora_kernel_b")  # Keras's names of an adapter's variables
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -14,8 +18,12 @@ class Dense(keras.layers.Dense):
     """`keras.layers.Dense` with the same variables, applied to one row per token.
 
     On PyTorch one operation computes the product and adds the bias, which Keras adds in
-    a second pass over the result. For LoRA, quantised kernels, other ranks and other
-    backends it calls Keras's own `call`.
+    a second pass over the result. For quantised kernels, other ranks and other backends
+    it calls Keras's own `call`.
+
+    Keras's files keep the kernel and the two factors of LoRA apart. Keras's own layer
+    saves their sum in the compute dtype, and loads zeros for both factors, which then
+    have no gradient.
 
     Shape: (rows, D) → (rows, units).
 
@@ -23,7 +31,7 @@ class Dense(keras.layers.Dense):
     """
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
-        plain = self.use_bias and not self.lora_enabled and len(x.shape) == 2
+        plain = self.use_bias and len(x.shape) == 2
         if (
             keras.backend.backend() != "torch"
             or not plain
@@ -38,3 +46,59 @@ class Dense(keras.layers.Dense):
     ) -> None:
         """Quantises as `keras.layers.Dense`, whose type check rejects subclasses."""
         return super().quantize(mode, type_check=False, **kwargs)
+
+    def merged_kernel(self) -> np.ndarray:
+        """Returns the kernel plus LoRA's product, computed in float32 at least."""
+        # In NumPy: accelerators round products to fewer bits.
+        kernel, a, b = (
+            ops.convert_to_numpy(ops.copy(variable))
+            for variable in (self._kernel, self.lora_kernel_a, self.lora_kernel_b)
+        )
+        merged = kernel + self._lora_scale() * (a @ b)
+        return merged.astype(keras.backend.standardize_dtype(self._kernel.dtype))
+
+    def _lora_scale(self) -> float:
+        rank: Any = self.lora_rank
+        return self.lora_alpha / rank
+
+    def disable_lora(self) -> None:
+        """Removes the variables of LoRA; the layer computes with the kernel alone."""
+        for name in FACTORS:
+            remove_variable(self, name)
+        self.lora_enabled, self.lora_rank, self.lora_alpha = False, None, None
+        self._kernel.trainable = True
+
+    def merge_lora(self) -> None:
+        """Adds LoRA's product to the kernel and removes the variables of LoRA."""
+        self._kernel.assign(self.merged_kernel())
+        self.disable_lora()
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves the variables; with LoRA the kernel and both factors apart."""
+        if not self.lora_enabled or self.quantization_mode is not None:
+            return super().save_own_variables(store)
+        own = [self._kernel, *([] if self.bias is None else [self.bias])]
+        for i, variable in enumerate(own):
+            store[str(i)] = variable
+        for name in FACTORS:
+            store[name] = getattr(self, name)
+        store["lora_scale"] = np.array(self._lora_scale())
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads a file with or without LoRA into a layer with or without it."""
+        if not self.built or self.quantization_mode is not None:
+            return super().load_own_variables(store)
+        saved = [np.asarray(store[name]) for name in FACTORS if name in store]
+        own = {name: store[name] for name in store.keys() if name.isdecimal()}
+        if saved and not self.lora_enabled:
+            a, b = saved
+            kernel = np.asarray(own["0"])
+            product = np.asarray(store["lora_scale"]) * (a @ b)
+            own["0"] = (kernel + product).astype(kernel.dtype)
+        if self.lora_enabled and not saved:
+            a = ops.convert_to_numpy(ops.copy(self.lora_kernel_a))
+            saved = [a, np.zeros(self.lora_kernel_b.shape, a.dtype)]
+        super().load_own_variables(own)
+        if self.lora_enabled:
+            for name, value in zip(FACTORS, saved, strict=True):
+                getattr(self, name).assign(value)

@@ -131,7 +131,9 @@ class MixerBlock(keras.layers.Layer):
         """
         methods = {  # and the axis of the tokens
             "token_mixing/dense_0/kernel": (spread_grid, 0),
+            "token_mixing/dense_0/lora_kernel_a": (spread_grid, 0),
             "token_mixing/dense_1/kernel": (resample_grid, 1),
+            "token_mixing/dense_1/lora_kernel_b": (resample_grid, 1),
             "token_mixing/dense_1/bias": (resample_grid, 0),
         }
         name = "/".join(path.split("/")[-3:])

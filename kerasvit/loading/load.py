@@ -7,6 +7,7 @@ import keras
 from kerasvit import checkpoints
 from kerasvit.checkpoints import Checkpoint, CheckpointError
 
+from .adapters import load_kept_adapters
 from .catalogue import ZeroedHead, catalogue_entry, check_entry
 from .find import GivenWeights, find
 from .integrity import checked_while_read
@@ -82,6 +83,13 @@ def assign(model: keras.Model, checkpoint: Checkpoint, plan: Plan) -> None:
             source_grids=_source_grids(model, plan),
             kernel=plan.kernel,
         )
+    load_kept_adapters(
+        model,
+        checkpoint,
+        left_out=plan.left_out,
+        source_grids=_source_grids(model, plan),
+        kernel=plan.kernel,
+    )
     if not checkpoint.description.saved and "head" not in plan.left_out:
         for variable in model.weights:
             if variable.path == "head/kernel" and not keras.ops.any(variable.value):

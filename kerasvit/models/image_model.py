@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 
+from kerasvit.adapters import attach
 from kerasvit.backend.clones import ClonableModel
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.records import OWNER, found_record
@@ -26,7 +27,11 @@ class ImageModel(ClonableModel):
             or None; `origin`, the code base of the weights or None; `preprocessing`,
             the evaluation transform of the weights; `label_names`, a list, "imagenet1k"
             or None.
+        adapters: Settings of LoRA that `add_lora` sets and `.keras` files and clones
+            keep, or None; see `kerasvit/adapters.py`.
     """
+
+    adapters: dict[str, Any] | None = None
 
     # Keras recognises functional subclasses by this signature.
     def __init__(
@@ -37,31 +42,36 @@ class ImageModel(ClonableModel):
         self.record = record
         if len(self.outputs) == 1:
             if record is None:
-                self.record = self._inherited()
+                self._inherit()
             vars(self.outputs[0]).setdefault(OWNER, self)
 
-    def _inherited(self) -> dict[str, Any] | None:
-        """Returns a copy of the record of the model with the same graph."""
-        record = found_record(self)
-        model = self.pop_original()
+    def _inherit(self) -> None:
+        """Copies the record and the adapters of the model with the same graph."""
+        record, model = found_record(self), self.pop_original()
         if model is not None and isinstance(model.record, dict):
-            record = model.record if computes_the_same(self, model) else None
-        return record and json.loads(json.dumps(record))
+            same = computes_the_same(self, model)
+            record = model.record if same else None
+            if same and model.adapters:
+                attach(self, json.loads(json.dumps(model.adapters)))
+        self.record = record and json.loads(json.dumps(record))
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the graph's configuration and the record."""
+        """Returns the graph's configuration, the record, and adapters if there are."""
         record = self.record and dict(self.record)
-        return {**super().get_config(), "record": record}
+        adapters = {"adapters": dict(self.adapters)} if self.adapters else {}
+        return {**super().get_config(), "record": record, **adapters}
 
     @classmethod
     def from_config(
         cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> "ImageModel":
-        """Builds the model with its record."""
+        """Builds the model with its record and adapters."""
         config = dict(config)
-        record = config.pop("record", None)
+        record, adapters = config.pop("record", None), config.pop("adapters", None)
         model = super().from_config(config, custom_objects=custom_objects)
         model.record = record
+        if adapters:
+            attach(model, adapters)
         return model
 
     def __repr__(self) -> str:

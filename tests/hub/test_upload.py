@@ -43,6 +43,23 @@ def test_a_pushed_model_is_downloaded_unchanged(logged_in):
     assert again.record == model.record
 
 
+def test_adapters_go_to_the_hub_and_back(logged_in):
+    model = small()
+    kerasvit.add_lora(model, 2)
+    for variable in model.trainable_weights:
+        variable.assign(np.random.default_rng(1).normal(size=variable.shape))
+    kerasvit.push_to_hub(model, "me/vit", keep_adapters=True)
+    again = kerasvit.from_pretrained("hf://me/vit")
+    np.testing.assert_array_equal(to_numpy(again(IMAGES)), to_numpy(model(IMAGES)))
+    assert again.adapters["layers"] == model.adapters["layers"]
+    kerasvit.push_to_hub(model, "me/vit")
+    merged = kerasvit.from_pretrained("hf://me/vit")
+    np.testing.assert_allclose(
+        to_numpy(merged(IMAGES)), to_numpy(model(IMAGES)), rtol=0, atol=1e-5
+    )
+    assert merged.adapters is None
+
+
 def test_one_commit_deletes_old_weights_and_keeps_the_page(logged_in):
     old = {"README.md": b"mine", "model.safetensors.index.json": b"{}", "x.txt": b"x"}
     repository = logged_in.add("me/vit", old)

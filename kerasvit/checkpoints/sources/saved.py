@@ -12,11 +12,14 @@ from ..shapes import Shapes
 from .known import CODE_BASES, SOURCES, VARIABLE_PATHS, resampling_kernel
 from .source import Source
 
-FORMAT = 1  # newest supported format of the key `kerasvit` in config.json
+# Newest supported format of the key `kerasvit` in config.json. A folder with adapters
+# has format 2, because earlier versions would load the base weights alone.
+FORMAT = 2
 
 _TYPES: dict[str, Any] = {
     "builder": str, "kwargs": dict, "preprocessing": dict, "format_version": int,
     "variant": (str, type(None)), "weights_sha256": (str, type(None)),
+    "adapters_sha256": (str, type(None)),
 }  # fmt: skip
 
 
@@ -94,9 +97,10 @@ def _checked(record: dict[str, Any]) -> dict[str, Any]:
             f"to {FORMAT}). Upgrade: pip install -U kerasvit."
         )
     wrong = [k for k, kind in _TYPES.items() if not isinstance(record.get(k), kind)]
-    sha256 = record.get("weights_sha256")
-    if isinstance(sha256, str) and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
-        wrong.append("weights_sha256")
+    for name in ("weights_sha256", "adapters_sha256"):
+        sha256 = record.get(name)
+        if isinstance(sha256, str) and not re.fullmatch("[0-9a-fA-F]{64}", sha256):
+            wrong.append(name)
     if record.get("origin") not in (None, *CODE_BASES):
         wrong.append("origin")
     if not str(record.get("variant")).isprintable():

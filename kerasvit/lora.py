@@ -1,0 +1,236 @@
+"""LoRA: training of low-rank adapters in a frozen model."""
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from .adapters import adapted_layers, attach, dense_layers, detach, trained_weights
+from .arguments import ArgumentError, integer, number
+from .backend.keras_internals import layers_in
+from .checkpoints import AdapterFile, CheckpointError, adapter_bytes, replace_file
+from .loading.adapters import load_file
+from .loading.resolve import HEADS
+from .models import ImageModel
+
+QUERY_AND_VALUE = "attention/(query|value)"
+
+
+def add_lora(
+    model: keras.Model,
+    rank: int = 8,
+    layers: str = QUERY_AND_VALUE,
+    *,
+    alpha: float | None = None,
+    train_norms: bool = False,
+) -> None:
+    """Adds a low-rank adapter to dense layers of a model and freezes its other weights.
+
+    The kernel W of such a layer becomes W + alpha / rank · A B, with A of He's uniform
+    distribution and B zero, so that the outputs do not change at first. Only A, B and
+    the heads are trained. Like `enable_lora` of Keras's layers, which it calls, it
+    changes the model in place. Call it before `compile` and before building a trainer:
+    an optimizer trains the weights that it was built with.
+
+        kerasvit.add_lora(model, rank=8)
+        trainer = kerasvit.SAM(model, rho=0.05)     # one norm over adapters and head
+        trainer.compile("adamw", loss)
+        trainer.fit(x, y)
+        kerasvit.merge_lora(model)                  # optional: `save_pretrained` merges
+
+    `.keras` files, weights files of Keras and clones keep adapters; functional models
+    of a part of the layers are saved with merged kernels.
+
+    Args:
+        model: `ImageModel`; for a trainer pass `trainer.model`.
+        rank: Number of columns of A, from 1 to the shorter side of the smallest kernel.
+        layers: Regular expression, searched in the paths of the dense layers, such as
+            "encoder_block_0/attention/query". The default are the query and value
+            projections, the paper's choice (section 4.2), of all families with
+            attention. Mixers need another one, such as "channel_mixing". Heads never
+            have an adapter.
+        alpha: Scale of the adapters, > 0. None: `rank`, as in Keras, for a factor of 1.
+        train_norms: Whether normalisation layers are trained, too. Otherwise batch
+            normalisation also keeps its moving statistics.
+
+    Raises:
+        ValueError: The model is not an `ImageModel`, has adapters or quantised kernels;
+            `layers` matches none of its layers; or a number is out of range.
+
+    Reference: Hu et al. 2021, arXiv 2106.09685, equation 3.
+    """
+    image_model = _image_model(model)
+    if adapted_layers(image_model):
+        raise ValueError(
+            f"{image_model.name} has adapters already. Call kerasvit.merge_lora(model) "
+            "before adding others."
+        )
+    rank = integer("rank", rank, 1, meaning="of the adapters")
+    alpha = float(rank) if alpha is None else number("alpha", alpha, positive=True)
+    chosen = _matching(image_model, layers)
+    for path, layer in chosen.items():
+        if layer.quantization_mode is not None:
+            raise ValueError(
+                "Adapters need kernels of floating point. Add them before `quantize`. "
+                f"Received: {path}, quantised as {layer.quantization_mode}."
+            )
+        if rank > (side := min(layer.kernel.shape)):
+            raise ArgumentError(
+                f"`rank` must be at most {side}, the shorter side of the kernel of "
+                f"{path}. Received: rank={rank}.",
+                "rank",
+            )
+    settings = {
+        "rank": rank,
+        "alpha": alpha,
+        "layers": list(chosen),
+        "trained": _trained_layers(image_model, train_norms),
+    }
+    attach(image_model, settings)
+
+
+def merge_lora(model: keras.Model) -> None:
+    """Adds the adapters of a model to its kernels, in place, and removes them.
+
+    Then the model has the variables of one that never had adapters, and those that were
+    trainable before `add_lora` are trainable again. Compile it again to train it.
+
+    Args:
+        model: `ImageModel` with adapters.
+
+    Raises:
+        ValueError: The model has no adapters.
+    """
+    detach(_adapted(model), merge=True)
+
+
+def save_adapters(model: keras.Model, path: str | os.PathLike) -> Path:
+    """Writes the adapters of a model and its other trained weights into one file.
+
+    The model's base weights with this file are the trained model: see `load_adapters`.
+    The file has the adapters, the heads, the norms if they are trained, and what else
+    the caller has unfrozen; the metadata have rank, alpha and the layers' paths.
+
+    Args:
+        model: `ImageModel` with adapters.
+        path: Path of a `.safetensors` file, such as "adapters.safetensors". An existing
+            file is replaced when the new one is complete.
+
+    Returns:
+        The path, a `pathlib.Path`.
+
+    Raises:
+        ValueError: The model has no adapters or weights that are not finite, or the
+            path has another extension or no folder.
+    """
+    content = content_of_adapters(model)
+    file = Path(path).expanduser() if isinstance(path, (str, os.PathLike)) else Path()
+    if file.suffix != ".safetensors" or not file.parent.is_dir() or file.is_dir():
+        raise ValueError(
+            "`path` must be a .safetensors file in an existing folder. Received: "
+            f"{path!r:.200}."
+        )
+    replace_file(file, content)
+    return file
+
+
+def load_adapters(model: keras.Model, path: str | os.PathLike) -> None:
+    """Adds the adapters of a file to a model and loads the other trained weights.
+
+    The model then is as after `add_lora` and the training; `merge_lora` merges.
+
+    Args:
+        model: `ImageModel` with the base weights and the number of classes with which
+            the training began. It is unchanged if an error is raised.
+        path: Path of a file that `save_adapters` wrote, or of a folder with an
+            adapters.safetensors.
+
+    Raises:
+        ValueError: The file cannot be read, or the adapters belong to another
+            architecture, other shapes or other base weights (`CheckpointError`); or the
+            model has adapters.
+    """
+    image_model = _image_model(model)
+    if adapted_layers(image_model):
+        raise ValueError(
+            f"{image_model.name} has adapters already. Call "
+            "kerasvit.merge_lora(model), or load the base weights again."
+        )
+    if not isinstance(path, (str, os.PathLike)):
+        raise ValueError(f"`path` must be the path of a file. Received: {path!r:.200}.")
+    file = AdapterFile(Path(path).expanduser())
+    builder = image_model.record["builder"]
+    if file.builder != builder:
+        raise CheckpointError(
+            f"{file.path} belongs to a {file.builder}. Received: the {builder} "
+            f"{image_model.name}."
+        )
+    file.check_base(image_model)
+    load_file(image_model, file)
+
+
+def content_of_adapters(model: keras.Model) -> bytes:
+    """Returns the content of the file that `save_adapters` writes.
+
+    Raises:
+        ValueError: As for `save_adapters`.
+    """
+    image_model = _adapted(model)
+    settings = {k: v for k, v in image_model.adapters.items() if k != "frozen"}
+    settings["builder"] = image_model.record["builder"]
+    return adapter_bytes(image_model, trained_weights(image_model), settings)
+
+
+def _image_model(model: Any) -> Any:
+    if isinstance(model, ImageModel) and model.record:
+        return model
+    raise ValueError(
+        "`model` must be an ImageModel, which kerasvit's variants and builders return; "
+        f"for a trainer pass trainer.model. Received: {model!r:.200}."
+    )
+
+
+def _adapted(model: Any) -> Any:
+    if _image_model(model).adapters is None:
+        raise ValueError(
+            f"{model.name} has no adapters. Call kerasvit.add_lora(model) before the "
+            "training."
+        )
+    return model
+
+
+def _matching(model: ImageModel, pattern: Any) -> dict[str, Any]:
+    """Returns {path: layer} of the dense layers with an adapter."""
+    try:
+        expression = re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise ArgumentError(
+            f'`layers` must be a regular expression, such as "{QUERY_AND_VALUE}". '
+            f"Received: {pattern!r:.200}, {error}.",
+            "layers",
+        ) from error
+    dense = {p: each for p, each in dense_layers(model).items() if p not in HEADS}
+    chosen = {path: each for path, each in dense.items() if expression.search(path)}
+    if not chosen:
+        kinds = dict.fromkeys("/".join(path.split("/")[-2:]) for path in sorted(dense))
+        exist = f"Its dense layers are: {', '.join(kinds)}" if kinds else "It has none"
+        raise ArgumentError(
+            f"`layers` must match dense layers of {model.name}, which is a "
+            f"{model.record['builder']}. {exist}. Received: layers={pattern!r}.",
+            "layers",
+        )
+    return chosen
+
+
+def _trained_layers(model: ImageModel, train_norms: bool) -> list[str]:
+    """Returns the paths of the heads, and of the norms if they are trained."""
+    layers: Iterable[Any] = layers_in(model, include_self=False)
+    return [
+        layer.path
+        for layer in layers
+        if layer.path in HEADS
+        or (train_norms and layer.weights and "norm" in layer.name.split("_"))
+    ]
