@@ -11,6 +11,7 @@ OMITTED = (
     *("out", "compare", "rho", "license", "dataset", "data", "linear_head"),
     *("devices", "save_minutes", "tensorboard"),
 )
+OF_LORA = ("train_norms", "keep_adapters")
 
 
 def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
@@ -74,7 +75,7 @@ def comparison(result: dict) -> str:
 def _settings(config, model):
     """Returns the settings of the training, without the user's paths."""
     settings = dataclasses.asdict(config)
-    for name in OMITTED:
+    for name in OMITTED if settings.get("lora") else (*OMITTED, *OF_LORA):
         settings.pop(name, None)
     weights = settings.get("weights")
     if weights and Path(weights).expanduser().exists():

@@ -33,6 +33,7 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "rho": (0, math.inf),
     "micro_batches": (1, math.inf),
     "label_smoothing": (0, 0.99),
+    "lora": (1, math.inf),
     "dropout": (0, 0.99),
     "stochastic_depth": (0, 0.99),
     "save_minutes": (0, math.inf),
@@ -64,6 +65,10 @@ ALIASES = {
     "n-gpus": "devices",
     "drop-path": "stochastic-depth",
     "licence": "license",
+    "rank": "lora",
+    "lora-r": "lora",
+    "lora-rank": "lora",
+    "target-modules": "lora-layers",
 }
 EXCLUSIVE = (("--steps", "--epochs"), ("--data", "--dataset"))
 

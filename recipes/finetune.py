@@ -14,6 +14,7 @@ recipes/README.md.
 # ruff: noqa: E402
 import dataclasses
 import functools
+import math
 import sys
 
 import command_line
@@ -80,6 +81,8 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
         variant = model.record["variant"] or model.name
         config = dataclasses.replace(config, model=config.model or variant)
         training.check_first_batch(config, model, dataset)
+        if config.lora:
+            add_adapters(config, model)
         folder = training.claim_folder(config, dataset, here)
     training.print_notices(config, dataset)
     radii = choose_radii(config)
@@ -156,6 +159,18 @@ def train(here, config: Config, trainer, dataset, progress) -> dict:
             )
     metrics = Evaluation(dataset.test, here, **options)(trainer)
     return {**metrics, "history": progress.history}
+
+
+def add_adapters(config: Config, model: keras.Model) -> None:
+    """Adds LoRA's adapters, freezes the base, and prints the number of weights."""
+    layers = {"layers": config.lora_layers} if config.lora_layers else {}
+    kerasvit.add_lora(model, config.lora, train_norms=config.train_norms, **layers)
+    trained = sum(math.prod(w.shape) for w in model.trainable_weights)
+    total = model.count_params()
+    console.print(
+        f"LoRA of rank {config.lora}: {trained:,} of {total:,} weights are trained.",
+        highlight=False,
+    )
 
 
 def choose_radii(config: Config) -> dict[str, float]:

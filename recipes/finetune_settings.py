@@ -30,6 +30,11 @@ class Config:
     # with the mean
     perturbation: Literal["local", "global"] = "local"
     linear_head: bool | None = None  # start with a head fitted to frozen features
+    lora: int | None = None  # rank of adapters in a frozen model; None: train all
+    lora_layers: str | None = None  # regular expression of their layers' paths; None:
+    #     attention/(query|value)
+    train_norms: bool = False  # with lora: also train normalisation layers
+    keep_adapters: bool = False  # with lora: save adapters in a file of their own
     warmup_steps: int | None = None  # linear from 0; at most a fifth of the training
     steps: int | None = None  # optimizer steps, including the warm-up
     epochs: int | None = None  # passes through the images, instead of `steps`
@@ -45,6 +50,15 @@ class Config:
     out: str | None = None  # folder of the results; None: runs/NAME-BACKEND
 
     small: ClassVar = ("small",)  # models that finetune.py defines
+
+    def check(self) -> None:
+        """Raises a `ValueError` for options that need another one."""
+        for name in ("lora_layers", "train_norms", "keep_adapters"):
+            if getattr(self, name) and self.lora is None:
+                option = name.replace("_", "-")
+                raise ValueError(f"`{name}`: give --lora RANK with --{option}.")
+        if self.lora is not None and not self.weights:
+            raise ValueError("`lora`: adapters need pretrained --weights below them.")
 
 
 paper = functools.partial(  # Dosovitskiy et al. 2021; vit_jax/configs/common.py

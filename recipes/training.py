@@ -293,7 +293,8 @@ def save(
     result["license"] = card["license"] or base.get("license")
     if not here.is_first:
         return result
-    kerasvit.save_pretrained(model, folder / "model", **card)
+    keep = getattr(config, "keep_adapters", False)
+    kerasvit.save_pretrained(model, folder / "model", keep_adapters=keep, **card)
     draw_curves(result, folder / "curves.png")
     write_json(folder / "result.json", result)
     for name in result["results"]:

@@ -1,0 +1,113 @@
+"""`finetune.py --lora`: a frozen model with adapters."""
+
+import command_line
+import finetune
+import keras
+import numpy as np
+import pytest
+import saving
+from command_line import BadInput
+
+import kerasvit
+from tests.contract import to_numpy
+
+from . import small_training
+
+WIDTHS = {"width": 16, "depth": 1, "num_heads": 2, "mlp_dim": 16}
+
+
+@pytest.fixture
+def settings(images, tmp_path, monkeypatch):
+    """A function of changes that returns the settings of a training of 12 steps."""
+    monkeypatch.chdir(tmp_path)
+    images("cat", 10)
+    model = kerasvit.VisionTransformer(
+        image_size=28, patch_size=7, num_classes=4, name="tiny", **WIDTHS
+    )
+    kerasvit.save_pretrained(model, "start")
+
+    def changed(**changes):
+        options = {"data": str(images("dog", 10)), "weights": "start", "out": "run"}
+        options |= {"steps": 12, "batch_size": 4, "lora": 2, "learning_rate": 0.01}
+        return finetune.Config(**{**options, **changes})
+
+    return changed
+
+
+@pytest.mark.slow
+def test_the_base_is_frozen_and_the_model_is_saved_merged(settings, capsys):
+    finetune.finetune(settings())
+    # Two factors of (16, 2) and (2, 16) for query and value; the head of 2 classes.
+    expected = 2 * 2 * 16 * 2 + 16 * 2 + 2
+    out = capsys.readouterr().out
+    assert f"LoRA of rank 2: {expected} of " in out
+    start = kerasvit.from_pretrained("start", num_classes=2)
+    model = kerasvit.from_pretrained("run/model")
+    assert model.adapters is None
+    changed = {
+        a.path
+        for a, b in zip(start.weights, model.weights, strict=True)
+        if not np.array_equal(to_numpy(a), to_numpy(b))
+    }
+    attention = "encoder_block_0/attention"
+    kernels = {f"{attention}/query/kernel", f"{attention}/value/kernel"}
+    assert changed == {*kernels, "head/kernel", "head/bias"}
+    with open("run/model/README.md") as card:
+        text = card.read()
+    assert "| lora | 2 |" in text and "| train_norms | False |" in text
+
+
+@pytest.mark.slow
+def test_adapters_are_kept_and_a_stopped_training_continues(settings, monkeypatch):
+    options = {"lora_layers": "mlp", "train_norms": True, "keep_adapters": True}
+    finetune.finetune(settings(**options))
+
+    class Stop(Exception):
+        pass
+
+    def stop():
+        raise Stop
+
+    with monkeypatch.context() as patch:
+        begin = small_training.interrupted(7, stop)
+        patch.setattr(saving.Progress, "on_train_batch_begin", begin)
+        with pytest.raises(Stop):
+            finetune.finetune(settings(**options, out="stopped", save_minutes=0.0))
+    finetune.finetune(settings(**options, out="stopped", save_minutes=0.0))
+    whole, continued = (
+        kerasvit.from_pretrained(f"{name}/model") for name in ("run", "stopped")
+    )
+    assert whole.adapters["layers"] == [
+        "encoder_block_0/mlp/dense_1",
+        "encoder_block_0/mlp/dense_0",
+    ]
+    exact = keras.backend.backend() == "jax"
+    for a, b in zip(whole.get_weights(), continued.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=0 if exact else 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lora": 0}, "`lora` must be at least 1"),
+        ({"weights": None}, "`lora`: adapters need pretrained --weights"),
+        ({"lora": None, "lora_layers": "mlp"}, "give --lora RANK with --lora-layers"),
+        ({"lora": None, "keep_adapters": True}, "RANK with --keep-adapters"),
+    ],
+)
+def test_options_that_do_not_fit(settings, changes, message):
+    with command_line.checking_input(), pytest.raises(ValueError, match=message):
+        command_line.check(settings(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"lora_layers": "qkv"}, "`layers` must match dense layers of"),
+        ({"lora": 17}, "`rank` must be at most 16"),
+    ],
+)
+def test_a_wrong_pattern_or_rank_leaves_no_folder(settings, changes, message, tmp_path):
+    with pytest.raises(BadInput, match=message):
+        finetune.finetune(settings(**changes))
+    assert not (tmp_path / "run").exists()
