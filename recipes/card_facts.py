@@ -9,7 +9,7 @@ from pathlib import Path
 
 OMITTED = (
     *("out", "compare", "rho", "license", "dataset", "data", "linear_head"),
-    *("devices", "save_minutes", "tensorboard"),
+    *("devices", "save_minutes", "tensorboard", "validations"),
 )
 OF_LORA = ("train_norms", "keep_adapters")
 
@@ -77,6 +77,9 @@ def _settings(config, model):
     settings = dataclasses.asdict(config)
     for name in OMITTED if settings.get("lora") else (*OMITTED, *OF_LORA):
         settings.pop(name, None)
+    if config.share == 1:
+        for name in ("share", "share_seed", "same_steps"):
+            del settings[name]
     weights = settings.get("weights")
     if weights and Path(weights).expanduser().exists():
         settings["weights"] = Path(weights).expanduser().resolve().name

@@ -17,6 +17,7 @@ from command_line import existing_folder
 from folders import check_images, classes, given_splits
 from names import check_dataset
 from readers import Indexed, Streamed
+from subsets import share_of
 
 SAMPLE = 50  # images that determine `Dataset.kind`
 SHARES = {"validation": 0.1, "test": 0.2}  # of every class, without a given split
@@ -31,6 +32,8 @@ class Dataset:
         label_names: Names of the classes, in the order of the labels.
         test_name: Name of the test split in the source; that of the validation split if
             `test` is `validation`, for sources without test images.
+        whole: Number of training images of which `train` is a share; None: `train` has
+            all.
     """
 
     train: object
@@ -38,6 +41,7 @@ class Dataset:
     test: object
     label_names: list[str]
     test_name: str = "test"
+    whole: int | None = None
 
     @property
     def counts(self):
@@ -58,21 +62,33 @@ class Dataset:
 
 
 def find(
-    dataset: str, folder_path: str | None = None, shard: tuple[int, int] = (0, 1)
+    dataset: str,
+    folder_path: str | None = None,
+    share: float = 1.0,
+    seed: int = 0,
+    *,
+    shard: tuple[int, int] = (0, 1),
 ) -> Dataset:
     """Returns the dataset of a folder, or a built-in or tensorflow-datasets dataset.
 
     Args:
         dataset: Name of a dataset, used without a folder.
         folder_path: Folder of class folders, or None.
+        share: Share of the training images of each class, in (0, 1].
+        seed: Seed of the share.
         shard: As for `folder`.
 
     Raises:
-        ValueError: As for `folder` and `tfds`.
+        ValueError: As for `folder`, `tfds` and `subsets.share_of`.
     """
     if folder_path:
-        return folder(folder_path, shard)
-    return built_in(dataset) if dataset in SOURCES else tfds(dataset)
+        found = folder(folder_path, shard)
+    else:
+        found = built_in(dataset) if dataset in SOURCES else tfds(dataset)
+    if share == 1:
+        return found
+    train = share_of(found.train, share, seed, found.label_names)
+    return dataclasses.replace(found, train=train, whole=len(found.train))
 
 
 @functools.cache
@@ -84,7 +100,7 @@ def built_in(name: str) -> Dataset:
     parts = split(labels[:end], source.shares)
     if source.test_images:
         parts["test"] = np.arange(end, len(labels))
-    sets = {part: Indexed(images[i], labels[i]) for part, i in parts.items()}
+    sets = {part: Indexed(images[i], labels[i], i) for part, i in parts.items()}
     return Dataset(**sets, label_names=names)
 
 
@@ -124,7 +140,7 @@ def folder(path: str | os.PathLike, shard: tuple[int, int] = (0, 1)) -> Dataset:
     files = [files for named in found.values() for files in named.values()]
     process, processes = shard
     check_images([path for paths in files for path in paths][process::processes])
-    sets = {part: _indexed(named) for part, named in found.items()}
+    sets = {part: _indexed(named, splits[part]) for part, named in found.items()}
     if "validation" not in sets:
         shares = {name: share for name, share in SHARES.items() if name not in sets}
         sets |= _parts(sets.pop(first), shares, names)
@@ -227,17 +243,16 @@ def split(labels, shares=SHARES, names=None, seed=0) -> dict[str, np.ndarray]:
     return {name: np.sort(np.concatenate(chunks)) for name, chunks in parts.items()}
 
 
-def _indexed(classes):
+def _indexed(classes, root):
     items = [path for files in classes.values() for path in files]
     counts = [len(files) for files in classes.values()]
-    return Indexed(items, np.repeat(np.arange(len(counts)), counts))
+    names = [path.relative_to(root).as_posix() for path in items]
+    return Indexed(items, np.repeat(np.arange(len(counts)), counts), names)
 
 
 def _parts(images, shares, names):
-    return {
-        name: Indexed([images.items[i] for i in indices], images.labels[indices])
-        for name, indices in split(images.labels, shares, names).items()
-    }
+    parts = split(images.labels, shares, names)
+    return {name: images.part(indices) for name, indices in parts.items()}
 
 
 def _tfds_parts(builder, label):

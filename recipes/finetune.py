@@ -71,12 +71,13 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
     with command_line.checking_input():
         dataset = training.find_data(config, here)
         model = build(config, dataset.label_names)
+        count = training.planned_images(config, dataset)
         config, reasons = defaults.resolve(
-            config, len(dataset.train), dataset.kind, model, here.count
+            config, count, dataset.kind, model, here.count
         )
         here.check_batch(config.batch_size)
         here.perturbation(config.perturbation, config.rho)
-        rounds, round_steps = training.plan(config, len(dataset.train))
+        rounds, round_steps = training.plan(config, count)
         config = training.apply_plan(config, reasons, rounds, round_steps)
         variant = model.record["variant"] or model.name
         config = dataclasses.replace(config, model=config.model or variant)

@@ -17,6 +17,9 @@ class Config:
     weights: str | None = None  # public name, file or folder; None: fresh weights
     dataset: str = "digits"  # of built_in.py, or of tensorflow-datasets
     data: str | None = None  # folder of class folders, instead of `dataset`
+    share: float = 1.0  # of the training images of each class, in (0, 1]
+    share_seed: int = 0  # which images; a smaller share is part of a larger one
+    same_steps: bool = False  # epochs and default steps are those of all images
     image_size: tuple[int] | tuple[int, int] | None = None  # pixels, height first
     # None: defaults.py chooses by the task; a table shows value and reason.
     augment: Literal["none", "shift", "photo"] | None = None  # of augmentations.py

@@ -12,6 +12,7 @@ small models with and without SAM.
 """
 
 # ruff: noqa: E402
+import dataclasses
 import functools
 import math
 import sys
@@ -86,7 +87,10 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict:
     with command_line.checking_input():
         dataset = training.find_data(config, here)
         model = build(config, dataset.label_names)
-        rounds, round_steps = training.plan(config, len(dataset.train))
+        if config.steps:
+            config = dataclasses.replace(config, epochs=None)
+        count = training.planned_images(config, dataset)
+        rounds, round_steps = training.plan(config, count)
         config = training.apply_plan(config, {}, rounds, round_steps)
         training.check_first_batch(config, model, dataset)
         here.perturbation(config.perturbation, radius(config))

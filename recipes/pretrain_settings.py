@@ -17,10 +17,15 @@ class Config:
     model: str = "small_vit"  # one of `small`, for 28 px, or of kerasvit.list_models()
     dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
     data: str | None = None  # folder of class folders, instead of `dataset`
+    share: float = 1.0  # of the training images of each class, in (0, 1]
+    share_seed: int = 0  # which images; a smaller share is part of a larger one
+    same_steps: bool = False  # epochs and default steps are those of all images
     image_size: tuple[int] | tuple[int, int] | None = None  # pixels; None: the model's
     augment: AUGMENT = "none"  # AUGMENTATIONS in augmentations.py
     batch_size: int = 100  # images per step
-    epochs: int = 40  # passes through the training images
+    steps: int | None = None  # optimizer steps, instead of `epochs`
+    epochs: int | None = 40  # passes through the training images
+    validations: int = 50  # at most; a state is saved at each
     optimizer: Literal["adamw", "sgd"] = "adamw"  # sgd: with momentum 0.9
     learning_rate: float = 2e-3  # maximum, after the warm-up
     # a block's rate is this share of the next block's, in (0, 1]; None: one rate

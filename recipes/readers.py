@@ -6,6 +6,7 @@ A dataset of items is shuffled, and cut into shards, before any image is decoded
         pixels = images.whole(item)
 """
 
+import functools
 import io
 import os
 from collections.abc import Callable
@@ -31,10 +32,13 @@ class Indexed:
     Args:
         items: Paths, or a uint8 array (count, height, width[, 3]).
         labels: Class indices (count,).
+        names: What `subsets.py` knows the images by: relative paths or numbers; None:
+            their numbers here.
     """
 
-    def __init__(self, items, labels):
+    def __init__(self, items, labels, names=None):
         self.items, self.labels = items, np.asarray(labels, "int32")
+        self.names = np.arange(len(labels)) if names is None else names
         self.in_memory = isinstance(items, np.ndarray)
         names = [] if self.in_memory else [os.fsencode(path) for path in items]
         self.paths = tf.constant(names, tf.string)
@@ -54,11 +58,13 @@ class Indexed:
             members = random.permutation(np.flatnonzero(self.labels == label))
             ranks = np.arange(len(members)) + random.random()
             position[members] = ranks / len(members)
-        chosen = np.sort(np.argsort(position)[:count])
-        items = self.items
-        if self.in_memory:
-            return type(self)(items[chosen], self.labels[chosen])
-        return type(self)([items[i] for i in chosen], self.labels[chosen])
+        return self.part(np.sort(np.argsort(position)[:count]))
+
+    def part(self, numbers):
+        """Returns the images with these numbers."""
+        items, names = self.items, [self.names[i] for i in numbers]
+        items = items[numbers] if self.in_memory else [items[i] for i in numbers]
+        return type(self)(items, self.labels[numbers], names)
 
     def once(self) -> tf.data.Dataset:
         """Returns (pixels, label) of every image once, in order."""
@@ -174,6 +180,27 @@ class Streamed:
         options = {"seed": seed, "reshuffle_each_iteration": False}
         chosen = self.stored.shuffle(buffer, **options).take(count)
         return Streamed(chosen.cache(), self.decode)
+
+    @functools.cached_property
+    def labels(self):
+        """Class indices (count,), after all records are read once, without decoding."""
+        batches = self.stored.map(lambda item, label: label).batch(1024)
+        return np.concatenate([*batches.as_numpy_iterator()]).astype("int32")
+
+    @property
+    def names(self):
+        """Numbers of the records, by which `subsets.py` knows them."""
+        return range(len(self))
+
+    def part(self, numbers):
+        """Returns the records with these numbers; the others are read, not decoded."""
+        mask = np.zeros(len(self), bool)
+        mask[numbers] = True
+        chosen = tf.constant(mask)
+        stored = self.stored.enumerate().filter(lambda i, pair: chosen[i])
+        stored = stored.map(lambda i, pair: pair)
+        count = tf.data.experimental.assert_cardinality(len(numbers))
+        return Streamed(stored.apply(count), self.decode)
 
     def once(self) -> tf.data.Dataset:
         """Returns (pixels, label) of every image once, in order."""

@@ -71,16 +71,24 @@ def check_weights(config, small: dict) -> None:
         log.setLevel(level)
 
 
+def planned_images(config, dataset) -> int:
+    """Returns the number of images of an epoch: all, or those of the share."""
+    return (config.same_steps and dataset.whole) or len(dataset.train)
+
+
 def plan(config, count: int) -> tuple[int, int]:
-    """Returns (number of rounds, steps per round)."""
+    """Returns (number of rounds, steps per round).
+
+    Args:
+        config: Dataclass of the settings.
+        count: Result of `planned_images`.
+    """
     steps_per_epoch = max(1, round(count / config.batch_size))
-    if config.epochs is None:
-        steps = config.steps
-    else:
-        steps = config.epochs * steps_per_epoch
+    steps = config.steps or config.epochs * steps_per_epoch
     # A round is an epoch, unless there are too many or they have too few steps.
     least = max(steps_per_epoch, MIN_ROUND_STEPS)
-    rounds = min(MAX_ROUNDS, max(1, round(steps / least)))
+    most = getattr(config, "validations", MAX_ROUNDS)
+    rounds = min(most, max(1, round(steps / least)))
     round_steps = math.ceil(steps / rounds)
     return math.ceil(steps / round_steps), round_steps
 
@@ -129,12 +137,13 @@ def find_data(config, here: devices.Devices):
     Raises:
         ValueError: As for `data.find`, in the process that found it and in all others.
     """
+    wanted = config.dataset, config.data, config.share, config.share_seed
     if not config.data:
         with here.first_goes_first():
-            return data.find(config.dataset)
+            return data.find(*wanted)
     failed = True
     try:
-        dataset = data.find(config.dataset, config.data, here.shard)
+        dataset = data.find(*wanted, shard=here.shard)
         failed = False
     finally:
         any_failed = here.any(failed)

@@ -260,6 +260,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
         ({"model": "small_bit", "dropout": 0.1}, "has no argument dropout"),
         ({"dataset": "mnist_subst"}, "there is no 'mnist_subst'. Close: mnist_subset"),
         ({"dataset": "debian_fashion_mnist"}, "apt install dataset-fashion-mnist"),
+        ({"share": 0.001}, "leaves no image of the class '0', which has 100.*0.005 or"),
     ],
 )
 def test_bad_input_costs_no_training(changes, message, monkeypatch, tmp_path):
@@ -267,6 +268,22 @@ def test_bad_input_costs_no_training(changes, message, monkeypatch, tmp_path):
     with pytest.raises(BadInput, match=message):
         pretrain.pretrain(config(**changes))
     assert not Path("run").exists()
+
+
+@on_last_backend
+def test_config_and_card_state_the_share(photos):
+    changes = {"share": 0.5, "share_seed": 3, "same_steps": True}
+    result = pretrain.pretrain(config(data=photos, validations=1, **changes))
+    assert result["images"]["train"] == 8  # 4 of 7 images of each class
+    saved = json.loads(Path("run/config.json").read_text())
+    assert {name: saved[name] for name in changes} == changes
+    card = Path("run/model/README.md").read_text()
+    for row in ("| share | 0.5 |", "| share_seed | 3 |", "| same_steps | True |"):
+        assert row in card
+    assert "| steps | 2 |" in card and "validations" not in card
+    pretrain.pretrain(config(data=photos, steps=3, out="other"))
+    card = Path("other/model/README.md").read_text()
+    assert "share" not in card and "epochs" not in card and "| steps | 3 |" in card
 
 
 def test_misspelled_preset():
