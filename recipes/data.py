@@ -60,6 +60,13 @@ class Dataset:
                 return "photographs"
         return "drawings"
 
+    def of_share(self, share: float, seed: int) -> "Dataset":
+        """Returns the dataset with a share of its training images: `find`."""
+        if share == 1:
+            return self
+        train = share_of(self.train, share, seed, self.label_names)
+        return dataclasses.replace(self, train=train, whole=len(self.train))
+
 
 def find(
     dataset: str,
@@ -85,10 +92,7 @@ def find(
         found = folder(folder_path, shard)
     else:
         found = built_in(dataset) if dataset in SOURCES else tfds(dataset)
-    if share == 1:
-        return found
-    train = share_of(found.train, share, seed, found.label_names)
-    return dataclasses.replace(found, train=train, whole=len(found.train))
+    return found.of_share(share, seed)
 
 
 @functools.cache

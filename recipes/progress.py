@@ -14,7 +14,10 @@ from rich.table import Table
 
 console = Console(markup=False)  # a path may hold [brackets]
 # Settings that do not change the training.
-NOT_TRAINING = ("out", "license", "devices", "save_minutes", "tensorboard")
+NOT_TRAINING = (
+    *("out", "license", "devices", "save_minutes", "tensorboard"),
+    *("jobs", "dry_run"),
+)
 COLORS = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
 
 

@@ -1,4 +1,4 @@
-"""Options of the benchmarks and of the study.
+"""Options of the benchmarks.
 
 This module imports neither Keras nor kerasvit, so that a command is parsed first.
 """
@@ -60,18 +60,6 @@ class Config:
     scikit-image's photographs."""
 
 
-@dataclasses.dataclass(frozen=True)
-class Study:
-    """Trains a small ViT, Mixer and BiT from scratch, with SAM and without."""
-
-    dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
-    data: str | None = None  # folder of class folders, instead of `dataset`
-    epochs: int | None = None  # of every training; None: of the presets study_…
-    seeds: int = 3  # trainings per model, with and without SAM
-    curved_images: int = 500  # training images for the Hessian
-    out: str | None = None  # folder of the results; None: runs/study-…
-
-
 def read(arguments: Sequence[str]) -> Config:
     """Returns the configuration of a command, checked before the slow imports.
 
@@ -107,21 +95,6 @@ def read(arguments: Sequence[str]) -> Config:
                     "pip install scikit-image, or give a folder with `--folder`."
                 )
     return config
-
-
-def read_study(arguments: Sequence[str]) -> Study:
-    """Returns the settings of a study, checked before the slow imports.
-
-    Raises:
-        command_line.BadInput: As for `command_line.checked`.
-    """
-    study = command_line.parse_options(
-        arguments,
-        Study(),
-        prog="python -m recipes.benchmarks.study",
-        description=Study.__doc__,
-    )
-    return command_line.checked(study)
 
 
 def counts(config: Config) -> dict[str, int]:

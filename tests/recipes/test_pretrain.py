@@ -2,6 +2,7 @@ import dataclasses
 import json
 from pathlib import Path
 
+import data
 import keras
 import numpy as np
 import optimizers
@@ -11,11 +12,12 @@ import pytest
 import saving
 import tensorflow_datasets
 import training
+from batches import evaluation_batches
 from command_line import BadInput
 
 import kerasvit
 from kerasvit.hub.manifest import recipe
-from recipes.benchmarks import study
+from recipes.benchmarks.study import measures, small
 from tests.once import long_elsewhere, on_last_backend
 
 pytestmark = pytest.mark.slow
@@ -298,14 +300,14 @@ def small_study(photos, monkeypatch):
         for name, preset in pretrain.PRESETS.items()
         if name.startswith("study")
     }
-    monkeypatch.setattr(study, "PRESETS", presets)
-    return study.Study(data=photos, seeds=1, curved_images=8, out="study")
+    monkeypatch.setattr(small, "PRESETS", presets)
+    return small.Study(data=photos, seeds=1, curved_images=8, out="study")
 
 
 @on_last_backend
 def test_study_measures_every_training_once(small_study, capsys, monkeypatch):
     numbers = {"loss": 0.5, "sharpness": 2.0}  # see below
-    monkeypatch.setattr(study, "measure", lambda settings, config: numbers)
+    monkeypatch.setattr(small, "measure", lambda config, images: numbers)
     configs = []
 
     def train(config):
@@ -318,18 +320,18 @@ def test_study_measures_every_training_once(small_study, capsys, monkeypatch):
         configs.append(config)
         return pretrain.pretrain(config)
 
-    monkeypatch.setattr(study, "pretrain", train)
+    monkeypatch.setattr(small, "pretrain", train)
     with pytest.raises(KeyboardInterrupt):
-        study.run(small_study)
-    monkeypatch.setattr(study, "pretrain", rest)
-    result = study.run(small_study)
+        small.run(small_study)
+    monkeypatch.setattr(small, "pretrain", rest)
+    result = small.run(small_study)
     kinds = [(config.model, config.rho, config.seed) for config in configs]
     names = "small_vit", "small_mixer", "small_bit"
     assert kinds == [(name, rho, 0) for name in names for rho in (0.0, 0.05)]
     assert [len(found) for found in result["measured"].values()] == [1] * 6
     assert json.loads(Path("study/result.json").read_text()) == result
     assert Path("study/study.png").stat().st_size > 10_000
-    study.report(result)
+    small.report(result)
     printed = capsys.readouterr().out
     for name in ("ViT without SAM", "Mixer with SAM", "BiT with SAM"):
         assert name in printed
@@ -340,11 +342,11 @@ def test_study_measures_every_training_once(small_study, capsys, monkeypatch):
 def test_measured_loss_is_that_of_the_training_images(photos):
     settings = config(data=photos)
     pretrain.pretrain(settings)
-    measured = study.measure(study.Study(curved_images=8), settings)
+    measured = measures.measure(settings, curved_images=8)
     model = kerasvit.from_pretrained("run/model")
-    images = study.data.find("", photos).train
+    images = data.find("", photos).train
     options = training.batch_options(settings, model)
-    [(x, y)] = study.evaluation_batches(
+    [(x, y)] = evaluation_batches(
         images, **{**options, "batch_size": 14}
     ).as_numpy_iterator()
     logits = model.predict(x, verbose=0)
@@ -355,5 +357,5 @@ def test_measured_loss_is_that_of_the_training_images(photos):
 
 
 def test_deviation_is_that_of_a_sample():
-    assert study.mean_and_deviation([1.0, 3.0]) == pytest.approx((2, 2**0.5))
-    assert study.mean_and_deviation([5.0]) == (5, 0)
+    assert small.mean_and_deviation([1.0, 3.0]) == pytest.approx((2, 2**0.5))
+    assert small.mean_and_deviation([5.0]) == (5, 0)

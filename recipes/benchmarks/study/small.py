@@ -8,36 +8,21 @@ seeds, with the presets `study_…` of `pretrain.py`. The study measures the tes
 accuracy, the loss on the training images, and the largest eigenvalue of its Hessian.
 """
 
-# ruff: noqa: E402
-import contextlib
 import dataclasses
 import json
-import math
-import shutil
-import sys
 from pathlib import Path
 
 import command_line
-import startup
-
-from .settings import Study, read_study
-
-if __name__ == "__main__":  # before the imports that take seconds
-    STUDY = command_line.main(lambda: read_study(sys.argv[1:]))
-    startup.import_quietly("tensorflow")
-
 import data
 import devices
-import keras
 import numpy as np
 import training
-from batches import evaluation_batches, training_batches
 from pretrain import PRESETS, pretrain
 from progress import COLORS, console, save_figure, write_json
 from rich.table import Table
 
-import kerasvit
-from kerasvit.inspection import largest_eigenvalue
+from .measures import compilation_cache, measure
+from .settings import Study
 
 MODELS = {"ViT": "study_vit", "Mixer": "study_mixer", "BiT": "study_bit"}
 QUANTITIES = {
@@ -61,7 +46,7 @@ def run(study: Study) -> dict:
         dataset = data.find(study.dataset, study.data)
         folder = training.claim_folder(study, dataset, devices.ONE, "study-")
     measured = {}
-    with _compilation_cache(folder / "programs"):
+    with compilation_cache(folder / "programs"):
         for model, preset in MODELS.items():
             for sam in COLORS:
                 measured[f"{model} {sam}"] = [
@@ -77,28 +62,6 @@ def run(study: Study) -> dict:
     draw(measured, folder / "study.png")
     write_json(folder / "result.json", result)
     return result
-
-
-@contextlib.contextmanager
-def _compilation_cache(folder):
-    """On JAX, compiles programs once for all seeds with a cache in a folder."""
-    if keras.backend.backend() != "jax":
-        yield
-        return
-    import jax
-    from jax.experimental.compilation_cache.compilation_cache import reset_cache
-
-    def set_cache(path):
-        jax.config.update("jax_compilation_cache_dir", path)
-        reset_cache()  # JAX reads the path only once
-
-    before = jax.config.jax_compilation_cache_dir
-    set_cache(str(folder.resolve()))
-    try:
-        yield
-    finally:
-        set_cache(before)
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _train_and_measure(study, preset, sam, seed, folder):
@@ -117,29 +80,9 @@ def _train_and_measure(study, preset, sam, seed, folder):
         out=str(folder),
     )
     [trained] = pretrain(config)["results"].values()
-    measured = {"accuracy": trained["accuracy"], **measure(study, config)}
+    measured = {"accuracy": trained["accuracy"], **measure(config, study.curved_images)}
     write_json(file, measured)
     return measured
-
-
-def measure(study: Study, config) -> dict:
-    """Returns the loss on the training images and its Hessian's largest eigenvalue.
-
-    The images for the Hessian are drawn at random, the same for all trainings.
-    """
-    model = kerasvit.from_pretrained(Path(config.out) / "model")
-    images = data.find(config.dataset, config.data).train
-    options = training.batch_options(config, model)
-    model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    count = min(study.curved_images, len(images))
-    batches = math.ceil(count / config.batch_size)
-    options["batch_size"] = count // batches  # may omit a few images
-    sample = training_batches(images, seed=0, **options)
-    sample = list(sample.take(batches).as_numpy_iterator())
-    return {
-        "loss": float(model.evaluate(evaluation_batches(images, **options), verbose=0)),
-        "sharpness": largest_eigenvalue(model, sample, tolerance=0.02),
-    }
 
 
 def mean_and_deviation(values) -> tuple[float, float]:
@@ -196,7 +139,3 @@ def report(result: dict) -> None:
         table.add_row(name, *row)
     console.print(table)
     console.print(f"Picture: {result['folder']}/study.png", soft_wrap=True)
-
-
-if __name__ == "__main__":
-    command_line.main(lambda: report(run(STUDY)))

@@ -1,0 +1,6 @@
+"""Studies of SAM with small models. Run from the repository's root:
+
+python -m recipes.benchmarks.study                # Table 1 of arXiv 2106.01548, small
+python -m recipes.benchmarks.study claim          # whether SAM helps with few images
+python -m recipes.benchmarks.study claim --dry-run     # only how long it takes
+"""

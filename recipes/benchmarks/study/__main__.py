@@ -1,0 +1,23 @@
+"""Runs a study: `python -m recipes.benchmarks.study [claim]`."""
+
+import importlib
+import sys
+
+import command_line
+import startup
+
+from . import settings
+
+MODULES = {settings.Study: "small", settings.Claim: "claim"}
+
+
+def main() -> None:
+    """Parses and checks the command, and only then imports what takes seconds."""
+    study = command_line.main(lambda: settings.read(sys.argv[1:]))
+    startup.import_quietly("tensorflow")
+    module = importlib.import_module(f"{__package__}.{MODULES[type(study)]}")
+    command_line.main(lambda: module.report(module.run(study)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""Decides whether SAM helps a small ViT and a small Mixer with few training images.
+
+    python -m recipes.benchmarks.study claim --dry-run     # how long it takes
+    python -m recipes.benchmarks.study claim               # or continues
+
+As in Table 4 of arXiv 2106.01548, the models are trained on shares of the same images,
+for the same number of steps. For each model and share, rho is that of the radii which
+gives the best accuracy on the validation images, with a seed that is not used again.
+Then pairs of trainings with and without SAM, which start with the same weights and take
+the same batches, are compared on the test images.
+"""
+
+import dataclasses
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import command_line
+import data
+import devices
+import keras
+import training
+from pretrain import PRESETS, pretrain
+from progress import console, write_json
+from step_log import COLUMNS
+
+from . import paired, tasks
+from .measures import compilation_cache, measure
+from .settings import Claim
+
+MODELS = {"ViT": "study_vit", "Mixer": "study_mixer"}
+TUNING_SEED = 100  # above all others: `seeds` is at most 100
+SHARE_SEED = 0  # of the training images, the same for all seeds of the trainings
+SAVE_MINUTES = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Training:
+    """One training of the study.
+
+    Args:
+        model: Key of `MODELS`.
+        share: Share of the training images.
+        kind: "without SAM", "with SAM" and the chosen rho, or "tuning".
+        rho: Radius, for "tuning".
+        seed: Seed of weights and order.
+    """
+
+    model: str
+    share: float
+    kind: Literal["without SAM", "with SAM", "tuning"]
+    seed: int
+    rho: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Name of its folder."""
+        kind = f"rho {self.rho:g}" if self.kind == "tuning" else self.kind
+        name = f"{self.model} {self.share:g} {kind} seed {self.seed}"
+        return name.replace(" ", "_")
+
+
+def trainings(study: Claim) -> list[Training]:
+    """Returns all trainings: first those for rho, then a pair for each seed."""
+    settings = [(model, share) for model in MODELS for share in study.shares]
+    tuning = [each for setting in settings for each in tuned(study, *setting)]
+    return tuning + [
+        Training(*setting, kind, seed)
+        for seed in range(study.seeds)
+        for setting in settings
+        for kind in paired.KINDS
+    ]
+
+
+def tuned(study: Claim, model: str, share: float) -> list[Training]:
+    """Returns the trainings from which rho is chosen."""
+    return [Training(model, share, "tuning", TUNING_SEED, rho) for rho in study.rhos]
+
+
+def choose_rho(study: Claim, model: str, share: float, folder: Path) -> float:
+    """Returns the rho with the best validation accuracy, then loss, then the least."""
+
+    def score(each):
+        found = tasks.result_of(folder, each.name)
+        return found["val_accuracy"], -found["val_loss"], -each.rho
+
+    return max(tuned(study, model, share), key=score).rho
+
+
+def config_of(study: Claim, each: Training, rho: float, whole: int, folder: Path):
+    """Returns the `pretrain.Config` of a training.
+
+    Args:
+        study: Settings.
+        each: Training.
+        rho: Radius of SAM; 0: without.
+        whole: Number of training images of the dataset.
+        folder: Folder of the study.
+    """
+    return dataclasses.replace(
+        PRESETS[MODELS[each.model]],
+        dataset=study.dataset,
+        data=study.data,
+        share=each.share * min(study.images, whole) / whole,
+        share_seed=SHARE_SEED,
+        steps=study.steps,
+        validations=1,
+        rho=rho,
+        seed=each.seed,
+        save_minutes=SAVE_MINUTES,
+        out=str(folder / each.name),
+    )
+
+
+def train(study: Claim, each: Training, whole: int, folder: Path) -> dict:
+    """Trains, or continues, and returns the measurements."""
+    keras.utils.clear_session()
+    rho = each.rho
+    if each.kind == "with SAM":
+        rho = choose_rho(study, each.model, each.share, folder)
+    config = config_of(study, each, rho, whole, folder)
+    [found] = pretrain(config)["results"].values()
+    last = found["history"][-1]
+    validation = {key: last[key] for key in ("val_accuracy", "val_loss")}
+    if each.kind == "tuning":  # its test images are not looked at
+        return {"rho": rho, **validation}
+    accuracy = {"accuracy": found["accuracy"]}
+    return {
+        "rho": rho,
+        **validation,
+        **accuracy,
+        **measure(config, study.curved_images),
+    }
+
+
+def time_training(study: Claim, each: Training, whole: int, folder: Path) -> dict:
+    """Returns seconds per step, and of all else that a training takes."""
+    images = round(max(study.shares) * min(study.images, whole))
+    config = config_of(
+        study, each, study.rhos[0] * (each.kind != "without SAM"), whole, folder
+    )
+    steps = 2 * max(training.MIN_ROUND_STEPS, round(images / config.batch_size))
+    config = dataclasses.replace(config, steps=steps, validations=2)
+    [found] = pretrain(config)["results"].values()
+    log = next(Path(config.out).glob("log_*.csv")).read_text().splitlines()
+    # Of the second half: the first compiles.
+    speed = float(log[-1].split(",")[COLUMNS.index("images_per_second")])
+    step = config.batch_size / speed
+    measure(config, study.curved_images)
+    return {"step": step, "training": steps * step, "accuracy": found["accuracy"]}
+
+
+def tasks_of(study: Claim, whole: int, folder: Path) -> dict[str, tasks.Task]:
+    """Returns the tasks of the study, or those that measure its time."""
+    found = {}
+    for each in timed(study) if study.dry_run else trainings(study):
+        work = time_training if study.dry_run else train
+        needs = tuned(study, each.model, each.share) if each.kind == "with SAM" else []
+        found[each.name] = tasks.Task(
+            lambda work=work, each=each: work(study, each, whole, folder),
+            () if study.dry_run else [tuning.name for tuning in needs],
+        )
+    return found
+
+
+def timed(study: Claim) -> list[Training]:
+    """Returns one training of each model with and without SAM."""
+    share = max(study.shares)
+    return [
+        Training(model, share, kind, 0) for model in MODELS for kind in paired.KINDS
+    ]
+
+
+def main(settings: dict, folder: Path, number: int) -> None:
+    """Does the tasks of the study in one of its processes."""
+    study = Claim(**settings)
+    whole = len(data.find(study.dataset, study.data).train)
+    with compilation_cache(folder / f"programs_{number}"):
+        tasks.work(tasks_of(study, whole, folder), folder)
+
+
+def run(study: Claim) -> dict:
+    """Trains and measures, or does what remains of an interrupted study.
+
+    Returns:
+        The content of result.json; for `dry_run`, the measured times.
+
+    Raises:
+        command_line.BadInput: The input is wrong, raised before the training; or a
+            training failed or was stopped.
+    """
+    with command_line.checking_input():
+        command_line.check(study)
+        dataset = data.find(study.dataset, study.data)
+        whole = len(dataset.train)
+        images = min(study.images, whole)
+        counts = {
+            share: len(dataset.of_share(share * images / whole, SHARE_SEED).train)
+            for share in study.shares
+        }
+    if study.dry_run:
+        with tempfile.TemporaryDirectory() as folder:
+            return estimate(study, whole, Path(folder))
+    with command_line.checking_input():
+        folder = training.claim_folder(study, dataset, devices.ONE, "claim-")
+    names = [each.name for each in trainings(study)]
+    tasks.in_processes("claim", study, study.jobs, names, folder)
+    shutil.rmtree(folder / "locks", ignore_errors=True)
+    measured = {name: tasks.result_of(folder, name) for name in names}
+    result = {
+        "settings": dataclasses.asdict(study),
+        "backend": keras.backend.backend(),
+        "folder": str(folder),
+        "images": dataset.counts,
+        "test": dataset.test_name,
+        "rows": rows_of(study, counts, measured, folder),
+        "measured": measured,
+        **{
+            total: round(sum(found[total] for found in measured.values()))
+            for total in ("seconds", "cpu_seconds")
+        },
+    }
+    paired.draw(result["rows"], folder / "claim.png")
+    (folder / "claim.md").write_text(paired.markdown(result))
+    write_json(folder / "result.json", result)
+    return result
+
+
+def rows_of(study: Claim, counts: dict, measured: dict, folder: Path) -> list[dict]:
+    """Returns the compared trainings of each model and share.
+
+    Args:
+        study: Settings.
+        counts: {share: number of training images}.
+        measured: {name of a training: its measurements}.
+        folder: Folder of the study.
+    """
+    rows = []
+    for model in MODELS:
+        for share, count in counts.items():
+            values = {
+                kind: [
+                    measured[Training(model, share, kind, seed).name]
+                    for seed in range(study.seeds)
+                ]
+                for kind in paired.KINDS
+            }
+            rho = choose_rho(study, model, share, folder)
+            row = {"model": model, "share": share, "images": count, "rho": rho}
+            rows.append({**row, **paired.compare(values)})
+    return rows
+
+
+def estimate(study: Claim, whole: int, folder: Path) -> dict:
+    """Returns the number of trainings and the time of the study, from short trainings.
+
+    Args:
+        study: Settings.
+        whole: Number of training images of the dataset.
+        folder: Empty folder.
+    """
+    names = [each.name for each in timed(study)]
+    tasks.in_processes("claim", study, study.jobs, names, folder)
+    kinds, total = [], 0.0
+    for each in timed(study):
+        found = tasks.result_of(folder, each.name)
+        rhos = len(study.rhos) if each.kind == "with SAM" else 0
+        count = len(study.shares) * (study.seeds + rhos)
+        other = found["seconds"] - found["training"]
+        total += count * (study.steps * found["step"] + other)
+        kinds.append(
+            {"name": f"{each.model} {each.kind}", "trainings": count}
+            | {"seconds_per_step": found["step"], "other_seconds": other}
+        )
+    return {"kinds": kinds, "steps": study.steps, "minutes": total / study.jobs / 60}
+
+
+def report(result: dict) -> None:
+    """Prints the table and what it says about SAM, or the estimated time."""
+    if "kinds" not in result:
+        console.print(paired.markdown(result), highlight=False, soft_wrap=True)
+        console.print(f"Picture: {result['folder']}/claim.png", soft_wrap=True)
+        return
+    for kind in result["kinds"]:
+        console.print(
+            f"{kind['name']}: {kind['trainings']} trainings, {result['steps']} steps, "
+            f"{1000 * kind['seconds_per_step']:.0f} ms per step and "
+            f"{kind['other_seconds']:.0f} s for the rest",
+            highlight=False,
+            soft_wrap=True,
+        )
+    count = sum(kind["trainings"] for kind in result["kinds"])
+    console.print(f"{count} trainings, about {result['minutes']:.0f} minutes.")

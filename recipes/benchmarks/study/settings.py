@@ -1,0 +1,74 @@
+"""Options of the studies.
+
+This module imports neither Keras nor kerasvit, so that a command is parsed first.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import command_line
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """Trains a small ViT, Mixer and BiT from scratch, with SAM and without.
+
+    `claim` as the first argument runs the other study: claim --help.
+    """
+
+    dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
+    data: str | None = None  # folder of class folders, instead of `dataset`
+    epochs: int | None = None  # of every training; None: of the presets study_…
+    seeds: int = 3  # trainings per model, with and without SAM
+    curved_images: int = 500  # training images for the Hessian
+    out: str | None = None  # folder of the results; None: runs/study-…
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+    """Tests with pairs of trainings whether SAM helps small models with few images."""
+
+    dataset: str = "debian_fashion_mnist"  # of built_in.py, or of tensorflow-datasets
+    data: str | None = None  # folder of class folders, instead of `dataset`
+    images: int = 10_000  # training images that the shares are of; or all, if fewer
+    shares: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)  # of these images
+    steps: int = 900  # optimizer steps of every training, for every share
+    rhos: tuple[float, ...] = (0.05, 0.1, 0.2)  # tried on the validation images
+    seeds: int = 5  # pairs of trainings per model and share, after rho is chosen
+    curved_images: int = 500  # training images for the Hessian
+    jobs: int = 2  # trainings at the same time, each in a process with one thread
+    dry_run: bool = False  # only measure how long the study takes
+    out: str | None = None  # folder of the results; None: runs/claim-…
+
+    def check(self) -> None:
+        """Raises a `ValueError` for settings that leave nothing to compare."""
+        if self.seeds < 2:
+            raise ValueError(
+                f"`seeds` must be at least 2, for an interval. Received: {self.seeds}."
+            )
+        for name in ("shares", "rhos"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                given = ", ".join(f"{value:g}" for value in values) or "none"
+                raise ValueError(
+                    f"`{name}` must be different numbers, at least one. Received: "
+                    f"{given}."
+                )
+
+
+def read(arguments: Sequence[str]) -> Study | Claim:
+    """Returns the settings of a study, checked before the slow imports.
+
+    Raises:
+        command_line.BadInput: As for `command_line.checked`.
+    """
+    arguments = list(arguments)
+    name = arguments.pop(0) if arguments[:1] == ["claim"] else ""
+    default = Claim() if name else Study()
+    study = command_line.parse_options(
+        arguments,
+        default,
+        prog=f"python -m recipes.benchmarks.study {name}".strip(),
+        description=type(default).__doc__,
+    )
+    return command_line.checked(study)
