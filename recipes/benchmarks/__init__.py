@@ -10,6 +10,7 @@
     python -m recipes.benchmarks table      # the saved results, as Markdown
 
     python -m recipes.benchmarks.study      # effect of SAM on accuracy and sharpness
+    python -m recipes.benchmarks.study claim    # whether SAM helps with few images
 
 All implementations of a measurement run in turns in one process: a round times one step
 of each, and a ratio is the median over rounds, so that a change in the machine's speed

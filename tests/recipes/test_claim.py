@@ -178,6 +178,7 @@ def test_the_real_study_trains_on_1000_to_10000_of_54000_images():
         assert np.bincount(some.labels).tolist() == [each.share * 1000] * 10
 
 
+@pytest.mark.slow
 def test_pairs_differ_in_rho_only_and_finished_trainings_are_not_repeated(
     study, in_this_process, monkeypatch
 ):

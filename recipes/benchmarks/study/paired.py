@@ -159,12 +159,12 @@ def draw(rows: list[dict], path: Path) -> None:
     axis.set_xticks(counts, [f"{count:,}" for count in counts])
     axis.minorticks_off()
     axis.set_xlabel("training images")
-    axis.set_ylabel("test accuracy with SAM − without, percentage points")
+    axis.set_ylabel("test accuracy, with SAM − without, points")
     axis.set_title(
         "Mean and 95 % confidence interval; small points: pairs of trainings",
         fontsize="medium",
     )
     axis.grid(alpha=0.3, axis="y")
     axis.spines[["top", "right"]].set_visible(False)
-    axis.legend(frameon=False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False)
     save_figure(figure, path)
