@@ -145,8 +145,8 @@ class Indexed:
 class InMemory(Indexed):
     """Preprocessed images, a float32 array (count, height, width, 3)."""
 
-    def __init__(self, items, labels):
-        super().__init__(items, labels)
+    def __init__(self, items, labels, names=None):
+        super().__init__(items, labels, names)
         self.pixels = tf.constant(items)
 
     def whole(self, item):
