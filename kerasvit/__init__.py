@@ -123,6 +123,7 @@ from .training import GSAM as GSAM
 from .training import MSAM as MSAM
 from .training import SAM as SAM
 from .training import SAMON as SAMON
+from .training import DistillationTrainer as DistillationTrainer
 from .training import LookSAM as LookSAM
 from .training import layer_decay as layer_decay
 from .training import warmup_cosine as warmup_cosine

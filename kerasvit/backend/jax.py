@@ -30,10 +30,6 @@ class TrainStep(Step):
         """Keras's list and `step_constants`: arguments of the compiled step."""
         return [*super().non_trainable_variables, *self.step_constants()]
 
-    def step_constants(self) -> list[keras.Variable]:
-        """Returns variables outside `variables` that a step only reads."""
-        return []
-
     def assign_between_steps(self, variable: keras.Variable, value: Any) -> None:
         """Assigns a variable of the trainer, also during `fit`."""
         # During `fit` Keras holds all values outside the variables, and would later
@@ -226,6 +222,12 @@ class TrainStep(Step):
         """Returns (update, (outputs, masks)) of one micro-batch."""
         weights, before, optimizer_variables, metrics = state
         x, y, sample_weight = batch
+        constants = self.step_constants()
+        values = [before[i] for i in self._indices(constants)]
+        # What a layer assigns there is not kept.
+        scope = keras.StatelessScope(zip(constants, values, strict=True))
+        with scope, fresh_trace(not self.run_eagerly):
+            y = self.step_targets(x, y)
         shifts = seed_shifts(self.non_trainable_variables, index)
         start = [v + shifts[i] if i in shifts else v for i, v in enumerate(before)]
 

@@ -31,6 +31,11 @@ def compute_loss(
     return model._compute_loss(x, y, y_pred, sample_weight, training=training)
 
 
+def added_losses(model: keras.Model) -> Tensor | float:
+    """Returns the sum of `add_loss` and regularisers in the loss of `compute_loss`."""
+    return sum(model._aggregate_additional_loss(loss) for loss in model.losses)
+
+
 @contextlib.contextmanager
 def in_variable_dtype(model: keras.Model) -> Iterator[None]:
     """Context in which a model computes in the dtype of its variables."""

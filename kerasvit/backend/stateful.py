@@ -1,5 +1,6 @@
 """Base of the train steps on TensorFlow and PyTorch, which write variables in place."""
 
+import contextlib
 import itertools
 import warnings
 from typing import Any
@@ -87,6 +88,9 @@ class StatefulStep(Step):
         scale: Tensor | None,
     ) -> tuple[Update, Any]:
         """Returns (update, outputs) of one micro-batch."""
+        x, y, sample_weight = batch
+        with self.no_gradients():
+            batch = x, self.step_targets(x, y), sample_weight
         state = self._state()
         shifts = seed_shifts(state, index)
         seeds = [(state[i], state[i].value + shift) for i, shift in shifts.items()]
@@ -201,6 +205,10 @@ class StatefulStep(Step):
         No variable is changed.
         """
         raise NotImplementedError
+
+    def no_gradients(self) -> contextlib.AbstractContextManager:
+        """Returns a context in which no operations are recorded for gradients."""
+        return contextlib.nullcontext()
 
     def loss_factor(self) -> Tensor | None:
         """Returns the loss scale that the optimizer expects, or None.

@@ -69,6 +69,18 @@ class Step(MicroBatches, keras.Model):
         """Returns the trainer's slot variables: those that a step changes."""
         return []
 
+    def step_targets(self, x: Any, y: Any) -> Any:
+        """Returns the targets of the passes of a step; for subclasses.
+
+        It is called once for each micro-batch, outside of gradients. The metrics get
+        `y` itself.
+        """
+        return y
+
+    def step_constants(self) -> list[keras.Variable]:
+        """Returns variables outside `variables` that a step only reads."""
+        return []
+
     def step_scope(self) -> contextlib.AbstractContextManager:
         """Returns the context of a whole step, in training and evaluation."""
         return contextlib.nullcontext()

@@ -1,6 +1,7 @@
 """Train step on PyTorch; subclasses define the gradients."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -102,6 +103,10 @@ class TrainStep(StatefulStep):
                 gradients = list(torch.autograd.grad(loss, values, allow_unused=True))
         self.set_random_state(random_state)
         return gradients
+
+    def no_gradients(self) -> AbstractContextManager:
+        """Returns a context in which no operations are recorded for gradients."""
+        return torch.no_grad()
 
     def apply(self, gradients: Gradients, variables: list[keras.Variable]) -> None:
         """Applies the optimizer."""

@@ -128,6 +128,8 @@ def distillation_heads(model: ImageModel) -> keras.Model:
         heads.fit(x, {"head": y, "head_distillation": teacher.predict(x).argmax(-1)})
 
     trains `model`, which has the same variables. `kerasvit.SAM(heads)` works as well.
+    `kerasvit.DistillationTrainer(model, teacher)` needs no `heads`: it calls the
+    teacher in each step, for augmented images.
 
     Args:
         model: Model of `DistilledVisionTransformer`, with `num_classes` above 0.

@@ -1,6 +1,7 @@
-"""Sharpness-aware training and learning rate schedules for any `keras.Model`."""
+"""SAM, distillation and learning rate schedules for any `keras.Model`."""
 
 from .asam import ASAM as ASAM
+from .distillation import DistillationTrainer as DistillationTrainer
 from .gsam import GSAM as GSAM
 from .layer_decay import layer_decay as layer_decay
 from .looksam import LookSAM as LookSAM

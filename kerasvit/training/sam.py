@@ -99,11 +99,9 @@ class SAM(ModelWrapper, TrainStep):
         name: str = "sam",
     ) -> None:
         if isinstance(model, SAM):
-            raise ValueError(
-                "`model` is a SAM already, and a SAM around a SAM is not supported. "
-                f"Pass the plain model, `trainer.model`. Received: model={model!r}."
-            )
-        check_model(model)
+            model.check_inside()
+        else:
+            check_model(model)
         # `compile` decides on loss scaling by the model's policy. The model itself
         # casts its inputs.
         super().__init__(name=name, dtype=model.dtype_policy, autocast=False)
@@ -122,6 +120,17 @@ class SAM(ModelWrapper, TrainStep):
         meaning = "the number of updates from one SAM step to the next"
         self._every = integer("every", every, 1, meaning=meaning)
         self.built = True
+
+    def check_inside(self) -> None:
+        """Checks that a trainer may be built around this one.
+
+        Raises:
+            ValueError: It may not; a subclass may allow it.
+        """
+        raise ValueError(
+            "`model` is a SAM already, and a SAM around a SAM is not supported. "
+            f"Pass the plain model, `trainer.model`. Received: model={self!r}."
+        )
 
     def compile(self, *arguments: Any, **options: Any) -> None:
         """Compiles as Keras does, and restarts the count of `every`."""
@@ -173,8 +182,8 @@ class SAM(ModelWrapper, TrainStep):
         return self._radius.at(self)
 
     def step_constants(self) -> list[keras.Variable]:
-        """Returns the variable of the radius, which a step reads."""
-        return [self._radius.variable]
+        """Returns the variable of the radius and those that the model reads."""
+        return [self._radius.variable, *super().step_constants()]
 
     def step_gradients(
         self,
@@ -218,10 +227,11 @@ class SAM(ModelWrapper, TrainStep):
         """Loads what `save_own_variables` wrote, for variables that exist here."""
         if "batches" in store:
             self.batches = int(np.asarray(store["batches"]))
-        if self.optimizer is not None and not self.optimizer.built:
+        optimizer = getattr(self, "optimizer", None)  # an inner trainer has none
+        if optimizer is not None and not optimizer.built:
             # Keras loads the optimizer next, and skips one without variables.
             with self.variables_scope():
-                self.optimizer.build(self.trainable_variables)
+                optimizer.build(self.trainable_variables)
         for name, variable in self._saved_variables():
             if name in store:
                 variable.assign(np.asarray(store[name]))
@@ -229,7 +239,7 @@ class SAM(ModelWrapper, TrainStep):
     def _saved_variables(self) -> Iterator[tuple[str, keras.Variable]]:
         seeds = (
             variable
-            for variable in self.model.non_trainable_variables
+            for variable in self.model.variables
             if variable.name == "seed_generator_state"
         )
         yield from ((f"seed_{i}", seed) for i, seed in enumerate(seeds))

@@ -41,6 +41,16 @@ class ModelWrapper:
         with lend_compiled(self, self.model) as model:
             return model.compute_metrics(x, y, y_pred, sample_weight)
 
+    def step_targets(self, x: Any, y: Any) -> Any:
+        """Returns the targets of the passes of a step: those of an inner trainer."""
+        inner = isinstance(self.model, ModelWrapper)
+        return self.model.step_targets(x, y) if inner else y
+
+    def step_constants(self) -> list[keras.Variable]:
+        """Returns variables outside `variables` that the model only reads."""
+        inner = isinstance(self.model, ModelWrapper)
+        return self.model.step_constants() if inner else []
+
     def step_scope(self) -> AbstractContextManager:
         """Returns the context in which the model has the trainer's loss and metrics."""
         return lend_compiled(self, self.model)

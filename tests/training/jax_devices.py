@@ -15,7 +15,7 @@ import numpy as np
 from keras import layers, ops
 
 import kerasvit
-from kerasvit import ASAM, GSAM, SAM, SAMON, LookSAM
+from kerasvit import ASAM, GSAM, SAM, SAMON, DistillationTrainer, LookSAM
 
 CASES, LONG_CASES = {}, {}
 
@@ -59,11 +59,16 @@ def small():
     return keras.Sequential([keras.Input((5,)), *stack])
 
 
+def distilled(model, **options):
+    return SAM(DistillationTrainer(model, small()), 0.5, **options)
+
+
 FALLING = keras.optimizers.schedules.PolynomialDecay(1.0, 2, 0.1)
 TRAINERS = {
     "SAM": lambda model, **o: SAM(model, 0.5, **o),
     "LookSAM": lambda model, **o: LookSAM(model, 0.5, k=2, **o),
     "ASAM": lambda model, **o: ASAM(model, 2.0, **o),
+    "distilled": distilled,
     "SAMON": lambda model, **o: SAMON(model, 0.5, **o),
     "schedule": lambda model, **o: SAM(model, FALLING, **o),
     "GSAM": lambda model, **o: GSAM(model, 0.5, 0.1, lr_max=0.5, lr_min=0.1, **o),
@@ -145,6 +150,13 @@ def local_is_the_default_and_is_not_global():
 @case
 def global_is_one_device():
     assert_equal(trained(2, perturbation="global"), trained(1))
+
+
+@case
+def a_teacher_sees_the_batch_of_each_device():
+    assert_parts("distilled")
+    everywhere = trained(2, "distilled", make=small, perturbation="global")
+    assert_equal(everywhere, trained(1, "distilled", make=small))
 
 
 @long_case

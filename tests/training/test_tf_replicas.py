@@ -39,7 +39,14 @@ import keras  # noqa: E402
 import numpy as np  # noqa: E402
 from keras import layers  # noqa: E402
 
-from kerasvit.training import ASAM, GSAM, SAM, SAMON, LookSAM  # noqa: E402
+from kerasvit.training import (  # noqa: E402
+    ASAM,
+    GSAM,
+    SAM,
+    SAMON,
+    DistillationTrainer,
+    LookSAM,
+)
 from tests.once import once  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -163,6 +170,16 @@ def clipping_and_decay_see_the_mean():
 @case
 def looksam_remembers_the_same_on_both():
     check(LookSAM, k=2)
+
+
+@case
+def a_teacher_sees_the_batch_of_each_replica():
+    teacher = plain()  # its variables are on one device
+
+    def distilled(model, rho, **options):
+        return SAM(DistillationTrainer(model, teacher), rho, **options)
+
+    check(distilled, plain)
 
 
 @long_case

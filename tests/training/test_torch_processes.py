@@ -15,7 +15,15 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
+from kerasvit.training import (
+    ASAM,
+    GSAM,
+    MSAM,
+    SAM,
+    SAMON,
+    DistillationTrainer,
+    LookSAM,
+)
 from tests.once import once
 
 if keras.backend.backend() != "torch":
@@ -86,6 +94,10 @@ def gsam(model, **options):
     return GSAM(model, 0.6, 0.1, lr_max=0.2, lr_min=0.0, **options)
 
 
+def distilled(model, **options):
+    return SAM(DistillationTrainer(model, plain(9)), 0.5, **options)
+
+
 FALLING = keras.optimizers.schedules.PolynomialDecay(0.5, 3, 0.1)
 
 # Model, optimizer, trainer in each of two processes, trainer in one.
@@ -134,6 +146,12 @@ CASES = {
         sgd,
         lambda m: LookSAM(m, 0.5, k=2),
         lambda m: LookSAM(m, 0.5, k=2, micro_batches=2),
+    ),
+    "distilled": (
+        noisy,
+        adamw,
+        distilled,
+        lambda m: distilled(m, micro_batches=2),
     ),
     "every": (
         plain,
