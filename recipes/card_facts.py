@@ -80,9 +80,13 @@ def _settings(config, model):
     if config.share == 1:
         for name in ("share", "share_seed", "same_steps"):
             del settings[name]
-    weights = settings.get("weights")
-    if weights and Path(weights).expanduser().exists():
-        settings["weights"] = Path(weights).expanduser().resolve().name
+    if settings.get("teacher") is None:
+        for name in ("teacher_input", "distill", "alpha", "tau"):
+            settings.pop(name, None)
+    for name in ("weights", "teacher"):
+        path = settings.get(name)
+        if path and Path(path).expanduser().exists():
+            settings[name] = Path(path).expanduser().resolve().name
     height, width = model.record["kwargs"]["image_size"]
     settings["image_size"] = f"{height} × {width}"
     return {key: value for key, value in settings.items() if value is not None}

@@ -31,6 +31,8 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "weight_decay": (0, math.inf),
     "clip": (0, math.inf),
     "rho": (0, math.inf),
+    "alpha": (0, 1),
+    "tau": (1e-3, math.inf),
     "micro_batches": (1, math.inf),
     "label_smoothing": (0, 0.99),
     "lora": (1, math.inf),

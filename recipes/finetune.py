@@ -29,6 +29,7 @@ import devices
 import heads
 import keras
 import starting_point
+import teachers
 import training
 from batches import AUGMENTATIONS, training_batches
 from optimizers import with_layer_decay
@@ -82,6 +83,7 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
         variant = model.record["variant"] or model.name
         config = dataclasses.replace(config, model=config.model or variant)
         training.check_first_batch(config, model, dataset)
+        teacher = teachers.find(config, model)
         if config.lora:
             add_adapters(config, model)
         folder = training.claim_folder(config, dataset, here)
@@ -102,7 +104,9 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
         for name, rho in radii.items():
             model.set_weights(first_weights)
             plan = rounds, round_steps
-            trainer = trainer_of(here, config, model, rho, rounds * round_steps)
+            trainer = trainer_of(
+                here, config, model, rho, rounds * round_steps, teacher
+            )
             progress = training.saved_progress(config, folder, name, *plan, here)
             results[name] = train(here, config, trainer, dataset, progress)
             kept = training.best(results)
@@ -116,10 +120,11 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
     return training.save(result, config, model, rho, recipe=__file__, here=here)
 
 
-def trainer_of(here, config: Config, model: keras.Model, rho: float, steps: int):
+def trainer_of(here, config: Config, model, rho: float, steps: int, teacher=None):
     """Returns the compiled trainer of a training of `steps` steps."""
     perturbation = here.perturbation(config.perturbation, rho)
-    trainer = kerasvit.SAM(model, rho, perturbation=perturbation)
+    options = {"perturbation": perturbation}
+    trainer = teachers.trainer_of(teacher, here, model, config, rho, **options)
     trainer.compile(  # plain training where rho is 0
         with_layer_decay(make_optimizer(config, steps), model, config.layer_decay),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

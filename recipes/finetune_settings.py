@@ -32,6 +32,12 @@ class Config:
     # of the parts of a batch on several devices: each with its own gradient, or all
     # with the mean
     perturbation: Literal["local", "global"] = "local"
+    teacher: str | None = None  # folder, file, hf://, ViTB16/sam, model.keras, ResNet50
+    # values that a .keras teacher expects
+    teacher_input: Literal["pixels", "unit", "tf", "torch"] | None = None
+    distill: Literal["hard", "soft"] = "hard"  # how the teacher's outputs are learned
+    alpha: float = 0.5  # weight of the teacher's loss, in [0, 1]; the rest: labels
+    tau: float = 3.0  # temperature of soft distillation, > 0
     linear_head: bool | None = None  # start with a head fitted to frozen features
     lora: int | None = None  # rank of adapters in a frozen model; None: train all
     lora_layers: str | None = None  # regular expression of their layers' paths; None:

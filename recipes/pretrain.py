@@ -26,6 +26,7 @@ if __name__ == "__main__":  # before the imports that take seconds
 
 import devices
 import keras
+import teachers
 import training
 from batches import AUGMENTATIONS, training_batches
 from optimizers import make_optimizer, sigmoid
@@ -93,6 +94,7 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict:
         rounds, round_steps = training.plan(config, count)
         config = training.apply_plan(config, {}, rounds, round_steps)
         training.check_first_batch(config, model, dataset)
+        teacher = teachers.find(config, model)
         here.perturbation(config.perturbation, radius(config))
         prefix = f"pretrain-{config.model}-"
         folder = training.claim_folder(config, dataset, here, prefix)
@@ -101,13 +103,14 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict:
         return result
     with here.scope():
         model = here.place(model)
-        results = train(here, config, model, dataset, folder, (rounds, round_steps))
+        plan = rounds, round_steps
+        results = train(here, config, model, dataset, folder, plan, teacher)
     result = training.summary(results, dataset, folder, round_steps)
     rho = radius(config)
     return training.save(result, config, model, rho, recipe=__file__, here=here)
 
 
-def train(here, config: Config, model, dataset, folder, plan: tuple[int, int]) -> dict:
+def train(here, config: Config, model, dataset, folder, plan, teacher=None) -> dict:
     """Returns {name of the training: test metrics and history}.
 
     Args:
@@ -117,10 +120,14 @@ def train(here, config: Config, model, dataset, folder, plan: tuple[int, int]) -
         dataset: `data.Dataset`.
         folder: Folder of the results.
         plan: Result of `training.plan`.
+        teacher: Result of `teachers.find`.
     """
     rho, (rounds, round_steps) = radius(config), plan
-    trainer = kerasvit.SAM(
+    trainer = teachers.trainer_of(
+        teacher,
+        here,
         model,
+        config,
         rho,
         perturbation=here.perturbation(config.perturbation, rho),
         micro_batches=config.micro_batches,

@@ -41,6 +41,12 @@ class Config:
     # of the parts of a batch on several devices: each with its own gradient, or all
     # with the mean
     perturbation: Literal["local", "global"] = "local"
+    teacher: str | None = None  # folder, file, hf://, ViTB16/sam, model.keras, ResNet50
+    # values that a .keras teacher expects
+    teacher_input: Literal["pixels", "unit", "tf", "torch"] | None = None
+    distill: Literal["hard", "soft"] = "hard"  # how the teacher's outputs are learned
+    alpha: float = 0.5  # weight of the teacher's loss, in [0, 1]; the rest: labels
+    tau: float = 3.0  # temperature of soft distillation, > 0
     micro_batches: int = 1  # parts of each device's batch, perturbed separately
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
     stochastic_depth: float = 0.0  # of the last block, in [0, 1)
@@ -64,6 +70,8 @@ class Config:
         radius(self)
         if self.loss == "sigmoid" and self.label_smoothing:
             raise ValueError("`label_smoothing` is for the loss softmax.")
+        if self.loss == "sigmoid" and self.teacher:
+            raise ValueError("`teacher` is for the loss softmax. Give --loss softmax.")
 
 
 # SAM's radii of arXiv 2106.01548. Only the radius of ViT-B/16 is confirmed by another
