@@ -46,6 +46,8 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     },
 }
 EXCEPTIONS = {
+    # What Keras does not do: recompute a layer that draws masks or writes variables.
+    "layers/block.py": {"backend"},
     # A product with a bias in one operation of PyTorch.
     "layers/dense.py": {"backend"},
     # `clone_model` of Keras has no public hook, which keeps the record of clones.

@@ -5,6 +5,8 @@ Only this package imports TensorFlow, JAX, PyTorch and private modules of Keras.
 
 import keras
 
+from .rematerialized import rematerialized as rematerialized
+
 if keras.backend.backend() == "jax":
     from .hessian_jax import loss_derivatives as loss_derivatives
     from .jax import TrainStep as TrainStep

@@ -1,8 +1,6 @@
 """A `StatelessScope` for rematerialised and traced functions of TensorFlow."""
 
-import contextlib
-import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -11,9 +9,7 @@ from keras.src.backend.common import global_state
 
 from kerasvit.typing import Gradients, Tensor
 
-# Keras's global state that a layer's call sets for the layers inside it: the `training`
-# argument, and the dtype that variables are cast to.
-_CONTEXTS = ("current_call_ctx", "autocast_scope")
+from .contexts import contexts, restored
 
 
 class PassScope(keras.StatelessScope):
@@ -48,7 +44,7 @@ class PassScope(keras.StatelessScope):
         """Calls a rematerialised function such that its results have gradients."""
         if self.tape is None:  # within a rematerialised function that will run again
             return function(*args, **kwargs)
-        before, contexts = dict(self.state_mapping), _contexts()
+        before, outside = dict(self.state_mapping), contexts()
         results, read = self._first_run(function, args, kwargs)
         arguments = keras.tree.flatten((args, kwargs))
         float_indices = [i for i, value in enumerate(arguments) if _is_float(value)]
@@ -63,7 +59,7 @@ class PassScope(keras.StatelessScope):
                 again[i] = value
             new_args, new_kwargs = keras.tree.pack_sequence_as((args, kwargs), again)
             state = zip(names, copies[len(float_indices) :], strict=True)
-            with PassScope((), tape) as scope, _restored(contexts):
+            with PassScope((), tape) as scope, restored(outside):
                 scope.state_mapping = {**before, **dict(state)}
                 return _floats(function(*new_args, **new_kwargs))
 
@@ -139,24 +135,6 @@ def _is_float(value: Any) -> bool:
 
 def _floats(results: Any) -> list[Tensor]:
     return [value for value in keras.tree.flatten(results) if _is_float(value)]
-
-
-def _contexts() -> list:
-    # Copies, because the layers that are called next change the contexts.
-    return [copy.copy(global_state.get_global_attribute(name)) for name in _CONTEXTS]
-
-
-@contextlib.contextmanager
-def _restored(contexts: list) -> Iterator[None]:
-    """Restores the surrounding scopes for a function that runs again."""
-    others = [global_state.get_global_attribute(name) for name in _CONTEXTS]
-    for name, context in zip(_CONTEXTS, contexts, strict=True):
-        global_state.set_global_attribute(name, context)
-    try:
-        yield
-    finally:
-        for name, context in zip(_CONTEXTS, others, strict=True):
-            global_state.set_global_attribute(name, context)
 
 
 def _is_rematerialised(function: Any) -> bool:

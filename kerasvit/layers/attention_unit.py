@@ -6,6 +6,7 @@ import keras
 
 from kerasvit.typing import Shape, Tensor
 
+from .block import Block
 from .stochastic_depth import StochasticDepth
 from .sublayers import deserialize, serialize
 
@@ -13,7 +14,7 @@ PARTS = ("conv_norm", "conv", "attention_norm", "attention")
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class AttentionUnit(keras.layers.Layer):
+class AttentionUnit(Block):
     """Normalisation, GELU, convolution, normalisation, attention; with a shortcut.
 
     There is no activation after the second normalisation and no MLP after the

@@ -6,12 +6,13 @@ import keras
 
 from kerasvit.typing import Shape, Tensor
 
+from .block import Block
 from .stochastic_depth import StochasticDepth
 from .sublayers import deserialize, serialize
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class EncoderBlock(keras.layers.Layer):
+class EncoderBlock(Block):
     """Pre-norm Transformer block: attention, then an MLP, both residual.
 
     Shape: (batch, N, D) → same.

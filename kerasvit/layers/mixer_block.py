@@ -10,6 +10,7 @@ from keras import ops
 
 from kerasvit.typing import Shape, Tensor
 
+from .block import Block
 from .mlp import MLP
 from .position_embedding import pair, table_grid
 from .resampling import resample_grid, spread_grid
@@ -17,7 +18,7 @@ from .stochastic_depth import StochasticDepth
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class MixerBlock(keras.layers.Layer):
+class MixerBlock(Block):
     """Token-mixing MLP, then channel-mixing MLP, both pre-norm and residual.
 
     The first sees a channel's values at all places, (batch, D, H·W), and has weights

@@ -7,11 +7,12 @@ from keras import ops
 
 from kerasvit.typing import Shape, Tensor
 
+from .block import Block
 from .sublayers import deserialize, serialize
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class PostactUnit(keras.layers.Layer):
+class PostactUnit(Block):
     """Two or three convolutions with normalisation, and a shortcut.
 
     A ReLU follows each normalisation; the last ReLU follows the sum with the shortcut.

@@ -7,12 +7,13 @@ from keras import ops
 
 from kerasvit.typing import Shape, Tensor
 
+from .block import Block
 from .stochastic_depth import StochasticDepth
 from .sublayers import deserialize, serialize
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class PreactUnit(keras.layers.Layer):
+class PreactUnit(Block):
     """Two or three times normalisation, ReLU and convolution, and a shortcut.
 
     The shortcut is the unchanged input; if the unit changes size or channels, it is a

@@ -1,0 +1,29 @@
+"""Keras's global state during the call of a layer, for functions that run again."""
+
+import contextlib
+import copy
+from collections.abc import Iterator
+
+from keras.src.backend.common import global_state
+
+# A layer's call sets them for the layers inside it: the `training` argument, and the
+# dtype that variables are cast to.
+_CONTEXTS = ("current_call_ctx", "autocast_scope")
+
+
+def contexts() -> list:
+    """Returns copies, because the layers that are called next change the contexts."""
+    return [copy.copy(global_state.get_global_attribute(name)) for name in _CONTEXTS]
+
+
+@contextlib.contextmanager
+def restored(contexts: list) -> Iterator[None]:
+    """Restores the surrounding contexts for a function that runs again."""
+    others = [global_state.get_global_attribute(name) for name in _CONTEXTS]
+    for name, context in zip(_CONTEXTS, contexts, strict=True):
+        global_state.set_global_attribute(name, context)
+    try:
+        yield
+    finally:
+        for name, context in zip(_CONTEXTS, others, strict=True):
+            global_state.set_global_attribute(name, context)
