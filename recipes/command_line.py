@@ -34,6 +34,7 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "alpha": (0, 1),
     "tau": (1e-3, math.inf),
     "micro_batches": (1, math.inf),
+    "accumulate": (1, math.inf),
     "label_smoothing": (0, 0.99),
     "lora": (1, math.inf),
     "dropout": (0, 0.99),
@@ -69,6 +70,11 @@ ALIASES = {
     "save-dir": "out",
     "resolution": "image-size",
     "precision": "dtype",
+    "accum": "accumulate",
+    "accum-steps": "accumulate",
+    "gradient-accumulation-steps": "accumulate",
+    "gradient-checkpointing": "remat",
+    "grad-checkpointing": "remat",
     "gpus": "devices",
     "num-gpus": "devices",
     "n-gpus": "devices",
@@ -205,6 +211,8 @@ def check(config) -> None:
     check_numbers(config)
     if getattr(config, "model", None) is not None:
         names.check_model(config.model, config.small)
+    if getattr(config, "accumulate", 1) > 1:
+        check_perturbation(config)
     if hasattr(config, "check"):
         config.check()
     for name in ("data", "weights"):
@@ -227,6 +235,16 @@ def check_numbers(config) -> None:
             raise ValueError(
                 f"`{name}` must be at least {low}{most}. Received: {value}."
             )
+
+
+def check_perturbation(config) -> None:
+    """Raises a `ValueError` if the parts of a batch cannot be perturbed as asked."""
+    if config.rho != 0 and config.perturbation == "global":
+        raise ValueError(
+            "`accumulate`: the parts of a batch are perturbed one after the other, and "
+            "--perturbation global needs the gradient of the whole batch first. Give "
+            "--perturbation local, or --remat instead of --accumulate."
+        )
 
 
 def check_name_of(setting: str, path: Path) -> None:

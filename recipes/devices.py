@@ -25,6 +25,8 @@ import rich
 import startup
 from command_line import BadInput
 
+from kerasvit.layers import Block
+
 
 @dataclasses.dataclass(frozen=True)
 class Devices:
@@ -104,13 +106,15 @@ class Devices:
         """
         return self.any(signalled)
 
-    def place(self, model):
+    def place(self, model, remat: bool = False):
         """Returns the model on the devices; call it in `scope`.
 
         Args:
             model: `ImageModel` that was built outside of `scope`.
+            remat: Whether a training computes the activations inside blocks again in
+                the backward pass, instead of storing them.
         """
-        return model
+        return copy_of(model, remat) if remat else model
 
     def weights(self, model) -> list:
         """Returns the weights of a model as NumPy arrays; all processes call it."""
@@ -175,14 +179,22 @@ class Devices:
         with tempfile.TemporaryDirectory() as temporary:
             yield Path(temporary)
 
-    def check_batch(self, batch_size: int) -> None:
-        """Raises a `ValueError` if the devices cannot share a batch equally."""
-        if batch_size % self.count:
-            below = batch_size // self.count * self.count
-            nearest = [str(size) for size in (below, below + self.count) if size]
+    def check_batch(self, batch_size: int, parts: int = 1) -> None:
+        """Raises a `ValueError` if a batch cannot be divided equally.
+
+        Args:
+            batch_size: Number of images of a step.
+            parts: Number of parts in which each device computes its images.
+        """
+        shares = self.count * parts
+        if batch_size % shares:
+            below = batch_size // shares * shares
+            nearest = [str(size) for size in (below, below + shares) if size]
+            devices = "1 device" if self.count == 1 else f"{self.count} devices"
+            equally = "equally" if parts == 1 else f"in {parts} equal parts each"
             raise ValueError(
-                f"`batch_size`: {self.count} devices cannot share {batch_size} images "
-                f"equally. Give --batch-size {' or '.join(nearest)}."
+                f"`batch_size`: {devices} cannot share {batch_size} images "
+                f"{equally}. Give --batch-size {' or '.join(nearest)}."
             )
 
     def perturbation(self, given: str, rho: float) -> str:
@@ -222,14 +234,19 @@ def start(config) -> Devices:
     return here
 
 
-def copy_of(model: keras.Model, weights: list | None = None) -> keras.Model:
+def copy_of(
+    model: keras.Model, remat: bool = False, weights: list | None = None
+) -> keras.Model:
     """Returns a copy of a model, in the present scope.
 
     Args:
         model: `ImageModel`.
+        remat: As for `Devices.place`. The configuration of the copy does not state it.
         weights: Weights of the copy as NumPy arrays; None: those of the model.
     """
-    copy = keras.models.clone_model(model)
+    blocks = [layer.name for layer in model.layers if isinstance(layer, Block)]
+    with keras.RematScope("list_of_layers", layer_names=blocks if remat else []):
+        copy = keras.models.clone_model(model)
     copy.set_weights(model.get_weights() if weights is None else weights)
     return copy
 

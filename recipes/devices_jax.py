@@ -72,9 +72,9 @@ class JaxDevices(Devices):
             return signalled
         return multihost_utils.reached_preemption_sync_point(next(self.calls))
 
-    def place(self, model):
+    def place(self, model, remat: bool = False):
         """Returns a copy of the model whose variables are on the devices."""
-        return copy_of(model)
+        return copy_of(model, remat)
 
     def weights(self, model) -> list:
         """Returns the weights of a model as NumPy arrays; all processes call it."""
@@ -87,7 +87,7 @@ class JaxDevices(Devices):
         """Returns the model, or a copy of one that is divided among processes."""
         if self.processes == 1 or self.model == 1:
             return model
-        return copy_of(model, self.weights(model))
+        return copy_of(model, weights=self.weights(model))
 
     def finite(self, variables) -> bool:
         """Returns whether variables are finite; all processes call it.

@@ -38,9 +38,9 @@ class TensorflowDevices(Devices):
 
         return bool(count(tf.constant(float(condition))) > 0)
 
-    def place(self, model):
+    def place(self, model, remat: bool = False):
         """Returns a copy of the model whose variables are on the devices."""
-        return copy_of(model)
+        return copy_of(model, remat)
 
     def distributed(self, batches):
         """Returns batches for `fit` and `evaluate`.
@@ -98,7 +98,7 @@ def start(request: device_request.Request, config) -> Devices:
     if getattr(config, "accumulate", 1) > 1:
         raise ValueError(
             "`accumulate`: Keras cannot accumulate gradients on several devices of "
-            "TensorFlow. Give --micro-batches, or --devices 1."
+            "TensorFlow. Give --remat, --devices 1, or in pretrain.py --micro-batches."
         )
     return TensorflowDevices(count, process, processes, strategy)
 

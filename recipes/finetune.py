@@ -26,13 +26,14 @@ if __name__ == "__main__":  # before the imports that take seconds
 
 import defaults
 import devices
+import dry_run
 import heads
 import keras
 import starting_point
 import teachers
 import training
 from batches import AUGMENTATIONS, training_batches
-from optimizers import with_layer_decay
+from optimizers import accumulation, with_layer_decay
 from progress import Steps, console, report
 from validation import Evaluation, Validation
 
@@ -50,11 +51,11 @@ SMALL = kerasvit.Variant(  # 114,000 weights
 )
 
 
-def finetune(config: Config) -> dict:
+def finetune(config: Config) -> dict | None:
     """Trains, or continues an interrupted training, and saves the results.
 
     Returns:
-        The content of result.json.
+        The content of result.json; None for a dry run.
 
     Raises:
         command_line.BadInput: The input is wrong; raised before the training.
@@ -67,7 +68,7 @@ def finetune(config: Config) -> dict:
         return finetune_on(here, config)
 
 
-def finetune_on(here: devices.Devices, config: Config) -> dict:
+def finetune_on(here: devices.Devices, config: Config) -> dict | None:
     """Trains on the devices; otherwise like `finetune`."""
     with command_line.checking_input():
         dataset = training.find_data(config, here)
@@ -76,7 +77,7 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
         config, reasons = defaults.resolve(
             config, count, dataset.kind, model, here.count
         )
-        here.check_batch(config.batch_size)
+        here.check_batch(config.batch_size, config.accumulate)
         here.perturbation(config.perturbation, config.rho)
         rounds, round_steps = training.plan(config, count)
         config = training.apply_plan(config, reasons, rounds, round_steps)
@@ -86,9 +87,12 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
         teacher = teachers.find(config, model)
         if config.lora:
             add_adapters(config, model)
+    radii, steps = choose_radii(config), rounds * round_steps
+    if config.dry_run:
+        return measure(here, config, model, dataset, radii, steps, teacher)
+    with command_line.checking_input():
         folder = training.claim_folder(config, dataset, here)
     training.print_notices(config, dataset)
-    radii = choose_radii(config)
     if result := training.finished_result(folder):
         return result
 
@@ -100,13 +104,11 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
             start = starting_point.set_head(model, dataset, options, config, folder)
     first_weights, results = model.get_weights(), {}
     with here.scope():
-        model = here.place(model)
+        model = here.place(model, config.remat)
         for name, rho in radii.items():
             model.set_weights(first_weights)
+            trainer = trainer_of(here, config, model, rho, steps, teacher)
             plan = rounds, round_steps
-            trainer = trainer_of(
-                here, config, model, rho, rounds * round_steps, teacher
-            )
             progress = training.saved_progress(config, folder, name, *plan, here)
             results[name] = train(here, config, trainer, dataset, progress)
             kept = training.best(results)
@@ -118,6 +120,29 @@ def finetune_on(here: devices.Devices, config: Config) -> dict:
     result = training.summary(results, dataset, folder, round_steps, start)
     rho = radii[kept]
     return training.save(result, config, model, rho, recipe=__file__, here=here)
+
+
+def measure(
+    here, config: Config, model, dataset, radii: dict, steps: int, teacher=None
+):
+    """Runs a few steps with the largest radius; as the training, but without results.
+
+    Args:
+        here: `devices.Devices`.
+        config: Settings.
+        model: `ImageModel`.
+        dataset: `data.Dataset`.
+        radii: Result of `choose_radii`.
+        steps: Steps of a training.
+        teacher: Result of `teachers.find`.
+    """
+    with here.scope():
+        model = here.place(model, config.remat)
+        rho = max(radii.values())
+        trainer = trainer_of(here, config, model, rho, steps, teacher)
+        options = training.batch_options(config, model)
+        batches = fit_batches(here, config, dataset, options)
+        dry_run.run(here, config, trainer, batches, steps, len(radii))
 
 
 def trainer_of(here, config: Config, model, rho: float, steps: int, teacher=None):
@@ -144,26 +169,21 @@ def train(here, config: Config, trainer, dataset, progress) -> dict:
         progress: `saving.Progress` of the training.
     """
     options = training.batch_options(config, trainer.model)
-    validation = Evaluation(dataset.validation, here, **options)
+    # Batches that take no more memory than those of `fit`.
+    evaluated = {**options, "batch_size": config.batch_size // config.accumulate}
+    validation = Evaluation(dataset.validation, here, **evaluated)
     progress.restore(trainer, validation.batches)
-    with progress, Steps.of(progress) as steps:
+    explained = dry_run.explained_out_of_memory(here, config)
+    with explained, progress, Steps.of(progress) as steps:
         for step, part in progress.parts(trainer):
-            batches = training_batches(
-                dataset.train,
-                seed=config.seed,
-                start=step,
-                augmentation=AUGMENTATIONS[config.augment],
-                shard=here.shard,
-                **options,
-            )
             trainer.fit(
-                here.distributed(batches),
+                fit_batches(here, config, dataset, options, step),
                 **part,  # its epochs are rounds: see training.plan
                 shuffle=False,  # the batches are already shuffled
                 callbacks=[Validation(validation, progress.end_steps), progress, steps],
                 verbose=0,  # `steps` prints
             )
-    metrics = Evaluation(dataset.test, here, **options)(trainer)
+    metrics = Evaluation(dataset.test, here, **evaluated)(trainer)
     return {**metrics, "history": progress.history}
 
 
@@ -177,6 +197,19 @@ def add_adapters(config: Config, model: keras.Model) -> None:
         f"LoRA of rank {config.lora}: {trained:,} of {total:,} weights are trained.",
         highlight=False,
     )
+
+
+def fit_batches(here, config: Config, dataset, options, start: int = 0):
+    """Returns the batches of `fit` on the devices, beginning with those of a step."""
+    batches = training_batches(
+        dataset.train,
+        seed=config.seed,
+        start=start,
+        augmentation=AUGMENTATIONS[config.augment],
+        shard=here.shard,
+        **options,
+    )
+    return here.distributed(training.in_parts(batches, config.accumulate))
 
 
 def choose_radii(config: Config) -> dict[str, float]:
@@ -196,9 +229,10 @@ def make_optimizer(config: Config, steps: int) -> keras.optimizers.Optimizer:
         steps=steps,
         warmup_steps=config.warmup_steps,
     )
+    common = {**accumulation(rate, config.accumulate), "global_clipnorm": 1.0}
     if config.optimizer == "sgd":
-        return keras.optimizers.SGD(rate, momentum=0.9, global_clipnorm=1.0)
-    return keras.optimizers.AdamW(rate, global_clipnorm=1.0)
+        return keras.optimizers.SGD(momentum=0.9, **common)
+    return keras.optimizers.AdamW(**common)
 
 
 def build(config: Config, label_names: list[str]) -> keras.Model:
@@ -232,10 +266,11 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
     return model
 
 
-def show(result: dict) -> None:
+def show(result: dict | None) -> None:
     """Prints the results, and a warning if the training made the weights worse."""
-    report(result)
-    starting_point.warn_if_worse(result)
+    if result:
+        report(result)
+        starting_point.warn_if_worse(result)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,24 @@ def most_bytes(work) -> int:
     For GPUs on JAX, and for processes on other systems than Linux, it is the peak since
     the start of the process.
     """
-    reset, peak = _counters()
+    reset, peak = _of_device() or _of_process()
     reset()
     work()
     return peak()
 
 
-def _counters():
-    """Returns two functions: one resets the peak, the other returns it in bytes."""
+def peak() -> tuple[int, bool]:
+    """Returns the peak number of bytes since the start, and whether it is a GPU's."""
+    of_device = _of_device()
+    _, peak = of_device or _of_process()
+    return peak(), of_device is not None
+
+
+def _of_device():
+    """Returns two functions: one resets the peak, the other returns it in bytes.
+
+    None if the backend does not count the memory of a device.
+    """
     backend = keras.backend.backend()
     if backend == "torch":
         import torch
@@ -43,8 +53,12 @@ def _counters():
         import jax
 
         device = jax.local_devices()[0]
-        if device.platform != "cpu":
+        if device.memory_stats():  # None on a CPU
             return lambda: None, lambda: device.memory_stats()["peak_bytes_in_use"]
+    return None
+
+
+def _of_process():
     if PROCESS.exists():
         return _reset_process_peak, _process_peak
     unit = 1 if sys.platform == "darwin" else 1024

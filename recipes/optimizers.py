@@ -11,10 +11,9 @@ import kerasvit
 def make_optimizer(config, model, steps):
     """Returns the optimizer of the settings, with a schedule of `steps` steps."""
     make = kerasvit.warmup_cosine if config.schedule == "cosine" else WarmupLinear
+    rate = make(config.learning_rate, steps=steps, warmup_steps=config.warmup_steps)
     common = {
-        "learning_rate": make(
-            config.learning_rate, steps=steps, warmup_steps=config.warmup_steps
-        ),
+        **accumulation(rate, config.accumulate),
         "weight_decay": config.weight_decay or None,
         "global_clipnorm": config.clip or None,
     }
@@ -32,6 +31,33 @@ def make_optimizer(config, model, steps):
 def with_layer_decay(optimizer, model, decay):
     """Returns the optimizer with `kerasvit.layer_decay`, if decay is not None."""
     return kerasvit.layer_decay(optimizer, model, decay) if decay else optimizer
+
+
+def accumulation(rate, parts: int) -> dict:
+    """Returns arguments of an optimizer that updates after each `parts` batches.
+
+    Args:
+        rate: Schedule of the learning rate, by updates.
+        parts: Number of batches of an update.
+    """
+    if parts == 1:
+        return {"learning_rate": rate}
+    schedule = PerUpdate(rate, parts)
+    return {"learning_rate": schedule, "gradient_accumulation_steps": parts}
+
+
+class PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule by updates; Keras calls a schedule with the number of batches."""
+
+    def __init__(self, schedule, parts: int):
+        self.schedule, self.parts = schedule, parts
+
+    def __call__(self, step):
+        return self.schedule(step // self.parts)
+
+    def get_config(self):
+        """Returns the constructor's arguments."""
+        return {"schedule": self.schedule, "parts": self.parts}
 
 
 class WarmupLinear(keras.optimizers.schedules.LearningRateSchedule):

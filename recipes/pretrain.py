@@ -25,6 +25,7 @@ if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "pretrain.py")
 
 import devices
+import dry_run
 import keras
 import teachers
 import training
@@ -66,11 +67,11 @@ SMALL = {  # for the study, 28 px; 112,000, 89,000 and 121,000 weights
 }
 
 
-def pretrain(config: Config) -> dict:
+def pretrain(config: Config) -> dict | None:
     """Trains, or continues an interrupted training, and saves the results.
 
     Returns:
-        The content of result.json.
+        The content of result.json; None for a dry run.
 
     Raises:
         command_line.BadInput: The input is wrong; raised before the training.
@@ -78,12 +79,12 @@ def pretrain(config: Config) -> dict:
     with command_line.checking_input():
         command_line.check(config)
         here = devices.start(config)
-        here.check_batch(config.batch_size)
+        here.check_batch(config.batch_size, config.accumulate)
     with here.together():
         return pretrain_on(here, config)
 
 
-def pretrain_on(here: devices.Devices, config: Config) -> dict:
+def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
     """Trains on the devices; otherwise like `pretrain`."""
     with command_line.checking_input():
         dataset = training.find_data(config, here)
@@ -96,13 +97,16 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict:
         training.check_first_batch(config, model, dataset)
         teacher = teachers.find(config, model)
         here.perturbation(config.perturbation, radius(config))
+    if config.dry_run:
+        return measure(here, config, model, dataset, rounds * round_steps, teacher)
+    with command_line.checking_input():
         prefix = f"pretrain-{config.model}-"
         folder = training.claim_folder(config, dataset, here, prefix)
     training.print_notices(config, dataset)
     if result := training.finished_result(folder):
         return result
     with here.scope():
-        model = here.place(model)
+        model = here.place(model, config.remat)
         plan = rounds, round_steps
         results = train(here, config, model, dataset, folder, plan, teacher)
     result = training.summary(results, dataset, folder, round_steps)
@@ -123,6 +127,50 @@ def train(here, config: Config, model, dataset, folder, plan, teacher=None) -> d
         teacher: Result of `teachers.find`.
     """
     rho, (rounds, round_steps) = radius(config), plan
+    trainer = trainer_of(here, config, model, rounds * round_steps, teacher)
+    options = batch_options(config, model, dataset)
+    name = "with SAM" if rho else "without SAM"
+    progress = training.saved_progress(config, folder, name, *plan, here)
+    # Batches that take no more memory than those of `fit`.
+    evaluated = {**options, "batch_size": config.batch_size // config.accumulate}
+    validation = Evaluation(dataset.validation, here, **evaluated)
+    progress.restore(trainer, validation.batches)
+    explained = dry_run.explained_out_of_memory(here, config)
+    with explained, progress, Steps.of(progress) as steps:
+        for step, part in progress.parts(trainer):
+            trainer.fit(
+                fit_batches(here, config, dataset, options, step),
+                **part,  # its epochs are rounds: see training.plan
+                shuffle=False,  # the batches are already shuffled
+                callbacks=[Validation(validation, progress.end_steps), progress, steps],
+                verbose=0,  # `steps` prints
+            )
+    metrics = Evaluation(dataset.test, here, **evaluated)(trainer)
+    return {name: {**metrics, "history": progress.history}}
+
+
+def measure(here, config: Config, model, dataset, steps: int, teacher=None) -> None:
+    """Runs a few steps, as the training does, but without results.
+
+    Args:
+        here: `devices.Devices`.
+        config: Settings.
+        model: `ImageModel`.
+        dataset: `data.Dataset`.
+        steps: Steps of the training.
+        teacher: Result of `teachers.find`.
+    """
+    with here.scope():
+        model = here.place(model, config.remat)
+        trainer = trainer_of(here, config, model, steps, teacher)
+        options = batch_options(config, model, dataset)
+        batches = fit_batches(here, config, dataset, options)
+        dry_run.run(here, config, trainer, batches, steps)
+
+
+def trainer_of(here, config: Config, model, steps: int, teacher=None):
+    """Returns the compiled trainer of a training of `steps` steps."""
+    rho = radius(config)
     trainer = teachers.trainer_of(
         teacher,
         here,
@@ -133,7 +181,7 @@ def train(here, config: Config, model, dataset, folder, plan, teacher=None) -> d
         micro_batches=config.micro_batches,
     )
     trainer.compile(  # plain training where rho is 0
-        make_optimizer(config, model, rounds * round_steps),
+        make_optimizer(config, model, steps),
         loss=sigmoid
         if config.loss == "sigmoid"
         else keras.losses.CategoricalCrossentropy(
@@ -141,31 +189,26 @@ def train(here, config: Config, model, dataset, folder, plan, teacher=None) -> d
         ),
         weighted_metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
     )
-    options = training.batch_options(config, model)
-    options["classes"] = len(dataset.label_names)  # for one-hot labels
-    name = "with SAM" if rho else "without SAM"
-    progress = training.saved_progress(config, folder, name, *plan, here)
-    validation = Evaluation(dataset.validation, here, **options)
-    progress.restore(trainer, validation.batches)
-    with progress, Steps.of(progress) as steps:
-        for step, part in progress.parts(trainer):
-            batches = training_batches(
-                dataset.train,
-                seed=config.seed,
-                start=step,
-                augmentation=AUGMENTATIONS[config.augment],
-                shard=here.shard,
-                **options,
-            )
-            trainer.fit(
-                here.distributed(batches),
-                **part,  # its epochs are rounds: see training.plan
-                shuffle=False,  # the batches are already shuffled
-                callbacks=[Validation(validation, progress.end_steps), progress, steps],
-                verbose=0,  # `steps` prints
-            )
-    metrics = Evaluation(dataset.test, here, **options)(trainer)
-    return {name: {**metrics, "history": progress.history}}
+    return trainer
+
+
+def batch_options(config: Config, model, dataset) -> dict:
+    """Returns keyword arguments for the functions of `batches.py`."""
+    classes = len(dataset.label_names)  # for one-hot labels
+    return {**training.batch_options(config, model), "classes": classes}
+
+
+def fit_batches(here, config: Config, dataset, options, start: int = 0):
+    """Returns the batches of `fit` on the devices, beginning with those of a step."""
+    batches = training_batches(
+        dataset.train,
+        seed=config.seed,
+        start=start,
+        augmentation=AUGMENTATIONS[config.augment],
+        shard=here.shard,
+        **options,
+    )
+    return here.distributed(training.in_parts(batches, config.accumulate))
 
 
 def build(config: Config, label_names: list[str]) -> keras.Model:
@@ -189,4 +232,4 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
 
 
 if __name__ == "__main__":
-    command_line.main(lambda: report(pretrain(CONFIG)))
+    command_line.main(lambda: (result := pretrain(CONFIG)) and report(result))

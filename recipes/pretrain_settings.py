@@ -53,6 +53,9 @@ class Config:
     # Keras policy
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
     devices: str = "all"  # all, a number, or on JAX data=4,model=2
+    accumulate: int = 1  # parts in which a step computes its batch, to save memory
+    remat: bool = False  # recompute activations in the backward pass, to save memory
+    dry_run: bool = False  # two steps, then seconds and memory; writes nothing
     seed: int = 0  # of weights, order, augmentation and dropout
     save_minutes: float = 10.0  # a state is saved this often, and at each validation
     tensorboard: bool = False  # write events for TensorBoard, too

@@ -16,7 +16,7 @@ console = Console(markup=False)  # a path may hold [brackets]
 # Settings that do not change the training.
 NOT_TRAINING = (
     *("out", "license", "devices", "save_minutes", "tensorboard"),
-    *("jobs", "dry_run"),
+    *("remat", "jobs", "dry_run"),
 )
 COLORS = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
 
@@ -83,13 +83,15 @@ class Steps(keras.callbacks.Callback):
         done: Number of finished steps.
         rounds: Number of rounds.
         round_steps: Steps per round; the training is validated and saved after each.
+        parts: Batches of `fit` per step.
     """
 
     async_safe = True  # Keras calls `on_train_batch_end` in threads: rich has locks
 
-    def __init__(self, name, done, rounds, round_steps):
+    def __init__(self, name, done, rounds, round_steps, parts=1):
         super().__init__()
         self.name, self.done, self.round_steps = name, done, round_steps
+        self.parts = parts
         self.total = rounds * round_steps
         self.bar = rich.progress.Progress(
             *rich.progress.Progress.get_default_columns(),
@@ -102,7 +104,8 @@ class Steps(keras.callbacks.Callback):
     def of(cls, progress) -> "Steps":
         """Returns the callback for a training that `saving.Progress` saves."""
         name = progress.folder.name.replace("_", " ")
-        return cls(name, progress.step, progress.rounds, progress.round_steps)
+        numbers = progress.rounds, progress.round_steps, progress.parts_of_step
+        return cls(name, progress.step, *numbers)
 
     def __enter__(self):
         console.rule(self.name)
@@ -122,7 +125,7 @@ class Steps(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Advances the bar."""
-        self.bar.advance(self.task)
+        self.bar.advance(self.task, 1 / self.parts)
 
     def on_epoch_end(self, epoch, logs=None):
         """Prints the training metrics of the round and the validation metrics."""

@@ -38,6 +38,7 @@ class Progress(keras.callbacks.Callback):
         rounds: Number of rounds, which are the epochs of `fit`.
         round_steps: Steps per round.
         batch_size: Images per step, for the log.
+        parts: Batches of `fit` per step.
         log: `StepLog`.
         minutes: Maximum time between two saved states.
         devices: Devices of the training. All processes read the states, from one file
@@ -60,6 +61,7 @@ class Progress(keras.callbacks.Callback):
         round_steps: int,
         *,
         batch_size: int,
+        parts: int = 1,
         log: StepLog,
         minutes: float = 10.0,
         devices: Devices = ONE,
@@ -68,6 +70,7 @@ class Progress(keras.callbacks.Callback):
         self.folder, self.seed, self.devices = folder, seed, devices
         self.rounds, self.round_steps = rounds, round_steps
         self.batch_size, self.log, self.minutes = batch_size, log, minutes
+        self.parts_of_step = parts
         self.step, self.history = 0, []
         self._check_at, self._check_every = 0, 1  # steps
         self._signalled = False
@@ -112,7 +115,8 @@ class Progress(keras.callbacks.Callback):
             yield done * steps, self._part(done, self.rounds, steps)
 
     def _part(self, begin, end, steps):
-        return {"initial_epoch": begin, "epochs": end, "steps_per_epoch": steps}
+        count = steps * self.parts_of_step
+        return {"initial_epoch": begin, "epochs": end, "steps_per_epoch": count}
 
     def __enter__(self):
         self._handler = None
@@ -146,8 +150,11 @@ class Progress(keras.callbacks.Callback):
 
     def on_train_batch_begin(self, batch, logs=None):
         """Saves and logs if it is time to, and sets random seeds."""
-        self.step = self._first_step + batch
-        if batch:
+        done, part = divmod(batch, self.parts_of_step)
+        if part:  # of an unfinished step
+            return
+        self.step = self._first_step + done
+        if done:
             self._between_steps()
         if self.step % self.round_steps == 0:
             # By the round, as in version 0.1. Inside a round the seeds are those of the
@@ -165,7 +172,7 @@ class Progress(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         """Notes a batch after which the mean loss of the round is not finite."""
         if not math.isfinite(logs["loss"]):
-            self._not_finite.append(batch)
+            self._not_finite.append(batch // self.parts_of_step)
 
     def end_steps(self):
         """Logs the last steps of the round, before its validation."""

@@ -116,6 +116,19 @@ def batch_options(config, model) -> dict:
     }
 
 
+def in_parts(batches, parts: int):
+    """Returns each batch as several of its parts, which `fit` sees one after the other.
+
+    Args:
+        batches: `tf.data.Dataset` of batches of the same size, a multiple of `parts`.
+        parts: Number of parts.
+    """
+    if parts == 1:
+        return batches
+    rows = batches.element_spec[0].shape[0] // parts
+    return batches.rebatch(rows, drop_remainder=True)
+
+
 def check_first_batch(config, model, dataset) -> None:
     """Raises a `ValueError` if the image values are not in the model's input range."""
     options = {**batch_options(config, model), "batch_size": 8}
@@ -234,6 +247,7 @@ def saved_progress(
         rounds,
         round_steps,
         batch_size=config.batch_size,
+        parts=config.accumulate,
         log=StepLog(folder / f"log_{states.name}.csv", events),
         minutes=config.save_minutes,
         devices=here,

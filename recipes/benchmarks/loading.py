@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
+import memory
 
 import kerasvit
 
-from . import libraries, memory, timing
+from . import libraries, timing
 from .import_timm import import_timm
 from .results import Result
 from .settings import Config

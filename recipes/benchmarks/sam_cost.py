@@ -16,10 +16,11 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 import keras  # noqa: E402
+import memory  # noqa: E402
 
 import kerasvit  # noqa: E402
 
-from . import libraries, memory, timing  # noqa: E402
+from . import libraries, timing  # noqa: E402
 from .results import Result  # noqa: E402
 from .settings import Config  # noqa: E402
 

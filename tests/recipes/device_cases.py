@@ -47,6 +47,9 @@ CASES = {
     "mesh": {"rho": 0.05, "perturbation": "global", "devices": "data=2,model=2"},
     "whole": RANDOM,
     "continued": RANDOM,  # after an interruption
+    "parts": {"rho": 0.05, "accumulate": 2},
+    "remat": {"rho": 0.05, "remat": True},
+    "dry": {"rho": 0.05, "remat": True, "dry_run": True},
     "head": {"rho": 0.0, "weights": "weights/model"},  # with finetune.py
     "failing": {"epochs": 4_000},  # an error in the last process, after a round
     "killed": {"epochs": 4_000},

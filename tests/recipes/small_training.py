@@ -34,7 +34,9 @@ def settings(out, minutes=10.0, epochs=4, **changes):
 
 def optimizer(config, model, steps):
     """An optimizer with a moving average of the weights."""
-    return keras.optimizers.AdamW(1e-3, use_ema=True, ema_momentum=0.9)
+    parts = config.accumulate if config.accumulate > 1 else None
+    average = {"use_ema": True, "ema_momentum": 0.9}
+    return keras.optimizers.AdamW(1e-3, **average, gradient_accumulation_steps=parts)
 
 
 def interrupted(at, interrupt):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import command_line
 import keras
+import memory
 import numpy as np
 import pytest
 from PIL import Image
@@ -20,7 +21,6 @@ from recipes.benchmarks import (
     import_time,
     input_pipeline,
     libraries,
-    memory,
     photographs,
     results,
     sam_cost,

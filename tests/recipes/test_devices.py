@@ -67,7 +67,10 @@ def check(case, processes, images, tmp_path):
 
 def alone(case, images, folder):
     """The folder of a training on one device."""
-    changes = {"micro_batches": 2} if case == "local" else {}
+    parts = {"local": 2, "remat": 2, "parts": 4}
+    changes = {"micro_batches": parts[case]} if case in parts else {}
+    if case in parts:
+        changes |= {"accumulate": 1, "remat": False}
     device_cases.run(case, images, folder, devices="1", **changes)
     return folder / case
 
@@ -85,8 +88,34 @@ def test_a_training_on_two_devices_continues_on_one(images, tmp_path):
     check_resumed(images, tmp_path, tmp_path / "alone")
 
 
+@pytest.mark.parametrize("case", ["plain", "local"])
+def test_a_batch_in_parts_is_as_a_whole(case, images, tmp_path):
+    """Without SAM; with it, each part is perturbed as a micro-batch is."""
+    options = {"devices": "1", "warmup_steps": 4, "optimizer": "adamw"}
+    options |= {"learning_rate": 1e-3}
+    whole = {"micro_batches": 4} if case == "local" else {}
+    device_cases.run(case, images, tmp_path / "whole", **options, **whole)
+    device_cases.run(case, images, tmp_path / "parts", **options, accumulate=4)
+    assert_equal(tmp_path / "whole" / case, tmp_path / "parts" / case)
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("case", ["plain", "local", "global", "head"])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_dry_run_on_two_devices_prints_once(processes, images, tmp_path):
+    train(processes, images, tmp_path, "dry")
+    assert not (tmp_path / "dry").exists()
+    logs = [path.read_text() for path in tmp_path.glob("*.log")]
+    assert sum(log.count("Dry run") for log in logs) == 1
+
+
+@pytest.mark.long
+@pytest.mark.skipif(BACKEND == "tensorflow", reason="Keras cannot accumulate there")
+def test_parts_on_two_devices_are_as_four(images, tmp_path):
+    check("parts", 1, images, tmp_path)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", ["plain", "local", "global", "head", "remat"])
 def test_two_devices_are_as_one(case, images, tmp_path):
     check(case, 1, images, tmp_path)
 

@@ -1,0 +1,145 @@
+"""Options that save memory, and the dry run."""
+
+import dataclasses
+import types
+
+import command_line
+import devices
+import dry_run
+import finetune
+import keras
+import numpy as np
+import optimizers
+import pretrain
+import pytest
+import tensorflow as tf
+import training
+from command_line import BadInput
+
+from tests.once import on_last_backend
+from tests.recipes import small_training
+
+pytestmark = pytest.mark.slow
+BACKEND = keras.backend.backend()
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch, tmp_path):
+    monkeypatch.setitem(pretrain.SMALL, "small_vit", small_training.MODEL)
+    monkeypatch.chdir(tmp_path)
+
+
+def config(**changes):
+    return dataclasses.replace(pretrain.Config(epochs=1, out="run"), **changes)
+
+
+def test_a_dry_run_writes_nothing(capsys, tmp_path):
+    settings = config(dry_run=True, accumulate=2, remat=True, rho=0.05)
+    assert pretrain.pretrain(settings) is None
+    assert not list(tmp_path.iterdir())
+    printed = capsys.readouterr().out
+    assert "100 images in 2 parts on 1 device" in printed
+    for row in ("parameters", "compilation", "seconds per step", "peak memory"):
+        assert row in printed
+    assert "--accumulate 4, --dtype mixed_bfloat16, --batch-size 50" in " ".join(
+        printed.replace("│", " ").split()
+    )
+
+
+@on_last_backend
+def test_a_dry_run_of_a_comparison_counts_both_trainings(capsys):
+    finetune.finetune(finetune.Config(compare=True, dry_run=True))
+    assert "for each of 2 trainings" in capsys.readouterr().out
+
+
+@on_last_backend
+def test_options_for_less_memory():
+    def found(count=1, **changes):
+        return dry_run.suggestions(devices.Devices(count), config(**changes))
+
+    rest = ["--remat", "--dtype mixed_bfloat16"]
+    assert found() == ["--accumulate 2", *rest, "--batch-size 50"]
+    assert found(4) == ["--accumulate 5", *rest, "--batch-size 48"]
+    assert found(rho=0.1, perturbation="global") == [*rest, "--batch-size 50"]
+    least = {"batch_size": 1, "remat": True, "dtype": "mixed_bfloat16"}
+    assert found(**least) == ["a smaller --model or --image-size"]
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="JAX has no class for this error")
+def test_too_little_memory_names_what_to_change():
+    def fail():
+        if BACKEND == "torch":
+            import torch
+
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM")
+
+    explained = dry_run.explained_out_of_memory(devices.ONE, config())
+    message = "too small for a step of 100 images. Give one of these: --accumulate 2, "
+    with pytest.raises(BadInput, match=message), explained:
+        fail()
+
+
+@on_last_backend
+def test_a_batch_that_parts_do_not_divide():
+    with pytest.raises(ValueError, match="1 device cannot share 100 images in 3 equal"):
+        devices.ONE.check_batch(100, 3)
+    with pytest.raises(ValueError, match="Give --batch-size 96 or 102"):
+        devices.Devices(2).check_batch(100, 3)
+
+
+@on_last_backend
+@pytest.mark.parametrize("script", [pretrain, finetune])
+def test_parts_are_not_perturbed_globally(script):
+    settings = dataclasses.replace(
+        script.Config(), accumulate=2, perturbation="global", rho=0.1
+    )
+    with pytest.raises(ValueError, match="needs the gradient of the whole batch"):
+        command_line.check(settings)
+    command_line.check(dataclasses.replace(settings, rho=0.0))
+
+
+@on_last_backend
+def test_parts_are_the_images_of_the_batch():
+    batches = tf.data.Dataset.range(24).batch(12, drop_remainder=True)
+    parts = training.in_parts(batches.map(lambda i: (i, -i)), 3)
+    assert parts.element_spec[0].shape == (4,)
+    np.testing.assert_array_equal(
+        [images for images, _ in parts.as_numpy_iterator()],
+        np.arange(24).reshape(6, 4),
+    )
+
+
+@on_last_backend
+def test_the_learning_rate_is_that_of_the_update():
+    settings = config(warmup_steps=3, accumulate=4)
+    model = types.SimpleNamespace(trainable_variables=[])
+    plain, parts = (
+        optimizers.make_optimizer(each, model, 10)
+        for each in (dataclasses.replace(settings, accumulate=1), settings)
+    )
+    for update in range(10):
+        plain._iterations.assign(update)
+        for batch in range(4):
+            parts._iterations.assign(4 * update + batch)
+            assert float(parts.learning_rate) == float(plain.learning_rate)
+
+
+@on_last_backend
+def test_a_training_continues_with_remat(monkeypatch):
+    monkeypatch.setattr(pretrain, "make_optimizer", small_training.optimizer)
+    whole = small_training.settings("whole", epochs=2, accumulate=2)
+    pretrain.pretrain(whole)
+
+    def stop():
+        raise KeyboardInterrupt
+
+    part = dataclasses.replace(whole, out="part", save_minutes=0.0)
+    with monkeypatch.context() as patch:
+        begin = small_training.interrupted(13, stop)
+        patch.setattr("saving.Progress.on_train_batch_begin", begin)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain.pretrain(part)
+    assert small_training.state_files("part")[0].startswith("step_00000013")
+    pretrain.pretrain(dataclasses.replace(part, remat=True))
+    small_training.check_same("whole", "part")
