@@ -32,7 +32,7 @@ import keras
 import starting_point
 import teachers
 import training
-from batches import AUGMENTATIONS, training_batches
+import training_data
 from optimizers import accumulation, with_layer_decay
 from progress import Steps, console, report
 from validation import Evaluation, Validation
@@ -71,7 +71,7 @@ def finetune(config: Config) -> dict | None:
 def finetune_on(here: devices.Devices, config: Config) -> dict | None:
     """Trains on the devices; otherwise like `finetune`."""
     with command_line.checking_input():
-        dataset = training.find_data(config, here)
+        dataset = training_data.find_data(config, here)
         model = build(config, dataset.label_names)
         count = training.planned_images(config, dataset)
         config, reasons = defaults.resolve(
@@ -83,7 +83,7 @@ def finetune_on(here: devices.Devices, config: Config) -> dict | None:
         config = training.apply_plan(config, reasons, rounds, round_steps)
         variant = model.record["variant"] or model.name
         config = dataclasses.replace(config, model=config.model or variant)
-        training.check_first_batch(config, model, dataset)
+        training_data.check_first_batch(config, model, dataset)
         teacher = teachers.find(config, model)
         if config.lora:
             add_adapters(config, model)
@@ -99,7 +99,7 @@ def finetune_on(here: devices.Devices, config: Config) -> dict | None:
     starting_point.print_settings(config, reasons)
     start = None
     if config.weights:
-        options = training.batch_options(config, model)
+        options = training_data.batch_options(config, model)
         with here.first_goes_first():  # it writes the file of the head
             start = starting_point.set_head(model, dataset, options, config, folder)
     first_weights, results = model.get_weights(), {}
@@ -140,8 +140,8 @@ def measure(
         model = here.place(model, config.remat)
         rho = max(radii.values())
         trainer = trainer_of(here, config, model, rho, steps, teacher)
-        options = training.batch_options(config, model)
-        batches = fit_batches(here, config, dataset, options)
+        options = training_data.batch_options(config, model)
+        batches = training_data.fit_batches(here, config, dataset, options)
         dry_run.run(here, config, trainer, batches, steps, len(radii))
 
 
@@ -168,7 +168,7 @@ def train(here, config: Config, trainer, dataset, progress) -> dict:
         dataset: `data.Dataset`.
         progress: `saving.Progress` of the training.
     """
-    options = training.batch_options(config, trainer.model)
+    options = training_data.batch_options(config, trainer.model)
     # Batches that take no more memory than those of `fit`.
     evaluated = {**options, "batch_size": config.batch_size // config.accumulate}
     validation = Evaluation(dataset.validation, here, **evaluated)
@@ -177,7 +177,7 @@ def train(here, config: Config, trainer, dataset, progress) -> dict:
     with explained, progress, Steps.of(progress) as steps:
         for step, part in progress.parts(trainer):
             trainer.fit(
-                fit_batches(here, config, dataset, options, step),
+                training_data.fit_batches(here, config, dataset, options, step),
                 **part,  # its epochs are rounds: see training.plan
                 shuffle=False,  # the batches are already shuffled
                 callbacks=[Validation(validation, progress.end_steps), progress, steps],
@@ -197,19 +197,6 @@ def add_adapters(config: Config, model: keras.Model) -> None:
         f"LoRA of rank {config.lora}: {trained:,} of {total:,} weights are trained.",
         highlight=False,
     )
-
-
-def fit_batches(here, config: Config, dataset, options, start: int = 0):
-    """Returns the batches of `fit` on the devices, beginning with those of a step."""
-    batches = training_batches(
-        dataset.train,
-        seed=config.seed,
-        start=start,
-        augmentation=AUGMENTATIONS[config.augment],
-        shard=here.shard,
-        **options,
-    )
-    return here.distributed(training.in_parts(batches, config.accumulate))
 
 
 def choose_radii(config: Config) -> dict[str, float]:

@@ -29,7 +29,7 @@ import dry_run
 import keras
 import teachers
 import training
-from batches import AUGMENTATIONS, training_batches
+import training_data
 from optimizers import make_optimizer, sigmoid
 from progress import Steps, report
 from validation import Evaluation, Validation
@@ -87,14 +87,14 @@ def pretrain(config: Config) -> dict | None:
 def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
     """Trains on the devices; otherwise like `pretrain`."""
     with command_line.checking_input():
-        dataset = training.find_data(config, here)
+        dataset = training_data.find_data(config, here)
         model = build(config, dataset.label_names)
         if config.steps:
             config = dataclasses.replace(config, epochs=None)
         count = training.planned_images(config, dataset)
         rounds, round_steps = training.plan(config, count)
         config = training.apply_plan(config, {}, rounds, round_steps)
-        training.check_first_batch(config, model, dataset)
+        training_data.check_first_batch(config, model, dataset)
         teacher = teachers.find(config, model)
         here.perturbation(config.perturbation, radius(config))
     if config.dry_run:
@@ -139,7 +139,7 @@ def train(here, config: Config, model, dataset, folder, plan, teacher=None) -> d
     with explained, progress, Steps.of(progress) as steps:
         for step, part in progress.parts(trainer):
             trainer.fit(
-                fit_batches(here, config, dataset, options, step),
+                training_data.fit_batches(here, config, dataset, options, step),
                 **part,  # its epochs are rounds: see training.plan
                 shuffle=False,  # the batches are already shuffled
                 callbacks=[Validation(validation, progress.end_steps), progress, steps],
@@ -164,7 +164,7 @@ def measure(here, config: Config, model, dataset, steps: int, teacher=None) -> N
         model = here.place(model, config.remat)
         trainer = trainer_of(here, config, model, steps, teacher)
         options = batch_options(config, model, dataset)
-        batches = fit_batches(here, config, dataset, options)
+        batches = training_data.fit_batches(here, config, dataset, options)
         dry_run.run(here, config, trainer, batches, steps)
 
 
@@ -195,20 +195,7 @@ def trainer_of(here, config: Config, model, steps: int, teacher=None):
 def batch_options(config: Config, model, dataset) -> dict:
     """Returns keyword arguments for the functions of `batches.py`."""
     classes = len(dataset.label_names)  # for one-hot labels
-    return {**training.batch_options(config, model), "classes": classes}
-
-
-def fit_batches(here, config: Config, dataset, options, start: int = 0):
-    """Returns the batches of `fit` on the devices, beginning with those of a step."""
-    batches = training_batches(
-        dataset.train,
-        seed=config.seed,
-        start=start,
-        augmentation=AUGMENTATIONS[config.augment],
-        shard=here.shard,
-        **options,
-    )
-    return here.distributed(training.in_parts(batches, config.accumulate))
+    return {**training_data.batch_options(config, model), "classes": classes}
 
 
 def build(config: Config, label_names: list[str]) -> keras.Model:

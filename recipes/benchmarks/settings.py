@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import command_line
+import limits
 import names
 import startup
 import tyro
@@ -73,7 +74,7 @@ def read(arguments: Sequence[str]) -> Config:
         description=Config.__doc__,
     )
     with command_line.checking_input():
-        command_line.check_numbers(config)
+        limits.check(config)
         if config.model is not None:
             names.check_model(config.model)
         if config.memory_of is not None and config.what not in WITH_MEMORY:

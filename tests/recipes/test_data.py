@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets
-import training
+import training_data
 from finetune_settings import Config
 
 from tests.once import on_last_backend
@@ -232,7 +232,7 @@ def test_a_file_that_another_process_cannot_read_ends_all(images):
     images("cat", 10)
     config = Config(data=str(images("dog", 10)))
     with pytest.raises(ValueError, match="another process cannot read it"):
-        training.find_data(config, OtherFailed(2, 1, 2))
+        training_data.find_data(config, OtherFailed(2, 1, 2))
 
 
 def test_unknown_data_set_names_close_ones():

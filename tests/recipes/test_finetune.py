@@ -20,6 +20,7 @@ import pytest
 import saving
 import tensorflow_datasets
 import training
+import training_data
 from command_line import BadInput
 from PIL import Image
 
@@ -53,7 +54,7 @@ def started(**changes):
     settings = config(augment="none", **changes)
     dataset = data.folder(settings.data)
     model = finetune.build(settings, dataset.label_names)
-    training.check_first_batch(settings, model, dataset)
+    training_data.check_first_batch(settings, model, dataset)
     return model
 
 

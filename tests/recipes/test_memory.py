@@ -13,7 +13,7 @@ import optimizers
 import pretrain
 import pytest
 import tensorflow as tf
-import training
+import training_data
 from command_line import BadInput
 
 from tests.once import on_last_backend
@@ -102,7 +102,7 @@ def test_parts_are_not_perturbed_globally(script):
 @on_last_backend
 def test_parts_are_the_images_of_the_batch():
     batches = tf.data.Dataset.range(24).batch(12, drop_remainder=True)
-    parts = training.in_parts(batches.map(lambda i: (i, -i)), 3)
+    parts = training_data.in_parts(batches.map(lambda i: (i, -i)), 3)
     assert parts.element_spec[0].shape == (4,)
     np.testing.assert_array_equal(
         [images for images, _ in parts.as_numpy_iterator()],

@@ -12,6 +12,7 @@ import pytest
 import saving
 import tensorflow_datasets
 import training
+import training_data
 from batches import evaluation_batches
 from command_line import BadInput
 
@@ -345,7 +346,7 @@ def test_measured_loss_is_that_of_the_training_images(photos):
     measured = measures.measure(settings, curved_images=8)
     model = kerasvit.from_pretrained("run/model")
     images = data.find("", photos).train
-    options = training.batch_options(settings, model)
+    options = training_data.batch_options(settings, model)
     [(x, y)] = evaluation_batches(
         images, **{**options, "batch_size": 14}
     ).as_numpy_iterator()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import devices
 import keras
-import training
+import training_data
 from batches import evaluation_batches, training_batches
 
 import kerasvit
@@ -25,8 +25,8 @@ def measure(config, curved_images: int) -> dict:
         curved_images: Number of training images for the Hessian.
     """
     model = kerasvit.from_pretrained(Path(config.out) / "model")
-    images = training.find_data(config, devices.ONE).train
-    options = training.batch_options(config, model)
+    images = training_data.find_data(config, devices.ONE).train
+    options = training_data.batch_options(config, model)
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     count = min(curved_images, len(images))
     batches = math.ceil(count / config.batch_size)

@@ -1,0 +1,48 @@
+"""Ranges of the settings that are numbers."""
+
+import math
+
+LIMITS = {  # {setting: (minimum, maximum)}
+    "batch_size": (1, math.inf),
+    "image_size": (1, math.inf),
+    "learning_rate": (1e-12, math.inf),
+    "layer_decay": (1e-12, 1),
+    "warmup_steps": (0, math.inf),
+    "steps": (1, math.inf),
+    "epochs": (1, math.inf),
+    "weight_decay": (0, math.inf),
+    "clip": (0, math.inf),
+    "rho": (0, math.inf),
+    "alpha": (0, 1),
+    "tau": (1e-3, math.inf),
+    "micro_batches": (1, math.inf),
+    "accumulate": (1, math.inf),
+    "label_smoothing": (0, 0.99),
+    "lora": (1, math.inf),
+    "dropout": (0, 0.99),
+    "stochastic_depth": (0, 0.99),
+    "save_minutes": (0, math.inf),
+    "share": (1e-12, 1),
+    "share_seed": (0, 2**31 - 1),
+    "validations": (1, math.inf),
+    "images": (1, math.inf),
+    "shares": (1e-12, 1),
+    "rhos": (1e-12, math.inf),
+    "jobs": (1, 100),
+    "seeds": (1, 100),
+    "curved_images": (1, math.inf),
+    "seed": (0, 2**31 - 1),
+}
+
+
+def check(config) -> None:
+    """Raises a `ValueError` for a number out of its range."""
+    for name, (low, high) in LIMITS.items():
+        value = getattr(config, name, None)
+        numbers = value if isinstance(value, tuple) else (value,)
+        numbers = [number for number in numbers if number is not None]
+        if not all(low <= n <= high and math.isfinite(n) for n in numbers):
+            most = f" and at most {high}" if high < math.inf else ""
+            raise ValueError(
+                f"`{name}` must be at least {low}{most}. Received: {value}."
+            )

@@ -1,0 +1,87 @@
+"""Images of a training: finds them, checks them, and makes the batches of `fit`."""
+
+import data
+import devices
+from batches import AUGMENTATIONS, training_batches
+
+import kerasvit
+from kerasvit.preprocessing.images import input_problem
+
+
+def find_data(config, here: devices.Devices):
+    """Returns the `data.Dataset`, which the first process prepares, if needed.
+
+    Of a folder, each process reads its share of the images to find damaged files.
+
+    Raises:
+        ValueError: As for `data.find`, in the process that found it and in all others.
+    """
+    wanted = config.dataset, config.data, config.share, config.share_seed
+    if not config.data:
+        with here.first_goes_first():
+            return data.find(*wanted)
+    failed = True
+    try:
+        dataset = data.find(*wanted, shard=here.shard)
+        failed = False
+    finally:
+        any_failed = here.any(failed)
+    if any_failed:
+        raise ValueError("`data`: another process cannot read it, and says why.")
+    return dataset
+
+
+def check_first_batch(config, model, dataset) -> None:
+    """Raises a `ValueError` if the image values are not in the model's input range."""
+    options = {**batch_options(config, model), "batch_size": 8}
+    options["augmentation"] = AUGMENTATIONS[config.augment]
+    classes = len(dataset.label_names)  # one-hot labels, which can be mixed
+    options |= {"seed": config.seed, "classes": classes}
+    images, _ = next(iter(training_batches(dataset.train, **options)))
+    transform, built_in = options["transform"], not options["normalize"]
+    problem = input_problem(images, transform.mean, transform.std, built_in=built_in)
+    if problem:
+        raise ValueError(problem)
+
+
+def batch_options(config, model) -> dict:
+    """Returns keyword arguments for the functions of `batches.py`."""
+    return {
+        "transform": kerasvit.Preprocessing.from_config(model.record["preprocessing"]),
+        "normalize": not model.record["kwargs"].get("normalization"),
+        "batch_size": config.batch_size,
+    }
+
+
+def fit_batches(here, config, dataset, options: dict, start: int = 0):
+    """Returns the batches of `fit` on the devices, beginning with those of a step.
+
+    Args:
+        here: `devices.Devices`.
+        config: Dataclass of the settings.
+        dataset: `data.Dataset`.
+        options: Result of `batch_options`.
+        start: Number of the first step.
+    """
+    batches = training_batches(
+        dataset.train,
+        seed=config.seed,
+        start=start,
+        augmentation=AUGMENTATIONS[config.augment],
+        shard=here.shard,
+        **options,
+    )
+    return here.distributed(in_parts(batches, config.accumulate))
+
+
+def in_parts(batches, parts: int):
+    """Returns each batch as several of its parts, which `fit` sees one after the other.
+
+    Args:
+        batches: `tf.data.Dataset` of batches of the same size, a multiple of `parts`.
+        parts: Number of parts.
+    """
+    if parts == 1:
+        return batches
+    rows = batches.element_spec[0].shape[0] // parts
+    return batches.rebatch(rows, drop_remainder=True)
