@@ -16,7 +16,7 @@ from .overwritten import put_back, take_out
 from .stateless import batch_size, training_pass
 from .step import Step, loss_scale, new_slots, times
 from .trace_jax import fresh_trace
-from .update import Update, add_micro_batch, is_float
+from .update import Update, add_micro_batch, assigned_or, is_float, only_assigned
 
 
 class TrainStep(Step):
@@ -93,10 +93,7 @@ class TrainStep(Step):
         batch = x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         update, outputs = self._on_devices(state, batch)
         y_pred = masked(*outputs)
-        after = [
-            old if new is None else new
-            for old, new in zip(before, update.state, strict=True)
-        ]
+        after = assigned_or(before, update.state)
         indices = self._slot_indices()
         old = [before[i] for i in indices]
         for i, value in zip(indices, new_slots(old, update.slots), strict=True):
@@ -222,23 +219,14 @@ class TrainStep(Step):
         """Returns (update, (outputs, masks)) of one micro-batch."""
         weights, before, optimizer_variables, metrics = state
         x, y, sample_weight = batch
-        constants = self.step_constants()
-        values = [before[i] for i in self._indices(constants)]
-        # What a layer assigns there is not kept.
-        scope = keras.StatelessScope(zip(constants, values, strict=True))
-        with scope, fresh_trace(not self.run_eagerly):
-            y = self.step_targets(x, y)
+        y = self._targets(before, x, y)
         shifts = seed_shifts(self.non_trainable_variables, index)
         start = [v + shifts[i] if i in shifts else v for i, v in enumerate(before)]
 
         def compute(*arguments: Any, **options: Any) -> tuple:
             scaled, results = self.compute_loss_and_updates(*arguments, **options)
             loss, y_pred, state, metrics = results
-            # A mean of frozen weights would be rounded.
-            state = [
-                None if new is old else new
-                for new, old in zip(state, start, strict=True)
-            ]
+            state = only_assigned(start, state)  # a mean of others would be rounded
             # JAX returns new arrays, without the masks that Keras has attached.
             return scaled, (loss, y_pred, state, metrics, masks_of(y_pred))
 
@@ -272,6 +260,14 @@ class TrainStep(Step):
         ]
         update = Update(loss, gradients, slots, after, metrics, overwritten)
         return update, (y_pred, masks)
+
+    def _targets(self, before: list[Tensor], x: Any, y: Any) -> Any:
+        """Returns `step_targets`; what a layer assigns there is not kept."""
+        constants = self.step_constants()
+        values = [before[i] for i in self._indices(constants)]
+        scope = keras.StatelessScope(zip(constants, values, strict=True))
+        with scope, fresh_trace(not self.run_eagerly):
+            return self.step_targets(x, y)
 
     def _slot_indices(self) -> list[int]:
         return self._indices(self.slots_of(self.trainable_variables))

@@ -84,6 +84,16 @@ def add_micro_batch(
     )
 
 
+def only_assigned(before: list[Tensor], after: list[Tensor]) -> list[Tensor | None]:
+    """Returns the values after a pass, and None for those that it did not assign."""
+    return [None if new is old else new for old, new in zip(before, after, strict=True)]
+
+
+def assigned_or(before: list[Tensor], after: list[Tensor | None]) -> list[Tensor]:
+    """Returns the values after a pass, and those before for None."""
+    return [old if new is None else new for old, new in zip(before, after, strict=True)]
+
+
 def is_float(value: Tensor | None) -> bool:
     """Returns whether a value is a tensor of a floating point dtype."""
     if value is None:
