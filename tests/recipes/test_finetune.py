@@ -451,7 +451,7 @@ def test_bad_input_costs_no_training(changes, message):
 
 def test_images_in_the_wrong_range(monkeypatch):
     batches = [(np.full((8, 32, 32, 3), 200.0), np.zeros(8))]
-    monkeypatch.setattr(training, "training_batches", lambda *a, **k: batches)
+    monkeypatch.setattr(training_data, "training_batches", lambda *a, **k: batches)
     with pytest.raises(BadInput, match="looks like 0 to 255"):
         finetune.finetune(config())
 

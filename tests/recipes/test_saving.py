@@ -13,6 +13,7 @@ import saving
 import states
 import tensorflow as tf
 import training
+import training_data
 from command_line import BadInput
 
 from tests.once import mainly_on_last, on_last_backend
@@ -131,9 +132,9 @@ def test_only_the_first_process_writes(monkeypatch):
 
 def batches_with_nan(number):
     """`training_batches` with NaN in the images of a batch."""
-    make = pretrain.training_batches
+    make = training_data.training_batches
 
-    def batches(*arguments, start, **options):
+    def batches(*arguments, start=0, **options):
         numbers = tf.data.Dataset.range(start, 1000)
 
         def spoilt(i, batch):
@@ -148,7 +149,7 @@ def batches_with_nan(number):
 
 @pytest.mark.parametrize(("minutes", "saved"), mainly_on_last([(10, 10), (0, 12)]))
 def test_loss_that_is_not_finite(minutes, saved, monkeypatch):
-    monkeypatch.setattr(pretrain, "training_batches", batches_with_nan(12))
+    monkeypatch.setattr(training_data, "training_batches", batches_with_nan(12))
     message = (
         rf"The loss became .* in step 13 of 20 \(batch 12, .* Step {saved} is kept"
     )
