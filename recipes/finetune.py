@@ -241,6 +241,9 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
         if config.dropout or "dropout" in variant.defaults:
             options["dropout"] = config.dropout
         model = variant(config.weights, **options)
+    if model.adapters:
+        kerasvit.merge_lora(model)
+        console.print("The adapters of the weights are merged into their kernels.")
     if config.weights:
         console.print(heads.reset_unless_same_classes(model, label_names))
     else:

@@ -1,9 +1,11 @@
 """`finetune.py --lora`: a frozen model with adapters."""
 
 import command_line
+import devices
 import finetune
 import keras
 import numpy as np
+import optimizers
 import pytest
 import saving
 from command_line import BadInput
@@ -84,6 +86,52 @@ def test_adapters_are_kept_and_a_stopped_training_continues(settings, monkeypatc
     exact = keras.backend.backend() == "jax"
     for a, b in zip(whole.get_weights(), continued.get_weights(), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=0 if exact else 1e-5)
+
+
+@pytest.mark.slow
+def test_rematerialised_copies_and_layer_decay_train_adapters():
+    keras.utils.set_random_seed(0)
+    model = kerasvit.VisionTransformer(
+        image_size=8, patch_size=4, num_classes=2, **WIDTHS
+    )
+    kerasvit.add_lora(model, 2)
+    kernel = model.get_layer("head").kernel  # zeros would give adapters no gradient
+    kernel.assign(keras.random.normal(kernel.shape, seed=0))
+    images = np.random.default_rng(0).normal(size=(4, 8, 8, 3)).astype("float32")
+    trained = {}
+    for decay, remat in ((None, False), (0.5, False), (0.5, True)):
+        copy = devices.copy_of(model, remat)
+        assert copy.adapters == model.adapters
+        optimizer = keras.optimizers.SGD(0.1)
+        trainer = kerasvit.SAM(copy, 0.05)
+        trainer.compile(
+            optimizers.with_layer_decay(optimizer, copy, decay),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        trainer.fit(images, np.array([0, 1, 1, 0]), batch_size=4, verbose=0)
+        trained[decay, remat] = {w.path: to_numpy(w) for w in copy.trainable_weights}
+    before = {w.path: to_numpy(w) for w in model.trainable_weights}
+    plain, decayed, again = trained.values()
+    factor = "encoder_block_0/attention/value/lora_kernel_b"
+    assert abs(plain[factor]).max() > 1e-4
+    for path, start in before.items():
+        rate = 1.0 if path.startswith("head") else 0.5
+        expected = rate * (plain[path] - start)
+        np.testing.assert_allclose(decayed[path] - start, expected, atol=1e-6)
+        np.testing.assert_allclose(again[path], decayed[path], atol=1e-6)
+
+
+def test_adapters_of_the_weights_are_merged(settings):
+    model = kerasvit.from_pretrained("start")
+    kerasvit.add_lora(model, 2)
+    query = model.get_layer("encoder_block_0").attention.query
+    query.lora_kernel_b.assign(keras.ops.ones((2, 16)))
+    kerasvit.save_pretrained(model, "adapted", keep_adapters=True)
+    built = finetune.build(settings(weights="adapted", lora=None), ["cat", "dog"])
+    assert built.adapters is None
+    assert len(built.trainable_weights) == len(built.weights)
+    [kernel] = [w for w in built.weights if w.path == f"{query.path}/kernel"]
+    np.testing.assert_allclose(to_numpy(kernel), query.merged_kernel(), atol=1e-6)
 
 
 @pytest.mark.parametrize(
