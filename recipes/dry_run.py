@@ -1,4 +1,4 @@
-"""Runs two steps of a training, and prints the seconds and the memory that it takes.
+"""Runs three steps of a training, and prints the seconds and the memory that it takes.
 
 dry_run.run(here, config, trainer, batches, steps)
 """

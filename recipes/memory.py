@@ -1,4 +1,4 @@
-"""Measures the peak memory of a function, on a GPU or in this process."""
+"""Measures the peak memory of a function or since the start, on a GPU or a CPU."""
 
 import re
 import resource

@@ -1,6 +1,6 @@
 """Optimizer, learning rate and loss of `pretrain.py`, as in the papers' code.
 
-`finetune.py` uses `with_layer_decay`.
+`finetune.py` uses `with_layer_decay` and `accumulation`.
 """
 
 import keras

@@ -55,7 +55,7 @@ class Config:
     devices: str = "all"  # all, a number, or on JAX data=4,model=2
     accumulate: int = 1  # parts in which a step computes its batch, to save memory
     remat: bool = False  # recompute activations in the backward pass, to save memory
-    dry_run: bool = False  # two steps, then seconds and memory; writes nothing
+    dry_run: bool = False  # three steps, then time and memory; writes nothing
     seed: int = 0  # of weights, order, augmentation and dropout
     save_minutes: float = 10.0  # a state is saved this often, and at each validation
     tensorboard: bool = False  # write events for TensorBoard, too
@@ -163,7 +163,7 @@ PRESETS = {
         label_smoothing=0.1,
         stochastic_depth=0.1,
     ),
-    # Trained by benchmarks/study.py with this rho and with 0. No setting was tuned.
+    # Trained by benchmarks/study/ with this rho and with 0. No setting was tuned.
     "study_vit": Config(epochs=30, rho=0.1),
     "study_mixer": Config(model="small_mixer", epochs=30, rho=0.1),
     "study_bit": Config(

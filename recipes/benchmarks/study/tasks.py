@@ -98,7 +98,8 @@ def in_processes(
     """Does all tasks in `count` processes with one thread each, and prints progress.
 
     Args:
-        module: Module of this package; its `main(settings, number)` calls `work`.
+        module: Module of this package; its `main(settings, folder, number)` calls
+            `work`.
         settings: Dataclass, which is passed as JSON.
         count: Number of processes.
         names: Names of all tasks.
