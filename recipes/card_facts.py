@@ -7,9 +7,15 @@ import dataclasses
 import re
 from pathlib import Path
 
+# Settings that do not change the training: its folder and its card do not state them.
+NOT_TRAINING = (
+    *("out", "license", "devices", "save_minutes", "tensorboard"),
+    *("remat", "jobs", "dry_run"),
+)
+# And those that the card states in other words, or that do not matter for it.
 OMITTED = (
-    *("out", "compare", "rho", "license", "dataset", "data", "linear_head"),
-    *("devices", "save_minutes", "tensorboard", "validations"),
+    *NOT_TRAINING,
+    *("compare", "rho", "dataset", "data", "linear_head", "validations"),
 )
 OF_LORA = ("train_norms", "keep_adapters")
 

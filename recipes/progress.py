@@ -8,16 +8,11 @@ from pathlib import Path
 
 import keras
 import rich.progress
-from card_facts import comparison
+from card_facts import NOT_TRAINING, comparison
 from rich.console import Console
 from rich.table import Table
 
 console = Console(markup=False)  # a path may hold [brackets]
-# Settings that do not change the training.
-NOT_TRAINING = (
-    *("out", "license", "devices", "save_minutes", "tensorboard"),
-    *("remat", "jobs", "dry_run"),
-)
 COLORS = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
 
 

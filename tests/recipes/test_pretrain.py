@@ -284,9 +284,11 @@ def test_config_and_card_state_the_share(photos):
     for row in ("| share | 0.5 |", "| share_seed | 3 |", "| same_steps | True |"):
         assert row in card
     assert "| steps | 2 |" in card and "validations" not in card
-    pretrain.pretrain(config(data=photos, steps=3, out="other"))
+    pretrain.pretrain(config(data=photos, steps=3, out="other", remat=True))
     card = Path("other/model/README.md").read_text()
-    assert "share" not in card and "epochs" not in card and "| steps | 3 |" in card
+    for name in ("share", "epochs", "remat", "dry_run"):
+        assert name not in card
+    assert "| steps | 3 |" in card
 
 
 def test_misspelled_preset():
