@@ -55,6 +55,15 @@ ALIASES = {
     "target-modules": "lora-layers",
 }
 EXCLUSIVE = (("--steps", "--epochs"), ("--data", "--dataset"))
+NEEDED = {  # {setting: option without which it changes nothing}
+    "teacher_input": "--teacher MODEL",
+    "distill": "--teacher MODEL",
+    "alpha": "--teacher MODEL",
+    "tau": "--distill soft",
+    "lora_layers": "--lora RANK",
+    "train_norms": "--lora RANK",
+    "keep_adapters": "--lora RANK",
+}
 
 
 class BadInput(ValueError):
@@ -182,15 +191,27 @@ def check(config) -> None:
         names.check_model(config.model, config.small)
     if getattr(config, "accumulate", 1) > 1:
         check_perturbation(config)
+    check_needed(config)
     if hasattr(config, "check"):
         config.check()
-    for name in ("data", "weights"):
+    for name in ("data", "weights", "teacher"):
         if getattr(config, name, None):
             check_name_of(name, Path(getattr(config, name)).expanduser().resolve())
     if getattr(config, "data", None) is not None:
         existing_folder(config.data)
     if getattr(config, "weights", None) is not None:
         check_weights(config.weights)
+
+
+def check_needed(config) -> None:
+    """Raises a `ValueError` for a setting that changes nothing without another one."""
+    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    for name in [name for name in NEEDED if name in defaults]:
+        other = NEEDED[name].removeprefix("--").split()[0]
+        given = getattr(config, name) != defaults[name]
+        if given and getattr(config, other) == defaults[other]:
+            option = name.replace("_", "-")
+            raise ValueError(f"`{name}`: give {NEEDED[name]} with --{option}.")
 
 
 def check_perturbation(config) -> None:

@@ -54,7 +54,7 @@ class Config:
     devices: str = "all"  # all, a number, or on JAX data=4,model=2
     accumulate: int = 1  # parts in which a step computes its batch, to save memory
     remat: bool = False  # recompute activations in the backward pass, to save memory
-    dry_run: bool = False  # two steps, then seconds and memory; writes nothing
+    dry_run: bool = False  # three steps, then time and memory; writes nothing
     seed: int = 0  # of fresh weights, order, augmentation and dropout
     save_minutes: float = 10.0  # a state is saved this often, and at each validation
     tensorboard: bool = False  # write events for TensorBoard, too
@@ -64,11 +64,7 @@ class Config:
     small: ClassVar = ("small",)  # models that finetune.py defines
 
     def check(self) -> None:
-        """Raises a `ValueError` for options that need another one."""
-        for name in ("lora_layers", "train_norms", "keep_adapters"):
-            if getattr(self, name) and self.lora is None:
-                option = name.replace("_", "-")
-                raise ValueError(f"`{name}`: give --lora RANK with --{option}.")
+        """Raises a `ValueError` for settings that contradict each other."""
         if self.lora is not None and not self.weights:
             raise ValueError("`lora`: adapters need pretrained --weights below them.")
 

@@ -34,6 +34,8 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
     for name in ("data", "weights"):  # independent of the working directory
         if settings.get(name):
             settings[name] = str(Path(settings[name]).resolve())
+    if (teacher := settings.get("teacher")) and Path(teacher).expanduser().exists():
+        settings["teacher"] = str(Path(teacher).expanduser().resolve())
     settings["backend"] = keras.backend.backend()
     settings["label_names"] = dataset.label_names
     settings["images"] = dataset.counts

@@ -1,7 +1,7 @@
 """Loads the teacher of a distillation, and adapts it to the inputs of the student.
 
     teacher = teachers.find(config, model)      # None without --teacher
-    trainer = teachers.trainer_of(teacher, model, config, rho, **options)
+    trainer = teachers.trainer_of(teacher, here, model, config, rho, **options)
 
 A teacher is a model of kerasvit (a folder or file of weights, hf://user/repository, or
 VARIANT/NAME of public weights), a file of Keras, model.keras, or a class of
@@ -108,18 +108,16 @@ def trainer_of(teacher: Teacher | None, here, model, config, rho: float, **optio
 
 def _load(name: str, given: str | None):
     """Returns (teacher, function of pixels in [0, 255] to its inputs, their name)."""
-    if name.endswith(".keras"):
-        teacher = _load_keras(Path(name).expanduser())
-    elif hasattr(keras.applications, name):
-        if given:
-            raise ValueError(
-                "`teacher_input` is for a .keras file. Leave it out: keras.applications"
-                f" has the preprocessing of {name}."
-            )
+    is_file = name.endswith(".keras")
+    if given and not is_file:
+        raise ValueError(
+            "`teacher_input` is for a .keras file. Leave it out: kerasvit and "
+            f"keras.applications have the preprocessing of {name}."
+        )
+    if callable(getattr(keras.applications, name, None)):
         teacher = _application(name)
         return teacher, _preprocessing_of(name), f"as {name}.preprocess_input"
-    else:
-        teacher = _load_kerasvit(name)
+    teacher = _load_keras(Path(name).expanduser()) if is_file else _load_kerasvit(name)
     if hasattr(teacher, "record"):
         found = kerasvit.Preprocessing.from_config(teacher.record["preprocessing"])
         if teacher.record["kwargs"].get("normalization"):

@@ -1,6 +1,7 @@
 """Distillation in the recipes: loading and adapting teachers, and trainings."""
 
 import dataclasses
+import json
 
 import keras
 import numpy as np
@@ -124,8 +125,11 @@ def test_wrong_teachers_are_explained(tmp_path):
     for name, message in cases.items():
         with pytest.raises(ValueError, match=message):
             teachers.find(settings(teacher=str(tmp_path / name)), student)
-    with pytest.raises(ValueError, match="Leave it out"):
-        teachers.find(settings(teacher="ResNet50", teacher_input="tf"), student)
+    for name in ("ResNet50", str(tmp_path / "named")):
+        with pytest.raises(ValueError, match="Leave it out"):
+            teachers.find(settings(teacher=name, teacher_input="tf"), student)
+    with pytest.raises(ValueError, match="no class of that name"):
+        teachers.find(settings(teacher="resnet"), student)  # a module
 
 
 @on_last_backend
@@ -134,6 +138,10 @@ def test_wrong_numbers_are_found_before_the_imports():
         ({"alpha": 1.5}, "`alpha` must be at least 0 and at most 1"),
         ({"tau": 0.0}, "`tau` must be at least"),
         ({"loss": "sigmoid", "teacher": "x"}, "for the loss softmax"),
+        ({"distill": "soft"}, "`distill`: give --teacher MODEL with --distill"),
+        ({"alpha": 0.1}, "`alpha`: give --teacher MODEL with --alpha"),
+        ({"teacher_input": "tf"}, "give --teacher MODEL with --teacher-input"),
+        ({"teacher": "x", "tau": 1.0}, "`tau`: give --distill soft with --tau"),
     ):
         with pytest.raises(ValueError, match=message):
             check(settings(**changes))
@@ -163,6 +171,8 @@ def test_a_training_with_a_teacher(builder, rho, tmp_path, monkeypatch, capsys):
     card = (tmp_path / "run/model/README.md").read_text()
     assert "| teacher | teacher |" in card and "| distill | soft |" in card
     assert training.finished_result(tmp_path / "run")
+    saved = json.loads((tmp_path / "run/config.json").read_text())
+    assert saved["teacher"] == str(tmp_path.resolve() / "teacher")
     other = dataclasses.replace(config, alpha=0.1)
     with pytest.raises(BadInput, match="alpha: 0.5 there, 0.1 now"):
         pretrain.pretrain(other)
