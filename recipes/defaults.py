@@ -70,7 +70,7 @@ def resolve(config, count: int, images: str, model, devices: int = 1):
     else:
         chosen = dict(SMALL_MODEL if config.model in (None, "small") else FRESH)
     chosen["augment"] = AUGMENT[images]
-    chosen["batch_size"] = _shared(*chosen["batch_size"], devices)
+    chosen["batch_size"] = _shared(*chosen["batch_size"], devices, config.accumulate)
     if config.epochs is None and "steps" not in chosen:
         batch_size = config.batch_size or chosen["batch_size"][0]
         chosen["steps"] = _steps(count, batch_size, pretrained, model.count_params())
@@ -90,12 +90,14 @@ def resolve(config, count: int, images: str, model, devices: int = 1):
     return dataclasses.replace(config, **filled), reasons
 
 
-def _shared(batch_size, reason, devices):
+def _shared(batch_size, reason, devices, parts):
     """Returns the nearest size that the devices can share equally, and the reason."""
-    if batch_size % devices == 0:
+    shares = devices * parts
+    if batch_size % shares == 0:
         return batch_size, reason
-    nearest = max(1, round(batch_size / devices)) * devices
-    return nearest, f"{reason}; {batch_size}, as {devices} devices can share it equally"
+    nearest = max(1, round(batch_size / shares)) * shares
+    whose = f"{devices} devices" if parts == 1 else f"{devices} × {parts} parts"
+    return nearest, f"{reason}; not {batch_size}, which {whose} cannot share equally"
 
 
 def _check_rate(config, default, filled):

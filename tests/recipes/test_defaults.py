@@ -111,13 +111,20 @@ def test_passes_become_steps():
 
 
 @pytest.mark.parametrize(
-    ("devices", "size"), [(1, 32), (8, 32), (3, 33), (5, 30), (24, 24), (100, 100)]
+    ("devices", "parts", "size", "whose"),
+    [
+        *[(1, 1, 32, ""), (8, 1, 32, ""), (3, 1, 33, "3 devices"), (2, 4, 32, "")],
+        *[(5, 1, 30, "5 devices"), (24, 1, 24, "24 devices")],
+        *[(100, 1, 100, "100 devices"), (2, 5, 30, "2 × 5 parts")],
+        (1, 3, 33, "1 × 3 parts"),
+    ],
 )
-def test_devices_share_the_default_batch_equally(devices, size):
-    given = Config(weights="vit.npz")
+def test_devices_share_the_default_batch_equally(devices, parts, size, whose):
+    given = Config(weights="vit.npz", accumulate=parts)
     found, reasons = defaults.resolve(given, 400, "photographs", model(), devices)
     assert found.batch_size == size
-    assert (f"as {devices} devices" in reasons["batch_size"]) == (size != 32)
+    why = f"; not 32, which {whose} cannot share equally" if whose else "same images"
+    assert reasons["batch_size"].endswith(why)
     assert found.steps == max(defaults.MIN_STEPS, round(2240 / size))
 
 
