@@ -56,9 +56,12 @@ def state_files(run):
     return sorted(path.name for path in (Path(run) / "with_SAM").iterdir())
 
 
-def check_same(run, other):
-    """Checks that two finished trainings have the same weights and metrics."""
-    exact = keras.backend.backend() == "jax"
+def check_same(run, other, exact=True):
+    """Checks that two finished trainings have the same weights and metrics.
+
+    With `exact`, the weights are bit-equal on JAX.
+    """
+    exact = exact and keras.backend.backend() == "jax"
     models = [kerasvit.from_pretrained(f"{each}/model") for each in (run, other)]
     for a, b in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=0 if exact else 1e-5)

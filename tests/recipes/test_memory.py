@@ -142,4 +142,4 @@ def test_a_training_continues_with_remat(monkeypatch):
             pretrain.pretrain(part)
     assert small_training.state_files("part")[0].startswith("step_00000013")
     pretrain.pretrain(dataclasses.replace(part, remat=True))
-    small_training.check_same("whole", "part")
+    small_training.check_same("whole", "part", exact=False)
