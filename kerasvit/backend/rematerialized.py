@@ -7,6 +7,7 @@ import keras
 from keras.src.backend import AutocastScope
 
 from .contexts import contexts, restored
+from .update import is_float
 
 
 def rematerialized(layer: keras.layers.Layer, call: Callable) -> Callable:
@@ -39,6 +40,8 @@ def rematerialized(layer: keras.layers.Layer, call: Callable) -> Callable:
 
         with AutocastScope(None):  # sublayers cast their variables themselves
             values = [variable.value for variable in variables]
+        # PyTorch assigns seeds in place, but the second run needs those of the first.
+        values = [v if is_float(v) else keras.ops.copy(v) for v in values]
         outputs, written = keras.remat(function)(values, *args)
         for i, value in written.items():
             variables[i].assign(value)

@@ -490,5 +490,7 @@ def test_equal_paths_in_different_groups():
     model = keras.Model(
         image, last(layers.Dense(2, name="encoder_block_0")(first(image)))
     )
-    with pytest.raises(ValueError, match="one weight of the path 'a/kernel'"):
+    with pytest.raises(
+        ValueError, match="must have different paths. Received: 'a/kernel'"
+    ):
         layer_decay(optimizers.SGD(0.1), model, 0.5)
