@@ -19,7 +19,8 @@ from shards import Rows
 from kerasvit.preprocessing.images import read_image
 
 SHUFFLE_BUFFER = 10_000  # encoded images; about 1 GB for ImageNet
-SHUFFLE_KEY = tf.constant(498247692, tf.int64)  # of tf.random.experimental
+# Of tf.random.experimental. A tensor would start TensorFlow before its devices are set.
+SHUFFLE_KEY = np.int64(498247692)
 LAST_NUMBER = tf.int64.max
 ALL = Rows()  # of batches of one
 JFIF, TABLE, END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"  # markers of a JPEG

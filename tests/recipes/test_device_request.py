@@ -1,7 +1,11 @@
 """Which devices `--devices` and the environment select, and which are refused."""
 
 import json
+import os
+import subprocess
+import sys
 import types
+from pathlib import Path
 
 import device_request
 import devices
@@ -275,6 +279,22 @@ def test_strategy_of_several_processes(monkeypatch):
     assert here.shard == (1, 2) and not here.is_first
     with pytest.raises(ValueError, match="2 processes train on all their 16 devices"):
         devices_tensorflow.start(Request(8), config(devices="8"))
+
+
+@only["tensorflow"]
+@pytest.mark.slow
+def test_imports_do_not_start_tensorflow():
+    """Its devices can be set, and processes connected, until the first tensor."""
+    code = """
+import finetune, pretrain, tensorflow as tf
+cpu, *_ = tf.config.list_physical_devices("CPU")
+one = [tf.config.LogicalDeviceConfiguration()]
+tf.config.set_logical_device_configuration(cpu, one)
+"""
+    recipes = Path(device_request.__file__).parent
+    environment = {**os.environ, "PYTHONPATH": f"{recipes}:{recipes.parent}"}
+    command = [sys.executable, "-c", code]
+    subprocess.run(command, env=environment, check=True, timeout=300)
 
 
 @only["tensorflow"]
