@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 
 import device_request
 import tensorflow as tf
@@ -31,12 +32,18 @@ class TensorflowDevices(Devices):
         if self.processes == 1:
             return condition
 
+        return bool(self._sum(tf.constant(float(condition))) > 0)
+
+    @functools.cached_property
+    def _sum(self):
+        """Function of a number that returns its sum over the devices, traced once."""
+
         @tf.function  # faster than eager collectives
-        def count(true):
-            each = self.strategy.run(lambda: tf.identity(true))
+        def total(number):
+            each = self.strategy.run(lambda: tf.identity(number))
             return self.strategy.reduce("SUM", each, axis=None)
 
-        return bool(count(tf.constant(float(condition))) > 0)
+        return total
 
     def place(self, model, remat: bool = False):
         """Returns a copy of the model whose variables are on the devices."""
