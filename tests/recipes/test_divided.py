@@ -16,7 +16,6 @@ import kerasvit
 
 if keras.backend.backend() != "jax":
     pytest.skip("only JAX divides a model", allow_module_level=True)
-pytest.importorskip("orbax.checkpoint")
 import devices_jax  # noqa: E402
 
 pytestmark = pytest.mark.slow
