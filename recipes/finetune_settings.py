@@ -7,59 +7,27 @@ import dataclasses
 import functools
 from typing import ClassVar, Literal
 
+from common_settings import Common
+
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Common):
     """Fine-tunes a model with SAM. A preset's name may stand before the options."""
 
-    model: str | None = None  # "small", or one of kerasvit.list_models(); None: "small"
-    #     without weights, else the model that the folder of the weights states
+    # "small", or one of kerasvit.list_models(); None: "small" without weights, else the
+    # model that the folder of the weights states
+    model: str | None = None
     weights: str | None = None  # public name, file or folder; None: fresh weights
     dataset: str = "digits"  # of built_in.py, or of tensorflow-datasets
-    data: str | None = None  # folder of class folders, instead of `dataset`
-    share: float = 1.0  # of the training images of each class, in (0, 1]
-    share_seed: int = 0  # which images; a smaller share is part of a larger one
-    same_steps: bool = False  # epochs and default steps are those of all images
-    image_size: tuple[int] | tuple[int, int] | None = None  # pixels, height first
-    # None: defaults.py chooses by the task; a table shows value and reason.
+    # defaults.py chooses settings that are None by the task; a table shows the reasons
     augment: Literal["none", "shift", "photo"] | None = None  # of augmentations.py
-    batch_size: int | None = None  # images per step
-    optimizer: Literal["adamw", "sgd"] | None = None  # sgd: with momentum 0.9
-    learning_rate: float | None = None  # after the warm-up; then a cosine to 0
-    # a block's rate is this share of the next block's, in (0, 1]; None: one rate
-    layer_decay: float | None = None
-    rho: float | None = None  # radius of SAM, ≥ 0; 0 disables SAM
-    # of the parts of a batch on several devices: each with its own gradient, or all
-    # with the mean
-    perturbation: Literal["local", "global"] = "local"
-    teacher: str | None = None  # folder, file, hf://, ViTB16/sam, model.keras, ResNet50
-    # values that a .keras teacher expects
-    teacher_input: Literal["pixels", "unit", "tf", "torch"] | None = None
-    distill: Literal["hard", "soft"] = "hard"  # how the teacher's outputs are learned
-    alpha: float = 0.5  # weight of the teacher's loss, in [0, 1]; the rest: labels
-    tau: float = 3.0  # temperature of soft distillation, > 0
     linear_head: bool | None = None  # start with a head fitted to frozen features
     lora: int | None = None  # rank of adapters in a frozen model; None: train all
-    lora_layers: str | None = None  # regular expression of their layers' paths; None:
-    #     attention/(query|value)
+    # regular expression of the paths of their layers; None: attention/(query|value)
+    lora_layers: str | None = None
     train_norms: bool = False  # with lora: also train normalisation layers
     keep_adapters: bool = False  # with lora: save adapters in a file of their own
-    warmup_steps: int | None = None  # linear from 0; at most a fifth of the training
-    steps: int | None = None  # optimizer steps, including the warm-up
-    epochs: int | None = None  # passes through the images, instead of `steps`
     compare: bool = False  # also train without SAM, keep the better model
-    dropout: float = 0.0  # rate in the blocks, in [0, 1)
-    # Keras policy
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    devices: str = "all"  # all, a number, or on JAX data=4,model=2
-    accumulate: int = 1  # parts in which a step computes its batch, to save memory
-    remat: bool = False  # recompute activations in the backward pass, to save memory
-    dry_run: bool = False  # three steps, then time and memory; writes nothing
-    seed: int = 0  # of fresh weights, order, augmentation and dropout
-    save_minutes: float = 10.0  # a state is saved this often, and at each validation
-    tensorboard: bool = False  # write events for TensorBoard, too
-    license: str | None = None  # of the model, in its card; None: that of the weights
-    out: str | None = None  # folder of the results; None: runs/NAME-BACKEND
 
     small: ClassVar = ("small",)  # models that finetune.py defines
 

@@ -7,29 +7,23 @@ import dataclasses
 import functools
 from typing import ClassVar, Literal
 
+from common_settings import Common
+
 AUGMENT = Literal["none", "shift", "photo", "photo_mixed", "cifar", "cifar_mixed"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Common):
     """Trains a model from scratch. A preset's name may stand before the options."""
 
     model: str = "small_vit"  # one of `small`, for 28 px, or of kerasvit.list_models()
     dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
-    data: str | None = None  # folder of class folders, instead of `dataset`
-    share: float = 1.0  # of the training images of each class, in (0, 1]
-    share_seed: int = 0  # which images; a smaller share is part of a larger one
-    same_steps: bool = False  # epochs and default steps are those of all images
-    image_size: tuple[int] | tuple[int, int] | None = None  # pixels; None: the model's
     augment: AUGMENT = "none"  # AUGMENTATIONS in augmentations.py
     batch_size: int = 100  # images per step
-    steps: int | None = None  # optimizer steps, instead of `epochs`
     epochs: int | None = 40  # passes through the training images
     validations: int = 50  # at most; a state is saved at each
     optimizer: Literal["adamw", "sgd"] = "adamw"  # sgd: with momentum 0.9
     learning_rate: float = 2e-3  # maximum, after the warm-up
-    # a block's rate is this share of the next block's, in (0, 1]; None: one rate
-    layer_decay: float | None = None
     schedule: Literal["cosine", "linear"] = "cosine"  # decrease from the maximum to 0
     warmup_steps: int = 100  # linear from 0; at most a fifth of the training
     weight_decay: float = 0.1  # times the learning rate; without SAM's perturbation
@@ -38,29 +32,8 @@ class Config:
     loss: Literal["softmax", "sigmoid"] = "softmax"  # sigmoid: summed over classes
     label_smoothing: float = 0.0  # for softmax, in [0, 1)
     rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: no SAM; None: of RADII
-    # of the parts of a batch on several devices: each with its own gradient, or all
-    # with the mean
-    perturbation: Literal["local", "global"] = "local"
-    teacher: str | None = None  # folder, file, hf://, ViTB16/sam, model.keras, ResNet50
-    # values that a .keras teacher expects
-    teacher_input: Literal["pixels", "unit", "tf", "torch"] | None = None
-    distill: Literal["hard", "soft"] = "hard"  # how the teacher's outputs are learned
-    alpha: float = 0.5  # weight of the teacher's loss, in [0, 1]; the rest: labels
-    tau: float = 3.0  # temperature of soft distillation, > 0
     micro_batches: int = 1  # parts of each device's batch, perturbed separately
-    dropout: float = 0.0  # rate in the blocks, in [0, 1)
     stochastic_depth: float = 0.0  # of the last block, in [0, 1)
-    # Keras policy
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    devices: str = "all"  # all, a number, or on JAX data=4,model=2
-    accumulate: int = 1  # parts in which a step computes its batch, to save memory
-    remat: bool = False  # recompute activations in the backward pass, to save memory
-    dry_run: bool = False  # three steps, then time and memory; writes nothing
-    seed: int = 0  # of weights, order, augmentation and dropout
-    save_minutes: float = 10.0  # a state is saved this often, and at each validation
-    tensorboard: bool = False  # write events for TensorBoard, too
-    license: str | None = None  # of the model, in its card
-    out: str | None = None  # folder of the results; None: runs/pretrain-…
 
     small: ClassVar = (
         "small_vit",
