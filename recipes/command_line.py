@@ -201,6 +201,8 @@ def check(config) -> None:
         existing_folder(config.data)
     if getattr(config, "weights", None) is not None:
         check_weights(config.weights)
+    if getattr(config, "teacher", None) is not None:
+        check_teacher(config.teacher)
 
 
 def check_needed(config) -> None:
@@ -265,6 +267,17 @@ def check_weights(weights: str) -> None:
         raise ValueError(
             f"`weights`: there is no file or folder {weights} (working directory: "
             f"{Path.cwd()}).{hub}"
+        )
+
+
+def check_teacher(teacher: str) -> None:
+    """Raises a `ValueError` for a path of a teacher that does not exist."""
+    is_path = teacher.endswith((".keras", ".npz", ".safetensors"))
+    is_path = is_path or teacher.startswith(("/", ".", "~"))
+    if is_path and "://" not in teacher and not Path(teacher).expanduser().exists():
+        raise ValueError(
+            f"`teacher`: there is no file or folder {teacher} (working directory: "
+            f"{Path.cwd()})."
         )
 
 

@@ -58,6 +58,7 @@ def run(here, config, trainer, batches, steps: int, trainings: int = 1) -> None:
     peak, of_device = memory.peak()
     whose = "of a device" if of_device else "resident, of the whole process"
     several = f" for each of {trainings} trainings" if trainings > 1 else ""
+    most = "at most " if trainings > 1 else ""  # one is without SAM
     total = steps * trainings * seconds
     devices = "1 device" if here.count == 1 else f"{here.count} devices"
     table = Table("of this training", "", title="Dry run", title_justify="left")
@@ -68,7 +69,8 @@ def run(here, config, trainer, batches, steps: int, trainings: int = 1) -> None:
     table.add_row("images per second", f"{config.batch_size / seconds:,.3g}")
     table.add_row("peak memory", f"{peak / 2**30:.2f} GiB, {whose}")
     table.add_row("steps", f"{steps:,}{several}")
-    table.add_row("all steps", f"{_duration(total)}, without validation and saving")
+    duration = f"{most}{_duration(total)}"
+    table.add_row("all steps", f"{duration}, without validation and saving")
     table.add_row("for less memory", ", ".join(suggestions(here, config)))
     console.print(table)
 
@@ -111,8 +113,9 @@ def suggestions(here, config) -> list[str]:
         if backend == "tensorflow" and here.count > 1:  # see devices_tensorflow.py
             option = "micro_batches"
         each = config.batch_size // here.count
+        least = getattr(config, "micro_batches", 1) if option == "accumulate" else 1
         more = range(getattr(config, option, each) + 1, each + 1)
-        parts = next((number for number in more if each % number == 0), None)
+        parts = next((n for n in more if each % (n * least) == 0), None)
         if parts:
             found.append(f"--{option.replace('_', '-')} {parts}")
     if not config.remat:

@@ -137,7 +137,14 @@ def _load(name: str, given: str | None):
 def _load_keras(path: Path) -> keras.Model:
     if not zipfile.is_zipfile(path):
         raise ValueError(f"`teacher`: {path} does not exist, or is not a .keras file.")
-    return keras.saving.load_model(path, compile=False)
+    try:
+        return keras.saving.load_model(path, compile=False)
+    except TypeError as error:  # a class that this program does not define
+        raise ValueError(
+            f"`teacher`: Keras cannot load {path}, maybe because of layers of classes "
+            "that are defined elsewhere. Save a model of Keras's own layers. Keras: "
+            f"{error!s:.300}"
+        ) from error
 
 
 def _load_kerasvit(name: str) -> keras.Model:

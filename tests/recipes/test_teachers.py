@@ -63,6 +63,25 @@ def test_a_teacher_of_another_normalisation_gets_its_own(include, tmp_path, caps
     assert "the student's image size" in capsys.readouterr().out
 
 
+def test_a_file_of_keras_with_an_unknown_class(tmp_path):
+    class Own(layers.Layer):
+        def call(self, x):
+            return x
+
+    image = keras.Input((8, 8, 3))
+    outputs = layers.GlobalAveragePooling2D()(Own()(image))
+    keras.Model(image, outputs).save(tmp_path / "model.keras")
+    config = settings(teacher=str(tmp_path / "model.keras"), teacher_input="unit")
+    with pytest.raises(ValueError, match="classes that are defined elsewhere"):
+        teachers.find(config, vit())
+
+
+@pytest.mark.parametrize("name", ["missing.keras", "./missing", "~/missing.npz"])
+def test_a_path_of_no_teacher_is_found_before_slow_imports(name):
+    with pytest.raises(ValueError, match="there is no file or folder"):
+        check(settings(teacher=name))
+
+
 def test_a_file_of_keras_is_resized_and_its_values_are_given(tmp_path, capsys):
     """It returns the mean of each channel: what it got is seen in its outputs."""
     image = keras.Input((16, 16, 3))
