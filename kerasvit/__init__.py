@@ -88,6 +88,7 @@ from .models import SwinS3B as SwinS3B
 from .models import SwinS3S as SwinS3S
 from .models import SwinS3T as SwinS3T
 from .models import SwinT as SwinT
+from .models import SwinTiCIFAR as SwinTiCIFAR
 from .models import SwinTransformer as SwinTransformer
 from .models import Variant as Variant
 from .models import VisionTransformer as VisionTransformer

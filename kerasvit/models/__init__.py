@@ -76,6 +76,7 @@ from .swin import SwinS3B as SwinS3B
 from .swin import SwinS3S as SwinS3S
 from .swin import SwinS3T as SwinS3T
 from .swin import SwinT as SwinT
+from .swin import SwinTiCIFAR as SwinTiCIFAR
 from .swin import SwinTransformer as SwinTransformer
 from .variant import Variant as Variant
 from .vit import VisionTransformer as VisionTransformer
@@ -175,6 +176,7 @@ VARIANTS = (  # recipes/names.py reads this tuple without importing the package
     SwinS3S,
     SwinS3T,
     SwinT,
+    SwinTiCIFAR,
     ViTB8,
     ViTB16,
     ViTB32,

@@ -18,7 +18,7 @@ from kerasvit.layers import (
     SwinBlock,
     WindowAttention,
 )
-from kerasvit.preprocessing.defaults import IMAGENET
+from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
 
 from .arguments import integer, integers, sides
 from .builder import builder
@@ -218,3 +218,18 @@ SwinL = _swin("SwinL", 196_532_476, 34.5, SIZES["L"])
 SwinS3T = _swin("SwinS3T", 28_328_674, 4.62, S3["T"])
 SwinS3S = _swin("SwinS3S", 49_737_298, 9.4, S3["S"])
 SwinS3B = _swin("SwinS3B", 71_125_762, 13.66, S3["B"])
+
+# Swin-T for the 32 × 32 pixels of CIFAR-100, which arXiv 2202.06709 compares with
+# AlterNet: timm's, as xxxnell/how-do-vits-work builds it.
+SwinTiCIFAR = _swin(
+    "SwinTiCIFAR",
+    27_562_126,
+    1.43,
+    SIZES["T"],
+    patch_size=1,
+    window_size=4,
+    qkv_bias=False,
+    image_size=32,
+    num_classes=100,
+    evaluation={**CIFAR100, "crop": 1.0},
+)
