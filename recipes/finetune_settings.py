@@ -4,10 +4,10 @@ This module imports neither Keras nor kerasvit, so that a command is parsed firs
 """
 
 import dataclasses
-import functools
 from typing import ClassVar, Literal
 
 from common_settings import Common
+from presets import FINETUNE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,31 +37,8 @@ class Config(Common):
             raise ValueError("`lora`: adapters need pretrained --weights below them.")
 
 
-paper = functools.partial(  # Dosovitskiy et al. 2021; vit_jax/configs/common.py
-    Config,
-    model="ViTB16",
-    image_size=(384,),
-    augment="photo",
-    batch_size=512,
-    optimizer="sgd",
-    linear_head=False,
-    rho=0.0,
-)
-PRESETS = {  # the paper's have no SAM and start from weights of ImageNet-21k
+PRESETS = {
     "digits": Config(compare=True),
-    "cifar10": paper(
-        dataset="cifar10", learning_rate=0.01, warmup_steps=500, steps=10_000
-    ),
-    "cifar100": paper(
-        dataset="cifar100", learning_rate=0.03, warmup_steps=500, steps=10_000
-    ),
-    "pets": paper(
-        dataset="oxford_iiit_pet", learning_rate=0.03, warmup_steps=100, steps=500
-    ),
-    "flowers": paper(
-        dataset="oxford_flowers102", learning_rate=0.03, warmup_steps=100, steps=500
-    ),
-    "imagenet": paper(
-        dataset="imagenet2012", learning_rate=0.03, warmup_steps=500, steps=20_000
-    ),
+    # Of the papers: see PRESETS.md.
+    **{name: Config(**preset.settings) for name, preset in FINETUNE.items()},
 }

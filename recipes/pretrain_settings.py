@@ -4,10 +4,10 @@ This module imports neither Keras nor kerasvit, so that a command is parsed firs
 """
 
 import dataclasses
-import functools
 from typing import ClassVar, Literal
 
 from common_settings import Common
+from presets import PRETRAIN
 
 AUGMENT = Literal["none", "shift", "photo", "photo_mixed", "cifar", "cifar_mixed"]
 
@@ -73,69 +73,10 @@ RADII = {
     "MixerB8": 0.6,
 }
 
-imagenet = functools.partial(
-    Config,
-    dataset="imagenet2012",
-    augment="photo",
-    batch_size=4096,
-    epochs=300,
-    learning_rate=3e-3,
-    warmup_steps=10_000,
-    weight_decay=0.3,
-)
-# Training from scratch on ImageNet, arXiv 2010.11929, Table 3 and section B.1. The loss
-# is that of Google's code (big_vision/configs/vit_i1k.py).
-vit = functools.partial(imagenet, model="ViTB16", loss="sigmoid", dropout=0.1)
-resnet = functools.partial(
-    imagenet,
-    model="BiTR50x1",
-    epochs=90,
-    optimizer="sgd",
-    learning_rate=1.6,  # 0.1 per 256 images
-    weight_decay=1e-3,  # 1.6e-3 in big_vision, not multiplied by the rate
-)
 PRESETS = {
     "mnist": Config(),
-    "vit": vit(),
-    # arXiv 2106.01548, appendix: the same settings; a linear schedule for Mixers.
-    "vit_sam": vit(rho=None),
-    "mixer_sam": imagenet(
-        model="MixerB16",
-        schedule="linear",
-        loss="sigmoid",
-        stochastic_depth=0.1,
-        rho=None,
-    ),
-    "resnet_sam": resnet(warmup_steps=5_000, rho=None),
-    # big_vision/configs/mlp_mixer_i1k.py, after arXiv 2105.01601; its weight decay
-    # 1e-4 is not multiplied by the learning rate 1e-3.
-    "mixer": imagenet(
-        model="MixerB16",
-        augment="photo_mixed",
-        learning_rate=1e-3,
-        schedule="linear",
-        weight_decay=0.1,
-        loss="sigmoid",
-        stochastic_depth=0.1,
-    ),
-    # big_vision/configs/bit_i1k.py, after arXiv 1912.11370.
-    "bit": resnet(warmup_steps=1_000),
-    # configs/cifar100_vit.yaml of xxxnell/how-do-vits-work, arXiv 2202.06709: 5 epochs
-    # of warm-up, then 300 epochs.
-    "alternet_cifar100": Config(
-        model="AlterNet50CIFAR100",
-        dataset="cifar100",
-        augment="cifar_mixed",
-        batch_size=96,
-        epochs=305,
-        learning_rate=1.25e-4,
-        warmup_steps=2_552,  # 5 epochs of 49,000 images
-        weight_decay=0.05,
-        decayed="all",
-        clip=5.0,
-        label_smoothing=0.1,
-        stochastic_depth=0.1,
-    ),
+    # Of the papers: see PRESETS.md.
+    **{name: Config(**preset.settings) for name, preset in PRETRAIN.items()},
     # Trained by benchmarks/study/ with this rho and with 0. No setting was tuned.
     "study_vit": Config(epochs=30, rho=0.1),
     "study_mixer": Config(model="small_mixer", epochs=30, rho=0.1),

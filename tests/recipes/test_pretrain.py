@@ -23,7 +23,6 @@ from tests.once import long_elsewhere, on_last_backend
 
 pytestmark = pytest.mark.slow
 
-PAPERS = [name for name in pretrain.PRESETS if not name.startswith(("study", "mnist"))]
 SMALLEST = {
     "small_vit": {"width": 8, "depth": 1, "num_heads": 2, "mlp_dim": 8},
     "small_mixer": {
@@ -88,41 +87,6 @@ def test_errors_for_models_without_weights_name_a_training_command(model, datase
     getattr(kerasvit, model).check_names([r for r in rates if getattr(found, r)])
 
 
-# Steps, highest learning rate, schedule, warm-up, decay, clip, batch, epochs, dropout,
-# stochastic depth and radius; decay as a share of the learning rate.
-PUBLISHED = {
-    "vit": (3e-3, "cosine", 10_000, 0.3, 1.0, 4096, 300, 0.1, 0.0, 0.0),
-    "vit_sam": (3e-3, "cosine", 10_000, 0.3, 1.0, 4096, 300, 0.1, 0.0, 0.2),
-    "mixer_sam": (3e-3, "linear", 10_000, 0.3, 1.0, 4096, 300, 0.0, 0.1, 0.6),
-    "resnet_sam": (1.6, "cosine", 5_000, 1e-3, 1.0, 4096, 90, 0.0, 0.0, 0.02),
-    "mixer": (1e-3, "linear", 10_000, 0.1, 1.0, 4096, 300, 0.0, 0.1, 0.0),
-    "bit": (1.6, "cosine", 1_000, 1e-3, 1.0, 4096, 90, 0.0, 0.0, 0.0),
-    "alternet_cifar100": (1.25e-4, "cosine", 2_552, 0.05, 5.0, 96, 305, 0.0, 0.1, 0.0),
-}
-FIELDS = (
-    "learning_rate schedule warmup_steps weight_decay clip batch_size epochs dropout "
-    "stochastic_depth"
-).split()
-LOSSES = {
-    "vit": ("sigmoid", 0.0, "photo"),
-    "vit_sam": ("sigmoid", 0.0, "photo"),
-    "mixer_sam": ("sigmoid", 0.0, "photo"),
-    "resnet_sam": ("softmax", 0.0, "photo"),
-    "mixer": ("sigmoid", 0.0, "photo_mixed"),
-    "bit": ("softmax", 0.0, "photo"),
-    "alternet_cifar100": ("softmax", 0.1, "cifar_mixed"),
-}
-
-
-@pytest.mark.parametrize("name", PAPERS)
-def test_presets_are_the_papers(name):
-    preset = pretrain.PRESETS[name]
-    found = tuple(getattr(preset, field) for field in FIELDS)
-    assert (*found, pretrain.radius(preset)) == PUBLISHED[name]
-    loss = preset.loss, preset.label_smoothing, preset.augment
-    assert loss == LOSSES[name]
-
-
 @pytest.mark.parametrize(
     ("model", "rho"),
     [("ViTS16", 0.1), ("ViTB32", 0.15), ("MixerB32", 0.35), ("BiTR152x1", 0.02)],
@@ -144,7 +108,7 @@ def test_presets_parse(name):
     assert pretrain.parse([name]) == pretrain.PRESETS[name]
 
 
-@pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.parametrize("name", ["vit", "mixer_sam", "bit", "alternet_cifar100"])
 def test_learning_rate_rises_and_falls(name):
     preset = pretrain.PRESETS[name]
     optimizer = optimizers.make_optimizer(preset, small_model(), 60_000)

@@ -1,0 +1,99 @@
+"""Trainings from scratch of google-research/big_vision and vision_transformer.
+
+In big_vision, the weight decay is multiplied by the schedule but not by the rate: its
+1e-4 at the rate 1e-3 is 0.1 here.
+"""
+
+from .preset import Result, pretraining
+
+MIXER = "big_vision configs/mlp_mixer_i1k.py"
+BIT = "big_vision configs/bit_i1k.py"
+BIT_21K = "big_vision configs/bit_i21k.py"
+BIT_TABLE = "arXiv 1912.11370 (BiT), from scratch"
+ISSUE = "google-research/vision_transformer#2"
+# What a user must have for ImageNet-21k: tensorflow-datasets does not have it.
+IMAGENET_21K = (
+    "tensorflow-datasets has no ImageNet-21k. Give class folders with --data, or "
+    "prepare a dataset imagenet21k with the splits train and validation in "
+    "TFDS_DATA_DIR. The published trainings have 21,843 classes (release of autumn "
+    "2011, with two empty ones: 21,841) and all images but 51,200"
+)
+
+PRESETS = {
+    "mixer": pretraining(
+        {
+            "dataset": "imagenet2012",
+            "model": "MixerB16",
+            "augment": "photo_mixed",
+            "batch_size": 4096,
+            "epochs": 300,
+            "learning_rate": 1e-3,
+            "schedule": "linear",
+            "warmup_steps": 10_000,
+            "weight_decay": 0.1,
+            "clip": 1.0,
+            "loss": "sigmoid",
+            "stochastic_depth": 0.1,
+        },
+        sources={
+            "augment batch_size epochs learning_rate schedule warmup_steps "
+            "weight_decay clip loss stochastic_depth": MIXER
+        },
+        hardware="TPU v3-128, 2 h 11 min",
+        differs="stochastic depth divides a kept branch by the rate at which it is "
+        "kept; that of big_vision does not",
+        results=(Result(MIXER, "Mixer-B/16", "", "76.3"),),
+    ),
+    "bit": pretraining(
+        {
+            "dataset": "imagenet2012",
+            "model": "BiTR50x1",
+            "augment": "photo",
+            "batch_size": 4096,
+            "epochs": 90,
+            "optimizer": "sgd",
+            "learning_rate": 1.6,  # 0.1 per 256 images
+            "schedule": "cosine",
+            "warmup_steps": 1_000,
+            "weight_decay": 1e-3,  # 1.6e-3 in big_vision
+            "clip": 1.0,
+            "loss": "softmax",
+        },
+        sources={
+            "augment batch_size epochs optimizer learning_rate schedule warmup_steps "
+            "weight_decay clip loss": BIT
+        },
+        hardware="TPU v3-128, 32 min for R50x1",
+        differs="the ResNet of that file is post-activation (ResNet-v1) with group "
+        "normalisation; BiTR50x1 is that of the paper",
+        results=(Result(BIT_TABLE, "BiT-S R50x1", "", "–"),),
+    ),
+    "bit_i21k": pretraining(
+        {
+            "dataset": "imagenet21k",
+            "model": "BiTR50x1",
+            "augment": "photo",
+            "batch_size": 4096,
+            "epochs": 90,
+            "optimizer": "sgd",
+            "learning_rate": 0.48,  # 0.03 per 256 images
+            "schedule": "cosine",
+            "warmup_steps": 5_000,
+            "weight_decay": 1e-3,  # 4.8e-4 in big_vision
+            "clip": 1.0,
+            "loss": "sigmoid",
+        },
+        sources={
+            "augment batch_size epochs optimizer learning_rate schedule warmup_steps "
+            "weight_decay clip loss": BIT_21K
+        },
+        hardware="not stated",
+        differs=f"{IMAGENET_21K}. The paper's own schedule divides the rate by 10 "
+        "after 30, 60 and 80 epochs",
+        results=(
+            Result(BIT_TABLE, "BiT-M R50x1", "", "–"),
+            Result(BIT_TABLE, "BiT-M R101x3", "--model BiTR101x3", "–"),
+            Result(BIT_TABLE, "BiT-M R152x4", "--model BiTR152x4", "–"),
+        ),
+    ),
+}

@@ -1,0 +1,94 @@
+"""Writes PRESETS.md, the page of all presets and published results.
+
+python -m recipes.presets.page > recipes/PRESETS.md
+"""
+
+from collections.abc import Iterator
+
+from . import FINETUNE, PRETRAIN
+from .preset import Preset, Result
+
+PRESETS = {**PRETRAIN, **FINETUNE}
+START = """\
+# The papers' trainings
+
+Each preset of `pretrain.py` and `finetune.py` has the settings of a published training.
+**None of them has been run here: the results are the published ones.** Options after
+the name change its settings. `--dry-run` measures the time and the memory of a step.
+`python -m recipes.presets.page > recipes/PRESETS.md` writes this page.
+
+- [Published results](#published-results), with the command of each
+- [Presets](#presets), with the source of each setting, what is unconfirmed, and the
+  hardware
+
+All trainings differ from the originals in these points: 2 % of the training images are
+used for validation if a dataset has no such split; a warm-up is at most a fifth of the
+training; RandAugment has ten of its operations, with the formulas of Keras's layers and
+similar but not equal strengths; Mixup and CutMix mix neighbours of the shuffled batch
+and draw one ratio per image and not per batch; schedules end at 0. Weight decay is that
+of Keras, which multiplies it by the learning rate.
+
+## Published results
+
+Top-1 accuracy in %. λ is the largest eigenvalue of the Hessian
+(`kerasvit.largest_eigenvalue`), which Tables 1 and 3 of arXiv 2106.01548 have for
+trainings of Table 2. The number of steps in its Table 4 is that of all images.
+"""
+COLUMNS = "| training | command | published |\n|---|---|---|"
+
+
+def page() -> str:
+    """Returns the content of PRESETS.md."""
+    parts = [START]
+    for table, results in tables().items():
+        parts += [f"### {table}\n", COLUMNS]
+        parts += [
+            f"| {result.row} | `{command(name, result)}` | {result.value} |"
+            for name, result in results
+        ]
+        parts.append("")
+    parts.append("## Presets\n")
+    for name, preset in PRESETS.items():
+        parts += [*described(name, preset), ""]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def tables() -> dict[str, list[tuple[str, Result]]]:
+    """Returns {table: its results with the names of their presets}, sorted by name."""
+    found: dict[str, list[tuple[str, Result]]] = {}
+    for name, preset in PRESETS.items():
+        for result in preset.results:
+            found.setdefault(result.table, []).append((name, result))
+    return dict(sorted(found.items()))
+
+
+def command(name: str, result: Result | None = None) -> str:
+    """Returns the command of a preset, with the options of a result."""
+    options = result.options if result else ""
+    return f"python recipes/{PRESETS[name].script} {name} {options}".rstrip()
+
+
+def described(name: str, preset: Preset) -> Iterator[str]:
+    """Yields the lines about a preset."""
+    values = (f"{key} {shown(value)}" for key, value in preset.settings.items())
+    yield f"### {name}\n"
+    yield f"    {command(name)}\n"
+    yield f"- Settings: {', '.join(values)}."
+    for names, source in preset.sources.items():
+        yield f"- Source of {', '.join(names.split())}: {source}."
+    for names, reason in preset.unconfirmed.items():
+        yield f"- **Unconfirmed:** {', '.join(names.split())}: {reason}."
+    if preset.differs:
+        yield f"- Differs: {preset.differs}."
+    yield f"- Hardware: {preset.hardware}."
+
+
+def shown(value: object) -> str:
+    """Returns a value as an option has it."""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return "of the model" if value is None else str(value)
+
+
+if __name__ == "__main__":
+    print(page(), end="")
