@@ -44,15 +44,26 @@ def commands(processes, images, folder, *cases, **variables):
         variables: Further variables of the environment.
     """
     arguments = [SCRIPT, str(images), str(folder), *cases]
+    devices = 4 if "mesh" in cases else 2
+    return programs(processes, arguments, devices, **variables)
+
+
+def programs(processes, arguments, devices=2, torchrun=(), **variables):
+    """[(command, environment)] that run a script on devices in 1 or 2 processes.
+
+    Args:
+        arguments: Path of the script, and its arguments.
+        torchrun: Further options of torchrun.
+        variables: As for `commands`.
+    """
     if BACKEND == "torch":
-        count = ["--nproc-per-node", "2", "--master-port", str(free_port())]
-        torchrun = [sys.executable, "-m", "torch.distributed.run", *count]
-        return [([*torchrun, *arguments], environment(**variables))]
+        options = ["--nproc-per-node", "2", "--master-port", str(free_port())]
+        start = [sys.executable, "-m", "torch.distributed.run", *options, *torchrun]
+        return [([*start, *arguments], environment(**variables))]
     command = [sys.executable, *arguments]
-    devices = (4 if "mesh" in cases else 2) // processes
     flags = (  # most of the time is compilation
         "--xla_backend_optimization_level=0",
-        f"--xla_force_host_platform_device_count={devices}",
+        f"--xla_force_host_platform_device_count={devices // processes}",
     )
     variables |= {"XLA_FLAGS": " ".join(flags)}
     if processes == 1:
