@@ -15,7 +15,7 @@ NOT_TRAINING = (
 # And those that the card states in other words, or that do not matter for it.
 OMITTED = (
     *NOT_TRAINING,
-    *("compare", "rho", "dataset", "data", "linear_head", "validations"),
+    *("compare", "rho", "dataset", "data", "linear_head", "validations", "method"),
 )
 OF_LORA = ("train_norms", "keep_adapters")
 
@@ -41,7 +41,7 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
     }
     last = len(result["results"][kept]["history"])
     table = {
-        "method": f"SAM, rho {rho:g}" if rho else "without SAM",
+        "method": f"{config.method.upper()}, rho {rho:g}" if rho else "without SAM",
         **({"chosen": comparison(result)} if len(result["results"]) > 1 else {}),
         "recipe": f"recipes/{Path(recipe).name}",
         "data": name,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import device_request
 import limits
+import method_settings
 import names
 import reachable
 import startup
@@ -192,6 +193,8 @@ def check(config) -> None:
     if getattr(config, "accumulate", 1) > 1:
         check_perturbation(config)
     check_needed(config)
+    if hasattr(config, "method"):
+        method_settings.check(config)
     if hasattr(config, "check"):
         config.check()
     for name in ("data", "weights", "teacher"):

@@ -27,6 +27,12 @@ class Common:
     learning_rate: float | None = None  # maximum, after the warm-up
     warmup_steps: int | None = None  # linear from 0; at most a fifth of the training
     rho: float | None = None  # radius of SAM, ≥ 0; 0: no SAM
+    # SAM or a successor: kerasvit/training/README.md
+    method: Literal["sam", "asam", "gsam", "looksam", "msam", "samon"] = "sam"
+    sam_every: int | None = None  # updates from one SAM step to the next; None: 1, or 5
+    sam_alpha: float | None = None  # weight of gsam (None: 0.6) and looksam (None: 0.7)
+    sam_eta: float | None = None  # constant of asam, added to the weights; None: 0.01
+    rho_min: float | None = None  # gsam: rho at the lowest rate; None: a sixth of rho
     # a block's rate is this share of the next block's, in (0, 1]; None: one rate
     layer_decay: float | None = None
     # of the parts of a batch on several devices: each with its own gradient, or all

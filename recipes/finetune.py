@@ -110,7 +110,7 @@ def finetune_on(here: devices.Devices, config: Config) -> dict | None:
             trainer = trainer_of(here, config, model, rho, steps, teacher)
             plan = rounds, round_steps
             progress = training.saved_progress(config, folder, name, *plan, here)
-            results[name] = train(here, config, trainer, dataset, progress)
+            results[name] = train(here, config, model, trainer, dataset, progress)
             kept = training.best(results)
             if kept == name and len(radii) > 1:
                 best_weights = here.weights(model)
@@ -158,17 +158,18 @@ def trainer_of(here, config: Config, model, rho: float, steps: int, teacher=None
     return trainer
 
 
-def train(here, config: Config, trainer, dataset, progress) -> dict:
+def train(here, config: Config, model, trainer, dataset, progress) -> dict:
     """Trains, or continues, and returns test metrics and history.
 
     Args:
         here: `devices.Devices`.
         config: Settings.
+        model: `ImageModel` on the devices.
         trainer: Result of `trainer_of`.
         dataset: `data.Dataset`.
         progress: `saving.Progress` of the training.
     """
-    options = training_data.batch_options(config, trainer.model)
+    options = training_data.batch_options(config, model)
     # Batches that take no more memory than those of `fit`.
     evaluated = {**options, "batch_size": config.batch_size // config.accumulate}
     validation = Evaluation(dataset.validation, here, **evaluated)

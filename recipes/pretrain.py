@@ -18,7 +18,7 @@ import math
 import sys
 
 import command_line
-from pretrain_settings import PRESETS, Config, radius
+from pretrain_settings import PRESETS, Config, builder_arguments, radius
 
 parse = functools.partial(command_line.parse, presets=PRESETS, script="pretrain.py")
 if __name__ == "__main__":  # before the imports that take seconds
@@ -207,6 +207,7 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
         num_classes=len(label_names),
         image_size=size and (size[0], size[-1]),
         **{k: rate for k, rate in rates.items() if rate or k in variant.defaults},
+        **builder_arguments(config),
     )
     model.record["label_names"] = label_names
     if not config.augment.startswith("photo"):  # no crop, as in training

@@ -3,6 +3,7 @@
 This module imports neither Keras nor kerasvit, so that a command is parsed first.
 """
 
+import ast
 import dataclasses
 from typing import ClassVar, Literal
 
@@ -34,6 +35,8 @@ class Config(Common):
     rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: no SAM; None: of RADII
     micro_batches: int = 1  # parts of each device's batch, perturbed separately
     stochastic_depth: float = 0.0  # of the last block, in [0, 1)
+    # arguments of the model's builder, such as pool=average positions=sincos2d
+    model_options: tuple[str, ...] | None = None
 
     small: ClassVar = (
         "small_vit",
@@ -44,6 +47,7 @@ class Config(Common):
     def check(self) -> None:
         """Raises a `ValueError` for settings that contradict each other."""
         radius(self)
+        builder_arguments(self)
         if self.loss == "sigmoid" and self.label_smoothing:
             raise ValueError("`label_smoothing` is for the loss softmax.")
         if self.loss == "sigmoid" and self.teacher:
@@ -89,6 +93,33 @@ PRESETS = {
         rho=0.1,
     ),
 }
+
+
+def builder_arguments(config: Config) -> dict:
+    """Returns `model_options` as {argument: value}.
+
+    Raises:
+        ValueError: An option is not ARGUMENT=VALUE, or is another option of the script.
+    """
+    arguments = {}
+    for option in config.model_options or ():
+        name, equals, text = option.partition("=")
+        fields = {field.name for field in dataclasses.fields(config)}
+        if name in fields | {"num_classes"}:
+            raise ValueError(
+                f"`model_options`: {name} is set by --{name.replace('_', '-')}, or by "
+                f"the images. Received: {option!r}."
+            )
+        if not (name.isidentifier() and equals and text):
+            raise ValueError(
+                "`model_options` must be arguments of the model's builder, such as "
+                f"pool=average. Received: {option!r}."
+            )
+        try:
+            arguments[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):  # a word
+            arguments[name] = text
+    return arguments
 
 
 def radius(config: Config) -> float:

@@ -13,6 +13,7 @@ import zipfile
 from pathlib import Path
 
 import keras
+import methods
 from progress import console
 
 import kerasvit
@@ -90,20 +91,21 @@ def trainer_of(teacher: Teacher | None, here, model, config, rho: float, **optio
         model: `ImageModel` to train, on the devices.
         config: Dataclass of the settings.
         rho: Radius of SAM.
-        options: `perturbation` and `micro_batches` of `kerasvit.SAM`.
+        options: As for `methods.trainer`.
     """
     if teacher is None:
-        return kerasvit.SAM(model, rho, **options)
-    return kerasvit.DistillationTrainer(
+        return methods.trainer(model, config, rho, **options)
+    plain = config.method == "sam" or not rho
+    trainer = kerasvit.DistillationTrainer(
         model,
         here.place(teacher.model),
         config.distill,
         alpha=config.alpha,
         tau=config.tau,
         probabilities=teacher.probabilities,
-        rho=rho,
-        **options,
+        **({"rho": rho, "every": config.sam_every or 1, **options} if plain else {}),
     )
+    return trainer if plain else methods.trainer(trainer, config, rho, **options)
 
 
 def _load(name: str, given: str | None):
