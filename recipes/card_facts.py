@@ -7,6 +7,8 @@ import dataclasses
 import re
 from pathlib import Path
 
+from command_line import has_effect
+
 # Settings that do not change the training: its folder and its card do not state them.
 NOT_TRAINING = (
     *("out", "license", "devices", "save_minutes", "tensorboard"),
@@ -17,7 +19,6 @@ OMITTED = (
     *NOT_TRAINING,
     *("compare", "rho", "dataset", "data", "linear_head", "validations", "method"),
 )
-OF_LORA = ("train_norms", "keep_adapters")
 
 
 def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
@@ -81,14 +82,15 @@ def comparison(result: dict) -> str:
 def _settings(config, model):
     """Returns the settings of the training, without the user's paths."""
     settings = dataclasses.asdict(config)
-    for name in OMITTED if settings.get("lora") else (*OMITTED, *OF_LORA):
-        settings.pop(name, None)
+    for name in [*settings]:
+        if name in OMITTED or not has_effect(config, name):
+            del settings[name]
     if config.share == 1:
         for name in ("share", "share_seed", "same_steps"):
             del settings[name]
-    if settings.get("teacher") is None:
-        for name in ("teacher_input", "distill", "alpha", "tau"):
-            settings.pop(name, None)
+    for name in ("final_rate", "warmup_from"):
+        if not settings[name]:
+            del settings[name]
     for name in ("weights", "teacher"):
         path = settings.get(name)
         if path and Path(path).expanduser().exists():

@@ -30,6 +30,21 @@ ALIASES = {
     "wd": "weight-decay",
     "decay": "weight-decay",
     "opt": "optimizer",
+    "beta": "momentum",
+    "sched": "schedule",
+    "lr-scheduler": "schedule",
+    "decay-milestones": "decay-at",
+    "milestones": "decay-at",
+    "decay-epochs": "decay-at",
+    "decay-rate": "decay-factor",
+    "gamma": "decay-factor",
+    "warmup": "warmup-steps",
+    "warmup-epochs": "warmup-steps",
+    "warmup-lr": "warmup-from",
+    "min-lr": "final-rate",
+    "clip-grad": "clip",
+    "global-clipnorm": "clip",
+    "max-grad-norm": "clip",
     "aug": "augment",
     "arch": "model",
     "checkpoint": "weights",
@@ -61,6 +76,8 @@ NEEDED = {  # {setting: option without which it changes nothing}
     "distill": "--teacher MODEL",
     "alpha": "--teacher MODEL",
     "tau": "--distill soft",
+    "decay_at": "--schedule steps",
+    "decay_factor": "--schedule steps",
     "lora_layers": "--lora RANK",
     "train_norms": "--lora RANK",
     "keep_adapters": "--lora RANK",
@@ -195,6 +212,9 @@ def check(config) -> None:
     check_needed(config)
     if hasattr(config, "method"):
         method_settings.check(config)
+    for name in ("no_decay", "lora_layers"):
+        if getattr(config, name, None) is not None:
+            check_expression(name, getattr(config, name))
     if hasattr(config, "check"):
         config.check()
     for name in ("data", "weights", "teacher"):
@@ -210,13 +230,39 @@ def check(config) -> None:
 
 def check_needed(config) -> None:
     """Raises a `ValueError` for a setting that changes nothing without another one."""
-    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    defaults = default_settings(config)
     for name in [name for name in NEEDED if name in defaults]:
-        other = NEEDED[name].removeprefix("--").split()[0]
-        given = getattr(config, name) != defaults[name]
-        if given and getattr(config, other) == defaults[other]:
+        if getattr(config, name) != defaults[name] and not has_effect(config, name):
             option = name.replace("_", "-")
             raise ValueError(f"`{name}`: give {NEEDED[name]} with --{option}.")
+
+
+def has_effect(config, name: str) -> bool:
+    """Returns whether the option is given without which a setting changes nothing."""
+    if name not in NEEDED:
+        return True
+    option, value = NEEDED[name].removeprefix("--").split()
+    other = option.replace("-", "_")
+    given = getattr(config, other)
+    if value.islower():  # in upper case: any but the default
+        return given == value
+    return given != default_settings(config)[other]
+
+
+def default_settings(config) -> dict:
+    """Returns {setting: default} of the dataclass of a configuration."""
+    return {field.name: field.default for field in dataclasses.fields(config)}
+
+
+def check_expression(setting: str, pattern: str) -> None:
+    """Raises a `ValueError` for a regular expression that Python cannot read."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(
+            f"`{setting}` must be a regular expression, such as 'bias$|/norm'. "
+            f"Received: {pattern!r}, {error}."
+        ) from error
 
 
 def check_perturbation(config) -> None:

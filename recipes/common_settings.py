@@ -6,6 +6,13 @@ This module imports neither Keras nor kerasvit, so that a command is parsed firs
 import dataclasses
 from typing import Literal
 
+OPTIMIZERS = Literal[
+    "adamw", "sgd", "adam", "nadam", "lamb", "lion", "muon", "rmsprop", "adafactor"
+]
+
+
+WITH_MOMENTUM = ("sgd", "rmsprop", "muon")  # `momentum` is an argument of these
+
 
 @dataclasses.dataclass(frozen=True)
 class Common:
@@ -23,9 +30,22 @@ class Common:
     batch_size: int | None = None  # images per step
     steps: int | None = None  # optimizer steps, including the warm-up
     epochs: int | None = None  # passes through the images, instead of `steps`
-    optimizer: Literal["adamw", "sgd"] | None = None  # sgd: with momentum 0.9
+    optimizer: OPTIMIZERS | None = None  # of Keras; the decay of all is decoupled
+    momentum: float | None = None  # None: 0.9 for sgd, 0 for rmsprop, 0.95 for muon
     learning_rate: float | None = None  # maximum, after the warm-up
-    warmup_steps: int | None = None  # linear from 0; at most a fifth of the training
+    schedule: Literal["cosine", "linear", "steps"] = "cosine"  # after the warm-up
+    decay_at: tuple[float, ...] | None = None  # steps, or shares of all in (0, 1)
+    decay_factor: float = 0.1  # of the rate after each of `decay_at`, in (0, 1]
+    final_rate: float = 0.0  # at the end of cosine or linear, share of the maximum
+    warmup_steps: int | None = None  # linear; at most a fifth of the training
+    warmup_from: float = 0.0  # rate of the first step, share of the maximum
+    # times the learning rate; without SAM's perturbation. None: Keras's, 0.004 for
+    # adamw and muon, 0 for others
+    weight_decay: float | None = None
+    decayed: Literal["kernels", "all"] = "kernels"  # which weights decay
+    # regular expression of the paths of weights that do not decay either
+    no_decay: str | None = None
+    clip: float = 1.0  # maximum global gradient norm; 0: no clipping
     rho: float | None = None  # radius of SAM, ≥ 0; 0: no SAM
     # SAM or a successor: kerasvit/training/README.md
     method: Literal["sam", "asam", "gsam", "looksam", "msam", "samon"] = "sam"
@@ -56,3 +76,24 @@ class Common:
     tensorboard: bool = False  # write events for TensorBoard, too
     license: str | None = None  # of the model, in its card; None: that of the weights
     out: str | None = None  # folder of the results; None: of runs/
+
+    def check(self) -> None:
+        """Raises a `ValueError` for settings that contradict each other."""
+        if self.momentum is not None and self.optimizer not in WITH_MOMENTUM:
+            names = " or ".join(WITH_MOMENTUM)
+            raise ValueError(f"`momentum`: give --optimizer {names} with --momentum.")
+        if self.schedule == "steps":
+            self._check_decay_at()
+
+    def _check_decay_at(self):
+        at = self.decay_at or ()
+        shares = all(each < 1 for each in at)
+        steps = all(each >= 1 and each == int(each) for each in at)
+        if not (shares or steps) or not at or list(at) != sorted(set(at)):
+            raise ValueError(
+                "`decay_at`: --schedule steps needs increasing numbers of steps, such "
+                "as --decay-at 200 300 400, or shares of all steps, such as --decay-at "
+                f"0.33 0.67. Received: {at or None}."
+            )
+        if self.final_rate:
+            raise ValueError("`final_rate` is for the schedules cosine and linear.")

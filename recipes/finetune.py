@@ -33,7 +33,7 @@ import starting_point
 import teachers
 import training
 import training_data
-from optimizers import accumulation, with_layer_decay
+from optimizers import make_optimizer
 from progress import Steps, console, report
 from validation import Evaluation, Validation
 
@@ -87,6 +87,7 @@ def finetune_on(here: devices.Devices, config: Config) -> dict | None:
         teacher = teachers.find(config, model)
         if config.lora:
             add_adapters(config, model)
+        make_optimizer(config, model, rounds * round_steps)  # it checks the settings
     radii, steps = choose_radii(config), rounds * round_steps
     if config.dry_run:
         return measure(here, config, model, dataset, radii, steps, teacher)
@@ -151,7 +152,7 @@ def trainer_of(here, config: Config, model, rho: float, steps: int, teacher=None
     options = {"perturbation": perturbation}
     trainer = teachers.trainer_of(teacher, here, model, config, rho, **options)
     trainer.compile(  # plain training where rho is 0
-        with_layer_decay(make_optimizer(config, steps), model, config.layer_decay),
+        make_optimizer(config, model, steps),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )
@@ -208,19 +209,6 @@ def choose_radii(config: Config) -> dict[str, float]:
     if config.compare or not config.rho:
         radii = {"without SAM": 0.0, **radii}
     return radii
-
-
-def make_optimizer(config: Config, steps: int) -> keras.optimizers.Optimizer:
-    """Returns the optimizer of the settings, with a schedule of `steps` steps."""
-    rate = kerasvit.warmup_cosine(
-        config.learning_rate,
-        steps=steps,
-        warmup_steps=config.warmup_steps,
-    )
-    common = {**accumulation(rate, config.accumulate), "global_clipnorm": 1.0}
-    if config.optimizer == "sgd":
-        return keras.optimizers.SGD(momentum=0.9, **common)
-    return keras.optimizers.AdamW(**common)
 
 
 def build(config: Config, label_names: list[str]) -> keras.Model:

@@ -21,6 +21,7 @@ class Config(Common):
     dataset: str = "digits"  # of built_in.py, or of tensorflow-datasets
     # defaults.py chooses settings that are None by the task; a table shows the reasons
     augment: Literal["none", "shift", "photo"] | None = None  # of augmentations.py
+    decayed: Literal["kernels", "all"] = "all"  # which weights decay
     linear_head: bool | None = None  # start with a head fitted to frozen features
     lora: int | None = None  # rank of adapters in a frozen model; None: train all
     # regular expression of the paths of their layers; None: attention/(query|value)
@@ -33,6 +34,7 @@ class Config(Common):
 
     def check(self) -> None:
         """Raises a `ValueError` for settings that contradict each other."""
+        super().check()
         if self.lora is not None and not self.weights:
             raise ValueError("`lora`: adapters need pretrained --weights below them.")
 

@@ -1,81 +1,87 @@
-"""Optimizer, learning rate and loss of `pretrain.py`, as in the papers' code.
+"""Optimizer and loss of `finetune.py` and `pretrain.py`."""
 
-`finetune.py` uses `with_layer_decay` and `accumulation`.
-"""
+import re
 
 import keras
+from schedules import accumulation, schedule
 
 import kerasvit
 
+CLASSES = {
+    "adamw": keras.optimizers.AdamW,
+    "sgd": keras.optimizers.SGD,
+    "adam": keras.optimizers.Adam,
+    "nadam": keras.optimizers.Nadam,
+    "lamb": keras.optimizers.Lamb,
+    "lion": keras.optimizers.Lion,
+    "muon": keras.optimizers.Muon,
+    "rmsprop": keras.optimizers.RMSprop,
+    "adafactor": keras.optimizers.Adafactor,
+}
+ARGUMENTS = {  # not Keras's defaults
+    "sgd": {"momentum": 0.9},
+    # Muon's paper and Keras's docstring: the last layer is trained by AdamW.
+    "muon": {"exclude_layers": [r"(^|/)head(_distillation)?/"]},
+    "adafactor": {"relative_step": False},  # its own schedule instead of ours
+}
+KERNELS = re.compile("kernel|lora_kernel_[ab]")  # names of weights
 
-def make_optimizer(config, model, steps):
-    """Returns the optimizer of the settings, with a schedule of `steps` steps."""
-    make = kerasvit.warmup_cosine if config.schedule == "cosine" else WarmupLinear
-    rate = make(config.learning_rate, steps=steps, warmup_steps=config.warmup_steps)
-    common = {
-        **accumulation(rate, config.accumulate),
-        "weight_decay": config.weight_decay or None,
+
+def make_optimizer(config, model, steps: int) -> keras.optimizers.Optimizer:
+    """Returns the optimizer of the settings, with a schedule of `steps` steps.
+
+    Args:
+        config: Dataclass of the settings.
+        model: Model to train, on its devices.
+        steps: Steps of the training.
+
+    Raises:
+        ValueError: A setting does not fit to the model or to the number of steps.
+    """
+    arguments = {
+        **ARGUMENTS.get(config.optimizer, {}),
+        **accumulation(schedule(config, steps), config.accumulate),
         "global_clipnorm": config.clip or None,
     }
-    if config.optimizer == "sgd":
-        optimizer = keras.optimizers.SGD(momentum=0.9, **common)
-    else:
-        optimizer = keras.optimizers.AdamW(**common)
-    if config.decayed == "kernels" and config.weight_decay:
-        weights = model.trainable_variables
-        others = [weight for weight in weights if weight.name != "kernel"]
-        optimizer.exclude_from_weight_decay(var_list=others)
+    if config.momentum is not None:
+        arguments["momentum"] = config.momentum
+    still = [w for w in model.trainable_variables if not _may_decay(w, config)]
+    weight_decay = config.weight_decay
+    if len(still) == len(model.trainable_variables):
+        weight_decay = 0  # Keras on PyTorch raises an error if nothing decays
+    if weight_decay is not None:
+        arguments["weight_decay"] = weight_decay or None
+        if config.optimizer == "muon":  # of the weights that AdamW trains
+            arguments["adam_weight_decay"] = weight_decay or None
+    optimizer = CLASSES[config.optimizer](**arguments)
+    if config.no_decay:
+        _check_no_decay(config.no_decay, optimizer, model)
+    if optimizer.weight_decay:
+        optimizer.exclude_from_weight_decay(var_list=still)
     return with_layer_decay(optimizer, model, config.layer_decay)
+
+
+def _may_decay(weight, config):
+    if config.no_decay and re.search(config.no_decay, weight.path):
+        return False
+    return config.decayed == "all" or KERNELS.fullmatch(weight.name)
+
+
+def _check_no_decay(pattern, optimizer, model):
+    paths = [weight.path for weight in model.trainable_variables]
+    if not any(re.search(pattern, path) for path in paths):
+        shown = f"{', '.join(paths[:3])} … {paths[-1]}"
+        raise ValueError(
+            f"`no_decay` matches no trained weight. Received: {pattern!r}, for the "
+            f"weights {shown}."
+        )
+    if not optimizer.weight_decay:
+        raise ValueError("`no_decay`: nothing decays. Give --weight-decay, too.")
 
 
 def with_layer_decay(optimizer, model, decay):
     """Returns the optimizer with `kerasvit.layer_decay`, if decay is not None."""
     return kerasvit.layer_decay(optimizer, model, decay) if decay else optimizer
-
-
-def accumulation(rate, parts: int) -> dict:
-    """Returns arguments of an optimizer that updates after each `parts` batches.
-
-    Args:
-        rate: Schedule of the learning rate, by updates.
-        parts: Number of batches of an update.
-    """
-    if parts == 1:
-        return {"learning_rate": rate}
-    schedule = PerUpdate(rate, parts)
-    return {"learning_rate": schedule, "gradient_accumulation_steps": parts}
-
-
-class PerUpdate(keras.optimizers.schedules.LearningRateSchedule):
-    """A schedule by updates; Keras calls a schedule with the number of batches."""
-
-    def __init__(self, schedule, parts: int):
-        self.schedule, self.parts = schedule, parts
-
-    def __call__(self, step):
-        return self.schedule(step // self.parts)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return {"schedule": self.schedule, "parts": self.parts}
-
-
-class WarmupLinear(keras.optimizers.schedules.LearningRateSchedule):
-    """Learning rate that rises linearly from 0 to a peak and falls linearly to 0."""
-
-    def __init__(self, peak: float, *, steps: int, warmup_steps: int):
-        self.config = {"peak": peak, "steps": steps, "warmup_steps": warmup_steps}
-
-    def __call__(self, step):
-        steps, warmup_steps = self.config["steps"], self.config["warmup_steps"]
-        step = keras.ops.cast(step, "float32")
-        falling = keras.ops.maximum((steps - step) / (steps - warmup_steps), 0.0)
-        rising = step / warmup_steps if warmup_steps else 1.0
-        return self.config["peak"] * keras.ops.minimum(rising, falling)
-
-    def get_config(self):
-        """Returns the constructor's arguments."""
-        return dict(self.config)
 
 
 def sigmoid(labels, logits):

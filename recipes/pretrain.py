@@ -97,6 +97,7 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
         training_data.check_first_batch(config, model, dataset)
         teacher = teachers.find(config, model)
         here.perturbation(config.perturbation, radius(config))
+        make_optimizer(config, model, rounds * round_steps)  # it checks the settings
     if config.dry_run:
         return measure(here, config, model, dataset, rounds * round_steps, teacher)
     with command_line.checking_input():

@@ -7,7 +7,7 @@ import ast
 import dataclasses
 from typing import ClassVar, Literal
 
-from common_settings import Common
+from common_settings import OPTIMIZERS, Common
 from presets import PRETRAIN
 
 AUGMENT = Literal["none", "shift", "photo", "photo_mixed", "cifar", "cifar_mixed"]
@@ -23,13 +23,10 @@ class Config(Common):
     batch_size: int = 100  # images per step
     epochs: int | None = 40  # passes through the training images
     validations: int = 50  # at most; a state is saved at each
-    optimizer: Literal["adamw", "sgd"] = "adamw"  # sgd: with momentum 0.9
+    optimizer: OPTIMIZERS = "adamw"
     learning_rate: float = 2e-3  # maximum, after the warm-up
-    schedule: Literal["cosine", "linear"] = "cosine"  # decrease from the maximum to 0
-    warmup_steps: int = 100  # linear from 0; at most a fifth of the training
+    warmup_steps: int = 100  # linear; at most a fifth of the training
     weight_decay: float = 0.1  # times the learning rate; without SAM's perturbation
-    decayed: Literal["kernels", "all"] = "kernels"  # which weights decay
-    clip: float = 1.0  # maximum global gradient norm; 0: no clipping
     loss: Literal["softmax", "sigmoid"] = "softmax"  # sigmoid: summed over classes
     label_smoothing: float = 0.0  # for softmax, in [0, 1)
     rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: no SAM; None: of RADII
@@ -46,6 +43,7 @@ class Config(Common):
 
     def check(self) -> None:
         """Raises a `ValueError` for settings that contradict each other."""
+        super().check()
         radius(self)
         builder_arguments(self)
         if self.loss == "sigmoid" and self.label_smoothing:

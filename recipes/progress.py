@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import rich.progress
 from card_facts import NOT_TRAINING, comparison
+from command_line import default_settings
 from rich.console import Console
 from rich.table import Table
 
@@ -57,7 +58,7 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
     except json.JSONDecodeError as error:
         raise ValueError(f"{file} is damaged: {error}. Delete {folder}.") from error
     # A run of an earlier version does not state settings that it did not have.
-    defaults = {field.name: field.default for field in dataclasses.fields(config)}
+    defaults = json.loads(json.dumps(default_settings(config)))
     saved = {**{key: defaults[key] for key in current.keys() & defaults}, **saved}
     differing = [
         f"  {key}: {saved.get(key)} there, {current.get(key)} now"

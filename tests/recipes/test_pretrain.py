@@ -126,7 +126,7 @@ def test_short_trainings_warm_up_for_a_fifth():
     assert float(optimizer._learning_rate(20)) == pytest.approx(3e-3)
 
 
-@pytest.mark.parametrize("name", ["adamw", "sgd"])
+@pytest.mark.parametrize("name", optimizers.CLASSES)
 @pytest.mark.parametrize("decayed", ["kernels", "all"])
 def test_weights_decay_by_a_share_of_the_learning_rate(name, decayed):
     model = small_model()
