@@ -15,7 +15,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 from augmentations import AUGMENTATIONS, Augmentation
-from crops import random_crop
+from crops import crop_of_resized, random_crop
+from erasing import erase
 from mixing import mix_one_of
 from operations import per_channel
 from readers import Indexed, InMemory
@@ -51,7 +52,7 @@ def training_batches(
         batch_size: Number of images per batch, of all processes together.
         seed: Seed of the order and of the augmentation.
         start: Number of the first batch, for a training that continues.
-        augmentation: One of `AUGMENTATIONS`.
+        augmentation: One of `AUGMENTATIONS`, or another.
         normalize: False if the model contains the normalisation.
         classes: Number of classes for one-hot labels; None returns class indices, which
             cannot be mixed.
@@ -65,26 +66,31 @@ def training_batches(
     Raises:
         ValueError: `batch_size` is not a multiple of n.
     """
-    rows = Rows.of(batch_size, shard, pairs=bool(augmentation.mixing))
+    mixing, repeats = augmentation.mixing, augmentation.repeats
+    rows = Rows.of(batch_size, shard, pairs=bool(mixing), repeats=repeats)
     mean, std = np.float32(transform.mean), np.float32(transform.std)
-    if augmentation.area == 1:
+    larger, changes = augmentation.larger(transform.size), augmentation.changes
+    sizes = {"size": transform.size, "antialias": transform.antialias}
+    if augmentation.area == 1 and not larger:
         images = _in_memory(images, transform, False)
 
     def draws(number):
-        crops, changes = augmentation.draws(seed, number, batch_size)
-        return crops[rows.read], changes[rows.read]
+        seeds, draws = augmentation.draws(seed, number, batch_size)
+        return seeds[rows.read], draws[rows.read]
 
     def example(pair, drawn):
-        (item, label), (crop_seed, draws) = pair, drawn
-        if augmentation.area < 1:
-            options = {"size": transform.size, "antialias": transform.antialias}
-            image = random_crop(
-                images, item, augmentation.area, seed=crop_seed, **options
-            )
+        (item, label), (own_seed, draws) = pair, drawn
+        if larger:
+            image = crop_of_resized(images, item, larger, seed=own_seed, **sizes)
+        elif augmentation.area < 1:
+            area = augmentation.area
+            image = random_crop(images, item, area, seed=own_seed, **sizes)
         else:
             image = _transformed(images, item, transform, normalize=False)
-        for i, change in enumerate(augmentation.changes):
+        for i, change in enumerate(changes):
             image = change(image, draws[i])
+        if augmentation.erasing:
+            image = erase(image, augmentation.erasing, own_seed, mean, std)
         if normalize:  # mixing does not change the result
             image = per_channel(image, 1 / (255 * std), -mean / std)
         label = tf.one_hot(label, classes) if classes else label
@@ -92,14 +98,14 @@ def training_batches(
 
     def mixed(number, pair):
         key = tf.random.fold_in(tf.stack([tf.cast(seed, tf.int64), number]), 1)
-        return mix_one_of(augmentation.mixing, *pair, rows, key)
+        return mix_one_of(mixing, *pair, rows, key)
 
     numbers = tf.data.Dataset.range(start, tf.int64.max)
     examples = images.endless(seed, start, rows)
     examples = tf.data.Dataset.zip(examples, numbers.map(draws).unbatch())
     batches = examples.map(example, tf.data.AUTOTUNE)
     batches = batches.batch(rows.count, drop_remainder=True)
-    if augmentation.mixing:
+    if mixing:
         batches = tf.data.Dataset.zip(numbers, batches).map(mixed, tf.data.AUTOTUNE)
     return batches.prefetch(tf.data.AUTOTUNE)
 

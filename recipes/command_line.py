@@ -46,6 +46,15 @@ ALIASES = {
     "global-clipnorm": "clip",
     "max-grad-norm": "clip",
     "aug": "augment",
+    "aa": "rand-augment",
+    "randaugment": "rand-augment",
+    "mixup-alpha": "mixup",
+    "cutmix-alpha": "cutmix",
+    "reprob": "erasing",
+    "random-erasing": "erasing",
+    "aug-repeats": "repeats",
+    "repeated-aug": "repeats",
+    "smoothing": "label-smoothing",
     "arch": "model",
     "checkpoint": "weights",
     "ckpt": "weights",
@@ -71,7 +80,9 @@ ALIASES = {
     "target-modules": "lora-layers",
 }
 EXCLUSIVE = (("--steps", "--epochs"), ("--data", "--dataset"))
-NEEDED = {  # {setting: option without which it changes nothing}
+# {setting: option without which it changes nothing}; any value where it is a CAPITAL
+NEEDED = {
+    "resize": "--augment resize_crop",
     "teacher_input": "--teacher MODEL",
     "distill": "--teacher MODEL",
     "alpha": "--teacher MODEL",

@@ -13,6 +13,13 @@ OPTIMIZERS = Literal[
 
 WITH_MOMENTUM = ("sgd", "rmsprop", "muon")  # `momentum` is an argument of these
 
+AUGMENT = Literal[  # AUGMENTATIONS of augmentations.py
+    *("none", "shift", "photo", "photo_mixed", "cifar", "cifar_mixed"),
+    *("augreg_none", "augreg_light1", "augreg_light2", "augreg_medium1"),
+    *("augreg_medium2", "augreg_strong1", "augreg_strong2"),
+    *("deit", "swin", "imagenet_vit", "resize_crop"),
+]
+
 
 @dataclasses.dataclass(frozen=True)
 class Common:
@@ -26,7 +33,15 @@ class Common:
     same_steps: bool = False  # epochs and default steps are those of all images
     # pixels, height first; None: the model's
     image_size: tuple[int] | tuple[int, int] | None = None
-    augment: str | None = None  # of augmentations.py
+    augment: AUGMENT | None = None  # crops, flips, mixing: recipes/README.md
+    # they change parts of `augment`, and are as there where they are None
+    rand_augment: float | None = None  # magnitude, 10 is usual; 0: off
+    mixup: float | None = None  # alpha of Mixup, > 0; 0: off
+    cutmix: float | None = None  # alpha of CutMix, in turns with Mixup; 0: off
+    erasing: float | None = None  # probability of random erasing, in [0, 1]
+    repeats: int | None = None  # how often an image is in a batch, each time changed
+    resize: int | None = None  # height in pixels from which resize_crop crops
+    label_smoothing: float = 0.0  # for softmax, in [0, 1)
     batch_size: int | None = None  # images per step
     steps: int | None = None  # optimizer steps, including the warm-up
     epochs: int | None = None  # passes through the images, instead of `steps`

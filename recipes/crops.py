@@ -14,28 +14,59 @@ RATIOS = (1, 2, 4, 8)  # by which JPEG can shrink while it decodes
 def random_crop(images, item, area: float, size, antialias: bool, seed):
     """Returns a random crop of an image, float32 (*size, 3) with values from 0 to 255.
 
-    A large crop of a JPEG file is first shrunk by its decoder, by a power of two, and
-    one of another file is resized with antialiasing, so that no pixel is left out.
-
     Args:
         images: `readers.Indexed` or `readers.Streamed`.
         item: Item of its datasets.
         area: Smallest share of the image's area in the crop.
         size: (height, width) of the result.
-        antialias: False: neither of the two, as in Google's code.
+        antialias: As for `_resized`.
         seed: int32 (2,), of this crop.
+    """
+
+    def window(shape):
+        return _window(shape, area, seed)
+
+    return _resized(images, item, window, size, antialias)
+
+
+def crop_of_resized(images, item, larger, size, antialias: bool, seed):
+    """Returns a random crop of the resized image, as in google-research/big_transfer.
+
+    Args:
+        images, item, size, antialias, seed: As for `random_crop`.
+        larger: (height, width) before the crop, whatever the ratio of the image.
+    """
+
+    def whole(shape):
+        return tf.concat([[0, 0], shape[:2]], axis=0)
+
+    image = _resized(images, item, whole, larger, antialias)
+    return tf.image.stateless_random_crop(image, (*size, 3), seed)
+
+
+def _resized(images, item, window_of, size, antialias):
+    """Returns a window of an image, resized, float32 (*size, 3).
+
+    A large window of a JPEG file is first shrunk by its decoder, by a power of two, and
+    one of another file is resized with antialiasing, so that no pixel is left out.
+
+    Args:
+        images, item: As for `random_crop`.
+        window_of: Function of the shape to (top, left, height, width), int32.
+        size: (height, width) of the result.
+        antialias: False: neither of the two, as in Google's code.
     """
 
     def from_pixels():
         pixels = images.whole(item)
-        top, left, height, width = tf.unstack(_window(tf.shape(pixels), area, seed))
+        top, left, height, width = tf.unstack(window_of(tf.shape(pixels)))
         crop = pixels[top : top + height, left : left + width]
         crop = tf.broadcast_to(crop, (height, width, 3))  # grey images have 1 channel
         return tf.image.resize(crop, size, antialias=antialias)
 
     def from_jpeg():
         shape = tf.image.extract_jpeg_shape(encoded)
-        window = _window(shape, area, seed)
+        window = window_of(shape)
 
         def decode(ratio):
             # The accurate DCT is that of Pillow; other decoding options agree.

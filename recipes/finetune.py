@@ -141,7 +141,7 @@ def measure(
         model = here.place(model, config.remat)
         rho = max(radii.values())
         trainer = trainer_of(here, config, model, rho, steps, teacher)
-        options = training_data.batch_options(config, model)
+        options = batch_options(config, model)
         batches = training_data.fit_batches(here, config, dataset, options)
         dry_run.run(here, config, trainer, batches, steps, len(radii))
 
@@ -151,12 +151,33 @@ def trainer_of(here, config: Config, model, rho: float, steps: int, teacher=None
     perturbation = here.perturbation(config.perturbation, rho)
     options = {"perturbation": perturbation}
     trainer = teachers.trainer_of(teacher, here, model, config, rho, **options)
+    loss, accuracy = loss_and_accuracy(config)
     trainer.compile(  # plain training where rho is 0
         make_optimizer(config, model, steps),
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
+        loss=loss,
+        weighted_metrics=[accuracy],
     )
     return trainer
+
+
+def loss_and_accuracy(config: Config):
+    """Returns loss and metric, of one-hot labels where they are mixed or smoothed."""
+    losses, metrics = keras.losses, keras.metrics
+    if not training_data.has_soft_labels(config):
+        loss = losses.SparseCategoricalCrossentropy(from_logits=True)
+        return loss, metrics.SparseCategoricalAccuracy(name="accuracy")
+    loss = losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=config.label_smoothing
+    )
+    return loss, metrics.CategoricalAccuracy(name="accuracy")
+
+
+def batch_options(config: Config, model) -> dict:
+    """Returns keyword arguments for the batches of the training and its evaluation."""
+    options = training_data.batch_options(config, model)
+    if training_data.has_soft_labels(config):
+        options["classes"] = len(model.record["label_names"])
+    return options
 
 
 def train(here, config: Config, model, trainer, dataset, progress) -> dict:
@@ -170,7 +191,7 @@ def train(here, config: Config, model, trainer, dataset, progress) -> dict:
         dataset: `data.Dataset`.
         progress: `saving.Progress` of the training.
     """
-    options = training_data.batch_options(config, model)
+    options = batch_options(config, model)
     # Batches that take no more memory than those of `fit`.
     evaluated = {**options, "batch_size": config.batch_size // config.accumulate}
     validation = Evaluation(dataset.validation, here, **evaluated)

@@ -20,7 +20,6 @@ class Config(Common):
     weights: str | None = None  # public name, file or folder; None: fresh weights
     dataset: str = "digits"  # of built_in.py, or of tensorflow-datasets
     # defaults.py chooses settings that are None by the task; a table shows the reasons
-    augment: Literal["none", "shift", "photo"] | None = None  # of augmentations.py
     decayed: Literal["kernels", "all"] = "all"  # which weights decay
     linear_head: bool | None = None  # start with a head fitted to frozen features
     lora: int | None = None  # rank of adapters in a frozen model; None: train all

@@ -24,6 +24,7 @@ parse = functools.partial(command_line.parse, presets=PRESETS, script="pretrain.
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "pretrain.py")
 
+import augmentations
 import devices
 import dry_run
 import keras
@@ -211,7 +212,7 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
         **builder_arguments(config),
     )
     model.record["label_names"] = label_names
-    if not config.augment.startswith("photo"):  # no crop, as in training
+    if augmentations.of(config).area == 1:  # no crop, as in training
         model.record["preprocessing"]["crop"] = 1.0
     if config.loss == "sigmoid":
         # Initial probability 1 / classes: a bias of -6.9 for 1,000, -10 for 21,843.

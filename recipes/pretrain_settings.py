@@ -7,10 +7,8 @@ import ast
 import dataclasses
 from typing import ClassVar, Literal
 
-from common_settings import OPTIMIZERS, Common
+from common_settings import AUGMENT, OPTIMIZERS, Common
 from presets import PRETRAIN
-
-AUGMENT = Literal["none", "shift", "photo", "photo_mixed", "cifar", "cifar_mixed"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +17,7 @@ class Config(Common):
 
     model: str = "small_vit"  # one of `small`, for 28 px, or of kerasvit.list_models()
     dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
-    augment: AUGMENT = "none"  # AUGMENTATIONS in augmentations.py
+    augment: AUGMENT = "none"  # crops, flips, mixing: recipes/README.md
     batch_size: int = 100  # images per step
     epochs: int | None = 40  # passes through the training images
     validations: int = 50  # at most; a state is saved at each
@@ -28,7 +26,6 @@ class Config(Common):
     warmup_steps: int = 100  # linear; at most a fifth of the training
     weight_decay: float = 0.1  # times the learning rate; without SAM's perturbation
     loss: Literal["softmax", "sigmoid"] = "softmax"  # sigmoid: summed over classes
-    label_smoothing: float = 0.0  # for softmax, in [0, 1)
     rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: no SAM; None: of RADII
     micro_batches: int = 1  # parts of each device's batch, perturbed separately
     stochastic_depth: float = 0.0  # of the last block, in [0, 1)

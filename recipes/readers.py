@@ -228,10 +228,17 @@ class Streamed:
             order = {"seed": seed * 1_000_003 + i, "reshuffle_each_iteration": False}
             return self.stored.shuffle(buffer, **order)
 
-        first = start * rows.batch_size
+        first = start * rows.examples
         epochs = tf.data.Dataset.range(first // len(self), LAST_NUMBER)
         stream = epochs.flat_map(epoch).skip(first % len(self))
-        return self._of_rows(stream, first, rows)
+        stream = self._of_rows(stream, first, rows)
+        if rows.repeats == 1:
+            return stream
+
+        def repeated(items, labels):
+            return tf.gather(items, rows.places), tf.gather(labels, rows.places)
+
+        return stream.batch(max(rows.places) + 1).map(repeated).unbatch()
 
     @staticmethod
     def _of_rows(stream, first, rows):

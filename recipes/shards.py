@@ -11,15 +11,23 @@ class Rows:
         batch_size: Number of rows of the global batch.
         first, last: The rows that a process yields, from `first` to before `last`.
         pairs: Whether rows 2j and 2j + 1 are read together, for `mixing.py`.
+        repeats: Number of rows of a batch that hold the same example.
     """
 
     batch_size: int = 1
     first: int = 0
     last: int = 1
     pairs: bool = False
+    repeats: int = 1
 
     @classmethod
-    def of(cls, batch_size: int, shard: tuple[int, int], pairs: bool = False) -> "Rows":
+    def of(
+        cls,
+        batch_size: int,
+        shard: tuple[int, int],
+        pairs: bool = False,
+        repeats: int = 1,
+    ) -> "Rows":
         """Returns the rows of process i of n.
 
         Raises:
@@ -39,7 +47,17 @@ class Rows:
                 f"batch: take {nearest}. Received: {batch_size}."
             )
         count = batch_size // n
-        return cls(batch_size, i * count, (i + 1) * count, pairs)
+        return cls(batch_size, i * count, (i + 1) * count, pairs, repeats)
+
+    @property
+    def examples(self) -> int:
+        """Number of different examples of a batch.
+
+        Row i holds example i modulo this number, so that neighbours, which are mixed,
+        differ. If `repeats` does not divide the batch, the last examples are in one row
+        less.
+        """
+        return -(-self.batch_size // self.repeats)
 
     @property
     def read(self) -> slice:
@@ -72,10 +90,18 @@ class Rows:
         return batches * self.count + rest
 
     def number(self, i):
-        """Returns the number, in the global order, of the i-th example that is read."""
-        return i // self.count * self.batch_size + self.read.start + i % self.count
+        """Returns the number, in the global order, of the example in the i-th row."""
+        row = self.read.start + i % self.count
+        return i // self.count * self.examples + row % self.examples
 
     def holds(self, number):
         """Whether the example of a number in the global order is read."""
-        row = number % self.batch_size
-        return (row >= self.read.start) & (row < self.read.stop)
+        return (number - self.read.start) % self.examples < self.count
+
+    @property
+    def places(self) -> list[int]:
+        """For each row that is read, which of the examples that are read it has."""
+        rows = range(self.read.start, self.read.stop)
+        examples = [row % self.examples for row in rows]
+        held = sorted(set(examples))
+        return [held.index(example) for example in examples]

@@ -1,8 +1,11 @@
 """Images of a training: finds them, checks them, and makes the batches of `fit`."""
 
+import dataclasses
+
+import augmentations
 import data
 import devices
-from batches import AUGMENTATIONS, training_batches
+from batches import training_batches
 
 import kerasvit
 from kerasvit.preprocessing.images import input_problem
@@ -32,9 +35,21 @@ def find_data(config, here: devices.Devices):
 
 
 def check_first_batch(config, model, dataset) -> None:
-    """Raises a `ValueError` if the image values are not in the model's input range."""
+    """Checks the augmentation, and images after it.
+
+    Raises:
+        ValueError: The values are not in the model's input range; a batch holds one
+            image only; the images are resized to less than the model's size.
+    """
+    augmentation = augmentations.of(config)
+    if 1 < augmentation.repeats >= config.batch_size:
+        raise ValueError(
+            f"`repeats`: a batch of {config.batch_size} would be copies of one image. "
+            "Give a larger --batch-size or a smaller --repeats. Received: "
+            f"{augmentation.repeats}."
+        )
     options = {**batch_options(config, model), "batch_size": 8}
-    options["augmentation"] = AUGMENTATIONS[config.augment]
+    options["augmentation"] = dataclasses.replace(augmentation, repeats=1)
     classes = len(dataset.label_names)  # one-hot labels, which can be mixed
     options |= {"seed": config.seed, "classes": classes}
     images, _ = next(iter(training_batches(dataset.train, **options)))
@@ -53,6 +68,11 @@ def batch_options(config, model) -> dict:
     }
 
 
+def has_soft_labels(config) -> bool:
+    """Whether labels are mixed or smoothed, for which they must be one-hot."""
+    return bool(augmentations.of(config).mixing or config.label_smoothing)
+
+
 def fit_batches(here, config, dataset, options: dict, start: int = 0):
     """Returns the batches of `fit` on the devices, beginning with those of a step.
 
@@ -67,7 +87,7 @@ def fit_batches(here, config, dataset, options: dict, start: int = 0):
         dataset.train,
         seed=config.seed,
         start=start,
-        augmentation=AUGMENTATIONS[config.augment],
+        augmentation=augmentations.of(config),
         shard=here.shard,
         **options,
     )

@@ -166,7 +166,7 @@ def test_one_of_applies_all_and_one_at_a_time():
         assert np.allclose(applied(drawn, (draw, 0, 0)), IMAGE + i)
 
 
-@pytest.mark.parametrize("name", batches.AUGMENTATIONS)
+@pytest.mark.parametrize("name", ["shift", "photo_mixed", "cifar", "augreg_strong2"])
 def test_changes_keep_range_and_shape(name):
     changes = batches.AUGMENTATIONS[name].changes
     for draws in RANDOM.uniform(size=(20, 3)):

@@ -138,3 +138,65 @@ def test_evaluate_of_padded_batches_is_that_of_the_images(size, classes):
     unpadded = evaluation(INDEXED, batch_size=size, classes=classes)
     assert all(len(batch) == 2 for batch in unpadded)
     assert model.evaluate(unpadded, **options) == pytest.approx(expected, rel=1e-5)
+
+
+def labels_of(images, **options):
+    plain = {"augmentation": batches.Augmentation(repeats=3), "classes": None}
+    return [y.tolist() for _, y in training(images, 6, **{**plain, **options})]
+
+
+NUMBERED = np.arange(24)
+BLACK = np.zeros((24, 8, 8, 3), "uint8")
+REPEATED = pytest.mark.parametrize(
+    "images",
+    [
+        batches.Indexed(BLACK, NUMBERED),
+        batches.Streamed(
+            tf.data.Dataset.from_tensor_slices((BLACK, NUMBERED)), lambda image: image
+        ),
+    ],
+    ids=["indexed", "streamed"],
+)
+
+
+@on_last_backend
+@pytest.mark.slow
+@REPEATED
+def test_each_image_is_repeated_in_a_batch_and_once_in_an_epoch(images):
+    found = labels_of(images, batch_size=12)
+    for labels in found:
+        assert labels == labels[:4] * 3  # neighbours, which are mixed, differ
+    seen = [label for labels in found for label in labels[:4]]
+    assert sorted(seen) == list(range(24))  # 6 batches of 4 images
+
+
+@on_last_backend
+@pytest.mark.slow
+@REPEATED
+def test_a_batch_that_the_repeats_do_not_divide(images):
+    for labels in labels_of(images, batch_size=10):
+        assert labels == (labels[:4] * 3)[:10] and len(set(labels)) == 4
+
+
+@on_last_backend
+@pytest.mark.slow
+@REPEATED
+@pytest.mark.parametrize(("size", "n"), [(12, 2), (12, 4), (10, 2), (10, 5)])
+@pytest.mark.parametrize("mixup", [0.0, 1.0])
+def test_processes_and_resumption_repeat_the_images_of_one(images, size, n, mixup):
+    augmentation = batches.Augmentation(repeats=3, mixup=mixup)
+    options = {"augmentation": augmentation, "batch_size": size, "classes": 24}
+    whole = labels_of(images, **options)
+    options["start"] = 2
+    parts = [labels_of(images, shard=(i, n), **options) for i in range(n)]
+    for expected, *pieces in zip(whole[2:], *parts, strict=False):
+        assert np.array_equal(expected, np.concatenate(pieces))
+
+
+@on_last_backend
+@pytest.mark.slow
+def test_copies_of_an_image_are_changed_separately():
+    images = batches.Indexed(PIXELS, np.arange(11))
+    cropped = batches.Augmentation(repeats=3, area=0.1)
+    [(x, _)] = training(images, 1, augmentation=cropped, classes=None)
+    assert len({image.tobytes() for image in x}) == 6
