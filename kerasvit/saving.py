@@ -87,7 +87,8 @@ def save_pretrained(
             argument is wrong; nothing is written.
     """
     folder = local_folder(folder)
-    facts = Facts(license, base_model, datasets, metrics, training, card)
+    stated = license, base_model, datasets, metrics, training, card
+    facts = Facts(*stated, keep_adapters)
     _check_text({"label_names": label_names, "name": name, **vars(facts)})
     record, transform = _ready(model, label_names)
     before = page_of(folder)
@@ -160,7 +161,8 @@ def push_to_hub(
     }
     commit_options = {"create_pr": create_pr, "commit_message": commit_message}
     check_target(repo_id, **access, **commit_options)
-    facts = Facts(license, base_model, datasets, metrics, training, card)
+    stated = license, base_model, datasets, metrics, training, card
+    facts = Facts(*stated, keep_adapters)
     _check_text({"label_names": label_names, **vars(facts)})
     record, transform = _ready(model, label_names)
     content = _content(model, keep_adapters)

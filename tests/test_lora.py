@@ -74,6 +74,9 @@ def test_adapters_of_every_family(name, tmp_path):
         loaded = kerasvit.from_pretrained(tmp_path / folder)
         np.testing.assert_allclose(outputs(loaded), trained, rtol=0, atol=1e-5)
         assert bool(loaded.adapters) == keep
+        card = (tmp_path / folder / "README.md").read_text()
+        assert ("timm has no adapters" in card) == keep
+        assert not (keep and "timm.create_model" in card)
     kerasvit.load_adapters(
         base, kerasvit.save_adapters(model, tmp_path / "adapters.safetensors")
     )

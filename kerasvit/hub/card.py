@@ -32,6 +32,7 @@ class Facts:
             may replace the number.
         training: {setting: value}.
         card: Text of a README.md.
+        adapters: Whether adapters are in a file of their own, which timm does not read.
 
     Raises:
         ValueError: A fact has a wrong type.
@@ -43,6 +44,7 @@ class Facts:
     metrics: dict[str, float | dict] | None
     training: dict | None
     card: str | None
+    adapters: bool = False
 
     def __post_init__(self) -> None:
         kinds = {
@@ -135,7 +137,7 @@ def _metadata(record: dict, name: str, facts: Facts) -> tuple[Metadata, Metadata
     known = {
         "library_name": "kerasvit",
         "pipeline_tag": "image-classification",
-        "tags": ["keras", *(["timm"] if _is_timm(record) else [])],
+        "tags": ["keras", *(["timm"] if _is_timm(record, facts) else [])],
         "license": base.get("license"),
         "base_model": source if source and "://" not in source else None,
     }
@@ -174,9 +176,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _is_timm(record: dict) -> bool:
+def _is_timm(record: dict, facts: Facts) -> bool:
     """Returns whether the tensors have timm's names."""
-    return format_of(record)[0].code_base == "timm"
+    return not facts.adapters and format_of(record)[0].code_base == "timm"
 
 
 def _body(record: dict, name: str, facts: Facts) -> str:
@@ -192,7 +194,7 @@ def _body(record: dict, name: str, facts: Facts) -> str:
         f"images of {height} × {width} pixels.",
         f'```python\nimport kerasvit\n\nmodel = kerasvit.from_pretrained("{name}")\n'
         f"{call}\n```",
-        _timm_section(record, name),
+        _timm_section(record, name, facts),
     ]
     if name == short:
         parts.append(
@@ -217,12 +219,12 @@ def _body(record: dict, name: str, facts: Facts) -> str:
     return "\n\n".join(parts)
 
 
-def _timm_section(record: dict, name: str) -> str:
-    if not _is_timm(record):
-        return (
-            "The tensors have kerasvit's variable paths as names. timm has no such "
-            f"model: {why_not_timm(record)}."
-        )
+def _timm_section(record: dict, name: str, facts: Facts) -> str:
+    if not _is_timm(record, facts):
+        why = f"timm has no such model: {why_not_timm(record)}"
+        if facts.adapters:
+            why = "timm has no adapters of LoRA, which are in a file of their own"
+        return f"The tensors have kerasvit's variable paths as names. {why}."
     outside = record["kwargs"]["normalization"]
     normalised = " for normalised images" if outside else ""
     short = name.removeprefix("hf://")
