@@ -29,7 +29,11 @@ def trainer(model, config, rho: float, **options) -> kerasvit.SAM:
     given = {argument: getattr(config, setting) for setting, argument in arguments}
     if config.method == "gsam":
         options["lr_max"] = config.learning_rate
-        options["lr_min"] = 0.0  # at the end of the schedule
+        options["lr_min"] = config.learning_rate * (
+            config.decay_factor ** len(config.decay_at)
+            if config.schedule == "steps"
+            else config.final_rate
+        )
         if config.rho_min is None:
             given["rho_min"] = rho / 6  # 0.1 for 0.6 in the authors' code
     given = {name: value for name, value in given.items() if value is not None}

@@ -4,7 +4,15 @@
 `page.py` writes PRESETS.md.
 """
 
-from . import alternet, big_vision, sam, vit
+from . import alternet, augreg, big_vision, deit, gsam, sam, swin, vit
 
-PRETRAIN = {**sam.PRESETS, **big_vision.PRESETS, **alternet.PRESETS}
-FINETUNE = vit.PRESETS
+PRETRAIN = {
+    **sam.PRESETS,
+    **gsam.PRESETS,
+    **big_vision.PRESETS,
+    **augreg.PRESETS,
+    **deit.PRESETS,
+    **swin.PRESETS,
+    **alternet.PRESETS,
+}
+FINETUNE = {**vit.PRESETS, **deit.FINETUNE}

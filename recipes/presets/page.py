@@ -25,8 +25,8 @@ All trainings differ from the originals in these points: 2 % of the training ima
 used for validation if a dataset has no such split; a warm-up is at most a fifth of the
 training; RandAugment has ten of its operations, with the formulas of Keras's layers and
 similar but not equal strengths; Mixup and CutMix mix neighbours of the shuffled batch
-and draw one ratio per image and not per batch; schedules end at 0. Weight decay is that
-of Keras, which multiplies it by the learning rate.
+and draw one ratio per image and not per batch. Weight decay is that of Keras, which
+multiplies it by the learning rate.
 
 ## Published results
 
@@ -87,6 +87,8 @@ def shown(value: object) -> str:
     """Returns a value as an option has it."""
     if isinstance(value, tuple):
         return " ".join(map(str, value))
+    if isinstance(value, float):
+        return f"{value:g}"
     return "of the model" if value is None else str(value)
 
 

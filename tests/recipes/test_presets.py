@@ -73,55 +73,153 @@ def test_models_of_the_page_are_in_the_package():
     assert named <= set(kerasvit.list_models())
 
 
-# The published settings, from the sources: learning rate, schedule, warm-up, decay,
-# clip, batch, epochs, dropout, stochastic depth and radius; decay as a share of the
-# learning rate.
+# The published settings, from the sources: optimizer, learning rate, decay as a share
+# of the learning rate, batch, epochs with the warm-up, steps of the warm-up, and what
+# differs from the defaults in the list below.
+DEFAULTS = {
+    "schedule": "cosine",
+    "final_rate": 0.0,
+    "warmup_from": 0.0,
+    "decay_at": None,
+    "clip": 1.0,
+    "decayed": "kernels",
+    "dropout": 0.0,
+    "stochastic_depth": 0.0,
+    "label_smoothing": 0.0,
+    "augment": "photo",
+    "loss": "softmax",
+    "rho": 0.0,
+    "method": "sam",
+    "model_options": None,
+    "teacher": None,
+}
+VIT = "adamw", 3e-3, 0.3, 4096, 300, 10_000
+OF_VIT = {"loss": "sigmoid", "dropout": 0.1}
+MIXER = "adamw", 3e-3, 0.3, 4096, 300, 10_000
+OF_MIXER = {"loss": "sigmoid", "stochastic_depth": 0.1, "schedule": "linear"}
+RESNET = "sgd", 1.6, 1e-3, 4096, 90, 5_000
+AUG = {"augment": "photo_mixed"}
+AUGREG = "adamw", 1e-3, 0.1, 4096, 300, 10_000
+SMOOTH = {"label_smoothing": 0.1}
+DEIT = "adamw", 1e-3, 0.05, 1024, 300, round(5 * 1_281_167 * 0.98 / 1024)
+OF_DEIT = {
+    **SMOOTH,
+    "final_rate": 0.01,
+    "warmup_from": 1e-3,
+    "augment": "deit",
+    "clip": 0.0,
+    "stochastic_depth": 0.1,
+}
+SWIN = "adamw", 1e-3, 0.05, 1024, 300, round(20 * 1_281_167 * 0.98 / 1024)
+OF_SWIN = {**OF_DEIT, "augment": "swin", "clip": 5.0}
+WEAK = {"schedule": "steps", "decayed": "all", "clip": 0.0}
+STRONG = {**SMOOTH, "decayed": "all", "stochastic_depth": 0.1}
 PUBLISHED = {
-    "vit": (3e-3, "cosine", 10_000, 0.3, 1.0, 4096, 300, 0.1, 0.0, 0.0),
-    "vit_sam": (3e-3, "cosine", 10_000, 0.3, 1.0, 4096, 300, 0.1, 0.0, 0.2),
-    "vit_aug": (3e-3, "cosine", 10_000, 0.3, 1.0, 4096, 300, 0.1, 0.0, 0.0),
-    "vit_sam_aug": (3e-3, "cosine", 10_000, 0.3, 1.0, 4096, 300, 0.1, 0.0, 0.2),
-    "mixer_vanilla": (3e-3, "linear", 10_000, 0.3, 1.0, 4096, 300, 0.0, 0.1, 0.0),
-    "mixer_sam": (3e-3, "linear", 10_000, 0.3, 1.0, 4096, 300, 0.0, 0.1, 0.6),
-    "mixer_aug": (3e-3, "linear", 10_000, 0.3, 1.0, 4096, 300, 0.0, 0.1, 0.0),
-    "mixer_sam_aug": (3e-3, "linear", 10_000, 0.3, 1.0, 4096, 300, 0.0, 0.1, 0.6),
-    "resnet": (1.6, "cosine", 5_000, 1e-3, 1.0, 4096, 90, 0.0, 0.0, 0.0),
-    "resnet_sam": (1.6, "cosine", 5_000, 1e-3, 1.0, 4096, 90, 0.0, 0.0, 0.02),
-    "mixer": (1e-3, "linear", 10_000, 0.1, 1.0, 4096, 300, 0.0, 0.1, 0.0),
-    "bit": (1.6, "cosine", 1_000, 1e-3, 1.0, 4096, 90, 0.0, 0.0, 0.0),
-    "bit_i21k": (0.48, "cosine", 5_000, 1e-3, 1.0, 4096, 90, 0.0, 0.0, 0.0),
-    "alternet_cifar100": (1.25e-4, "cosine", 2_552, 0.05, 5.0, 96, 305, 0.0, 0.1, 0.0),
+    "vit": (VIT, OF_VIT),
+    "vit_sam": (VIT, {**OF_VIT, "rho": 0.2}),
+    "vit_aug": (VIT, {**OF_VIT, **AUG}),
+    "vit_sam_aug": (VIT, {**OF_VIT, **AUG, "rho": 0.2}),
+    "mixer_vanilla": (MIXER, OF_MIXER),
+    "mixer_sam": (MIXER, {**OF_MIXER, "rho": 0.6}),
+    "mixer_aug": (MIXER, {**OF_MIXER, **AUG}),
+    "mixer_sam_aug": (MIXER, {**OF_MIXER, **AUG, "rho": 0.6}),
+    "resnet": (RESNET, {}),
+    "resnet_sam": (RESNET, {"rho": 0.02}),
+    "gsam": (
+        ("adamw", 3e-3, 1 / 3, 4096, 300, 10_000),
+        {"schedule": "linear", "final_rate": 0.01, "loss": "sigmoid", "method": "gsam"}
+        | {"rho": 0.6, "model_options": ("pool=average",)},
+    ),
+    "mixer": (("adamw", 1e-3, 0.1, 4096, 300, 10_000), {**OF_MIXER, **AUG}),
+    "bit": (("sgd", 1.6, 1e-3, 4096, 90, 1_000), {}),
+    "bit_i21k": (("sgd", 0.48, 1e-3, 4096, 90, 5_000), {"loss": "sigmoid"}),
+    "vit_i21k": (
+        ("adamw", 1e-3, 0.03, 4096, 90, 10_000),
+        {"schedule": "linear", "final_rate": 0.01, "loss": "sigmoid", "dropout": 0.1}
+        | {"model_options": ("representation_size=768",)},
+    ),
+    "vit_s16_90": (
+        ("adamw", 1e-3, 0.1, 1024, 90, 10_000),
+        {
+            "augment": "augreg_light2",
+            "model_options": (
+                *("pool=average", "positions=sincos2d", "representation_size=384"),
+            ),
+        },
+    ),
+    "deit": (DEIT, OF_DEIT),
+    "deit_distilled": (DEIT, {**OF_DEIT, "teacher": "ConvNeXtSmall"}),
+    "swin_t": (SWIN, {**OF_SWIN, "stochastic_depth": 0.2}),
+    "swin_s": (SWIN, {**OF_SWIN, "stochastic_depth": 0.3}),
+    "swin_b": (SWIN, {**OF_SWIN, "stochastic_depth": 0.5}),
+    "alternet_cifar100": (
+        ("adamw", 1.25e-4, 0.05, 96, 305, 2_552),
+        {**STRONG, "clip": 5.0, "augment": "cifar_mixed"},
+    ),
+    "alternet_cifar100_general": (
+        ("sgd", 0.1, 5e-4, 128, 201, round(49_000 / 128 - 0.5)),
+        {**WEAK, "augment": "cifar", "decay_at": (0.3035, 0.6020, 0.8010)},
+    ),
+    "alternet_imagenet": (
+        ("adamw", 1.25e-4, 0.05, 128, 305, round(5 * 1_281_167 * 0.98 / 128)),
+        {**STRONG, "clip": 0.0, "augment": "imagenet_vit"},
+    ),
+    "alternet_imagenet_general": (
+        ("sgd", 0.1, 1e-4, 256, 91, round(1_281_167 * 0.98 / 256)),
+        {**WEAK, "decay_at": (0.3407, 0.6703, 0.8901)},
+    ),
 }
-FIELDS = (
-    "learning_rate schedule warmup_steps weight_decay clip batch_size epochs dropout "
-    "stochastic_depth"
-).split()
-# Loss, label smoothing, augmentation and optimizer.
-LOSSES = {
-    "vit": ("sigmoid", 0.0, "photo", "adamw"),
-    "vit_sam": ("sigmoid", 0.0, "photo", "adamw"),
-    "vit_aug": ("sigmoid", 0.0, "photo_mixed", "adamw"),
-    "vit_sam_aug": ("sigmoid", 0.0, "photo_mixed", "adamw"),
-    "mixer_vanilla": ("sigmoid", 0.0, "photo", "adamw"),
-    "mixer_sam": ("sigmoid", 0.0, "photo", "adamw"),
-    "mixer_aug": ("sigmoid", 0.0, "photo_mixed", "adamw"),
-    "mixer_sam_aug": ("sigmoid", 0.0, "photo_mixed", "adamw"),
-    "resnet": ("softmax", 0.0, "photo", "sgd"),
-    "resnet_sam": ("softmax", 0.0, "photo", "sgd"),
-    "mixer": ("sigmoid", 0.0, "photo_mixed", "adamw"),
-    "bit": ("softmax", 0.0, "photo", "sgd"),
-    "bit_i21k": ("sigmoid", 0.0, "photo", "sgd"),
-    "alternet_cifar100": ("softmax", 0.1, "cifar_mixed", "adamw"),
+# Model, level on ImageNet-1k and on ImageNet-21k, size of a token.
+LEVELS = {
+    "ti16": ("ViTTi16", "light1", "none", 192),
+    "s32": ("ViTS32", "medium1", "none", 384),
+    "s16": ("ViTS16", "medium2", "light1", 384),
+    "b32": ("ViTB32", "medium2", "light2", 768),
+    "b16": ("ViTB16", "medium2", "light2", 768),
+    "l16": ("ViTL16", "medium2", "medium2", 1024),
 }
+for _name, (_, _first, _second, _width) in LEVELS.items():
+    for _preset, _level, _option in (
+        (f"augreg_{_name}", _first, f"representation_size={_width}"),
+        (f"augreg_i21k_{_name}", _second, "pool=average"),
+    ):
+        _more = {"loss": "sigmoid", "augment": f"augreg_{_level}"}
+        PUBLISHED[_preset] = AUGREG, {**_more, "model_options": (_option,)}
 
 
 @pytest.mark.parametrize("name", PRETRAIN)
 def test_presets_are_the_papers(name):
     preset = pretrain_settings.PRESETS[name]
-    found = tuple(getattr(preset, field) for field in FIELDS)
-    assert (*found, radius(preset)) == PUBLISHED[name]
-    loss = preset.loss, preset.label_smoothing, preset.augment, preset.optimizer
-    assert loss == LOSSES[name]
+    numbers, more = PUBLISHED[name]
+    fields = "optimizer learning_rate weight_decay batch_size epochs warmup_steps"
+    assert tuple(getattr(preset, field) for field in fields.split()) == numbers
+    expected = {**DEFAULTS, **more}
+    found = {field: getattr(preset, field) for field in expected}
+    assert {**found, "rho": radius(preset)} == expected
+
+
+@pytest.mark.parametrize("name", LEVELS)
+def test_augreg_has_the_model_of_its_name(name):
+    for preset in (f"augreg_{name}", f"augreg_i21k_{name}"):
+        assert pretrain_settings.PRESETS[preset].model == LEVELS[name][0]
+
+
+def test_other_numbers_of_presets():
+    gsam = pretrain_settings.PRESETS["gsam"]
+    assert (gsam.model, gsam.rho_min, gsam.sam_alpha) == ("ViTB32", 0.1, 0.6)
+    distilled = pretrain_settings.PRESETS["deit_distilled"]
+    assert (distilled.distill, distilled.alpha) == ("hard", 0.5)
+    factors = {"cifar100": 0.2, "imagenet": 0.1}
+    for data, factor in factors.items():
+        preset = pretrain_settings.PRESETS[f"alternet_{data}_general"]
+        assert preset.decay_factor == factor
+
+
+def test_fine_tuning_of_deit():
+    preset = finetune_settings.PRESETS["deit_384"]
+    assert (preset.model, preset.image_size) == ("DeiTB16", (384,))
+    assert (preset.learning_rate, preset.weight_decay) == (5e-6, 1e-8)
+    assert (preset.epochs, preset.batch_size, preset.final_rate) == (30, 512, 1.0)
 
 
 # Steps, warm-up and learning rate.

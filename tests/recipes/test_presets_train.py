@@ -16,10 +16,10 @@ from readers import Indexed
 
 import kerasvit
 from tests.models.tiny import TINY
-from tests.once import rest_long_elsewhere
 
 pytestmark = pytest.mark.slow
 BATCH, STEPS, CLASSES = 12, 3, 3
+SCHEDULED = 30  # steps of the schedule, of which the first are trained
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,8 @@ def shrunk(config, folder):
     row = getattr(kerasvit, config.model)
     numbers = {**TINY[row.builder.__name__], "num_classes": CLASSES}
     tiny = kerasvit.Variant("tiny", row.builder, evaluation=row.evaluation, **numbers)
-    changes = {"batch_size": BATCH, "image_size": None, "epochs": None, "steps": STEPS}
+    changes = {"batch_size": BATCH, "image_size": None, "epochs": None}
+    changes |= {"steps": SCHEDULED}
     if config.teacher:
         path = folder / "teacher.keras"
         kerasvit.BigTransfer(**{**TINY["BigTransfer"], "num_classes": CLASSES}).save(
@@ -60,28 +61,40 @@ def fit(trainer, config, model, dataset, **options):
     assert np.mean(changed) > 0.5
 
 
-# The first has all kinds of features; the rest differ in numbers and layers.
-@pytest.mark.parametrize("name", rest_long_elsewhere(PRETRAIN, everywhere=2))
+# These have all kinds of features; the others differ in numbers and layers.
+QUICK = ("gsam", "deit_distilled", "alternet_imagenet_general", "deit_384")
+
+
+def quick_first(presets):
+    """Parameters: those of QUICK, and the others with the mark `long`."""
+    return [
+        pytest.param(name, marks=() if name in QUICK else pytest.mark.long)
+        for name in presets
+    ]
+
+
+@pytest.mark.parametrize("name", quick_first(PRETRAIN))
 def test_pretraining(name, dataset, monkeypatch, tmp_path):
     preset = pretrain.PRESETS[name]
     settings, tiny = shrunk(preset, tmp_path)
     settings = dataclasses.replace(settings, rho=pretrain.radius(preset))
     monkeypatch.setitem(pretrain.SMALL, "tiny", tiny)
-    settings = training.apply_plan(settings, {}, 1, STEPS)
+    settings = training.apply_plan(settings, {}, 1, SCHEDULED)
     model = pretrain.build(settings, dataset.label_names)
     teacher = teachers.find(settings, model)
-    trainer = pretrain.trainer_of(devices.ONE, settings, model, STEPS, teacher)
+    trainer = pretrain.trainer_of(devices.ONE, settings, model, SCHEDULED, teacher)
     fit(trainer, settings, model, dataset, classes=CLASSES)
 
 
-@pytest.mark.parametrize("name", rest_long_elsewhere(FINETUNE))
+@pytest.mark.parametrize("name", quick_first(FINETUNE))
 def test_finetuning(name, dataset, monkeypatch, tmp_path):
     settings, tiny = shrunk(finetune.PRESETS[name], tmp_path)
     monkeypatch.setattr(finetune, "SMALL", tiny)
-    settings = dataclasses.replace(settings, model="small")
-    settings = training.apply_plan(settings, {}, 1, STEPS)
+    settings = dataclasses.replace(settings, model="small", weights=None)
+    settings = training.apply_plan(settings, {}, 1, SCHEDULED)
     model = finetune.build(settings, dataset.label_names)
     settings, _ = finetune.defaults.resolve(settings, 24, "photographs", model)
     rho = settings.rho
-    trainer = finetune.trainer_of(devices.ONE, settings, model, rho, STEPS)
-    fit(trainer, settings, model, dataset)
+    trainer = finetune.trainer_of(devices.ONE, settings, model, rho, SCHEDULED)
+    options = finetune.batch_options(settings, model)
+    fit(trainer, settings, model, dataset, **options)
