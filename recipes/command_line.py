@@ -17,6 +17,7 @@ import device_request
 import limits
 import method_settings
 import names
+import paths
 import reachable
 import startup
 import tyro
@@ -60,6 +61,8 @@ ALIASES = {
     "ckpt": "weights",
     "pretrained": "weights",
     "folder": "data",
+    "validation-split": "validation-share",
+    "val-split": "validation-share",
     "output": "out",
     "save-dir": "out",
     "resolution": "image-size",
@@ -230,13 +233,15 @@ def check(config) -> None:
         config.check()
     for name in ("data", "weights", "teacher"):
         if getattr(config, name, None):
-            check_name_of(name, Path(getattr(config, name)).expanduser().resolve())
+            paths.check_name_of(
+                name, Path(getattr(config, name)).expanduser().resolve()
+            )
     if getattr(config, "data", None) is not None:
-        existing_folder(config.data)
+        paths.existing_data(config.data)
     if getattr(config, "weights", None) is not None:
-        check_weights(config.weights)
+        paths.check_weights(config.weights)
     if getattr(config, "teacher", None) is not None:
-        check_teacher(config.teacher)
+        paths.check_teacher(config.teacher)
 
 
 def check_needed(config) -> None:
@@ -283,61 +288,6 @@ def check_perturbation(config) -> None:
             "`accumulate`: the parts of a batch are perturbed one after the other, and "
             "--perturbation global needs the gradient of the whole batch first. Give "
             "--perturbation local, or --remat instead of --accumulate."
-        )
-
-
-def check_name_of(setting: str, path: Path) -> None:
-    """Raises a `ValueError` for a path whose name is not UTF-8, as a card needs."""
-    try:
-        path.name.encode("utf-8")
-    except UnicodeEncodeError as error:  # from an old archive or another system
-        raise ValueError(
-            f"`{setting}`: the name {path.name!r} is not UTF-8 and cannot be written "
-            "into the model's card. Rename it."
-        ) from error
-
-
-def existing_folder(path) -> Path:
-    """Returns the folder of a dataset.
-
-    Raises:
-        ValueError: The folder does not exist.
-    """
-    folder = Path(path).expanduser()
-    if not str(path) or not folder.is_dir():
-        raise ValueError(
-            f"`data`: there is no folder {path} (working directory: {Path.cwd()}). "
-            "Give a folder that contains one folder of images per class."
-        )
-    return folder
-
-
-def check_weights(weights: str) -> None:
-    """Raises a `ValueError` for a path of weights that does not exist.
-
-    A word without separator and extension, such as "sam", may be the name of public
-    weights, which kerasvit checks.
-    """
-    if weights and ("://" in weights or Path(weights).expanduser().exists()):
-        return
-    has_extension = weights.lower().endswith((".npz", ".safetensors"))
-    if not weights or has_extension or re.search(r"[/\\~]|^\.", weights):
-        on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", weights) and not has_extension
-        hub = f" On the Hugging Face Hub: hf://{weights}." if on_hub else ""
-        raise ValueError(
-            f"`weights`: there is no file or folder {weights} (working directory: "
-            f"{Path.cwd()}).{hub}"
-        )
-
-
-def check_teacher(teacher: str) -> None:
-    """Raises a `ValueError` for a path of a teacher that does not exist."""
-    is_path = teacher.endswith((".keras", ".npz", ".safetensors"))
-    is_path = is_path or teacher.startswith(("/", ".", "~"))
-    if is_path and "://" not in teacher and not Path(teacher).expanduser().exists():
-        raise ValueError(
-            f"`teacher`: there is no file or folder {teacher} (working directory: "
-            f"{Path.cwd()})."
         )
 
 

@@ -27,7 +27,11 @@ class Common:
 
     model: str | None = None  # one of kerasvit.list_models(), or of `small`
     dataset: str = ""  # of built_in.py, or of tensorflow-datasets
-    data: str | None = None  # folder of class folders, instead of `dataset`
+    # folder of class folders, or CSV of path and label, instead of `dataset`
+    data: str | None = None
+    # of each class, for data without validation images; None: 0.1, or 0.02 of
+    # tensorflow-datasets with test images
+    validation_share: float | None = None
     share: float = 1.0  # of the training images of each class, in (0, 1]
     share_seed: int = 0  # which images; a smaller share is part of a larger one
     same_steps: bool = False  # epochs and default steps are those of all images

@@ -2,6 +2,7 @@
 
     dataset = data.built_in("digits")          from `built_in.py`, no download
     dataset = data.folder("photos/")           a folder of class folders
+    dataset = data.folder("labels.csv")        a table of paths and labels
     dataset = data.tfds("oxford_iiit_pet")     a dataset of tensorflow-datasets
 
 `batches.py` makes batches of the images.
@@ -13,14 +14,15 @@ import os
 
 import numpy as np
 from built_in import SOURCES
-from command_line import existing_folder
 from folders import check_images, classes, given_splits
+from label_tables import read
 from names import check_dataset
+from paths import existing_data
 from readers import Indexed, Streamed
+from splits import SHARES, split, with_validation
 from subsets import share_of
 
 SAMPLE = 50  # images that determine `Dataset.kind`
-SHARES = {"validation": 0.1, "test": 0.2}  # of every class, without a given split
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,59 +76,99 @@ def find(
     share: float = 1.0,
     seed: int = 0,
     *,
+    validation_share: float | None = None,
     shard: tuple[int, int] = (0, 1),
 ) -> Dataset:
     """Returns the dataset of a folder, or a built-in or tensorflow-datasets dataset.
 
     Args:
         dataset: Name of a dataset, used without a folder.
-        folder_path: Folder of class folders, or None.
+        folder_path: Folder of class folders, or a CSV, or None.
         share: Share of the training images of each class, in (0, 1].
         seed: Seed of the share.
+        validation_share: Share of each class for validation, where the data has no
+            validation images; None: that of the kind of data.
         shard: As for `folder`.
 
     Raises:
         ValueError: As for `folder`, `tfds` and `subsets.share_of`.
     """
     if folder_path:
-        found = folder(folder_path, shard)
+        found = folder(folder_path, shard, validation_share)
     else:
-        found = built_in(dataset) if dataset in SOURCES else tfds(dataset)
+        make = built_in if dataset in SOURCES else tfds
+        found = make(dataset, validation_share)
     return found.of_share(share, seed)
 
 
 @functools.cache
-def built_in(name: str) -> Dataset:
+def built_in(name: str, validation_share: float | None = None) -> Dataset:
     """Returns a dataset of `built_in.py`, with a fixed split."""
     source = SOURCES[name]
     images, labels, names = source.read()
     end = len(labels) - source.test_images
-    parts = split(labels[:end], source.shares)
+    parts = split(labels[:end], with_validation(source.shares, validation_share))
     if source.test_images:
         parts["test"] = np.arange(end, len(labels))
     sets = {part: Indexed(images[i], labels[i], i) for part, i in parts.items()}
     return Dataset(**sets, label_names=names)
 
 
-def folder(path: str | os.PathLike, shard: tuple[int, int] = (0, 1)) -> Dataset:
-    """Returns the dataset of a folder of class folders, after reading its images.
+def folder(
+    path: str | os.PathLike,
+    shard: tuple[int, int] = (0, 1),
+    validation_share: float | None = None,
+) -> Dataset:
+    """Returns the dataset of a folder or of a CSV, after reading its images.
 
     For `path/class/image.jpg`, a fixed tenth of every class is used for validation and
     a fixed fifth for the test. For `path/train/class/image.jpg`, the same folders are
     expected in `validation` (`val`, `valid`), `test` or both. Without validation, a
     tenth of train is used; without test, the validation images are the test images.
+    The column `split` of a CSV has the meaning of these folders.
 
     Args:
-        path: Folder.
+        path: Folder, or CSV as for `label_tables.read`.
         shard: (i, n): reads every n-th image, from the i-th, to find damaged files, for
             process i of n, which together read all.
+        validation_share: Instead of a tenth for validation.
 
     Raises:
         ValueError: The folder does not exist, has fewer than two classes or too few
-            images, or contains a damaged file.
+            images, or contains a damaged file; the share is given although there are
+            validation images.
     """
-    root = existing_folder(path)
-    splits = given_splits(root) or {"all": root}
+    root = existing_data(path)
+    if root.is_file():
+        found = read(root)
+        splits = dict.fromkeys(found, root.parent)
+        given = {part: part for part in found}
+    else:
+        splits = given_splits(root) or {"all": root}
+        found = _class_folders(splits)
+        given = {part: place.name for part, place in splits.items()}
+    if "validation" in found and validation_share is not None:
+        raise ValueError(
+            f"`validation_share`: {path} has validation images of its own, and no "
+            "others are used. Leave it out."
+        )
+    first = "all" if "all" in found else "train"
+    names = list(found[first])
+    files = [files for named in found.values() for files in named.values()]
+    process, processes = shard
+    check_images([path for paths in files for path in paths][process::processes])
+    sets = {part: _indexed(named, names, splits[part]) for part, named in found.items()}
+    if "validation" not in sets:
+        shares = {name: share for name, share in SHARES.items() if name not in sets}
+        shares = with_validation(shares, validation_share)
+        sets |= _parts(sets.pop(first), shares, names)
+    test_name = "test" if "test" in sets else given["validation"]
+    sets.setdefault("test", sets["validation"])
+    return Dataset(**sets, label_names=names, test_name=test_name)
+
+
+def _class_folders(splits):
+    """Returns {part: {class: files}} of folders, which must hold the same classes."""
     found = {part: classes(place) for part, place in splits.items()}
     first = next(iter(found))
     names = list(found[first])
@@ -141,19 +183,10 @@ def folder(path: str | os.PathLike, shard: tuple[int, int] = (0, 1)) -> Dataset:
                 f"{splits[part]} and {splits[first]} must hold the same class folders. "
                 f"Only in one: {', '.join(sorted(wrong))}."
             )
-    files = [files for named in found.values() for files in named.values()]
-    process, processes = shard
-    check_images([path for paths in files for path in paths][process::processes])
-    sets = {part: _indexed(named, splits[part]) for part, named in found.items()}
-    if "validation" not in sets:
-        shares = {name: share for name, share in SHARES.items() if name not in sets}
-        sets |= _parts(sets.pop(first), shares, names)
-    test_name = "test" if "test" in sets else splits["validation"].name
-    sets.setdefault("test", sets["validation"])
-    return Dataset(**sets, label_names=names, test_name=test_name)
+    return found
 
 
-def tfds(name) -> Dataset:
+def tfds(name, validation_share: float | None = None) -> Dataset:
     """Returns a dataset of tensorflow-datasets; downloads and prepares it if needed.
 
     The test images are the split "test", or "validation" if "test" has no labels.
@@ -162,6 +195,7 @@ def tfds(name) -> Dataset:
 
     Args:
         name: Name for `tfds.load`, `name/config:version`; or a builder.
+        validation_share: Instead of the 2 %, in whole percents.
 
     Raises:
         ValueError: The dataset is unknown, cannot be downloaded, or is not for image
@@ -202,7 +236,7 @@ def tfds(name) -> Dataset:
         encoded = encoded.map(lambda example: (example[image], example[label]))
         return Streamed(encoded, info.features[image].decode_example)
 
-    parts = _tfds_parts(builder, label)
+    parts = _tfds_parts(builder, label, validation_share)
     dataset = Dataset(
         **{part: images(split_name) for part, split_name in parts.items()},
         label_names=list(info.features[label].names),
@@ -213,43 +247,10 @@ def tfds(name) -> Dataset:
     return dataset
 
 
-def split(labels, shares=SHARES, names=None, seed=0) -> dict[str, np.ndarray]:
-    """Splits examples at random, stratified by class.
-
-    Args:
-        labels: Class index of each example.
-        shares: {part: share of every class}, at least one example of each class.
-        names: Names of the classes for messages, or None.
-        seed: Seed of the split. It does not depend on the seed of the training, so that
-            all trainings have the same test images.
-
-    Returns:
-        {part: indices}, with the remaining examples in "train".
-
-    Raises:
-        ValueError: A class has too few examples.
-    """
-    labels = np.asarray(labels)
-    parts = {name: [] for name in ("train", *shares)}
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        if len(members) <= len(shares):
-            name = names[label] if names else label
-            raise ValueError(
-                f"A class needs {len(shares) + 1} images or more to be split into "
-                f"{', '.join(parts)}. Class {name} has {len(members)}."
-            )
-        members = np.random.default_rng([seed, label]).permutation(members)
-        counts = [max(1, round(share * len(members))) for share in shares.values()]
-        *taken, rest = np.split(members, np.cumsum(counts))
-        for name, some in zip(parts, [rest, *taken], strict=True):
-            parts[name].append(some)
-    return {name: np.sort(np.concatenate(chunks)) for name, chunks in parts.items()}
-
-
-def _indexed(classes, root):
-    items = [path for files in classes.values() for path in files]
-    counts = [len(files) for files in classes.values()]
+def _indexed(classes, names, root):
+    listed = [classes.get(name, []) for name in names]
+    items = [path for files in listed for path in files]
+    counts = [len(files) for files in listed]
     names = [path.relative_to(root).as_posix() for path in items]
     return Indexed(items, np.repeat(np.arange(len(counts)), counts), names)
 
@@ -259,7 +260,7 @@ def _parts(images, shares, names):
     return {name: images.part(indices) for name, indices in parts.items()}
 
 
-def _tfds_parts(builder, label):
+def _tfds_parts(builder, label, share):
     """Returns {part: name of the split in tensorflow-datasets}."""
     # Builders under tfds.testing.mock_data do not list their splits.
     names = list(builder.info.splits) or ["train", "test"]
@@ -273,10 +274,21 @@ def _tfds_parts(builder, label):
         first = next(iter(builder.as_dataset(split="test").take(1)))
         if int(first[label]) < 0:  # ImageNet's has no labels
             held_out.remove("test")
-    if not held_out:
-        chosen = "train[:80%]", "train[80%:90%]", "train[90%:]"
-    elif len(held_out) == 2:
+    if len(held_out) == 2:
+        if share is not None:
+            raise ValueError(
+                f"`validation_share`: {builder.info.name} has validation images of its "
+                "own. Leave it out."
+            )
         chosen = "train", "validation", "test"
     else:
-        chosen = "train[:98%]", "train[98%:]", held_out[0]
+        default, end = (0.02, 100) if held_out else (0.1, 90)
+        first = end - max(1, round(100 * (default if share is None else share)))
+        if first < 1:
+            raise ValueError(
+                f"`validation_share`: {share:g} leaves no training images. Give less "
+                f"than {end / 100:g}."
+            )
+        test = held_out[0] if held_out else "train[90%:]"
+        chosen = f"train[:{first}%]", f"train[{first}%:{end}%]", test
     return dict(zip(("train", "validation", "test"), chosen, strict=True))

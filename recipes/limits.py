@@ -38,6 +38,7 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "stochastic_depth": (0, 0.99),
     "save_minutes": (0, math.inf),
     "share": (1e-12, 1),
+    "validation_share": (1e-12, 0.9),
     "share_seed": (0, 2**31 - 1),
     "validations": (1, math.inf),
     "images": (1, math.inf),

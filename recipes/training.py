@@ -133,7 +133,8 @@ def claim_folder(config, dataset, here: devices.Devices, prefix: str = "") -> Pa
 
 def print_notices(config, dataset) -> None:
     """Prints which files are not read, and whether a batch is too large."""
-    if config.data and (others := folders.unread_files(Path(config.data).expanduser())):
+    root = Path(config.data or "").expanduser()
+    if config.data and root.is_dir() and (others := folders.unread_files(root)):
         console.print(
             f"Not read: {others}. Files in class folders are read with the extensions "
             f"{', '.join(sorted(folders.SUFFIXES))}."

@@ -14,18 +14,19 @@ from kerasvit.preprocessing.images import input_problem
 def find_data(config, here: devices.Devices):
     """Returns the `data.Dataset`, which the first process prepares, if needed.
 
-    Of a folder, each process reads its share of the images to find damaged files.
+    Of files, each process reads its share to find damaged ones.
 
     Raises:
         ValueError: As for `data.find`, in the process that found it and in all others.
     """
     wanted = config.dataset, config.data, config.share, config.share_seed
+    own = {"validation_share": config.validation_share}
     if not config.data:
         with here.first_goes_first():
-            return data.find(*wanted)
+            return data.find(*wanted, **own)
     failed = True
     try:
-        dataset = data.find(*wanted, shard=here.shard)
+        dataset = data.find(*wanted, **own, shard=here.shard)
         failed = False
     finally:
         any_failed = here.any(failed)

@@ -9,6 +9,7 @@ from pathlib import Path
 import command_line
 import finetune_settings
 import names
+import paths
 import pretrain
 import pretrain_settings
 import pytest
@@ -186,7 +187,7 @@ def test_only_the_demo_compares_by_default(arguments, compared):
 @on_last_backend
 @pytest.mark.parametrize("weights", ["sam", "hf://user/name", __file__, "~"])
 def test_possible_names_of_weights_pass(weights):
-    command_line.check_weights(weights)
+    paths.check_weights(weights)
 
 
 @on_last_backend
@@ -201,7 +202,7 @@ def test_possible_names_of_weights_pass(weights):
 )
 def test_missing_weights_raise(weights, message):
     with pytest.raises(ValueError, match=message):
-        command_line.check_weights(weights)
+        paths.check_weights(weights)
 
 
 def test_stderr_is_clean_on_every_backend(tmp_path):

@@ -1,0 +1,61 @@
+"""Checks of paths that the user gives, before the slow imports."""
+
+import re
+from pathlib import Path
+
+
+def check_name_of(setting: str, path: Path) -> None:
+    """Raises a `ValueError` for a path whose name is not UTF-8, as a card needs."""
+    try:
+        path.name.encode("utf-8")
+    except UnicodeEncodeError as error:  # from an old archive or another system
+        raise ValueError(
+            f"`{setting}`: the name {path.name!r} is not UTF-8 and cannot be written "
+            "into the model's card. Rename it."
+        ) from error
+
+
+def existing_data(path) -> Path:
+    """Returns the folder or the CSV of a dataset.
+
+    Raises:
+        ValueError: It does not exist.
+    """
+    found = Path(path).expanduser()
+    is_table = found.suffix.lower() == ".csv"
+    if not str(path) or not (found.is_file() if is_table else found.is_dir()):
+        raise ValueError(
+            f"`data`: there is no {'file' if is_table else 'folder'} {path} (working "
+            f"directory: {Path.cwd()}). Give a folder that contains one folder of "
+            "images per class, or a CSV with the columns path and label."
+        )
+    return found
+
+
+def check_weights(weights: str) -> None:
+    """Raises a `ValueError` for a path of weights that does not exist.
+
+    A word without separator and extension, such as "sam", may be the name of public
+    weights, which kerasvit checks.
+    """
+    if weights and ("://" in weights or Path(weights).expanduser().exists()):
+        return
+    has_extension = weights.lower().endswith((".npz", ".safetensors"))
+    if not weights or has_extension or re.search(r"[/\\~]|^\.", weights):
+        on_hub = re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", weights) and not has_extension
+        hub = f" On the Hugging Face Hub: hf://{weights}." if on_hub else ""
+        raise ValueError(
+            f"`weights`: there is no file or folder {weights} (working directory: "
+            f"{Path.cwd()}).{hub}"
+        )
+
+
+def check_teacher(teacher: str) -> None:
+    """Raises a `ValueError` for a path of a teacher that does not exist."""
+    is_path = teacher.endswith((".keras", ".npz", ".safetensors"))
+    is_path = is_path or teacher.startswith(("/", ".", "~"))
+    if is_path and "://" not in teacher and not Path(teacher).expanduser().exists():
+        raise ValueError(
+            f"`teacher`: there is no file or folder {teacher} (working directory: "
+            f"{Path.cwd()})."
+        )
