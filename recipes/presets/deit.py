@@ -103,8 +103,9 @@ FINETUNE = {
             "label_smoothing rho linear_head": CODE,
         },
         hardware="16 GPUs of 32 GB, 32 images on each",
-        differs="stochastic depth is off; the published model of 384 pixels that is "
-        "distilled was first trained for 1,000 epochs",
+        differs="stochastic depth is off. For the distilled model of 384 pixels, train "
+        "deit_distilled with --model DeiTB16Distilled --epochs 1000 first, and give "
+        "that folder as --weights",
         results=(
             Result(TABLE, "DeiT-B with 384 pixels", "", "82.9"),
             Result(
