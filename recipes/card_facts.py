@@ -12,7 +12,7 @@ from command_line import has_effect
 # Settings that do not change the training: its folder and its card do not state them.
 NOT_TRAINING = (
     *("out", "license", "devices", "save_minutes", "tensorboard"),
-    *("remat", "jobs", "dry_run"),
+    *("remat", "jobs", "dry_run", "summary"),
 )
 # And those that the card states in other words, or that do not matter for it.
 OMITTED = (

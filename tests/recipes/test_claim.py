@@ -9,6 +9,7 @@ import data
 import numpy as np
 import pretrain
 import pytest
+import training
 from filelock import FileLock
 from PIL import Image
 from scipy import stats
@@ -125,6 +126,8 @@ def test_the_table_states_means_differences_and_intervals():
         {
             "rows": [row],
             "settings": {"seeds": 2, "steps": 900},
+            "tasks": 4,
+            "measured": dict.fromkeys("abc"),
             "images": {"test": 10_000},
             "test": "test",
             "backend": "jax",
@@ -133,9 +136,10 @@ def test_the_table_states_means_differences_and_intervals():
         }
     )
     assert (
-        "| Mixer | 1,000 | 0.1 | 75.00 ± 7.07 | 85.00 ± 7.07 "
+        "| Mixer | 1,000 | 2 | 0.1 | 75.00 ± 7.07 | 85.00 ± 7.07 "
         "| +10.00 [+10.00, +10.00] | yes | 0.5000, 0.5000 | 2.00, 2.00 |"
     ) in text
+    assert "**Incomplete: 3 of 4 parts of the study are finished; the table" in text
     assert "2.0 process hours, 1.0 CPU hours, on jax" in text
 
 
@@ -173,7 +177,7 @@ def test_the_real_study_trains_on_1000_to_10000_of_54000_images():
     dataset = data.Dataset(images, None, None, [str(i) for i in range(10)])
     for each in claim.trainings(study)[-8:]:
         config = claim.config_of(study, each, 0.1, 54_000, Path("out"))
-        assert np.prod(claim.training.plan(config, 54_000)) == 900
+        assert np.prod(training.plan(config, 54_000)) == 900
         some = dataset.of_share(config.share, config.share_seed).train
         assert np.bincount(some.labels).tolist() == [each.share * 1000] * 10
 
@@ -214,6 +218,27 @@ def test_pairs_differ_in_rho_only_and_finished_trainings_are_not_repeated(
     assert Path("study/claim.md").read_text() == paired.markdown(result)
     claim.run(study)
     assert len(configs) == 24
+    summarise(study, result)
+
+
+def summarise(study, result):
+    """The page of a study of which two trainings are missing, and of all."""
+    summary = dataclasses.replace(study, summary="pages")
+    claim.run(summary)
+    assert "Incomplete" not in Path("pages/claim.md").read_text()
+    assert json.loads(Path("pages/claim.json").read_text())["rows"] == result["rows"]
+    for each in claim.trainings(study)[-2:]:  # a pair of the second seed
+        Path("study", each.name, "measured.json").unlink()
+    found = claim.run(summary)
+    assert found["rows"] == result["rows"][:3]  # an interval needs two pairs
+    text = Path("pages/claim.md").read_text()
+    assert "**Incomplete: 22 of 24 parts of the study are finished; the" in text
+    assert "decides nothing yet" in text and "SAM on the test" not in text
+    assert Path("pages/claim.png").stat().st_size > 10_000
+    for each in claim.trainings(study)[8:]:
+        Path("study", each.name, "measured.json").unlink(missing_ok=True)
+    with pytest.raises(command_line.BadInput, match="two pairs of trainings"):
+        claim.run(summary)
 
 
 @pytest.mark.slow
@@ -229,7 +254,7 @@ def test_a_training_is_measured(study):
 
 @pytest.mark.slow
 def test_dry_run_estimates_the_time(study, in_this_process, capsys, monkeypatch):
-    monkeypatch.setattr(claim.training, "MIN_ROUND_STEPS", 1)
+    monkeypatch.setattr(training, "MIN_ROUND_STEPS", 1)
     monkeypatch.setattr(claim, "measure", lambda *_: {})
     result = claim.run(dataclasses.replace(study, dry_run=True))
     assert [kind["trainings"] for kind in result["kinds"]] == [4, 8, 4, 8]
@@ -238,7 +263,7 @@ def test_dry_run_estimates_the_time(study, in_this_process, capsys, monkeypatch)
         for kind in result["kinds"]
     )
     assert result["minutes"] == pytest.approx(seconds / 2 / 60)
-    claim.report(result)
+    claim.report(study, result)
     assert "24 trainings, about" in capsys.readouterr().out
     assert not Path("study").exists()
 

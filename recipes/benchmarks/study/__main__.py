@@ -1,4 +1,4 @@
-"""Runs a study: `python -m recipes.benchmarks.study [claim]`."""
+"""Runs a study: `python -m recipes.benchmarks.study [claim|optimizers]`."""
 
 import importlib
 import sys
@@ -8,7 +8,11 @@ import startup
 
 from . import settings
 
-MODULES = {settings.Study: "small", settings.Claim: "claim"}
+MODULES = {
+    settings.Study: "small",
+    settings.Claim: "claim",
+    settings.Optimizers: "optimizers",
+}
 
 
 def main() -> None:
@@ -16,7 +20,7 @@ def main() -> None:
     study = command_line.main(lambda: settings.read(sys.argv[1:]))
     startup.import_quietly("tensorflow")
     module = importlib.import_module(f"{__package__}.{MODULES[type(study)]}")
-    command_line.main(lambda: module.report(module.run(study)))
+    command_line.main(lambda: module.report(study, module.run(study)))
 
 
 if __name__ == "__main__":

@@ -11,21 +11,15 @@ the same batches, are compared on the test images.
 """
 
 import dataclasses
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Literal
 
 import command_line
 import data
-import devices
 import keras
-import training
 from pretrain import PRESETS, pretrain
-from progress import console, write_json
-from step_log import COLUMNS
 
-from . import paired, tasks
+from . import paired, runs, tasks
 from .measures import compilation_cache, measure
 from .settings import Claim
 
@@ -135,20 +129,12 @@ def train(study: Claim, each: Training, whole: int, folder: Path) -> dict:
 
 
 def time_training(study: Claim, each: Training, whole: int, folder: Path) -> dict:
-    """Returns seconds per step, and of all else that a training takes."""
-    images = round(max(study.shares) * min(study.images, whole))
-    config = config_of(
-        study, each, study.rhos[0] * (each.kind != "without SAM"), whole, folder
-    )
-    steps = 2 * max(training.MIN_ROUND_STEPS, round(images / config.batch_size))
-    config = dataclasses.replace(config, steps=steps, validations=2)
-    [found] = pretrain(config)["results"].values()
-    log = next(Path(config.out).glob("log_*.csv")).read_text().splitlines()
-    # Of the second half: the first compiles.
-    speed = float(log[-1].split(",")[COLUMNS.index("images_per_second")])
-    step = config.batch_size / speed
+    """Returns the time of a short training, from which that of the study follows."""
+    rho = study.rhos[0] * (each.kind != "without SAM")
+    config = config_of(study, each, rho, whole, folder)
+    times = runs.time_steps(config)
     measure(config, study.curved_images)
-    return {"step": step, "training": steps * step, "accuracy": found["accuracy"]}
+    return times
 
 
 def tasks_of(study: Claim, whole: int, folder: Path) -> dict[str, tasks.Task]:
@@ -200,95 +186,58 @@ def run(study: Claim) -> dict:
             for share in study.shares
         }
     if study.dry_run:
-        with tempfile.TemporaryDirectory() as folder:
-            return estimate(study, whole, Path(folder))
-    with command_line.checking_input():
-        folder = training.claim_folder(study, dataset, devices.ONE, "claim-")
+        return runs.estimate("claim", study, counts_of(study))
     names = [each.name for each in trainings(study)]
-    tasks.in_processes("claim", study, study.jobs, names, folder)
-    shutil.rmtree(folder / "locks", ignore_errors=True)
-    measured = {name: tasks.result_of(folder, name) for name in names}
-    result = {
-        "settings": dataclasses.asdict(study),
-        "backend": keras.backend.backend(),
-        "folder": str(folder),
-        "images": dataset.counts,
-        "test": dataset.test_name,
-        "rows": rows_of(study, counts, measured, folder),
-        "measured": measured,
-        **{
-            total: round(sum(found[total] for found in measured.values()))
-            for total in ("seconds", "cpu_seconds")
-        },
-    }
-    paired.draw(result["rows"], folder / "claim.png")
-    (folder / "claim.md").write_text(paired.markdown(result))
-    write_json(folder / "result.json", result)
+    result = runs.train("claim", study, dataset, names)
+    result["rows"] = rows = rows_of(study, counts, result["measured"])
+    if not rows:
+        raise command_line.BadInput(
+            "`summary`: two pairs of trainings with a model and a share must be "
+            "finished, for an interval."
+        )
+    page = paired.markdown(result)
+    runs.write("claim", study, result, page, lambda path: paired.draw(rows, path))
     return result
 
 
-def rows_of(study: Claim, counts: dict, measured: dict, folder: Path) -> list[dict]:
-    """Returns the compared trainings of each model and share.
+def counts_of(study: Claim) -> dict[str, int]:
+    """Returns {name of a short training: number of trainings that are like it}."""
+    return {
+        each.name: len(study.shares)
+        * (study.seeds + len(study.rhos) * (each.kind == "with SAM"))
+        for each in timed(study)
+    }
+
+
+def rows_of(study: Claim, counts: dict, measured: dict) -> list[dict]:
+    """Returns the compared trainings of each model and share with two pairs or more.
 
     Args:
         study: Settings.
         counts: {share: number of training images}.
-        measured: {name of a training: its measurements}.
-        folder: Folder of the study.
+        measured: {name of a training: its measurements} of the finished trainings.
     """
     rows = []
     for model in MODELS:
         for share, count in counts.items():
-            values = {
-                kind: [
-                    measured[Training(model, share, kind, seed).name]
-                    for seed in range(study.seeds)
-                ]
-                for kind in paired.KINDS
-            }
-            rho = choose_rho(study, model, share, folder)
+            pairs = [
+                [Training(model, share, kind, seed).name for kind in paired.KINDS]
+                for seed in range(study.seeds)
+            ]
+            found = [
+                [measured[name] for name in pair]
+                for pair in pairs
+                if measured.keys() >= set(pair)
+            ]
+            if len(found) < 2:
+                continue
+            values = dict(zip(paired.KINDS, zip(*found, strict=True), strict=True))
+            rho = found[0][1]["rho"]
             row = {"model": model, "share": share, "images": count, "rho": rho}
             rows.append({**row, **paired.compare(values)})
     return rows
 
 
-def estimate(study: Claim, whole: int, folder: Path) -> dict:
-    """Returns the number of trainings and the time of the study, from short trainings.
-
-    Args:
-        study: Settings.
-        whole: Number of training images of the dataset.
-        folder: Empty folder.
-    """
-    names = [each.name for each in timed(study)]
-    tasks.in_processes("claim", study, study.jobs, names, folder)
-    kinds, total = [], 0.0
-    for each in timed(study):
-        found = tasks.result_of(folder, each.name)
-        rhos = len(study.rhos) if each.kind == "with SAM" else 0
-        count = len(study.shares) * (study.seeds + rhos)
-        other = found["seconds"] - found["training"]
-        total += count * (study.steps * found["step"] + other)
-        kinds.append(
-            {"name": f"{each.model} {each.kind}", "trainings": count}
-            | {"seconds_per_step": found["step"], "other_seconds": other}
-        )
-    return {"kinds": kinds, "steps": study.steps, "minutes": total / study.jobs / 60}
-
-
-def report(result: dict) -> None:
+def report(study: Claim, result: dict) -> None:
     """Prints the table and what it says about SAM, or the estimated time."""
-    if "kinds" not in result:
-        console.print(paired.markdown(result), highlight=False, soft_wrap=True)
-        console.print(f"Picture: {result['folder']}/claim.png", soft_wrap=True)
-        return
-    for kind in result["kinds"]:
-        console.print(
-            f"{kind['name']}: {kind['trainings']} trainings, {result['steps']} steps, "
-            f"{1000 * kind['seconds_per_step']:.0f} ms per step and "
-            f"{kind['other_seconds']:.0f} s for the rest",
-            highlight=False,
-            soft_wrap=True,
-        )
-    count = sum(kind["trainings"] for kind in result["kinds"])
-    console.print(f"{count} trainings, about {result['minutes']:.0f} minutes.")
+    runs.report("claim", study, result)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import devices
 import keras
+import numpy as np
 import training_data
 from batches import evaluation_batches, training_batches
 
@@ -37,6 +38,11 @@ def measure(config, curved_images: int) -> dict:
         "loss": float(model.evaluate(evaluation_batches(images, **options), verbose=0)),
         "sharpness": largest_eigenvalue(model, sample, tolerance=0.02),
     }
+
+
+def mean_and_deviation(values) -> tuple[float, float]:
+    """Returns mean and standard deviation of a sample, the latter 0 for one value."""
+    return float(np.mean(values)), float(np.std(values, ddof=min(1, len(values) - 1)))
 
 
 @contextlib.contextmanager

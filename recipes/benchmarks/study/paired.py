@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from progress import save_figure
 
+from . import runs
+
 KINDS = ("without SAM", "with SAM")
 QUANTITIES = ("accuracy", "loss", "sharpness")
 CONFIDENCE = 0.95
@@ -67,10 +69,11 @@ def markdown(result: dict) -> str:
     """
     settings, rows = result["settings"], result["rows"]
     lines = [
-        "| model | training images | rho | test accuracy without SAM, % | with SAM, % "
+        "| model | training images | pairs | rho "
+        "| test accuracy without SAM, % | with SAM, % "
         "| difference, points [95 % interval] | SAM helps "
         "| training loss without, with | largest eigenvalue without, with |",
-        "|---|" + "---:|" * 5 + "---|" + "---:|" * 2,
+        "|---|" + "---:|" * 6 + "---|" + "---:|" * 2,
     ]
     for row in rows:
         accuracy = row["accuracy"]
@@ -86,6 +89,7 @@ def markdown(result: dict) -> str:
         cells = (
             row["model"],
             f"{row['images']:,}",
+            str(len(accuracy["differences"])),
             f"{row['rho']:g}",
             plain,
             sam,
@@ -98,16 +102,14 @@ def markdown(result: dict) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     lines += [
         "",
-        f"{settings['seeds']} pairs of trainings of {settings['steps']} steps per row, "
-        f"tested on {result['images']['test']:,} images ({result['test']}). Accuracies "
+        f"Trainings of {settings['steps']} steps, tested on "
+        f"{result['images']['test']:,} images ({result['test']}). Accuracies "
         "are mean ± standard deviation. An interval is that of the mean paired "
-        "difference, by "
-        "Student's t distribution; if SAM had no effect, one in 20 would exclude 0. "
-        f"The trainings took {result['seconds'] / 3600:.1f} process hours, "
-        f"{result['cpu_seconds'] / 3600:.1f} CPU hours, on {result['backend']}.",
-        "",
-        conclusion(rows),
+        "difference, by Student's t distribution; if SAM had no effect, one in 20 "
+        "would exclude 0. " + runs.state_of(result),
     ]
+    if runs.is_complete(result):
+        lines += ["", conclusion(rows)]
     return "\n".join(lines) + "\n"
 
 

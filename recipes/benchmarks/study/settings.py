@@ -13,7 +13,7 @@ import command_line
 class Study:
     """Trains a small ViT, Mixer and BiT from scratch, with SAM and without.
 
-    `claim` as the first argument runs the other study: claim --help.
+    `claim` or `optimizers` as the first argument runs another study: claim --help.
     """
 
     dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
@@ -38,6 +38,7 @@ class Claim:
     curved_images: int = 500  # training images for the Hessian
     jobs: int = 2  # trainings at the same time, each in a process with one thread
     dry_run: bool = False  # only measure how long the study takes
+    summary: str | None = None  # only write the finished trainings' table into a folder
     out: str | None = None  # folder of the results; None: runs/claim-…
 
     def check(self) -> None:
@@ -46,25 +47,56 @@ class Claim:
             raise ValueError(
                 f"`seeds` must be at least 2, for an interval. Received: {self.seeds}."
             )
-        for name in ("shares", "rhos"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                given = ", ".join(f"{value:g}" for value in values) or "none"
-                raise ValueError(
-                    f"`{name}` must be different numbers, at least one. Received: "
-                    f"{given}."
-                )
+        check_different(self, "shares", "rhos")
 
 
-def read(arguments: Sequence[str]) -> Study | Claim:
+@dataclasses.dataclass(frozen=True)
+class Optimizers:
+    """Compares SGD, AdamW and SAM on a small ViT and a small BiT, for several rates."""
+
+    dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
+    data: str | None = None  # folder of class folders, instead of `dataset`
+    steps: int = 200  # optimizer steps of every training
+    sgd_rates: tuple[float, ...] = (0.03, 0.1, 0.3)  # maxima of the learning rate
+    adamw_rates: tuple[float, ...] = (7e-4, 2e-3, 6e-3)  # the same
+    rho: float = 0.1  # radius of SAM
+    threshold: float = 0.5  # the steps until the training loss is below are counted
+    seeds: int = 3  # trainings per model, optimizer and rate
+    jobs: int = 2  # trainings at the same time, each in a process with one thread
+    dry_run: bool = False  # only measure how long the study takes
+    summary: str | None = None  # only write the finished trainings' table into a folder
+    out: str | None = None  # folder of the results; None: runs/optimizers-…
+
+    def check(self) -> None:
+        """Raises a `ValueError` for settings that leave nothing to compare."""
+        check_different(self, "sgd_rates", "adamw_rates")
+        if self.rho == 0:
+            raise ValueError("`rho` must be above 0, for SAM. Received: 0.")
+
+
+def check_different(study, *names: str) -> None:
+    """Raises a `ValueError` for settings that are not one or more different numbers."""
+    for name in names:
+        values = getattr(study, name)
+        if not values or len(set(values)) < len(values):
+            given = ", ".join(f"{value:g}" for value in values) or "none"
+            raise ValueError(
+                f"`{name}` must be different numbers, at least one. Received: {given}."
+            )
+
+
+STUDIES = {"claim": Claim(), "optimizers": Optimizers()}
+
+
+def read(arguments: Sequence[str]) -> Study | Claim | Optimizers:
     """Returns the settings of a study, checked before the slow imports.
 
     Raises:
         command_line.BadInput: As for `command_line.checked`.
     """
     arguments = list(arguments)
-    name = arguments.pop(0) if arguments[:1] == ["claim"] else ""
-    default = Claim() if name else Study()
+    name = arguments.pop(0) if arguments and arguments[0] in STUDIES else ""
+    default = STUDIES.get(name, Study())
     study = command_line.parse_options(
         arguments,
         default,

@@ -15,13 +15,12 @@ from pathlib import Path
 import command_line
 import data
 import devices
-import numpy as np
 import training
 from pretrain import PRESETS, pretrain
 from progress import COLORS, console, save_figure, write_json
 from rich.table import Table
 
-from .measures import compilation_cache, measure
+from .measures import compilation_cache, mean_and_deviation, measure
 from .settings import Study
 
 MODELS = {"ViT": "study_vit", "Mixer": "study_mixer", "BiT": "study_bit"}
@@ -85,11 +84,6 @@ def _train_and_measure(study, preset, sam, seed, folder):
     return measured
 
 
-def mean_and_deviation(values) -> tuple[float, float]:
-    """Returns mean and standard deviation of a sample, the latter 0 for one value."""
-    return float(np.mean(values)), float(np.std(values, ddof=min(1, len(values) - 1)))
-
-
 def draw(measured: dict, path: Path) -> None:
     """Plots the measurements: a point per training and a line at the mean."""
     import matplotlib
@@ -120,7 +114,7 @@ def _values(trainings, key):
     return [each[key] * (100 if key == "accuracy" else 1) for each in trainings]
 
 
-def report(result: dict) -> None:
+def report(study: Study, result: dict) -> None:
     """Prints a table of mean ± standard deviation over the seeds."""
     images, measured = result["images"], result["measured"]
     count = len(next(iter(measured.values())))

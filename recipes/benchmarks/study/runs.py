@@ -1,0 +1,179 @@
+"""What the studies in several processes share: their time, results and files.
+
+    result = runs.train("claim", study, dataset, names)
+    runs.write("claim", study, {**result, "rows": rows}, page, draw)
+
+`study` has the fields `jobs`, `out` and `summary`.
+"""
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import devices
+import keras
+import training
+from card_facts import NOT_TRAINING
+from command_line import BadInput, checking_input
+from pretrain import pretrain
+from progress import console, write_json
+from step_log import COLUMNS
+
+from . import tasks
+
+
+def train(module: str, study, dataset, names: list[str]) -> dict:
+    """Does the tasks that are left, or with `summary` none.
+
+    Args:
+        module: Module of this package, as for `tasks.in_processes`.
+        study: Settings.
+        dataset: `data.Dataset`.
+        names: Names of all tasks.
+
+    Returns:
+        What result.json has of every study. "measured" is {name: measurements} of the
+        finished tasks, and "tasks" the number of all.
+
+    Raises:
+        BadInput: A task failed or was stopped; the folder is that of another study; or
+            with `summary` no task is finished.
+    """
+    with checking_input():
+        folder = training.claim_folder(study, dataset, devices.ONE, f"{module}-")
+    if not study.summary:
+        tasks.in_processes(module, study, study.jobs, names, folder)
+        shutil.rmtree(folder / "locks", ignore_errors=True)
+    results = {name: tasks.result_of(folder, name) for name in names}
+    measured = {name: found for name, found in results.items() if found is not None}
+    if not measured:
+        raise BadInput(f"`summary`: no training is finished in {folder}.")
+    settings = dataclasses.asdict(study)
+    return {
+        "settings": {k: v for k, v in settings.items() if k not in NOT_TRAINING},
+        "backend": keras.backend.backend(),
+        "folder": str(folder),
+        "images": dataset.counts,
+        "test": dataset.test_name,
+        "tasks": len(names),
+        "measured": measured,
+        **{
+            total: round(sum(found[total] for found in measured.values()))
+            for total in ("seconds", "cpu_seconds")
+        },
+    }
+
+
+def is_complete(result: dict) -> bool:
+    """Returns whether all tasks of a study are finished.
+
+    Args:
+        result: Result of `train`.
+    """
+    return len(result["measured"]) == result["tasks"]
+
+
+def state_of(result: dict) -> str:
+    """Returns sentences: whether tasks are missing, and the time of the finished ones.
+
+    Args:
+        result: Result of `train`.
+    """
+    done, count = len(result["measured"]), result["tasks"]
+    incomplete = (
+        f"**Incomplete: {done} of {count} parts of the study are finished; the table "
+        "decides nothing yet.** "
+    )
+    return (
+        f"{'' if is_complete(result) else incomplete}"
+        f"The trainings took {result['seconds'] / 3600:.1f} process hours, "
+        f"{result['cpu_seconds'] / 3600:.1f} CPU hours, on {result['backend']}."
+    )
+
+
+def write(
+    name: str, study, result: dict, page: str, draw: Callable[[Path], None]
+) -> None:
+    """Writes the results, the page and the figure of a study.
+
+    Args:
+        name: Name of the files.
+        study: Settings. `summary` is the folder of the files, if given.
+        result: Result of `train`, and what the study has computed of it.
+        page: Table and sentences, as Markdown.
+        draw: Draws the figure into a file.
+    """
+    folder = Path(study.summary or result["folder"])
+    folder.mkdir(parents=True, exist_ok=True)
+    draw(folder / f"{name}.png")
+    (folder / f"{name}.md").write_text(page)
+    if study.summary:
+        result = {key: value for key, value in result.items() if key != "folder"}
+    write_json(folder / (f"{name}.json" if study.summary else "result.json"), result)
+
+
+def time_steps(config) -> dict:
+    """Returns the seconds of a step, and of all steps, of a short training.
+
+    Args:
+        config: `pretrain.Config`; its steps are replaced.
+    """
+    steps = 2 * max(training.MIN_ROUND_STEPS, config.steps // 10)
+    config = dataclasses.replace(config, steps=steps, epochs=None, validations=2)
+    [found] = pretrain(config)["results"].values()
+    log = next(Path(config.out).glob("log_*.csv")).read_text().splitlines()
+    # Of the second half: the first compiles.
+    speed = float(log[-1].split(",")[COLUMNS.index("images_per_second")])
+    step = config.batch_size / speed
+    return {"step": step, "training": steps * step, "accuracy": found["accuracy"]}
+
+
+def estimate(module: str, study, counts: dict[str, int]) -> dict:
+    """Returns the number of trainings and the time of a study, from short trainings.
+
+    Args:
+        module: As for `train`.
+        study: Settings; its tasks are the short trainings.
+        counts: {name of a short training: number of trainings that are like it}.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        tasks.in_processes(module, study, study.jobs, list(counts), folder)
+        timed = {name: tasks.result_of(folder, name) for name in counts}
+    kinds, total = [], 0.0
+    for name, count in counts.items():
+        found = timed[name]
+        other = found["seconds"] - found["training"]
+        total += count * (study.steps * found["step"] + other)
+        kinds.append(
+            {"name": name.replace("_", " "), "trainings": count}
+            | {"seconds_per_step": found["step"], "other_seconds": other}
+        )
+    return {"kinds": kinds, "steps": study.steps, "minutes": total / study.jobs / 60}
+
+
+def report(name: str, study, result: dict) -> None:
+    """Prints the page of a study and where its figure is, or the estimated time.
+
+    Args:
+        name: Name of the files.
+        study: Settings.
+        result: Result of `estimate`, or of `train` after `write`.
+    """
+    options = {"highlight": False, "soft_wrap": True}
+    if "kinds" not in result:
+        folder = Path(study.summary or result["folder"])
+        console.print((folder / f"{name}.md").read_text(), **options)
+        console.print(f"Picture: {folder}/{name}.png", soft_wrap=True)
+        return
+    for kind in result["kinds"]:
+        console.print(
+            f"{kind['name']}: {kind['trainings']} trainings, {result['steps']} steps, "
+            f"{1000 * kind['seconds_per_step']:.0f} ms per step and "
+            f"{kind['other_seconds']:.0f} s for the rest",
+            **options,
+        )
+    count = sum(kind["trainings"] for kind in result["kinds"])
+    console.print(f"{count} trainings, about {result['minutes']:.0f} minutes.")
