@@ -51,6 +51,7 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
         **({"start": result["start"]["begins"]} if result["start"] else {}),
         **_settings(config, model),
         "steps": last * result["steps_between_validations"],
+        **stages_of(result),
     }
     return {
         "name": re.sub(r"[^\w.-]+", "-", f"{config.model}-{name}"),
@@ -58,6 +59,15 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
         "metrics": {"accuracy": accuracy},
         "training": table,
     }
+
+
+def stages_of(result: dict) -> dict[str, str | int]:
+    """Returns the number of all steps, and what the stages are; {} for one stage."""
+    stages = result.get("stages")
+    if not stages:
+        return {}
+    steps = sum(each["rounds"] * each["steps_between_validations"] for each in stages)
+    return {"steps": steps, "stages": "; ".join(each["text"] for each in stages)}
 
 
 def comparison(result: dict) -> str:

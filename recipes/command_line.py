@@ -81,8 +81,15 @@ ALIASES = {
     "lora-r": "lora",
     "lora-rank": "lora",
     "target-modules": "lora-layers",
+    "linear-probe": "probe-epochs",
+    "head-epochs": "probe-epochs",
+    "finetune-size": "then-size",
 }
-EXCLUSIVE = (("--steps", "--epochs"), ("--data", "--dataset"))
+EXCLUSIVE = (
+    ("--steps", "--epochs"),
+    ("--then-steps", "--then-epochs"),
+    ("--data", "--dataset"),
+)
 # {setting: option without which it changes nothing}; any value where it is a CAPITAL
 NEEDED = {
     "resize": "--augment resize_crop",
@@ -95,6 +102,11 @@ NEEDED = {
     "lora_layers": "--lora RANK",
     "train_norms": "--lora RANK",
     "keep_adapters": "--lora RANK",
+    "probe_epochs": "--weights FILE",
+    "probe_learning_rate": "--probe-epochs N",
+    "then_steps": "--then-size PIXELS",
+    "then_epochs": "--then-size PIXELS",
+    "then_learning_rate": "--then-size PIXELS",
 }
 
 

@@ -83,6 +83,12 @@ class Common:
     distill: Literal["hard", "soft"] = "hard"  # how the teacher's outputs are learned
     alpha: float = 0.5  # weight of the teacher's loss, in [0, 1]; the rest: labels
     tau: float = 3.0  # temperature of soft distillation, > 0
+    # a second stage with images of this size, such as 384; height first
+    then_size: tuple[int] | tuple[int, int] | None = None
+    then_steps: int | None = None  # None: a tenth of the training's
+    then_epochs: int | None = None  # passes through the images, instead of `then_steps`
+    # None: the training's divided by 10 (finetune.py) or 100 (pretrain.py)
+    then_learning_rate: float | None = None
     dropout: float = 0.0  # rate in the blocks, in [0, 1)
     # Keras policy
     dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"

@@ -31,7 +31,15 @@ class Clock(keras.callbacks.Callback):
         self.times.append(time.perf_counter())
 
 
-def run(here, config, trainer, batches, steps: int, trainings: int = 1) -> None:
+def run(
+    here,
+    config,
+    trainer,
+    batches,
+    steps: int,
+    trainings: int = 1,
+    title: str = "of this training",
+) -> None:
     """Trains for three steps and prints a table. Nothing is written.
 
     Args:
@@ -41,6 +49,7 @@ def run(here, config, trainer, batches, steps: int, trainings: int = 1) -> None:
         batches: Batches of `fit`, `config.accumulate` per step.
         steps: Steps of a training.
         trainings: Number of trainings of the command.
+        title: What is measured.
     """
     clock, parts = Clock(), config.accumulate
     with explained_out_of_memory(here, config):
@@ -61,7 +70,7 @@ def run(here, config, trainer, batches, steps: int, trainings: int = 1) -> None:
     most = "at most " if trainings > 1 else ""  # one is without SAM
     total = steps * trainings * seconds
     devices = "1 device" if here.count == 1 else f"{here.count} devices"
-    table = Table("of this training", "", title="Dry run", title_justify="left")
+    table = Table(title, "", title="Dry run", title_justify="left")
     table.add_row("parameters", f"{trainer.model.count_params():,}")
     table.add_row("a step", f"{_images(config)} on {devices}")
     table.add_row("compilation, first step", f"{compiling:.1f} s more")

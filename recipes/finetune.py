@@ -29,6 +29,7 @@ import devices
 import dry_run
 import heads
 import keras
+import stages
 import starting_point
 import teachers
 import training
@@ -84,13 +85,13 @@ def finetune_on(here: devices.Devices, config: Config) -> dict | None:
         variant = model.record["variant"] or model.name
         config = dataclasses.replace(config, model=config.model or variant)
         training_data.check_first_batch(config, model, dataset)
-        teacher = teachers.find(config, model)
         if config.lora:
             add_adapters(config, model)
         make_optimizer(config, model, rounds * round_steps)  # it checks the settings
-    radii, steps = choose_radii(config), rounds * round_steps
+        plan = stages.of(config, count, rounds, round_steps, model)
+    radii = choose_radii(config)
     if config.dry_run:
-        return measure(here, config, model, dataset, radii, steps, teacher)
+        return measure(here, config, model, dataset, radii, plan)
     with command_line.checking_input():
         folder = training.claim_folder(config, dataset, here)
     training.print_notices(config, dataset)
@@ -104,28 +105,30 @@ def finetune_on(here: devices.Devices, config: Config) -> dict | None:
         with here.first_goes_first():  # it writes the file of the head
             start = starting_point.set_head(model, dataset, options, config, folder)
     first_weights, results = model.get_weights(), {}
-    with here.scope():
-        model = here.place(model, config.remat)
-        for name, rho in radii.items():
-            model.set_weights(first_weights)
-            trainer = trainer_of(here, config, model, rho, steps, teacher)
-            plan = rounds, round_steps
-            progress = training.saved_progress(config, folder, name, *plan, here)
-            results[name] = train(here, config, model, trainer, dataset, progress)
-            kept = training.best(results)
-            if kept == name and len(radii) > 1:
-                best_weights = here.weights(model)
-        if len(radii) > 1:
-            model.set_weights(best_weights)
+    for name, rho in radii.items():
+        model.set_weights(first_weights)
+        parts = []
+        for stage, staged in stages.each(here, model, plan, config.remat):
+            with here.scope():
+                options = stage.config, staged, rho, stage.steps, stage.teacher
+                trainer = trainer_of(here, *options)
+                progress = stages.saved_progress(stage, folder, name, here)
+                parts.append(train(here, stage, staged, trainer, dataset, progress))
+        results[name] = stages.summed(parts)
+        kept = training.best(results)
+        if kept == name and len(radii) > 1:
+            best_weights = here.weights(staged)
+    if len(radii) > 1:
+        with here.scope():
+            staged.set_weights(best_weights)
 
     result = training.summary(results, dataset, folder, round_steps, start)
+    result |= stages.facts(plan)
     rho = radii[kept]
-    return training.save(result, config, model, rho, recipe=__file__, here=here)
+    return training.save(result, config, staged, rho, recipe=__file__, here=here)
 
 
-def measure(
-    here, config: Config, model, dataset, radii: dict, steps: int, teacher=None
-):
+def measure(here, config: Config, model, dataset, radii: dict, plan: list) -> None:
     """Runs a few steps with the largest radius; as the training, but without results.
 
     Args:
@@ -134,20 +137,20 @@ def measure(
         model: `ImageModel`.
         dataset: `data.Dataset`.
         radii: Result of `choose_radii`.
-        steps: Steps of a training.
-        teacher: Result of `teachers.find`.
+        plan: Result of `stages.of`.
     """
-    with here.scope():
-        model = here.place(model, config.remat)
-        rho = max(radii.values())
-        trainer = trainer_of(here, config, model, rho, steps, teacher)
-        options = batch_options(config, model)
-        batches = training_data.fit_batches(here, config, dataset, options)
-        dry_run.run(here, config, trainer, batches, steps, len(radii))
+    for stage, staged in stages.each(here, model, plan, config.remat):
+        with here.scope():
+            rho, steps = max(radii.values()), stage.steps
+            trainer = trainer_of(here, stage.config, staged, rho, steps, stage.teacher)
+            options = batch_options(config, staged)
+            batches = training_data.fit_batches(here, config, dataset, options)
+            title = stage.text if len(plan) > 1 else "of this training"
+            dry_run.run(here, config, trainer, batches, steps, len(radii), title)
 
 
 def trainer_of(here, config: Config, model, rho: float, steps: int, teacher=None):
-    """Returns the compiled trainer of a training of `steps` steps."""
+    """Returns the compiled trainer of a training, or a stage, of `steps` steps."""
     perturbation = here.perturbation(config.perturbation, rho)
     options = {"perturbation": perturbation}
     trainer = teachers.trainer_of(teacher, here, model, config, rho, **options)
@@ -180,17 +183,18 @@ def batch_options(config: Config, model) -> dict:
     return options
 
 
-def train(here, config: Config, model, trainer, dataset, progress) -> dict:
+def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
     """Trains, or continues, and returns test metrics and history.
 
     Args:
         here: `devices.Devices`.
-        config: Settings.
+        stage: Stage of the training.
         model: `ImageModel` on the devices.
         trainer: Result of `trainer_of`.
         dataset: `data.Dataset`.
-        progress: `saving.Progress` of the training.
+        progress: `saving.Progress` of the stage.
     """
+    config = stage.config
     options = batch_options(config, model)
     # Batches that take no more memory than those of `fit`.
     evaluated = {**options, "batch_size": config.batch_size // config.accumulate}
@@ -200,7 +204,7 @@ def train(here, config: Config, model, trainer, dataset, progress) -> dict:
     with explained, progress, Steps.of(progress) as steps:
         for step, part in progress.parts(trainer):
             trainer.fit(
-                training_data.fit_batches(here, config, dataset, options, step),
+                stage.fit_batches(here, dataset, options, step),
                 **part,  # its epochs are rounds: see training.plan
                 shuffle=False,  # the batches are already shuffled
                 callbacks=[Validation(validation, progress.end_steps), progress, steps],

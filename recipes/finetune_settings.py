@@ -22,6 +22,10 @@ class Config(Common):
     # defaults.py chooses settings that are None by the task; a table shows the reasons
     decayed: Literal["kernels", "all"] = "all"  # which weights decay
     linear_head: bool | None = None  # start with a head fitted to frozen features
+    # first the head alone, for so many passes through the images, then all weights
+    probe_epochs: int | None = None
+    # None: 0.001, or learning_rate if it is larger
+    probe_learning_rate: float | None = None
     lora: int | None = None  # rank of adapters in a frozen model; None: train all
     # regular expression of the paths of their layers; None: attention/(query|value)
     lora_layers: str | None = None
@@ -30,6 +34,7 @@ class Config(Common):
     compare: bool = False  # also train without SAM, keep the better model
 
     small: ClassVar = ("small",)  # models that finetune.py defines
+    then_rate: ClassVar = 0.1  # the rate is already that of fine-tuning
 
     def check(self) -> None:
         """Raises a `ValueError` for settings that contradict each other."""

@@ -28,6 +28,7 @@ import augmentations
 import devices
 import dry_run
 import keras
+import stages
 import teachers
 import training
 import training_data
@@ -96,43 +97,44 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
         rounds, round_steps = training.plan(config, count)
         config = training.apply_plan(config, {}, rounds, round_steps)
         training_data.check_first_batch(config, model, dataset)
-        teacher = teachers.find(config, model)
+        plan = stages.of(config, count, rounds, round_steps, model)
         here.perturbation(config.perturbation, radius(config))
         make_optimizer(config, model, rounds * round_steps)  # it checks the settings
     if config.dry_run:
-        return measure(here, config, model, dataset, rounds * round_steps, teacher)
+        return measure(here, config, model, dataset, plan)
     with command_line.checking_input():
         prefix = f"pretrain-{config.model}-"
         folder = training.claim_folder(config, dataset, here, prefix)
     training.print_notices(config, dataset)
     if result := training.finished_result(folder):
         return result
-    with here.scope():
-        model = here.place(model, config.remat)
-        plan = rounds, round_steps
-        results = train(here, config, model, dataset, folder, plan, teacher)
+    rho, parts = radius(config), []
+    name = "with SAM" if rho else "without SAM"
+    for stage, staged in stages.each(here, model, plan, config.remat):
+        with here.scope():
+            options = stage.config, staged, stage.steps, stage.teacher
+            trainer = trainer_of(here, *options)
+            progress = stages.saved_progress(stage, folder, name, here)
+            parts.append(train(here, stage, staged, trainer, dataset, progress))
+    results = {name: stages.summed(parts)}
     result = training.summary(results, dataset, folder, round_steps)
-    rho = radius(config)
-    return training.save(result, config, model, rho, recipe=__file__, here=here)
+    result |= stages.facts(plan)
+    return training.save(result, config, staged, rho, recipe=__file__, here=here)
 
 
-def train(here, config: Config, model, dataset, folder, plan, teacher=None) -> dict:
-    """Returns {name of the training: test metrics and history}.
+def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
+    """Trains, or continues, and returns test metrics and history.
 
     Args:
         here: `devices.Devices`.
-        config: Settings.
+        stage: Stage of the training.
         model: `ImageModel` on the devices.
+        trainer: Result of `trainer_of`.
         dataset: `data.Dataset`.
-        folder: Folder of the results.
-        plan: Result of `training.plan`.
-        teacher: Result of `teachers.find`.
+        progress: `saving.Progress` of the stage.
     """
-    rho, (rounds, round_steps) = radius(config), plan
-    trainer = trainer_of(here, config, model, rounds * round_steps, teacher)
+    config = stage.config
     options = batch_options(config, model, dataset)
-    name = "with SAM" if rho else "without SAM"
-    progress = training.saved_progress(config, folder, name, *plan, here)
     # Batches that take no more memory than those of `fit`.
     evaluated = {**options, "batch_size": config.batch_size // config.accumulate}
     validation = Evaluation(dataset.validation, here, **evaluated)
@@ -141,17 +143,17 @@ def train(here, config: Config, model, dataset, folder, plan, teacher=None) -> d
     with explained, progress, Steps.of(progress) as steps:
         for step, part in progress.parts(trainer):
             trainer.fit(
-                training_data.fit_batches(here, config, dataset, options, step),
+                stage.fit_batches(here, dataset, options, step),
                 **part,  # its epochs are rounds: see training.plan
                 shuffle=False,  # the batches are already shuffled
                 callbacks=[Validation(validation, progress.end_steps), progress, steps],
                 verbose=0,  # `steps` prints
             )
     metrics = Evaluation(dataset.test, here, **evaluated)(trainer)
-    return {name: {**metrics, "history": progress.history}}
+    return {**metrics, "history": progress.history}
 
 
-def measure(here, config: Config, model, dataset, steps: int, teacher=None) -> None:
+def measure(here, config: Config, model, dataset, plan: list) -> None:
     """Runs a few steps, as the training does, but without results.
 
     Args:
@@ -159,19 +161,20 @@ def measure(here, config: Config, model, dataset, steps: int, teacher=None) -> N
         config: Settings.
         model: `ImageModel`.
         dataset: `data.Dataset`.
-        steps: Steps of the training.
-        teacher: Result of `teachers.find`.
+        plan: Result of `stages.of`.
     """
-    with here.scope():
-        model = here.place(model, config.remat)
-        trainer = trainer_of(here, config, model, steps, teacher)
-        options = batch_options(config, model, dataset)
-        batches = training_data.fit_batches(here, config, dataset, options)
-        dry_run.run(here, config, trainer, batches, steps)
+    for stage, staged in stages.each(here, model, plan, config.remat):
+        with here.scope():
+            options = stage.config, staged, stage.steps, stage.teacher
+            trainer = trainer_of(here, *options)
+            options = batch_options(config, staged, dataset)
+            batches = training_data.fit_batches(here, config, dataset, options)
+            title = stage.text if len(plan) > 1 else "of this training"
+            dry_run.run(here, config, trainer, batches, stage.steps, title=title)
 
 
 def trainer_of(here, config: Config, model, steps: int, teacher=None):
-    """Returns the compiled trainer of a training of `steps` steps."""
+    """Returns the compiled trainer of a training, or a stage, of `steps` steps."""
     rho = radius(config)
     trainer = teachers.trainer_of(
         teacher,

@@ -37,6 +37,9 @@ class Config(Common):
         "small_mixer",
         "small_bit",
     )  # defined in pretrain.py
+    # Between DeiT, 1e-3 and then 5e-6 (README_deit.md), and Swin, 5e-4 and 2e-5
+    # (swin_base_patch4_window12_384_finetune.yaml).
+    then_rate: ClassVar = 0.01
 
     def check(self) -> None:
         """Raises a `ValueError` for settings that contradict each other."""

@@ -1,6 +1,7 @@
 """Manages a training's folder: settings, saved states, curves and printed results."""
 
 import dataclasses
+import itertools
 import json
 import os
 import shlex
@@ -169,9 +170,8 @@ def draw_curves(result: dict, path: Path) -> None:
     for axis, quantity in zip(axes, ("loss", "accuracy"), strict=True):
         for name, training in result["results"].items():
             rounds = training["history"]
-            each = result["steps_between_validations"]
             size = 4 if len(rounds) < 10 else 2
-            steps = [(i + 1) * each for i in range(len(rounds))]
+            steps = _steps_of_rounds(result, len(rounds))
             for key, line, part in (
                 ("", "o:", "training"),
                 ("val_", "s-", "validation"),
@@ -180,6 +180,10 @@ def draw_curves(result: dict, path: Path) -> None:
                 options = {"label": f"{part}, {name}", "color": COLORS[name]}
                 # Markers, because a line with one point is not visible.
                 axis.plot(steps, values, line, markersize=size, **options)
+        first = 0
+        for stage in result.get("stages", [])[:-1]:
+            first += stage["rounds"] * stage["steps_between_validations"]
+            axis.axvline(first, color="black", linewidth=0.8, linestyle=":")
         axis.set(xlabel="step", ylabel=quantity)
         axis.set_xlim(left=0)
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -193,6 +197,18 @@ def draw_curves(result: dict, path: Path) -> None:
     labels = axes[1].get_legend_handles_labels()
     figure.legend(*labels, loc="outside lower center", ncols=4, frameon=False)
     save_figure(figure, path)
+
+
+def _steps_of_rounds(result, count):
+    """Returns the number of finished steps after each round of all stages."""
+    one = {"rounds": count, **result}
+    stages = result.get("stages", [one])
+    lengths = [
+        stage["steps_between_validations"]
+        for stage in stages
+        for _ in range(stage["rounds"])
+    ]
+    return [*itertools.accumulate(lengths)]
 
 
 def _logarithmic(axis):
@@ -232,6 +248,10 @@ def report(result: dict) -> None:
             f"{seconds:.0f} s",
         )
         table.add_row(name, *row)
+        before = training.get("after_stages", [])[:-1]
+        for stage, found in zip(result.get("stages", []), before, strict=False):
+            row = f"{found['accuracy']:.2%}", f"{found['loss']:.4f}", ""
+            table.add_row(f"after {stage['text'].split(',')[0]}", *row)
     console.print(table)
     if len(result["results"]) > 1:
         console.print(f"Kept: {comparison(result)}.", highlight=False, soft_wrap=True)

@@ -260,7 +260,9 @@ def save(
     kerasvit.save_pretrained(model, folder / "model", keep_adapters=keep, **card)
     draw_curves(result, folder / "curves.png")
     write_json(folder / "result.json", result)
+    suffixes = [stage["suffix"] for stage in result.get("stages", [])] or [""]
     for name in result["results"]:
-        shutil.rmtree(state_folder(folder, name))
+        for suffix in suffixes:
+            shutil.rmtree(state_folder(folder, f"{name} {suffix}".rstrip()))
     (folder / "start.npz").unlink(missing_ok=True)
     return result
