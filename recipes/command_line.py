@@ -103,6 +103,7 @@ NEEDED = {
     "train_norms": "--lora RANK",
     "keep_adapters": "--lora RANK",
     "probe_epochs": "--weights FILE",
+    "rule": "--weights FILE",
     "probe_learning_rate": "--probe-epochs N",
     "then_steps": "--then-size PIXELS",
     "then_epochs": "--then-size PIXELS",

@@ -28,6 +28,7 @@ import defaults
 import devices
 import dry_run
 import heads
+import hyperrule
 import keras
 import stages
 import starting_point
@@ -73,11 +74,15 @@ def finetune_on(here: devices.Devices, config: Config) -> dict | None:
     """Trains on the devices; otherwise like `finetune`."""
     with command_line.checking_input():
         dataset = training_data.find_data(config, here)
-        model = build(config, dataset.label_names)
         count = training.planned_images(config, dataset)
+        of_rule = {}
+        if config.rule:
+            config, of_rule = hyperrule.of(config, count, dataset)
+        model = build(config, dataset.label_names)
         config, reasons = defaults.resolve(
             config, count, dataset.kind, model, here.count
         )
+        reasons |= of_rule
         here.check_batch(config.batch_size, config.accumulate)
         here.perturbation(config.perturbation, config.rho)
         rounds, round_steps = training.plan(config, count)
@@ -266,6 +271,8 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
         )
         # Fresh weights need no crop: use the whole image.
         model.record["preprocessing"]["crop"] = 1.0
+    if config.rule:
+        model.record["preprocessing"] |= hyperrule.EVALUATION
     model.record["label_names"] = label_names
     return model
 

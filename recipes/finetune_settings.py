@@ -9,6 +9,13 @@ from typing import ClassVar, Literal
 from common_settings import Common
 from presets import FINETUNE
 
+# Settings that --rule hyperrule chooses; others may be given with it.
+OF_RULE = (
+    *("steps", "epochs", "warmup_steps", "warmup_from", "schedule", "decay_at"),
+    *("decay_factor", "final_rate", "optimizer", "momentum", "weight_decay", "clip"),
+    *("augment", "resize", "mixup"),
+)
+
 
 @dataclasses.dataclass(frozen=True)
 class Config(Common):
@@ -22,6 +29,8 @@ class Config(Common):
     # defaults.py chooses settings that are None by the task; a table shows the reasons
     decayed: Literal["kernels", "all"] = "all"  # which weights decay
     linear_head: bool | None = None  # start with a head fitted to frozen features
+    # BiT's: of the number and the size of the images (hyperrule.py)
+    rule: Literal["hyperrule"] | None = None
     # first the head alone, for so many passes through the images, then all weights
     probe_epochs: int | None = None
     # None: 0.001, or learning_rate if it is larger
@@ -41,6 +50,17 @@ class Config(Common):
         super().check()
         if self.lora is not None and not self.weights:
             raise ValueError("`lora`: adapters need pretrained --weights below them.")
+        if self.rule:
+            self._check_rule()
+
+    def _check_rule(self):
+        default = type(self)()
+        for name in OF_RULE:
+            if (given := getattr(self, name)) != getattr(default, name):
+                raise ValueError(
+                    f"`rule`: HyperRule chooses `{name}` itself. Received: {given}. "
+                    f"Leave out --{name.replace('_', '-')}, or --rule."
+                )
 
 
 PRESETS = {
