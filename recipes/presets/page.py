@@ -5,7 +5,7 @@ python -m recipes.presets.page > recipes/PRESETS.md
 
 from collections.abc import Iterator
 
-from . import FINETUNE, PRETRAIN
+from . import FINETUNE, PRETRAIN, bit
 from .preset import Preset, Result
 
 PRESETS = {**PRETRAIN, **FINETUNE}
@@ -54,8 +54,13 @@ def page() -> str:
 
 
 def tables() -> dict[str, list[tuple[str, Result]]]:
-    """Returns {table: its results with the names of their presets}, sorted by name."""
-    found: dict[str, list[tuple[str, Result]]] = {}
+    """Returns {table: its results with the names of their presets}, sorted by name.
+
+    The name is "" for results of `finetune.py` without a preset.
+    """
+    found: dict[str, list[tuple[str, Result]]] = {
+        bit.TABLE: [("", result) for result in bit.RESULTS]
+    }
     for name, preset in PRESETS.items():
         for result in preset.results:
             found.setdefault(result.table, []).append((name, result))
@@ -65,7 +70,8 @@ def tables() -> dict[str, list[tuple[str, Result]]]:
 def command(name: str, result: Result | None = None) -> str:
     """Returns the command of a preset, with the options of a result."""
     options = result.options if result else ""
-    return f"python recipes/{PRESETS[name].script} {name} {options}".rstrip()
+    script = PRESETS[name].script if name else "finetune.py"
+    return " ".join(f"python recipes/{script} {name} {options}".split())
 
 
 def described(name: str, preset: Preset) -> Iterator[str]:
