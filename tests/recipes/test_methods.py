@@ -112,7 +112,9 @@ def test_model_options_are_those_of_the_builder():
         pretrain.build(config, ["a", "b"])
 
 
-@pytest.mark.parametrize("method", rest_long_elsewhere(["looksam", "msam"]))
+@pytest.mark.parametrize(
+    "method", rest_long_elsewhere(["looksam", "msam"], everywhere=0)
+)
 def test_an_interrupted_training_continues(method, tmp_path, monkeypatch):
     """Also their stored vectors; step 12 lies within a cycle of LookSAM."""
     monkeypatch.setitem(pretrain.SMALL, "small_vit", MODEL)
