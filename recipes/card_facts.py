@@ -7,7 +7,8 @@ import dataclasses
 import re
 from pathlib import Path
 
-from command_line import has_effect
+from options import has_effect
+from selection import kept_logs, sentence
 
 # Settings that do not change the training: its folder and its card do not state them.
 NOT_TRAINING = (
@@ -18,6 +19,7 @@ NOT_TRAINING = (
 OMITTED = (
     *NOT_TRAINING,
     *("compare", "rho", "dataset", "data", "linear_head", "validations", "method"),
+    "keep_best",
 )
 
 
@@ -41,6 +43,7 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
         "images": images["test"],
     }
     last = len(result["results"][kept]["history"])
+    selected = sentence(result["results"][kept])
     table = {
         "method": f"{config.method.upper()}, rho {rho:g}" if rho else "without SAM",
         **({"chosen": comparison(result)} if len(result["results"]) > 1 else {}),
@@ -52,6 +55,7 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
         **_settings(config, model),
         "steps": last * result["steps_between_validations"],
         **stages_of(result),
+        **({"kept": selected} if selected else {}),
     }
     return {
         "name": re.sub(r"[^\w.-]+", "-", f"{config.model}-{name}"),
@@ -72,7 +76,7 @@ def stages_of(result: dict) -> dict[str, str | int]:
 
 def comparison(result: dict) -> str:
     """Returns a text with the kept training and the numbers of the comparison."""
-    last = {name: each["history"][-1] for name, each in result["results"].items()}
+    last = {name: kept_logs(each) for name, each in result["results"].items()}
     accuracies = {name: logs["val_accuracy"] for name, logs in last.items()}
     numbers = [f"{name} {accuracy:.2%}" for name, accuracy in accuracies.items()]
     tie = len(set(accuracies.values())) < len(accuracies)

@@ -65,6 +65,11 @@ class Common:
     # regular expression of the paths of weights that do not decay either
     no_decay: str | None = None
     clip: float = 1.0  # maximum global gradient norm; 0: no clipping
+    ema: float | None = None  # momentum of the averages of weights that are kept
+    # regular expression of the paths of layers that are not trained
+    freeze: str | None = None
+    keep_best: bool = False  # the weights of the best validation instead of the last
+    patience: int | None = None  # end after so many validations without a better one
     rho: float | None = None  # radius of SAM, ≥ 0; 0: no SAM
     # SAM or a successor: kerasvit/training/README.md
     method: Literal["sam", "asam", "gsam", "looksam", "msam", "samon"] = "sam"
@@ -107,6 +112,13 @@ class Common:
         if self.momentum is not None and self.optimizer not in WITH_MOMENTUM:
             names = " or ".join(WITH_MOMENTUM)
             raise ValueError(f"`momentum`: give --optimizer {names} with --momentum.")
+        if self.freeze is not None and getattr(self, "lora", None) is not None:
+            raise ValueError("`freeze`: --lora freezes all layers already.")
+        if self.patience and (self.then_size or getattr(self, "probe_epochs", None)):
+            raise ValueError(
+                "`patience`: stages (--probe-epochs, --then-size) have a fixed length. "
+                "Give --keep-best instead."
+            )
         if self.schedule == "steps":
             self._check_decay_at()
 

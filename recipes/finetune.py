@@ -35,6 +35,7 @@ import starting_point
 import teachers
 import training
 import training_data
+from freezing import freeze
 from optimizers import make_optimizer
 from progress import Steps, console, report
 from validation import Evaluation, Validation
@@ -92,6 +93,8 @@ def finetune_on(here: devices.Devices, config: Config) -> dict | None:
         training_data.check_first_batch(config, model, dataset)
         if config.lora:
             add_adapters(config, model)
+        if frozen := freeze(model, config.freeze):
+            console.print(frozen, highlight=False, soft_wrap=True)
         make_optimizer(config, model, rounds * round_steps)  # it checks the settings
         plan = stages.of(config, count, rounds, round_steps, model)
     radii = choose_radii(config)
@@ -156,6 +159,7 @@ def measure(here, config: Config, model, dataset, radii: dict, plan: list) -> No
 
 def trainer_of(here, config: Config, model, rho: float, steps: int, teacher=None):
     """Returns the compiled trainer of a training, or a stage, of `steps` steps."""
+    freeze(model, config.freeze)  # a copy on the devices
     perturbation = here.perturbation(config.perturbation, rho)
     options = {"perturbation": perturbation}
     trainer = teachers.trainer_of(teacher, here, model, config, rho, **options)
@@ -215,8 +219,9 @@ def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
                 callbacks=[Validation(validation, progress.end_steps), progress, steps],
                 verbose=0,  # `steps` prints
             )
+    kept = progress.finish(trainer)
     metrics = Evaluation(dataset.test, here, **evaluated)(trainer)
-    return {**metrics, "history": progress.history}
+    return {**metrics, **kept}
 
 
 def add_adapters(config: Config, model: keras.Model) -> None:

@@ -11,6 +11,8 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "decay_factor": (1e-12, 1),
     "final_rate": (0, 1),
     "warmup_from": (0, 1),
+    "ema": (0, 1 - 1e-9),
+    "patience": (1, math.inf),
     "layer_decay": (1e-12, 1),
     "probe_epochs": (1, math.inf),
     "probe_learning_rate": (1e-12, math.inf),

@@ -43,6 +43,10 @@ def make_optimizer(config, model, steps: int) -> keras.optimizers.Optimizer:
         **accumulation(schedule(config, steps), config.accumulate),
         "global_clipnorm": config.clip or None,
     }
+    if config.ema:
+        # Keras averages after each batch of `fit`, and n of them are a step.
+        momentum = config.ema ** (1 / config.accumulate)
+        arguments |= {"use_ema": True, "ema_momentum": momentum}
     if config.momentum is not None:
         arguments["momentum"] = config.momentum
     still = [w for w in model.trainable_variables if not _may_decay(w, config)]

@@ -32,8 +32,9 @@ import stages
 import teachers
 import training
 import training_data
+from freezing import freeze
 from optimizers import make_optimizer, sigmoid
-from progress import Steps, report
+from progress import Steps, console, report
 from validation import Evaluation, Validation
 
 import kerasvit
@@ -99,6 +100,8 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
         training_data.check_first_batch(config, model, dataset)
         plan = stages.of(config, count, rounds, round_steps, model)
         here.perturbation(config.perturbation, radius(config))
+        if frozen := freeze(model, config.freeze):
+            console.print(frozen, highlight=False, soft_wrap=True)
         make_optimizer(config, model, rounds * round_steps)  # it checks the settings
     if config.dry_run:
         return measure(here, config, model, dataset, plan)
@@ -149,8 +152,9 @@ def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
                 callbacks=[Validation(validation, progress.end_steps), progress, steps],
                 verbose=0,  # `steps` prints
             )
+    kept = progress.finish(trainer)
     metrics = Evaluation(dataset.test, here, **evaluated)(trainer)
-    return {**metrics, "history": progress.history}
+    return {**metrics, **kept}
 
 
 def measure(here, config: Config, model, dataset, plan: list) -> None:
@@ -175,6 +179,7 @@ def measure(here, config: Config, model, dataset, plan: list) -> None:
 
 def trainer_of(here, config: Config, model, steps: int, teacher=None):
     """Returns the compiled trainer of a training, or a stage, of `steps` steps."""
+    freeze(model, config.freeze)  # a copy on the devices
     rho = radius(config)
     trainer = teachers.trainer_of(
         teacher,

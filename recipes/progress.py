@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 import rich.progress
 from card_facts import NOT_TRAINING, comparison
-from command_line import default_settings
+from options import default_settings
 from rich.console import Console
 from rich.table import Table
 
@@ -86,6 +86,7 @@ class Steps(keras.callbacks.Callback):
     """
 
     async_safe = True  # Keras calls `on_train_batch_end` in threads: rich has locks
+    stopped_early = False  # before this command
 
     def __init__(self, name, done, rounds, round_steps, parts=1):
         super().__init__()
@@ -104,11 +105,15 @@ class Steps(keras.callbacks.Callback):
         """Returns the callback for a training that `saving.Progress` saves."""
         name = progress.folder.name.replace("_", " ")
         numbers = progress.rounds, progress.round_steps, progress.parts_of_step
-        return cls(name, progress.step, *numbers)
+        steps = cls(name, progress.step, *numbers)
+        steps.stopped_early = progress.stopped_early
+        return steps
 
     def __enter__(self):
         console.rule(self.name)
-        if self.done == self.total:
+        if self.stopped_early:
+            console.print(f"Stopped early after step {self.done:,} of {self.total:,}.")
+        elif self.done == self.total:
             console.print(f"All {self.total:,} steps are done.")
         elif self.done:
             console.print(f"Continues after step {self.done:,} of {self.total:,}.")
@@ -180,6 +185,9 @@ def draw_curves(result: dict, path: Path) -> None:
                 options = {"label": f"{part}, {name}", "color": COLORS[name]}
                 # Markers, because a line with one point is not visible.
                 axis.plot(steps, values, line, markersize=size, **options)
+            if kept := training.get("kept_round"):
+                options = {"label": f"kept, {name}", "color": COLORS[name]}
+                axis.axvline(steps[kept - 1], linewidth=1, linestyle="--", **options)
         first = 0
         for stage in result.get("stages", [])[:-1]:
             first += stage["rounds"] * stage["steps_between_validations"]

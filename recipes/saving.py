@@ -13,8 +13,10 @@ import threading
 import time
 
 import keras
-import numpy as np
+import seeds
+import selection
 import states
+import validation
 from command_line import BadInput
 from devices import ONE, Devices
 from progress import console
@@ -43,6 +45,8 @@ class Progress(keras.callbacks.Callback):
         minutes: Maximum time between two saved states.
         devices: Devices of the training. All processes read the states, from one file
             system.
+        keep_best: Whether the weights of the best validation are kept.
+        patience: Validations without a better one after which the training ends.
 
     Attributes:
         step: Number of finished steps.
@@ -65,8 +69,12 @@ class Progress(keras.callbacks.Callback):
         log: StepLog,
         minutes: float = 10.0,
         devices: Devices = ONE,
+        keep_best: bool = False,
+        patience: int | None = None,
     ):
         super().__init__()
+        self.keep_best, self.patience = keep_best or patience is not None, patience
+        self._best = None
         self.folder, self.seed, self.devices = folder, seed, devices
         self.rounds, self.round_steps = rounds, round_steps
         self.batch_size, self.log, self.minutes = batch_size, log, minutes
@@ -90,7 +98,7 @@ class Progress(keras.callbacks.Callback):
         state = states.load_last(self.folder, trainer, self.round_steps)
         self.step, self.history = state.step, state.history
         self._metrics, self._seconds = state.metrics, state.seconds
-        self._saved_step = state.step
+        self._saved_step, self._best = state.step, state.best
         if state.metrics:
             trainer.evaluate(batches, steps=1, verbose=0)
         if self.step == self.rounds * self.round_steps:
@@ -110,9 +118,31 @@ class Progress(keras.callbacks.Callback):
             yield self.step, self._part(done, done + 1, self.round_steps - first)
             done += 1
             self.restore(trainer)  # `fit` may have put a moving average into weights
-        if done < self.rounds:
+        if done < self.rounds and not self.stopped_early:
             steps = self.round_steps
             yield done * steps, self._part(done, self.rounds, steps)
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether the training has ended before its last step."""
+        before = self.step < self.rounds * self.round_steps
+        return before and selection.is_exhausted(self.history, self.patience)
+
+    def finish(self, trainer) -> dict:
+        """Sets the weights that are kept, and returns facts for result.json.
+
+        Args:
+            trainer: As for `restore`, after `fit`.
+        """
+        if not self.keep_best:
+            return {"history": self.history}
+        trainer.model.set_weights(states.read_best(self.folder))
+        numbers = selection.facts(self.history, self.round_steps, self.stopped_early)
+        facts = {"history": self.history, **numbers}
+        console.print(
+            f"Kept: {selection.sentence(facts)}.", highlight=False, soft_wrap=True
+        )
+        return facts
 
     def _part(self, begin, end, steps):
         count = steps * self.parts_of_step
@@ -156,18 +186,7 @@ class Progress(keras.callbacks.Callback):
         self.step = self._first_step + done
         if done:
             self._between_steps()
-        if self.step % self.round_steps == 0:
-            # By the round, as in version 0.1. Inside a round the seeds are those of the
-            # saved state.
-            random = np.random.default_rng([self.seed, self.step // self.round_steps])
-            for variable in self.model.non_trainable_variables:
-                if variable.path.endswith("seed_generator_state"):
-                    variable.assign(random.integers(2**31, size=2))
-        if keras.backend.backend() == "torch":
-            # A Dropout without a seed uses PyTorch's own generator. This is not done
-            # earlier, because the data draws from it.
-            seeds = [self.seed, self.step, self.devices.process]
-            _seed_torch(int(np.random.SeedSequence(seeds).generate_state(1)[0]))
+        seeds.set_seeds(self)
 
     def on_train_batch_end(self, batch, logs=None):
         """Notes a batch after which the mean loss of the round is not finite."""
@@ -185,9 +204,18 @@ class Progress(keras.callbacks.Callback):
         seconds = round(time.perf_counter() - self._began, 2)
         self.history.append({**logs, "seconds": seconds})
         self.log.scalars(self.step, logs)
+        if self.keep_best and selection.best_round(self.history) == epoch:
+            self._write_best()
         self._save(states.State(self.step, self.history))
+        self.model.stop_training = self.stopped_early
         if self.devices.preempted(self._signalled):
             self._exit()
+
+    def _write_best(self):
+        with validation.averaged(self.model):
+            weights = self.devices.weights(self.model.model)
+        if self.devices.is_first:
+            self._best = states.write_best(self.folder, self.step, weights)
 
     def _between_steps(self):
         if self.step < self._check_at:
@@ -239,6 +267,7 @@ class Progress(keras.callbacks.Callback):
     def _save(self, state):
         if not self.devices.finite(self.model.trainable_variables):
             self._raise_not_finite("weights")
+        state.best = self._best
         states.write(self.folder, state, self.model, self.devices)
         self.devices.wait(f"saved step {state.step}")
         self._saved_step, self._saved_at = state.step, time.perf_counter()
@@ -265,12 +294,3 @@ class Progress(keras.callbacks.Callback):
             "instead of mixed_float16, --dtype mixed_bfloat16. The same command tries "
             "the same steps again, which helps after a fault of the machine only."
         )
-
-
-def _seed_torch(seed):
-    import torch
-
-    if torch.accelerator.is_available():
-        torch.manual_seed(seed)
-    else:  # a hundred times faster: it looks for no accelerator
-        torch.default_generator.manual_seed(seed)

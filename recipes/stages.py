@@ -97,6 +97,8 @@ def of(config, count: int, rounds: int, round_steps: int, model) -> list[Stage]:
         rate = config.probe_learning_rate or max(HEAD_RATE, config.learning_rate)
         changes = {"steps": None, "epochs": epochs, "learning_rate": rate}
         [main] = found
+        if not any(head.trainable for head in heads_of(model)):
+            raise ValueError("`probe_epochs` trains the head, which --freeze freezes.")
         paths = [weight.path for head in heads_of(model) for weight in head.weights]
         if not any(re.search(config.no_decay or "", path) for path in paths):
             changes["no_decay"] = None  # it is for frozen weights
@@ -160,6 +162,8 @@ def summed(results: list[dict]) -> dict:
     """
     last = {k: v for k, v in results[-1].items() if k != "history"}
     last["history"] = [logs for result in results for logs in result["history"]]
+    if "kept_round" in last:  # of the last stage
+        last["kept_round"] += len(last["history"]) - len(results[-1]["history"])
     if len(results) > 1:
         after = [{"accuracy": r["accuracy"], "loss": r["loss"]} for r in results]
         last["after_stages"] = after

@@ -10,6 +10,7 @@ import linear_head
 import numpy as np
 from progress import console
 from rich.table import Table
+from selection import kept_logs
 
 NUMBERS = ("kept", "linear", "images", "tested")  # scalar fields of `Start`
 
@@ -67,7 +68,7 @@ def warn_if_worse(result: dict) -> None:
     start = result.get("start")
     if not start:
         return
-    final = result["results"][result["kept"]]["history"][-1]["val_accuracy"]
+    final = kept_logs(result["results"][result["kept"]])["val_accuracy"]
     # The accuracies are those of different sums in float32.
     if final < start["accuracy"] - 0.5 / start["tested"]:
         console.print(

@@ -16,6 +16,7 @@ import shutil
 from pathlib import Path
 
 import keras
+import numpy as np
 import startup
 from command_line import BadInput, checking_input
 from devices import ONE, Devices
@@ -34,12 +35,14 @@ class State:
         metrics: Values of the variables of the metrics in an unfinished round; empty at
             the end of a round.
         seconds: Duration of the unfinished round.
+        best: Name and SHA-256 of the file of the best weights; None: they are not kept.
     """
 
     step: int = 0
     history: list[dict] = dataclasses.field(default_factory=list)
     metrics: list = dataclasses.field(default_factory=list)
     seconds: float = 0.0
+    best: list[str] | None = None
 
 
 def write(
@@ -65,14 +68,51 @@ def write(
         write_json(_described(weights), content)
         replace_file(unfinished, weights)
         # Reversed, weights are deleted before their JSON file.
-        for old in sorted([*folder.glob("round_*"), *folder.glob("step_*")])[::-1]:
-            if old not in (weights, _described(weights)):
+        kept = [weights, _described(weights)] + [folder / n for n in state.best or ()]
+        patterns = ("round_*", "step_*", "best_*")
+        for old in sorted([x for each in patterns for x in folder.glob(each)])[::-1]:
+            if old not in kept:
                 _delete(old)
     except OSError as error:
         raise BadInput(
             f"The state of step {state.step:,} cannot be written to {folder}: {error}. "
             "The last state before it is kept: the same command continues from it."
         ) from error
+
+
+def write_best(folder: Path, step: int, weights: list) -> list[str]:
+    """Writes the best weights so far; a state that is written later has their name.
+
+    Args:
+        folder: Folder of the states.
+        step: Their number of steps.
+        weights: NumPy arrays.
+
+    Returns:
+        `best` of the state.
+
+    Raises:
+        BadInput: The file cannot be written. The last state still exists.
+    """
+    file, unfinished = folder / f"best_{step:08d}.npz", folder / "unfinished.npz"
+    try:
+        with unfinished.open("wb") as stream:
+            np.savez(stream, *weights)
+        digest = _digest(unfinished)
+        replace_file(unfinished, file)
+    except OSError as error:
+        raise BadInput(
+            f"The best weights, of step {step:,}, cannot be written to {folder}: "
+            f"{error}. The same command continues from the last state."
+        ) from error
+    return [file.name, digest]
+
+
+def read_best(folder: Path) -> list:
+    """Returns what `write_best` wrote for the last state."""
+    (file,) = folder.glob("best_*.npz")
+    with np.load(file, allow_pickle=False) as found:
+        return [found[f"arr_{i}"] for i in range(len(found.files))]
 
 
 def _write_weights(folder, trainer, devices):
@@ -115,6 +155,8 @@ def load_last(folder: Path, trainer: keras.Model, round_steps: int) -> State:
         state = State(**content)
         if digest not in (None, _digest(weights)):
             raise ValueError("its SHA-256 is another")
+        if state.best and state.best[1] != _digest(folder / state.best[0]):
+            raise ValueError(f"the SHA-256 of {state.best[0]} is another")
     except (OSError, ValueError, TypeError) as error:
         raise BadInput(
             f"The state of a training, {weights}, is damaged: {error}. Restore the "

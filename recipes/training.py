@@ -17,6 +17,7 @@ import folders
 import keras
 import names
 import progress
+import selection
 from card_facts import facts
 from progress import console, draw_curves, write_json
 from saving import Progress
@@ -191,18 +192,20 @@ def saved_progress(
         log=StepLog(folder / f"log_{states.name}.csv", events),
         minutes=config.save_minutes,
         devices=here,
+        keep_best=config.keep_best,
+        patience=config.patience,
     )
 
 
 def best(results: dict) -> str:
-    """Returns the name of the training with the best final validation accuracy.
+    """Returns the name of the training with the best validation of its kept weights.
 
     Ties are broken by the lower validation loss, then by the order.
     """
 
     def score(name):
-        last = results[name]["history"][-1]
-        return last["val_accuracy"], -last["val_loss"]
+        logs = selection.kept_logs(results[name])
+        return logs["val_accuracy"], -logs["val_loss"]
 
     return max(results, key=score)
 

@@ -4,7 +4,8 @@ The processes take the same number of full batches. Images that fill the last ba
 the weight 0.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 import keras
 from batches import evaluation_batches
@@ -57,5 +58,32 @@ class Validation(keras.callbacks.Callback):
         if self.evaluation.here.processes > 1:
             logs.update(self.evaluation.here.sum_metrics(self.model))
         self.before()
-        found = self.evaluation(self.model)
+        with averaged(self.model):
+            found = self.evaluation(self.model)
         logs.update({f"val_{name}": value for name, value in found.items()})
+
+
+@contextlib.contextmanager
+def averaged(trainer: keras.Model) -> Iterator[None]:
+    """Context in which the weights are their moving averages, if there are any.
+
+    `keras.callbacks.SwapEMAWeights` uses NumPy arrays, which on PyTorch share their
+    memory with the weights, so that it loses these.
+
+    Args:
+        trainer: Compiled model; all processes enter the context.
+    """
+    optimizer = trainer.optimizer
+    if not getattr(optimizer, "inner_optimizer", optimizer).use_ema:
+        yield
+        return
+    variables = trainer.trainable_variables
+    values = [keras.ops.copy(variable) for variable in variables]
+    optimizer.finalize_variable_values(variables)
+    for variable in variables:  # JAX would give the averages' memory to `evaluate`
+        variable.assign(keras.ops.copy(variable))
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, values, strict=True):
+            variable.assign(value)

@@ -1,0 +1,137 @@
+"""What options are called elsewhere, and which of them need or exclude others."""
+
+import dataclasses
+import re
+
+# Names of these options in other programs. tyro suggests options with a similar
+# spelling (--epoch, --modle), but does not find these.
+ALIASES = {
+    "lr": "learning-rate",
+    "lr-rate": "learning-rate",
+    "bs": "batch-size",
+    "wd": "weight-decay",
+    "decay": "weight-decay",
+    "opt": "optimizer",
+    "beta": "momentum",
+    "model-ema": "ema",
+    "model-ema-decay": "ema",
+    "ema-momentum": "ema",
+    "ema-decay": "ema",
+    "freeze-layers": "freeze",
+    "early-stopping": "patience",
+    "restore-best-weights": "keep-best",
+    "save-best-only": "keep-best",
+    "sched": "schedule",
+    "lr-scheduler": "schedule",
+    "decay-milestones": "decay-at",
+    "milestones": "decay-at",
+    "decay-epochs": "decay-at",
+    "decay-rate": "decay-factor",
+    "gamma": "decay-factor",
+    "warmup": "warmup-steps",
+    "warmup-epochs": "warmup-steps",
+    "warmup-lr": "warmup-from",
+    "min-lr": "final-rate",
+    "clip-grad": "clip",
+    "global-clipnorm": "clip",
+    "max-grad-norm": "clip",
+    "aug": "augment",
+    "aa": "rand-augment",
+    "randaugment": "rand-augment",
+    "mixup-alpha": "mixup",
+    "cutmix-alpha": "cutmix",
+    "reprob": "erasing",
+    "random-erasing": "erasing",
+    "aug-repeats": "repeats",
+    "repeated-aug": "repeats",
+    "smoothing": "label-smoothing",
+    "arch": "model",
+    "checkpoint": "weights",
+    "ckpt": "weights",
+    "pretrained": "weights",
+    "folder": "data",
+    "validation-split": "validation-share",
+    "val-split": "validation-share",
+    "output": "out",
+    "save-dir": "out",
+    "resolution": "image-size",
+    "precision": "dtype",
+    "accum": "accumulate",
+    "accum-steps": "accumulate",
+    "gradient-accumulation-steps": "accumulate",
+    "gradient-checkpointing": "remat",
+    "grad-checkpointing": "remat",
+    "gpus": "devices",
+    "num-gpus": "devices",
+    "n-gpus": "devices",
+    "drop-path": "stochastic-depth",
+    "licence": "license",
+    "rank": "lora",
+    "lora-r": "lora",
+    "lora-rank": "lora",
+    "target-modules": "lora-layers",
+    "linear-probe": "probe-epochs",
+    "head-epochs": "probe-epochs",
+    "finetune-size": "then-size",
+}
+EXCLUSIVE = (
+    ("--steps", "--epochs"),
+    ("--then-steps", "--then-epochs"),
+    ("--data", "--dataset"),
+)
+# {setting: option without which it changes nothing}; any value where it is a CAPITAL
+NEEDED = {
+    "resize": "--augment resize_crop",
+    "teacher_input": "--teacher MODEL",
+    "distill": "--teacher MODEL",
+    "alpha": "--teacher MODEL",
+    "tau": "--distill soft",
+    "decay_at": "--schedule steps",
+    "decay_factor": "--schedule steps",
+    "lora_layers": "--lora RANK",
+    "train_norms": "--lora RANK",
+    "keep_adapters": "--lora RANK",
+    "probe_epochs": "--weights FILE",
+    "rule": "--weights FILE",
+    "probe_learning_rate": "--probe-epochs N",
+    "then_steps": "--then-size PIXELS",
+    "then_epochs": "--then-size PIXELS",
+    "then_learning_rate": "--then-size PIXELS",
+}
+
+
+def check_needed(config) -> None:
+    """Raises a `ValueError` for a setting that changes nothing without another one."""
+    defaults = default_settings(config)
+    for name in [name for name in NEEDED if name in defaults]:
+        if getattr(config, name) != defaults[name] and not has_effect(config, name):
+            option = name.replace("_", "-")
+            raise ValueError(f"`{name}`: give {NEEDED[name]} with --{option}.")
+
+
+def has_effect(config, name: str) -> bool:
+    """Returns whether the option is given without which a setting changes nothing."""
+    if name not in NEEDED:
+        return True
+    option, value = NEEDED[name].removeprefix("--").split()
+    other = option.replace("-", "_")
+    given = getattr(config, other)
+    if value.islower():  # in upper case: any but the default
+        return given == value
+    return given != default_settings(config)[other]
+
+
+def default_settings(config) -> dict:
+    """Returns {setting: default} of the dataclass of a configuration."""
+    return {field.name: field.default for field in dataclasses.fields(config)}
+
+
+def check_expression(setting: str, pattern: str) -> None:
+    """Raises a `ValueError` for a regular expression that Python cannot read."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ValueError(
+            f"`{setting}` must be a regular expression, such as 'bias$|/norm'. "
+            f"Received: {pattern!r}, {error}."
+        ) from error
