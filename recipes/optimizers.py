@@ -54,7 +54,8 @@ def make_optimizer(config, model, steps: int) -> keras.optimizers.Optimizer:
     if len(still) == len(model.trainable_variables):
         weight_decay = 0  # Keras on PyTorch raises an error if nothing decays
     if weight_decay is not None:
-        arguments["weight_decay"] = weight_decay or None
+        none = 0.0 if config.optimizer == "adamw" else None  # Keras demands a number
+        arguments["weight_decay"] = weight_decay or none
         if config.optimizer == "muon":  # of the weights that AdamW trains
             arguments["adam_weight_decay"] = weight_decay or None
     optimizer = CLASSES[config.optimizer](**arguments)

@@ -53,6 +53,14 @@ def trained(config, steps=3):
     return before, numpy(each.trainable_variables), logs["loss"][0]
 
 
+@pytest.mark.parametrize("name", optimizers.CLASSES)
+def test_each_optimizer_is_made_without_weight_decay(name):
+    config = settings(optimizer=name, learning_rate=1e-3, weight_decay=0.0)
+    made = optimizers.make_optimizer(config, model(), 10)
+    assert not made.weight_decay
+    assert not getattr(made, "adam_weight_decay", None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", optimizers.CLASSES)
 def test_each_optimizer_trains_with_all_other_options(name):

@@ -298,7 +298,7 @@ def test_study_measures_every_training_once(small_study, capsys, monkeypatch):
     assert [len(found) for found in result["measured"].values()] == [1] * 6
     assert json.loads(Path("study/result.json").read_text()) == result
     assert Path("study/study.png").stat().st_size > 10_000
-    small.report(result)
+    small.report(small_study, result)
     printed = capsys.readouterr().out
     for name in ("ViT without SAM", "Mixer with SAM", "BiT with SAM"):
         assert name in printed
