@@ -120,19 +120,6 @@ def test_validation_leaves_the_weights():
     trainer.train_on_batch(x, y)
 
 
-def test_the_best_weights_are_kept_after_an_early_stop(falling, capsys):
-    pretrain.pretrain(settings("two"))  # the best are those of its last round
-    result = pretrain.pretrain(settings(epochs=6, patience=2, warmup_steps=0))
-    capsys.readouterr()
-    [found] = result["results"].values()
-    assert (found["kept_round"], found["stopped_early"]) == (2, True)
-    assert len(found["history"]) == 4
-    card = Path("run/model/README.md").read_text()
-    assert "weights of step 20 of 40, the best on the validation images" in card
-    assert "stopped early" in card
-    assert not Path("run/with_SAM").exists()
-
-
 def stopped(at, **options):
     def control_c():
         raise KeyboardInterrupt
@@ -145,19 +132,27 @@ def stopped(at, **options):
             pretrain.pretrain(settings(**options))
 
 
-def test_the_best_weights_survive_kills(falling):
+def test_the_best_weights_are_kept_and_survive_kills(falling):
     options = {"epochs": 6, "patience": 2}
-    pretrain.pretrain(settings("whole", **options))
+    result = pretrain.pretrain(settings("whole", **options))
+    [found] = result["results"].values()
+    assert (found["kept_step"], found["steps"]) == (20, 40) and found["stopped_early"]
+    assert len(found["history"]) == 4 and not Path("whole/with_SAM").exists()
+    card = Path("whole/model/README.md").read_text()
+    assert "weights of step 20 of 40, the best on the validation images" in card
+    assert "stopped early" in card
     stopped(14, minutes=0, **options)
     stopped(33, **options)
     files = {path.name for path in Path("run/with_SAM").iterdir()}
-    assert files == {
-        "best_00000020.npz",
-        "step_00000030.json",
-        "step_00000030.weights.h5",
-    }
+    state = {"step_00000030.json", "step_00000030.weights.h5"}
+    assert files == {"best_00000020.npz", *state}
+    with np.load("run/with_SAM/best_00000020.npz") as saved:
+        best = [saved[f"arr_{i}"] for i in range(len(saved.files))]
     pretrain.pretrain(settings(**options))
     check_same("whole", "run")
+    model = kerasvit.from_pretrained("run/model")
+    for a, b in zip(model.get_weights(), best, strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @on_last_backend
