@@ -198,8 +198,9 @@ def test_finished_trainings_are_not_repeated(study, in_this_process, monkeypatch
 
 
 @pytest.mark.slow
-def test_a_training_and_its_steps_are_measured(study):
-    each = optimizers.Training("BiT", "SAM", 0.1, 0)
+def test_a_training_and_its_steps_are_measured(study, monkeypatch):
+    monkeypatch.setattr(optimizers, "TIMED", 2)
+    each = optimizers.Training("ViT", "SAM", 0.1, 0)
     found = optimizers.train(study, each, Path())
     assert len(found["losses"]) == 1 and np.isfinite(found["losses"]).all()
     trained = json.loads(Path(each.name, "result.json").read_text())["results"]
