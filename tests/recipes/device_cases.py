@@ -43,6 +43,8 @@ CASES = {
     "local": {"rho": 0.05},
     "global": {"rho": 0.05, "perturbation": "global"},
     "resumed": {"rho": 0.05, "perturbation": "global"},  # ends after the first round
+    "kept": {"ema": 0.9, "keep_best": True},
+    "kept of a mesh": {"ema": 0.9, "patience": 3, "devices": "data=1,model=2"},
     "model": {"rho": 0.05, "devices": "data=1,model=2"},
     "mesh": {"rho": 0.05, "perturbation": "global", "devices": "data=2,model=2"},
     "whole": RANDOM,

@@ -115,21 +115,21 @@ def test_parts_on_two_devices_are_as_four(images, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", ["plain", "local", "global", "head", "remat"])
+@pytest.mark.parametrize("case", ["plain", "local", "global", "head", "remat", "kept"])
 def test_two_devices_are_as_one(case, images, tmp_path):
     check(case, 1, images, tmp_path)
 
 
 @pytest.mark.long
 @pytest.mark.skipif(BACKEND != "jax", reason="only JAX divides a model")
-@pytest.mark.parametrize("case", ["model", "mesh"])
+@pytest.mark.parametrize("case", ["model", "mesh", "kept of a mesh"])
 def test_a_divided_model_is_as_a_whole_one(case, images, tmp_path):
     check(case, 1, images, tmp_path)
 
 
 @not_torch
 @pytest.mark.long
-@pytest.mark.parametrize("case", ["plain", "local", "global", "head"])
+@pytest.mark.parametrize("case", ["plain", "local", "global", "head", "kept"])
 def test_two_processes_are_as_one(case, images, tmp_path):
     check(case, 2, images, tmp_path)
 

@@ -244,6 +244,7 @@ def test_a_pattern_that_freezes_nothing_or_all(pattern, message):
     assert not Path("run").exists()
 
 
+@on_last_backend
 def test_a_frozen_training_continues():
     options = {"freeze": "block|embedding", "remat": True}
     pretrain.pretrain(settings("whole", **options))
