@@ -11,6 +11,7 @@
 import dataclasses
 import functools
 import os
+from collections.abc import Iterator
 
 import numpy as np
 from built_in import SOURCES
@@ -22,7 +23,7 @@ from readers import Indexed, Streamed
 from splits import SHARES, split, with_validation
 from subsets import share_of
 
-SAMPLE = 50  # images that determine `Dataset.kind`
+SAMPLE = 50  # images that represent a dataset
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,13 +55,16 @@ class Dataset:
     @functools.cached_property
     def kind(self):
         """Kind of images: "drawings" if a sample is grey, else "photographs"."""
+        colored = (np.any(pixels != pixels[..., :1]) for pixels in self.sample())
+        return "photographs" if any(colored) else "drawings"
+
+    def sample(self) -> Iterator[np.ndarray]:
+        """Yields `SAMPLE` training images, uint8 (height, width, channels)."""
         images = self.train
         if isinstance(images, Indexed):  # a folder is sorted by class
             images = images.sample(SAMPLE, seed=0)
         for pixels, _ in images.once().take(SAMPLE).as_numpy_iterator():
-            if np.any(pixels != pixels[..., :1]):
-                return "photographs"
-        return "drawings"
+            yield pixels
 
     def of_share(self, share: float, seed: int) -> "Dataset":
         """Returns the dataset with a share of its training images: `find`."""

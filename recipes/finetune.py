@@ -14,7 +14,6 @@ recipes/README.md.
 # ruff: noqa: E402
 import dataclasses
 import functools
-import math
 import sys
 
 import command_line
@@ -35,7 +34,7 @@ import starting_point
 import teachers
 import training
 import training_data
-from freezing import freeze
+from freezing import freeze, trained_weights
 from optimizers import make_optimizer
 from progress import Steps, console, report
 from validation import Evaluation, Validation
@@ -228,12 +227,8 @@ def add_adapters(config: Config, model: keras.Model) -> None:
     """Adds LoRA's adapters, freezes the base, and prints the number of weights."""
     layers = {"layers": config.lora_layers} if config.lora_layers else {}
     kerasvit.add_lora(model, config.lora, train_norms=config.train_norms, **layers)
-    trained = sum(math.prod(w.shape) for w in model.trainable_weights)
-    total = model.count_params()
-    console.print(
-        f"LoRA of rank {config.lora}: {trained:,} of {total:,} weights are trained.",
-        highlight=False,
-    )
+    text = f"LoRA of rank {config.lora}: {trained_weights(model)}"
+    console.print(text, highlight=False)
 
 
 def choose_radii(config: Config) -> dict[str, float]:

@@ -43,8 +43,10 @@ def freeze(model: keras.Model, pattern: str | None) -> str | None:
     paths = {each.path for each in chosen}
     shown = [p for p in paths if not any(p.startswith(f"{other}/") for other in paths)]
     order = [each.path for each in chosen if each.path in shown]
-    trained = sum(math.prod(w.shape) for w in model.trainable_variables)
-    return (
-        f"Frozen: {', '.join(order)}. {trained:,} of {model.count_params():,} weights "
-        "are trained."
-    )
+    return f"Frozen: {', '.join(order)}. {trained_weights(model)}"
+
+
+def trained_weights(model: keras.Model) -> str:
+    """Returns a sentence with the number of weights that are trained."""
+    trained = sum(math.prod(weight.shape) for weight in model.trainable_variables)
+    return f"{trained:,} of {model.count_params():,} weights are trained."

@@ -10,9 +10,8 @@ used with any model.
 import dataclasses
 
 import numpy as np
-from readers import Indexed
+from data import SAMPLE
 
-SAMPLE = 50  # images whose median area is that of the data
 SMALL_AREA = 96 * 96  # pixels
 # (resize, crop) for images of less than SMALL_AREA pixels, and for others. 512 and 480
 # are those of the code; the paper's text has 448 and 384.
@@ -63,11 +62,8 @@ def median_area(dataset) -> float:
     Args:
         dataset: `data.Dataset`.
     """
-    images = dataset.train
-    if isinstance(images, Indexed):  # a folder is sorted by class
-        images = images.sample(SAMPLE, seed=0)
-    sample = images.once().take(SAMPLE).as_numpy_iterator()
-    return float(np.median([np.prod(pixels.shape[:2]) for pixels, _ in sample]))
+    areas = [np.prod(pixels.shape[:2]) for pixels in dataset.sample()]
+    return float(np.median(areas))
 
 
 def of(config, count: int, dataset):
@@ -85,7 +81,8 @@ def of(config, count: int, dataset):
     found, area = schedule(count), median_area(dataset)
     resize, crop = sizes(area)
     by_count = f"HyperRule for {count:,} training images"
-    by_area = f"HyperRule for images of {area:,.0f} pixels, median of {SAMPLE}"
+    sampled = min(SAMPLE, len(dataset.train))
+    by_area = f"HyperRule for images of {area:,.0f} pixels, median of {sampled}"
     batch_size = config.batch_size or BATCH_SIZE
     rate = RATE * batch_size / BATCH_SIZE
     size = config.image_size or (crop,)

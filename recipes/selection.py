@@ -4,19 +4,18 @@ This module works on the history of a training, which its saved states have.
 """
 
 
-def best_round(history: list[dict]) -> int:
-    """Returns the index of the round with the best validation.
+def score(logs: dict) -> tuple[float, float]:
+    """Returns what is larger for a better validation: accuracy, then the lower loss."""
+    return logs["val_accuracy"], -logs["val_loss"]
 
-    The one with the highest accuracy, then with the lower loss, then the first.
+
+def best_round(history: list[dict]) -> int:
+    """Returns the index of the round with the best `score`, the first of equal ones.
 
     Args:
         history: Metrics of each finished round; at least one.
     """
-
-    def score(i):
-        return history[i]["val_accuracy"], -history[i]["val_loss"]
-
-    return max(range(len(history)), key=score)
+    return max(range(len(history)), key=lambda i: score(history[i]))
 
 
 def is_exhausted(history: list[dict], patience: int | None) -> bool:

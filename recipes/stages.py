@@ -125,9 +125,10 @@ def each(here: devices.Devices, model, plan: list[Stage], remat: bool = False):
         plan: Result of `of`.
         remat: As for `Devices.place`.
     """
-    for number, stage in enumerate(plan):
-        if number:
-            model.set_weights(here.weights(staged))  # noqa: F821  # of the stage before
+    staged = None
+    for stage in plan:
+        if staged is not None:
+            model.set_weights(here.weights(staged))  # of the stage before
         staged = kerasvit.resize(model, stage.image_size) if stage.image_size else model
         with here.scope():
             if stage.head_alone:

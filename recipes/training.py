@@ -198,16 +198,9 @@ def saved_progress(
 
 
 def best(results: dict) -> str:
-    """Returns the name of the training with the best validation of its kept weights.
-
-    Ties are broken by the lower validation loss, then by the order.
-    """
-
-    def score(name):
-        logs = selection.kept_logs(results[name])
-        return logs["val_accuracy"], -logs["val_loss"]
-
-    return max(results, key=score)
+    """Returns the name of the training with the best score of its kept weights."""
+    kept = {name: selection.kept_logs(each) for name, each in results.items()}
+    return max(kept, key=lambda name: selection.score(kept[name]))
 
 
 def summary(

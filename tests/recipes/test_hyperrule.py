@@ -49,7 +49,7 @@ def test_the_area_is_the_median_of_the_images(images, side, size):
 
 
 def settings(**changes):
-    images = types.SimpleNamespace(train=None)
+    images = types.SimpleNamespace(train=range(1_000))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hyperrule, "median_area", lambda dataset: 1e5)
         given = Config(rule="hyperrule", weights="bit.npz", **changes)
