@@ -52,10 +52,15 @@ CASES = {
     "parts": {"rho": 0.05, "accumulate": 2},
     "remat": {"rho": 0.05, "remat": True},
     "dry": {"rho": 0.05, "remat": True, "dry_run": True},
-    "head": {"rho": 0.0, "weights": "weights/model"},  # with finetune.py
+    "stages": {"rho": 0.05, "perturbation": "global", "then_size": (42,)},
+    "taught": {"teacher_input": "unit", "distill": "soft"},  # by its `teacher.keras`
+    # From the model in FOLDER/weights:
+    "head": {"rho": 0.0},
+    "adapters": {"rho": 0.0, "lora": 2, "layer_decay": 0.75, "probe_epochs": 1},
     "failing": {"epochs": 4_000},  # an error in the last process, after a round
     "killed": {"epochs": 4_000},
 }
+TUNED = ("head", "adapters")  # with finetune.py
 TINY = kerasvit.Variant(
     "small_vit",
     kerasvit.VisionTransformer,
@@ -85,8 +90,10 @@ def run(case: str, images, folder, **changes) -> dict:
         **CASES[case],
         **changes,
     }
-    if case == "head":
-        settings["weights"] = str(Path(folder) / settings["weights"])
+    if case == "taught":
+        settings["teacher"] = str(Path(folder) / "teacher.keras")
+    if case in TUNED:
+        settings["weights"] = str(Path(folder) / "weights/model")
         config = dataclasses.replace(finetune.Config(), steps=20, **settings)
         return finetune.finetune(config)
     settings.setdefault("epochs", 4)

@@ -9,6 +9,7 @@ import os
 import signal
 import time
 
+import keras
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
@@ -51,18 +52,30 @@ def assert_equal(one, other):
             [*found["history"], found], [*expected["history"], expected], strict=True
         )
         for logs, expected_logs in rounds:
-            for key in expected_logs.keys() - {"seconds", "history"}:
+            for key in expected_logs.keys() - {"seconds", "history", "after_stages"}:
                 exact = 1e-7 if "accuracy" in key else 1e-5
                 assert logs[key] == pytest.approx(expected_logs[key], abs=exact), key
 
 
 def check(case, processes, images, tmp_path):
     """Trains on 2 devices and on one, and compares."""
-    if case == "head":
-        for folder in (tmp_path / "alone", tmp_path):
+    for folder in (tmp_path / "alone", tmp_path):
+        if case in device_cases.TUNED:
             device_cases.run("plain", images, folder, out=str(folder / "weights"))
+        if case == "taught":
+            save_teacher(folder)
     train(processes, images, tmp_path, case)
     assert_equal(alone(case, images, tmp_path / "alone"), tmp_path / case)
+
+
+def save_teacher(folder):
+    """Writes a teacher of two classes, always the same, into the folder."""
+    folder.mkdir(exist_ok=True)
+    inputs = keras.Input((14, 14, 3))
+    initializer = keras.initializers.RandomNormal(seed=0)
+    head = keras.layers.Dense(2, kernel_initializer=initializer)
+    outputs = head(keras.layers.Flatten()(inputs))
+    keras.Model(inputs, outputs).save(folder / "teacher.keras")
 
 
 def alone(case, images, folder):
@@ -115,7 +128,13 @@ def test_parts_on_two_devices_are_as_four(images, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", ["plain", "local", "global", "head", "remat", "kept"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        *("plain", "local", "global", "head", "remat", "kept"),
+        *("stages", "taught", "adapters"),
+    ],
+)
 def test_two_devices_are_as_one(case, images, tmp_path):
     check(case, 1, images, tmp_path)
 
