@@ -100,8 +100,7 @@ def _settings(config, model):
         if name in OMITTED or not has_effect(config, name):
             del settings[name]
     if config.share == 1:
-        for name in ("share", "share_seed", "same_steps"):
-            del settings[name]
+        del settings["share"]
     for name in ("final_rate", "warmup_from"):
         if not settings[name]:
             del settings[name]

@@ -82,6 +82,8 @@ EXCLUSIVE = (
 # {setting: option without which it changes nothing}; any value where it is a CAPITAL
 NEEDED = {
     "resize": "--augment resize_crop",
+    "share_seed": "--share SHARE",
+    "same_steps": "--share SHARE",
     "teacher_input": "--teacher MODEL",
     "distill": "--teacher MODEL",
     "alpha": "--teacher MODEL",

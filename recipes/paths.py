@@ -23,6 +23,8 @@ def existing_data(path) -> Path:
     """
     found = Path(path).expanduser()
     is_table = found.suffix.lower() == ".csv"
+    if found.is_file() and not is_table:
+        raise ValueError(f"`data`: {path} is a file, and a table must be named .csv.")
     if not str(path) or not (found.is_file() if is_table else found.is_dir()):
         raise ValueError(
             f"`data`: there is no {'file' if is_table else 'folder'} {path} (working "

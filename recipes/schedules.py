@@ -22,7 +22,9 @@ def schedule(config, steps: int) -> keras.optimizers.schedules.LearningRateSched
     options = {"warmup_steps": warmup, "warmup_from": config.warmup_from}
     if config.schedule == "linear":
         return WarmupLinear(peak, steps=steps, final=config.final_rate, **options)
-    at = [round(x * steps) if x < 1 else int(x) for x in config.decay_at]
+    at = [
+        min(round(x * steps), steps - 1) if x < 1 else int(x) for x in config.decay_at
+    ]
     if at[-1] >= steps:
         raise ValueError(
             f"`decay_at`: the training has {steps:,} steps. Received: {at[-1]:,}. Give "

@@ -63,7 +63,8 @@ def _on_21k(model: str, level: str, accuracy: str) -> Preset:
         "model_options": ("pool=average",),
         "augment": f"augreg_{level}",
     }
-    result = Result(TUNED, model, "", accuracy)
+    then = "imagenet --model None --weights FOLDER"
+    result = Result(TUNED, model, "", accuracy, then)
     return _preset(settings, ON_21K, IMAGENET_21K, result)
 
 

@@ -32,7 +32,8 @@ multiplies it by the learning rate.
 
 Top-1 accuracy in %. λ is the largest eigenvalue of the Hessian
 (`kerasvit.largest_eigenvalue`), which Tables 1 and 3 of arXiv 2106.01548 have for
-trainings of Table 2. The number of steps in its Table 4 is that of all images.
+trainings of Table 2. The number of steps in its Table 4 is that of all images. FOLDER
+is the model that the first of two commands trains, `runs/…/model`.
 """
 COLUMNS = "| training | command | published |\n|---|---|---|"
 
@@ -43,7 +44,7 @@ def page() -> str:
     for table, results in tables().items():
         parts += [f"### {table}\n", COLUMNS]
         parts += [
-            f"| {result.row} | `{command(name, result)}` | {result.value} |"
+            f"| {result.row} | {commands(name, result)} | {result.value} |"
             for name, result in results
         ]
         parts.append("")
@@ -65,6 +66,13 @@ def tables() -> dict[str, list[tuple[str, Result]]]:
         for result in preset.results:
             found.setdefault(result.table, []).append((name, result))
     return dict(sorted(found.items()))
+
+
+def commands(name: str, result: Result) -> str:
+    """Returns the command of a result, or both, for a table."""
+    first = f"`{command(name, result)}`"
+    then = f"`python recipes/finetune.py {result.then}`"
+    return f"{first}, then {then}" if result.then else first
 
 
 def command(name: str, result: Result | None = None) -> str:

@@ -12,12 +12,15 @@ class Result:
         row: The row there.
         options: Options after the preset's name.
         value: Top-1 accuracy in %, as printed there; "–": none.
+        then: Preset and options of the fine-tuning that follows; FOLDER is the model of
+            the first training.
     """
 
     table: str
     row: str
     options: str
     value: str
+    then: str = ""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -148,6 +148,12 @@ def test_the_factor_of_steps():
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+def test_shares_of_few_steps_are_steps():
+    for steps in (1, 2, 10):
+        found = rates(steps, schedule="steps", decay_at=(0.33, 0.95))
+        assert (found[0], found[-1]) == pytest.approx((0.1, 0.001))
+
+
 @pytest.mark.parametrize("name", ["cosine", "linear"])
 def test_schedules_that_begin_and_end_above_zero(name):
     found = rates(schedule=name, warmup_steps=20, warmup_from=0.01, final_rate=0.1)
@@ -170,6 +176,7 @@ def test_schedules_that_begin_and_end_above_zero(name):
         ({"schedule": "steps", "decay_at": (0.5, 0.5)}, "`decay_at`: --schedule steps"),
         ({"decay_at": (0.5,)}, "`decay_at`: give --schedule steps with --decay-at"),
         ({"decay_factor": 0.2}, "`decay_factor`: give --schedule steps"),
+        ({"same_steps": True}, "`same_steps`: give --share SHARE with --same-steps"),
         (
             {"schedule": "steps", "decay_at": (0.5,), "final_rate": 0.1},
             "`final_rate` is for the schedules cosine and linear",
