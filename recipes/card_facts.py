@@ -21,6 +21,12 @@ OMITTED = (
     *("compare", "rho", "dataset", "data", "linear_head", "validations", "method"),
     "keep_best",
 )
+# Values with which a setting changes nothing: the card does not state them.
+WITHOUT_EFFECT = {
+    **dict.fromkeys(("share", "accumulate", "micro_batches"), 1),
+    **dict.fromkeys(("final_rate", "warmup_from", "label_smoothing"), 0),
+    **dict.fromkeys(("dropout", "stochastic_depth"), 0),
+}
 
 
 def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
@@ -52,7 +58,7 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
         "images": f"{images['train']:,} for training, {images['validation']:,} for "
         f"validation, {images['test']:,} for the test",
         **({"start": result["start"]["begins"]} if result["start"] else {}),
-        **_settings(config, model),
+        **_settings(config, model, rho),
         "steps": last * result["steps_between_validations"],
         **stages_of(result),
         **({"kept": selected} if selected else {}),
@@ -93,24 +99,32 @@ def comparison(result: dict) -> str:
     )
 
 
-def _settings(config, model):
+def _settings(config, model, rho):
     """Returns the settings of the training, without the user's paths."""
-    settings = dataclasses.asdict(config)
-    for name in [*settings]:
-        if name in OMITTED or not has_effect(config, name):
-            del settings[name]
-    if config.share == 1:
-        del settings["share"]
-    for name in ("final_rate", "warmup_from"):
-        if not settings[name]:
-            del settings[name]
+    settings = {
+        name: value
+        for name, value in dataclasses.asdict(config).items()
+        if name not in OMITTED
+        and has_effect(config, name)
+        and value not in (None, WITHOUT_EFFECT.get(name))
+    }
+    if not rho:
+        del settings["perturbation"]
     for name in ("weights", "teacher"):
         path = settings.get(name)
         if path and Path(path).expanduser().exists():
-            settings[name] = Path(path).expanduser().resolve().name
+            settings[name] = _name_of(Path(path).expanduser().resolve())
     height, width = model.record["kwargs"]["image_size"]
     settings["image_size"] = f"{height} × {width}"
-    return {key: value for key, value in settings.items() if value is not None}
+    return {
+        name: ", ".join(map(str, value)) if isinstance(value, tuple) else value
+        for name, value in settings.items()
+    }
+
+
+def _name_of(path):
+    """Returns the name of a file or folder, which says more than `model`."""
+    return f"{path.parent.name}/model" if path.name == "model" else path.name
 
 
 def _license_beside(config, model):

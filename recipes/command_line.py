@@ -20,7 +20,7 @@ import paths
 import reachable
 import startup
 import tyro
-from options import ALIASES, EXCLUSIVE, check_expression, check_needed
+from options import ALIASES, EXCLUSIVE, LENGTHS, check_expression, check_needed
 
 
 class BadInput(ValueError):
@@ -136,9 +136,16 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
         if {one, other} <= given:
             raise BadInput(f"Give {one} or {other}, not both.")
     defaults = {} if kind is default else {"default": default}
-    return tyro.cli(
+    config = tyro.cli(
         kind, args=list(options), prog=prog, description=description, **defaults
     )
+    replaced = {  # such as the epochs of a preset, if steps are given
+        other.removeprefix("--").replace("-", "_"): None
+        for pair in LENGTHS
+        for one, other in (pair, pair[::-1])
+        if one in given
+    }
+    return dataclasses.replace(config, **replaced)
 
 
 def check(config) -> None:

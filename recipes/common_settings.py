@@ -90,7 +90,7 @@ class Common:
     tau: float = 3.0  # temperature of soft distillation, > 0
     # a second stage with images of this size, such as 384; height first
     then_size: tuple[int] | tuple[int, int] | None = None
-    then_steps: int | None = None  # None: a tenth of the training's
+    then_steps: int | None = None  # None: a tenth of the training's, ≥ 10
     then_epochs: int | None = None  # passes through the images, instead of `then_steps`
     # None: the training's divided by 10 (finetune.py) or 100 (pretrain.py)
     then_learning_rate: float | None = None

@@ -282,6 +282,7 @@ def show(result: dict | None) -> None:
     if result:
         report(result)
         starting_point.warn_if_worse(result)
+        stages.warn_if_worse(result)
 
 
 if __name__ == "__main__":

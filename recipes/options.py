@@ -74,11 +74,8 @@ ALIASES = {
     "head-epochs": "probe-epochs",
     "finetune-size": "then-size",
 }
-EXCLUSIVE = (
-    ("--steps", "--epochs"),
-    ("--then-steps", "--then-epochs"),
-    ("--data", "--dataset"),
-)
+LENGTHS = ("--steps", "--epochs"), ("--then-steps", "--then-epochs")
+EXCLUSIVE = (*LENGTHS, ("--data", "--dataset"))
 # {setting: option without which it changes nothing}; any value where it is a CAPITAL
 NEEDED = {
     "resize": "--augment resize_crop",

@@ -229,5 +229,12 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
     return model
 
 
+def show(result: dict | None) -> None:
+    """Prints the results, and a warning if the last stage made the weights worse."""
+    if result:
+        report(result)
+        stages.warn_if_worse(result)
+
+
 if __name__ == "__main__":
-    command_line.main(lambda: (result := pretrain(CONFIG)) and report(result))
+    command_line.main(lambda: show(pretrain(CONFIG)))

@@ -187,6 +187,27 @@ def facts(plan: list[Stage]) -> dict:
     return {"stages": stages}
 
 
+def warn_if_worse(result: dict) -> None:
+    """Prints a warning if fewer test images are right after the last stage.
+
+    Args:
+        result: Content of result.json.
+    """
+    accuracies = [
+        each["accuracy"]
+        for each in result["results"][result["kept"]].get("after_stages", ())
+    ]
+    if accuracies and accuracies[-1] < accuracies[-2]:
+        console.print(
+            f"Warning: the last stage, {result['stages'][-1]['text']}, made the model "
+            f"worse: {accuracies[-2]:.2%} of the test images before it, "
+            f"{accuracies[-1]:.2%} after it. Give it more steps or a smaller rate.",
+            style="bold red",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
 def _planned(main, count, changes, **options):
     """Returns a stage with the settings of the main one, but for some changes."""
     if main.config.decay_at:  # at the same shares of all steps
@@ -216,7 +237,9 @@ def _then(config, count, before, model):
         ratio = size[0] / model.record["kwargs"]["image_size"][0]
         changes["resize"] = round(config.resize * ratio)
     if not config.then_steps and not config.then_epochs:
-        changes["steps"] = max(1, round(before.steps * THEN_STEPS))
+        changes["steps"] = max(
+            training.MIN_ROUND_STEPS, round(before.steps * THEN_STEPS)
+        )
     suffix = "x".join(map(str, config.then_size))
     teacher = teachers.find(config, resized)
     stage = _planned(before, count, changes, suffix=suffix, image_size=size)

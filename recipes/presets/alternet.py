@@ -10,6 +10,7 @@ PAPER = "arXiv 2202.06709"
 CODE = "xxxnell/how-do-vits-work configs/"
 FIGURE_12 = f"{PAPER}, Figure 12: AlterNet"
 ABLATIONS = f"{PAPER}, ablations of ViT on CIFAR-100"
+FIGURE_4 = f"{PAPER}, Figure 4: eigenvalues of the Hessian"
 ON_CIFAR = {
     "AlterNet50CIFAR100": "Alter-ResNet-50",
     "PreActResNet50CIFAR": "ResNet-50, without attention",
@@ -21,6 +22,11 @@ OF_VIT = {
     "ViTTi4CIFARLocal5": "windows of 5 × 5 patches",
     "ViTTi4CIFARAverage": "mean of the patches, no class token",
     "ViTTi4CIFARPostNorm": "normalisation after the branches",
+}
+OF_SHARE = {
+    "ViTTi4CIFAR": "ViT-Ti",
+    "ViTTi4CIFAR --share 0.06": "ViT-Ti, 6 % of the images",
+    "PreActResNet50CIFAR": "ResNet-50",
 }
 ON_IMAGENET = {
     "AlterNet50": "Alter-ResNet-50",
@@ -75,7 +81,9 @@ PRESETS = {
         },
         hardware="not stated; one GPU or more, with nn.DataParallel",
         differs=f"{EPOCHS}. {RATE}",
-        results=results(FIGURE_12, ON_CIFAR) + results(ABLATIONS, OF_VIT),
+        results=results(FIGURE_12, ON_CIFAR)
+        + results(ABLATIONS, OF_VIT)
+        + results(FIGURE_4, OF_SHARE),
     ),
     "alternet_cifar100_general": pretraining(
         {

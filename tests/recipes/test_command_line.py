@@ -318,3 +318,16 @@ def test_servers_are_checked_in_parallel_with_a_timeout(monkeypatch):
     assert reachable.any_answers([("hangs", 443), ("answers", 443)])
     assert closed and time.monotonic() - start < 10
     never.set()
+
+
+@on_last_backend
+def test_a_given_length_replaces_that_of_the_preset():
+    presets = finetune_settings.PRESETS
+
+    def lengths(*options):
+        config = command_line.parse(options, presets, "finetune.py")
+        return config.steps, config.epochs
+
+    assert lengths("deit_384") == (None, 30)
+    assert lengths("deit_384", "--steps", "3") == (3, None)
+    assert lengths("imagenet", "--epochs=3") == (None, 3)

@@ -126,11 +126,11 @@ def weights(model):
     return {w.path: to_numpy(w) for w in model.weights}
 
 
-def plan_of(model, **changes):
-    options = {"batch_size": 4, "learning_rate": 1e-3, "warmup_steps": 0, "steps": 40}
-    options |= {"optimizer": "adamw", "augment": "none"}
+def plan_of(model, rounds=4, **changes):
+    options = {"batch_size": 4, "learning_rate": 1e-3, "warmup_steps": 0}
+    options |= {"optimizer": "adamw", "augment": "none", "steps": 10 * rounds}
     config = finetune.Config(weights="x", **{**options, **changes})
-    return stages.of(config, 40, 4, 10, model)
+    return stages.of(config, 40, rounds, 10, model)
 
 
 def test_the_head_alone_is_trained_and_statistics_are_frozen():
@@ -183,9 +183,11 @@ def test_position_tables_are_resized_by_the_kernel_of_the_weights():
 def test_steps_and_rates_of_stages():
     model = kerasvit.VisionTransformer(**VIT, **SIZES)
     [main, then] = plan_of(model, then_size=(42,))
-    assert (main.steps, then.steps) == (40, 4)  # DeiT: 30 of 300 epochs
+    assert (main.steps, then.steps) == (40, 10)
     assert then.config.learning_rate == pytest.approx(1e-4)
     assert then.first == 40
+    [main, then] = plan_of(model, rounds=12, then_size=(42,))
+    assert (main.steps, then.steps) == (120, 12)  # DeiT: 30 of 300 epochs
     given = {"then_epochs": 3, "then_learning_rate": 0.5}
     head, main, then = plan_of(model, probe_epochs=2, then_size=(42,), **given)
     assert (head.steps, main.steps, then.steps) == (20, 40, 30)
@@ -236,6 +238,18 @@ def test_a_size_that_does_not_fit_leaves_no_folder(size, message, settings, tmp_
     with pytest.raises(BadInput, match=message):
         finetune.finetune(settings(then_size=size))
     assert not (tmp_path / "run").exists()
+
+
+@on_last_backend
+def test_a_worse_last_stage_is_stated(capsys):
+    after = [{"accuracy": 0.8}, {"accuracy": 0.281}]
+    result = {"kept": "with SAM", "results": {"with SAM": {"after_stages": after}}}
+    result["stages"] = [{"text": "all weights, 10 steps"}, {"text": "all at 56"}]
+    stages.warn_if_worse(result)
+    out = " ".join(capsys.readouterr().out.split())
+    assert "all at 56, made the model worse: 80.00% of" in out
+    stages.warn_if_worse({"kept": "with SAM", "results": {"with SAM": {}}})
+    assert not capsys.readouterr().out
 
 
 @on_last_backend
