@@ -69,6 +69,35 @@ def test_a_vit_that_is_a_deit_is_called_so(architecture, name):
     assert fitting_variant(file).name == name
 
 
+@pytest.mark.parametrize(
+    ("patch_size", "window_size", "qkv_bias", "name"),
+    [
+        (4, [7, 7, 7, 7], True, "SwinT"),
+        (4, [7, 7, 14, 7], True, "SwinS3T"),
+        (1, 4, False, "SwinTiCIFAR"),
+    ],
+)
+def test_swins_of_one_width_differ_in_their_windows(
+    patch_size, window_size, qkv_bias, name
+):
+    arguments = {
+        "patch_size": patch_size,
+        "window_size": window_size,
+        "qkv_bias": qkv_bias,
+        "image_size": [64, 64],
+        "num_classes": 10,
+    }
+    file = Description(
+        code_base="timm",
+        builder="SwinTransformer",
+        numbers=kerasvit.SwinT.numbers,
+        arguments=arguments,
+        kernel="bicubic",
+        architecture="",
+    )
+    assert fitting_variant(file).name == name
+
+
 def test_resize_gives_the_model_at_another_size():
     model = small()
     resized = kerasvit.resize(model, (16, 12))

@@ -6,12 +6,17 @@ from kerasvit.checkpoints import printable
 
 from .variant import VariantLike
 
+# Arguments of which a model of a variant can have any value: sizes that its user
+# chooses, and values that training uses or learns.
+_FREE = ("image_size", "num_classes", "layer_scale", "stochastic_depth")
+
 
 def fits(variant: VariantLike, values: dict[str, Any]) -> bool:
     """Returns whether the arguments that files state fit a variant.
 
     Numbers that the files do not state fit. An argument that replaces a default of the
-    builder must be stated; only lists must also be equal.
+    builder must be stated and equal; of `image_size`, `num_classes`, `layer_scale` and
+    `stochastic_depth` any value fits.
 
     Args:
         variant: `Variant` to compare with.
@@ -23,7 +28,7 @@ def fits(variant: VariantLike, values: dict[str, Any]) -> bool:
         return False
     for key, value in replaced.items():
         stated = values.get(key)
-        if stated is None or (isinstance(value, list) and stated != value):
+        if stated is None or (key not in _FREE and stated != value):
             return False
     return True
 
