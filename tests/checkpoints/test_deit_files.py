@@ -183,10 +183,15 @@ def test_a_bare_file_of_deit_3_has_position_rows_for_the_patches_only(tmp_path):
     "row, numbers, fitting",
     [
         ("ViTB16", {"layer_scale": None}, "Build DeiTS16 or ViTS16 with it."),
-        ("ViTB16", {"layer_scale": 1e-5}, "Build DeiT3S16 or DeiTS16 or ViTS16 with"),
+        ("ViTB16", {"layer_scale": 1e-5}, "Build DeiTS16 or ViTS16 with it."),
+        (
+            "ViTB16",
+            {"layer_scale": 1e-5, "positions": "patches"},
+            "Build DeiT3S16 or DeiTS16 or ViTS16 with it.",
+        ),
         ("DeiTB16Distilled", {}, "Build DeiTS16Distilled with it."),
     ],
 )
 def test_rows_of_another_file_of_the_zoo_are_suggested(row, numbers, fitting):
-    numbers = {**numbers, **kerasvit.ViTS16.numbers, "positions": "tokens"}
+    numbers = {"positions": "tokens", **kerasvit.ViTS16.numbers, **numbers}
     assert fitting in explain_mismatch(getattr(kerasvit, row), numbers, {})
