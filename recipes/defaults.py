@@ -69,8 +69,6 @@ def resolve(config, count: int, images: str, model, devices: int = 1):
         chosen = {**FROM_PRETRAINED, "learning_rate": _learning_rate(model)}
     else:
         chosen = dict(SMALL_MODEL if config.model in (None, "small") else FRESH)
-    if config.probe_epochs:
-        chosen["linear_head"] = False, "--probe-epochs trains the head alone"
     chosen["augment"] = AUGMENT[images]
     chosen["batch_size"] = _shared(*chosen["batch_size"], devices, config.accumulate)
     if config.epochs is None and "steps" not in chosen:

@@ -78,6 +78,8 @@ def finetune_on(here: devices.Devices, config: Config) -> dict | None:
         of_rule = {}
         if config.rule:
             config, of_rule = hyperrule.of(config, count, dataset)
+            size = f"HyperRule: images of {config.image_size[0]} pixels"
+            console.print(f"{size}, {of_rule['image_size']} (--image-size).")
         model = build(config, dataset.label_names)
         config, reasons = defaults.resolve(
             config, count, dataset.kind, model, here.count
@@ -226,7 +228,10 @@ def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
 def add_adapters(config: Config, model: keras.Model) -> None:
     """Adds LoRA's adapters, freezes the base, and prints the number of weights."""
     layers = {"layers": config.lora_layers} if config.lora_layers else {}
-    kerasvit.add_lora(model, config.lora, train_norms=config.train_norms, **layers)
+    try:
+        kerasvit.add_lora(model, config.lora, train_norms=config.train_norms, **layers)
+    except ValueError as error:
+        raise ValueError(f"--lora, --lora-layers: {error}") from error
     text = f"LoRA of rank {config.lora}: {trained_weights(model)}"
     console.print(text, highlight=False)
 

@@ -7,14 +7,8 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from common_settings import Common
+from options import OF_RULE
 from presets import FINETUNE
-
-# Settings that --rule hyperrule chooses; others may be given with it.
-OF_RULE = (
-    *("steps", "epochs", "warmup_steps", "warmup_from", "schedule", "decay_at"),
-    *("decay_factor", "final_rate", "optimizer", "momentum", "weight_decay", "clip"),
-    *("augment", "resize", "mixup"),
-)
 
 
 @dataclasses.dataclass(frozen=True)

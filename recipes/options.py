@@ -75,7 +75,17 @@ ALIASES = {
     "finetune-size": "then-size",
 }
 LENGTHS = ("--steps", "--epochs"), ("--then-steps", "--then-epochs")
-EXCLUSIVE = (*LENGTHS, ("--data", "--dataset"))
+# Settings that --rule hyperrule chooses; others may be given with it.
+OF_RULE = (
+    *("steps", "epochs", "warmup_steps", "warmup_from", "schedule", "decay_at"),
+    *("decay_factor", "final_rate", "optimizer", "momentum", "weight_decay", "clip"),
+    *("augment", "resize", "mixup"),
+)
+EXCLUSIVE = (
+    *LENGTHS,
+    ("--data", "--dataset"),
+    *(("--rule", f"--{name.replace('_', '-')}") for name in OF_RULE),
+)
 # {setting: option without which it changes nothing}; any value where it is a CAPITAL
 NEEDED = {
     "resize": "--augment resize_crop",

@@ -4,6 +4,16 @@ import re
 from pathlib import Path
 
 
+def absolute(name: str) -> str:
+    """Returns the absolute path of a file or folder; other names as they are.
+
+    Args:
+        name: A path, or a name such as "sam" or "hf://owner/name".
+    """
+    path = Path(name).expanduser()
+    return str(path.resolve()) if path.exists() else name
+
+
 def check_name_of(setting: str, path: Path) -> None:
     """Raises a `ValueError` for a path whose name is not UTF-8, as a card needs."""
     try:

@@ -8,6 +8,7 @@ import shlex
 from pathlib import Path
 
 import keras
+import paths
 import rich.progress
 from card_facts import NOT_TRAINING, comparison
 from options import default_settings
@@ -33,11 +34,9 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
     settings = dataclasses.asdict(config)
     for name in NOT_TRAINING:
         settings.pop(name, None)
-    for name in ("data", "weights"):  # independent of the working directory
+    for name in ("data", "weights", "teacher"):  # independent of the working directory
         if settings.get(name):
-            settings[name] = str(Path(settings[name]).resolve())
-    if (teacher := settings.get("teacher")) and Path(teacher).expanduser().exists():
-        settings["teacher"] = str(Path(teacher).expanduser().resolve())
+            settings[name] = paths.absolute(settings[name])
     settings["backend"] = keras.backend.backend()
     settings["label_names"] = dataset.label_names
     settings["images"] = dataset.counts

@@ -35,10 +35,10 @@ def test_pretrained_weights_get_a_linear_head_and_a_small_rate():
     assert None not in (config.batch_size, config.steps, config.warmup_steps)
 
 
-def test_a_probe_replaces_the_linear_head_unless_it_is_given():
-    assert not resolved(weights="vit.npz", probe_epochs=1)[0].linear_head
-    given = resolved(weights="vit.npz", probe_epochs=1, linear_head=True)[0]
-    assert given.linear_head
+def test_a_probe_begins_with_the_linear_head_unless_zeros_are_asked_for():
+    assert resolved(weights="vit.npz", probe_epochs=1)[0].linear_head
+    given = resolved(weights="vit.npz", probe_epochs=1, linear_head=False)[0]
+    assert not given.linear_head
 
 
 def test_the_larger_the_model_the_smaller_the_rate():

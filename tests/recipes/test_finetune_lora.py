@@ -151,7 +151,7 @@ def test_options_that_do_not_fit(settings, changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"lora_layers": "qkv"}, "`layers` must match dense layers of"),
+        ({"lora_layers": "qkv"}, "--lora-layers: `layers` must match dense layers of"),
         ({"lora": 17}, "`rank` must be at most 16"),
     ],
 )

@@ -94,6 +94,14 @@ def test_settings_of_the_rule_cannot_be_given(given, tmp_path):
 
 
 @on_last_backend
+@pytest.mark.parametrize("given", ["--clip=1.0", "--schedule=cosine", "--mixup=0"])
+def test_options_of_the_rule_cannot_be_given_with_their_defaults(given):
+    message = f"Give --rule or {given.split('=')[0]}, not both."
+    with pytest.raises(command_line.BadInput, match=message):
+        finetune.parse(["--rule", "hyperrule", "--weights", "bit.npz", given])
+
+
+@on_last_backend
 def test_the_rule_needs_weights():
     with pytest.raises(ValueError, match="give --weights FILE with --rule"):
         command_line.check(Config(rule="hyperrule"))
@@ -114,7 +122,7 @@ def test_a_training_by_the_rule(images, tmp_path, monkeypatch, capsys):
     options = {"data": str(images("dog", 10)), "weights": "start", "out": "run"}
     finetune.finetune(Config(rule="hyperrule", batch_size=4, **options))
     out = " ".join(capsys.readouterr().out.split())
-    assert "HyperRule" in out and "10 steps, validated" in out
+    assert "HyperRule: images of 32 pixels" in out and "10 steps, validated" in out
     record = kerasvit.from_pretrained("run/model").record
     assert record["kwargs"]["image_size"] == [32, 32]
     assert record["preprocessing"]["mode"] == "squash"
