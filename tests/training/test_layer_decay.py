@@ -418,7 +418,7 @@ def test_a_saved_training_continues(kind, tmp_path):
 
 
 @long_elsewhere
-def test_the_issues_example():
+def test_a_schedule_and_a_decay_by_layer_train_with_sam():
     model = tiny("SwinTransformer")
     rate = kerasvit.warmup_cosine(1e-3, steps=4, warmup_steps=1)
     optimizer = keras.optimizers.AdamW(rate, weight_decay=0.05)
