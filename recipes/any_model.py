@@ -1,0 +1,137 @@
+"""Loads a model of kerasvit, of a file of Keras or of keras.applications.
+
+    found = any_model.load("ViTB16/sam", "teacher")
+    inputs = found.prepare(pixels)      # from 0 to 255
+
+A name is a folder or file of weights, hf://user/repository, VARIANT/NAME of public
+weights, a .keras file, or a class of keras.applications, with its weights of ImageNet.
+"""
+
+import dataclasses
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+
+import kerasvit
+
+# Values that a model expects, of pixels from 0 to 255: (scale, offset).
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
+VALUES = {
+    "pixels": (1.0, 0.0),
+    "unit": (1 / 255, 0.0),
+    "tf": (1 / 127.5, -1.0),
+    "torch": (
+        tuple(1 / (255 * s) for s in STD),
+        tuple(-m / s for m, s in zip(MEAN, STD, strict=True)),
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A model that was loaded.
+
+    Attributes:
+        model: `keras.Model`.
+        prepare: Function of pixels in [0, 255] that returns its inputs.
+        values: What `prepare` does, for a message.
+    """
+
+    model: keras.Model
+    prepare: Callable
+    values: str
+
+
+def load(name: str, setting: str, values: str | None = None) -> Found:
+    """Loads a model by its name.
+
+    Args:
+        name: As in the docstring of this file.
+        setting: Option that gave the name, for messages.
+        values: Key of `VALUES` for a .keras file whose model has no record.
+
+    Raises:
+        ValueError: There is no such model, it cannot be loaded, or it is not known
+            which values it expects.
+    """
+    is_file = name.endswith(".keras")
+    if values and not is_file:
+        raise ValueError(
+            f"`{setting}_input` is for a .keras file. Leave it out: kerasvit and "
+            f"keras.applications have the preprocessing of {name}."
+        )
+    if callable(getattr(keras.applications, name, None)):
+        model = _application(name, setting)
+        return Found(model, _preprocessing_of(name), f"as {name}.preprocess_input")
+    if is_file:
+        model = _load_keras(Path(name).expanduser(), setting)
+    else:
+        model = _load_kerasvit(name, setting)
+    if hasattr(model, "record"):
+        found = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+        if model.record["kwargs"].get("normalization"):
+            return Found(model, _rescaled(*VALUES["pixels"]), "from 0 to 255")
+        scale = [1 / (255 * std) for std in found.std]
+        offset = [-m / s for m, s in zip(found.mean, found.std, strict=True)]
+        return Found(model, _rescaled(scale, offset), "as its record says")
+    if values is None:
+        option = setting.replace("_", "-")
+        raise ValueError(
+            f"`{setting}_input`: {name} does not say which values it expects. Give "
+            f"--{option}-input pixels (0 to 255), unit (0 to 1), tf (-1 to 1) or torch "
+            "(mean and deviation of ImageNet)."
+        )
+    option = f"--{setting.replace('_', '-')}-input {values}"
+    return Found(model, _rescaled(*VALUES[values]), f"as {option}")
+
+
+def _load_keras(path: Path, setting: str) -> keras.Model:
+    if not zipfile.is_zipfile(path):
+        raise ValueError(
+            f"`{setting}`: {path} does not exist, or is not a .keras file."
+        )
+    try:
+        return keras.saving.load_model(path, compile=False)
+    except TypeError as error:  # a class that this program does not define
+        raise ValueError(
+            f"`{setting}`: Keras cannot load {path}, maybe because of layers of "
+            "classes that are defined elsewhere. Save a model of Keras's own layers. "
+            f"Keras: {error!s:.300}"
+        ) from error
+
+
+def _load_kerasvit(name: str, setting: str) -> keras.Model:
+    variant, _, tag = name.partition("/")
+    if tag and variant in kerasvit.list_models() and not Path(name).exists():
+        return getattr(kerasvit, variant)(tag)
+    if "://" not in name and not Path(name).expanduser().exists():
+        raise ValueError(
+            f"`{setting}`: there is no file or folder {name} (working directory: "
+            f"{Path.cwd()}), and no class of that name in keras.applications. Public "
+            "weights are named as ViTB16/sam."
+        )
+    return kerasvit.from_pretrained(name)
+
+
+def _application(name: str, setting: str) -> keras.Model:
+    try:
+        return getattr(keras.applications, name)(weights="imagenet")
+    except OSError as error:  # of the download
+        raise ValueError(
+            f"`{setting}`: the weights of {name} cannot be downloaded: {error}. Give a "
+            ".keras file of the model."
+        ) from error
+
+
+def _preprocessing_of(name: str):
+    modules = vars(keras.applications).values()
+    owner = next(
+        m for m in modules if hasattr(m, name) and hasattr(m, "decode_predictions")
+    )
+    return owner.preprocess_input
+
+
+def _rescaled(scale, offset):
+    return keras.layers.Rescaling(scale, offset, dtype="float32")
