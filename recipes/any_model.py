@@ -118,7 +118,9 @@ def _load_kerasvit(name: str, setting: str) -> keras.Model:
 def _application(name: str, setting: str) -> keras.Model:
     try:
         return getattr(keras.applications, name)(weights="imagenet")
-    except OSError as error:  # of the download
+    except Exception as error:  # which Keras raises after one of the network
+        if not any(isinstance(e, OSError) for e in (error, error.__context__)):
+            raise
         raise ValueError(
             f"`{setting}`: the weights of {name} cannot be downloaded: {error}. Give a "
             ".keras file of the model."

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import any_model
 import keras
 import numpy as np
 import pretrain
@@ -123,6 +124,15 @@ def test_keras_applications_have_their_own_preprocessing(monkeypatch):
 
 
 @on_last_backend
+def test_weights_of_keras_that_cannot_be_downloaded(monkeypatch, tmp_path):
+    def unreachable(weights):
+        keras.utils.get_file("weights.h5", "http://127.0.0.1:9/", cache_dir=tmp_path)
+
+    monkeypatch.setattr(keras.applications, "Unreachable", unreachable, raising=False)
+    with pytest.raises(ValueError, match="weights of Unreachable cannot be downloaded"):
+        any_model.load("Unreachable", "teacher")
+
+
 def test_wrong_teachers_are_explained(tmp_path):
     student = vit()
     student.record["label_names"] = ["a", "b", "c"]
