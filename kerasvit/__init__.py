@@ -8,6 +8,7 @@
 This module exports the complete public API.
 """
 
+from . import evaluation as evaluation
 from . import inspection as inspection
 from .checkpoints import CheckpointError as CheckpointError
 from .hub.download import DownloadError as DownloadError

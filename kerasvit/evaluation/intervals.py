@@ -1,0 +1,93 @@
+"""Intervals of numbers that are measured on a sample of images."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from kerasvit.arguments import ArgumentError, integer
+
+_LEVEL = 0.95
+_Z = 1.959963984540054  # quantile of the normal distribution, of (1 + level) / 2
+
+
+def binomial_interval(right: int, count: int) -> tuple[float, float]:
+    """Returns the 95 % interval of a share, in [0, 1].
+
+    Args:
+        right: Number of images that are right.
+        count: Number of images, ≥ 1.
+
+    Reference: Wilson 1927, J. Am. Stat. Assoc. 22; it also holds for shares near 0 and
+    1, and for few images.
+    """
+    count = integer("count", count, 1)
+    right = integer("right", right, 0, count)
+    share, spread = right / count, _Z**2 / count
+    center = (share + spread / 2) / (1 + spread)
+    half = np.sqrt(spread * (share * (1 - share) + spread / 4)) / (1 + spread)
+    return float(max(0.0, center - half)), float(min(1.0, center + half))
+
+
+def bootstrap_interval(
+    statistic: Callable[[np.ndarray], float],
+    count: int,
+    *,
+    resamples: int = 1_000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Returns the 95 % percentile interval of a number that is computed from images.
+
+    Args:
+        statistic: Function of indices of images, (count,), that returns the number.
+        count: Number of images, ≥ 1.
+        resamples: Number of samples that are drawn with replacement, ≥ 1.
+        seed: Seed of the draws.
+
+    Reference: Efron and Tibshirani 1993, An Introduction to the Bootstrap, 13.3.
+    """
+    count, resamples = integer("count", count, 1), integer("resamples", resamples, 1)
+    random = np.random.default_rng(seed)
+    found = [statistic(random.integers(count, size=count)) for _ in range(resamples)]
+    return _percentiles(found)
+
+
+def paired_difference(
+    hits: np.ndarray, others: np.ndarray, *, resamples: int = 10_000, seed: int = 0
+) -> tuple[float, float, float]:
+    """Returns how much more accurate the second of two models is, with its interval.
+
+    The images are resampled, each with the answers of both models: the interval is
+    narrower than that of two accuracies if the models are wrong on the same images.
+
+    Args:
+        hits, others: Whether each of the same images is right, (count,).
+        resamples: Number of samples that are drawn with replacement, ≥ 1.
+        seed: Seed of the draws.
+
+    Returns:
+        Difference of the accuracies, and the ends of its 95 % interval, in [-1, 1].
+
+    Raises:
+        ArgumentError: The arrays have different shapes, or are empty.
+    """
+    differences = np.asarray(others, int) - np.asarray(hits, int)
+    if np.shape(hits) != np.shape(others) or not len(differences):
+        raise ArgumentError(
+            "`hits` and `others` must have one entry for each of the same images. "
+            f"Received: {np.shape(hits)} and {np.shape(others)}.",
+            *("hits", "others"),
+        )
+    count = len(differences)
+    # A sample is known by how many of its images have each of three differences.
+    shares = [np.mean(differences == value) for value in (-1, 0, 1)]
+    drawn = np.random.default_rng(seed).multinomial(
+        count, shares, integer("resamples", resamples, 1)
+    )
+    low, high = _percentiles((drawn[:, 2] - drawn[:, 0]) / count)
+    return float(differences.mean()), low, high
+
+
+def _percentiles(values: list[float] | np.ndarray) -> tuple[float, float]:
+    ends = (1 - _LEVEL) / 2, (1 + _LEVEL) / 2
+    low, high = np.quantile(values, ends)
+    return float(low), float(high)

@@ -1,0 +1,123 @@
+"""Accuracy, likelihood, calibration and intervals, compared with longhand NumPy."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from kerasvit import evaluation
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend
+
+random = np.random.default_rng(0)
+LOGITS = random.normal(size=(200, 7)).astype("float32") * 2
+LABELS = random.integers(7, size=200)
+
+
+def test_hits_are_those_of_the_most_probable_classes():
+    for k in (1, 2, 5, 9):
+        found = evaluation.top_k_hits(LOGITS, LABELS, k)
+        for row, label, hit in zip(LOGITS, LABELS, found):
+            assert hit == (label in sorted(range(7), key=lambda i: -row[i])[:k])
+
+
+def test_of_equal_logits_the_first_class_is_predicted():
+    logits = np.zeros((3, 4))
+    assert evaluation.top_k_hits(logits, [0, 1, 3]).tolist() == [True, False, False]
+    assert evaluation.top_k_hits(logits, [0, 1, 3], 2).tolist() == [True, True, False]
+
+
+def test_one_of_several_labels_suffices():
+    logits = np.array([[0.0, 2, 1], [0, 2, 1], [0, 2, 1]])
+    labels = [np.array([0, 1]), np.array([0, 2]), np.array([], int)]
+    assert evaluation.top_k_hits(logits, labels).tolist() == [True, False, False]
+    assert evaluation.top_k_hits(logits, labels, 2).tolist() == [True, True, False]
+
+
+def test_likelihood_is_that_of_the_softmax():
+    found = evaluation.negative_log_likelihood(LOGITS, LABELS)
+    for row, label, value in zip(LOGITS.astype("float64"), LABELS, found):
+        exponentials = [math.exp(x) for x in row]
+        expected = -math.log(exponentials[label] / sum(exponentials))
+        assert value == pytest.approx(expected, abs=1e-12)
+
+
+def test_likelihood_of_large_logits_is_finite():
+    found = evaluation.negative_log_likelihood([[1e4, 0.0], [0.0, 1e4]], [1, 1])
+    assert found.tolist() == [1e4, 0.0]
+
+
+def test_calibration_error_is_the_mean_gap_of_the_bins():
+    confidences = random.uniform(0.01, 1, size=300)
+    confidences[:3] = 1.0, 1 / 15, 2 / 15  # ends belong to the bin below them
+    hits = random.uniform(size=300) < confidences**2
+    expected = 0.0
+    for i in range(15):
+        inside = (confidences > i / 15) & (confidences <= (i + 1) / 15)
+        if inside.any():
+            gap = abs(hits[inside].mean() - confidences[inside].mean())
+            expected += gap * inside.mean()
+    found = evaluation.expected_calibration_error(confidences, hits)
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("right", "count"), [(0, 10), (10, 10), (3, 7), (799, 1000)])
+def test_interval_of_a_share_is_wilsons(right, count):
+    expected = binomtest(right, count).proportion_ci(method="wilson")
+    found = evaluation.binomial_interval(right, count)
+    np.testing.assert_allclose(found, (expected.low, expected.high), atol=1e-9)
+
+
+def test_bootstrapped_interval_of_a_mean_is_that_of_its_standard_error():
+    values = random.normal(size=2_000)
+    found = evaluation.bootstrap_interval(
+        lambda i: values[i].mean(), len(values), resamples=10_000
+    )
+    error = values.std() / math.sqrt(len(values))
+    expected = values.mean() - 1.96 * error, values.mean() + 1.96 * error
+    np.testing.assert_allclose(found, expected, atol=0.2 * error)
+
+
+def test_difference_of_models_that_are_wrong_on_the_same_images():
+    hits = random.uniform(size=1_000) < 0.7
+    others = hits.copy()
+    others[np.flatnonzero(~hits)[:20]] = True  # 2 % more, all others equal
+    value, low, high = evaluation.paired_difference(hits, others)
+    assert value == pytest.approx(0.02)
+    # Twenty independent images that differ.
+    assert 0.01 < low < 0.013 and 0.027 < high < 0.03
+    assert evaluation.paired_difference(hits, hits) == (0, 0, 0)
+
+
+def test_scores_are_the_numbers_and_their_intervals():
+    found = evaluation.scores(LOGITS, LABELS)
+    hits = evaluation.top_k_hits(LOGITS, LABELS)
+    assert found["top1"] == (
+        hits.mean(),
+        *evaluation.binomial_interval(hits.sum(), 200),
+    )
+    assert found["top5"].value == evaluation.top_k_hits(LOGITS, LABELS, 5).mean()
+    losses = evaluation.negative_log_likelihood(LOGITS, LABELS)
+    assert found["nll"].value == losses.mean()
+    assert found["ece"].low <= found["ece"].value <= found["ece"].high
+    several = evaluation.scores(LOGITS, [[label, (label + 1) % 7] for label in LABELS])
+    assert "nll" not in several and several["top1"].value > found["top1"].value
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
+    [
+        (np.zeros(3), [0, 1, 2], "shape \\(count, classes\\)"),
+        (np.zeros((3, 2)), [0, 1], "one entry for each image"),
+        (np.zeros((2, 2)), [0, 2], "from 0 to 1. Received: from 0 to 2"),
+        (np.zeros((2, 2)), [-1, 0], "Received: from -1 to 0"),
+        ([[0, 1], [0, np.nan]], [0, 1], "of 1 of 2 images are not finite.*image 1"),
+        (np.zeros((2, 2)), [[0], []], "1 of 2 have none"),
+        (np.zeros((0, 2)), [], "a class for each image"),
+    ],
+)
+def test_wrong_arguments(logits, labels, message):
+    with pytest.raises(ValueError, match=message):
+        evaluation.scores(logits, labels)
