@@ -8,6 +8,7 @@ This module imports none of them, so that a wrong option gives an error in a sec
 import contextlib
 import dataclasses
 import difflib
+import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -46,7 +47,17 @@ def read(arguments: Sequence[str], presets: dict, script: str):
     Args:
         arguments, presets, script: As for `parse`.
     """
-    config = main(lambda: checked(parse(arguments, presets, script)))
+    return start(functools.partial(parse, presets=presets, script=script), arguments)
+
+
+def start(parser: Callable, arguments: Sequence[str]):
+    """Returns the checked configuration of a command, and imports TensorFlow.
+
+    Args:
+        parser: Function of the arguments that returns the configuration.
+        arguments: Arguments of the command line.
+    """
+    config = main(lambda: checked(parser(arguments)))
     startup.import_quietly("tensorflow")
     return config
 
@@ -63,7 +74,7 @@ def checked(config):
         startup.check_reader()
         if hasattr(config, "devices"):
             device_request.check(config.devices, startup.backend())
-        if not config.data:
+        if not getattr(config, "data", True):
             names.check_dataset(config.dataset)
             reachable.check(config.dataset)
     return config

@@ -14,10 +14,10 @@ import os
 from collections.abc import Iterator
 
 import numpy as np
+import prepared
 from built_in import SOURCES
 from folders import check_images, classes, given_splits
 from label_tables import read
-from names import check_dataset
 from paths import existing_data
 from readers import Indexed, Streamed
 from splits import SHARES, split, with_validation
@@ -207,18 +207,7 @@ def tfds(name, validation_share: float | None = None) -> Dataset:
     """
     import tensorflow_datasets
 
-    builder = name
-    if isinstance(name, str):
-        check_dataset(name)
-        try:
-            builder = tensorflow_datasets.builder(name)
-            builder.download_and_prepare()
-        except Exception as error:  # many kinds: servers, disks, checksums
-            raise ValueError(
-                f"`dataset`: {name} could not be downloaded and prepared. Prepare it "
-                "with internet and copy its folder of ~/tensorflow_datasets, or give "
-                f"images with --data. {type(error).__name__}: {error!s:.300}"
-            ) from error
+    builder = prepared.builder(name) if isinstance(name, str) else name
     info = builder.info
     features = tensorflow_datasets.features
     image, label = info.supervised_keys or ("image", "label")
@@ -228,16 +217,9 @@ def tfds(name, validation_share: float | None = None) -> Dataset:
             f"`dataset`: {info.name} is no image classification dataset. It holds: "
             f"{', '.join(kinds)}."
         )
-    # Encoded images, so that the shuffle buffer can be large.
-    decoders = {image: tensorflow_datasets.decode.SkipDecoding()}
-    if isinstance(name, str):
-        # Skips the masks of pets. ImageFolder does not support it.
-        wanted = {image: True, label: True}
-        decoders = tensorflow_datasets.decode.PartialDecoding(wanted, decoders=decoders)
 
     def images(split_name):
-        encoded = builder.as_dataset(split=split_name, decoders=decoders)
-        encoded = encoded.map(lambda example: (example[image], example[label]))
+        encoded = prepared.encoded(builder, split_name, image, label)
         return Streamed(encoded, info.features[image].decode_example)
 
     parts = _tfds_parts(builder, label, validation_share)

@@ -32,7 +32,7 @@ def models() -> list[str]:
     raise LookupError(f"{source} assigns no VARIANTS.")
 
 
-def check_dataset(name: str) -> None:
+def check_dataset(name: str, setting: str = "dataset", others=()) -> None:
     """Raises a `ValueError` for a dataset that does not exist.
 
     Args:
@@ -48,7 +48,7 @@ def check_dataset(name: str) -> None:
     infos = [*root.glob("*/*/dataset_info.json"), *root.glob("*/*/*/dataset_info.json")]
     prepared = sorted({info.relative_to(root).parts[0] for info in infos})
     stem = name.split("/")[0].split(":")[0]
-    check_name("dataset", stem, [*SOURCES, *prepared, *known])
+    check_name(setting, stem, [*others, *SOURCES, *prepared, *known])
 
 
 def data_location() -> str:
