@@ -26,6 +26,8 @@ if __name__ == "__main__" and os.environ.get("LOGICAL_CPUS"):
     )
 
 import device_request  # noqa: E402
+import evaluate  # noqa: E402
+import evaluate_settings  # noqa: E402
 import finetune  # noqa: E402
 import pretrain  # noqa: E402
 import progress  # noqa: E402
@@ -57,6 +59,7 @@ CASES = {
     # From the model in FOLDER/weights:
     "head": {"rho": 0.0},
     "adapters": {"rho": 0.0, "lora": 2, "layer_decay": 0.75, "probe_epochs": 1},
+    "scores": {},  # of evaluate.py
     "failing": {"epochs": 4_000},  # an error in the last process, after a round
     "killed": {"epochs": 4_000},
 }
@@ -74,11 +77,17 @@ TINY = kerasvit.Variant(
 
 
 def run(case: str, images, folder, **changes) -> dict:
-    """Trains for 20 steps, by default, in FOLDER/CASE; returns the results.
+    """Trains for 20 steps, by default, or scores; returns the results.
+
+    They are in FOLDER/CASE.
 
     Raises:
         KeyboardInterrupt: The case has an interruption, and its folder was new.
     """
+    if case == "scores":
+        model, out = Path(folder) / "weights/model", Path(folder) / case
+        options = {"on": (str(images),), "batch_size": 8, "out": str(out), **changes}
+        return evaluate.evaluate(evaluate_settings.Config((str(model),), **options))
     pretrain.SMALL["small_vit"] = TINY
     settings = {
         "data": str(images),

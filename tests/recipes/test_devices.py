@@ -153,6 +153,22 @@ def test_two_processes_are_as_one(case, images, tmp_path):
     check(case, 2, images, tmp_path)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("processes", [1, 2])
+def test_scores_are_the_same_to_the_image(processes, images, tmp_path):
+    device_cases.run("plain", images, tmp_path, out=str(tmp_path / "weights"))
+    train(processes, images, tmp_path, "scores")
+    [expected] = device_cases.run(
+        "scores", images, tmp_path, devices="1", out=str(tmp_path / "alone")
+    )
+    [found] = json.loads((tmp_path / "scores/scores.json").read_text())
+    assert found["images"] == 58
+    for name, value in expected.scores.items():
+        np.testing.assert_allclose(found["scores"][name], value, atol=1e-5)
+    with np.load(tmp_path / "scores/weights/images.npz") as arrays:
+        np.testing.assert_array_equal(arrays["all"], expected.right["all"])
+
+
 @not_torch
 @pytest.mark.long
 def test_two_processes_continue_on_one(images, tmp_path):

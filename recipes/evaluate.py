@@ -1,0 +1,86 @@
+"""Scores models on data sets, as the papers do.
+
+    python recipes/evaluate.py runs/digits-jax --on digits       # test images of a run
+    python recipes/evaluate.py ViTB16/sam ViTB16/augreg_in1k --on imagenet real v2 r a
+    python recipes/evaluate.py runs/pets --on photos/ --images 1000
+    python recipes/evaluate.py --help
+
+It prints top-1, top-5, negative log-likelihood and calibration error, each with a 95 %
+interval, and writes them to `scores/` as text, CSV, Markdown, LaTeX and JSON. The
+protocol of each published set is in scoring/SETS.md.
+"""
+
+# ruff: noqa: E402
+import sys
+
+import command_line
+from evaluate_settings import Config
+
+
+def parse(arguments) -> Config:
+    """Returns the configuration of a command: `command_line.parse_options`."""
+    return command_line.parse_options(
+        arguments, Config, prog="evaluate.py", description=Config.__doc__
+    )
+
+
+if __name__ == "__main__":  # before the imports that take seconds
+    CONFIG = command_line.start(parse, sys.argv[1:])
+
+import time
+
+import devices
+import keras
+from progress import console
+from scoring import candidates, labels, results, sets, tables
+from scoring.outputs import Predictor
+
+
+def evaluate(config: Config) -> list[results.Result]:
+    """Scores all models on all sets, prints the tables and writes them.
+
+    Raises:
+        command_line.BadInput: The input is wrong; raised before anything is computed.
+    """
+    with command_line.checking_input():
+        command_line.check(config)
+        here = devices.start(config)
+        here.check_batch(config.batch_size)
+    with here.together():
+        return evaluate_on(here, config)
+
+
+def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
+    """Scores on the devices; otherwise like `evaluate`."""
+    keras.config.set_dtype_policy(config.dtype)
+    keras.utils.set_random_seed(0)  # models begin with equal weights in all processes
+    with command_line.checking_input():
+        store = results.Store(config.out, here)
+        with here.first_goes_first():  # it prepares data sets and downloads weights
+            found = [sets.find(name, here.shard) for name in config.on]
+            models = [candidates.load(x, config.model_input) for x in config.models]
+        found = [each.sample(config.images) for each in found]
+        pairs = [(x, y, labels.match(y, x)) for x in models for y in found]
+    scored, predict = [], None
+    for candidate, image_set, match in pairs:
+        result = store.find(candidate, image_set)
+        if result is None:
+            if predict is None or predict.candidate is not candidate:
+                predict = Predictor(here, candidate, config.batch_size)
+            start = time.perf_counter()
+            outputs = predict(image_set.images)
+            seconds = time.perf_counter() - start
+            with command_line.checking_input():
+                result = results.score(candidate, image_set, match, outputs, seconds)
+            store.add(result)
+        scored.append(result)
+        console.print(tables.line(result), highlight=False, soft_wrap=True)
+    console.print(tables.printed(scored))
+    if here.is_first:
+        tables.write(scored, store.folder)
+        console.print(f"Tables: {store.folder}.", highlight=False, soft_wrap=True)
+    return scored
+
+
+if __name__ == "__main__":
+    command_line.main(lambda: evaluate(CONFIG))

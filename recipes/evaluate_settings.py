@@ -1,0 +1,73 @@
+"""Settings of `evaluate.py`.
+
+This module imports neither Keras nor kerasvit, so that a command is parsed first.
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import names
+import reachable
+import tyro
+from scoring.catalogue import ALIASES, SETS
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Scores models on data sets, as the papers do."""
+
+    models: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Folders of trainings or of save_pretrained, files of weights, model.keras,
+    hf://user/name, or ViTB16/sam for public weights. Later ones are compared with the
+    first."""
+    on: tuple[str, ...] = ()
+    """Data sets: imagenet real v2 r a sketch, others of scoring/SETS.md or of
+    tensorflow-datasets, a folder of class folders, a CSV, or digits."""
+    images: int | None = None
+    """At most so many images of each set, always the same; None: all."""
+    out: str = "scores"
+    """Folder of the results. What is in it is not computed again."""
+    # Values that a .keras model without a record expects.
+    model_input: Literal["pixels", "unit", "tf", "torch"] | None = None
+    batch_size: int = 64
+    """Images per step, of all devices together."""
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    """Keras policy."""
+    devices: str = "all"
+    """all, a number, or on JAX data=4,model=2."""
+
+    def check(self) -> None:
+        """Raises a `ValueError` for settings that are missing."""
+        if not self.models:
+            raise ValueError("`models`: give one or more models to score.")
+        if not self.on:
+            raise ValueError(
+                "`on`: give one or more sets to score on, such as --on imagenet real "
+                "v2, --on photos/ or --on digits."
+            )
+        for name in self.on:
+            if not Path(name).expanduser().exists():
+                check_set(name)
+
+
+def check_set(name: str) -> None:
+    """Raises a `ValueError` for a set that does not exist or cannot be prepared."""
+    if re.search(r"^[./~]|\.csv$", name):
+        raise ValueError(
+            f"`on`: there is no folder or table {name} (working directory: "
+            f"{Path.cwd()})."
+        )
+    names.check_dataset(name, "on", [*ALIASES, *SETS])
+    dataset = ALIASES.get(name, name)
+    if dataset not in SETS or not SETS[dataset].manual:
+        reachable.check(dataset)
+        return
+    root, file = Path(names.data_location()).expanduser(), SETS[dataset].manual
+    is_prepared = any(root.glob(f"{dataset}/**/dataset_info.json"))
+    if not is_prepared and not (root / "downloads/manual" / file).exists():
+        raise ValueError(
+            f"`on`: {dataset} is not in {root}, and must be downloaded by hand: "
+            f"{SETS[dataset].download}."
+        )

@@ -1,0 +1,119 @@
+"""Loads the models to score."""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+
+import any_model
+import keras
+
+import kerasvit
+from kerasvit.prediction import imagenet_names
+
+# Transforms of models that do not state theirs: of images that
+# `keras.utils.image_dataset_from_directory` reads, and of keras.applications.
+OF_KERAS = {"crop": 1.0, "mode": "squash", "kernel": "bilinear", "antialias": False}
+OF_APPLICATIONS = {"crop": 0.875}
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A model to score.
+
+    Attributes:
+        name: Name in the tables.
+        model: `keras.Model`, images of `transform` → logits or probabilities.
+        transform: Evaluation transform.
+        normalize: Whether the transform normalises; else the model takes pixels.
+        label_names: Names of its classes; None if they are unknown.
+        weights: SHA-256 of its weights.
+    """
+
+    name: str
+    model: keras.Model
+    transform: kerasvit.Preprocessing
+    normalize: bool
+    label_names: list[str] | None
+    weights: str
+
+    @property
+    def classes(self) -> int:
+        """Number of its classes."""
+        return self.model.output_shape[-1]
+
+
+def load(name: str, values: str | None = None) -> Candidate:
+    """Loads a model by a name of `any_model.py`, or a run of a training recipe.
+
+    Args:
+        name: The folder of a training, or as for `any_model.load`.
+        values: As for `any_model.load`.
+
+    Raises:
+        ValueError: There is no such model, or it returns no logits of classes.
+    """
+    folder = Path(name).expanduser()
+    is_run = (folder / "result.json").is_file() and (folder / "model").is_dir()
+    found = any_model.load(str(folder / "model") if is_run else name, "model", values)
+    model = found.model
+    if len(model.outputs) != 1 or len(model.output_shape) != 2:
+        shapes = [tuple(output.shape) for output in model.outputs]
+        raise ValueError(
+            f"`model`: {name} must return logits (batch, classes). Its outputs have "
+            f"the shapes {shapes}."
+        )
+    own = {"name": _name(name), "weights": _hash(model)}
+    if record := getattr(model, "record", None):
+        if record["kwargs"].get("num_classes") == 0:
+            raise ValueError(
+                f"`model`: {name} has no classes, only {model.output_shape[-1]} "
+                "features. Train a head with finetune.py."
+            )
+        return Candidate(
+            model=model,
+            transform=kerasvit.Preprocessing.from_config(record["preprocessing"]),
+            normalize=not record["kwargs"].get("normalization"),
+            label_names=_label_names(record.get("label_names")),
+            **own,
+        )
+    size = _image_size(model, name)
+    transform = OF_KERAS if name.endswith(".keras") else OF_APPLICATIONS
+    image = keras.Input((*size, 3), name="image")
+    return Candidate(
+        model=keras.Model(image, model(found.prepare(image))),
+        transform=kerasvit.Preprocessing(size, **transform),
+        normalize=False,
+        label_names=None,
+        **own,
+    )
+
+
+def _label_names(names):
+    return list(imagenet_names()) if names == "imagenet1k" else names
+
+
+def _image_size(model, name):
+    size = tuple(model.input_shape[1:])
+    if len(size) != 3 or None in size or size[-1] != 3:
+        raise ValueError(
+            f"`model`: the inputs of {name} must be images (height, width, 3) of a "
+            f"fixed size. Received: {size}."
+        )
+    return size[:2]
+
+
+def _name(name):
+    """Returns a name for tables and files: the last two parts of a path."""
+    parts = Path(name.rstrip("/")).parts
+    if parts[-1] == "model" and len(parts) > 1:  # of a training
+        parts = parts[:-1]
+    is_path = Path(name).expanduser().exists()
+    return parts[-1].removesuffix(".keras") if is_path else name.removeprefix("hf://")
+
+
+def _hash(model):
+    found = hashlib.sha256()
+    for variable in model.weights:
+        found.update(str(tuple(variable.shape)).encode())
+        found.update(keras.ops.convert_to_numpy(variable).tobytes())
+    return found.hexdigest()

@@ -1,0 +1,88 @@
+"""Computes a model's outputs for all images, on any number of devices and processes."""
+
+import keras
+import numpy as np
+from batches import evaluation_batches
+from devices import Devices
+
+
+class Outputs(keras.metrics.Metric):
+    """Collects the outputs of a model in a variable.
+
+    Replicas and processes add up metrics, and each image is added by one of them. This
+    makes the collection exact on any number of devices, where `predict` of Keras needs
+    one process.
+
+    Args:
+        shape: (number of images, outputs of an image).
+    """
+
+    def __init__(self, shape: tuple[int, int]):
+        super().__init__(name="outputs", dtype="float32")
+        self.rows = self.add_variable(shape, initializer="zeros", name="rows")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        """Adds the outputs `y_pred` of the images of numbers `y_true`."""
+        numbers = keras.ops.cast(keras.ops.reshape(y_true, (-1, 1)), "int32")
+        outputs = keras.ops.cast(y_pred, self.dtype)
+        if sample_weight is not None:  # 0 for images that fill the last batch
+            weights = keras.ops.reshape(sample_weight, (-1, 1))
+            outputs = keras.ops.where(weights > 0, outputs, 0.0)
+        self.rows.assign_add(keras.ops.scatter(numbers, outputs, self.rows.shape))
+
+    def result(self):
+        """Returns 0: the outputs are in `rows`."""
+        return keras.ops.zeros(())
+
+
+class Predictor:
+    """Computes the outputs of a model on devices.
+
+    Args:
+        here: Devices, which share the batches.
+        candidate: `candidates.Candidate` with one output (batch, outputs).
+        batch_size: Number of images per batch, of all processes together.
+    """
+
+    def __init__(self, here: Devices, candidate, batch_size: int):
+        self.here, self.candidate, self.batch_size = here, candidate, batch_size
+        self.options = {
+            "transform": candidate.transform,
+            "normalize": candidate.normalize,
+        }
+        with here.scope():
+            self.model = here.place(candidate.model)
+        self.collected = None
+
+    def __call__(self, images) -> np.ndarray:
+        """Returns the outputs for images, float32 (count, outputs).
+
+        Args:
+            images: `Indexed` or `Streamed`, whose labels are the images' numbers.
+        """
+        here = self.here
+        batches = evaluation_batches(
+            images,
+            batch_size=self.batch_size,
+            shard=here.shard,
+            pad=here.count > 1,
+            **self.options,
+        )
+        with here.scope():
+            self._collect(len(images))
+            self.model.evaluate(here.distributed(batches), verbose=0)
+            if here.count > 1:
+                here.sum_metrics(self.model)
+            return keras.ops.convert_to_numpy(self.collected.rows)
+
+    def _collect(self, count):
+        """Compiles the model, unless it is compiled for as many images."""
+        shape = (count, self.model.output_shape[-1])
+        if self.collected is None or self.collected.rows.shape != shape:
+            self.collected = Outputs(shape)
+            # `evaluate` needs a loss.
+            self.model.compile(loss=_zeros, weighted_metrics=[self.collected])
+
+
+def _zeros(y_true, y_pred):
+    return keras.ops.zeros_like(y_pred[:, 0])

@@ -1,0 +1,126 @@
+"""Opens the images and labels that models are scored on.
+
+[image_set] = sets.find("imagenet_r")     # published, or any of tensorflow-datasets
+[image_set] = sets.find("photos/")        # a folder of class folders, or a CSV
+[image_set] = sets.find("digits")         # test images of built_in.py
+"""
+
+import dataclasses
+from pathlib import Path
+
+import data
+import folders
+import label_tables
+import numpy as np
+import prepared
+import tensorflow as tf
+from built_in import SOURCES
+from readers import Indexed, Streamed
+
+from . import catalogue
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageSet:
+    """Labelled images.
+
+    Attributes:
+        name: Name in the tables.
+        images: `Indexed` or `Streamed`, whose labels are the numbers 0, 1, … of the
+            images.
+        labels: For each image an array of the indices of its classes; most have one.
+        label_names: Names of the classes.
+        restricted: Indices of the classes that occur, if they are less than
+            `label_names`; None: all.
+    """
+
+    name: str
+    images: Indexed | Streamed
+    labels: list[np.ndarray]
+    label_names: list[str]
+    restricted: tuple[int, ...] | None = None
+
+    def sample(self, count: int | None) -> "ImageSet":
+        """Returns a set of `count` of the images, always the same; None: all."""
+        if count is None or count >= len(self.labels):
+            return self
+        numbers = np.sort(
+            np.random.default_rng(0).permutation(len(self.labels))[:count]
+        )
+        return dataclasses.replace(
+            self,
+            images=_numbered(self.images.part(numbers)),
+            labels=[self.labels[i] for i in numbers],
+        )
+
+
+def find(name: str, shard: tuple[int, int] = (0, 1)) -> ImageSet:
+    """Opens a set.
+
+    Args:
+        name: A folder of class folders (of its `test` or `validation` folder, if it has
+            one), a CSV (its test or validation images, if it has a column `split`), a
+            name of `built_in.py`, or a name or alias of `catalogue.py`, or another
+            data set of tensorflow-datasets.
+        shard: As for `data.folder`.
+
+    Raises:
+        ValueError: There is no such set, or it cannot be read.
+    """
+    if Path(name).expanduser().exists():
+        return _folder(Path(name).expanduser(), shard)
+    if name in SOURCES:
+        dataset = data.built_in(name)
+        return _of_dataset(name, dataset)
+    published = catalogue.SETS.get(catalogue.ALIASES.get(name, name))
+    if published is None:
+        return _of_dataset(name, data.tfds(name))
+    return _published(published)
+
+
+def _of_dataset(name, dataset):
+    labels = [np.array([label]) for label in dataset.test.labels]
+    return ImageSet(name, _numbered(dataset.test), labels, dataset.label_names)
+
+
+def _folder(root, shard):
+    """Returns the images of a folder or a CSV."""
+    if root.is_file():
+        found = label_tables.read(root)
+    else:
+        found = folders.given_splits(root) or {"all": root}
+        found = {part: folders.classes(place) for part, place in found.items()}
+    named = next(found[part] for part in ("test", "validation", "all") if part in found)
+    files = [path for paths in named.values() for path in paths]
+    process, processes = shard
+    folders.check_images(files[process::processes])
+    counts = [len(paths) for paths in named.values()]
+    labels = np.repeat(np.arange(len(named)), counts)
+    images = Indexed(files, np.arange(len(files)))
+    return ImageSet(root.name, images, [np.array([i]) for i in labels], list(named))
+
+
+def _published(published):
+    builder = prepared.builder(published.tfds)
+    stored = prepared.encoded(builder, published.split, "image", published.label)
+    # Records of ReaL have lists of several lengths.
+    labels = stored.map(lambda image, label: label).as_numpy_iterator()
+    labels = [np.atleast_1d(each) for each in labels]
+    images = stored.map(lambda image, label: (image, 0))
+    return ImageSet(
+        published.name,
+        _numbered(Streamed(images, builder.info.features["image"].decode_example)),
+        labels,
+        prepared.class_names(published.classes_of or published.tfds),
+        published.restricted,
+    )
+
+
+def _numbered(images):
+    """Returns the same images with their numbers as labels."""
+    if isinstance(images, Indexed):
+        return Indexed(images.items, np.arange(len(images)), images.names)
+    stored = images.stored.enumerate()
+    stored = stored.map(lambda i, pair: (pair[0], tf.cast(i, tf.int32)))
+    count = tf.data.experimental.assert_cardinality(len(images))
+    return Streamed(stored.apply(count), images.decode)

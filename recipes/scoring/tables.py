@@ -1,0 +1,163 @@
+"""Prints and writes the results: text, CSV, Markdown, LaTeX and JSON."""
+
+import csv
+import io
+from pathlib import Path
+
+from progress import replace_file, write_json
+from rich.table import Table
+
+from . import published
+from .results import METRICS, Result, difference
+
+PERCENT = ("top1", "top5", "ece")
+DETAILS = ("model", "set", "classes", "images", *METRICS, "seconds")
+
+
+def line(result: Result) -> str:
+    """Returns a line about a result that was computed or found."""
+    parts = [f"{name} {_cell(name, each)}" for name, each in result.scores.items()]
+    text = f"{result.model}, {result.set}, {result.images:,} images: {', '.join(parts)}"
+    if result.left_out:
+        text += f". {result.left_out:,} images without a class of the model left out"
+    if result.unmatched:
+        names = ", ".join(result.unmatched[:5])
+        more = len(result.unmatched) - 5
+        text += f" ({names}{f' and {more} more classes' if more > 0 else ''})"
+    return f"{text}."
+
+
+def grid(results: list[Result]) -> list[list[str]]:
+    """Returns the rows of the table of top-1: a model per row, a set per column.
+
+    Below a model are the paper's numbers, if its name has some, and the differences
+    from the first model, with 95 % intervals.
+    """
+    columns = {}  # {(set, restricted): heading}
+    for each in results:
+        columns[each.set, False] = each.set
+        if each.restricted:
+            columns[each.set, True] = f"{each.set}, {each.restricted_classes} classes"
+    models = list(dict.fromkeys(each.model for each in results))
+    by_place = {(each.model, each.set): each for each in results}
+    rows = [["top-1 in %", *columns.values()]]
+    for model in models:
+        found = [by_place[model, name] for name, _ in columns]
+        wanted = list(zip(found, columns, strict=True))
+        cells = [
+            _cell("top1", (each.restricted if only else each.scores)["top1"])
+            if each.restricted or not only
+            else ""
+            for each, (_, only) in wanted
+        ]
+        rows.append([model, *cells])
+        if numbers := published.RESULTS.get(model):
+            known = ["" if only else numbers.get(name, "") for name, only in columns]
+            rows.append([f"  {published.SOURCE}", *map(str, known)])
+        if model != models[0]:
+            compared = [(by_place[models[0], name], only) for name, only in columns]
+            cells = [
+                _difference(one, other, only)
+                for (one, only), other in zip(compared, found, strict=True)
+            ]
+            rows.append([f"  minus {models[0]}", *cells])
+    return rows
+
+
+def details(results: list[Result]) -> list[list[str]]:
+    """Returns the rows of the table of all numbers: a model and a set per row."""
+    rows = [list(DETAILS)]
+    for each in results:
+        for scores, classes in each.parts():
+            cells = [_cell(name, scores.get(name)) for name in METRICS]
+            first = [each.model, each.set, f"{classes:,}", f"{each.images:,}"]
+            rows.append([*first, *cells, f"{each.seconds:.0f}"])
+    return rows
+
+
+def printed(results: list[Result]) -> Table:
+    """Returns the table of top-1 for the console."""
+    heading, *rows = grid(results)
+    table = Table()
+    for i, name in enumerate(heading):
+        table.add_column(name, justify="left" if i == 0 else "right")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def write(results: list[Result], folder: Path) -> None:
+    """Writes scores.txt, .csv, .md, .tex and .json into the folder."""
+    tables = grid(results), details(results)
+    texts = {
+        "scores.txt": "\n\n".join(map(_aligned, tables)),
+        "scores.md": "\n\n".join(map(_markdown, tables)),
+        "scores.tex": "\n\n".join(map(_latex, tables)),
+        "scores.csv": _csv(results),
+    }
+    for name, text in texts.items():
+        unfinished = folder / f".{name}"
+        unfinished.write_text(f"{text.rstrip()}\n", encoding="utf-8")
+        replace_file(unfinished, folder / name)
+    write_json(folder / "scores.json", [each.to_json() for each in results])
+
+
+def _cell(name, score):
+    """Returns "78.30 [77.9, 78.7]", in % for shares; "" for None."""
+    if score is None:
+        return ""
+    value, low, high = score
+    if name in PERCENT:
+        return f"{100 * value:.2f} [{100 * low:.1f}, {100 * high:.1f}]"
+    return f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _difference(one, other, only):
+    found = difference(one, other, restricted=only)
+    if found is None:
+        return ""
+    value, low, high = (100 * each for each in found)
+    return f"{value:+.2f} [{low:+.1f}, {high:+.1f}]"
+
+
+def _aligned(rows):
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (
+        [cell.ljust(n) for cell, n in zip(row, widths, strict=True)] for row in rows
+    )
+    return "\n".join("  ".join(row).rstrip() for row in padded)
+
+
+def _markdown(rows):
+    heading, *rows = rows
+    lines = [heading, ["---", *["---:"] * (len(heading) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(cell.strip() for cell in row)} |" for row in lines)
+
+
+def _latex(rows):
+    escaped = [[_escaped(cell.strip()) for cell in row] for row in rows]
+    heading, *rest = (" & ".join(row) + r" \\" for row in escaped)
+    columns = "l" + "r" * (len(rows[0]) - 1)
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", heading, r"\midrule"]
+    return "\n".join([*lines, *rest, r"\bottomrule", r"\end{tabular}"])
+
+
+def _escaped(text):
+    for mark in "%_#&$":
+        text = text.replace(mark, rf"\{mark}")
+    return text
+
+
+def _csv(results):
+    """Returns numbers in full, with the ends of the intervals in columns."""
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    ends = [f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")]
+    rows.writerow(["model", "set", "classes", "images", *ends, "seconds"])
+    for each in results:
+        for scores, classes in each.parts():
+            none = (None, None, None)
+            numbers = [x for name in METRICS for x in scores.get(name, none)]
+            first = [each.model, each.set, classes, each.images]
+            rows.writerow([*first, *numbers, each.seconds])
+    return text.getvalue()

@@ -1,0 +1,152 @@
+"""`evaluate.py`: from a model and images to the tables."""
+
+import csv
+import json
+
+import any_model
+import command_line
+import evaluate
+import keras
+import numpy as np
+import pytest
+from evaluate_settings import Config
+
+import kerasvit
+from tests.once import on_last_backend
+
+pytestmark = pytest.mark.slow
+
+SIZES = {"patch_size": 8, "width": 8, "depth": 1, "num_heads": 2, "mlp_dim": 8}
+
+
+def vit(seed=0, classes=10, **options):
+    keras.utils.set_random_seed(seed)
+    options = {"image_size": 16, **SIZES, **options}
+    model = kerasvit.VisionTransformer(num_classes=classes, name="vit", **options)
+    random = np.random.default_rng(seed)
+    model.set_weights([random.normal(size=w.shape, scale=0.3) for w in model.weights])
+    return model
+
+
+def save(model, path, names):
+    kerasvit.save_pretrained(model, path, label_names=names)
+    return str(path)
+
+
+def test_models_on_photographs(images, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    images("cat", 11)
+    folder = str(images("dog", 8))
+    names = ["dog", "wolf", "cat"]
+    models = [save(vit(i, 3), tmp_path / name, names) for i, name in enumerate("ab")]
+    config = Config(tuple(models), on=(folder,), batch_size=8)
+    found = evaluate.evaluate(config)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "minus a" in printed and "images, 2 classes" in printed
+    for path, result in zip(models, found):
+        model = kerasvit.from_pretrained(path)
+        files = sorted((tmp_path / "images").glob("*/*.jpg"))
+        predicted = [top[0][0] for top in kerasvit.classify(model, files, top=1)]
+        right = [file.parent.name == name for file, name in zip(files, predicted)]
+        assert result.right["all"].tolist() == right
+        assert result.scores["top1"].value == np.mean(right)
+        assert (result.images, result.left_out, result.classes) == (19, 0, 3)
+        assert result.restricted_classes == 2
+        assert result.restricted["top1"].value >= result.scores["top1"].value
+    for name in ("scores.txt", "scores.md", "scores.tex", "scores.csv"):
+        assert (tmp_path / "scores" / name).read_text()
+    rows = [*csv.DictReader((tmp_path / "scores/scores.csv").open())]
+    assert [row["classes"] for row in rows] == ["3", "2", "3", "2"]
+    assert float(rows[0]["top1"]) == found[0].scores["top1"].value
+    stored = json.loads((tmp_path / "scores/scores.json").read_text())
+    assert stored[1]["versions"]["keras"] == keras.__version__
+
+    monkeypatch.setattr(evaluate, "Predictor", None)  # nothing is computed again
+    again = evaluate.evaluate(config)
+    assert [x.to_json() for x in again] == json.loads(
+        json.dumps([x.to_json() for x in found])
+    )
+
+
+def test_other_weights_or_images_are_computed_again(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    digits = [str(i) for i in range(10)]
+    save(vit(0), "model", digits)
+    config = Config(("model",), on=("digits",), images=50)
+    [first] = evaluate.evaluate(config)
+    [more] = evaluate.evaluate(Config(("model",), on=("digits",), images=60))
+    assert (first.images, more.images) == (50, 60)
+    save(vit(1), "model2", digits)
+    (tmp_path / "model").rename("old")
+    (tmp_path / "model2").rename("model")
+    [other] = evaluate.evaluate(config)
+    assert other.weights != first.weights
+    assert other.scores["nll"] != first.scores["nll"]
+
+
+@on_last_backend
+def test_a_file_of_keras_that_returns_probabilities(images, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    images("0", 6)
+    folder = str(images("1", 6))
+    pixels = keras.Input((8, 8, 3))
+    x = keras.layers.Flatten()(pixels)
+    keras.utils.set_random_seed(0)
+    logits = keras.layers.Dense(2, name="logits")(x)
+    model = keras.Model(pixels, keras.layers.Softmax()(logits))
+    model.save("model.keras")
+    config = Config(("model.keras",), on=(folder,), model_input="unit")
+    [result] = evaluate.evaluate(config)
+    found = any_model.load("model.keras", "model", "unit")
+    transform = kerasvit.Preprocessing(
+        8, crop=1.0, mode="squash", kernel="bilinear", antialias=False
+    )
+    files = sorted((tmp_path / "images").glob("*/*.jpg"))
+    batch = np.stack([transform(file, normalize=False) for file in files])
+    probabilities = found.model.predict(batch / 255, verbose=0)
+    chosen = probabilities[np.arange(12), [0] * 6 + [1] * 6]
+    expected = -np.log(chosen).mean()
+    assert result.scores["nll"].value == pytest.approx(expected, abs=1e-4)
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (Config(()), "give one or more models"),
+        (Config(("model",)), "give one or more sets"),
+        (Config(("nothing",), on=("digits",)), "no file or folder nothing"),
+        (Config(("model",), on=("imagnet",)), "`on`: there is no 'imagnet'. Close: im"),
+        (
+            Config(("model",), on=("./none",)),
+            "`on`: there is no folder or table ./none",
+        ),
+        (Config(("model",), on=("real",)), "by hand: put ILSVRC2012_img_val.tar"),
+        (Config(("model",), on=("digits",), images=0), "`images` must be at least 1"),
+        (Config(("model",), on=("digits",)), "none of the classes of digits"),
+        (Config(("features",), on=("digits",)), "has no classes"),
+        (Config(("x.keras",), on=("digits",)), "does not exist, or is not"),
+    ],
+)
+def test_wrong_input(config, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    save(vit(classes=2), "model", ["cat", "dog"])
+    kerasvit.save_pretrained(vit(classes=0), "features")
+    with pytest.raises(command_line.BadInput, match=message):
+        evaluate.evaluate(config)
+
+
+@on_last_backend
+def test_a_logit_that_is_not_finite(images, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    images("cat", 3)
+    folder = str(images("dog", 3))
+    model = vit(classes=2)
+    weights = model.get_weights()
+    weights[-2][:] = 3e38  # the logits overflow
+    model.set_weights(weights)
+    save(model, "model", ["cat", "dog"])
+    with pytest.raises(command_line.BadInput, match="logits.*not finite"):
+        evaluate.evaluate(Config(("model",), on=(folder,)))
+    assert not (tmp_path / "scores/model").exists()
