@@ -58,7 +58,7 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
         store = results.Store(config.out, here)
         with here.first_goes_first():  # it prepares data sets and downloads weights
             found = [sets.find(name, here.shard) for name in config.on]
-            models = [candidates.load(x, config.model_input) for x in config.models]
+            models = candidates.load_all(config.models, config.model_input)
         found = [each.sample(config.images) for each in found]
         pairs = [(x, y, labels.match(y, x)) for x in models for y in found]
     scored, predict = [], None

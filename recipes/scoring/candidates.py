@@ -2,6 +2,8 @@
 
 import dataclasses
 import hashlib
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import any_model
@@ -40,6 +42,25 @@ class Candidate:
     def classes(self) -> int:
         """Number of its classes."""
         return self.model.output_shape[-1]
+
+
+def load_all(names: Sequence[str], values: str | None = None) -> list[Candidate]:
+    """Loads several models; those whose short names are equal keep their whole names.
+
+    Args:
+        names, values: As for `load`.
+
+    Raises:
+        ValueError: As for `load`; or a model is given twice.
+    """
+    if len(set(names)) < len(names):
+        raise ValueError(f"`models`: each model once. Received: {', '.join(names)}.")
+    found = [load(name, values) for name in names]
+    counts = Counter(each.name for each in found)
+    return [
+        dataclasses.replace(each, name=name) if counts[each.name] > 1 else each
+        for name, each in zip(names, found, strict=True)
+    ]
 
 
 def load(name: str, values: str | None = None) -> Candidate:

@@ -85,6 +85,18 @@ def test_other_weights_or_images_are_computed_again(tmp_path, monkeypatch):
 
 
 @on_last_backend
+def test_models_of_equal_short_names(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    digits = [str(i) for i in range(10)]
+    models = [save(vit(i), f"{name}/vit", digits) for i, name in enumerate("ab")]
+    found = evaluate.evaluate(Config(tuple(models), on=("digits",), images=50))
+    assert [each.model for each in found] == models
+    assert found[0].scores["nll"] != found[1].scores["nll"]
+    files = [path.parent.name for path in (tmp_path / "scores").glob("*/digits.json")]
+    assert sorted(files) == ["a_vit", "b_vit"]
+
+
+@on_last_backend
 def test_a_file_of_keras_that_returns_probabilities(images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     images("0", 6)
@@ -115,6 +127,7 @@ def test_a_file_of_keras_that_returns_probabilities(images, tmp_path, monkeypatc
     [
         (Config(()), "give one or more models"),
         (Config(("model",)), "give one or more sets"),
+        (Config(("model", "model"), on=("digits",)), "each model once"),
         (Config(("nothing",), on=("digits",)), "no file or folder nothing"),
         (Config(("model",), on=("imagnet",)), "`on`: there is no 'imagnet'. Close: im"),
         (
