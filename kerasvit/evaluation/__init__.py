@@ -1,10 +1,20 @@
-"""Numbers of a classifier on images, from its outputs: functions of NumPy arrays."""
+"""Numbers of a classifier, from its outputs or features: functions of NumPy arrays."""
 
+from .corruption import ALEXNET as ALEXNET
+from .corruption import Reference as Reference
+from .corruption import mean_accuracy as mean_accuracy
+from .corruption import mean_corruption_error as mean_corruption_error
+from .corruption import relative_mean_corruption_error as relative_mean_corruption_error
+from .few_shot import few_shot_accuracy as few_shot_accuracy
+from .few_shot import least_squares as least_squares
+from .few_shot import shots_of_classes as shots_of_classes
 from .intervals import binomial_interval as binomial_interval
 from .intervals import bootstrap_interval as bootstrap_interval
 from .intervals import paired_difference as paired_difference
+from .linear_probe import linear_probe as linear_probe
 from .metrics import expected_calibration_error as expected_calibration_error
 from .metrics import negative_log_likelihood as negative_log_likelihood
 from .metrics import top_k_hits as top_k_hits
+from .neighbors import neighbor_votes as neighbor_votes
 from .scores import Estimate as Estimate
 from .scores import scores as scores
