@@ -9,17 +9,17 @@ avoids this (Kumar et al. 2022, arXiv 2202.10054).
 
 import dataclasses
 import math
-import warnings
 
 import keras
 import numpy as np
 from batches import evaluation_batches
 from heads import heads_of
 
+from kerasvit.evaluation import linear_probe
+
 MAX_IMAGES = 2_000  # images whose features are computed
 PER_CLASS = 10  # raises MAX_IMAGES for many classes
-STRENGTHS = 10.0 ** np.arange(-4, 3)  # C of logistic regression, inverse of the penalty
-HELD_OUT = 0.25  # share of the features that selects the strength
+HELD_OUT = 0.25  # share of the features that selects the penalty
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,11 +84,7 @@ def assign(model: keras.Model, heads: list) -> None:
 
 
 def fit(features, labels, classes: int, seed: int = 0):
-    """Fits multinomial logistic regression.
-
-    The strength of the penalty has the smallest cross-entropy on a held-out quarter of
-    the features. Features are standardised for the fit; the returned kernel and bias
-    are for the original features.
+    """Fits `kerasvit.evaluation.linear_probe`, validated on a quarter of the features.
 
     Args:
         features: Array (count, width).
@@ -99,48 +95,11 @@ def fit(features, labels, classes: int, seed: int = 0):
     Returns:
         Kernel (width, classes) and bias (classes,), in float32.
     """
-    mean, scale = features.mean(0), features.std(0) + 1e-6
-    scaled = (features - mean) / scale
-    regression = _fitted(_best_strength(scaled, labels, seed), scaled, labels)
-    coefficients, intercepts = regression.coef_, regression.intercept_
-    if len(regression.classes_) == 2:  # one row, of the second class against the first
-        coefficients = np.concatenate([-coefficients, coefficients]) / 2
-        intercepts = np.concatenate([-intercepts, intercepts]) / 2
-    kernel = np.zeros((features.shape[1], classes), "float32")
-    kernel[:, regression.classes_] = (coefficients / scale).T
-    bias = np.full(classes, intercepts.min() - 10, "float32")
-    bias[regression.classes_] = intercepts - coefficients @ (mean / scale)
-    return kernel, bias
-
-
-def _best_strength(features, labels, seed):
     order = np.random.default_rng(seed).permutation(len(labels))
     held, rest = np.split(order, [math.ceil(HELD_OUT * len(labels))])
-    if len(np.unique(labels[rest])) < 2:
-        return 1.0
-    # The criterion is not the accuracy: a head with too large logits has gradients that
-    # damage the weights below it.
-    losses = []
-    for strength in STRENGTHS:
-        fitted = _fitted(strength, features[rest], labels[rest])
-        known = held[np.isin(labels[held], fitted.classes_)]
-        if not len(known):
-            return 1.0
-        columns = np.searchsorted(fitted.classes_, labels[known])
-        logs = fitted.predict_log_proba(features[known])
-        losses.append(-np.mean(logs[np.arange(len(known)), columns]))
-    return STRENGTHS[np.argmin(losses)]
-
-
-def _fitted(strength, features, labels):
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
-    regression = LogisticRegression(C=strength, max_iter=300, tol=1e-3)
-    with warnings.catch_warnings():
-        # A fit with a weak penalty may not converge; its cross-entropy is still used.
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return regression.fit(features, labels)
+    return linear_probe(
+        features[rest], labels[rest], features[held], labels[held], classes
+    )
 
 
 def _features(body, images, batch_options):

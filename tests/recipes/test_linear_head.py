@@ -122,12 +122,3 @@ def test_few_images_of_a_stream():
     assert len(some) == 20 == len(set(labels)) and labels != list(range(20))
     assert labels == [int(y) for _, y in some.once()]
     assert stream.sample(50, seed=3) is stream
-
-
-@on_last_backend
-def test_a_fit_that_does_not_converge_prints_nothing(recwarn):
-    random = np.random.default_rng(0)
-    features = random.normal(size=(100, 8)) * 10.0 ** np.arange(-4, 4)
-    fitted = linear_head._fitted(1e9, features, random.integers(4, size=100))
-    assert fitted.n_iter_ == 300
-    assert not recwarn.list
