@@ -35,6 +35,9 @@ def scores(logits: Any, labels: Labels) -> dict[str, Estimate]:
         `top1` and `top5`, shares with Wilson's interval; `ece`, the expected
         calibration error with 15 bins; and, if each image has one class, `nll`, the
         mean negative log-likelihood. The intervals of the last two are bootstrapped.
+        That of the ECE covers less than 95 %: in a simulation with 200 to 10,000
+        images, 90 % for a true ECE of 0.05, and half if the model is calibrated, whose
+        measured ECE is noise.
 
     Raises:
         ArgumentError: As for `top_k_hits`; or an image has no class.
@@ -73,4 +76,5 @@ def _calibration(confidences: np.ndarray, hits: np.ndarray) -> Estimate:
         return expected_calibration_error(confidences[i], hits[i])
 
     whole = expected_calibration_error(confidences, hits)
-    return Estimate(whole, *bootstrap_interval(error, len(hits)))
+    low, high = bootstrap_interval(error, len(hits))
+    return Estimate(whole, max(0.0, min(low, whole)), max(high, whole))

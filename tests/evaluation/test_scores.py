@@ -80,6 +80,20 @@ def test_bootstrapped_interval_of_a_mean_is_that_of_its_standard_error():
     np.testing.assert_allclose(found, expected, atol=0.2 * error)
 
 
+def test_interval_of_the_calibration_error_makes_up_for_its_bias():
+    draw = np.random.default_rng(0)
+    labels = draw.integers(4, size=4_000)
+    share = draw.uniform(0.3, 1, size=4_000)  # right as often as the model is confident
+    right = draw.random(4_000) < share
+    predicted = np.where(right, labels, (labels + 1) % 4)
+    probabilities = np.repeat(((1 - share) / 3)[:, None], 4, 1)
+    probabilities[np.arange(4_000), predicted] = share
+    found = evaluation.scores(np.log(probabilities), labels)["ece"]
+    # The true value is 0.
+    assert 0 <= found.low < found.value / 2
+    assert found.value <= found.high < found.value * 1.5
+
+
 def test_difference_of_models_that_are_wrong_on_the_same_images():
     hits = random.uniform(size=1_000) < 0.7
     others = hits.copy()
