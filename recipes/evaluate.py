@@ -27,12 +27,10 @@ def parse(arguments) -> Config:
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.start(parse, sys.argv[1:])
 
-import time
-
 import devices
 import keras
 from progress import console
-from scoring import candidates, labels, results, sets, tables
+from scoring import accuracy, candidates, results, sets, tables
 from scoring.outputs import Predictor
 
 
@@ -60,18 +58,12 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
             found = [sets.find(name, here.shard) for name in config.on]
             models = candidates.load_all(config.models, config.model_input)
         found = [each.sample(config.images) for each in found]
-        pairs = [(x, y, labels.match(y, x)) for x in models for y in found]
-    scored, predict = [], None
-    for candidate, image_set, match in pairs:
-        result = store.find(candidate, image_set)
+        tasks = accuracy.tasks(models, found)
+    predict, scored = Predictor(here, config.batch_size), []
+    for task in tasks:
+        result = store.find(task)
         if result is None:
-            if predict is None or predict.candidate is not candidate:
-                predict = Predictor(here, candidate, config.batch_size)
-            start = time.perf_counter()
-            outputs = predict(image_set.images)
-            seconds = time.perf_counter() - start
-            with command_line.checking_input():
-                result = results.score(candidate, image_set, match, outputs, seconds)
+            result = task.result(predict)
             store.add(result)
         scored.append(result)
         console.print(tables.line(result), highlight=False, soft_wrap=True)

@@ -61,6 +61,10 @@ def match(image_set, candidate) -> Match:
             "classes, or rename the folders."
         )
     labels = [found[found >= 0] for found in (classes[x] for x in image_set.labels)]
+    if not any(map(len, labels)):
+        raise ValueError(
+            f"`on`: no image of {image_set.name} is of a class of {candidate.name}."
+        )
     unmatched = [name for name, i in zip(names, classes, strict=True) if i < 0]
     occurring = image_set.restricted or range(len(names))
     restricted = np.unique([classes[i] for i in occurring if classes[i] >= 0])

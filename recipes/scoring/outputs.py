@@ -36,47 +36,45 @@ class Outputs(keras.metrics.Metric):
 
 
 class Predictor:
-    """Computes the outputs of a model on devices.
+    """Computes the outputs of models on devices.
 
     Args:
         here: Devices, which share the batches.
-        candidate: `candidates.Candidate` with one output (batch, outputs).
         batch_size: Number of images per batch, of all processes together.
     """
 
-    def __init__(self, here: Devices, candidate, batch_size: int):
-        self.here, self.candidate, self.batch_size = here, candidate, batch_size
-        self.options = {
-            "transform": candidate.transform,
-            "normalize": candidate.normalize,
-        }
-        with here.scope():
-            self.model = here.place(candidate.model)
-        self.collected = None
+    def __init__(self, here: Devices, batch_size: int):
+        self.here, self.batch_size = here, batch_size
+        self.candidate = self.model = self.collected = None
 
-    def __call__(self, images) -> np.ndarray:
+    def __call__(self, candidate, images) -> np.ndarray:
         """Returns the outputs for images, float32 (count, outputs).
 
         Args:
+            candidate: `candidates.Candidate` with one output (batch, outputs).
             images: `Indexed` or `Streamed`, whose labels are the images' numbers.
         """
         here = self.here
         batches = evaluation_batches(
             images,
+            candidate.transform,
+            normalize=candidate.normalize,
             batch_size=self.batch_size,
             shard=here.shard,
             pad=here.count > 1,
-            **self.options,
         )
         with here.scope():
-            self._collect(len(images))
+            self._prepare(candidate, len(images))
             self.model.evaluate(here.distributed(batches), verbose=0)
             if here.count > 1:
                 here.sum_metrics(self.model)
             return keras.ops.convert_to_numpy(self.collected.rows)
 
-    def _collect(self, count):
+    def _prepare(self, candidate, count):
         """Compiles the model, unless it is compiled for as many images."""
+        if self.candidate is not candidate:
+            self.candidate, self.collected = candidate, None
+            self.model = self.here.place(candidate.model)
         shape = (count, self.model.output_shape[-1])
         if self.collected is None or self.collected.rows.shape != shape:
             self.collected = Outputs(shape)

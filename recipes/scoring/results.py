@@ -5,7 +5,10 @@ import hashlib
 import importlib.metadata
 import json
 import re
+import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -14,10 +17,25 @@ from progress import replace_file, write_json
 from kerasvit import evaluation
 from kerasvit.version import __version__
 
+from .candidates import Candidate
+from .outputs import Predictor
+
 METRICS = ("top1", "top5", "nll", "ece")
 PACKAGES = ("keras", "numpy", "tensorflow-datasets")
-PROTOCOL = 1  # changed with the meaning of the numbers: others are computed again
-ROUNDING = 1e-3  # by which the sums of probabilities may differ from 1
+PROTOCOL = 2  # changed with the meaning of the numbers: others are computed again
+
+
+class Part(NamedTuple):
+    """Numbers of a model on a set for some of its classes, or by one of several ways.
+
+    Attributes:
+        classes: Number of classes among which the model chooses.
+        scores: {metric of `METRICS`: `evaluation.Estimate`}; other numbers of the
+            papers have names of their own.
+    """
+
+    classes: int
+    scores: dict[str, evaluation.Estimate]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,112 +44,102 @@ class Result:
 
     Attributes:
         model, set: Names.
+        measure: What was measured; "" for the outputs of the model.
         weights: SHA-256 of the weights.
         images: Number of images that count.
         left_out: Number of images without a label, or of no class of the model.
         unmatched: Names of classes that the model does not have.
-        classes: Number of classes of the model.
-        scores: {metric of `METRICS`: (value, low, high)}, of all classes of the model.
-        restricted: The same of the classes that occur in the set; None: all occur.
-        restricted_classes: Their number.
-        seconds: Time of the outputs, with reading.
+        parts: {name: `Part`}. Those of the outputs are "all" classes of the model and,
+            if not all occur, "restricted" to those that occur in the set.
+        seconds: Time of the measurement, with reading.
         settings: What decides about the numbers, besides the weights.
         versions: Versions of the software.
-        right: {"all" or "restricted": whether each image is right}, for differences.
+        right: {name of a part: whether each image is right}, for differences.
     """
 
     model: str
     set: str
+    measure: str
     weights: str
     images: int
     left_out: int
     unmatched: list[str]
-    classes: int
-    scores: dict
-    restricted: dict | None
-    restricted_classes: int | None
+    parts: dict[str, Part]
     seconds: float
     settings: dict
     versions: dict
     right: dict[str, np.ndarray]
 
-    def parts(self):
-        """Yields (scores, number of classes), of all and of the restricted classes."""
-        yield self.scores, self.classes
-        if self.restricted:
-            yield self.restricted, self.restricted_classes
-
     def to_json(self) -> dict:
         """Returns everything but `right`."""
-        fields = dataclasses.fields(self)
-        return {x.name: getattr(self, x.name) for x in fields if x.name != "right"}
+        fields = {field.name: getattr(self, field.name) for field in FIELDS}
+        return fields | {"parts": {k: v._asdict() for k, v in self.parts.items()}}
+
+    @classmethod
+    def from_json(cls, stored: dict, right: dict) -> "Result":
+        """Returns the result of which `to_json` returned the rest."""
+        parts = {
+            name: Part(
+                part["classes"],
+                {k: evaluation.Estimate(*v) for k, v in part["scores"].items()},
+            )
+            for name, part in stored["parts"].items()
+        }
+        return cls(**stored | {"parts": parts, "right": right})
 
 
-def score(candidate, image_set, match, outputs: np.ndarray, seconds: float) -> Result:
-    """Returns the numbers of a model on a set.
+FIELDS = [each for each in dataclasses.fields(Result) if each.name != "right"]
 
-    Args:
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A measurement to make, unless its result is stored.
+
+    Attributes:
         candidate: `candidates.Candidate`.
-        image_set: `sets.ImageSet`.
-        match: Result of `labels.match`.
-        outputs: Logits or probabilities (count, classes).
-        seconds: Time of the outputs.
-
-    Raises:
-        ValueError: An output is not finite, or no image has a class of the model.
+        set, measure, settings: As in the `Result`.
+        compute: Function of a `Predictor` that returns {name: `Part`} and the other
+            fields of `Result` that `result` does not fill.
     """
-    used = np.array([len(each) > 0 for each in match.labels])
-    if not used.any():
-        raise ValueError(
-            f"`on`: no image of {image_set.name} is of a class of {candidate.name}."
+
+    candidate: Candidate
+    set: str
+    measure: str
+    settings: dict
+    compute: Callable[[Predictor], dict]
+
+    def result(self, predict: Predictor) -> Result:
+        """Measures.
+
+        Raises:
+            command_line.BadInput: The outputs cannot be scored, such as NaN.
+        """
+        start = time.perf_counter()
+        measured = {"left_out": 0, "unmatched": [], **self.compute(predict)}
+        return Result(
+            model=self.candidate.name,
+            set=self.set,
+            measure=self.measure,
+            weights=self.candidate.weights,
+            seconds=time.perf_counter() - start,
+            settings=self.settings,
+            versions={name: importlib.metadata.version(name) for name in PACKAGES}
+            | {"kerasvit": __version__, "backend": keras.backend.backend()},
+            **measured,
         )
-    logits = _logits(outputs[used])
-    labels = [each for each in match.labels if len(each)]
-    scores = evaluation.scores(logits, labels)
-    right = {"all": evaluation.top_k_hits(logits, labels)}
-    restricted, classes = None, match.restricted
-    if classes is not None:
-        among = [np.searchsorted(classes, each) for each in labels]
-        restricted = evaluation.scores(logits[:, classes], among)
-        right["restricted"] = evaluation.top_k_hits(logits[:, classes], among)
-    return Result(
-        model=candidate.name,
-        set=image_set.name,
-        weights=candidate.weights,
-        images=len(labels),
-        left_out=int((~used).sum()),
-        unmatched=match.unmatched,
-        classes=candidate.classes,
-        scores=scores,
-        restricted=restricted,
-        restricted_classes=None if classes is None else len(classes),
-        seconds=seconds,
-        settings=settings(candidate, image_set),
-        versions={name: importlib.metadata.version(name) for name in PACKAGES}
-        | {"kerasvit": __version__, "backend": keras.backend.backend()},
-        right=right,
-    )
 
 
-def difference(one: Result, other: Result, restricted: bool):
+def difference(one: Result, other: Result, part: str) -> evaluation.Estimate | None:
     """Returns how much more accurate the second model is, with its interval.
 
     None if the results are not of the same images.
     """
-    name = "restricted" if restricted else "all"
-    if name not in one.right or name not in other.right:
+    if part not in one.right or part not in other.right:
         return None
     if one.settings["labels"] != other.settings["labels"] or one.images != other.images:
         return None
-    return evaluation.paired_difference(one.right[name], other.right[name])
-
-
-def _logits(outputs):
-    """Returns logits; of probabilities, as of models of Keras, the logarithm."""
-    sums = outputs.sum(axis=1)
-    if (outputs >= 0).all() and np.allclose(sums, 1, atol=ROUNDING):
-        return np.log(np.maximum(outputs, np.finfo("float32").tiny))
-    return outputs
+    found = evaluation.paired_difference(one.right[part], other.right[part])
+    return evaluation.Estimate(*found)
 
 
 class Store:
@@ -152,38 +160,37 @@ class Store:
         except OSError as error:
             raise ValueError(f"`out`: {folder} cannot be used: {error}.") from error
 
-    def find(self, candidate, image_set) -> Result | None:
-        """Returns the result of a model on a set, if it has been computed.
+    def find(self, task: Task) -> Result | None:
+        """Returns the result of a task, if it has been computed.
 
-        Weights, images, transform and software decide whether it is the same.
+        Weights and settings, with images and transform, decide whether it is the same.
         """
-        path = self._path(candidate.name, image_set.name)
+        path = self._path(task.candidate.name, task.set, task.measure)
         numbers = path.with_suffix(".npz")
         if not path.is_file() or not numbers.is_file():
             return None
         stored = json.loads(path.read_text(encoding="utf-8"))
-        same = {
-            "weights": candidate.weights,
-            "settings": settings(candidate, image_set),
-        }
-        if any(stored[name] != value for name, value in same.items()):
+        if stored["weights"] != task.candidate.weights:
+            return None
+        if stored["settings"] != json.loads(json.dumps(task.settings)):
             return None
         with np.load(numbers) as arrays:
-            return Result(**stored, right=dict(arrays))
+            return Result.from_json(stored, dict(arrays))
 
     def add(self, result: Result) -> None:
         """Writes a result; an interrupted run finds it again."""
         if not self.here.is_first:
             return
-        path = self._path(result.model, result.set)
+        path = self._path(result.model, result.set, result.measure)
         path.parent.mkdir(exist_ok=True)
         unfinished = path.parent / ".unfinished.npz"
         np.savez_compressed(unfinished, **result.right)
         replace_file(unfinished, path.with_suffix(".npz"))
         write_json(path, result.to_json())
 
-    def _path(self, model, name):
+    def _path(self, model, name, measure):
         """Returns the file of a result; names may have characters that paths do not."""
+        name = f"{name} {measure}".strip()
         model, name = (re.sub(r"[^\w.-]+", "_", each) for each in (model, name))
         return self.folder / model / f"{name}.json"
 

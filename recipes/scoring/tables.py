@@ -16,8 +16,15 @@ DETAILS = ("model", "set", "classes", "images", *METRICS, "seconds")
 
 def line(result: Result) -> str:
     """Returns a line about a result that was computed or found."""
-    parts = [f"{name} {_cell(name, each)}" for name, each in result.scores.items()]
-    text = f"{result.model}, {result.set}, {result.images:,} images: {', '.join(parts)}"
+    numbers = [
+        f"{name} {_cell(metric, each)}"
+        for part, (_, scores) in result.parts.items()
+        for metric, each in scores.items()
+        for name in [metric if part in ("all", "restricted") else f"{part} {metric}"]
+        if part != "restricted"
+    ]
+    head = ", ".join(filter(None, [result.model, result.set, result.measure]))
+    text = f"{head}, {result.images:,} images: {', '.join(numbers)}"
     if result.left_out:
         text += f". {result.left_out:,} images without a class of the model left out"
     if result.unmatched:
@@ -27,50 +34,55 @@ def line(result: Result) -> str:
     return f"{text}."
 
 
+def heading(result: Result, part: str) -> str:
+    """Returns the heading of the column of a part."""
+    if part == "all":
+        return result.set
+    if part == "restricted":
+        return f"{result.set}, {result.parts[part].classes} classes"
+    return f"{result.set}, {part}"
+
+
 def grid(results: list[Result]) -> list[list[str]]:
     """Returns the rows of the table of top-1: a model per row, a set per column.
 
     Below a model are the paper's numbers, if its name has some, and the differences
     from the first model, with 95 % intervals.
     """
-    columns = {}  # {(set, restricted): heading}
-    for each in results:
-        columns[each.set, False] = each.set
-        if each.restricted:
-            columns[each.set, True] = f"{each.set}, {each.restricted_classes} classes"
+    columns = {  # {(set, measure, part): heading}
+        (each.set, each.measure, part): heading(each, part)
+        for each in results
+        for part, (_, scores) in each.parts.items()
+        if "top1" in scores
+    }
     models = list(dict.fromkeys(each.model for each in results))
-    by_place = {(each.model, each.set): each for each in results}
+    by_place = {(each.model, each.set, each.measure): each for each in results}
     rows = [["top-1 in %", *columns.values()]]
     for model in models:
-        found = [by_place[model, name] for name, _ in columns]
+        found = [by_place.get((model, *column[:2])) for column in columns]
         wanted = list(zip(found, columns, strict=True))
-        cells = [
-            _cell("top1", (each.restricted if only else each.scores)["top1"])
-            if each.restricted or not only
-            else ""
-            for each, (_, only) in wanted
-        ]
-        rows.append([model, *cells])
+        rows.append([model, *(_top1(each, part) for each, (*_, part) in wanted)])
         if numbers := published.RESULTS.get(model):
-            known = ["" if only else numbers.get(name, "") for name, only in columns]
+            known = [numbers.get(name, "") for name in columns.values()]
             rows.append([f"  {published.SOURCE}", *map(str, known)])
         if model != models[0]:
-            compared = [(by_place[models[0], name], only) for name, only in columns]
+            first = [by_place.get((models[0], *column[:2])) for column in columns]
             cells = [
-                _difference(one, other, only)
-                for (one, only), other in zip(compared, found, strict=True)
+                _difference(one, other, part)
+                for one, (other, (*_, part)) in zip(first, wanted, strict=True)
             ]
             rows.append([f"  minus {models[0]}", *cells])
     return rows
 
 
 def details(results: list[Result]) -> list[list[str]]:
-    """Returns the rows of the table of all numbers: a model and a set per row."""
+    """Returns the rows of the table of all numbers: a model and a part per row."""
     rows = [list(DETAILS)]
     for each in results:
-        for scores, classes in each.parts():
+        for part, (classes, scores) in each.parts.items():
             cells = [_cell(name, scores.get(name)) for name in METRICS]
-            first = [each.model, each.set, f"{classes:,}", f"{each.images:,}"]
+            name = heading(each, "all" if part == "restricted" else part)
+            first = [each.model, name, f"{classes:,}", f"{each.images:,}"]
             rows.append([*first, *cells, f"{each.seconds:.0f}"])
     return rows
 
@@ -112,9 +124,15 @@ def _cell(name, score):
     return f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _difference(one, other, only):
-    found = difference(one, other, restricted=only)
-    if found is None:
+def _top1(result, part):
+    if result is None or part not in result.parts:
+        return ""
+    return _cell("top1", result.parts[part].scores.get("top1"))
+
+
+def _difference(one, other, part):
+    found = one and other and difference(one, other, part)
+    if not found:
         return ""
     value, low, high = (100 * each for each in found)
     return f"{value:+.2f} [{low:+.1f}, {high:+.1f}]"
@@ -153,11 +171,12 @@ def _csv(results):
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     ends = [f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")]
-    rows.writerow(["model", "set", "classes", "images", *ends, "seconds"])
+    first = ("model", "set", "measure", "part", "classes", "images")
+    rows.writerow([*first, *ends, "seconds"])
     for each in results:
-        for scores, classes in each.parts():
+        for part, (classes, scores) in each.parts.items():
             none = (None, None, None)
             numbers = [x for name in METRICS for x in scores.get(name, none)]
-            first = [each.model, each.set, classes, each.images]
+            first = [each.model, each.set, each.measure, part, classes, each.images]
             rows.writerow([*first, *numbers, each.seconds])
     return text.getvalue()

@@ -163,8 +163,9 @@ def test_scores_are_the_same_to_the_image(processes, images, tmp_path):
     )
     [found] = json.loads((tmp_path / "scores/scores.json").read_text())
     assert found["images"] == 58
-    for name, value in expected.scores.items():
-        np.testing.assert_allclose(found["scores"][name], value, atol=1e-5)
+    scores = found["parts"]["all"]["scores"]
+    for name, value in expected.parts["all"].scores.items():
+        np.testing.assert_allclose(scores[name], value, atol=1e-5)
     with np.load(tmp_path / "scores/weights/images.npz") as arrays:
         np.testing.assert_array_equal(arrays["all"], expected.right["all"])
 

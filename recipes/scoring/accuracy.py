@@ -1,0 +1,75 @@
+"""Scores the outputs of models on sets: accuracy, likelihood and calibration."""
+
+from collections.abc import Sequence
+
+import command_line
+import numpy as np
+
+from kerasvit import evaluation
+
+from . import labels, results
+
+ROUNDING = 1e-3  # by which the sums of probabilities may differ from 1
+
+
+def tasks(candidates: Sequence, image_sets: Sequence) -> list[results.Task]:
+    """Returns a task for each model and set.
+
+    Args:
+        candidates: `candidates.Candidate` of each model.
+        image_sets: `sets.ImageSet` of each set.
+
+    Raises:
+        ValueError: A model has none of the classes of a set.
+    """
+    return [_task(x, y, labels.match(y, x)) for x in candidates for y in image_sets]
+
+
+def _task(candidate, image_set, match):
+    def compute(predict):
+        outputs = predict(candidate, image_set.images)
+        with command_line.checking_input():
+            return scored(outputs, match)
+
+    settings = results.settings(candidate, image_set)
+    return results.Task(candidate, image_set.name, "", settings, compute)
+
+
+def scored(outputs: np.ndarray, match: labels.Match) -> dict:
+    """Returns the fields of a `Result` that the outputs determine.
+
+    Args:
+        outputs: Logits or probabilities (count, classes).
+        match: Result of `labels.match`.
+
+    Raises:
+        ValueError: An output is not finite.
+    """
+    used = np.array([len(each) > 0 for each in match.labels])
+    logits = _logits(outputs[used])
+    true = [each for each in match.labels if len(each)]
+    parts = {"all": _part(logits, true)}
+    right = {"all": evaluation.top_k_hits(logits, true)}
+    if (classes := match.restricted) is not None:
+        among = [np.searchsorted(classes, each) for each in true]
+        parts["restricted"] = _part(logits[:, classes], among)
+        right["restricted"] = evaluation.top_k_hits(logits[:, classes], among)
+    return {
+        "images": len(true),
+        "left_out": int((~used).sum()),
+        "unmatched": match.unmatched,
+        "parts": parts,
+        "right": right,
+    }
+
+
+def _part(logits, true):
+    return results.Part(logits.shape[1], evaluation.scores(logits, true))
+
+
+def _logits(outputs):
+    """Returns logits; of probabilities, as of models of Keras, the logarithm."""
+    sums = outputs.sum(axis=1)
+    if (outputs >= 0).all() and np.allclose(sums, 1, atol=ROUNDING):
+        return np.log(np.maximum(outputs, np.finfo("float32").tiny))
+    return outputs
