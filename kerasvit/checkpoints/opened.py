@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import threading
 import weakref
 from io import BufferedReader
 from pathlib import Path
@@ -27,15 +28,20 @@ class OpenFile:
     def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path)
         self.file, self._whole = _open_twice(self.path)
+        self._hashing = threading.Lock()  # two threads would share one position
         self._then = os.fstat(self.file.fileno())
         self.size = self._then.st_size
         for file in (self.file, self._whole):
             weakref.finalize(self, file.close)
 
     def sha256(self) -> str:
-        """Returns the SHA-256 in hex; another thread may read `file` concurrently."""
-        self._whole.seek(0)
-        return hashlib.file_digest(self._whole, "sha256").hexdigest()
+        """Returns the SHA-256 in hex.
+
+        Other threads may read `file` or call this method at the same time.
+        """
+        with self._hashing:
+            self._whole.seek(0)
+            return hashlib.file_digest(self._whole, "sha256").hexdigest()
 
     def changed(self) -> bool:
         """Returns whether the file has changed since it was opened."""

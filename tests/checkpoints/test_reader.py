@@ -2,6 +2,7 @@ import hashlib
 import os
 import pickle
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -46,6 +47,17 @@ def test_a_file_that_replaces_the_opened_one_is_ignored(weights, tmp_path):
     np.testing.assert_array_equal(reader["a/kernel"], ARRAY)
     assert reader.sha256() == hashlib.sha256(content).hexdigest()
     assert weights.read_bytes() == other
+
+
+def test_threads_that_hash_a_file_at_the_same_time(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_file({"a/kernel": np.arange(2**21, dtype="float32")}, path)
+    reader = Reader(path)
+    with ThreadPoolExecutor(8) as pool:
+        found = {
+            each.result() for each in [pool.submit(reader.sha256) for _ in "abcdefgh"]
+        }
+    assert found == {hashlib.sha256(path.read_bytes()).hexdigest()}
 
 
 @pytest.mark.parametrize("hidden", [False, True])
