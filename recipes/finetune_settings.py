@@ -53,7 +53,8 @@ class Config(Common):
             if (given := getattr(self, name)) != getattr(default, name):
                 raise ValueError(
                     f"`rule`: HyperRule chooses `{name}` itself. Received: {given}. "
-                    f"Leave out --{name.replace('_', '-')}, or --rule."
+                    f"Leave out --{name.replace('_', '-')} or the preset that sets it, "
+                    "or --rule."
                 )
 
 

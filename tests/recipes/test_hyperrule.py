@@ -102,6 +102,13 @@ def test_options_of_the_rule_cannot_be_given_with_their_defaults(given):
 
 
 @on_last_backend
+def test_a_preset_sets_what_the_rule_chooses(tmp_path):
+    options = ["cifar10", "--rule", "hyperrule", "--weights", str(tmp_path)]
+    with pytest.raises(ValueError, match="--steps or the preset that sets it"):
+        command_line.check(finetune.parse(options))
+
+
+@on_last_backend
 def test_the_rule_needs_weights():
     with pytest.raises(ValueError, match="give --weights FILE with --rule"):
         command_line.check(Config(rule="hyperrule"))
