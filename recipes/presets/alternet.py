@@ -42,7 +42,7 @@ GENERAL = (
 )
 OF_CODE = {"decayed loss": "xxxnell/how-do-vits-work ops/trains.py"}
 COUPLED = (
-    "PyTorch's SGD adds the decay to the gradient before the momentum, Keras's not."
+    "PyTorch's SGD adds the decay to the gradient before the momentum, Keras's not"
 )
 RATE = "The rate decreases with every step, not every epoch"
 EPOCHS = "the code counts the epochs of the warm-up in addition; here they are included"
@@ -155,7 +155,8 @@ PRESETS = {
         },
         sources={GENERAL: CODE + "imagenet_general.yaml", **OF_CODE},
         hardware="not stated",
-        differs=f"{EPOCHS}. {COUPLED} Crops have 5 to 100 % of the image, not 8 to 100",
+        differs=f"{EPOCHS}. {COUPLED}. Crops have 5 to 100 % of the image, not 8 to "
+        "100",
         results=results(f"{PAPER}, ImageNet, weak augmentation", ON_IMAGENET),
     ),
 }

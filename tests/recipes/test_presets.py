@@ -28,6 +28,10 @@ def test_the_page_is_that_of_the_presets():
     assert PAGE.read_text(encoding="utf-8") == page.page(), made
 
 
+def test_sentences_of_the_page_end_with_one_full_stop():
+    assert not re.search(r"\.\.(\s|$)", page.page())
+
+
 COMMANDS = re.findall(r"python recipes/[\w. -]+", PAGE.read_text(encoding="utf-8"))
 
 
