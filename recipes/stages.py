@@ -226,7 +226,10 @@ def _then(config, count, before, model):
             f"`then_size`: {size[0]} × {size[1]} pixels is the image size of the "
             "training. Give another one."
         )
-    resized = kerasvit.resize(model, size)  # it raises errors before the training
+    try:
+        resized = kerasvit.resize(model, size)
+    except ValueError as error:  # the model cannot have this size
+        raise ValueError(f"`then_size`: {error}") from error
     changes = {
         "steps": config.then_steps,
         "epochs": config.then_epochs,
