@@ -53,8 +53,8 @@ def load(name: str, setting: str, values: str | None = None) -> Found:
         values: Key of `VALUES` for a .keras file whose model has no record.
 
     Raises:
-        ValueError: There is no such model, it cannot be loaded, or it is not known
-            which values it expects.
+        ValueError: There is no such model, it cannot be loaded, its inputs are not
+            images, or it is not known which values it expects.
     """
     is_file = name.endswith(".keras")
     if values and not is_file:
@@ -69,6 +69,7 @@ def load(name: str, setting: str, values: str | None = None) -> Found:
         model = _load_keras(Path(name).expanduser(), setting)
     else:
         model = _load_kerasvit(name, setting)
+    _check_inputs(model, name, setting)
     if hasattr(model, "record"):
         found = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
         if model.record["kwargs"].get("normalization"):
@@ -93,13 +94,25 @@ def _load_keras(path: Path, setting: str) -> keras.Model:
             f"`{setting}`: {path} does not exist, or is not a .keras file."
         )
     try:
-        return keras.saving.load_model(path, compile=False)
+        model = keras.saving.load_model(path, compile=False)
     except TypeError as error:  # a class that this program does not define
         raise ValueError(
             f"`{setting}`: Keras cannot load {path}, maybe because of layers of "
             "classes that are defined elsewhere. Save a model of Keras's own layers. "
             f"Keras: {error!s:.300}"
         ) from error
+    while isinstance(model, kerasvit.SAM):  # a trainer, maybe around another one
+        model = model.model
+    return model
+
+
+def _check_inputs(model, name, setting):
+    shape = getattr(model, "input_shape", None)  # a subclass has none
+    if not isinstance(shape, tuple) or len(shape) != 4 or shape[-1] != 3:
+        raise ValueError(
+            f"`{setting}`: the inputs of {name} must be images (batch, height, width, "
+            f"3). Received: {shape}."
+        )
 
 
 def _load_kerasvit(name: str, setting: str) -> keras.Model:

@@ -161,6 +161,31 @@ def test_wrong_teachers_are_explained(tmp_path):
         teachers.find(settings(teacher="resnet"), student)  # a module
 
 
+def test_a_trainer_in_a_file_teaches_as_its_model(tmp_path):
+    teacher = vit(1)
+    trainer = kerasvit.SAM(kerasvit.DistillationTrainer(teacher, vit(2)), rho=0.1)
+    trainer.save(tmp_path / "trainer.keras")
+    found = teachers.find(settings(teacher=str(tmp_path / "trainer.keras")), vit())
+    values = normalised(pixels())
+    np.testing.assert_allclose(
+        found.model.predict(values, verbose=0),
+        teacher.predict(values, verbose=0),
+        atol=1e-5,
+    )
+
+
+@on_last_backend
+@pytest.mark.parametrize("shapes", [[(8, 8, 1)], [(3, 8, 8)], [(8, 8, 3)] * 2])
+def test_a_teacher_of_other_inputs_than_images(shapes, tmp_path):
+    inputs = [keras.Input(shape) for shape in shapes]
+    flat = [layers.Flatten()(each) for each in inputs]
+    outputs = layers.Dense(3)(sum(flat))
+    keras.Model(inputs, outputs).save(tmp_path / "model.keras")
+    config = settings(teacher=str(tmp_path / "model.keras"), teacher_input="unit")
+    with pytest.raises(ValueError, match="must be images .batch, height, width, 3"):
+        teachers.find(config, vit())
+
+
 @on_last_backend
 def test_wrong_numbers_are_found_before_the_imports():
     for changes, message in (
