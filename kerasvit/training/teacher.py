@@ -17,8 +17,8 @@ def check_teacher(teacher: Any, student: keras.Model) -> None:
 
     Raises:
         ValueError: The teacher is not a built `keras.Model`, or has weights of the
-            student, or one of them has several outputs, or their numbers of classes
-            differ, as far as these are known without a call.
+            student, or one of them has several outputs, or their inputs or numbers of
+            classes differ, as far as these are known without a call.
     """
     if not isinstance(teacher, keras.Model) or not teacher.built:
         raise ValueError(
@@ -29,9 +29,24 @@ def check_teacher(teacher: Any, student: keras.Model) -> None:
             "`teacher` must have its own weights, and has some of the student. Pass a "
             f"copy. Received: {teacher!r}."
         )
+    _check_inputs(*(getattr(each, "input_shape", None) for each in (teacher, student)))
     classes = [_classes(each) for each in (teacher, student)]
     if None not in classes:
         check_classes(*classes)
+
+
+def _check_inputs(teacher: Any, student: Any) -> None:
+    """Checks the shapes of inputs that are known, and are one tensor."""
+    if not isinstance(teacher, tuple) or not isinstance(student, tuple):
+        return
+    sides = zip(teacher, student, strict=False)
+    differ = any(None not in pair and pair[0] != pair[1] for pair in sides)
+    if len(teacher) != len(student) or differ:
+        raise ValueError(
+            "`teacher` must take the inputs of the student. Received: inputs "
+            f"{teacher}, of the student {student}. Put layers before it that adapt "
+            "them, such as keras.layers.Resizing."
+        )
 
 
 def check_classes(teacher: int | None, student: int | None) -> None:

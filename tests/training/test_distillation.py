@@ -331,6 +331,9 @@ def test_wrong_arguments_are_explained():
         "a teacher with 4 outputs and a student with 3": {
             "teacher": keras.Sequential([keras.Input((5,)), layers.Dense(4)])
         },
+        r"take the inputs of the student. Received: inputs \(None, 4\)": {
+            "teacher": keras.Sequential([keras.Input((4,)), layers.Dense(CLASSES)])
+        },
         "without `distillation_heads`": {"model": _two_outputs()},
     }
     for message, changes in cases.items():
