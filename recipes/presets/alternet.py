@@ -28,13 +28,10 @@ OF_SHARE = {
     "ViTTi4CIFAR --share 0.06": "ViT-Ti, 6 % of the images",
     "PreActResNet50CIFAR": "ResNet-50",
 }
+DEPTHS = 18, 34, 50, 101, 152
 ON_IMAGENET = {
-    "AlterNet50": "Alter-ResNet-50",
-    "AlterNet101": "Alter-ResNet-101",
-    "AlterNet152": "Alter-ResNet-152",
-    "PreActResNet50": "ResNet-50, without attention",
-    "PreActResNet101": "ResNet-101, without attention",
-    "PreActResNet152": "ResNet-152, without attention",
+    **{f"AlterNet{depth}": f"Alter-ResNet-{depth}" for depth in DEPTHS},
+    **{f"PreActResNet{n}": f"ResNet-{n}, without attention" for n in DEPTHS},
 }
 GENERAL = (
     "augment batch_size epochs optimizer learning_rate schedule decay_at decay_factor "

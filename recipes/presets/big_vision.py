@@ -10,6 +10,7 @@ MIXER = "big_vision configs/mlp_mixer_i1k.py"
 BIT = "big_vision configs/bit_i1k.py"
 BIT_21K = "big_vision configs/bit_i21k.py"
 BIT_TABLE = "arXiv 1912.11370 (BiT), from scratch"
+BIT_SIZES = "R50x1", "R50x3", "R101x1", "R101x3", "R152x2", "R152x4"
 BASELINE = "big_vision configs/vit_s16_i1k.py"
 ISSUE = "google-research/vision_transformer#2"
 # What a user must have for ImageNet-21k: tensorflow-datasets does not have it.
@@ -19,6 +20,15 @@ IMAGENET_21K = (
     "TFDS_DATA_DIR. The published trainings have 21,843 classes (release of autumn "
     "2011, with two empty ones: 21,841) and all images but 51,200"
 )
+
+
+def _bit(name: str) -> tuple[Result, ...]:
+    """Returns a row for each size of google-research/big_transfer."""
+    return tuple(
+        Result(BIT_TABLE, f"{name} {size}", f"--model BiT{size}", "–")
+        for size in BIT_SIZES
+    )
+
 
 PRESETS = {
     "mixer": pretraining(
@@ -67,7 +77,7 @@ PRESETS = {
         hardware="TPU v3-128, 32 min for R50x1",
         differs="the ResNet of that file is post-activation (ResNet-v1) with group "
         "normalisation; BiTR50x1 is that of the paper",
-        results=(Result(BIT_TABLE, "BiT-S R50x1", "", "–"),),
+        results=_bit("BiT-S"),
     ),
     "bit_i21k": pretraining(
         {
@@ -91,11 +101,7 @@ PRESETS = {
         hardware="not stated",
         differs=f"{IMAGENET_21K}. The paper's own schedule divides the rate by 10 "
         "after 30, 60 and 80 epochs",
-        results=(
-            Result(BIT_TABLE, "BiT-M R50x1", "", "–"),
-            Result(BIT_TABLE, "BiT-M R101x3", "--model BiTR101x3", "–"),
-            Result(BIT_TABLE, "BiT-M R152x4", "--model BiTR152x4", "–"),
-        ),
+        results=_bit("BiT-M"),
     ),
     "vit_i21k": pretraining(
         {

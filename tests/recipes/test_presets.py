@@ -9,7 +9,7 @@ import command_line
 import finetune_settings
 import pretrain_settings
 import pytest
-from presets import FINETUNE, PRETRAIN, page, sam
+from presets import FINETUNE, PRETRAIN, big_vision, page, sam
 from pretrain_settings import radius
 
 import kerasvit
@@ -42,6 +42,9 @@ def test_the_page_has_a_command_for_every_row():
     counts = {table: len(rows) for table, rows in page.tables().items()}
     assert [counts[table] for table in (sam.TABLE_1, sam.TABLE_2)] == [6, 36]
     assert [counts[table] for table in (sam.TABLE_3, sam.TABLE_4)] == [4, 40]
+    assert counts[big_vision.BIT_TABLE] == 2 * 6  # models of big_transfer
+    on_imagenet = [counts[t] for t in counts if t.startswith("arXiv 2202.06709, Image")]
+    assert on_imagenet == [2 * 5, 2 * 5]  # with attention and without
 
 
 @pytest.mark.parametrize("command", sorted(set(COMMANDS)))
