@@ -103,5 +103,7 @@ def test_wrong_options_are_found_before_the_imports(settings, changes, message):
 
 def test_other_programs_names_lead_to_the_options():
     fields = {field.name for field in dataclasses.fields(common_settings.Common)}
-    for name in ("reprob", "aug-repeats", "mixup-alpha", "cutmix-alpha", "smoothing"):
+    of_timm = "reprob aug-repeats mixup-alpha cutmix-alpha smoothing img-size drop"
+    of_deit = "input-size teacher-model distillation-type distillation-tau"
+    for name in f"{of_timm} {of_deit}".split():
         assert ALIASES[name].replace("-", "_") in fields
