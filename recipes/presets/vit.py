@@ -9,7 +9,13 @@ from .preset import Preset, Result, finetuning
 CODE = "google-research/vision_transformer"
 TABLE = f"{CODE}, README: ViT of ImageNet-21k with 384 pixels"
 PAPER_TABLE = "arXiv 2010.11929, Table 2: ViT-L/16 of ImageNet-21k"
-MODELS = {"ViTB16": "ViT-B/16", "ViTB32": "ViT-B/32", "ViTL16": "ViT-L/16"}
+MODELS = {
+    "ViTB16": "ViT-B/16",
+    "ViTB32": "ViT-B/32",
+    "ViTL16": "ViT-L/16",
+    "ViTL32": "ViT-L/32",
+    "R50ViTB16": "R50+ViT-B/16",
+}
 OPTIONS = "--model {} --weights imagenet21k"
 
 SWEEP = (
@@ -72,14 +78,17 @@ PRESETS = {
         "cifar10",
         0.01,
         10_000,
-        *_rows("CIFAR-10", "99.02", "98.88", "99.13", others=OTHER_RATE),
+        *_rows(
+            *("CIFAR-10", "99.02", "98.88", "99.13", "99.06", "98.72"),
+            others=OTHER_RATE,
+        ),
         _large("CIFAR-10", "99.15 ± 0.03", OTHER_RATE),
     ),
     "cifar100": _preset(
         "cifar100",
         0.03,
         10_000,
-        *_rows("CIFAR-100", "92.06", "92.31", "92.91"),
+        *_rows("CIFAR-100", "92.06", "92.31", "92.91", "93.29", "90.88"),
         _large("CIFAR-100", "93.25 ± 0.05"),
     ),
     "pets": _preset("oxford_iiit_pet", 0.03, 500, _large("Pets", "94.67 ± 0.15")),
@@ -90,7 +99,7 @@ PRESETS = {
         "imagenet2012",
         0.03,
         20_000,
-        *_rows("ImageNet", "84.53", "81.66", "84.47"),
+        *_rows("ImageNet", "84.53", "81.66", "84.47", "81.89", "83.72"),
         _large(
             "ImageNet with 512 pixels and averaged weights (momentum unconfirmed)",
             "85.30 ± 0.02",
