@@ -66,7 +66,8 @@ def test_models_on_photographs(images, tmp_path, monkeypatch, capsys):
     stored = json.loads((tmp_path / "scores/scores.json").read_text())
     assert stored[1]["versions"]["keras"] == keras.__version__
 
-    monkeypatch.setattr(evaluate.Predictor, "__call__", None)  # nothing is computed again
+    # Nothing is computed again.
+    monkeypatch.setattr(evaluate.Predictor, "__call__", None)
     again = evaluate.evaluate(config)
     assert [x.to_json() for x in again] == [x.to_json() for x in found]
 
