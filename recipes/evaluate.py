@@ -27,10 +27,13 @@ def parse(arguments) -> Config:
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.start(parse, sys.argv[1:])
 
+from pathlib import Path
+
 import devices
 import keras
+from benchmarks import results as benchmarks
 from progress import console
-from scoring import accuracy, candidates, results, sets, tables
+from scoring import accuracy, candidates, card, cost, results, sets, tables
 from scoring.outputs import Predictor
 
 
@@ -59,6 +62,7 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
             models = candidates.load_all(config.models, config.model_input)
         found = [each.sample(config.images) for each in found]
         tasks = accuracy.tasks(models, found)
+        cards = card.paths(config.models, models, store) if config.card else {}
     predict, scored = Predictor(here, config.batch_size), []
     for task in tasks:
         result = store.find(task)
@@ -67,10 +71,18 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
             store.add(result)
         scored.append(result)
         console.print(tables.line(result), highlight=False, soft_wrap=True)
-    console.print(tables.printed(scored))
+    speeds = Path(config.speed_from).expanduser()
+    measured = benchmarks.saved(speeds)
+    costs = {each.name: cost.of(each, measured) for each in models}
+    console.print(tables.printed(scored, costs))
+    if note := cost.missing(models, costs, speeds):
+        console.print(note, highlight=False, soft_wrap=True)
     if here.is_first:
-        tables.write(scored, store.folder)
+        tables.write(scored, costs, store.folder)
         console.print(f"Tables: {store.folder}.", highlight=False, soft_wrap=True)
+        for name, path in cards.items():
+            card.write(path, [x for x in scored if x.model == name], costs[name])
+            console.print(f"Card: {path}.", highlight=False, soft_wrap=True)
     return scored
 
 

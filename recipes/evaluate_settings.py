@@ -29,6 +29,11 @@ class Config:
     """At most so many images of each set, always the same; None: all."""
     out: str = "scores"
     """Folder of the results. What is in it is not computed again."""
+    card: bool = False
+    """Write the scores into README.md of each model's folder; of other models into
+    that of its scores."""
+    speed_from: str = "runs/benchmarks"
+    """Folder of measured speeds: python -m recipes.benchmarks forward."""
     # Values that a .keras model without a record expects.
     model_input: Literal["pixels", "unit", "tf", "torch"] | None = None
     batch_size: int = 64

@@ -94,9 +94,8 @@ def write_card(
     generated = _body(record, name, facts)
     if facts.card is not None:
         text = _merged(facts.card, known, given, generated)
-    elif before is None or _is_ours(before):
-        page = _page(known | given, generated).removeprefix("---\n")
-        text = f"{_OURS}{_digest(page)}\n{page}"
+    elif before is None or is_generated(before):
+        text = signed(_page(known | given, generated))
     else:
         text, reason = before.decode("utf-8", "surrogateescape"), None
         try:
@@ -165,7 +164,13 @@ def _page(metadata: Metadata, body: str) -> str:
     return f"---\n{front}\n---\n{body.rstrip()}\n"
 
 
-def _is_ours(page: bytes) -> bool:
+def signed(text: str) -> str:
+    """Returns a page with metadata that counts as generated until it is changed."""
+    page = re.sub(rf"\A(?:{_OURS}[0-9a-f]{{16}}|---)\n", "", text)
+    return f"{_OURS}{_digest(page)}\n{page}"
+
+
+def is_generated(page: bytes) -> bool:
     """Returns whether a page is empty, or generated and unchanged."""
     text = page.decode("utf-8", "replace")
     match = re.match(rf"{_OURS}([0-9a-f]{{16}})\n", text)

@@ -22,7 +22,7 @@ def measure(config: Config, backend: str) -> Result:
         more = statistics.median(b - a for a, b in zip(alone, seconds, strict=True))
         row = [name, *spread(seconds), "" if seconds is alone else f"{more:.3f}"]
         rows.append(row)
-    return Result.of(config, backend, [*SPREAD, "median more"], rows)
+    return Result.of(config, backend, [*SPREAD, "median more"], rows, times)
 
 
 def imports(backend: str) -> dict[str, Callable]:

@@ -48,10 +48,11 @@ def measure(config: Config, backend: str) -> Result:
     train = dataclasses.replace(config, what="train")
     numbers = getattr(kerasvit, config.model).numbers
     step = libraries.kerasvit_model(train, numbers, *libraries.batch(train))
+    seconds = {k: [each / batches(config) for each in v] for k, v in wall.items()}
     name = f"training step, {config.model}"
-    seconds = in_turns({name: step}, config)[name]
-    rows.append(row(name, config.batch_size, seconds)[:-1])
-    return Result.of(config, backend, COLUMNS, rows)
+    seconds |= in_turns({name: step}, config)
+    rows.append(row(name, config.batch_size, seconds[name])[:-1])
+    return Result.of(config, backend, COLUMNS, rows, seconds)
 
 
 def row(name: str, count: int, seconds: list[float], decoding=None) -> list[str]:

@@ -40,7 +40,7 @@ def measure(config: Config, backend: str) -> Result:
         [name, *spread(seconds), kerasvit_ratio(times, name)]
         for name, seconds in times.items()
     ]
-    return Result.of(config, backend, [*SPREAD, "kerasvit / it"], rows)
+    return Result.of(config, backend, [*SPREAD, "kerasvit / it"], rows, times)
 
 
 def steps(config: Config) -> dict[str, Callable]:

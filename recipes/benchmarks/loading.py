@@ -40,7 +40,7 @@ def measure(config: Config, backend: str) -> Result:
         ]
         for name, seconds in times.items()
     ]
-    return Result.of(config, backend, [*timing.SPREAD, *columns], rows)
+    return Result.of(config, backend, [*timing.SPREAD, *columns], rows, times)
 
 
 def most_bytes(config: Config, name: str) -> int:

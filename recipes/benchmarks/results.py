@@ -2,22 +2,27 @@
 
 results.show(result)        prints and saves a table
 results.collect()           returns all saved tables as Markdown
+results.saved(folder)       returns the saved results
 """
 
+import contextlib
 import dataclasses
 import datetime
+import importlib
 import json
 import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import device_name
 from rich.console import Console
 from rich.table import Table
 
 from .settings import Config
 
 FOLDER = Path("runs/benchmarks")
+SETTINGS = ("model", "image_size", "batch_size", "dtype", "rounds")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +36,8 @@ class Result:
         rows: Name of the implementation, then one cell per column; the last cells may
             be missing.
         date: Date, such as "2026-11-23".
+        about: Settings, backend, device and versions; {} in files of version 0.1.
+        seconds: {first cell of a row: seconds per step or batch of each round}.
     """
 
     what: str
@@ -38,9 +45,11 @@ class Result:
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
     date: str
+    about: dict = dataclasses.field(default_factory=dict)
+    seconds: dict[str, list[float]] = dataclasses.field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: Config, backend: str, columns, rows):
+    def of(cls, config: Config, backend: str, columns, rows, seconds):
         """Returns a result with the settings in its title and the date of today."""
         steps = [f"{config.image_size} px", f"batch {config.batch_size}", config.dtype]
         head, shown = {
@@ -48,9 +57,15 @@ class Result:
             "load": (f"{config.model} load", []),
             "data": ("data", steps[:2]),
         }.get(config.what, (f"{config.model} {config.what}", steps))
-        title = ", ".join([head, *shown, backend, f"{config.rounds} rounds"])
+        device = device_name.accelerator()
+        places = [backend, *([device] if device else [])]
+        title = ", ".join([head, *shown, *places, f"{config.rounds} rounds"])
         today = datetime.date.today().isoformat()
-        return cls(config.what, title, list(columns), rows, today)
+        about = {name: getattr(config, name) for name in SETTINGS}
+        about |= {"backend": backend, "device": device_name.of_first()}
+        packages = [importlib.import_module(x) for x in ("kerasvit", "keras", backend)]
+        about["versions"] = {each.__name__: each.__version__ for each in packages}
+        return cls(config.what, title, list(columns), rows, today, about, seconds)
 
 
 def show(result: Result) -> None:
@@ -66,18 +81,26 @@ def show(result: Result) -> None:
     file.write_text(json.dumps(dataclasses.asdict(result), indent=1))
 
 
+def saved(folder: Path) -> list[Result]:
+    """Returns the results in a folder; no damaged ones, and none without a folder."""
+    found = []
+    for file in sorted(folder.glob("*.json")):
+        with contextlib.suppress(ValueError, TypeError):  # no JSON, or other fields
+            found.append(Result(**json.loads(file.read_text(encoding="utf-8"))))
+    return found
+
+
 def collect() -> str:
     """Returns a Markdown table per measurement with its saved results.
 
     Ends the process if there are no results.
     """
-    files = sorted(FOLDER.glob("*.json"))
-    if not files:
+    results = saved(FOLDER)
+    if not results:
         sys.exit(
             f"There are no results in {FOLDER}. Measure first, with\n"
             "    python -m recipes.benchmarks forward"
         )
-    results = [Result(**json.loads(file.read_text())) for file in files]
     tables = {}
     for result in results:
         tables.setdefault((result.what, *result.columns), []).append(result)

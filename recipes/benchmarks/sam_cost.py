@@ -53,7 +53,7 @@ def measure(config: Config, backend: str) -> Result:
             more = (peaks[name] - peaks[PLAIN]) / weights
             row += [f"{peaks[name] / 2**20:.0f}", f"{more:+.2f}"]
         rows.append(row)
-    return Result.of(config, backend, [*timing.SPREAD, *COLUMNS], rows)
+    return Result.of(config, backend, [*timing.SPREAD, *COLUMNS], rows, times)
 
 
 def steps(config: Config) -> dict[tuple[str, float], Callable]:

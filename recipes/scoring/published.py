@@ -1,11 +1,12 @@
 """Published results of models whose weights have a name.
 
     published.RESULTS["ViTB16/sam"]["imagenet2012"]     # 79.9
+    published.COSTS["ViTB16/sam"]   # parameters, multiply-adds and speed, as text
 
 Source: Chen et al. 2022, arXiv 2106.01548, Table 2: models trained from scratch on
 ImageNet with SAM, 224 × 224 pixels. ImageNet-R is of all 1,000 classes: timm's results
 of the same weights, of 200 classes, are 40.1 and not 26.4 for ViT-B/16. ImageNet-C is
-the mean accuracy of all corruptions and severities.
+the mean accuracy of all corruptions and severities. The paper has no multiply-adds.
 """
 
 SOURCE = "arXiv 2106.01548, Table 2"
@@ -23,4 +24,15 @@ _WITH_SAM = {
 RESULTS = {  # {name of the weights: {set: top-1 in %}}
     f"{variant}/sam": dict(zip(COLUMNS, row, strict=True))
     for variant, row in _WITH_SAM.items()
+}
+_SPEEDS = {  # million parameters, images per second of a TPU core
+    "ViTS16": (22, 2043),
+    "ViTB32": (88, 2805),
+    "ViTB16": (87, 863),
+    "MixerB32": (60, 4209),
+    "MixerB16": (59, 1390),
+}
+COSTS = {
+    f"{variant}/sam": (f"{parameters}", "", f"{speed:,} (TPU core)")
+    for variant, (parameters, speed) in _SPEEDS.items()
 }

@@ -6,6 +6,8 @@ import importlib.metadata
 import json
 import re
 import time
+import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -164,18 +166,26 @@ class Store:
         """Returns the result of a task, if it has been computed.
 
         Weights and settings, with images and transform, decide whether it is the same.
+        A damaged file counts as none.
         """
         path = self._path(task.candidate.name, task.set, task.measure)
         numbers = path.with_suffix(".npz")
         if not path.is_file() or not numbers.is_file():
             return None
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        if stored["weights"] != task.candidate.weights:
+        try:
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            with np.load(numbers) as arrays:
+                right = dict(arrays)
+        except (ValueError, EOFError, zipfile.BadZipFile, zlib.error):  # damaged
+            return None
+        if (
+            not isinstance(stored, dict)
+            or stored.get("weights") != task.candidate.weights
+        ):
             return None
         if stored["settings"] != json.loads(json.dumps(task.settings)):
             return None
-        with np.load(numbers) as arrays:
-            return Result.from_json(stored, dict(arrays))
+        return Result.from_json(stored, right)
 
     def add(self, result: Result) -> None:
         """Writes a result; an interrupted run finds it again."""
@@ -189,10 +199,18 @@ class Store:
         write_json(path, result.to_json())
 
     def _path(self, model, name, measure):
-        """Returns the file of a result; names may have characters that paths do not."""
+        """Returns the file of a result."""
         name = f"{name} {measure}".strip()
-        model, name = (re.sub(r"[^\w.-]+", "_", each) for each in (model, name))
-        return self.folder / model / f"{name}.json"
+        return self.folder_of(model) / f"{_file_name(name)}.json"
+
+    def folder_of(self, model: str) -> Path:
+        """Returns the folder of the results of a model."""
+        return self.folder / _file_name(model)
+
+
+def _file_name(name):
+    """Returns a name without characters that paths do not have."""
+    return re.sub(r"[^\w.-]+", "_", name)
 
 
 def settings(candidate, image_set) -> dict:

@@ -1,13 +1,14 @@
 """Prints and writes the results: text, CSV, Markdown, LaTeX and JSON."""
 
 import csv
+import dataclasses
 import io
 from pathlib import Path
 
 from progress import replace_file, write_json
 from rich.table import Table
 
-from . import published
+from . import cost, published
 from .results import METRICS, Result, difference
 
 PERCENT = ("top1", "top5", "ece")
@@ -43,7 +44,7 @@ def heading(result: Result, part: str) -> str:
     return f"{result.set}, {part}"
 
 
-def grid(results: list[Result]) -> list[list[str]]:
+def grid(results: list[Result], costs: dict[str, cost.Cost]) -> list[list[str]]:
     """Returns the rows of the table of top-1: a model per row, a set per column.
 
     Below a model are the paper's numbers, if its name has some, and the differences
@@ -72,7 +73,7 @@ def grid(results: list[Result]) -> list[list[str]]:
                 for one, (other, (*_, part)) in zip(first, wanted, strict=True)
             ]
             rows.append([f"  minus {models[0]}", *cells])
-    return rows
+    return cost.inserted(rows, costs)
 
 
 def details(results: list[Result]) -> list[list[str]]:
@@ -87,9 +88,9 @@ def details(results: list[Result]) -> list[list[str]]:
     return rows
 
 
-def printed(results: list[Result]) -> Table:
+def printed(results: list[Result], costs: dict[str, cost.Cost]) -> Table:
     """Returns the table of top-1 for the console."""
-    heading, *rows = grid(results)
+    heading, *rows = grid(results, costs)
     table = Table()
     for i, name in enumerate(heading):
         table.add_column(name, justify="left" if i == 0 else "right")
@@ -98,20 +99,24 @@ def printed(results: list[Result]) -> Table:
     return table
 
 
-def write(results: list[Result], folder: Path) -> None:
+def write(results: list[Result], costs: dict[str, cost.Cost], folder: Path) -> None:
     """Writes scores.txt, .csv, .md, .tex and .json into the folder."""
-    tables = grid(results), details(results)
+    tables = grid(results, costs), details(results)
     texts = {
         "scores.txt": "\n\n".join(map(_aligned, tables)),
-        "scores.md": "\n\n".join(map(_markdown, tables)),
+        "scores.md": "\n\n".join(map(markdown, tables)),
         "scores.tex": "\n\n".join(map(_latex, tables)),
-        "scores.csv": _csv(results),
+        "scores.csv": _csv(results, costs),
     }
     for name, text in texts.items():
         unfinished = folder / f".{name}"
         unfinished.write_text(f"{text.rstrip()}\n", encoding="utf-8")
         replace_file(unfinished, folder / name)
-    write_json(folder / "scores.json", [each.to_json() for each in results])
+    stored = [
+        each.to_json() | {"cost": dataclasses.asdict(costs[each.model])}
+        for each in results
+    ]
+    write_json(folder / "scores.json", stored)
 
 
 def _cell(name, score):
@@ -146,7 +151,8 @@ def _aligned(rows):
     return "\n".join("  ".join(row).rstrip() for row in padded)
 
 
-def _markdown(rows):
+def markdown(rows: list[list[str]]) -> str:
+    """Returns a Markdown table; the first row is the heading."""
     heading, *rows = rows
     lines = [heading, ["---", *["---:"] * (len(heading) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cell.strip() for cell in row)} |" for row in lines)
@@ -166,17 +172,19 @@ def _escaped(text):
     return text
 
 
-def _csv(results):
+def _csv(results, costs):
     """Returns numbers in full, with the ends of the intervals in columns."""
     text = io.StringIO()
     rows = csv.writer(text, lineterminator="\n")
     ends = [f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")]
     first = ("model", "set", "measure", "part", "classes", "images")
-    rows.writerow([*first, *ends, "seconds"])
+    last = [field.name for field in dataclasses.fields(cost.Cost)]
+    rows.writerow([*first, *ends, "seconds", *last])
     for each in results:
         for part, (classes, scores) in each.parts.items():
             none = (None, None, None)
             numbers = [x for name in METRICS for x in scores.get(name, none)]
             first = [each.model, each.set, each.measure, part, classes, each.images]
-            rows.writerow([*first, *numbers, each.seconds])
+            last = dataclasses.astuple(costs[each.model])
+            rows.writerow([*first, *numbers, each.seconds, *last])
     return text.getvalue()

@@ -2,6 +2,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import io
+import json
 import mmap
 import re
 import subprocess
@@ -64,9 +65,16 @@ def config(monkeypatch, tmp_path):
 
 
 def test_forward_prints_every_library(config, capsys):
-    benchmarks.main(dataclasses.replace(config, what="forward"))
+    config = dataclasses.replace(config, what="forward", image_size=8)
+    benchmarks.main(config)
     printed = capsys.readouterr().out
     assert "kerasvit" in printed and keras.backend.backend() in printed
+    [found] = results.saved(results.FOLDER)
+    settings = ("Tiny", 8, 2, "float32", 1, keras.backend.backend())
+    names = ("model", "image_size", "batch_size", "dtype", "rounds", "backend")
+    assert tuple(found.about[name] for name in names) == settings
+    assert found.about["versions"]["keras"] == keras.__version__
+    assert f"{found.seconds['kerasvit'][0]:.3f}" == found.rows[0][1]
 
 
 @long_elsewhere
@@ -303,9 +311,15 @@ def test_table_shows_the_latest_of_every_measurement(config, capsys):
     for backend, seconds in (("jax", "9"), ("torch", "2"), ("jax", "1")):
         rows = [["kerasvit", seconds, ""], ["timm", "2"]]
         settings = dataclasses.replace(config, what="forward", image_size=8)
-        results.show(results.Result.of(settings, backend, ["median s", "/ it"], rows))
+        results.show(
+            results.Result.of(settings, backend, ["median s", "/ it"], rows, {})
+        )
+    old = Path("runs/benchmarks/Tiny-forward-8-px-batch-2-float32-jax-1-rounds.json")
+    fields = json.loads(old.read_text())
+    old.write_text(json.dumps({k: fields[k] for k in list(fields)[:5]}))  # of 0.1
+    old.with_name("damaged.json").write_text(old.read_text()[:50])
     imported = dataclasses.replace(config, what="import")
-    results.show(results.Result.of(imported, "jax", ["median s"], [["keras", "3"]]))
+    results.show(results.Result.of(imported, "jax", ["median s"], [["keras", "3"]], {}))
     capsys.readouterr()
     benchmarks.main(dataclasses.replace(config, what="table"))
     forward, imports = capsys.readouterr().out.strip().split("\n\n")

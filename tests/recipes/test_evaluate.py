@@ -46,7 +46,7 @@ def test_models_on_photographs(images, tmp_path, monkeypatch, capsys):
     config = Config(tuple(models), on=(folder,), batch_size=8)
     found = evaluate.evaluate(config)
     printed = " ".join(capsys.readouterr().out.split())
-    assert "minus a" in printed and "images, 2 classes" in printed
+    assert "minus a" in printed and "M params" in printed
     for path, result in zip(models, found):
         model = kerasvit.from_pretrained(path)
         files = sorted((tmp_path / "images").glob("*/*.jpg"))
@@ -58,10 +58,12 @@ def test_models_on_photographs(images, tmp_path, monkeypatch, capsys):
         whole, restricted = result.parts["all"], result.parts["restricted"]
         assert (whole.classes, restricted.classes) == (3, 2)
         assert restricted.scores["top1"].value >= whole.scores["top1"].value
-    for name in ("scores.txt", "scores.md", "scores.tex", "scores.csv"):
-        assert (tmp_path / "scores" / name).read_text()
+    for name in ("scores.txt", "scores.md", "scores.tex"):
+        assert "images, 2 classes" in (tmp_path / "scores" / name).read_text()
     rows = [*csv.DictReader((tmp_path / "scores/scores.csv").open())]
     assert [row["classes"] for row in rows] == ["3", "2", "3", "2"]
+    parameters = sum(weight.size for weight in vit(classes=3).get_weights())
+    assert {row["parameters"] for row in rows} == {str(parameters)}
     assert float(rows[0]["top1"]) == found[0].parts["all"].scores["top1"].value
     stored = json.loads((tmp_path / "scores/scores.json").read_text())
     assert stored[1]["versions"]["keras"] == keras.__version__
@@ -86,6 +88,46 @@ def test_other_weights_or_images_are_computed_again(tmp_path, monkeypatch):
     [other] = evaluate.evaluate(config)
     assert other.weights != first.weights
     assert nll(other) != nll(first)
+
+
+@on_last_backend
+def test_a_command_that_was_interrupted_continues(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    models = ("a", "b")
+    for i, name in enumerate(models):
+        save(vit(i), name, [str(i) for i in range(10)])
+    config = Config(models, on=("digits",), images=50)
+    predict, called = evaluate.Predictor.__call__, []
+
+    def interrupted(self, candidate, images):
+        called.append(candidate.name)
+        if called == ["a", "b"]:
+            raise KeyboardInterrupt
+        return predict(self, candidate, images)
+
+    monkeypatch.setattr(evaluate.Predictor, "__call__", interrupted)
+    with pytest.raises(SystemExit, match="The same command continues"):
+        command_line.main(lambda: evaluate.evaluate(config))
+    evaluate.evaluate(config)
+    assert called == ["a", "b", "b"]
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("file", "start"), [("json", b"[]"), ("npz", b""), ("npz", b"no zip")]
+)
+def test_a_damaged_result_is_computed_again(file, start, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(vit(), "model", [str(i) for i in range(10)])
+    config = Config(("model",), on=("digits",), images=50)
+    [first] = evaluate.evaluate(config)
+    path = tmp_path / f"scores/model/digits.{file}"
+    whole = path.read_bytes()
+    for damaged in (whole[: len(whole) // 2], start):
+        path.write_bytes(damaged)
+        [again] = evaluate.evaluate(config)
+        assert again.parts == first.parts
+        assert json.loads((tmp_path / "scores/model/digits.json").read_text())
 
 
 @on_last_backend
@@ -142,6 +184,8 @@ def test_a_file_of_keras_that_returns_probabilities(images, tmp_path, monkeypatc
         (Config(("model",), on=("digits",), images=0), "`images` must be at least 1"),
         (Config(("model",), on=("digits",)), "none of the classes of digits"),
         (Config(("features",), on=("digits",)), "has no classes"),
+        (Config(("model",), on=("digits",), out="file"), "`out`: file cannot be used"),
+        (Config(("run/with_SAM",), on=("digits",)), "keeps only the better model"),
         (Config(("x.keras",), on=("digits",)), "does not exist, or is not"),
     ],
 )
@@ -150,6 +194,9 @@ def test_wrong_input(config, message, tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     save(vit(classes=2), "model", ["cat", "dog"])
     kerasvit.save_pretrained(vit(classes=0), "features")
+    (tmp_path / "run").mkdir()
+    for name in ("file", "run/result.json"):
+        (tmp_path / name).write_text("{}")
     with pytest.raises(command_line.BadInput, match=message):
         evaluate.evaluate(config)
 

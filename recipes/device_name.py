@@ -1,0 +1,44 @@
+"""Names the device on which the backend computes.
+
+device_name.of_first()      # "NVIDIA H100 80GB HBM3", or "AMD EPYC 7B13, 8 cores"
+"""
+
+import os
+import platform
+import re
+from pathlib import Path
+
+import startup
+
+CPUINFO = Path("/proc/cpuinfo")  # Linux
+
+
+def of_first() -> str:
+    """Returns the name of the first accelerator, or of the processor and its cores."""
+    if found := accelerator():
+        return found
+    text = CPUINFO.read_text() if CPUINFO.is_file() else ""
+    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    name = named[1].strip() if named else platform.processor() or platform.machine()
+    known = hasattr(os, "sched_getaffinity")  # those that this process may use
+    cores = len(os.sched_getaffinity(0)) if known else os.cpu_count()
+    return f"{name}, {cores} cores"
+
+
+def accelerator() -> str | None:
+    """Returns the name of the first accelerator of the backend; None without one."""
+    backend = startup.backend()
+    if backend == "torch":
+        import torch
+
+        return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        if not (devices := tf.config.list_physical_devices("GPU")):
+            return None
+        return tf.config.experimental.get_device_details(devices[0])["device_name"]
+    import jax
+
+    first = jax.local_devices()[0]
+    return None if first.platform == "cpu" else first.device_kind
