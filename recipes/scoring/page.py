@@ -9,9 +9,10 @@ from .published import RESULTS, SOURCE
 HEAD = f"""# Published data sets
 
 `python recipes/evaluate.py MODEL --on SET` scores a model on them; tensorflow-datasets
-downloads and prepares them. **None has been prepared here: they were tried with random
-images of the same form** (`tfds.testing.mock_data`). The last column is the published
-top-1 of ViT-B/16 with SAM ({SOURCE}), `ViTB16/sam`.
+downloads and prepares them. **None has been downloaded here: those of ImageNet were
+tried with nine images in files of the published form**
+(`tests/recipes/test_imagenet_sets.py`), the others with random images. The last column
+is the published top-1 of ViT-B/16 with SAM ({SOURCE}), `ViTB16/sam`.
 
 | set | images | download | command | protocol | ViT-B/16-SAM |
 |---|---:|---|---|---|---:|"""
