@@ -45,18 +45,20 @@ class Candidate:
         return self.model.output_shape[-1]
 
 
-def load_all(names: Sequence[str], values: str | None = None) -> list[Candidate]:
+def load_all(
+    names: Sequence[str], values: str | None = None, headless: bool = False
+) -> list[Candidate]:
     """Loads several models; those whose short names are equal keep their whole names.
 
     Args:
-        names, values: As for `load`.
+        names, values, headless: As for `load`.
 
     Raises:
         ValueError: As for `load`; or a model is given twice.
     """
     if len(set(names)) < len(names):
         raise ValueError(f"`models`: each model once. Received: {', '.join(names)}.")
-    found = [load(name, values) for name in names]
+    found = [load(name, values, headless) for name in names]
     counts = Counter(each.name for each in found)
     return [
         dataclasses.replace(each, name=name) if counts[each.name] > 1 else each
@@ -64,12 +66,13 @@ def load_all(names: Sequence[str], values: str | None = None) -> list[Candidate]
     ]
 
 
-def load(name: str, values: str | None = None) -> Candidate:
+def load(name: str, values: str | None = None, headless: bool = False) -> Candidate:
     """Loads a model by a name of `any_model.py`, or a run of a training recipe.
 
     Args:
         name: The folder of a training, or as for `any_model.load`.
         values: As for `any_model.load`.
+        headless: Whether a model may have no classes, for its features.
 
     Raises:
         ValueError: There is no such model, or it returns no logits of classes.
@@ -84,7 +87,7 @@ def load(name: str, values: str | None = None) -> Candidate:
     is_run = (folder / "result.json").is_file() and (folder / "model").is_dir()
     found = any_model.load(str(folder / "model") if is_run else name, "model", values)
     model = found.model
-    if len(model.outputs) != 1 or len(model.output_shape) != 2:
+    if not headless and (len(model.outputs) != 1 or len(model.output_shape) != 2):
         shapes = [tuple(output.shape) for output in model.outputs]
         raise ValueError(
             f"`model`: {name} must return logits (batch, classes). Its outputs have "
@@ -92,10 +95,11 @@ def load(name: str, values: str | None = None) -> Candidate:
         )
     own = {"name": _name(name), "weights": _hash(model)}
     if record := getattr(model, "record", None):
-        if record["kwargs"].get("num_classes") == 0:
+        if not headless and record["kwargs"].get("num_classes") == 0:
             raise ValueError(
                 f"`model`: {name} has no classes, only {model.output_shape[-1]} "
-                "features. Train a head with finetune.py."
+                "features. Train a head with finetune.py, or score the features: "
+                "--frozen knn."
             )
         return Candidate(
             model=model,

@@ -49,7 +49,7 @@ class ImageSet:
         )
         return dataclasses.replace(
             self,
-            images=_numbered(self.images.part(numbers)),
+            images=numbered(self.images.part(numbers)),
             labels=[self.labels[i] for i in numbers],
         )
 
@@ -80,7 +80,7 @@ def find(name: str, shard: tuple[int, int] = (0, 1)) -> ImageSet:
 
 def _of_dataset(name, dataset):
     labels = [np.array([label]) for label in dataset.test.labels]
-    return ImageSet(name, _numbered(dataset.test), labels, dataset.label_names)
+    return ImageSet(name, numbered(dataset.test), labels, dataset.label_names)
 
 
 def _folder(root, shard):
@@ -109,15 +109,15 @@ def _published(published):
     images = stored.map(lambda image, label: (image, 0))
     return ImageSet(
         published.name,
-        _numbered(Streamed(images, builder.info.features["image"].decode_example)),
+        numbered(Streamed(images, builder.info.features["image"].decode_example)),
         labels,
         prepared.class_names(published.classes_of or published.tfds),
         published.restricted,
     )
 
 
-def _numbered(images):
-    """Returns the same images with their numbers as labels."""
+def numbered(images):
+    """Returns `Indexed` or `Streamed` images with their numbers as labels."""
     if isinstance(images, Indexed):
         return Indexed(images.items, np.arange(len(images)), images.names)
     stored = images.stored.enumerate()

@@ -1,0 +1,207 @@
+"""Frozen features: the outputs of a layer of a model, one vector per image.
+
+frozen = features.of_layer(candidate)                     # before the head
+frozen = features.of_layer(candidate, "encoder_block_7")  # or "-2", of the blocks
+x = features.of_images(predict, frozen, dataset.train)    # (images, width)
+"""
+
+import dataclasses
+import difflib
+import re
+
+import command_line
+import keras
+import numpy as np
+from heads import HEADS
+
+from kerasvit.layers import Block
+
+from .candidates import Candidate
+from .outputs import Predictor
+from .sets import numbered
+
+SHOWN = 40  # layers in a message
+# Layers without weights of their own that may follow the head.
+AFTER_HEAD = (
+    keras.layers.Activation,
+    keras.layers.Dropout,
+    keras.layers.Flatten,
+    keras.layers.Reshape,
+    keras.layers.Softmax,
+)
+
+
+def of_layer(candidate: Candidate, layer: str | None = None) -> Candidate:
+    """Returns a candidate whose model returns features (batch, width).
+
+    Tokens (batch, tokens, width) become one vector: the class token, if the model pools
+    by it (of a distilled DeiT, the mean of its two); else the mean of all tokens but
+    class and register tokens. Maps (batch, height, width, channels) become their mean.
+    Outputs of blocks are as the next block gets them, without the last normalisation.
+
+    Args:
+        candidate: Candidate, with or without a head.
+        layer: Name of a layer, below nested models their names and "/"; of a stage,
+            whose last block it is; or the number of a block, from the end if it is
+            negative. None: the input of the head, as `num_classes=0` returns it; of a
+            model without a record, the input of the last dense layer, or the output if
+            the model ends with another layer.
+
+    Raises:
+        ValueError: There is no such layer, or it returns no tensor of 2 to 4
+            dimensions.
+    """
+    whole = candidate.model
+    record = getattr(whole, "record", None)
+    # A model without a record is in another, which prepares its images.
+    own = whole if record else whole.layers[-1]
+    if layer is None:
+        cut = _without_head(own, record)
+    else:
+        cut = _cut(own, _path(own, layer, candidate.name))
+    x = _pooled(cut.output, own, record)
+    if x is None:
+        raise ValueError(
+            f"`layer`: {layer or 'the last one'} of {candidate.name} must return one "
+            "tensor of vectors, tokens or maps (batch, …, width). It returns "
+            f"{keras.tree.map_structure(lambda x: tuple(x.shape), cut.output)}."
+        )
+    model = keras.Model(cut.input, x)
+    if not record:
+        copy, calls = _calls(whole)
+        model = keras.Model(copy.input, model(calls[own.name][0]))
+    return dataclasses.replace(candidate, model=model)
+
+
+def of_images(predict: Predictor, frozen: Candidate, images) -> np.ndarray:
+    """Returns the features of images, float32 (count, width).
+
+    Args:
+        predict: Computes them on the devices.
+        frozen: Result of `of_layer`.
+        images: `Indexed` or `Streamed`.
+
+    Raises:
+        command_line.BadInput: A feature is NaN or infinite.
+    """
+    found = predict(frozen, numbered(images))
+    wrong = np.flatnonzero(~np.isfinite(found).all(axis=1))
+    with command_line.checking_input():
+        if len(wrong):
+            raise ValueError(
+                f"`models`: features of {frozen.name} are NaN or infinite for "
+                f"{len(wrong):,} of {len(found):,} images, such as image {wrong[0]} "
+                "(from 0): the weights are damaged, or float16 overflows (use float32 "
+                "or mixed_bfloat16)."
+            )
+    return found
+
+
+def _calls(model):
+    """Returns a copy of a model, with its layers, and {name: (input, output)} of them.
+
+    The layers are called again: the `output` of a nested model is that of its own
+    graph.
+    """
+    calls = {}
+
+    def call(layer, *args, **kwargs):
+        output = layer(*args, **kwargs)
+        if isinstance(layer, keras.Layer):
+            calls[layer.name] = args[0], output
+        return output
+
+    if isinstance(model, keras.Sequential):
+        image = x = keras.Input(model.input_shape[1:])
+        for layer in model.layers:
+            x = call(layer, x)
+        return keras.Model(image, x), calls
+    options = {"clone_function": lambda layer: layer, "call_function": call}
+    return keras.models.clone_model(model, **options), calls
+
+
+def _cut(model, path):
+    """Returns the model that ends with a layer, by its path."""
+    name, _, rest = path.partition("/")
+    copy, calls = _calls(model)
+    before, after = calls[name]
+    if rest:
+        after = _cut(copy.get_layer(name), rest)(before)
+    return keras.Model(copy.input, after)
+
+
+def _without_head(model, record):
+    """Returns the model that ends with the input of its head."""
+    copy, calls = _calls(model)
+    if record:
+        heads = [calls[name][0] for name in HEADS if name in calls]
+        if len(heads) > 1:
+            heads = [keras.layers.average(heads)]
+        return keras.Model(copy.input, *heads) if heads else copy
+    last = next(x for x in reversed(model.layers) if not isinstance(x, AFTER_HEAD))
+    before = calls[last.name][0]
+    if isinstance(last, keras.Model):
+        return keras.Model(copy.input, _without_head(last, None)(before))
+    if isinstance(last, (keras.layers.Dense, keras.layers.Conv2D)):
+        return keras.Model(copy.input, before)
+    return copy
+
+
+def _path(model, layer, name):
+    """Returns the path of a layer, given by its path or as the number of a block."""
+    paths = _paths(model)
+    if layer in paths:
+        return layer
+    blocks = [each.name for each in model.layers if isinstance(each, Block)]
+    if of_stage := [name for name in blocks if name.startswith(f"{layer}_")]:
+        return of_stage[-1]
+    if re.fullmatch(r"-?\d+", layer) and blocks:
+        if -len(blocks) <= int(layer) < len(blocks):
+            return blocks[int(layer)]
+        raise ValueError(
+            f"`layer`: {name} has {len(blocks)} blocks, from 0 to {len(blocks) - 1} or "
+            f"-{len(blocks)} to -1. Received: {layer}."
+        )
+    ends = {path.split("/")[-1]: path for path in paths}
+    near = difflib.get_close_matches(layer.split("/")[-1], ends, n=5, cutoff=0.5)
+    names = list(dict.fromkeys([*(ends[end] for end in near), *paths]))
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    raise ValueError(
+        f"`layer`: {name} has no layer {layer!r}. It has "
+        f"{', '.join(names[:SHOWN])}{more}."
+    )
+
+
+def _paths(model):
+    """Returns the paths of all layers but the input, also of those in nested models."""
+    paths = []
+    for layer in model.layers:
+        if not isinstance(layer, keras.layers.InputLayer):
+            paths.append(layer.name)
+        if isinstance(layer, keras.Model):
+            paths += [f"{layer.name}/{path}" for path in _paths(layer)]
+    return paths
+
+
+def _pooled(x, model, record):
+    """Returns vectors (batch, width) of a layer's output; None if it has no such."""
+    rank = len(x.shape) if isinstance(x, keras.KerasTensor) else 0
+    if rank not in (2, 3, 4):
+        return None
+    x = keras.ops.cast(x, "float32")
+    if rank == 4:
+        return keras.ops.mean(x, axis=(1, 2))
+    prefix = _prefix(x, model) if rank == 3 and record else 0
+    if prefix and record["builder"] == "DistilledVisionTransformer":
+        return keras.ops.mean(x[:, :prefix], axis=1)
+    if prefix and record["kwargs"]["pool"] == "token":
+        return x[:, 0]
+    return keras.ops.mean(x[:, prefix:], axis=1) if rank == 3 else x
+
+
+def _prefix(x, model):
+    """Returns how many of the tokens are no patches."""
+    names = [layer.name for layer in model.layers]
+    if "embedding" not in names:  # of Mixer, whose tokens are patches
+        return 0
+    return x.shape[1] - model.get_layer("embedding").output.shape[1]
