@@ -3,6 +3,7 @@
     python recipes/evaluate.py runs/digits-jax --on digits       # test images of a run
     python recipes/evaluate.py ViTB16/sam ViTB16/augreg_in1k --on imagenet real v2 r a
     python recipes/evaluate.py runs/pets --on photos/ --images 1000
+    python recipes/evaluate.py ViTB16/sam --on cifar100 --frozen few_shot knn probe
     python recipes/evaluate.py --help
 
 It prints top-1, top-5, negative log-likelihood and calibration error, each with a 95 %
@@ -33,7 +34,17 @@ import devices
 import keras
 from benchmarks import results as benchmarks
 from progress import console
-from scoring import accuracy, candidates, card, cost, results, sets, tables
+from scoring import (
+    accuracy,
+    candidates,
+    card,
+    cost,
+    frozen,
+    results,
+    sets,
+    tables,
+    training_sets,
+)
 from scoring.outputs import Predictor
 
 
@@ -59,9 +70,16 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
         store = results.Store(config.out, here)
         with here.first_goes_first():  # it prepares data sets and downloads weights
             found = [sets.find(name, here.shard) for name in config.on]
-            models = candidates.load_all(config.models, config.model_input)
+            models = candidates.load_all(
+                config.models,
+                config.model_input,
+                config.image_size,
+                headless=bool(config.frozen),
+            )
         found = [each.sample(config.images) for each in found]
-        tasks = accuracy.tasks(models, found)
+        tasks = accuracy.tasks(models, found, optional=bool(config.frozen))
+        if config.frozen:
+            tasks += frozen_tasks(here, config, models)
         cards = card.paths(config.models, models, store) if config.card else {}
     predict, scored = Predictor(here, config.batch_size), []
     for task in tasks:
@@ -84,6 +102,26 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
             card.write(path, [x for x in scored if x.model == name], costs[name])
             console.print(f"Card: {path}.", highlight=False, soft_wrap=True)
     return scored
+
+
+def frozen_tasks(here: devices.Devices, config: Config, models) -> list[results.Task]:
+    """Returns the tasks of `--frozen`, for the sets that have training images.
+
+    Raises:
+        ValueError: None has, or there is no such layer.
+    """
+    options = config.train_images, config.images, here.shard
+    with here.first_goes_first():
+        opened = {name: training_sets.find(name, *options) for name in config.on}
+    if without := [name for name, each in opened.items() if each is None]:
+        text = f"{', '.join(without)}: no training images for --frozen."
+        if len(without) == len(opened):
+            raise ValueError(
+                f"`frozen`: {text} Give a set with a split 'train', such as cifar100."
+            )
+        console.print(text, highlight=False, soft_wrap=True)
+    protocol = frozen.Protocol(config.frozen, config.shots, config.seeds, config.layer)
+    return frozen.tasks(models, [each for each in opened.values() if each], protocol)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,19 @@ class Config:
     that of its scores."""
     speed_from: str = "runs/benchmarks"
     """Folder of measured speeds: python -m recipes.benchmarks forward."""
+    # Of the features, without training: few-shot least squares, k-NN, linear probe.
+    frozen: tuple[Literal["few_shot", "knn", "probe"], ...] = ()
+    layer: str | None = None
+    """Layer of these features, such as encoder_block_7, or -2 for the block before the
+    last; None: the input of the head."""
+    shots: tuple[int, ...] = (1, 5, 10, 25)
+    """Training images of each class, for few_shot."""
+    seeds: int = 3
+    """Choices of these images, over which few_shot takes the mean."""
+    train_images: int = 65_000
+    """At most so many training images of each set, for the features."""
+    # Pixels, height first; None: the model's.
+    image_size: tuple[int] | tuple[int, int] | None = None
     # Values that a .keras model without a record expects.
     model_input: Literal["pixels", "unit", "tf", "torch"] | None = None
     batch_size: int = 64
@@ -52,6 +65,8 @@ class Config:
                 "`on`: give one or more sets to score on, such as --on imagenet real "
                 "v2, --on photos/ or --on digits."
             )
+        if self.layer is not None and not self.frozen:
+            raise ValueError("`layer` is for features: give --frozen knn.")
         for name in self.on:
             if not Path(name).expanduser().exists():
                 check_set(name)

@@ -50,6 +50,8 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "share_seed": (0, 2**31 - 1),
     "validations": (1, math.inf),
     "images": (1, math.inf),
+    "train_images": (2, math.inf),
+    "shots": (1, math.inf),
     "shares": (1e-12, 1),
     "rhos": (1e-12, math.inf),
     "sgd_rates": (1e-12, math.inf),

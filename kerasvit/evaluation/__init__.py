@@ -6,11 +6,13 @@ from .corruption import mean_accuracy as mean_accuracy
 from .corruption import mean_corruption_error as mean_corruption_error
 from .corruption import relative_mean_corruption_error as relative_mean_corruption_error
 from .few_shot import few_shot_accuracy as few_shot_accuracy
+from .few_shot import few_shot_hits as few_shot_hits
 from .few_shot import least_squares as least_squares
 from .few_shot import shots_of_classes as shots_of_classes
 from .intervals import binomial_interval as binomial_interval
 from .intervals import bootstrap_interval as bootstrap_interval
 from .intervals import paired_difference as paired_difference
+from .intervals import seeds_interval as seeds_interval
 from .linear_probe import linear_probe as linear_probe
 from .metrics import expected_calibration_error as expected_calibration_error
 from .metrics import negative_log_likelihood as negative_log_likelihood

@@ -99,7 +99,7 @@ def shots_of_classes(labels: Any, classes: int, shots: int, seed: int) -> np.nda
     )
 
 
-def few_shot_accuracy(
+def few_shot_hits(
     train_features: Any,
     train_labels: Any,
     test_features: Any,
@@ -108,8 +108,8 @@ def few_shot_accuracy(
     *,
     shots: Sequence[int] = (1, 5, 10, 25),
     seeds: Sequence[int] = (0, 1, 2),
-) -> dict[int, list[float]]:
-    """Returns the accuracy on test images of `least_squares` fitted to a few shots.
+) -> dict[int, np.ndarray]:
+    """Returns which test images `least_squares`, fitted to a few shots, predicts.
 
     Shots, seeds and penalty are those of google-research/big_vision,
     configs/common_fewshot.py (ViT, arXiv 2010.11929, section 4).
@@ -124,7 +124,8 @@ def few_shot_accuracy(
         seeds: Seeds of the choice of shots.
 
     Returns:
-        Accuracy in [0, 1] of each seed, by number of shots.
+        Whether each test image is right, booleans (seeds, test images), by number of
+        shots.
 
     Raises:
         ArgumentError: A shape or a label does not fit, a feature is NaN or infinite,
@@ -138,14 +139,30 @@ def few_shot_accuracy(
         "train_labels", train_labels, len(train_features), classes
     )
     test_labels = class_labels("test_labels", test_labels, len(test_features), classes)
-    found: dict[int, list[float]] = {}
-    for count in shots:
-        found[count] = []
-        for seed in seeds:
-            chosen = shots_of_classes(train_labels, classes, count, seed)
-            kernel, bias = least_squares(
-                train_features[chosen], train_labels[chosen], classes
-            )
-            predicted = (test_features @ kernel + bias).argmax(1)
-            found[count].append(float(np.mean(predicted == test_labels)))
-    return found
+
+    def hits(count: int, seed: int) -> np.ndarray:
+        chosen = shots_of_classes(train_labels, classes, count, seed)
+        kernel, bias = least_squares(
+            train_features[chosen], train_labels[chosen], classes
+        )
+        return np.asarray((test_features @ kernel + bias).argmax(1) == test_labels)
+
+    return {k: np.stack([hits(k, seed) for seed in seeds]) for k in shots}
+
+
+def few_shot_accuracy(
+    *features_and_labels: Any, **options: Any
+) -> dict[int, list[float]]:
+    """Returns the accuracy of each seed on the test images, by number of shots.
+
+    Args:
+        features_and_labels, options: As for `few_shot_hits`.
+
+    Returns:
+        {shots: accuracies in [0, 1]}.
+
+    Raises:
+        ArgumentError: As for `few_shot_hits`.
+    """
+    hits = few_shot_hits(*features_and_labels, **options)
+    return {shots: each.mean(1).tolist() for shots, each in hits.items()}

@@ -1,5 +1,6 @@
 """Scores the outputs of models on sets: accuracy, likelihood and calibration."""
 
+import itertools
 from collections.abc import Sequence
 
 import command_line
@@ -12,17 +13,32 @@ from . import labels, results
 ROUNDING = 1e-3  # by which the sums of probabilities may differ from 1
 
 
-def tasks(candidates: Sequence, image_sets: Sequence) -> list[results.Task]:
+def tasks(
+    candidates: Sequence, image_sets: Sequence, optional: bool = False
+) -> list[results.Task]:
     """Returns a task for each model and set.
 
     Args:
         candidates: `candidates.Candidate` of each model.
         image_sets: `sets.ImageSet` of each set.
+        optional: Whether to leave out models of other classes than a set, or without
+            any.
 
     Raises:
         ValueError: A model has none of the classes of a set.
     """
-    return [_task(x, y, labels.match(y, x)) for x in candidates for y in image_sets]
+    found = []
+    for candidate, image_set in itertools.product(candidates, image_sets):
+        if optional and not candidate.has_head:
+            continue
+        try:
+            match = labels.match(image_set, candidate)
+        except labels.NoCommonClass:
+            if not optional:
+                raise
+            continue
+        found.append(_task(candidate, image_set, match))
+    return found
 
 
 def _task(candidate, image_set, match):

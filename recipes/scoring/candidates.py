@@ -40,25 +40,35 @@ class Candidate:
     weights: str
 
     @property
+    def has_head(self) -> bool:
+        """Whether it returns logits or probabilities, and not features."""
+        record = getattr(self.model, "record", None)
+        is_headless = record and record["kwargs"].get("num_classes") == 0
+        return not is_headless and len(self.model.output_shape) == 2
+
+    @property
     def classes(self) -> int:
         """Number of its classes."""
         return self.model.output_shape[-1]
 
 
 def load_all(
-    names: Sequence[str], values: str | None = None, headless: bool = False
+    names: Sequence[str],
+    values: str | None = None,
+    image_size: Sequence[int] | None = None,
+    headless: bool = False,
 ) -> list[Candidate]:
     """Loads several models; those whose short names are equal keep their whole names.
 
     Args:
-        names, values, headless: As for `load`.
+        names, values, image_size, headless: As for `load`.
 
     Raises:
         ValueError: As for `load`; or a model is given twice.
     """
     if len(set(names)) < len(names):
         raise ValueError(f"`models`: each model once. Received: {', '.join(names)}.")
-    found = [load(name, values, headless) for name in names]
+    found = [load(name, values, image_size, headless) for name in names]
     counts = Counter(each.name for each in found)
     return [
         dataclasses.replace(each, name=name) if counts[each.name] > 1 else each
@@ -66,12 +76,18 @@ def load_all(
     ]
 
 
-def load(name: str, values: str | None = None, headless: bool = False) -> Candidate:
+def load(
+    name: str,
+    values: str | None = None,
+    image_size: Sequence[int] | None = None,
+    headless: bool = False,
+) -> Candidate:
     """Loads a model by a name of `any_model.py`, or a run of a training recipe.
 
     Args:
         name: The folder of a training, or as for `any_model.load`.
         values: As for `any_model.load`.
+        image_size: Pixels, height first, or of a square; None: the model's.
         headless: Whether a model may have no classes, for its features.
 
     Raises:
@@ -87,6 +103,13 @@ def load(name: str, values: str | None = None, headless: bool = False) -> Candid
     is_run = (folder / "result.json").is_file() and (folder / "model").is_dir()
     found = any_model.load(str(folder / "model") if is_run else name, "model", values)
     model = found.model
+    if image_size is not None:
+        if getattr(model, "record", None) is None:
+            raise ValueError(
+                f"`image_size`: only models of kerasvit take another size. Received: "
+                f"{name}. Leave --image-size out."
+            )
+        model = kerasvit.resize(model, (image_size[0], image_size[-1]))
     if not headless and (len(model.outputs) != 1 or len(model.output_shape) != 2):
         shapes = [tuple(output.shape) for output in model.outputs]
         raise ValueError(

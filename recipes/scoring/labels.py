@@ -13,6 +13,10 @@ IMAGENET = 1000  # classes of a model without names are those of ImageNet if so 
 SHOWN = 5  # names in a message
 
 
+class NoCommonClass(ValueError):
+    """A model has none of the classes of a set."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Match:
     """Classes of a model for the images of a set.
@@ -41,7 +45,7 @@ def match(image_set, candidate) -> Match:
         candidate: `candidates.Candidate`.
 
     Raises:
-        ValueError: The model has none of the classes of the set.
+        NoCommonClass: The model has none of the classes of the set.
     """
     places = _places(candidate)
     names = image_set.label_names
@@ -54,7 +58,7 @@ def match(image_set, candidate) -> Match:
         numbers = np.array([int(name) for name in names])
         classes = np.where(numbers < candidate.classes, numbers, -1)
     if (classes < 0).all():
-        raise ValueError(
+        raise NoCommonClass(
             f"`on`: {candidate.name} has none of the classes of {image_set.name}: "
             f"{_listed(names)}. Its {candidate.classes} classes: "
             f"{_listed(candidate.label_names or ['no names'])}. Give a model of these "
@@ -62,7 +66,7 @@ def match(image_set, candidate) -> Match:
         )
     labels = [found[found >= 0] for found in (classes[x] for x in image_set.labels)]
     if not any(map(len, labels)):
-        raise ValueError(
+        raise NoCommonClass(
             f"`on`: no image of {image_set.name} is of a class of {candidate.name}."
         )
     unmatched = [name for name, i in zip(names, classes, strict=True) if i < 0]

@@ -71,14 +71,15 @@ def find(name: str, shard: tuple[int, int] = (0, 1)) -> ImageSet:
         return _folder(Path(name).expanduser(), shard)
     if name in SOURCES:
         dataset = data.built_in(name)
-        return _of_dataset(name, dataset)
+        return of_dataset(name, dataset)
     published = catalogue.SETS.get(catalogue.ALIASES.get(name, name))
     if published is None:
-        return _of_dataset(name, data.tfds(name))
+        return of_dataset(name, data.tfds(name))
     return _published(published)
 
 
-def _of_dataset(name, dataset):
+def of_dataset(name: str, dataset: data.Dataset) -> ImageSet:
+    """Returns the test images of a dataset."""
     labels = [np.array([label]) for label in dataset.test.labels]
     return ImageSet(name, numbered(dataset.test), labels, dataset.label_names)
 

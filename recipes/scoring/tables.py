@@ -22,7 +22,7 @@ def line(result: Result) -> str:
         for part, (_, scores) in result.parts.items()
         for metric, each in scores.items()
         for name in [metric if part in ("all", "restricted") else f"{part} {metric}"]
-        if part != "restricted"
+        if part != "restricted" and not metric.startswith("seed ")
     ]
     head = ", ".join(filter(None, [result.model, result.set, result.measure]))
     text = f"{head}, {result.images:,} images: {', '.join(numbers)}"

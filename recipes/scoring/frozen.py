@@ -1,0 +1,209 @@
+"""Scores the features of models: few-shot, k-nearest neighbours and linear probe.
+
+    python recipes/evaluate.py ViTB16/sam --on cifar100 --frozen few_shot knn probe
+
+The weights are not trained. `features.py` says which layer the features are of, and
+`training_sets.py` which images are used.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+
+import command_line
+import linear_head
+import numpy as np
+from progress import console
+
+from kerasvit import evaluation
+
+from . import features, results
+from .candidates import Candidate
+from .training_sets import TrainingSet
+
+K = 20  # neighbours, with the temperature 0.07: arXiv 2104.14294
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """What is measured.
+
+    Attributes:
+        measures: Of "few_shot", "knn" and "probe".
+        shots: Training images per class; a number that a class does not have is left
+            out.
+        seeds: Number of choices of the shots.
+        layer: As for `features.of_layer`.
+    """
+
+    measures: Sequence[str]
+    shots: Sequence[int] = (1, 5, 10, 25)
+    seeds: int = 3
+    layer: str | None = None
+
+
+def tasks(
+    candidates: Sequence[Candidate], found: Sequence[TrainingSet], protocol: Protocol
+) -> list[results.Task]:
+    """Returns a task for each model and set, and prints the numbers of images.
+
+    Args:
+        candidates: The models, with or without heads.
+        found: The sets.
+        protocol: What is measured.
+
+    Raises:
+        ValueError: A layer does not exist, or a set has too few training images.
+    """
+    frozen = [features.of_layer(each, protocol.layer) for each in candidates]
+    protocols = [_possible(protocol, each) for each in found]
+    for each in found:
+        count = sum(
+            len(x) for x in (each.train, each.validation, each.test.labels) if x
+        )
+        size = 4 * count * max(each.classes for each in frozen) / 1e6
+        text = f"{each.text} Their features take up to {size:,.1f} MB."
+        console.print(text, highlight=False, soft_wrap=True)
+    return [
+        _task(model, each, possible)
+        for model in frozen
+        for each, possible in zip(found, protocols, strict=True)
+    ]
+
+
+def few_shot(train, train_labels, test, test_labels, classes: int, protocol) -> dict:
+    """Returns the part and the hits of each number of shots.
+
+    The accuracy is the mean over the seeds, whose own numbers are "seed 0" and so on.
+    Its interval is the wider of `evaluation.seeds_interval` and Wilson's for as many
+    images, which holds also if all are right.
+
+    Args:
+        train, test: Features (count, width).
+        train_labels, test_labels: Class indices (count,).
+        classes: Number of classes.
+        protocol: `Protocol`.
+
+    Returns:
+        {"5-shot": (`results.Part`, booleans (seeds, test images))}.
+    """
+    hits = evaluation.few_shot_hits(
+        *(train, train_labels, test, test_labels, classes),
+        shots=protocol.shots,
+        seeds=range(protocol.seeds),
+    )
+    return {f"{k}-shot": (_of_seeds(each, classes), each) for k, each in hits.items()}
+
+
+def knn(train, train_labels, test, test_labels, classes: int) -> tuple:
+    """Returns the part and the hits of the k nearest neighbours.
+
+    Args:
+        train, train_labels, test, test_labels, classes: As for `few_shot`.
+    """
+    votes = evaluation.neighbor_votes(train, train_labels, test, classes, k=K)
+    hits = evaluation.top_k_hits(votes, test_labels)
+    return results.Part(classes, {"top1": _share(hits)}), hits
+
+
+def probe(
+    train, train_labels, test, test_labels, classes: int, validation=None
+) -> tuple:
+    """Fits `evaluation.linear_probe`, and returns its part and hits.
+
+    Args:
+        train, train_labels, test, test_labels, classes: As for `few_shot`.
+        validation: (features, labels) that choose the penalty; None: a quarter of the
+            training images. The last fit is to all of them.
+    """
+    if validation is None:
+        kernel, bias = linear_head.fit(train, train_labels, classes)
+    else:
+        kernel, bias = evaluation.linear_probe(
+            train, train_labels, *validation, classes
+        )
+    logits = test @ kernel + bias
+    scores = evaluation.scores(logits, test_labels)
+    return results.Part(classes, scores), evaluation.top_k_hits(logits, test_labels)
+
+
+def _task(frozen, found, protocol):
+    test_labels = np.concatenate(found.test.labels)
+    classes = len(found.test.label_names)
+
+    def compute(predict):
+        train, test = (
+            features.of_images(predict, frozen, images)
+            for images in (found.train, found.test.images)
+        )
+        known = train, found.train.labels, test, test_labels, classes
+        measured = {}
+        with command_line.checking_input():
+            if "few_shot" in protocol.measures:
+                measured |= few_shot(*known, protocol)
+            if "knn" in protocol.measures:
+                measured["k-NN"] = knn(*known)
+            if "probe" in protocol.measures:
+                held = found.validation
+                if held:
+                    held = features.of_images(predict, frozen, held), held.labels
+                measured["linear probe"] = probe(*known, held)
+        return {
+            "images": len(test_labels),
+            "parts": {name: part for name, (part, _) in measured.items()},
+            "right": {name: right for name, (_, right) in measured.items()},
+        }
+
+    labels = [found.train.labels, found.validation.labels if found.validation else []]
+    settings = {
+        **results.settings(frozen, found.test),
+        **dataclasses.asdict(protocol),
+        "trained_on": hashlib.sha256(np.concatenate(labels).tobytes()).hexdigest(),
+        "training_images": [*map(len, labels)],
+    }
+    measure = f"frozen {protocol.layer or ''}".strip()
+    return results.Task(frozen, found.test.name, measure, settings, compute)
+
+
+def _possible(protocol, found):
+    """Returns the protocol with the shots that each class has.
+
+    Raises:
+        ValueError: There are too few training images.
+    """
+    if "knn" in protocol.measures and len(found.train) < K:
+        raise ValueError(
+            f"`frozen`: knn needs {K} training images or more. {found.test.name} has "
+            f"{len(found.train)}."
+        )
+    if "few_shot" not in protocol.measures:
+        return protocol
+    names = found.test.label_names
+    counts = np.bincount(found.train.labels, minlength=len(names))
+    least = f"{names[counts.argmin()]} has {counts.min()} training images"
+    shots = [k for k in protocol.shots if k <= counts.min()]
+    if not shots:
+        raise ValueError(
+            f"`shots`: each class of {found.test.name} must have {min(protocol.shots)} "
+            f"training images or more. {least}. Give fewer shots, a larger "
+            "--train-images, or leave few_shot out of --frozen."
+        )
+    if left := [str(k) for k in protocol.shots if k not in shots]:
+        console.print(f"{found.test.name} without {', '.join(left)} shots: {least}.")
+    return dataclasses.replace(protocol, shots=shots)
+
+
+def _share(hits):
+    interval = evaluation.binomial_interval(int(hits.sum()), len(hits))
+    return evaluation.Estimate(float(hits.mean()), *interval)
+
+
+def _of_seeds(hits, classes):
+    mean = float(hits.mean())
+    ends = evaluation.seeds_interval(hits)
+    count = hits.shape[1]
+    wilson = evaluation.binomial_interval(round(mean * count), count)
+    low, high = max(0.0, min(ends[0], wilson[0])), min(1.0, max(ends[1], wilson[1]))
+    seeds = {f"seed {i}": _share(each) for i, each in enumerate(hits)}
+    top1 = evaluation.Estimate(mean, low, high)
+    return results.Part(classes, {"top1": top1, **seeds})
