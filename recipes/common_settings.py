@@ -70,6 +70,9 @@ class Common:
     freeze: str | None = None
     keep_best: bool = False  # the weights of the best validation instead of the last
     patience: int | None = None  # end after so many validations without a better one
+    # training images per class: at each validation, also the accuracy of few-shot
+    # least squares on the features (callbacks.py)
+    few_shot: tuple[int, ...] | None = None
     rho: float | None = None  # radius of SAM, ≥ 0; 0: no SAM
     # SAM or a successor: kerasvit/training/README.md
     method: Literal["sam", "asam", "gsam", "looksam", "msam", "samon"] = "sam"

@@ -51,6 +51,7 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "validations": (1, math.inf),
     "images": (1, math.inf),
     "train_images": (2, math.inf),
+    "few_shot": (1, math.inf),
     "shots": (1, math.inf),
     "shares": (1e-12, 1),
     "rhos": (1e-12, math.inf),

@@ -25,6 +25,7 @@ if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "pretrain.py")
 
 import augmentations
+import callbacks
 import devices
 import dry_run
 import keras
@@ -141,6 +142,7 @@ def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
     # Batches that take no more memory than those of `fit`.
     evaluated = {**options, "batch_size": config.batch_size // config.accumulate}
     validation = Evaluation(dataset.validation, here, **evaluated)
+    scores = callbacks.of(config, here, dataset, evaluated)
     progress.restore(trainer, validation.batches)
     explained = dry_run.explained_out_of_memory(here, config)
     with explained, progress, Steps.of(progress) as steps:
@@ -149,7 +151,12 @@ def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
                 stage.fit_batches(here, dataset, options, step),
                 **part,  # its epochs are rounds: see training.plan
                 shuffle=False,  # the batches are already shuffled
-                callbacks=[Validation(validation, progress.end_steps), progress, steps],
+                callbacks=[
+                    Validation(validation, progress.end_steps),
+                    *scores,
+                    progress,
+                    steps,
+                ],
                 verbose=0,  # `steps` prints
             )
     kept = progress.finish(trainer)

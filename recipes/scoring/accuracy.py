@@ -62,7 +62,7 @@ def scored(outputs: np.ndarray, match: labels.Match) -> dict:
         ValueError: An output is not finite.
     """
     used = np.array([len(each) > 0 for each in match.labels])
-    logits = _logits(outputs[used])
+    logits = as_logits(outputs[used])
     true = [each for each in match.labels if len(each)]
     parts = {"all": _part(logits, true)}
     right = {"all": evaluation.top_k_hits(logits, true)}
@@ -83,7 +83,7 @@ def _part(logits, true):
     return results.Part(logits.shape[1], evaluation.scores(logits, true))
 
 
-def _logits(outputs):
+def as_logits(outputs: np.ndarray) -> np.ndarray:
     """Returns logits; of probabilities, as of models of Keras, the logarithm."""
     sums = outputs.sum(axis=1)
     if (outputs >= 0).all() and np.allclose(sums, 1, atol=ROUNDING):

@@ -34,43 +34,60 @@ AFTER_HEAD = (
 def of_layer(candidate: Candidate, layer: str | None = None) -> Candidate:
     """Returns a candidate whose model returns features (batch, width).
 
+    Args:
+        candidate: Candidate, with or without a head.
+        layer: As for `model_of`.
+
+    Raises:
+        ValueError: As for `model_of`.
+    """
+    whole = candidate.model
+    if getattr(whole, "record", None):
+        model = model_of(whole, layer, candidate.name)
+    else:  # the candidate prepares the images for another model
+        own = whole.layers[-1]
+        copy, calls = _calls(whole)
+        before, _ = calls[own.name]
+        model = keras.Model(copy.input, model_of(own, layer, candidate.name)(before))
+    return dataclasses.replace(candidate, model=model)
+
+
+def model_of(
+    model: keras.Model, layer: str | None = None, name: str = "the model"
+) -> keras.Model:
+    """Returns a model over the same variables that returns features (batch, width).
+
     Tokens (batch, tokens, width) become one vector: the class token, if the model pools
     by it (of a distilled DeiT, the mean of its two); else the mean of all tokens but
     class and register tokens. Maps (batch, height, width, channels) become their mean.
     Outputs of blocks are as the next block gets them, without the last normalisation.
 
     Args:
-        candidate: Candidate, with or without a head.
+        model: Functional or sequential model.
         layer: Name of a layer, below nested models their names and "/"; of a stage,
             whose last block it is; or the number of a block, from the end if it is
             negative. None: the input of the head, as `num_classes=0` returns it; of a
             model without a record, the input of the last dense layer, or the output if
             the model ends with another layer.
+        name: Name of the model, for messages.
 
     Raises:
         ValueError: There is no such layer, or it returns no tensor of 2 to 4
             dimensions.
     """
-    whole = candidate.model
-    record = getattr(whole, "record", None)
-    # A model without a record is in another, which prepares its images.
-    own = whole if record else whole.layers[-1]
+    record = getattr(model, "record", None)
     if layer is None:
-        cut = _without_head(own, record)
+        cut = _without_head(model, record)
     else:
-        cut = _cut(own, _path(own, layer, candidate.name))
-    x = _pooled(cut.output, own, record)
+        cut = _cut(model, _path(model, layer, name))
+    x = _pooled(cut.output, model, record)
     if x is None:
         raise ValueError(
-            f"`layer`: {layer or 'the last one'} of {candidate.name} must return one "
-            "tensor of vectors, tokens or maps (batch, …, width). It returns "
+            f"`layer`: {layer or 'the last one'} of {name} must return one tensor of "
+            "vectors, tokens or maps (batch, …, width). It returns "
             f"{keras.tree.map_structure(lambda x: tuple(x.shape), cut.output)}."
         )
-    model = keras.Model(cut.input, x)
-    if not record:
-        copy, calls = _calls(whole)
-        model = keras.Model(copy.input, model(calls[own.name][0]))
-    return dataclasses.replace(candidate, model=model)
+    return keras.Model(cut.input, x)
 
 
 def of_images(predict: Predictor, frozen: Candidate, images) -> np.ndarray:

@@ -41,10 +41,11 @@ class Predictor:
     Args:
         here: Devices, which share the batches.
         batch_size: Number of images per batch, of all processes together.
+        placed: Whether the models are on the devices already, as in a training.
     """
 
-    def __init__(self, here: Devices, batch_size: int):
-        self.here, self.batch_size = here, batch_size
+    def __init__(self, here: Devices, batch_size: int, placed: bool = False):
+        self.here, self.batch_size, self.placed = here, batch_size, placed
         self.candidate = self.model = self.collected = None
 
     def __call__(self, candidate, images) -> np.ndarray:
@@ -66,7 +67,8 @@ class Predictor:
         with here.scope():
             if self.candidate is not candidate:
                 self.candidate, self.collected = candidate, None
-                self.model = here.place(candidate.model)
+                model = candidate.model
+                self.model = model if self.placed else here.place(model)
             if here.count == 1:
                 return np.asarray(self.model.predict(batches, verbose=0), "float32")
             self._collect(len(images))
