@@ -89,7 +89,9 @@ def _best_strength(
     # head with too large logits damages the weights below it when it is trained on.
     losses = []
     for strength in STRENGTHS:
-        logs = _fitted(strength, train, labels).predict_log_proba(held[use])
+        regression = _fitted(strength, train, labels)
+        with np.errstate(divide="ignore"):  # a probability of 0
+            logs = regression.predict_log_proba(held[use])
         losses.append(-np.mean(logs[np.arange(len(columns)), columns]))
     return STRENGTHS[int(np.argmin(losses))]
 

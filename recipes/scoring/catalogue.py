@@ -30,6 +30,7 @@ class Published:
         classes_of: Data set whose class names the classes have; None: its own.
         restricted: Indices of the classes among those of `classes_of`, if there are
             less; None: all.
+        train: Whether it has training images.
         manual: Name of a file that must be downloaded by hand, or "".
     """
 
@@ -41,6 +42,7 @@ class Published:
     label: str = "label"
     classes_of: str | None = None
     restricted: tuple[int, ...] | None = None
+    train: bool = False
     manual: str = ""
 
     @property
@@ -59,6 +61,7 @@ SETS = {
             50_000,
             MANUAL,
             split="validation",
+            train=True,
             manual=VALIDATION,
             **IMAGENET,
         ),
@@ -88,8 +91,8 @@ SETS = {
             "imagenet_a", 7_500, "0.7 GB", BOTH, restricted=IMAGENET_A, **IMAGENET
         ),
         Published("imagenet_sketch", 50_889, "7.6 GB", **IMAGENET),
-        Published("cifar10", 10_000, "0.2 GB"),
-        Published("cifar100", 10_000, "0.2 GB"),
+        Published("cifar10", 10_000, "0.2 GB", train=True),
+        Published("cifar100", 10_000, "0.2 GB", train=True),
     )
 }
 ALIASES = {

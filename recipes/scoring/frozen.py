@@ -157,7 +157,10 @@ def _task(frozen, found, protocol):
     labels = [found.train.labels, found.validation.labels if found.validation else []]
     settings = {
         **results.settings(frozen, found.test),
-        **dataclasses.asdict(protocol),
+        "measures": [*protocol.measures],
+        "shots": [*protocol.shots],
+        "seeds": protocol.seeds,
+        "layer": protocol.layer,
         "trained_on": hashlib.sha256(np.concatenate(labels).tobytes()).hexdigest(),
         "training_images": [*map(len, labels)],
     }

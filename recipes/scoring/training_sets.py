@@ -91,10 +91,12 @@ def find(
 
 
 def _tfds(name):
-    """Returns the dataset whose test images stand for the validation images, too.
+    """Returns a dataset of tensorflow-datasets, or None.
 
-    That is, unless it has both.
+    Its test images stand for the validation images, too, unless it has both.
     """
+    if name in catalogue.SETS and not catalogue.SETS[name].train:
+        return None
     builder = prepared.builder(name)
     # Builders under tfds.testing.mock_data do not list their splits.
     splits = list(builder.info.splits) or ["train", "test"]

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 from scipy.stats import binomtest
+from scipy.stats import t as student
 
 from kerasvit import evaluation
 from tests.once import on_last_backend
@@ -135,3 +136,28 @@ def test_scores_are_the_numbers_and_their_intervals():
 def test_wrong_arguments(logits, labels, message):
     with pytest.raises(ValueError, match=message):
         evaluation.scores(logits, labels)
+
+
+def test_the_interval_over_seeds_has_the_variance_of_both():
+    values = random.uniform(size=(3, 50)) < np.array([[0.5], [0.6], [0.8]])
+    images = np.var(values.mean(0), ddof=1) / 50
+    seeds = np.var(values.mean(1), ddof=1) / 3
+    total = images + seeds
+    freedom = total**2 / (images**2 / 49 + seeds**2 / 2)
+    half = student.ppf(0.975, freedom) * math.sqrt(total)
+    found = evaluation.seeds_interval(values)
+    assert found == pytest.approx((values.mean() - half, values.mean() + half))
+    one = evaluation.seeds_interval(values[:1])
+    half = student.ppf(0.975, 49) * math.sqrt(np.var(values[0], ddof=1) / 50)
+    assert one == pytest.approx((values[0].mean() - half, values[0].mean() + half))
+    assert evaluation.seeds_interval(np.ones((3, 4))) == (1, 1)
+    with pytest.raises(ValueError, match=r"\(seeds, images\).*Received: shape \(3,\)"):
+        evaluation.seeds_interval(np.ones(3))
+
+
+def test_a_difference_over_seeds_is_paired():
+    hits, others = random.uniform(size=(2, 3, 40)) < 0.6
+    value, *interval = evaluation.paired_difference(hits, others)
+    differences = others.astype(int) - hits
+    assert value == pytest.approx(differences.mean())
+    assert tuple(interval) == evaluation.seeds_interval(differences)
