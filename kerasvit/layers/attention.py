@@ -26,6 +26,13 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any = None) -> Tenso
     """
     if keras.backend.backend() == "torch":
         return ops.dot_product_attention(query, key, value, mask=mask)
+    weights = ops.cast(softmax_weights(query, key, mask), query.dtype)
+    x = ops.matmul(weights, ops.transpose(value, (0, 2, 1, 3)))
+    return ops.transpose(x, (0, 2, 1, 3))
+
+
+def softmax_weights(query: Tensor, key: Tensor, mask: Any = None) -> Tensor:
+    """Returns the weights of `attend`, (B, H, N, M), float32 at least."""
     query = ops.transpose(query, (0, 2, 1, 3)) * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))  # (B, H, N, M)
     # bfloat16 has 8 bits of precision: too few for a sum over hundreds of weights.
@@ -33,9 +40,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any = None) -> Tenso
     exact = ops.cast(scores, at_least)
     if mask is not None:
         exact = ops.where(mask, exact, -1e9)  # its exponential is 0
-    weights = ops.cast(ops.softmax(exact), scores.dtype)
-    x = ops.matmul(weights, ops.transpose(value, (0, 2, 1, 3)))
-    return ops.transpose(x, (0, 2, 1, 3))
+    return ops.softmax(exact)
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -59,6 +64,8 @@ class Attention(keras.layers.Layer):
 
     Reference: Dosovitskiy et al. 2021, arXiv 2010.11929, appendix A.
     """
+
+    _mask: Any = None  # of `attend`; subclasses set it
 
     def __init__(
         self,
@@ -102,27 +109,30 @@ class Attention(keras.layers.Layer):
     ) -> Tensor:
         shape = ops.shape(x)
         context = x if context is None else context
-        rows, context_rows = self._rows(x), self._rows(context)
-        length = context.shape[1]
-        x = self.attend(
-            self._split(self.query(rows), x.shape[1]),
-            self._split(self.key(context_rows), length),
-            self._split(self.value(context_rows), length),
+        x = attend(
+            self._heads(self.query, x),
+            self._heads(self.key, context),
+            self._heads(self.value, context),
+            self._mask,
         )
         x = self.output_dense(ops.reshape(x, (-1, shape[-1])))
         return ops.reshape(self.drop(x, training=training), shape)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Returns the heads' outputs (B, N, H, d); subclasses override it."""
-        return attend(query, key, value)
+    def attention_weights(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """Returns the weights softmax(q kᵀ / √d), (batch, H, N, M).
 
-    def _rows(self, x: Tensor) -> Tensor:
-        # One row per token; see MLP.
-        return ops.reshape(x, (-1, x.shape[-1]))
+        They are computed explicitly, where `call` may use a fused operation, in float32
+        at least. M = N without a context.
+        """
+        context = x if context is None else context
+        query, key = self._heads(self.query, x), self._heads(self.key, context)
+        return softmax_weights(query, key, self._mask)
 
-    def _split(self, x: Tensor, length: int | None) -> Tensor:
-        head = x.shape[-1] // self.num_heads
-        return ops.reshape(x, (-1, length, self.num_heads, head))
+    def _heads(self, dense: Dense, x: Tensor) -> Tensor:
+        """Projects tokens to the heads: (B, N, D) → (B, N, H, d)."""
+        length, width = x.shape[1:]
+        x = dense(ops.reshape(x, (-1, width)))  # one row per token; see MLP
+        return ops.reshape(x, (-1, length, self.num_heads, width // self.num_heads))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of the input."""

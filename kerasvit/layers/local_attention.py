@@ -12,6 +12,7 @@ from kerasvit.typing import Shape, Tensor
 from .conv import TORCH_UNIFORM
 from .dense import Dense
 from .table_size import check_table_size
+from .window_attention import in_windows
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -102,32 +103,58 @@ class LocalAttention(keras.layers.Layer):
         return layer
 
     def call(self, x: Tensor) -> Tensor:
-        _, height, width, channels = x.shape
+        _, height, width, _ = x.shape
         edge = self.window_size
         down, across = height // edge, width // edge
-        x = ops.reshape(x, (-1, down, edge, across, edge, channels))
-        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
-        x = ops.reshape(x, (-1, channels))  # one row a pixel, window after window
-        x = self._attend(self.query(x), self.key(x), self.value(x))
-        x = self.output_dense(x)
+        rows = self._rows(x)
+        value = self._split(self.value(rows), (0, 2, 1, 3))
+        x = ops.matmul(ops.cast(self._weights(rows), value.dtype), value)
+        x = ops.transpose(x, (0, 2, 1, 3))
+        x = self.output_dense(ops.reshape(x, (-1, self.num_heads * self.head_width)))
         x = ops.reshape(x, (-1, down, across, edge, edge, self.width))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
         return ops.reshape(x, (-1, height, width, self.width))
 
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        def split(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-            shape = (-1, self.window_size**2, self.num_heads, self.head_width)
-            return ops.transpose(ops.reshape(x, shape), axes)
+    def attention_weights(self, x: Tensor) -> Tensor:
+        """Returns the weights within the windows, (batch, windows, heads, N, N).
 
-        query = split(query * self.head_width**-0.5, (0, 2, 1, 3))
-        scores = ops.matmul(query, split(key, (0, 2, 3, 1)))  # (windows, heads, N, N)
+        N = `window_size`² pixels of a window, in the order of `window_cells`. They are
+        float32 at least.
+        """
+        weights = self._weights(self._rows(x))  # (B·windows, heads, N, N)
+        windows = x.shape[1] * x.shape[2] // self.window_size**2
+        return ops.reshape(weights, (-1, windows, *weights.shape[1:]))
+
+    def window_cells(self, height: int, width: int) -> np.ndarray:
+        """Returns the pixels of the windows, (windows, N) indices of the map's pixels.
+
+        Args:
+            height, width: Size of the map, whose pixels are counted row by row.
+        """
+        cells = np.arange(height * width).reshape(height, width)
+        return in_windows(cells, (self.window_size, self.window_size))
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """Orders pixels by window: (B, H, W, C) → (B·windows·N, C)."""
+        _, height, width, channels = x.shape
+        edge = self.window_size
+        x = ops.reshape(x, (-1, height // edge, edge, width // edge, edge, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
+        return ops.reshape(x, (-1, channels))  # one row a pixel, window after window
+
+    def _split(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        shape = (-1, self.window_size**2, self.num_heads, self.head_width)
+        return ops.transpose(ops.reshape(x, shape), axes)
+
+    def _weights(self, rows: Tensor) -> Tensor:
+        """Returns (B·windows, heads, N, N) for (B·windows·N, C)."""
+        query = self._split(self.query(rows) * self.head_width**-0.5, (0, 2, 1, 3))
+        scores = ops.matmul(query, self._split(self.key(rows), (0, 2, 3, 1)))
         # bfloat16 keeps 8 bits: too few for a sum over the weights of a window.
         at_least = keras.backend.result_type(scores.dtype, "float32")
-        scores = ops.cast(scores, at_least) + ops.cast(self._bias(), at_least)
-        weights = ops.cast(ops.softmax(scores), value.dtype)
-        x = ops.matmul(weights, split(value, (0, 2, 1, 3)))
-        x = ops.transpose(x, (0, 2, 1, 3))
-        return ops.reshape(x, (-1, self.num_heads * self.head_width))
+        return ops.softmax(
+            ops.cast(scores, at_least) + ops.cast(self._bias(), at_least)
+        )
 
     def _bias(self) -> Tensor:
         """Returns the values of the table for every (query, key) of a window."""

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.typing import Shape, Tensor
+from kerasvit.typing import Shape
 
-from .attention import Attention, attend
+from .attention import Attention
 from .position_embedding import pair
 from .table_size import check_table_size
 
@@ -89,10 +89,6 @@ class NeighborhoodAttention(Attention):
         super().build(input_shape)
         check_table_size(input_shape[1] ** 2, "image_size", "patch_size")
         self._mask = neighborhood(self.grid, self.window, self.prefix)[None, None]
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Returns the heads' outputs within the window."""
-        return attend(query, key, value, self._mask)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

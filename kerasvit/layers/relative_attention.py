@@ -119,18 +119,44 @@ class RelativeAttention(keras.layers.Layer):
 
     def call(self, x: Tensor) -> Tensor:
         _, height, width, _ = x.shape
+        seen = self._padded(x)
+        weights = ops.cast(self._weights(x, seen), x.dtype)
+        x = ops.matmul(weights, self._heads(self.value, seen))  # (B, heads, N, d)
+        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, self.value.units))
+        return ops.reshape(self.output_dense(x), (-1, height, width, self.filters))
+
+    def attention_weights(self, x: Tensor) -> Tensor:
+        """Returns the weights of cells to cells, (batch, heads, N, N), N = H·W.
+
+        Weights of the zeros around the map are left out: with a padding, a row sums to
+        less than 1.
+        """
+        batch, height, width, _ = x.shape
+        weights = self._weights(x, self._padded(x))
+        p = self.padding
+        weights = ops.reshape(
+            weights, (*weights.shape[:3], height + 2 * p, width + 2 * p)
+        )[..., p : p + height, p : p + width]
+        cells = height * width
+        weights = ops.reshape(weights, (-1, self.num_heads, cells, cells))
+        return ops.broadcast_to(weights, (batch, self.num_heads, cells, cells))
+
+    def _padded(self, x: Tensor) -> Tensor:
         border = (self.padding, self.padding)
-        seen = ops.pad(x, ((0, 0), border, border, (0, 0)))
+        return ops.pad(x, ((0, 0), border, border, (0, 0)))
+
+    def _weights(self, x: Tensor, seen: Tensor) -> Tensor:
+        """Returns the weights (B, heads, N, M); B is 1 if they are of positions alone.
+
+        `seen` is the padded map of M cells.
+        """
         scores = self.position_scores()[None]  # (1, heads, N, M)
         if self.key_dim:
             query = self._heads(self.query, x)
             key = ops.transpose(self._heads(self.key, seen), (0, 1, 3, 2))
             content = ops.matmul(query * self.key_dim**-0.5, key)
             scores = scores + ops.cast(content, scores.dtype)
-        weights = ops.cast(ops.softmax(scores), x.dtype)
-        x = ops.matmul(weights, self._heads(self.value, seen))  # (B, heads, N, d)
-        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, self.value.units))
-        return ops.reshape(self.output_dense(x), (-1, height, width, self.filters))
+        return ops.softmax(scores)
 
     def _heads(self, dense: Dense, x: Tensor) -> Tensor:
         _, height, width, channels = x.shape

@@ -56,10 +56,10 @@ class SinCosPositionEmbedding(keras.layers.Layer):
                 "width",
             )
         check_table_size(8 * self.grid[0] * self.grid[1] * width, "image_size", "width")
-        self._table = sincos_table(self.grid, width)[None]  # (1, H·W, D)
+        self.table = sincos_table(self.grid, width)[None]  # (1, H·W, D)
 
     def call(self, x: Tensor) -> Tensor:
-        return x + keras.ops.convert_to_tensor(self._table, dtype=x.dtype)
+        return x + keras.ops.convert_to_tensor(self.table, dtype=x.dtype)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of the input."""

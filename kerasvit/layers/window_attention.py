@@ -108,33 +108,57 @@ class WindowAttention(keras.layers.Layer):
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         (height, width), (h, w), channels = self.grid, self.window, x.shape[-1]
-        shifted = any(self.shift)
-        if shifted:
-            x = ops.roll(x, [-side for side in self.shift], axis=[1, 2])
-        x = ops.reshape(x, (-1, height // h, h, width // w, w, channels))
-        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, h, w, D)
-        x = ops.reshape(x, (-1, channels))  # one row per cell; see MLP
-        x = self._attend(self.query(x), self.key(x), self.value(x))
+        rows = self._rows(x)
+        value = ops.transpose(self._heads(self.value(rows)), (0, 1, 3, 2, 4))
+        x = ops.matmul(ops.cast(self._weights(rows), value.dtype), value)
+        x = ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4)), (-1, channels))
         x = self.drop(self.output_dense(x), training=training)
         x = ops.reshape(x, (-1, height // h, width // w, h, w, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, h, columns, w, D)
         x = ops.reshape(x, (-1, height, width, channels))
-        return ops.roll(x, self.shift, axis=[1, 2]) if shifted else x
+        return ops.roll(x, self.shift, axis=[1, 2]) if any(self.shift) else x
 
-    def _attend(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Attends within windows: (B·windows·N, D) → same, N = h·w."""
-        windows, cells = self._regions.shape
-        width = query.shape[-1]
-        shape = (-1, windows, cells, self.num_heads, width // self.num_heads)
-        query, key, value = (ops.reshape(x, shape) for x in (query, key, value))
-        query = ops.transpose(query, (0, 1, 3, 2, 4)) * shape[-1] ** -0.5
+    def attention_weights(self, x: Tensor) -> Tensor:
+        """Returns the weights within the windows, (batch, windows, heads, N, N).
+
+        N = h·w cells of a window, in the order of `window_cells`. They are float32 at
+        least.
+        """
+        return self._weights(self._rows(x))
+
+    def window_cells(self, height: int, width: int) -> np.ndarray:
+        """Returns the cells of the windows, (windows, N) indices of the map's cells.
+
+        Args:
+            height, width: Size of the map for which the layer is built. Its cells are
+                counted row by row.
+        """
+        cells = np.arange(height * width).reshape(height, width)
+        cells = np.roll(cells, [-side for side in self.shift], axis=(0, 1))
+        return in_windows(cells, self.window)
+
+    def _rows(self, x: Tensor) -> Tensor:
+        """Orders cells by window: (B, H, W, D) → (B·windows·N, D)."""
+        (height, width), (h, w), channels = self.grid, self.window, x.shape[-1]
+        if any(self.shift):
+            x = ops.roll(x, [-side for side in self.shift], axis=[1, 2])
+        x = ops.reshape(x, (-1, height // h, h, width // w, w, channels))
+        x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, h, w, D)
+        return ops.reshape(x, (-1, channels))  # one row per cell; see MLP
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """Splits rows: (B·windows·N, D) → (B, windows, N, heads, d)."""
+        head = x.shape[-1] // self.num_heads
+        return ops.reshape(x, (-1, *self._regions.shape, self.num_heads, head))
+
+    def _weights(self, rows: Tensor) -> Tensor:
+        """Returns (B, windows, heads, N, N), N = h·w, for (B·windows·N, D)."""
+        query, key = self._heads(self.query(rows)), self._heads(self.key(rows))
+        query = ops.transpose(query, (0, 1, 3, 2, 4)) * query.shape[-1] ** -0.5
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 4, 2)))
         # bfloat16 has too few bits; see `attend`.
         at_least = keras.backend.result_type(scores.dtype, "float32")
-        scores = ops.cast(scores, at_least) + self._bias()  # (B, windows, heads, N, N)
-        weights = ops.cast(ops.softmax(scores), query.dtype)
-        x = ops.matmul(weights, ops.transpose(value, (0, 1, 3, 2, 4)))
-        return ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4)), (-1, width))
+        return ops.softmax(ops.cast(scores, at_least) + self._bias())
 
     def _bias(self) -> Tensor:
         """Returns (heads, N, N); (windows, heads, N, N) where windows are shifted."""
@@ -224,10 +248,14 @@ def _regions(
     down, right = (
         np.arange(side) >= side - moved for side, moved in zip(grid, shift, strict=True)
     )
-    regions = (2 * down[:, None] + right).astype("int32")
-    (height, width), (h, w) = grid, window
-    regions = regions.reshape(height // h, h, width // w, w)
-    return regions.swapaxes(1, 2).reshape(-1, h * w)
+    return in_windows((2 * down[:, None] + right).astype("int32"), window)
+
+
+def in_windows(cells: np.ndarray, window: tuple[int, int]) -> np.ndarray:
+    """Orders the cells of a map by window: (H, W) → (windows, h · w)."""
+    (height, width), (h, w) = cells.shape, window
+    cells = cells.reshape(height // h, h, width // w, w)
+    return cells.swapaxes(1, 2).reshape(-1, h * w)
 
 
 def _source_window(
