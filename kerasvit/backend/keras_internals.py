@@ -73,3 +73,16 @@ def variables_changed(model: keras.Model) -> None:
     model.train_function = model.test_function = model.predict_function = None
     for layer in layers_in(model):
         layer._post_build()  # PyTorch collects the parameters of modules here
+
+
+@contextlib.contextmanager
+def without_flash_attention(layers: list[keras.layers.Layer]) -> Iterator[None]:
+    """Context in which Keras's attention layers use no flash attention."""
+    switched = [layer for layer in layers if getattr(layer, "_flash_attention", False)]
+    for layer in switched:
+        layer._flash_attention = False
+    try:
+        yield
+    finally:
+        for layer in switched:
+            layer._flash_attention = True
