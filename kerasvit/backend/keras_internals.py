@@ -1,7 +1,7 @@
 """Access to private attributes of Keras, which only `backend` may use."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -76,7 +76,7 @@ def variables_changed(model: keras.Model) -> None:
 
 
 @contextlib.contextmanager
-def without_flash_attention(layers: list[keras.layers.Layer]) -> Iterator[None]:
+def without_flash_attention(layers: Iterable[keras.layers.Layer]) -> Iterator[None]:
     """Context in which Keras's attention layers use no flash attention."""
     switched = [layer for layer in layers if getattr(layer, "_flash_attention", False)]
     for layer in switched:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from kerasvit.backend.keras_internals import layers_in, without_flash_attention
-from kerasvit.typing import Tensor
+from kerasvit.typing import Shape, Tensor
 
-# Receives a layer, the shape of its input, and its weights as a tensor.
-Reader = Callable[[keras.layers.Layer, tuple[int, ...], Tensor], None]
+# Layer, shape of its input, and its weights.
+Call = tuple[keras.layers.Layer, Shape, np.ndarray]
 
 
 def attention_layers(model: keras.Model) -> list[keras.layers.Layer]:
@@ -32,84 +33,93 @@ def attention_layers(model: keras.Model) -> list[keras.layers.Layer]:
     ]
 
 
-def run_and_read(
-    model: keras.Model, x: Any, layers: list[keras.layers.Layer], read: Reader
-) -> None:
-    """Calls a model with `training=False` and passes attention weights to `read`.
+def read_attention(
+    model: keras.Model,
+    layers: list[keras.layers.Layer],
+    images: np.ndarray,
+    batch_size: int,
+) -> Iterator[list[Call]]:
+    """Yields the calls of attention layers, in their order, for each batch of images.
 
-    The model runs eagerly, and no variable changes. Attention is computed without fused
-    kernels, and no block is rematerialised.
+    The model runs with `training=False`, with explicit instead of fused attention and
+    without rematerialisation, and its variables do not change. Keras compiles it as in
+    `predict`, once: the last batch is filled up.
 
     Args:
         model: Built `keras.Model`.
-        x: Batch of inputs.
-        layers: Layers of `attention_layers`, whose weights are read in the order in
-            which the model calls them.
-        read: Function of a layer, the shape of its input, and its weights.
+        layers: Layers of `attention_layers`.
+        images: (images, ...), at least one.
+        batch_size: Largest number of images in a batch.
     """
-    # Detached values: PyTorch would keep all activations for a backward pass.
-    trainable, other = (
-        [ops.stop_gradient(v.value) for v in variables]
-        for variables in (model.trainable_variables, model.non_trainable_variables)
-    )
-    with _read_by(read, layers), _not_rematerialized(model):
-        with without_flash_attention(layers):
-            model.stateless_call(trainable, other, x, training=False)
+    reader = AttentionReader(model, layers)
+    size = min(batch_size, len(images))
+    for start in range(0, len(images), size):
+        batch = images.take(range(start, start + size), axis=0, mode="clip")
+        arrays = reader.predict_on_batch(batch)
+        rows = slice(len(images) - start)
+        yield [
+            (layer, shape, array[rows])
+            for (layer, shape), array in zip(reader.calls, arrays, strict=True)
+        ]
 
 
-@contextlib.contextmanager
-def _read_by(read: Reader, layers: list[keras.layers.Layer]) -> Iterator[None]:
-    """Context in which the layers' calls pass their weights to `read`."""
-    with contextlib.ExitStack() as stack:
-        for layer in layers:
-            if isinstance(layer, keras.layers.MultiHeadAttention):
-                call = _call_with_scores(layer, read)
-            else:
-                call = _call_with_weights(layer, read)
-            stack.enter_context(_replaced(layer, "call", call))
-        yield
+class AttentionReader(keras.Model):
+    """Returns the weights of a model's attention layers instead of its outputs.
+
+    Attributes:
+        calls: After a prediction, the layer and the shape of the input of each call.
+    """
+
+    def __init__(self, model: keras.Model, layers: list[keras.layers.Layer]) -> None:
+        super().__init__(name="attention_reader")
+        self.model = model
+        self.calls: tuple[tuple[keras.layers.Layer, Shape], ...] = ()
+        self._chosen = tuple(layers)
+        self.built = True
+
+    def call(self, x: Any) -> list[Tensor]:
+        found = []
+
+        def read(layer: keras.layers.Layer, shape: Shape, weights: Tensor) -> None:
+            at_least = keras.backend.result_type(weights.dtype, "float32")
+            found.append((layer, tuple(shape), ops.cast(weights, at_least)))
+
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(without_flash_attention(self._chosen))
+            for layer in layers_in(self.model):
+                stack.enter_context(_replaced(layer, "rematerialized_call", _plain))
+            for layer in self._chosen:
+                stack.enter_context(_replaced(layer, "call", _reading(layer, read)))
+            self.model(x, training=False)
+        self.calls = tuple((layer, shape) for layer, shape, _ in found)
+        return [weights for *_, weights in found]
 
 
-def _call_with_weights(layer: keras.layers.Layer, read: Reader) -> Callable:
+def _reading(layer: keras.layers.Layer, read: Callable) -> Callable:
+    """Returns a `call` that also passes the weights to `read`."""
     call, parameters = layer.call, inspect.signature(layer.call)
 
-    def reading_call(*args: Any, **kwargs: Any) -> Any:
-        arguments = parameters.bind(*args, **kwargs).arguments
-        arguments.pop("training", None)
-        shape = next(iter(arguments.values())).shape
-        read(layer, tuple(shape), layer.attention_weights(**arguments))
-        return call(*args, **kwargs)
-
-    return reading_call
-
-
-def _call_with_scores(layer: keras.layers.Layer, read: Reader) -> Callable:
-    call, parameters = layer.call, inspect.signature(layer.call)
-
-    def reading_call(*args: Any, **kwargs: Any) -> Any:
+    def with_scores(*args: Any, **kwargs: Any) -> Any:
         arguments = parameters.bind(*args, **kwargs).arguments
         wanted = arguments.pop("return_attention_scores", False)
         output, scores = call(**arguments, return_attention_scores=True)
-        read(layer, tuple(arguments["query"].shape), scores)
+        read(layer, arguments["query"].shape, scores)
         return (output, scores) if wanted else output
 
-    return reading_call
+    def with_weights(*args: Any, **kwargs: Any) -> Any:
+        arguments = parameters.bind(*args, **kwargs).arguments
+        arguments.pop("training", None)
+        first = next(iter(arguments.values()))
+        read(layer, first.shape, layer.attention_weights(**arguments))
+        return call(*args, **kwargs)
+
+    keras_layer = isinstance(layer, keras.layers.MultiHeadAttention)
+    return with_scores if keras_layer else with_weights
 
 
-@contextlib.contextmanager
-def _not_rematerialized(model: keras.Model) -> Iterator[None]:
-    """Context in which layers run as if built outside of `keras.RematScope`.
-
-    JAX would trace them, so that the weights had no values.
-    """
-
-    def plain(call: Callable, *args: Any, **kwargs: Any) -> Callable:
-        return call
-
-    with contextlib.ExitStack() as stack:
-        for layer in layers_in(model):
-            stack.enter_context(_replaced(layer, "rematerialized_call", plain))
-        yield
+def _plain(call: Callable, *args: Any, **kwargs: Any) -> Callable:
+    # JAX and TensorFlow cannot return tensors from within a rematerialised function.
+    return call
 
 
 @contextlib.contextmanager

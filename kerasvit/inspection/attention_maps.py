@@ -6,6 +6,7 @@ maps.heat  # of the last layer, on the grid of the patches
 """
 
 import dataclasses
+import functools
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -17,9 +18,8 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError, check_built, integer, one_of
 from kerasvit.backend.keras_internals import layers_in
-from kerasvit.typing import Tensor
 
-from .attention_layers import attention_layers, run_and_read
+from .attention_layers import Call, attention_layers, read_attention
 from .layer_attention import LayerAttention, joined, layer_attention
 from .patch_grid import given_grid, input_shape, patch_grid
 from .rollout import FUSIONS, fused, rolled_heat
@@ -64,8 +64,8 @@ def attention_maps(
 
     It finds the attention layers of kerasvit and `keras.layers.MultiHeadAttention`,
     also inside of other layers, and in the model of a trainer such as `SAM`. The model
-    runs with `training=False`, eagerly, with explicit instead of fused attention, and
-    does not change. The weights are float32 at least, also under mixed precision.
+    runs with `training=False`, with explicit instead of fused attention, and does not
+    change. The weights are float32 at least, also under mixed precision.
 
     The mean distance is that of arXiv 2010.11929, figures 7 and 11: for each patch, the
     distances in pixels to the centres of all patches, weighted by its attention; then
@@ -98,86 +98,87 @@ def attention_maps(
     integer("batch_size", batch_size, 1)
     one_of("rollout_heads", rollout_heads, FUSIONS)
     array = _checked_images(model, images)
-    reader = _Reader(
+    chosen = _chosen_layers(model, layers)
+    height, width = array.shape[1:3]
+    measured = functools.partial(
+        _measured,
         model=model,
-        chosen=_chosen_layers(model, layers),
-        image_size=(array.shape[1], array.shape[2]),
+        image_size=(height, width),
         grid=given_grid(grid),
         of_token=_of_token(model, pool),
-        rollout_heads=rollout_heads,
-        keep_weights=keep_weights,
     )
-    starts = range(0, len(array), batch_size)
-    parts = [reader.batch(array[start : start + batch_size]) for start in starts]
-    found = {path: joined([each[path] for each, _ in parts]) for path in parts[0][0]}
-    rolled = [heat for _, heat in parts if layers is None and heat is not None]
-    return AttentionMaps(
-        found, np.concatenate(rolled) if rolled else None, reader.image_size
-    )
-
-
-@dataclass(frozen=True)
-class _Reader:
-    """Measures the attention layers of a model as it calls them."""
-
-    model: keras.Model
-    chosen: list[keras.layers.Layer]
-    image_size: tuple[int, int]
-    grid: tuple[int, int] | None
-    of_token: bool | None  # None: where there is a token
-    rollout_heads: str
-    keep_weights: bool
-
-    def batch(
-        self, images: np.ndarray
-    ) -> tuple[dict[str, LayerAttention], np.ndarray | None]:
-        """Returns the layers by path, and the rollout or None, of a batch."""
-        found: dict[str, LayerAttention] = {}
-        sequences: list[np.ndarray] = []  # heads fused
-        calls: Counter[str] = Counter()
-
-        def read(
-            layer: keras.layers.Layer, shape: tuple[int, ...], weights: Tensor
-        ) -> None:
-            calls[layer.path] += 1
-            number = f" {calls[layer.path]}" if calls[layer.path] > 1 else ""
-            array = _finite(weights, layer.path)
-            each = self._measured(layer, shape, array)
-            if len(shape) == 3:
-                sequences.append(fused(array, self.rollout_heads))
-            if not self.keep_weights:
-                each = dataclasses.replace(each, weights=None)
-            found[layer.path + number] = each
-
-        run_and_read(self.model, ops.convert_to_tensor(images), self.chosen, read)
-        if not found:
-            raise ValueError(
-                "The model must call its attention layers. Received: model="
-                f"{self.model!r}, which calls none of "
-                f"{[layer.path for layer in self.chosen[:3]]}."
-            )
-        if len(sequences) < len(found):
-            return found, None
-        last = list(found.values())[-1]
-        return found, rolled_heat(sequences, last.grid, last.of_token)
-
-    def _measured(
-        self, layer: keras.layers.Layer, shape: tuple[int, ...], weights: np.ndarray
-    ) -> LayerAttention:
-        """Measures the weights of a layer with an input of a shape."""
-        cells = None
-        if len(shape) == 4:
-            size = (shape[1], shape[2])
-            cells = layer.window_cells(*size) if weights.ndim == 5 else None
-        else:
-            size = patch_grid(self.model, weights.shape[-1], self.image_size, self.grid)
-        return layer_attention(
-            weights,
-            grid=size,
-            cells=cells,
-            of_token=self.of_token,
-            image_size=self.image_size,
+    parts: dict[str, list[LayerAttention]] = {}
+    rolled: list[np.ndarray] = []
+    for calls in read_attention(model, chosen, array, batch_size):
+        found = {
+            path: measured(call, path)
+            for path, call in zip(_paths(calls), calls, strict=True)
+        }
+        heat = None if layers else _rollout(calls, found, rollout_heads)
+        rolled += [] if heat is None else [heat]
+        for path, each in found.items():
+            each = each if keep_weights else dataclasses.replace(each, weights=None)
+            parts.setdefault(path, []).append(each)
+    if not parts:
+        raise ValueError(
+            "The model must call its attention layers. Received: "
+            f"model={model!r}, which calls none of "
+            f"{[layer.path for layer in chosen[:3]]}."
         )
+    return AttentionMaps(
+        {path: joined(batches) for path, batches in parts.items()},
+        np.concatenate(rolled) if rolled else None,
+        (height, width),
+    )
+
+
+def _paths(calls: list[Call]) -> list[str]:
+    """Returns the paths of layers, with the number of a further call."""
+    counts: Counter[str] = Counter()
+    paths = []
+    for layer, *_ in calls:
+        counts[layer.path] += 1
+        number = counts[layer.path]
+        paths.append(layer.path if number == 1 else f"{layer.path} {number}")
+    return paths
+
+
+def _measured(
+    call: Call,
+    path: str,
+    *,
+    model: keras.Model,
+    image_size: tuple[int, int],
+    grid: tuple[int, int] | None,
+    of_token: bool | None,
+) -> LayerAttention:
+    """Measures the weights of one layer for a batch."""
+    layer, shape, weights = call
+    if not np.isfinite(weights).all():
+        raise ValueError(
+            f"The attention weights of {path!r} must be finite. Received: Inf or NaN. "
+            "Check the images and the variables of the model for Inf and NaN."
+        )
+    cells = None
+    if len(shape) == 4:  # a map
+        grid = (shape[1], shape[2])
+        cells = layer.window_cells(*grid) if weights.ndim == 5 else None
+    else:
+        grid = patch_grid(model, weights.shape[-1], image_size, grid)
+    return layer_attention(
+        weights, grid=grid, cells=cells, of_token=of_token, image_size=image_size
+    )
+
+
+def _rollout(
+    calls: list[Call], found: dict[str, LayerAttention], heads: str
+) -> np.ndarray | None:
+    """Returns the rollout of a batch, or None if the layers are not of tokens."""
+    if not calls or any(len(shape) != 3 for _, shape, _ in calls):
+        return None
+    matrices = [fused(weights, heads) for *_, weights in calls]
+    last = list(found.values())[-1]
+    return rolled_heat(matrices, last.grid, last.of_token)
 
 
 def _checked_images(model: keras.Model, images: Any) -> np.ndarray:
@@ -191,12 +192,14 @@ def _checked_images(model: keras.Model, images: Any) -> np.ndarray:
             "images",
         )
     built = input_shape(model)
-    pairs = zip(built, array.shape[1:], strict=True)
+    height, width, channels = array.shape[1:]
+    pairs = zip(built, (height, width, channels), strict=True)
     if any(expected not in (None, side) for expected, side in pairs):
         raise ArgumentError(
-            f"`images` must be of {built[0]} × {built[1]} pixels with {built[2]} "
-            "channels, for which the model is built. Received: {} × {} with {}. Resize "
-            "the images, or the model with `kerasvit.resize`.".format(*array.shape[1:]),
+            f"`images` must have the size for which the model is built, {built[0]} × "
+            f"{built[1]} pixels and {built[2]} channels. Received: {height} × {width} "
+            f"pixels and {channels} channels. Resize the images, or the model with "
+            "`kerasvit.resize`.",
             "images",
         )
     return array
@@ -240,15 +243,3 @@ def _of_token(model: keras.Model, pool: str | None) -> bool | None:
         if isinstance(kwargs, dict) and "pool" in kwargs:
             return kwargs["pool"] == "token"
     return None
-
-
-def _finite(weights: Tensor, path: str) -> np.ndarray:
-    """Returns attention weights as an array, after checking them."""
-    at_least = keras.backend.result_type(weights.dtype, "float32")
-    array = ops.convert_to_numpy(ops.cast(weights, at_least))
-    if not np.isfinite(array).all():
-        raise ValueError(
-            f"The attention weights of {path!r} must be finite. Received: Inf or NaN. "
-            "Check the images and the variables of the model for Inf and NaN."
-        )
-    return array

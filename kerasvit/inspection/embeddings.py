@@ -18,10 +18,10 @@ class Embeddings:
     """Filters of the patch embedding, and similarity of positions.
 
     Attributes:
-        filters: (count, P, P, channels), principal components of the filters, of norm 1,
-            the largest variance first. The sign of a component, which is arbitrary,
-            makes its largest value positive. None for a model that does not embed
-            patches of the image.
+        filters: (count, P, P, channels), principal components of the filters, each of
+            norm 1, the largest variance first. The sign, which is arbitrary, makes the
+            largest value positive. None for a model that does not embed patches of the
+            image.
         variance: (count,), share of the filters' variance along each component. None
             without filters.
         similarity: (h, w, h, w), cosine similarity of the position embeddings of two

@@ -22,7 +22,7 @@ def given_grid(grid: Any) -> tuple[int, int] | None:
 def patch_grid(
     model: keras.Model,
     tokens: int,
-    image_size: tuple[int, int],
+    image_size: tuple[int | None, ...],
     given: tuple[int, int] | None = None,
 ) -> tuple[int, int]:
     """Returns the grid of the patches among a number of tokens, which they end.
@@ -40,12 +40,13 @@ def patch_grid(
     if len(fits) == 1:
         return fits[0]
     height, width = image_size
-    for prefix in range(0 if given else MAX_PREFIX + 1):
-        for rows in range(1, tokens - prefix + 1):
-            columns, rest = divmod(tokens - prefix, rows)
-            whole = not (rest or height % rows or width % columns)
-            if whole and height // rows == width // columns:
-                return rows, columns
+    if height and width and not given:
+        for patches in range(tokens, max(tokens - MAX_PREFIX, 1) - 1, -1):
+            for rows in range(1, patches + 1):
+                columns = patches // rows
+                whole = not (patches % rows or height % rows or width % columns)
+                if whole and height // rows == width // columns:
+                    return rows, columns
     raise ArgumentError(
         f"`grid` must be the (height, width) of the patches, which are the last of the "
         f"{tokens} tokens, after at most {MAX_PREFIX} others. Received: grid={given}, "

@@ -131,7 +131,7 @@ class RelativeAttention(keras.layers.Layer):
         Weights of the zeros around the map are left out: with a padding, a row sums to
         less than 1.
         """
-        batch, height, width, _ = x.shape
+        batch, (height, width) = ops.shape(x)[0], x.shape[1:3]
         weights = self._weights(x, self._padded(x))
         p = self.padding
         weights = ops.reshape(
