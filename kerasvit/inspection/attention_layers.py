@@ -1,7 +1,6 @@
 """Runs a model and reads the weights of its attention layers."""
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -97,24 +96,26 @@ class AttentionReader(keras.Model):
 
 def _reading(layer: keras.layers.Layer, read: Callable) -> Callable:
     """Returns a `call` that also passes the weights to `read`."""
-    call, parameters = layer.call, inspect.signature(layer.call)
+    call = layer.call
 
     def with_scores(*args: Any, **kwargs: Any) -> Any:
-        arguments = parameters.bind(*args, **kwargs).arguments
-        wanted = arguments.pop("return_attention_scores", False)
-        output, scores = call(**arguments, return_attention_scores=True)
-        read(layer, arguments["query"].shape, scores)
+        output, scores = call(*args, **{**kwargs, "return_attention_scores": True})
+        read(layer, _first(args, kwargs).shape, scores)
+        wanted = kwargs.get("return_attention_scores", False)
         return (output, scores) if wanted else output
 
     def with_weights(*args: Any, **kwargs: Any) -> Any:
-        arguments = parameters.bind(*args, **kwargs).arguments
-        arguments.pop("training", None)
-        first = next(iter(arguments.values()))
-        read(layer, first.shape, layer.attention_weights(**arguments))
+        inputs = {name: x for name, x in kwargs.items() if name != "training"}
+        weights = layer.attention_weights(*args, **inputs)
+        read(layer, _first(args, inputs).shape, weights)
         return call(*args, **kwargs)
 
     keras_layer = isinstance(layer, keras.layers.MultiHeadAttention)
     return with_scores if keras_layer else with_weights
+
+
+def _first(args: tuple, kwargs: dict[str, Any]) -> Tensor:
+    return args[0] if args else next(iter(kwargs.values()))
 
 
 def _plain(call: Callable, *args: Any, **kwargs: Any) -> Callable:

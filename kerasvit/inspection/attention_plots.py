@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kerasvit.arguments import ArgumentError
+from kerasvit.arguments import ArgumentError, integer
 
 from .attention_maps import AttentionMaps
 from .embeddings import Embeddings
@@ -79,7 +79,8 @@ def plot_heads(maps: AttentionMaps, layer: str | None = None, image: int = 0) ->
         raise ArgumentError(
             f"`layer` must be one of {list(maps.layers)}. Received: {layer!r}.", "layer"
         )
-    heat = 100 * maps.layers[path].heat[image]
+    heats = maps.layers[path].heat
+    heat = 100 * heats[integer("image", image, 0, len(heats) - 1)]
     columns = min(4, len(heat))
     rows = -(-len(heat) // columns)
     figure = new_figure(2.2 * columns + 1, 2.2 * rows + 0.6)

@@ -119,6 +119,7 @@ def _components(kernel: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]
     shares = values**2 / np.sum(values**2)
     largest = np.abs(components).argmax(axis=1)[:, None]
     components *= np.sign(np.take_along_axis(components, largest, 1))
+    count = min(count, len(filters) - 1)  # D filters lie in D - 1 dimensions
     components = components[:count].reshape(-1, *kernel.shape[:-1])
     return components.astype("float32"), shares[:count].astype("float32")
 

@@ -41,7 +41,7 @@ def patch_grid(
         return fits[0]
     height, width = image_size
     if height and width and not given:
-        for patches in range(tokens, max(tokens - MAX_PREFIX, 1) - 1, -1):
+        for patches in range(tokens, max(tokens - MAX_PREFIX, 2) - 1, -1):
             for rows in range(1, patches + 1):
                 columns = patches // rows
                 whole = not (patches % rows or height % rows or width % columns)
