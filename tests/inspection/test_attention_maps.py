@@ -8,9 +8,9 @@ from keras import layers
 import kerasvit
 from kerasvit.inspection import attention_maps, rollout
 from kerasvit.layers import LocalAttention, WindowAttention
-from tests.contract import to_numpy
+from tests.contract import call, to_numpy
 from tests.models.tiny import tiny
-from tests.once import on_last_backend
+from tests.once import mainly_on_last, on_last_backend
 
 WIDE = {"image_size": (8, 12)}  # 2 × 3 patches
 PATH = "encoder_block_0/attention"
@@ -124,7 +124,7 @@ def check_windows(model, layer, dense, grid, x):
     assert maps.rollout is None
 
 
-@pytest.mark.parametrize("shifted", [False, True])
+@pytest.mark.parametrize("shifted", mainly_on_last([True, False]))
 def test_windows_of_swin_against_attention_with_a_mask(shifted):
     image, x = keras.Input((4, 6, 8)), images(3, (4, 6), 8)
     layer = WindowAttention(2, window_size=2, shifted=shifted, name="attention")
@@ -160,6 +160,7 @@ def test_windows_of_alternet_against_attention_with_a_mask():
     check_windows(model, layer, dense, (4, 6), x)
 
 
+@on_last_backend
 def test_a_whole_swin_has_its_maps_in_order():
     maps = attention_maps(tiny("SwinTransformer"), images(2, (16, 16)))
     assert {path: each.grid for path, each in maps.layers.items()} == {
@@ -173,18 +174,20 @@ def test_a_whole_swin_has_its_maps_in_order():
 
 @pytest.mark.parametrize(
     ("name", "changes", "expected"),
-    [
-        # Mean of |i - j| over n places is (n² - 1) / 3n: 5/4 patches of 4 pixels.
-        ("VisionTransformer", {"image_size": (16, 4)}, 5 * 4 / 5),
-        ("DistilledVisionTransformer", {"image_size": (4, 16)}, 5 * 4 / 6),
-        ("VisionTransformer", {"image_size": (16, 4), "pool": "average"}, 5),
-        # Each patch sees itself and its neighbours in the window, and the class token.
-        (
-            "VisionTransformerAblation",
-            {"image_size": (16, 4)},
-            4 * (1 / 3 + 2 / 4 + 2 / 4 + 1 / 3) / 4,
-        ),
-    ],
+    mainly_on_last(
+        [
+            # Mean of |i - j| over n places is (n² - 1) / 3n: 5/4 patches of 4 pixels.
+            ("DistilledVisionTransformer", {"image_size": (4, 16)}, 5 * 4 / 6),
+            ("VisionTransformer", {"image_size": (16, 4)}, 5 * 4 / 5),
+            ("VisionTransformer", {"image_size": (16, 4), "pool": "average"}, 5),
+            # Each patch sees its neighbours, itself and the class token.
+            (
+                "VisionTransformerAblation",
+                {"image_size": (16, 4)},
+                4 * (1 / 3 + 2 / 4 + 2 / 4 + 1 / 3) / 4,
+            ),
+        ]
+    ),
 )
 def test_distance_of_uniform_attention_is_its_closed_form(name, changes, expected):
     model = tiny(name, **changes)
@@ -209,6 +212,7 @@ def test_rollout_against_its_formula(heads):
     np.testing.assert_allclose(found.sum(-1), 1)
 
 
+@on_last_backend
 def test_rollout_of_a_model_is_that_of_its_weights():
     maps = attention_maps(
         tiny("VisionTransformer", depth=3, **WIDE), images(), rollout_heads="max"
@@ -268,7 +272,7 @@ def test_multi_head_attention_of_keras_against_a_numpy_softmax():
     maps = attention_maps(model, x, batch_size=2)
     assert list(maps.layers) == ["mha_0", "mha_1"]
     norm, layer = model.get_layer("norm_0"), model.get_layer("mha_0")
-    tokens = to_numpy(keras.Model(model.input, norm.output)(x))
+    tokens = to_numpy(call(keras.Model(model.input, norm.output), x))
     query, key = (
         np.einsum("bnd,dhe->bhne", tokens, to_numpy(part.kernel))
         + to_numpy(part.bias)[:, None]

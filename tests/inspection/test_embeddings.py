@@ -12,6 +12,8 @@ from tests.contract import to_numpy
 from tests.models.tiny import tiny
 from tests.once import on_last_backend
 
+pytestmark = on_last_backend
+
 WIDE = {"image_size": (8, 12)}  # 2 × 3 patches
 
 
@@ -40,7 +42,6 @@ def test_filters_are_principal_components():
     assert all(each.flat[np.abs(each).argmax()] > 0 for each in found)
 
 
-@on_last_backend
 @pytest.mark.parametrize(
     ("name", "changes", "prefix"),
     [
@@ -59,7 +60,6 @@ def test_similarity_of_positions_without_other_tokens(name, changes, prefix):
     assert result.filters.shape == (15, 4, 4, 3)  # 16 filters in 15 dimensions
 
 
-@on_last_backend
 def test_models_with_one_of_both():
     swin, mixer = embeddings(tiny("SwinTransformer")), embeddings(tiny("MLPMixer"))
     assert swin.filters is not None and mixer.filters is not None
@@ -84,7 +84,6 @@ class HubEmbedding(layers.Layer):
         return x + self.position_embedding(np.arange(7)[None])
 
 
-@on_last_backend
 def test_a_model_of_layers_of_keras():
     image = keras.Input((8, 12, 3))
     layer = HubEmbedding()
@@ -101,7 +100,6 @@ def with_value(path, value):
     return model
 
 
-@on_last_backend
 @pytest.mark.parametrize(
     ("build", "options", "expected"),
     [

@@ -12,20 +12,21 @@ from kerasvit.layers import (
     WindowAttention,
 )
 from tests.contract import to_numpy
+from tests.once import mainly_on_last, on_last_backend
 
 RELATIVE = {"head_dim": 3, "filters": 5, "key_dim": 2}
 PADDED = {**RELATIVE, "padding": 1}
 MAP, TOKENS = (2, 4, 6, 8), (2, 7, 8)
 CASES = {
     "tokens": (Attention(2), TOKENS),
+    "shifted windows": (WindowAttention(2, window_size=2, shifted=True), MAP),
+    "local": (LocalAttention(6, num_heads=3, window_size=2, head_width=4), MAP),
     "neighbours": (NeighborhoodAttention(2, grid=(2, 3), window=3, prefix=1), TOKENS),
     "windows": (WindowAttention(2, window_size=2), MAP),
-    "shifted windows": (WindowAttention(2, window_size=2, shifted=True), MAP),
     "shifted along one side": (
         WindowAttention(2, window_size=3, shifted=True),
         (2, 2, 6, 8),
     ),
-    "local": (LocalAttention(6, num_heads=3, window_size=2, head_width=4), MAP),
     "relative": (RelativeAttention(2, **RELATIVE), MAP),
     "relative with a padding": (RelativeAttention(2, **PADDED), MAP),
     "quadratic": (QuadraticAttention(2, **PADDED), MAP),
@@ -65,7 +66,7 @@ def output_of(layer, weights, x):
     return dense(layer.output_dense, mixed).reshape(batch, *sides, -1)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", mainly_on_last(CASES, everywhere=3))
 def test_weights_times_values_are_the_output(name):
     layer, shape = CASES[name]
     layer, x = filled(layer, shape), random(*shape)
@@ -77,6 +78,7 @@ def test_weights_times_values_are_the_output(name):
         np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
 
 
+@on_last_backend
 def test_weights_of_a_context():
     layer, x, context = (
         filled(Attention(2), (2, 3, 8)),
@@ -90,6 +92,7 @@ def test_weights_of_a_context():
     np.testing.assert_allclose(dense(layer.output_dense, mixed), expected, atol=1e-4)
 
 
+@on_last_backend
 def test_windows_contain_each_cell_once():
     for name in ("windows", "shifted windows", "shifted along one side", "local"):
         layer, (_, height, width, _) = CASES[name]
@@ -98,7 +101,9 @@ def test_windows_contain_each_cell_once():
         assert sorted(cells.ravel()) == list(range(height * width))
 
 
-@pytest.mark.parametrize("name", ["tokens", "shifted windows", "local", "relative"])
+@pytest.mark.parametrize(
+    "name", mainly_on_last(["tokens", "shifted windows", "local", "relative"])
+)
 def test_weights_under_mixed_precision_are_float32(name):
     layer, shape = CASES[name]
     exact, x = filled(layer, shape), random(*shape)
