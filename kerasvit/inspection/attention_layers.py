@@ -100,22 +100,18 @@ def _reading(layer: keras.layers.Layer, read: Callable) -> Callable:
 
     def with_scores(*args: Any, **kwargs: Any) -> Any:
         output, scores = call(*args, **{**kwargs, "return_attention_scores": True})
-        read(layer, _first(args, kwargs).shape, scores)
+        read(layer, (args[0] if args else kwargs["query"]).shape, scores)
         wanted = kwargs.get("return_attention_scores", False)
         return (output, scores) if wanted else output
 
     def with_weights(*args: Any, **kwargs: Any) -> Any:
         inputs = {name: x for name, x in kwargs.items() if name != "training"}
-        weights = layer.attention_weights(*args, **inputs)
-        read(layer, _first(args, inputs).shape, weights)
+        first, *_ = (*args, *inputs.values())
+        read(layer, first.shape, layer.attention_weights(*args, **inputs))
         return call(*args, **kwargs)
 
     keras_layer = isinstance(layer, keras.layers.MultiHeadAttention)
     return with_scores if keras_layer else with_weights
-
-
-def _first(args: tuple, kwargs: dict[str, Any]) -> Tensor:
-    return args[0] if args else next(iter(kwargs.values()))
 
 
 def _plain(call: Callable, *args: Any, **kwargs: Any) -> Callable:

@@ -90,6 +90,10 @@ def attention_maps(
         keep_weights: Whether to return the weights, 4 × heads × N² bytes for each image
             and layer: for ViT-B/16 22 MB per image of 224 pixels, 192 MB of 384.
 
+    Returns:
+        `AttentionMaps`. Attention within windows is put back on the map of the image:
+        in the heat, in the distances, and from one cell by `LayerAttention.of_cell`.
+
     Raises:
         ValueError: An argument is out of range; the model has no attention, or takes
             images of another size; weights are infinite or NaN.
@@ -162,7 +166,8 @@ def _measured(
     cells = None
     if len(shape) == 4:  # a map
         grid = (shape[1], shape[2])
-        cells = layer.window_cells(*grid) if weights.ndim == 5 else None
+        if hasattr(layer, "window_cells"):
+            cells = layer.window_cells(*grid)
     else:
         grid = patch_grid(model, weights.shape[-1], image_size, grid)
     return layer_attention(

@@ -91,7 +91,7 @@ def layer_attention(
             no token.
     """
     heads, queries, keys = weights.shape[-3:]
-    if weights.ndim not in (4, 5) or queries not in (1, keys):
+    if weights.ndim != (4 if cells is None else 5) or queries not in (1, keys):
         raise ValueError(
             "Attention weights must be (images, heads, queries, keys), with as many "
             f"queries as keys, or one. Received: shape {weights.shape}. `layers` can "

@@ -36,7 +36,11 @@ def patch_grid(
     """
     layers = [given] if given else [getattr(m, "grid", None) for m in layers_in(model)]
     grids = {tuple(each) for each in layers if isinstance(each, (tuple, list))}
-    fits = [g for g in grids if 0 <= tokens - np.prod(g) <= MAX_PREFIX]
+    fits = [
+        (rows, columns)
+        for rows, columns in grids
+        if 0 <= tokens - rows * columns <= MAX_PREFIX
+    ]
     if len(fits) == 1:
         return fits[0]
     height, width = image_size

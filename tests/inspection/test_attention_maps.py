@@ -12,6 +12,8 @@ from tests.contract import call, to_numpy
 from tests.models.tiny import tiny
 from tests.once import mainly_on_last, on_last_backend
 
+pytestmark = pytest.mark.slow
+
 WIDE = {"image_size": (8, 12)}  # 2 × 3 patches
 PATH = "encoder_block_0/attention"
 

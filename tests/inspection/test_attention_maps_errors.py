@@ -22,6 +22,12 @@ def cross_attention():
     return keras.Model(image, keras.layers.MultiHeadAttention(1, 2)(x[:, :5], x))
 
 
+def along_rows():
+    image = keras.Input((4, 4, 3))
+    attention = keras.layers.MultiHeadAttention(1, 2, attention_axes=(2,))
+    return keras.Model(image, attention(image, image))
+
+
 def tokens():
     image = keras.Input((4, 4, 3))
     x = keras.layers.Reshape((4, 12))(image)
@@ -61,6 +67,7 @@ def two_inputs():
         ),
         (tokens, X[:, :4, :4], {}, "3 tokens.*grid=None, for images of 4 × 4 pixels"),
         (cross_attention, X[:, :4, :4], {}, r"queries as keys.*\(2, 1, 5, 16\)"),
+        (along_rows, X[:, :4, :4], {}, r"queries as keys.*\(2, 4, 1, 4, 4\)"),
         (two_inputs, X[:, :4, :4], {}, "must have one input"),
         (lambda: keras.layers.Dense(2), X, {}, "must be a keras.Model"),
         (lambda: keras.Sequential([keras.layers.Dense(2)]), X, {}, "no variables yet"),
