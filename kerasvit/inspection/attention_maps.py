@@ -21,7 +21,7 @@ from kerasvit.backend.keras_internals import layers_in
 
 from .attention_layers import Call, attention_layers, read_attention
 from .layer_attention import LayerAttention, joined, layer_attention
-from .patch_grid import given_grid, input_shape, patch_grid
+from .patch_grid import given_grid, inner_model, input_shape, patch_grid
 from .rollout import FUSIONS, fused, rolled_heat
 
 
@@ -101,15 +101,16 @@ def attention_maps(
     check_built(model)
     integer("batch_size", batch_size, 1)
     one_of("rollout_heads", rollout_heads, FUSIONS)
-    array = _checked_images(model, images)
-    chosen = _chosen_layers(model, layers)
+    inner = inner_model(model)
+    array = _checked_images(inner, images)
+    chosen = _chosen_layers(inner, layers)
     height, width = array.shape[1:3]
     measured = functools.partial(
         _measured,
-        model=model,
+        model=inner,
         image_size=(height, width),
         grid=given_grid(grid),
-        of_token=_of_token(model, pool),
+        of_token=_of_token(inner, pool),
     )
     parts: dict[str, list[LayerAttention]] = {}
     rolled: list[np.ndarray] = []

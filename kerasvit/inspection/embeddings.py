@@ -10,7 +10,7 @@ from keras import ops
 from kerasvit.arguments import ArgumentError, check_built, integer
 from kerasvit.backend.keras_internals import layers_in
 
-from .patch_grid import input_shape, patch_grid
+from .patch_grid import inner_model, input_shape, patch_grid
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ def embeddings(model: keras.Model, count: int = 28) -> Embeddings:
     """
     check_built(model)
     integer("count", count, 1)
+    model = inner_model(model)
     kernel, table = _patch_kernel(model), _positions(model)
     if kernel is None and table is None:
         raise ArgumentError(

@@ -59,18 +59,22 @@ def patch_grid(
     )
 
 
+def inner_model(model: keras.Model) -> keras.Model:
+    """Returns the model of a trainer such as `SAM`, or the model itself."""
+    while isinstance(getattr(model, "model", None), keras.Model):
+        model = model.model
+    return model
+
+
 def input_shape(model: keras.Model) -> tuple[int | None, ...]:
     """Returns (height, width, channels) of the images that a model is built for.
 
-    They are those of the inner model of a trainer. None stands for unknown numbers.
+    None stands for unknown numbers.
 
     Raises:
         ArgumentError: The model has several inputs, or one that is not an image.
     """
-    inner = model
-    while isinstance(getattr(inner, "model", None), keras.Model):
-        inner = inner.model
-    inputs = getattr(inner, "inputs", None)  # functional models and Sequential
+    inputs = getattr(model, "inputs", None)  # functional models and Sequential
     if not inputs:
         return None, None, None
     if len(inputs) > 1 or len(inputs[0].shape) != 4:

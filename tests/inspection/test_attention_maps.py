@@ -301,9 +301,13 @@ def test_flash_attention_is_off_only_while_looking():
 def test_the_model_in_a_trainer_is_the_one_that_is_read():
     model, x = tiny("VisionTransformer", **WIDE), images()
     model(x)
-    trainer = kerasvit.SAM(model)
-    found, expected = (attention_maps(each, x).rollout for each in (trainer, model))
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+    expected = attention_maps(model, x)
+    teacher = tiny("VisionTransformer", pool="average", depth=2, **WIDE)
+    for trainer in (kerasvit.SAM(model), kerasvit.DistillationTrainer(model, teacher)):
+        maps = attention_maps(trainer, x)
+        assert list(maps.layers) == [PATH]
+        np.testing.assert_allclose(maps.heat, expected.heat, atol=1e-6)
+        np.testing.assert_allclose(maps.rollout, expected.rollout, atol=1e-6)
 
 
 def test_rematerialised_blocks():
