@@ -94,7 +94,7 @@ def eigenpairs(
         new = product(basis[used])
         products += 1
         used += 1
-        new, overlaps = _orthogonal(new, basis[:used])
+        new, overlaps = orthogonal(new, basis[:used])
         projected[used - 1, :used] = projected[:used, used - 1] = overlaps
         values, mixes = np.linalg.eigh(projected[:used, :used])
         first = np.argsort(ORDERS[which](values), kind="stable")
@@ -109,7 +109,7 @@ def eigenpairs(
             break
         if _norm(new) <= rounding:
             # The Krylov space of this starting vector is complete: take another one.
-            new, _ = _orthogonal(_random(generator, size, dtype), basis[:used])
+            new, _ = orthogonal(_random(generator, size, dtype), basis[:used])
         if used == vectors:
             used = (vectors + k) // 2
             _recombine(basis, mixes[:, :used])
@@ -142,7 +142,7 @@ def _norm(vector: np.ndarray) -> float:
     return float(np.linalg.norm(vector))
 
 
-def _orthogonal(vector: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def orthogonal(vector: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Orthogonalises a vector against orthonormal rows.
 
     The second of two rounds removes the rounding errors of the first.

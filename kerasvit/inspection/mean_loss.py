@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import check_built, integer
+from kerasvit.backend.keras_internals import layers_in
 from kerasvit.typing import Tensor
 
 
@@ -23,10 +24,22 @@ def chosen_variables(
         pattern: Regular expression that is searched in the path; None selects all.
 
     Raises:
-        ValueError: No variable matches, or `model` is not a built `keras.Model`, or the
-            variables are not all of one floating dtype of 32 bits or more.
+        ValueError: No variable matches, or `model` is not a built `keras.Model`, or its
+            weights are integers, or the variables are not all of one floating dtype of
+            32 bits or more.
     """
     check_built(model)
+    integers = [
+        layer.name
+        for layer in layers_in(model)
+        if layer.quantization_mode not in (None, "float8")
+    ]
+    if integers:
+        raise ValueError(
+            "`model` must have weights of floating point numbers: a loss has no "
+            f"derivatives by integers. Received: {len(integers)} quantised layers, "
+            f"{integers[:3]}. Pass the model as it was before `quantize`."
+        )
     # The gradient of a float8 layer's scale is its next value, and no derivative.
     trainable = [v for v in model.trainable_variables if not v.overwrite_with_gradient]
     if not trainable:

@@ -31,6 +31,12 @@ def frozen():
     return model
 
 
+def quantised():
+    model = dense_net()
+    model.quantize("int8")
+    return model
+
+
 def compiled_with(**options):
     model = dense_net()
     model.compile(**options)
@@ -59,6 +65,7 @@ def compiled_with(**options):
             (X, Y, keras.losses.MeanSquaredError(reduction="sum")),
             'mean over the samples.* with reduction="sum"',
         ),
+        (quantised, (X, Y, CROSS_ENTROPY), "2 quantised layers, .'hidden', 'head'.*"),
         (frozen, (X, Y, CROSS_ENTROPY), "must have trainable variables"),
         (model_of_half_precision, (X, Y, CROSS_ENTROPY), "float32, .*bfloat16"),
         (
