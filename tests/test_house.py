@@ -33,7 +33,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "training": {"training", "backend"},
     "rho_search": {"rho_search", "training", "backend"},
     "evaluation": {"evaluation"},
-    "inspection": {"inspection", "backend"},
+    "inspection": {"inspection", "backend", "records"},
     "backend": {"backend"},
     "version": set(),
     "patterns": set(),

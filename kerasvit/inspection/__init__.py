@@ -16,6 +16,8 @@ from .hessian import largest_eigenvalue as largest_eigenvalue
 from .layer_attention import LayerAttention as LayerAttention
 from .rollout import rollout as rollout
 from .segmentation import segmentation_score as segmentation_score
+from .sharpness_table import SharpnessTable as SharpnessTable
+from .sharpness_table import sharpness_table as sharpness_table
 from .spectral_density import SpectralDensity as SpectralDensity
 from .spectral_density import spectral_density as spectral_density
 from .trace import Trace as Trace

@@ -102,7 +102,7 @@ def spectral_density(
     points = math.ceil((width / sigma + 2 * TAIL) * POINTS_PER_SIGMA) + 1
     if points > MAX_POINTS:
         raise ArgumentError(
-            f"`sigma` must be at least {width / MAX_POINTS * POINTS_PER_SIGMA:.1e}, for "
+            f"`sigma` must be at least {width * POINTS_PER_SIGMA / MAX_POINTS:.1e} for "
             f"eigenvalues from {nodes.min():.4g} to {nodes.max():.4g}. Received: "
             f"sigma={sigma}.",
             "sigma",

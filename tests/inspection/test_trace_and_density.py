@@ -139,7 +139,7 @@ def test_the_default_width_is_that_of_pyhessian(scale):
         ({"starts": 0}, "`starts` must be a whole number ≥ 1"),
         ({"steps": 0}, "`steps` must be a whole number ≥ 1"),
         ({"sigma": 0}, "`sigma` must be a finite number > 0"),
-        ({"sigma": 1e-9}, "`sigma` must be at least 1.6e-06, .* from -1 to 3"),
+        ({"sigma": 1e-9}, "`sigma` must be at least 1.6e-06 .* from -1 to 3"),
     ],
 )
 def test_arguments_of_the_density(options, expected):
