@@ -36,24 +36,42 @@ def added_losses(model: keras.Model) -> Tensor | float:
     return sum(model._aggregate_additional_loss(loss) for loss in model.losses)
 
 
-@contextlib.contextmanager
-def in_variable_dtype(model: keras.Model) -> Iterator[None]:
+def in_variable_dtype(model: keras.Model) -> contextlib.AbstractContextManager:
     """Context in which a model computes in the dtype of its variables."""
-    lowered = [
+    return in_dtype(model, None)
+
+
+@contextlib.contextmanager
+def in_dtype(model: keras.Model, dtype: str | None) -> Iterator[None]:
+    """Context in which a model's layers compute in a dtype.
+
+    Args:
+        model: Built `keras.Model`.
+        dtype: Name of a floating dtype; None: that of each layer's variables. All
+            variables must then have values of this dtype, by a `keras.StatelessScope`.
+    """
+    changed = [
         layer
         for layer in layers_in(model)
-        if layer.compute_dtype != layer.variable_dtype
+        if layer.compute_dtype != (dtype or layer.variable_dtype)
         and layer.quantization_mode is None
     ]
     # The setter of `dtype_policy` would change a policy object that layers share.
-    policies = [layer._dtype_policy for layer in lowered]
-    for layer in lowered:
-        layer._dtype_policy = keras.DTypePolicy(layer.variable_dtype)
+    policies = [layer._dtype_policy for layer in changed]
+    # A sum with a variable, and a scope, cast to the dtype that the variable declares.
+    variables = [v for v in model.variables if dtype and "float" in v.dtype]
+    declared = [v._dtype for v in variables]
+    for layer in changed:
+        layer._dtype_policy = keras.DTypePolicy(dtype or layer.variable_dtype)
+    for variable in variables:
+        variable._dtype = dtype
     try:
         yield
     finally:
-        for layer, policy in zip(lowered, policies, strict=True):
+        for layer, policy in zip(changed, policies, strict=True):
             layer._dtype_policy = policy
+        for variable, own in zip(variables, declared, strict=True):
+            variable._dtype = own
 
 
 def remove_variable(layer: keras.layers.Layer, name: str) -> None:

@@ -14,6 +14,8 @@ from .hessian import Hessian as Hessian
 from .hessian import hessian_vector_product as hessian_vector_product
 from .hessian import largest_eigenvalue as largest_eigenvalue
 from .layer_attention import LayerAttention as LayerAttention
+from .ntk import NTK as NTK
+from .ntk import ntk as ntk
 from .rollout import rollout as rollout
 from .segmentation import segmentation_score as segmentation_score
 from .sharpness_table import SharpnessTable as SharpnessTable

@@ -72,6 +72,12 @@ def chosen_variables(
     return chosen
 
 
+def inner_model(model: keras.Model) -> keras.Model:
+    """Returns the model that a trainer, such as `SAM`, trains; or the model itself."""
+    inner = getattr(model, "model", None)
+    return inner if isinstance(inner, keras.Model) else model
+
+
 def mean_loss(model: keras.Model, loss: Any = None) -> Callable[[Any, Any], Tensor]:
     """Returns the mean loss of a batch as a function of targets and outputs.
 

@@ -14,7 +14,7 @@ from kerasvit.backend.keras_internals import in_variable_dtype
 from kerasvit.records import found_record
 
 from .hessian import Hessian, Loss
-from .mean_loss import batches, chosen_variables
+from .mean_loss import batches, chosen_variables, inner_model
 
 WHOLE = "whole"
 BLOCK = r"(^|/)((encoder|mixer)_block_\d+|stage_\d+_(block|unit)_\d+)(?=/)"
@@ -162,23 +162,17 @@ def blocks_of(model: keras.Model) -> list[str]:
     """Returns the names of the blocks that have trainable weights, in their order."""
     found = (re.search(BLOCK, variable.path) for variable in model.trainable_variables)
     names = dict.fromkeys(match[2] for match in found if match)
-    order = {layer.name: i for i, layer in enumerate(_inner(model).layers)}
+    order = {layer.name: i for i, layer in enumerate(inner_model(model).layers)}
     return sorted(names, key=lambda name: order.get(name, len(order)))
 
 
-def _inner(model: keras.Model) -> keras.Model:
-    """Returns the model that a trainer, such as `SAM`, trains."""
-    inner = getattr(model, "model", None)
-    return inner if isinstance(inner, keras.Model) else model
-
-
 def _record(model: keras.Model) -> dict[str, Any] | None:
-    return found_record(_inner(model))
+    return found_record(inner_model(model))
 
 
 def _outputs(model: keras.Model, names: Sequence[str]) -> dict[str, Any]:
     """Returns {name: symbolic output of the layer}."""
-    inner = _inner(model)
+    inner = inner_model(model)
     known = [layer.name for layer in inner.layers]
     unknown = [name for name in names if name not in known]
     if unknown or (names and not getattr(inner, "inputs", None)):
@@ -196,7 +190,7 @@ def _activation_norms(
 ) -> dict[str, float]:
     if not outputs:
         return {}
-    until, norms = keras.Model(_inner(model).inputs, outputs), []
+    until, norms = keras.Model(inner_model(model).inputs, outputs), []
     with in_variable_dtype(model):
         for x, _ in data:
             values = until.predict_on_batch(x)

@@ -1,9 +1,9 @@
-"""Second derivatives and their eigenvalues, against float64 and a formed matrix."""
+"""Hessian and tangent kernel, against float64 and formed matrices."""
 
 import keras
 import numpy as np
 
-from kerasvit.inspection import Hessian, largest_eigenvalue
+from kerasvit.inspection import Hessian, largest_eigenvalue, ntk
 
 from .result import Result, error
 from .trajectories import network
@@ -14,15 +14,30 @@ EXACT = {"tolerance": 1e-6}  # of the eigenvalues
 
 def check(root, name, case):
     """Yields the `Result` of the Hessian, or why there is none."""
-    files = dict(case["files"])
     with np.load(root / case["problem"]) as problem:
-        with np.load(root / files.pop("hessian")) as golden:
-            yield f"{name}/hessian", Result(_errors(problem, golden), TOLERANCE)
-    for kind in files:
-        yield f"{name}/{kind}", f"{kind} is not built yet"
+        for kind, file in case["files"].items():
+            with np.load(root / file) as golden:
+                errors = {"hessian": _hessian, "ntk": _ntk}[kind](problem, golden)
+            yield f"{name}/{kind}", Result(errors, TOLERANCE)
 
 
-def _errors(problem, golden):
+def _ntk(problem, golden):
+    """The kernel in all forms, and its condition number."""
+    model, _ = network(problem)
+    errors = {}
+    for form in ("full", "summed", "traced"):
+        found = ntk(model, golden["x"], form=form, memory=10_000)
+        errors[form] = error(found.matrix, golden[f"K_{form}"])
+        condition = error(found.condition_number, golden[f"cond_{form}"])
+        # Rounding of the smallest eigenvalue is rounding of the largest, times κ.
+        errors[f"{form}: condition"] = condition / golden[f"cond_{form}"]
+    by_logit = ntk(model, golden["x"], form="logit").matrix
+    for a, matrix in enumerate(by_logit):
+        errors[f"logit {a}"] = error(matrix, golden[f"K_logit{a}"])
+    return errors
+
+
+def _hessian(problem, golden):
     model, _ = network(problem)
     data = problem["x"], problem["y"]
     # The last batch is smaller on purpose.

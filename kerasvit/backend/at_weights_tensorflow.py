@@ -1,0 +1,48 @@
+"""Functions of a model's variables on TensorFlow, and their gradients."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from kerasvit.typing import Tensor
+
+from .scope_tensorflow import PassScope
+
+
+def value_at(
+    variables: list[keras.Variable], function: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    """Same as in `at_weights_torch.py`; compiles the function once per shape."""
+
+    @tf.function
+    def value(values: list[Tensor], *args: Any) -> Tensor:
+        with PassScope(zip(variables, values, strict=True), None):
+            return function(*args)
+
+    return value
+
+
+def gradients_at(
+    variables: list[keras.Variable], function: Callable[..., Tensor], count: int
+) -> Callable[..., tuple[Tensor, list[Tensor]]]:
+    """Same as in `at_weights_torch.py`; compiles the function once per shape."""
+
+    @tf.function
+    def gradients(values: list[Tensor], *args: Any) -> tuple[Tensor, list[Tensor]]:
+        weights = [tf.identity(value) for value in values[:count]]
+        mapping = zip(variables, [*weights, *values[count:]], strict=True)
+        with (
+            tf.GradientTape(watch_accessed_variables=False) as tape,
+            PassScope(mapping, tape),
+        ):
+            tape.watch(weights)
+            value = function(*args)
+            found = tape.gradient(
+                value, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+        # The gradient of an embedding is a sparse `tf.IndexedSlices`.
+        return value, [tf.convert_to_tensor(gradient) for gradient in found]
+
+    return gradients
