@@ -18,6 +18,8 @@ from .ntk import NTK as NTK
 from .ntk import ntk as ntk
 from .rollout import rollout as rollout
 from .segmentation import segmentation_score as segmentation_score
+from .sharpness import box_sharpness as box_sharpness
+from .sharpness import sharpness as sharpness
 from .sharpness_table import SharpnessTable as SharpnessTable
 from .sharpness_table import sharpness_table as sharpness_table
 from .spectral_density import SpectralDensity as SpectralDensity

@@ -1,17 +1,18 @@
 """The rise of a model's loss within a ball or a box around its weights."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError, integer, number
-from kerasvit.typing import Tensor
 
 from .hessian import Loss
 from .loss_at import LossAt, norm
-from .mean_loss import batches, check_finite, chosen_variables, length
+from .mean_loss import batches, chosen_variables, length
 
 SMALLEST_STEP = 2.0**-6  # of the way to a corner of the box
 
@@ -40,8 +41,8 @@ def sharpness(
             compiled with.
         rho: ρ, length of the step in units of the weights, > 0.
         m: Number of samples in a group. The groups follow the order of the samples; of
-            each batch, or of the arrays, the rest that fills no group is left out. None:
-            one group of all samples.
+            each batch, or of the arrays, the rest that fills no group is left out.
+            None: one group of all samples.
         batch_size: Number of samples per pass, without `m`; it does not change the
             result.
         variables: Regular expression that selects trainable variables by their path;
@@ -62,7 +63,7 @@ def sharpness(
         return _rise(at, batches(x, y, batch_size), rho)
     integer("m", m, 1)
     rises = [
-        _rise(at, lambda group=group: [group], rho)
+        _rise(at, partial(list, [group]), rho)
         for batch in batches(x, y, m)()
         for group in _groups(batch, m)
     ]
@@ -115,20 +116,47 @@ def box_sharpness(
     weights = at.values()
     sides = [epsilon * (ops.abs(weight) + 1) for weight in weights]
     shifts = [ops.zeros_like(side) for side in sides]
-    first = highest = None
+    before = value = at.value(weights, data())
     for _ in range(steps):
-        highest, gradients = at.gradients([*map(ops.add, weights, shifts)], data())
-        first = highest if first is None else first
-        signs = [ops.sign(gradient) for gradient in gradients]
-        corner = [*map(ops.multiply, signs, sides)]
-        step, higher = 1.0, -float("inf")
-        while step >= SMALLEST_STEP:
+        _, gradients = at.gradients([*map(ops.add, weights, shifts)], data())
+        corner = [
+            ops.where(gradient == 0, shift, ops.sign(gradient) * side)
+            for gradient, shift, side in zip(gradients, shifts, sides, strict=True)
+        ]
+        step, higher = 1.0, value
+        while step >= SMALLEST_STEP and not higher > value:
             moved = [s + step * (c - s) for s, c in zip(shifts, corner, strict=True)]
             higher = at.value([*map(ops.add, weights, moved)], data())
-            if higher > highest:
-                break
             step /= 2
-        if not higher > highest:
+        if not higher > value:
             break
-        shifts, highest = moved, higher
-    return _per_cent(first, highest)
+        shifts, value = moved, higher
+    if not -1 < before <= value < np.inf:
+        raise ValueError(
+            "The loss must be finite and above -1, for its relative rise. Received: "
+            f"{before}, and {value} in the box."
+        )
+    return 100 * (value - before) / (1 + before)
+
+
+def _rise(at: LossAt, data: Callable[[], Iterable], rho: float) -> float:
+    """Returns the rise of the mean loss over a step of length ρ along its gradient."""
+    weights = at.values()
+    before, gradients = at.gradients(weights, data())
+    size = norm(gradients)
+    if size == 0:
+        return 0.0
+    moved = [w + g * (rho / size) for w, g in zip(weights, gradients, strict=True)]
+    after = at.value(moved, data())
+    if not np.isfinite(after):
+        raise ValueError(
+            "The loss after the step must be finite. Received: "
+            f"{after}, at rho={rho}. Take a smaller `rho`."
+        )
+    return after - before
+
+
+def _groups(batch: tuple[Any, Any], m: int) -> Iterator[tuple[Any, Any]]:
+    """Cuts a batch into groups of m samples, without the rest."""
+    for start in range(0, length(batch[0]) - m + 1, m):
+        yield keras.tree.map_structure(lambda a, i=start: a[i : i + m], batch)
