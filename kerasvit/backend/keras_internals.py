@@ -16,6 +16,15 @@ def layers_in(
     return list(layer._flatten_layers(include_self=include_self))
 
 
+def owners(model: keras.Model) -> dict[int, keras.layers.Layer]:
+    """Returns {id of a variable: layer that created it} of a model's weights."""
+    return {
+        id(variable): layer
+        for layer in layers_in(model)
+        for variable in (*layer._trainable_variables, *layer._non_trainable_variables)
+    }
+
+
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
     """Returns the arguments of `compile` as the objects that were passed.
 

@@ -8,11 +8,16 @@ from .attention_plots import plot_filters as plot_filters
 from .attention_plots import plot_heads as plot_heads
 from .attention_plots import plot_positions as plot_positions
 from .callback import Inspect as Inspect
+from .directions import direction_between as direction_between
+from .directions import normalized_direction as normalized_direction
+from .directions import random_direction as random_direction
 from .embeddings import Embeddings as Embeddings
 from .embeddings import embeddings as embeddings
 from .hessian import Hessian as Hessian
 from .hessian import hessian_vector_product as hessian_vector_product
 from .hessian import largest_eigenvalue as largest_eigenvalue
+from .landscape import Landscape as Landscape
+from .landscape import landscape as landscape
 from .layer_attention import LayerAttention as LayerAttention
 from .ntk import NTK as NTK
 from .ntk import ntk as ntk

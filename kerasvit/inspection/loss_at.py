@@ -25,6 +25,9 @@ class LossAt:
         model: Built `keras.Model`.
         variables: The variables whose values are given; others have their own.
         loss: As for `mean_loss`.
+
+    Attributes:
+        name: Name of the loss.
     """
 
     def __init__(
@@ -33,6 +36,8 @@ class LossAt:
         self.model = model
         self.variables = variables
         of_batch = mean_loss(model, loss)
+        given_loss = model.loss if loss is None else loss
+        self.name = str(getattr(given_loss, "name", given_loss))
         given = {id(variable) for variable in variables}
         self._others = [v for v in model.variables if id(v) not in given]
 

@@ -1,14 +1,23 @@
-"""Hessian and tangent kernel, against float64 and formed matrices."""
+"""Hessian, tangent kernel and loss landscape, against float64 and formed matrices."""
+
+import itertools
 
 import keras
 import numpy as np
 
-from kerasvit.inspection import Hessian, largest_eigenvalue, ntk
+from kerasvit.inspection import (
+    Hessian,
+    landscape,
+    largest_eigenvalue,
+    normalized_direction,
+    ntk,
+)
 
 from .result import Result, error
 from .trajectories import network
 
 TOLERANCE = 1e-5
+KINDS = {"filter": "filter", "layer": "layer", "hdvw": "how-do-vits-work"}
 EXACT = {"tolerance": 1e-6}  # of the eigenvalues
 
 
@@ -17,7 +26,7 @@ def check(root, name, case):
     with np.load(root / case["problem"]) as problem:
         for kind, file in case["files"].items():
             with np.load(root / file) as golden:
-                errors = {"hessian": _hessian, "ntk": _ntk}[kind](problem, golden)
+                errors = CHECKS[kind](problem, golden)
             yield f"{name}/{kind}", Result(errors, TOLERANCE)
 
 
@@ -34,6 +43,32 @@ def _ntk(problem, golden):
     by_logit = ntk(model, golden["x"], form="logit").matrix
     for a, matrix in enumerate(by_logit):
         errors[f"logit {a}"] = error(matrix, golden[f"K_logit{a}"])
+    return errors
+
+
+def _landscape(problem, golden):
+    """The scaled directions and the loss around the weights, in three ways."""
+    model, weights = network(problem)
+    paths = {name: variable.path for name, variable in weights.items()}
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    errors = {}
+    for kind, normalization in KINDS.items():
+        scaled = [
+            normalized_direction(
+                model,
+                {paths[name]: golden[f"dir{i}_raw/{name}"] for name in paths},
+                normalization,
+            )
+            for i in (0, 1)
+        ]
+        found = landscape(
+            model, problem["x"], problem["y"], loss, directions=scaled,
+            grid=[golden["alphas"]] * 2,
+        )  # fmt: skip
+        errors[f"{kind}: loss"] = error(found.loss, golden[f"loss_{kind}"])
+        for i, (name, path) in itertools.product((0, 1), paths.items()):
+            expected = golden[f"dir{i}_{kind}/{name}"]
+            errors[f"{kind}: {i} {name}"] = error(scaled[i][path], expected)
     return errors
 
 
@@ -93,3 +128,6 @@ def _blocks(model, data, options, names):
             first = block.eigenpairs(which=which, **EXACT).values[0]
             found[f"block_dominant_{wish}/{name}"] = first
     return found
+
+
+CHECKS = {"hessian": _hessian, "ntk": _ntk, "landscape": _landscape}
