@@ -7,7 +7,13 @@ from .attention_plots import plot_distances as plot_distances
 from .attention_plots import plot_filters as plot_filters
 from .attention_plots import plot_heads as plot_heads
 from .attention_plots import plot_positions as plot_positions
+from .batch_spectrum import BatchSpectrum as BatchSpectrum
+from .batch_spectrum import batch_spectrum as batch_spectrum
 from .callback import Inspect as Inspect
+from .curvature_plots import plot_batch_spectrum as plot_batch_spectrum
+from .curvature_plots import plot_landscape as plot_landscape
+from .curvature_plots import plot_ntk as plot_ntk
+from .curvature_plots import plot_spectral_density as plot_spectral_density
 from .directions import direction_between as direction_between
 from .directions import normalized_direction as normalized_direction
 from .directions import random_direction as random_direction
