@@ -79,13 +79,13 @@ def plot_landscape(
     named = _labelled(landscapes, Landscape)
     first, *others = named.values()
     for other in others:
+        shapes = [first.loss.shape, other.loss.shape]
         pairs = zip(first.grid, other.grid, strict=False)
-        same = all(np.array_equal(a, b) for a, b in pairs)
-        if first.loss.shape != other.loss.shape or not same:
+        if shapes[0] != shapes[1] or not all(np.array_equal(a, b) for a, b in pairs):
             raise ArgumentError(
                 "`landscapes` must have the same grid, to be compared. Received: "
-                f"shapes {[each.loss.shape for each in named.values()]}. Pass the same `grid` "
-                "to `landscape`, or draw each alone.",
+                f"shapes {shapes}. Pass the same `grid` to `landscape`, or draw each "
+                "alone.",
                 "landscapes",
             )
     lowest = min(each.loss.min() for each in named.values())
@@ -146,9 +146,9 @@ def plot_batch_spectrum(
     """Draws the density of mini-batches' eigenvalues, negative and positive apart.
 
     The left axes have the negative eigenvalues and the right ones the positive, as in
-    figure 4 of arXiv 2202.06709. The two areas of a model sum to 1, so that a smaller
-    area on the left is a smaller share of negative values. Gaussians of Scott's width
-    for all values of a model stand for them.
+    figure 4 of arXiv 2202.06709, here over the logarithm of their magnitude. The areas
+    of a model, in decades, are the shares of both, and sum to 1. Each value is drawn as
+    a Gaussian of Scott's width.
 
     Args:
         spectra: The result of `batch_spectrum`, or {label: result}.
@@ -156,23 +156,39 @@ def plot_batch_spectrum(
     Returns:
         `matplotlib.figure.Figure` with two pairs of axes.
     """
-    named = _labelled(spectra, BatchSpectrum)
     figure, pair = _figure(2)
-    for i, (label, each) in enumerate(named.items()):
-        values = each.values.ravel()
-        sigma = max(values.std() * len(values) ** -0.2, 1e-6 * np.abs(values).max())
-        sigma = sigma or 1.0  # of eigenvalues that are all 0
-        weights = np.full(len(values), 1 / len(values))
+    highest = 0.0
+    for i, (label, each) in enumerate(_labelled(spectra, BatchSpectrum).items()):
         share = f"{label}: {100 * each.negative_share:.1f} % negative"
         for axes, sign in zip(pair, (-1, 1), strict=True):
-            ends = (0.0, sign * (max(0, (sign * values).max()) + 4 * sigma))
-            grid = np.linspace(*ends, 512)
-            density = smoothed(grid, values, weights, sigma)
-            axes.plot(grid, density, label=share.removeprefix(": "), **_line(i))
-    for axes, kind in zip(pair, ("Negative", "Positive"), strict=True):
-        axes.set(xlabel=f"{kind} eigenvalue (loss / weight²)", ylim=(0, None))
-    pair[0].set_ylabel("Density (share of eigenvalues / unit)")
+            values = sign * each.values.ravel()
+            grid, density = _density_of_logarithms(values[values > 0], len(values))
+            axes.plot(10**grid, density, label=share.removeprefix(": "), **_line(i))
+            highest = max(highest, density.max(initial=0))
+    for axes, kind in zip(pair, ("negative", "positive"), strict=True):
+        axes.set(
+            xscale="log",
+            xlabel=f"Magnitude of the {kind} eigenvalues (loss / weight²)",
+            ylim=(0, 1.05 * highest or 1),
+        )
+    pair[0].invert_xaxis()  # larger magnitudes are further from the middle
+    pair[0].set_ylabel("Density (share of eigenvalues / decade)")
     return _finished(figure, pair[1], True)
+
+
+def _density_of_logarithms(
+    values: np.ndarray, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns decimal logarithms and the density of those of values > 0.
+
+    Its integral is the number of values over `count`.
+    """
+    if not values.size:
+        return np.empty(0), np.empty(0)
+    logs = np.log10(values)
+    sigma = max(logs.std() * len(logs) ** -0.2, 0.02)  # Scott's rule
+    grid = np.linspace(logs.min() - 4 * sigma, logs.max() + 4 * sigma, 512)
+    return grid, smoothed(grid, logs, np.full(len(logs), 1 / count), sigma)
 
 
 def _labelled(results: Any, kind: type) -> dict[str, Any]:
@@ -236,5 +252,7 @@ def _planes(named: dict[str, Landscape], log: bool) -> "Figure":
         axes.plot(0, 0, "o", color="white", markeredgecolor="black")
         axes.set(title=label, xlabel="Multiple of the first direction", aspect="equal")
     row[0].set_ylabel("Multiple of the second direction")
-    figure.colorbar(image, ax=row, label="Loss")
+    ticks = levels[::3]
+    bar = figure.colorbar(image, ax=row, label="Loss", ticks=ticks, format="%.3g")
+    bar.minorticks_off()
     return figure

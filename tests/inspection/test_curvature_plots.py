@@ -119,12 +119,17 @@ def test_batch_spectra(tmp_path):
     negative, positive = figure.axes
     assert labels(positive) == ["ViT: 50.0 % negative", "ResNet: 0.0 % negative"]
     areas = [
-        [abs(np.trapezoid(*line.get_xydata().T[::-1])) for line in axes.lines]
+        [
+            np.sum(line.get_ydata()[1:] * np.diff(np.log10(line.get_xdata())))
+            for line in axes.lines
+        ]
         for axes in (negative, positive)
     ]
-    np.testing.assert_allclose(np.sum(areas, axis=0), [1, 1], atol=0.01)
-    assert negative.lines[0].get_xdata().min() < -2
-    assert "Negative" in negative.get_xlabel() and "Positive" in positive.get_xlabel()
+    np.testing.assert_allclose(areas, [[0.5, 0], [0.5, 1]], atol=1e-3)
+    peak = positive.lines[1].get_ydata().argmax()
+    np.testing.assert_allclose(positive.lines[1].get_xdata()[peak], 7.4, atol=0.6)
+    assert "negative" in negative.get_xlabel() and "positive" in positive.get_xlabel()
+    assert negative.get_ylim() == positive.get_ylim() and negative.xaxis_inverted()
     assert png(figure, tmp_path) > 5000
 
 
