@@ -72,7 +72,8 @@ def landscape(
         grid: Multiples of each direction, one ascending array for each. None: 21 from
             −1 to 1.
         path: File in which each point is stored when it is computed. A call with the
-            same arguments goes on with the points that it lacks.
+            same arguments goes on with the points that it lacks. Of the samples, the
+            first batch is compared with that of the file.
         batch_size: Number of samples per pass; it does not change the result.
 
     Returns:

@@ -50,7 +50,7 @@ class LossAt:
 
     def values(self) -> list[Tensor]:
         """Returns the present values of the variables."""
-        return [ops.convert_to_tensor(variable) for variable in self.variables]
+        return _constants(self.variables)
 
     def value(self, values: list[Tensor], data: Iterable[tuple[Any, Any]]) -> float:
         """Returns the mean loss over batches: one forward pass for each.
@@ -59,7 +59,7 @@ class LossAt:
         """
         total, samples = 0.0, 0
         with in_variable_dtype(self.model):
-            values = [*values, *self._state()]
+            values = [*values, *_constants(self._others)]
             for x, y in data:
                 total += float(self._value(values, x, y)) * length(x)
                 samples += length(x)
@@ -77,7 +77,7 @@ class LossAt:
         total, samples = 0.0, 0
         sums: list[Tensor] = []
         with in_variable_dtype(self.model):
-            values = [*values, *self._state()]
+            values = [*values, *_constants(self._others)]
             for x, y in data:
                 loss, found = self._gradients(values, x, y)
                 terms = [gradient * length(x) for gradient in found]
@@ -89,13 +89,15 @@ class LossAt:
         check_finite(np.array(total), np.array(squares), np.zeros(0))
         return total / samples, [each / samples for each in sums]
 
-    def _state(self) -> list[Tensor]:
-        return [ops.convert_to_tensor(variable) for variable in self._others]
-
 
 def norm(tensors: list[Tensor]) -> float:
     """Returns the Euclidean norm of all entries of several tensors."""
     return float(np.sqrt(sum(float(ops.sum(ops.square(each))) for each in tensors)))
+
+
+def _constants(variables: list[keras.Variable]) -> list[Tensor]:
+    # PyTorch would record what is computed of parameters.
+    return [ops.stop_gradient(ops.convert_to_tensor(each)) for each in variables]
 
 
 def _check_any(samples: int) -> None:
