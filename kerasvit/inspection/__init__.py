@@ -24,6 +24,7 @@ from .hessian import hessian_vector_product as hessian_vector_product
 from .hessian import largest_eigenvalue as largest_eigenvalue
 from .landscape import Landscape as Landscape
 from .landscape import landscape as landscape
+from .landscape import norm_landscape as norm_landscape
 from .layer_attention import LayerAttention as LayerAttention
 from .ntk import NTK as NTK
 from .ntk import ntk as ntk

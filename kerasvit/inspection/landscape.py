@@ -116,6 +116,46 @@ def landscape(
     return Landscape(found, axes)
 
 
+def norm_landscape(
+    model: keras.Model,
+    directions: Sequence[Mapping[str, Any]],
+    grid: Sequence[Any] | None = None,
+) -> Landscape:
+    """Returns the sum of the norms of a model's trainable variables around them.
+
+    how-do-vits-work adds the weight decay times Σ ‖w‖₂, not squared, to the loss:
+
+        nll = landscape(model, x, y, loss, directions=directions)
+        l2 = norm_landscape(model, directions)
+        Landscape(nll.loss + 1e-4 * l2.loss, nll.grid)
+
+    Args:
+        model: Built `keras.Model`.
+        directions: As for `landscape`.
+        grid: As for `landscape`.
+
+    Returns:
+        `Landscape`, whose `loss` is the sum, in units of weights.
+
+    Raises:
+        ValueError: As for `landscape`.
+
+    Reference: `ops/norm.py` and `ops/loss_landscapes.py` of xxxnell/how-do-vits-work.
+    """
+    axes = _axes(directions, grid)
+    _moved(model, directions)  # checks the directions
+    multiples = np.stack(np.meshgrid(1.0, *axes, indexing="ij"), axis=-1)[0]
+    total = np.zeros(multiples.shape[:-1])
+    for variable in chosen_variables(model):
+        zero = np.zeros(variable.shape)
+        terms = [ops.convert_to_numpy(variable)]
+        terms += [direction.get(variable.path, zero) for direction in directions]
+        rows = np.array([np.ravel(term) for term in terms], "float64")
+        squares = np.einsum("...i,ij,...j", multiples, rows @ rows.T, multiples)
+        total += np.sqrt(np.maximum(squares, 0))
+    return Landscape(total, axes)
+
+
 def _axes(directions: Any, grid: Any) -> tuple[np.ndarray, ...]:
     if isinstance(directions, Mapping) or not 1 <= len(directions) <= 2:
         raise ArgumentError(

@@ -11,6 +11,7 @@ from kerasvit.inspection import (
     direction_between,
     landscape,
     loss_at,
+    norm_landscape,
     normalized_direction,
     random_direction,
 )
@@ -78,6 +79,36 @@ def test_a_line_between_two_models_has_their_losses_at_its_ends():
     expected = [loss_of(moved(w, (a, line))) for a in (0, 0.25, 1)]
     np.testing.assert_allclose(found.loss, expected, rtol=1e-5)
     np.testing.assert_allclose(found.loss[-1], loss_of(arrays(other)), rtol=1e-5)
+
+
+@on_last_backend
+def test_the_norms_of_the_weights_on_a_plane():
+    model = network()
+    w = {v.path: arrays(model)[v.path] for v in model.trainable_variables}
+    d0, d1 = (random_direction(model, seed=seed) for seed in (0, 1))
+    a, b = [-1, 0.5], [-0.3, 0, 0.7]
+    found = norm_landscape(model, [d0, d1], [a, b])
+    expected = [
+        [sum(map(np.linalg.norm, moved(w, (i, d0), (j, d1)).values())) for j in b]
+        for i in a
+    ]
+    np.testing.assert_allclose(found.loss, expected, rtol=1e-6)
+    found = norm_landscape(model, [d0], [a])
+    expected = [sum(map(np.linalg.norm, moved(w, (i, d0)).values())) for i in a]
+    np.testing.assert_allclose(found.loss, expected, rtol=1e-6)
+
+
+@on_last_backend
+def test_a_half_precision_model_has_the_losses_of_float32():
+    x = RNG.standard_normal((2, 16, 16, 3)).astype("float32")
+    expected, found = (
+        landscape(
+            tiny("MLPMixer", dtype=dtype), x, np.array([0, 2]),
+            CROSS_ENTROPY, grid=[[0, 0.5]] * 2,
+        ).loss
+        for dtype in ("float32", "mixed_bfloat16")
+    )  # fmt: skip
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @pytest.fixture
