@@ -97,7 +97,8 @@ def ntk(
     chosen = chosen_variables(model)
     model = inner_model(model)
     count = _outputs(model)
-    indices = range(count) if logits is None else logits
+    indices = [*range(count)] if logits is None else list(logits)
+    integer("len(logits)", len(indices), 1)
     if head not in (None, "random"):
         raise ArgumentError(
             f'`head` must be None or "random". Received: head={head!r}.', "head"
