@@ -22,27 +22,34 @@ TIMEOUT = 5.0  # seconds
 
 
 def check(dataset: str) -> None:
-    """Raises a `ValueError` if a dataset is not available and no server answers.
+    """Raises a `ValueError` if a dataset is `missing`."""
+    location = data_location()
+    if hosts := missing(dataset):
+        raise ValueError(
+            f"`dataset`: {dataset} is not in {location}, and no server that has it can "
+            f"be reached: {', '.join(hosts)}. Prepare it with internet access:\n"
+            f'    python -c "import tensorflow_datasets as t; t.load({dataset!r})"\n'
+            f"and copy its folder into {location}; or give images with --data."
+        )
 
-    The check is skipped behind a proxy, for datasets whose URLs tensorflow-datasets
-    does not list, and if a download has begun.
+
+def missing(dataset: str) -> list[str]:
+    """Returns the servers of a dataset that is not available, if none answers; else [].
+
+    They are not asked behind a proxy, for datasets whose URLs tensorflow-datasets does
+    not list, and if a download has begun.
     """
     name = dataset.split("/")[0].split(":")[0]
     if dataset in SOURCES or urllib.request.getproxies():
-        return
+        return []
     location = data_location()
     root = Path(location).expanduser()
     local = [*root.glob(f"{name}/**/dataset_info.json"), *root.glob("downloads/*.INFO")]
     local += root.glob("downloads/*/*.INFO")
     addresses = [] if "://" in location or local else servers(name)
-    if addresses and not any_answers([*addresses, PREPARED]):
-        hosts = ", ".join(host for host, _ in addresses)
-        raise ValueError(
-            f"`dataset`: {dataset} is not in {location}, and no server that has it can "
-            f"be reached: {hosts}. Prepare it with internet access:\n"
-            f'    python -c "import tensorflow_datasets as t; t.load({dataset!r})"\n'
-            f"and copy its folder into {location}; or give images with --data."
-        )
+    if not addresses or any_answers([*addresses, PREPARED]):
+        return []
+    return [host for host, _ in addresses]
 
 
 def servers(name: str) -> list[tuple[str, int]]:
