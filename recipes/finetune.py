@@ -71,10 +71,16 @@ def finetune(config: Config) -> dict | None:
         return finetune_on(here, config)
 
 
-def finetune_on(here: devices.Devices, config: Config) -> dict | None:
-    """Trains on the devices; otherwise like `finetune`."""
+def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | None:
+    """Trains on the devices; otherwise like `finetune`.
+
+    Args:
+        here: `devices.Devices`.
+        config: Settings.
+        dataset: `data.Dataset`, which `config.dataset` names; None: that of the name.
+    """
     with command_line.checking_input():
-        dataset = training_data.find_data(config, here)
+        dataset = dataset or training_data.find_data(config, here)
         count = training.planned_images(config, dataset)
         of_rule = {}
         if config.rule:
