@@ -4,6 +4,7 @@
     python recipes/evaluate.py ViTB16/sam ViTB16/augreg_in1k --on imagenet real v2 r a
     python recipes/evaluate.py runs/pets --on photos/ --images 1000
     python recipes/evaluate.py ViTB16/sam --on cifar100 --frozen few_shot knn probe
+    python recipes/evaluate.py ViTB16/augreg_in21k --on vtab --vtab probe
     python recipes/evaluate.py --help
 
 It prints top-1, top-5, negative log-likelihood and calibration error, each with a 95 %
@@ -46,6 +47,7 @@ from scoring import (
     training_sets,
 )
 from scoring.outputs import Predictor
+from scoring.vtab import choice, images, means, transfer
 
 
 def evaluate(config: Config) -> list[results.Result]:
@@ -69,17 +71,20 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
     with command_line.checking_input():
         store = results.Store(config.out, here)
         with here.first_goes_first():  # it prepares data sets and downloads weights
-            found = [sets.find(name, here.shard) for name in config.on]
+            names = [name for name in config.on if not choice.has(name)]
+            found = [sets.find(name, here.shard) for name in names]
+            of_vtab = [images.find(each) for each in choice.tasks(config.on)]
             models = candidates.load_all(
                 config.models,
                 config.model_input,
                 config.image_size,
-                headless=bool(config.frozen),
+                headless=bool(config.frozen) or not names,
             )
         found = [each.sample(config.images) for each in found]
         tasks = accuracy.tasks(models, found, optional=bool(config.frozen))
         if config.frozen:
             tasks += frozen_tasks(here, config, models)
+        tasks += transfer.tasks(models, of_vtab, config)
         cards = card.paths(config.models, models, store) if config.card else {}
     predict, scored = Predictor(here, config.batch_size), []
     for task in tasks:
@@ -92,11 +97,13 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
     speeds = Path(config.speed_from).expanduser()
     measured = benchmarks.saved(speeds)
     costs = {each.name: cost.of(each, measured) for each in models}
-    console.print(tables.printed(scored, costs))
+    summaries = tables.grid(scored, costs), means.grid(scored)
+    for rows in filter(None, summaries):
+        console.print(tables.printed(rows))
     if note := cost.missing(models, costs, speeds):
         console.print(note, highlight=False, soft_wrap=True)
     if here.is_first:
-        tables.write(scored, costs, store.folder)
+        tables.write(scored, summaries, costs, store.folder)
         console.print(f"Tables: {store.folder}.", highlight=False, soft_wrap=True)
         for name, path in cards.items():
             card.write(path, [x for x in scored if x.model == name], costs[name])
@@ -111,8 +118,9 @@ def frozen_tasks(here: devices.Devices, config: Config, models) -> list[results.
         ValueError: None has, or there is no such layer.
     """
     options = config.train_images, config.images, here.shard
+    names = [name for name in config.on if not choice.has(name)]
     with here.first_goes_first():
-        opened = {name: training_sets.find(name, *options) for name in config.on}
+        opened = {name: training_sets.find(name, *options) for name in names}
     if without := [name for name, each in opened.items() if each is None]:
         text = f"{', '.join(without)}: no training images for --frozen."
         if len(without) == len(opened):

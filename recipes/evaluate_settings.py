@@ -12,6 +12,7 @@ import names
 import reachable
 import tyro
 from scoring.catalogue import ALIASES, SETS
+from scoring.vtab import choice
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Config:
     first."""
     on: tuple[str, ...] = ()
     """Data sets: imagenet real v2 r a sketch, others of scoring/SETS.md or of
-    tensorflow-datasets, a folder of class folders, a CSV, or digits."""
+    tensorflow-datasets, a folder of class folders, a CSV, or digits; and vtab, a group
+    as vtab/natural, or a task as vtab/dtd, of scoring/VTAB.md."""
     images: int | None = None
     """At most so many images of each set, always the same; None: all."""
     out: str = "scores"
@@ -45,7 +47,10 @@ class Config:
     """Choices of these images, over which few_shot takes the mean."""
     train_images: int = 65_000
     """At most so many training images of each set, for the features."""
-    # Pixels, height first; None: the model's.
+    vtab: Literal["probe", "hyperrule"] = "probe"
+    """How models learn the tasks of VTAB: a linear classifier on frozen features, or
+    all weights with BiT-HyperRule."""
+    # Pixels, height first; None: the model's, and 128 or 480 for --vtab hyperrule.
     image_size: tuple[int] | tuple[int, int] | None = None
     # Values that a .keras model without a record expects.
     model_input: Literal["pixels", "unit", "tf", "torch"] | None = None
@@ -65,11 +70,18 @@ class Config:
                 "`on`: give one or more sets to score on, such as --on imagenet real "
                 "v2, --on photos/ or --on digits."
             )
-        if self.layer is not None and not self.frozen:
-            raise ValueError("`layer` is for features: give --frozen knn.")
         for name in self.on:
-            if not Path(name).expanduser().exists():
+            if not Path(name).expanduser().exists() and not choice.has(name):
                 check_set(name)
+        tasks = choice.tasks(self.on)
+        if self.vtab == "hyperrule" and not tasks:
+            raise ValueError("`vtab`: give --on vtab, or some of its tasks.")
+        if self.layer is not None and not self.frozen:
+            if not tasks or self.vtab != "probe":
+                raise ValueError("`layer` is for features: give --frozen knn.")
+        if self.frozen and all(map(choice.has, self.on)):
+            raise ValueError("`frozen`: give a set that is not of VTAB, too.")
+        choice.check(tasks)
 
 
 def check_set(name: str) -> None:
@@ -79,7 +91,7 @@ def check_set(name: str) -> None:
             f"`on`: there is no folder or table {name} (working directory: "
             f"{Path.cwd()})."
         )
-    names.check_dataset(name, "on", [*ALIASES, *SETS])
+    names.check_dataset(name, "on", [*ALIASES, *SETS, choice.NAME])
     dataset = ALIASES.get(name, name)
     if dataset not in SETS or not SETS[dataset].manual:
         reachable.check(dataset)

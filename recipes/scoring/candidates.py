@@ -100,8 +100,7 @@ def load(
             f"Give {folder.parent}, or train each into a folder of its own: --rho 0 "
             "--out runs/plain, and --no-compare --out runs/sam."
         )
-    is_run = (folder / "result.json").is_file() and (folder / "model").is_dir()
-    found = any_model.load(str(folder / "model") if is_run else name, "model", values)
+    found = any_model.load(weights_of(name), "model", values)
     model = found.model
     if image_size is not None:
         if getattr(model, "record", None) is None:
@@ -141,6 +140,13 @@ def load(
         label_names=None,
         **own,
     )
+
+
+def weights_of(name: str) -> str:
+    """Returns the folder of a run's model; other names as they are."""
+    folder = Path(name).expanduser()
+    is_run = (folder / "result.json").is_file() and (folder / "model").is_dir()
+    return str(folder / "model") if is_run else name
 
 
 def _label_names(names):

@@ -201,14 +201,14 @@ class Store:
     def _path(self, model, name, measure):
         """Returns the file of a result."""
         name = f"{name} {measure}".strip()
-        return self.folder_of(model) / f"{_file_name(name)}.json"
+        return self.folder_of(model) / f"{file_name(name)}.json"
 
     def folder_of(self, model: str) -> Path:
         """Returns the folder of the results of a model."""
-        return self.folder / _file_name(model)
+        return self.folder / file_name(model)
 
 
-def _file_name(name):
+def file_name(name: str) -> str:
     """Returns a name without characters that paths do not have."""
     return re.sub(r"[^\w.-]+", "_", name)
 

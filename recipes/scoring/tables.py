@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 from progress import replace_file, write_json
@@ -10,6 +11,7 @@ from rich.table import Table
 
 from . import cost, published
 from .results import METRICS, Result, difference
+from .vtab import catalogue as vtab
 
 PERCENT = ("top1", "top5", "ece")
 DETAILS = ("model", "set", "classes", "images", *METRICS, "seconds")
@@ -17,11 +19,12 @@ DETAILS = ("model", "set", "classes", "images", *METRICS, "seconds")
 
 def line(result: Result) -> str:
     """Returns a line about a result that was computed or found."""
+    own = "all", "restricted", result.measure
     numbers = [
         f"{name} {_cell(metric, each)}"
         for part, (_, scores) in result.parts.items()
         for metric, each in scores.items()
-        for name in [metric if part in ("all", "restricted") else f"{part} {metric}"]
+        for name in [metric if part in own else f"{part} {metric}"]
         if part != "restricted" and not metric.startswith("seed ")
     ]
     head = ", ".join(filter(None, [result.model, result.set, result.measure]))
@@ -48,8 +51,9 @@ def grid(results: list[Result], costs: dict[str, cost.Cost]) -> list[list[str]]:
     """Returns the rows of the table of top-1: a model per row, a set per column.
 
     Below a model are the paper's numbers, if its name has some, and the differences
-    from the first model, with 95 % intervals.
+    from the first model, with 95 % intervals. The tasks of VTAB are in `means.grid`.
     """
+    results = [each for each in results if each.set not in vtab.TASKS]
     columns = {  # {(set, measure, part): heading}
         (each.set, each.measure, part): heading(each, part)
         for each in results
@@ -58,18 +62,20 @@ def grid(results: list[Result], costs: dict[str, cost.Cost]) -> list[list[str]]:
     }
     models = list(dict.fromkeys(each.model for each in results))
     by_place = {(each.model, each.set, each.measure): each for each in results}
+    if not columns:
+        return []
     rows = [["top-1 in %", *columns.values()]]
     for model in models:
         found = [by_place.get((model, *column[:2])) for column in columns]
         wanted = list(zip(found, columns, strict=True))
-        rows.append([model, *(_top1(each, part) for each, (*_, part) in wanted)])
+        rows.append([model, *(top1(each, part) for each, (*_, part) in wanted)])
         if numbers := published.RESULTS.get(model):
             known = [numbers.get(name, "") for name in columns.values()]
             rows.append([f"  {published.SOURCE}", *map(str, known)])
         if model != models[0]:
             first = [by_place.get((models[0], *column[:2])) for column in columns]
             cells = [
-                _difference(one, other, part)
+                top1_difference(one, other, part)
                 for one, (other, (*_, part)) in zip(first, wanted, strict=True)
             ]
             rows.append([f"  minus {models[0]}", *cells])
@@ -88,9 +94,9 @@ def details(results: list[Result]) -> list[list[str]]:
     return rows
 
 
-def printed(results: list[Result], costs: dict[str, cost.Cost]) -> Table:
-    """Returns the table of top-1 for the console."""
-    heading, *rows = grid(results, costs)
+def printed(rows: list[list[str]]) -> Table:
+    """Returns a table for the console."""
+    heading, *rows = rows
     table = Table()
     for i, name in enumerate(heading):
         table.add_column(name, justify="left" if i == 0 else "right")
@@ -99,9 +105,21 @@ def printed(results: list[Result], costs: dict[str, cost.Cost]) -> Table:
     return table
 
 
-def write(results: list[Result], costs: dict[str, cost.Cost], folder: Path) -> None:
-    """Writes scores.txt, .csv, .md, .tex and .json into the folder."""
-    tables = grid(results, costs), details(results)
+def write(
+    results: list[Result],
+    summaries: Sequence[list[list[str]]],
+    costs: dict[str, cost.Cost],
+    folder: Path,
+) -> None:
+    """Writes scores.txt, .csv, .md, .tex and .json into the folder.
+
+    Args:
+        results: The results.
+        summaries: Rows of tables that stand before the details; [] for none.
+        costs: {model: its cost}.
+        folder: Folder, which exists.
+    """
+    tables = [*filter(None, summaries), details(results)]
     texts = {
         "scores.txt": "\n\n".join(map(_aligned, tables)),
         "scores.md": "\n\n".join(map(markdown, tables)),
@@ -129,13 +147,15 @@ def _cell(name, score):
     return f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _top1(result, part):
+def top1(result: Result | None, part: str) -> str:
+    """Returns top-1 of a part with its interval; "" for None."""
     if result is None or part not in result.parts:
         return ""
     return _cell("top1", result.parts[part].scores.get("top1"))
 
 
-def _difference(one, other, part):
+def top1_difference(one: Result | None, other: Result | None, part: str) -> str:
+    """Returns by how much top-1 of the second is larger; "" if it is not known."""
     found = one and other and difference(one, other, part)
     if not found:
         return ""

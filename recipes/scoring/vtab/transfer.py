@@ -1,0 +1,105 @@
+"""Transfers models to the tasks of VTAB-1k, and scores them on the test images.
+
+    transfer.tasks(models, [images.find(task)], config)
+
+With `config.vtab` "probe", a linear classifier is fitted to frozen features: its L2
+penalty is chosen on the 200 validation images, then it is fitted to all 1,000. With
+"hyperrule", all weights are fine-tuned on the 1,000 images.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+
+import command_line
+import numpy as np
+
+from .. import features, frozen, results, sets
+from . import finetuning
+from .images import Images
+
+# Of data_loader.py in google-research/task_adaptation: tf.image.resize to a square.
+RESIZED = {"mode": "squash", "crop": 1.0, "kernel": "bilinear", "antialias": False}
+
+
+def tasks(candidates: Sequence, found: Sequence[Images], config) -> list[results.Task]:
+    """Returns a task of `results` for each model and task of VTAB.
+
+    Args:
+        candidates: `candidates.Candidate` of each of `config.models`.
+        found: Images of each task.
+        config: `evaluate_settings.Config`.
+
+    Raises:
+        ValueError: A model has no features, or cannot be fine-tuned.
+    """
+    tests = [_test(images).sample(config.images) for images in found]
+    made = []
+    for candidate, name in zip(candidates, config.models, strict=True) if found else ():
+        if config.vtab == "probe":
+            measure, candidate = "linear probe", _squashed(candidate)
+            learn = _probe(candidate, config.layer)
+        else:
+            measure, learn = "HyperRule", finetuning.learner(candidate, name, config)
+        for images, test in zip(found, tests, strict=True):
+            settings = results.settings(candidate, test) | _settings(images, config)
+            compute = _compute(measure, learn, images, test)
+            made.append(results.Task(candidate, test.name, measure, settings, compute))
+    return made
+
+
+def _test(images):
+    """Returns the test images of a task as an `ImageSet`."""
+    labels = [np.array([label]) for label in images.test.labels]
+    numbered = sets.numbered(images.test)
+    return sets.ImageSet(images.task.set, numbered, labels, images.label_names)
+
+
+def _settings(images, config):
+    """Returns what decides about the numbers, besides `results.settings`."""
+    labels = hashlib.sha256(images.learned.labels.tobytes()).hexdigest()
+    found = {"learned": labels, "data": images.version}
+    if config.vtab == "probe":
+        return found | {"layer": config.layer}
+    return found | {"image_size": config.image_size and [*config.image_size]}
+
+
+def _compute(measure, learn, images, test) -> Callable:
+    """Returns the function `compute` of a task.
+
+    Args:
+        measure: Name of the part.
+        learn: Function of a `Predictor`, `Images` and test images that returns a
+            `results.Part` and the hits of the test images.
+        images: `Images`.
+        test: `ImageSet`.
+    """
+
+    def compute(predict):
+        part, hits = learn(predict, images, test)
+        parts, right = {measure: part}, {measure: hits}
+        return {"images": len(hits), "parts": parts, "right": right}
+
+    return compute
+
+
+def _squashed(candidate):
+    """Returns the candidate with the transform of VTAB."""
+    transform = dataclasses.replace(candidate.transform, **RESIZED)
+    return dataclasses.replace(candidate, transform=transform)
+
+
+def _probe(candidate, layer):
+    """Returns the function `learn` of `_compute` that fits a linear classifier."""
+    model = features.of_layer(candidate, layer)
+
+    def learn(predict, images, test):
+        x = features.of_images(predict, model, images.learned)
+        tested = features.of_images(predict, model, test.images)
+        y, count = images.learned.labels, len(images.train)
+        labels, classes = np.concatenate(test.labels), images.task.classes
+        with command_line.checking_input():
+            known = x[:count], y[:count], tested, labels, classes
+            return frozen.probe(*known, validation=(x[count:], y[count:]))
+
+    return learn
