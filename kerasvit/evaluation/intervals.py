@@ -108,9 +108,9 @@ def paired_difference(
     narrower than that of two accuracies if the models are wrong on the same images.
 
     Args:
-        hits, others: Whether each of the same images is right, (count,); or, of a
-            method with seeds, (seeds, count), for which `seeds_interval` of the
-            differences is the interval.
+        hits, others: Whether each of the same images is right, or the share of its
+            corrupted versions that are, (count,); or, of a method with seeds, (seeds,
+            count), for which `seeds_interval` of the differences is the interval.
         resamples: Number of samples that are drawn with replacement, ≥ 1.
         seed: Seed of the draws.
 
@@ -120,22 +120,23 @@ def paired_difference(
     Raises:
         ArgumentError: The arrays have different shapes, or are empty.
     """
-    differences = np.asarray(others, int) - np.asarray(hits, int)
-    if np.shape(hits) != np.shape(others) or not differences.size:
+    hits, others = np.asarray(hits, float), np.asarray(others, float)
+    if hits.shape != others.shape or not hits.size:
         raise ArgumentError(
             "`hits` and `others` must have one entry for each of the same images. "
-            f"Received: {np.shape(hits)} and {np.shape(others)}.",
+            f"Received: {hits.shape} and {others.shape}.",
             *("hits", "others"),
         )
+    differences = others - hits
     if differences.ndim == 2:
         return float(differences.mean()), *seeds_interval(differences)
     count = len(differences)
-    # A sample is known by how many of its images have each of three differences.
-    shares = [np.mean(differences == value) for value in (-1, 0, 1)]
+    # A sample is known by how many of its images have each of the differences.
+    values, counts = np.unique(differences, return_counts=True)
     drawn = np.random.default_rng(seed).multinomial(
-        count, shares, integer("resamples", resamples, 1)
+        count, counts / count, integer("resamples", resamples, 1)
     )
-    low, high = _percentiles((drawn[:, 2] - drawn[:, 0]) / count)
+    low, high = _percentiles(drawn @ values / count)
     return float(differences.mean()), low, high
 
 

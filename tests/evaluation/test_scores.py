@@ -106,6 +106,15 @@ def test_difference_of_models_that_are_wrong_on_the_same_images():
     assert evaluation.paired_difference(hits, hits) == (0, 0, 0)
 
 
+def test_a_paired_difference_of_shares():
+    random = np.random.default_rng(0)
+    shares, others = random.integers(6, size=(2, 500)) / 5
+    value, *ends = evaluation.paired_difference(shares, others)
+    assert value == pytest.approx((others - shares).mean())
+    normal = 1.96 * (others - shares).std() / np.sqrt(500)
+    np.testing.assert_allclose(ends, [value - normal, value + normal], atol=3e-3)
+
+
 def test_scores_are_the_numbers_and_their_intervals():
     found = evaluation.scores(LOGITS, LABELS)
     hits = evaluation.top_k_hits(LOGITS, LABELS)
