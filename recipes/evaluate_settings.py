@@ -11,7 +11,8 @@ from typing import Annotated, Literal
 import names
 import reachable
 import tyro
-from scoring.catalogue import ALIASES, SETS
+from scoring import kinds
+from scoring.catalogue import ALIASES, CORRUPTED, SETS, find
 from scoring.vtab import choice
 
 
@@ -27,6 +28,12 @@ class Config:
     """Data sets: imagenet real v2 r a sketch, others of scoring/SETS.md or of
     tensorflow-datasets, a folder of class folders, a CSV, or digits; and vtab, a group
     as vtab/natural, or a task as vtab/dtd, of scoring/VTAB.md."""
+    corrupt: tuple[str, ...] = ()
+    """Corruptions of the images: all, published (the 15 of the papers), or names such
+    as fog. Corrupted sets, such as c, have the published ones by default."""
+    reference: str | None = None
+    """Of the models, the one whose corruption errors are 100; None: AlexNet for
+    ImageNet, else the first model."""
     images: int | None = None
     """At most so many images of each set, always the same; None: all."""
     out: str = "scores"
@@ -81,6 +88,14 @@ class Config:
                 raise ValueError("`layer` is for features: give --frozen knn.")
         if self.frozen and all(map(choice.has, self.on)):
             raise ValueError("`frozen`: give a set that is not of VTAB, too.")
+        kinds.chosen(self.corrupt)
+        if self.corrupt:
+            kinds.check_installed()
+        if self.reference not in (None, *self.models):
+            raise ValueError(
+                f"`reference`: give one of the models, {', '.join(self.models)}. "
+                f"Received: {self.reference}."
+            )
         choice.check(tasks)
 
 
@@ -91,15 +106,16 @@ def check_set(name: str) -> None:
             f"`on`: there is no folder or table {name} (working directory: "
             f"{Path.cwd()})."
         )
-    names.check_dataset(name, "on", [*ALIASES, *SETS, choice.NAME])
+    names.check_dataset(name, "on", [*ALIASES, *SETS, *CORRUPTED, choice.NAME])
     dataset = ALIASES.get(name, name)
-    if dataset not in SETS or not SETS[dataset].manual:
+    published = CORRUPTED.get(dataset) or find(dataset)
+    if not published or not published.manual:
         reachable.check(dataset)
         return
-    root, file = Path(names.data_location()).expanduser(), SETS[dataset].manual
+    root, file = Path(names.data_location()).expanduser(), published.manual
     is_prepared = any(root.glob(f"{dataset}/**/dataset_info.json"))
     if not is_prepared and not (root / "downloads/manual" / file).exists():
         raise ValueError(
             f"`on`: {dataset} is not in {root}, and must be downloaded by hand: "
-            f"{SETS[dataset].download}."
+            f"{published.download}."
         )

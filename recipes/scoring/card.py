@@ -19,14 +19,13 @@ from .catalogue import SETS
 from .cost import COLUMNS, Cost, cells
 from .results import Result
 
-# {name of a number: (type, name) in the Hub's metadata}; others have their own.
+# {name of a number: (type, name) in the Hub's metadata}; others are not in it.
 KINDS = {
     "top1": ("accuracy", "top-1 accuracy"),
     "top5": ("top_5_accuracy", "top-5 accuracy"),
     "nll": ("nll", "negative log-likelihood"),
     "ece": ("expected_calibration_error", "expected calibration error, 15 bins"),
 }
-MOST_PARTS = 4
 TASK = {"type": "image-classification", "name": "image classification"}
 
 
@@ -92,22 +91,18 @@ def write(path: Path, results: list[Result], cost: Cost) -> None:
 
 
 def entries(result: Result) -> list[dict]:
-    """Returns the entries of a result in the `model-index` of the Hub.
-
-    Results of many parts, as of corruptions, are in the text only: metadata are short.
-    """
+    """Returns the entries of a result in the `model-index` of the Hub."""
     found = []
-    parts = result.parts if len(result.parts) <= MOST_PARTS else {}
-    for part, (classes, scores) in parts.items():
+    for part, (classes, scores) in result.parts.items():
         name = tables.heading(result, part)
         metrics = [
             {
-                **dict(zip(("type", "name"), KINDS.get(key, (key, key)), strict=True)),
+                **dict(zip(("type", "name"), KINDS[key], strict=True)),
                 "value": round(value, 6),
                 "args": {"interval_95": [round(low, 6), round(high, 6)]},
             }
             for key, (value, low, high) in scores.items()
-            if all(map(math.isfinite, (value, low, high)))
+            if key in KINDS and all(map(math.isfinite, (value, low, high)))
         ]
         for metric in metrics:
             metric["args"] |= {"images": result.images, "classes": classes}

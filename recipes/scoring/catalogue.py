@@ -7,6 +7,7 @@ This module imports neither Keras nor TensorFlow, so that a command is parsed fi
 
 import dataclasses
 
+from .cifar_classes import CIFAR10
 from .imagenet_subsets import IMAGENET_A, IMAGENET_R
 
 VALIDATION = "ILSVRC2012_img_val.tar"
@@ -32,6 +33,7 @@ class Published:
             less; None: all.
         train: Whether it has training images.
         manual: Name of a file that must be downloaded by hand, or "".
+        label_names: Names of the classes, if tensorflow-datasets does not have them.
     """
 
     tfds: str
@@ -44,6 +46,7 @@ class Published:
     restricted: tuple[int, ...] | None = None
     train: bool = False
     manual: str = ""
+    label_names: tuple[str, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -53,6 +56,7 @@ class Published:
 
 IMAGENET = {"classes_of": "imagenet2012"}
 BOTH = "top-1 of all 1,000 classes, and of the 200 that occur, as its authors'"
+OF_KINDS = "mean top-1 of 15 kinds of corruption and 5 severities of each"
 SETS = {
     each.tfds: each
     for each in (
@@ -95,6 +99,30 @@ SETS = {
         Published("cifar100", 10_000, "0.2 GB", train=True),
     )
 }
+# Sets of which tensorflow-datasets has a configuration for each kind and severity.
+CORRUPTED = {
+    each.tfds: each
+    for each in (
+        Published(
+            "imagenet2012_corrupted",
+            50_000,
+            f"{MANUAL}; 75 configurations are prepared from it, those of snow and "
+            "motion_blur with ImageMagick under the name `imagemagick`",
+            f"{OF_KINDS}; mCE against AlexNet",
+            split="validation",
+            manual=VALIDATION,
+            **IMAGENET,
+        ),
+        Published("cifar10_corrupted", 10_000, "2.9 GB", OF_KINDS, label_names=CIFAR10),
+    )
+}
+RENAMED = {  # {set: {kind: name of its configurations}}
+    "cifar10_corrupted": {
+        "glass_blur": "frosted_glass_blur",
+        "elastic_transform": "elastic",
+    }
+}
+CLEAN = {"imagenet2012_corrupted": "imagenet2012", "cifar10_corrupted": "cifar10"}
 ALIASES = {
     "imagenet": "imagenet2012",
     "real": "imagenet2012_real",
@@ -103,4 +131,17 @@ ALIASES = {
     "r": "imagenet_r",
     "a": "imagenet_a",
     "sketch": "imagenet_sketch",
+    "c": "imagenet2012_corrupted",
 }
+
+
+def find(name: str) -> Published | None:
+    """Returns the published set of a name or an alias; None if there is none.
+
+    A configuration of a corrupted set, such as imagenet2012_corrupted/fog_1, is a set.
+    """
+    name = ALIASES.get(name, name)
+    stem, _, config = name.partition("/")
+    if config and stem in CORRUPTED:
+        return dataclasses.replace(CORRUPTED[stem], tfds=name)
+    return SETS.get(name)

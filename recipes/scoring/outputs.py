@@ -1,5 +1,7 @@
 """Computes a model's outputs for all images, on any number of devices and processes."""
 
+from collections.abc import Callable
+
 import keras
 import numpy as np
 from batches import evaluation_batches
@@ -48,15 +50,18 @@ class Predictor:
         self.here, self.batch_size, self.placed = here, batch_size, placed
         self.candidate = self.model = self.collected = None
 
-    def __call__(self, candidate, images) -> np.ndarray:
+    def __call__(
+        self, candidate, images, make: Callable = evaluation_batches
+    ) -> np.ndarray:
         """Returns the outputs for images, float32 (count, outputs).
 
         Args:
             candidate: `candidates.Candidate` with one output (batch, outputs).
             images: `Indexed` or `Streamed`, whose labels are the images' numbers.
+            make: Function like `evaluation_batches`, for images of another kind.
         """
         here = self.here
-        batches = evaluation_batches(
+        batches = make(
             images,
             candidate.transform,
             normalize=candidate.normalize,

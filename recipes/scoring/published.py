@@ -36,3 +36,11 @@ COSTS = {
     f"{variant}/sam": (f"{parameters}", "", f"{speed:,} (TPU core)")
     for variant, (parameters, speed) in _SPEEDS.items()
 }
+
+CORRUPTED_MEAN = "corrupted (mean of the 15 published kinds)"
+
+
+def column(heading: str) -> str:
+    """Returns the name in `RESULTS` of a column of the tables."""
+    corrupted = COLUMNS[-1]
+    return corrupted if heading == f"{corrupted}, {CORRUPTED_MEAN}" else heading

@@ -32,6 +32,7 @@ class ImageSet:
         label_names: Names of the classes.
         restricted: Indices of the classes that occur, if they are less than
             `label_names`; None: all.
+        sampled: Numbers in the whole set of the images, if they are a sample.
     """
 
     name: str
@@ -39,6 +40,12 @@ class ImageSet:
     labels: list[np.ndarray]
     label_names: list[str]
     restricted: tuple[int, ...] | None = None
+    sampled: np.ndarray | None = None
+
+    @property
+    def numbers(self) -> np.ndarray:
+        """Numbers of the images in the whole set (count,)."""
+        return np.arange(len(self.labels)) if self.sampled is None else self.sampled
 
     def sample(self, count: int | None) -> "ImageSet":
         """Returns a set of `count` of the images, always the same; None: all."""
@@ -51,6 +58,7 @@ class ImageSet:
             self,
             images=numbered(self.images.part(numbers)),
             labels=[self.labels[i] for i in numbers],
+            sampled=self.numbers[numbers],
         )
 
 
@@ -72,10 +80,10 @@ def find(name: str, shard: tuple[int, int] = (0, 1)) -> ImageSet:
     if name in SOURCES:
         dataset = data.built_in(name)
         return of_dataset(name, dataset)
-    published = catalogue.SETS.get(catalogue.ALIASES.get(name, name))
+    published = catalogue.find(name)
     if published is None:
         return of_dataset(name, data.tfds(name))
-    return _published(published)
+    return of_published(published)
 
 
 def of_dataset(name: str, dataset: data.Dataset) -> ImageSet:
@@ -101,18 +109,20 @@ def _folder(root, shard):
     return ImageSet(root.name, images, [np.array([i]) for i in labels], list(named))
 
 
-def _published(published):
+def of_published(published: catalogue.Published) -> ImageSet:
+    """Opens a published set."""
     builder = prepared.builder(published.tfds)
     stored = prepared.encoded(builder, published.split, "image", published.label)
     # Records of ReaL have lists of several lengths.
     labels = stored.map(lambda image, label: label).as_numpy_iterator()
     labels = [np.atleast_1d(each) for each in labels]
     images = stored.map(lambda image, label: (image, 0))
+    classes_of = published.classes_of or published.tfds
     return ImageSet(
         published.name,
         numbered(Streamed(images, builder.info.features["image"].decode_example)),
         labels,
-        prepared.class_names(published.classes_of or published.tfds),
+        list(published.label_names or prepared.class_names(classes_of)),
         published.restricted,
     )
 

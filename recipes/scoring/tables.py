@@ -70,7 +70,7 @@ def grid(results: list[Result], costs: dict[str, cost.Cost]) -> list[list[str]]:
         wanted = list(zip(found, columns, strict=True))
         rows.append([model, *(top1(each, part) for each, (*_, part) in wanted)])
         if numbers := published.RESULTS.get(model):
-            known = [numbers.get(name, "") for name in columns.values()]
+            known = [numbers.get(published.column(x), "") for x in columns.values()]
             rows.append([f"  {published.SOURCE}", *map(str, known)])
         if model != models[0]:
             first = [by_place.get((models[0], *column[:2])) for column in columns]
@@ -95,7 +95,7 @@ def details(results: list[Result]) -> list[list[str]]:
 
 
 def printed(rows: list[list[str]]) -> Table:
-    """Returns a table for the console."""
+    """Returns a table for the console; the first row is the heading."""
     heading, *rows = rows
     table = Table()
     for i, name in enumerate(heading):
@@ -115,26 +115,39 @@ def write(
 
     Args:
         results: The results.
-        summaries: Rows of tables that stand before the details; [] for none.
+        summaries: Rows of tables that stand before the details.
         costs: {model: its cost}.
         folder: Folder, which exists.
     """
-    tables = [*filter(None, summaries), details(results)]
-    texts = {
-        "scores.txt": "\n\n".join(map(_aligned, tables)),
-        "scores.md": "\n\n".join(map(markdown, tables)),
-        "scores.tex": "\n\n".join(map(_latex, tables)),
-        "scores.csv": _csv(results, costs),
-    }
-    for name, text in texts.items():
-        unfinished = folder / f".{name}"
-        unfinished.write_text(f"{text.rstrip()}\n", encoding="utf-8")
-        replace_file(unfinished, folder / name)
-    stored = [
+    content = [
         each.to_json() | {"cost": dataclasses.asdict(costs[each.model])}
         for each in results
     ]
-    write_json(folder / "scores.json", stored)
+    tables = [*summaries, details(results)]
+    write_files(folder, "scores", tables, _csv(results, costs), content)
+
+
+def write_files(folder: Path, name: str, tables: list, values: str, content) -> None:
+    """Writes tables as text, Markdown and LaTeX, and numbers as CSV and JSON.
+
+    Args:
+        folder: Path of the folder.
+        name: Name of the files, without the ending.
+        tables: Rows of cells of each table; the first row is the heading.
+        values: Content of the CSV.
+        content: Content of the JSON.
+    """
+    texts = {
+        "txt": "\n\n".join(map(_aligned, tables)),
+        "md": "\n\n".join(map(markdown, tables)),
+        "tex": "\n\n".join(map(_latex, tables)),
+        "csv": values,
+    }
+    for ending, text in texts.items():
+        unfinished = folder / f".{name}.{ending}"
+        unfinished.write_text(f"{text.rstrip()}\n", encoding="utf-8")
+        replace_file(unfinished, folder / f"{name}.{ending}")
+    write_json(folder / f"{name}.json", content)
 
 
 def _cell(name, score):

@@ -88,6 +88,7 @@ def run(case: str, images, folder, **changes) -> dict:
         model, out = Path(folder) / "weights/model", Path(folder) / case
         options = {"on": (str(images),), "batch_size": 8, "out": str(out)}
         options |= {"frozen": ("few_shot", "knn"), "shots": (1, 5), **changes}
+        options.setdefault("corrupt", ("impulse_noise",))
         return evaluate.evaluate(evaluate_settings.Config((str(model),), **options))
     pretrain.SMALL["small_vit"] = TINY
     settings = {

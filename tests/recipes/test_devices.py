@@ -158,10 +158,10 @@ def test_two_processes_are_as_one(case, images, tmp_path):
 def test_scores_are_the_same_to_the_image(processes, images, tmp_path):
     device_cases.run("plain", images, tmp_path, out=str(tmp_path / "weights"))
     train(processes, images, tmp_path, "scores")
-    expected, frozen = device_cases.run(
+    expected, frozen, noisy, _ = device_cases.run(
         "scores", images, tmp_path, devices="1", out=str(tmp_path / "alone")
     )
-    found, _ = json.loads((tmp_path / "scores/scores.json").read_text())
+    found, *_ = json.loads((tmp_path / "scores/scores.json").read_text())
     assert found["images"] == 58
     scores = found["parts"]["all"]["scores"]
     for name, value in expected.parts["all"].scores.items():
@@ -172,6 +172,10 @@ def test_scores_are_the_same_to_the_image(processes, images, tmp_path):
         assert [*arrays] == [*frozen.right] == ["1-shot", "5-shot", "k-NN"]
         for name, right in frozen.right.items():
             np.testing.assert_array_equal(arrays[name], right)
+    with np.load(tmp_path / "scores/weights/images_impulse_noise.npz") as arrays:
+        assert arrays.keys() == noisy.right.keys()
+        for part, right in noisy.right.items():
+            np.testing.assert_array_equal(arrays[part], right)
 
 
 @not_torch

@@ -14,7 +14,7 @@ import pretrain
 import pytest
 import tensorflow_datasets
 from evaluate_settings import Config
-from scoring import features, training_sets
+from scoring import candidates, features, planning, training_sets
 
 import kerasvit
 from kerasvit import evaluation
@@ -168,7 +168,7 @@ def test_layers_of_nested_models_without_a_record(tmp_path):
     head = layers.Dense(3, activation="softmax")
     model = filled(keras.Sequential([keras.Input((8, 8, 3)), body, *tail, head]))
     model.save(tmp_path / "model.keras")
-    found = evaluate.candidates.load(str(tmp_path / "model.keras"), "unit")
+    found = candidates.load(str(tmp_path / "model.keras"), "unit")
     loaded = any_model.load(str(tmp_path / "model.keras"), "model", "unit").model
     x = np.random.default_rng(0).uniform(0, 255, size=(2, 8, 8, 3))
     expected = outputs(loaded.get_layer("body"), x / 255).mean((1, 2))
@@ -256,7 +256,7 @@ def test_a_set_without_training_images(tmp_path, monkeypatch):
     config = Config(("vit",), on=("imagenet_r", "v2"), frozen=("knn",))
     with tensorflow_datasets.testing.mock_data(num_examples=5):
         with pytest.raises(ValueError, match="imagenet_r, v2: no training images"):
-            evaluate.frozen_tasks(evaluate.devices.ONE, config, [])
+            planning.plan(evaluate.devices.ONE, config, None)
 
 
 @on_last_backend
