@@ -25,6 +25,23 @@ def owners(model: keras.Model) -> dict[int, keras.layers.Layer]:
     }
 
 
+def layer_calls(
+    model: keras.Model,
+) -> list[tuple[keras.layers.Layer, list[Tensor], list[Tensor]]]:
+    """Returns the layers of a functional or Sequential model, from input to output.
+
+    Each is given with the inputs and outputs of its call in this model's graph. A layer
+    that is called several times is listed several times.
+    """
+    by_depth = getattr(model, "_functional", model)._nodes_by_depth
+    nodes = [node for depth in sorted(by_depth)[::-1] for node in by_depth[depth]]
+    return [
+        (node.operation, node.input_tensors, node.outputs)
+        for node in nodes
+        if isinstance(node.operation, keras.layers.Layer)
+    ]
+
+
 def compile_arguments(model: keras.Model) -> dict[str, Any]:
     """Returns the arguments of `compile` as the objects that were passed.
 

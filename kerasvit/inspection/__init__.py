@@ -1,5 +1,6 @@
-"""Measures a trained `keras.Model`: the curvature of its loss, and where it looks."""
+"""Measures a trained `keras.Model`: its loss's curvature, its attention and features."""
 
+from .activations import Activations as Activations
 from .attention_maps import AttentionMaps as AttentionMaps
 from .attention_maps import attention_maps as attention_maps
 from .attention_plots import plot_attention as plot_attention

@@ -1,0 +1,263 @@
+"""Intermediate features of a functional model, in the order of depth."""
+
+import difflib
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+
+from kerasvit.arguments import ArgumentError, check_built, one_of
+from kerasvit.backend.keras_internals import (
+    in_variable_dtype,
+    layer_calls,
+    layers_in,
+)
+from kerasvit.typing import Shape, Tensor
+
+from .images import check_images, image_batches
+from .probe import Probe, path_of
+
+# The blocks and units of the models of this package.
+BLOCKS = r"(^|/)((encoder|mixer)_block|stage_\d+_(block|unit))_\d+$"
+
+
+class Activations:
+    """Features of chosen layers of a functional model.
+
+        activations = Activations(model)
+        for features in activations.batches(x):  # one array per name
+
+    The model runs with `training=False` and computes in the dtype of its variables,
+    also under the policy `mixed_bfloat16`. No variable is changed. Measurements take
+    `Activations` in place of the model, for other layers than its blocks.
+
+    Args:
+        model: Built functional or Sequential `keras.Model` with one input.
+        layers: Regular expression that is searched in the paths of all layers, at any
+            depth: "encoder_block_3$", "attention$", "mlp/dense_0$". Paths are those of
+            the variables. Default: the blocks and units of kerasvit's models.
+        at: "outputs" of the layers, or "inputs". The inputs of the normalisations,
+            `layers="_norm$", at="inputs"`, are the residual stream of a pre-norm
+            Transformer before and after each branch.
+        grid: (h, w), cells of the map that the tokens form. None: the attribute `grid`
+            of the model's layers, such as its position embedding; the tokens before
+            those of the grid are the class, distillation and register tokens.
+        prefix: With `grid`, the number of such tokens.
+
+    Attributes:
+        names: Paths of the chosen layers, from the input to the output.
+        model: `keras.Model` from the input to the list of all features.
+
+    Raises:
+        ValueError: `model` is not functional or not built, a layer that is called
+            several times is chosen, or none; the message names similar paths.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        layers: str = BLOCKS,
+        *,
+        at: str = "outputs",
+        grid: tuple[int, int] | None = None,
+        prefix: int = 0,
+    ) -> None:
+        check_functional(model)
+        one_of("at", at, ("outputs", "inputs"))
+        found: list[tuple[str, Tensor]] = []
+        for (outer, inputs, outputs), chosen in _chosen(model, layers):
+            tensors = {"inputs": inputs, "outputs": outputs}
+            own = (
+                [(path_of(outer), _one(outer, tensors[at]))] if outer in chosen else []
+            )
+            inside = [layer for layer in chosen if layer is not outer]
+            within = _inside(outer, _one(outer, inputs), inside, at) if inside else []
+            # A layer begins before and ends after the layers inside it.
+            found += own + within if at == "inputs" else within + own
+        self.names = [path for path, _ in found]
+        _check_distinct(self.names)
+        self.model = keras.Model(model.inputs[0], [tensor for _, tensor in found])
+        self._source = model
+        self._grid = _grid_of(model) if grid is None else grid
+        self._lengths = _lengths(model)
+        if grid is not None:
+            self._lengths = {prefix + math.prod(grid)}
+
+    def __call__(self, images: Any) -> list[np.ndarray]:
+        """Returns the features of one batch of images, one float array per name.
+
+        Raises:
+            ValueError: The images have another size than the model is built for, or
+                features are NaN or infinite; the message names the layer.
+        """
+        check_images(self._source, images)
+        with in_variable_dtype(self._source):
+            found = self.model.predict_on_batch(images)
+        arrays = [np.asarray(each) for each in keras.tree.flatten(found)]
+        for name, array in zip(self.names, arrays, strict=True):
+            if not np.isfinite(array).all():
+                raise ValueError(
+                    f"The features of {name!r} must be finite. Received: Inf or NaN. "
+                    "Check the images and the weights for Inf and NaN."
+                )
+        return arrays
+
+    def batches(self, x: Any, batch_size: int = 32) -> Iterator[list[np.ndarray]]:
+        """Yields the features of all images, batch by batch; see `image_batches`."""
+        return map(self, image_batches(x, batch_size))
+
+    def maps(self, x: Any, batch_size: int = 32) -> Iterator[list[np.ndarray]]:
+        """Yields feature maps, (batch, h, w, channels), without prefix tokens.
+
+        Tokens (batch, prefix + h·w, channels) become a map of the grid, by rows.
+
+        Raises:
+            ValueError: Features are neither maps nor tokens, or no grid is known.
+        """
+        layouts = self.layouts()
+        for arrays in self.batches(x, batch_size):
+            yield [
+                array
+                if prefix is None
+                else array[:, prefix:].reshape(len(array), *grid, -1)
+                for array, (grid, prefix) in zip(arrays, layouts, strict=True)
+            ]
+
+    def layouts(self) -> list[tuple[tuple[int, int], int | None]]:
+        """Returns the grid (h, w) of all features, and their number of prefix tokens.
+
+        The latter is None for features that already are maps.
+
+        Raises:
+            ValueError: As for `maps`.
+        """
+        shapes = [tensor.shape for tensor in self.model.outputs]
+        return [*map(self._layout, self.names, shapes)]
+
+    def _layout(self, name: str, shape: Shape) -> tuple[tuple[int, int], int | None]:
+        if len(shape) == 4:
+            return shape[1:3], None
+        if len(shape) == 3 and self._grid is None:
+            raise ValueError(
+                f"The features of {name!r} are tokens {shape}, and the layers of the "
+                "model do not tell their grid. Pass `grid=(h, w)` and `prefix`."
+            )
+        if len(shape) != 3 or self._grid is None or shape[1] not in self._lengths:
+            raise ValueError(
+                f"The features of {name!r} must be a map (batch, h, w, channels), or "
+                f"tokens (batch, n, channels) with n in {sorted(self._lengths)}. "
+                f"Received: shape {shape}. Choose others with `layers`."
+            )
+        return self._grid, shape[1] - math.prod(self._grid)
+
+
+def activations_of(model: Any) -> Activations:
+    """Returns `Activations`, of its blocks if `model` is a `keras.Model`."""
+    return model if isinstance(model, Activations) else Activations(model)
+
+
+def _chosen(model: keras.Model, pattern: str) -> list[tuple[tuple, list]]:
+    """Returns the calls of layers with chosen ones among the layer and those inside.
+
+    Raises:
+        ValueError: None is chosen.
+    """
+    calls = layer_calls(model)
+    trees = [layers_in(layer) for layer, _, _ in calls]
+    matches = matching([path_of(each) for tree in trees for each in tree], pattern)
+    chosen = [[each for each in tree if matches(path_of(each))] for tree in trees]
+    return [pair for pair in zip(calls, chosen, strict=True) if pair[1]]
+
+
+def _one(layer: keras.layers.Layer, tensors: list[Tensor]) -> Tensor:
+    """Returns the only tensor of a list."""
+    if len(tensors) != 1:
+        raise ArgumentError(
+            "A chosen layer must have one input and one output. Received: "
+            f"{path_of(layer)!r} with {len(tensors)}. Choose others with `layers`.",
+            "layers",
+        )
+    return tensors[0]
+
+
+def _inside(
+    outer: keras.layers.Layer, x: Tensor, inside: list[keras.layers.Layer], at: str
+) -> list[tuple[str, Tensor]]:
+    """Returns (path, tensor) of layers inside a layer that is called with `x`."""
+    probe = Probe(outer, inside, at)
+    tensors = keras.tree.flatten(probe(x))
+    return list(zip(probe.order, tensors, strict=True))
+
+
+def _check_distinct(names: list[str]) -> None:
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise ArgumentError(
+            "A chosen layer must be called once, and have a path of its own. This is "
+            f"not so for {repeated[:3]}. Choose others with `layers`.",
+            "layers",
+        )
+
+
+def _grid_of(model: keras.Model) -> tuple[int, int] | None:
+    """Returns the grid that the layers have in common, or None."""
+    layers = layers_in(model)
+    grids = {tuple(layer.grid) for layer in layers if hasattr(layer, "grid")}
+    return grids.pop() if len(grids) == 1 else None
+
+
+def _lengths(model: keras.Model) -> set[int]:
+    """Returns the numbers of tokens between the layers of the model."""
+    outputs = [each for _, _, outputs in layer_calls(model) for each in outputs]
+    return {each.shape[1] for each in outputs if len(each.shape) == 3}
+
+
+def check_functional(model: Any) -> None:
+    """Checks that a model is built, functional, channels-last and has one input.
+
+    Raises:
+        ValueError: It is not.
+    """
+    check_built(model)
+    inputs = getattr(model, "inputs", None)
+    if not isinstance(inputs, list) or len(inputs) != 1:
+        inner = getattr(model, "model", None)
+        hint = " Pass its `.model`." if isinstance(inner, keras.Model) else ""
+        raise ArgumentError(
+            "`model` must be a functional or Sequential keras.Model with one input, "
+            f"whose layers can be told apart. Received: model={model!r}.{hint}",
+            "model",
+        )
+    first = [getattr(each, "data_format", None) for each in layers_in(model)]
+    if "channels_first" in first:
+        raise ArgumentError(
+            "`model` must compute with channels last: (batch, h, w, channels). "
+            'Received: a model with layers of data_format="channels_first".',
+            "model",
+        )
+
+
+def matching(paths: list[str], pattern: str, what: str = "layers") -> Callable:
+    """Returns a function that tells whether a path matches a regular expression.
+
+    Raises:
+        ValueError: No path matches; the message names similar ones.
+    """
+    try:
+        search = re.compile(pattern).search
+    except (re.error, TypeError) as error:
+        raise ArgumentError(
+            f"`{what}` must be a regular expression. Received: {pattern!r}: {error}.",
+            what,
+        ) from error
+    if not any(map(search, paths)):
+        near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.3)
+        raise ArgumentError(
+            f"`{what}` must be a regular expression that is found in the path of a "
+            f"layer. Received: {pattern!r}. Examples of paths: {near or paths[:3]}.",
+            what,
+        )
+    return search

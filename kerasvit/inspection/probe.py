@@ -1,0 +1,81 @@
+"""A layer that returns what layers inside another layer compute."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from kerasvit.typing import Tensor
+
+
+class Probe(keras.layers.Layer):
+    """Calls a layer, and returns the outputs or inputs of layers inside it.
+
+    Args:
+        layer: Built layer with one input.
+        inside: Layers inside it, at any depth.
+        at: "outputs" or "inputs".
+
+    Attributes:
+        order: Paths of the layers inside, in the order of the returned tensors: that in
+            which they end for outputs, and begin for inputs.
+
+    Raises:
+        ValueError: A layer inside is not called exactly once.
+    """
+
+    def __init__(
+        self, layer: keras.layers.Layer, inside: list[keras.layers.Layer], at: str
+    ) -> None:
+        super().__init__(autocast=False)
+        self.layer = layer
+        self.inside = inside
+        self.at = at
+        self.order: tuple[str, ...] = ()
+
+    def call(self, x: Any) -> list[Tensor]:
+        seen: list[tuple[str, Tensor]] = []
+        with contextlib.ExitStack() as stack:
+            for each in self.inside:
+                stack.enter_context(_watched(each, seen, self.at))
+            self.layer(x)
+        self.order = tuple(path for path, _ in seen)
+        paths = map(path_of, self.inside)
+        wrong = [path for path in paths if self.order.count(path) != 1]
+        if wrong:
+            raise ValueError(
+                "A chosen layer must be called exactly once. This is not so for "
+                f"{wrong[:3]}: it is unused, called several times or quantised. "
+                "Choose others with `layers`."
+            )
+        return [tensor for _, tensor in seen]
+
+
+@contextlib.contextmanager
+def _watched(
+    layer: keras.layers.Layer, seen: list[tuple[str, Tensor]], at: str
+) -> Iterator[None]:
+    """Context in which the calls of a layer are recorded as (path, tensor)."""
+    original = layer.call
+
+    @functools.wraps(original)
+    def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if at == "inputs":
+            seen.append((path_of(layer), x))
+        outputs = original(x, *args, **kwargs)
+        if at == "outputs":
+            seen.append((path_of(layer), outputs))
+        return outputs
+
+    vars(layer)["call"] = call  # not by `setattr`, which Keras and PyTorch track
+    try:
+        yield
+    finally:
+        del vars(layer)["call"]
+
+
+def path_of(layer: keras.layers.Layer) -> str:
+    """Returns the path of a layer; its name if it has no `build` and so no path."""
+    return layer.path or layer.name
