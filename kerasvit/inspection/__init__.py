@@ -20,6 +20,10 @@ from .directions import normalized_direction as normalized_direction
 from .directions import random_direction as random_direction
 from .embeddings import Embeddings as Embeddings
 from .embeddings import embeddings as embeddings
+from .fourier import LogAmplitudes as LogAmplitudes
+from .fourier import NoiseAccuracy as NoiseAccuracy
+from .fourier import frequency_noise_accuracy as frequency_noise_accuracy
+from .fourier import relative_log_amplitudes as relative_log_amplitudes
 from .hessian import Hessian as Hessian
 from .hessian import hessian_vector_product as hessian_vector_product
 from .hessian import largest_eigenvalue as largest_eigenvalue
