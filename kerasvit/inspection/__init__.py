@@ -11,6 +11,8 @@ from .attention_plots import plot_positions as plot_positions
 from .batch_spectrum import BatchSpectrum as BatchSpectrum
 from .batch_spectrum import batch_spectrum as batch_spectrum
 from .callback import Inspect as Inspect
+from .cka import Alignment as Alignment
+from .cka import cka as cka
 from .curvature_plots import plot_batch_spectrum as plot_batch_spectrum
 from .curvature_plots import plot_landscape as plot_landscape
 from .curvature_plots import plot_ntk as plot_ntk
@@ -20,6 +22,8 @@ from .directions import normalized_direction as normalized_direction
 from .directions import random_direction as random_direction
 from .embeddings import Embeddings as Embeddings
 from .embeddings import embeddings as embeddings
+from .feature_statistics import active_share as active_share
+from .feature_statistics import feature_variance as feature_variance
 from .fourier import LogAmplitudes as LogAmplitudes
 from .fourier import NoiseAccuracy as NoiseAccuracy
 from .fourier import frequency_noise_accuracy as frequency_noise_accuracy
@@ -33,6 +37,8 @@ from .landscape import norm_landscape as norm_landscape
 from .layer_attention import LayerAttention as LayerAttention
 from .ntk import NTK as NTK
 from .ntk import ntk as ntk
+from .receptive_field import ReceptiveFields as ReceptiveFields
+from .receptive_field import effective_receptive_field as effective_receptive_field
 from .rollout import rollout as rollout
 from .segmentation import segmentation_score as segmentation_score
 from .sharpness import box_sharpness as box_sharpness

@@ -50,6 +50,7 @@ class Activations:
     Attributes:
         names: Paths of the chosen layers, from the input to the output.
         model: `keras.Model` from the input to the list of all features.
+        source: The given model.
 
     Raises:
         ValueError: `model` is not functional or not built, a layer that is called
@@ -80,7 +81,7 @@ class Activations:
         self.names = [path for path, _ in found]
         _check_distinct(self.names)
         self.model = keras.Model(model.inputs[0], [tensor for _, tensor in found])
-        self._source = model
+        self.source = model
         self._grid = _grid_of(model) if grid is None else grid
         self._lengths = _lengths(model)
         if grid is not None:
@@ -93,8 +94,8 @@ class Activations:
             ValueError: The images have another size than the model is built for, or
                 features are NaN or infinite; the message names the layer.
         """
-        check_images(self._source, images)
-        with in_variable_dtype(self._source):
+        check_images(self.source, images)
+        with in_variable_dtype(self.source):
             found = self.model.predict_on_batch(images)
         arrays = [np.asarray(each) for each in keras.tree.flatten(found)]
         for name, array in zip(self.names, arrays, strict=True):
