@@ -28,6 +28,7 @@ from .fourier import LogAmplitudes as LogAmplitudes
 from .fourier import NoiseAccuracy as NoiseAccuracy
 from .fourier import frequency_noise_accuracy as frequency_noise_accuracy
 from .fourier import relative_log_amplitudes as relative_log_amplitudes
+from .gradients import gradient_norms as gradient_norms
 from .hessian import Hessian as Hessian
 from .hessian import hessian_vector_product as hessian_vector_product
 from .hessian import largest_eigenvalue as largest_eigenvalue
