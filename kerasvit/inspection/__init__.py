@@ -36,6 +36,8 @@ from .landscape import Landscape as Landscape
 from .landscape import landscape as landscape
 from .landscape import norm_landscape as norm_landscape
 from .layer_attention import LayerAttention as LayerAttention
+from .lesion import Lesions as Lesions
+from .lesion import lesion as lesion
 from .ntk import NTK as NTK
 from .ntk import ntk as ntk
 from .receptive_field import ReceptiveFields as ReceptiveFields

@@ -16,7 +16,7 @@ def check_images(model: keras.Model, images: Any) -> None:
     Raises:
         ValueError: It is not the shape that the model is built for.
     """
-    expected, received = model.inputs[0].shape, tuple(images.shape)
+    expected, received = model.inputs[0].shape, tuple(getattr(images, "shape", ()))
     fits = len(expected) == len(received) and all(
         e in (None, r) for e, r in zip(expected, received, strict=True)
     )
