@@ -1,5 +1,6 @@
 """Measures a trained `keras.Model`: its loss's curvature, its attention and features."""
 
+from . import feature_plots as feature_plots
 from .activations import Activations as Activations
 from .attention_maps import AttentionMaps as AttentionMaps
 from .attention_maps import attention_maps as attention_maps
