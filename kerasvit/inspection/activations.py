@@ -68,16 +68,7 @@ class Activations:
     ) -> None:
         check_functional(model)
         one_of("at", at, ("outputs", "inputs"))
-        found: list[tuple[str, Tensor]] = []
-        for (outer, inputs, outputs), chosen in _chosen(model, layers):
-            tensors = {"inputs": inputs, "outputs": outputs}
-            own = (
-                [(path_of(outer), _one(outer, tensors[at]))] if outer in chosen else []
-            )
-            inside = [layer for layer in chosen if layer is not outer]
-            within = _inside(outer, _one(outer, inputs), inside, at) if inside else []
-            # A layer begins before and ends after the layers inside it.
-            found += own + within if at == "inputs" else within + own
+        found = _features(model, layers, at)
         self.names = [path for path, _ in found]
         _check_distinct(self.names)
         self.model = keras.Model(model.inputs[0], [tensor for _, tensor in found])
@@ -158,6 +149,22 @@ class Activations:
 def activations_of(model: Any) -> Activations:
     """Returns `Activations`, of its blocks if `model` is a `keras.Model`."""
     return model if isinstance(model, Activations) else Activations(model)
+
+
+def _features(model: keras.Model, pattern: str, at: str) -> list[tuple[str, Tensor]]:
+    """Returns (path, tensor) of the chosen layers, in the order of their calls."""
+    features: list[tuple[str, Tensor]] = []
+    for (outer, inputs, outputs), chosen in _chosen(model, pattern):
+        inside = [layer for layer in chosen if layer is not outer]
+        own = within = []
+        if outer in chosen:
+            tensor = _one(outer, inputs if at == "inputs" else outputs)
+            own = [(path_of(outer), tensor)]
+        if inside:
+            within = _inside(outer, _one(outer, inputs), inside, at)
+        # A layer begins before and ends after the layers inside it.
+        features += own + within if at == "inputs" else within + own
+    return features
 
 
 def _chosen(model: keras.Model, pattern: str) -> list[tuple[tuple, list]]:

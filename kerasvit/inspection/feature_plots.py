@@ -35,7 +35,7 @@ def plot_log_amplitudes(result: LogAmplitudes) -> Any:
     left.set(
         xlabel="frequency along the diagonal (π per cell)",
         ylabel="Δ log amplitude to frequency 0",
-        title="by frequency, a line per layer",
+        title="by frequency, a line per layer as on the right",
     )
     depths = np.arange(len(result.names))
     right.plot(depths, result.high, color="0.6", zorder=1)
@@ -176,7 +176,7 @@ def _shades(count: int) -> Any:
     """Returns colours from dark, the first layer, to bright."""
     import matplotlib
 
-    return matplotlib.colormaps[MAP](np.linspace(0, 0.95, count))
+    return matplotlib.colormaps[MAP](np.linspace(0, 0.85, count))
 
 
 def _styled(results: Mapping[str, Any]) -> list[tuple[dict[str, Any], tuple]]:
