@@ -8,7 +8,9 @@ from keras import ops
 
 from kerasvit.arguments import integer, one_of
 
-from .hessian import Hessian, Loss
+from .hessian import Loss
+from .loss_at import LossAt
+from .mean_loss import batches, chosen_variables
 
 
 def gradient_norms(
@@ -57,35 +59,37 @@ def gradient_norms(
     one_of("by", by, ("layer", "variable"))
     one_of("head", head, ("own", "random"))
     generator = np.random.default_rng(integer("seed", seed, 0))
-    hessian = Hessian(model, x, y, loss, batch_size=batch_size)
-    zeros = _zero_heads(model, hessian.variables)
-    if zeros and head == "own":
-        raise ValueError(
-            "The head must have a kernel other than 0: everything before it has the "
-            f"gradient 0. Received: {[each.path for each in zeros]} of zeros. Pass "
-            '`head="random"`, or load trained weights.'
-        )
-    values = [generator.normal(0, v.shape[0] ** -0.5, v.shape) for v in zeros]
-    replaced = [ops.convert_to_tensor(value, hessian.dtype) for value in values]
-    # The derivatives are taken at the values that the variables have in this scope.
-    with keras.StatelessScope(zip(zeros, replaced, strict=True)):
-        _, gradient = hessian.loss_and_gradient()
+    variables = chosen_variables(model)
+    loss_at = LossAt(model, variables, loss)
+    values = loss_at.values()
+    for i in _zero_heads(model, variables):
+        if head == "own":
+            raise ValueError(
+                "The head must have a kernel other than 0: everything before it has "
+                f"the gradient 0. Received: {variables[i].path!r} of zeros. Pass "
+                '`head="random"`, or load trained weights.'
+            )
+        inputs, units = variables[i].shape
+        kernel = generator.normal(0, inputs**-0.5, (inputs, units))
+        values[i] = ops.convert_to_tensor(kernel, variables[i].dtype)
+    _, gradients = loss_at.gradients(values, batches(x, y, batch_size)())
     squares: dict[str, float] = {}
-    for path, part in hessian.split(gradient).items():
+    for variable, gradient in zip(variables, gradients, strict=True):
+        path = variable.path
         name = path.partition("/")[0] if by == "layer" else path
-        square = float(np.sum(part.astype("float64") ** 2))
+        square = float(ops.sum(ops.square(gradient)))
         squares[name] = squares.get(name, 0.0) + square
     return {name: square**0.5 for name, square in squares.items()}
 
 
-def _zero_heads(
-    model: keras.Model, variables: list[keras.Variable]
-) -> list[keras.Variable]:
-    """Returns kernels of zeros that have as many columns as the model has outputs."""
+def _zero_heads(model: keras.Model, variables: list[keras.Variable]) -> list[int]:
+    """Returns the numbers of kernels of zeros with a column for each output."""
     units = {each.shape[-1] for each in getattr(model, "outputs", None) or []}
-    kernels = [v for v in variables if v.path.endswith("/kernel") and len(v.shape) == 2]
     return [
-        kernel
-        for kernel in kernels
-        if kernel.shape[-1] in units and not ops.convert_to_numpy(kernel).any()
+        i
+        for i, variable in enumerate(variables)
+        if variable.path.endswith("/kernel")
+        and len(variable.shape) == 2
+        and variable.shape[-1] in units
+        and not ops.convert_to_numpy(variable).any()
     ]
