@@ -1,6 +1,5 @@
-"""Measures a trained `keras.Model`: its loss's curvature, its attention and features."""
+"""Measures a trained `keras.Model`: curvature, attention and features."""
 
-from . import feature_plots as feature_plots
 from .activations import Activations as Activations
 from .attention_maps import AttentionMaps as AttentionMaps
 from .attention_maps import attention_maps as attention_maps
@@ -23,6 +22,12 @@ from .directions import normalized_direction as normalized_direction
 from .directions import random_direction as random_direction
 from .embeddings import Embeddings as Embeddings
 from .embeddings import embeddings as embeddings
+from .feature_plots import plot_alignment as plot_alignment
+from .feature_plots import plot_by_depth as plot_by_depth
+from .feature_plots import plot_lesion as plot_lesion
+from .feature_plots import plot_log_amplitudes as plot_log_amplitudes
+from .feature_plots import plot_noise_accuracy as plot_noise_accuracy
+from .feature_plots import plot_receptive_fields as plot_receptive_fields
 from .feature_statistics import active_share as active_share
 from .feature_statistics import feature_variance as feature_variance
 from .fourier import LogAmplitudes as LogAmplitudes

@@ -12,6 +12,7 @@ import numpy as np
 from kerasvit.arguments import ArgumentError
 
 from .cka import Alignment
+from .figures import new_figure
 from .fourier import LogAmplitudes, NoiseAccuracy
 from .lesion import Lesions
 from .receptive_field import ReceptiveFields
@@ -165,10 +166,7 @@ def _plot_heads(result: Lesions) -> Any:
 
 
 def _figure(rows: int, columns: int, size: tuple[float, float]) -> tuple[Any, Any]:
-    """Returns a figure that no window or global state belongs to, and its axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(size, layout="constrained")
+    figure = new_figure(*size)
     return figure, figure.subplots(rows, columns)
 
 
