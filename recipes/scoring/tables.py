@@ -94,12 +94,21 @@ def details(results: list[Result]) -> list[list[str]]:
     return rows
 
 
-def printed(rows: list[list[str]]) -> Table:
-    """Returns a table for the console; the first row is the heading."""
+def printed(rows: list[list[str]], width: int) -> Table:
+    """Returns a table for the console; the first row is the heading.
+
+    Args:
+        rows: Rows of cells.
+        width: Characters of a line. A table that would be wider is turned: its columns
+            become rows.
+    """
+    widest = (max(map(len, column)) for column in zip(*rows, strict=True))
+    if sum(each + 3 for each in widest) > width and len(rows[0]) > len(rows):
+        rows = [list(column) for column in zip(*rows, strict=True)]
     heading, *rows = rows
     table = Table()
     for i, name in enumerate(heading):
-        table.add_column(name, justify="left" if i == 0 else "right")
+        table.add_column(name.strip(), justify="left" if i == 0 else "right")
     for row in rows:
         table.add_row(*row)
     return table

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 from evaluate_settings import Config
+from scoring import tables
 
 import kerasvit
 from tests.once import on_last_backend
@@ -214,3 +215,12 @@ def test_a_logit_that_is_not_finite(images, tmp_path, monkeypatch):
     with pytest.raises(command_line.BadInput, match="logits.*not finite"):
         evaluate.evaluate(Config(("model",), on=(folder,)))
     assert not (tmp_path / "scores/model").exists()
+
+
+@on_last_backend
+def test_a_wide_table_is_turned_on_the_console():
+    rows = [["top-1 in %", "a" * 30, "b" * 30], ["vit", "1.00", "2.00"]]
+    assert len(tables.printed(rows, 100).columns) == 3
+    turned = tables.printed(rows, 60)
+    assert [column.header for column in turned.columns] == ["top-1 in %", "vit"]
+    assert [*turned.columns[1].cells] == ["1.00", "2.00"]
