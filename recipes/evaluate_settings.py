@@ -99,14 +99,14 @@ class Config:
         choice.check(tasks)
 
 
-def check_set(name: str) -> None:
+def check_set(name: str, setting: str = "on") -> None:
     """Raises a `ValueError` for a set that does not exist or cannot be prepared."""
     if re.search(r"^[./~]|\.csv$", name):
         raise ValueError(
-            f"`on`: there is no folder or table {name} (working directory: "
+            f"`{setting}`: there is no folder or table {name} (working directory: "
             f"{Path.cwd()})."
         )
-    names.check_dataset(name, "on", [*ALIASES, *SETS, *CORRUPTED, choice.NAME])
+    names.check_dataset(name, setting, [*ALIASES, *SETS, *CORRUPTED, choice.NAME])
     dataset = ALIASES.get(name, name)
     published = CORRUPTED.get(dataset) or find(dataset)
     if not published or not published.manual:
@@ -116,6 +116,6 @@ def check_set(name: str) -> None:
     is_prepared = any(root.glob(f"{dataset}/**/dataset_info.json"))
     if not is_prepared and not (root / "downloads/manual" / file).exists():
         raise ValueError(
-            f"`on`: {dataset} is not in {root}, and must be downloaded by hand: "
-            f"{published.download}."
+            f"`{setting}`: {dataset} is not in {root}, and must be downloaded by "
+            f"hand: {published.download}."
         )

@@ -33,7 +33,7 @@ class Match:
     unmatched: list[str]
 
 
-def match(image_set, candidate) -> Match:
+def match(image_set, candidate, setting: str = "on") -> Match:
     """Matches by name, WordNet id or index.
 
     Case, and "_" for a space, make no difference. A class of ImageNet has its WordNet
@@ -43,6 +43,7 @@ def match(image_set, candidate) -> Match:
     Args:
         image_set: `sets.ImageSet`.
         candidate: `candidates.Candidate`.
+        setting: Option that gave the set, for messages.
 
     Raises:
         NoCommonClass: The model has none of the classes of the set.
@@ -59,15 +60,16 @@ def match(image_set, candidate) -> Match:
         classes = np.where(numbers < candidate.classes, numbers, -1)
     if (classes < 0).all():
         raise NoCommonClass(
-            f"`on`: {candidate.name} has none of the classes of {image_set.name}: "
-            f"{_listed(names)}. Its {candidate.classes} classes: "
+            f"`{setting}`: {candidate.name} has none of the classes of "
+            f"{image_set.name}: {_listed(names)}. Its {candidate.classes} classes: "
             f"{_listed(candidate.label_names or ['no names'])}. Give a model of these "
             "classes, or rename the folders."
         )
     labels = [found[found >= 0] for found in (classes[x] for x in image_set.labels)]
     if not any(map(len, labels)):
         raise NoCommonClass(
-            f"`on`: no image of {image_set.name} is of a class of {candidate.name}."
+            f"`{setting}`: no image of {image_set.name} is of a class of "
+            f"{candidate.name}."
         )
     unmatched = [name for name, i in zip(names, classes, strict=True) if i < 0]
     occurring = image_set.restricted or range(len(names))

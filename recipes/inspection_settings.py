@@ -1,0 +1,89 @@
+"""Settings of `inspection.py`.
+
+This module imports neither Keras nor kerasvit, so that a command is parsed first.
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+import names
+import tyro
+from evaluate_settings import check_set
+from reporting.sections import NAMES
+
+SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Measures one or two models and writes a page about what it found."""
+
+    models: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """One or two folders of trainings or of save_pretrained, files of weights,
+    model.keras, hf://user/name, or ViTB16/sam for public weights."""
+    image_set: Annotated[str, tyro.conf.arg(name="data")] = ""
+    """Images: a folder of class folders, a CSV, digits or another data set, as for
+    evaluate.py."""
+    images: int = 64
+    """So many images of the set, always the same; at least 8."""
+    only: tuple[str, ...] = ()
+    """Names of measures; none: all but plane, which takes 441 forward passes."""
+    budget: str | None = None
+    """Time such as 90s, 10m or 2h. Measures that would not fit are left out."""
+    out: str = "inspected"
+    """Folder of the page and the numbers. What is in it is not computed again."""
+    seed: int = 0
+    """Seed of random vectors, directions and new weights."""
+    batch_size: int = 32
+    """Images per pass; it does not change the results."""
+    # Values that a .keras model without a record expects.
+    model_input: Literal["pixels", "unit", "tf", "torch"] | None = None
+
+    def check(self) -> None:
+        """Raises a `ValueError` for settings that are missing or wrong."""
+        if not 1 <= len(self.models) <= 2:
+            raise ValueError(
+                f"`models`: give one or two models. Received: {len(self.models)}."
+            )
+        if self.images < 8:
+            raise ValueError(f"`images` must be at least 8. Received: {self.images}.")
+        for name in self.only:
+            names.check_name("only", name, NAMES)
+        self.seconds  # noqa: B018 (raises for a wrong budget)
+        if not self.image_set:
+            raise ValueError(
+                "`data`: give the images, such as --data photos/ or --data digits."
+            )
+        if not Path(self.image_set).expanduser().exists():
+            check_set(self.image_set, "data")
+        for name in self.models:
+            check_model(name)
+
+    @property
+    def seconds(self) -> float | None:
+        """The budget in seconds; None: as long as it takes."""
+        if self.budget is None:
+            return None
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", self.budget)
+        if not found or not float(found[1]):
+            raise ValueError(
+                "`budget` must be a time such as 90s, 10m or 2h. Received: "
+                f"{self.budget!r}."
+            )
+        return float(found[1]) * SECONDS[found[2]]
+
+
+def check_model(name: str) -> None:
+    """Raises a `ValueError` for what is no path and no name of a model."""
+    if "://" in name or Path(name).expanduser().exists():
+        return
+    variant, _, tag = name.partition("/")
+    of_kerasvit = tag and variant in names.models()
+    of_keras = name.isidentifier() and name[0].isupper()  # such as ResNet50
+    if not of_kerasvit and not of_keras:
+        raise ValueError(
+            f"`models`: there is no file or folder {name} (working directory: "
+            f"{Path.cwd()}). Public weights are named as ViTB16/sam."
+        )

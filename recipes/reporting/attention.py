@@ -1,0 +1,156 @@
+"""Measures of attention, and of patches and positions."""
+
+import numpy as np
+
+from kerasvit import inspection
+
+from .figures import lines, maps
+from .measure import Measure, Passes, without_attention
+from .tables import Table
+
+SHOWN = 4  # images
+FILTERS = 14
+POSITIONS = 3  # along each side
+PIXELS = 64  # of the longer side of a shown image
+
+
+def _attention(subject):
+    options = {"batch_size": min(8, subject.batch_size), "keep_weights": False}
+    found = inspection.attention_maps(subject.model, subject.x, **options)
+    layers, rollout = found.layers.items(), found.rollout
+    shown = np.linspace(0, len(subject.x) - 1, SHOWN).round().astype(int)
+    return {
+        "distance": {
+            path: each.distance.mean(0).tolist()
+            for path, each in layers
+            if each.distance is not None
+        },
+        "image_size": list(found.image_size),
+        "numbers": (1 + shown).tolist(),
+        "images": [_pixels(image) for image in subject.x[shown]],
+        "heat": (100 * found.heat[shown]).tolist(),
+        "rollout": None if rollout is None else (100 * rollout[shown]).tolist(),
+    }
+
+
+def _pixels(image):
+    """Returns a small image with values from 0 to 255, stretched to this range."""
+    step = max(1, -(-max(image.shape[:2]) // PIXELS))
+    image = image[::step, ::step].astype("float64")
+    low, high = image.min(), image.max()
+    return np.round(255 * (image - low) / (high - low or 1)).astype(int).tolist()
+
+
+def _show_attention(results):
+    distances = {
+        name: [
+            ([depth] * len(heads), heads)
+            for depth, heads in enumerate(r["distance"].values(), 1)
+        ]
+        for name, r in results.items()
+    }
+    first = next(iter(results.values()))
+    height, width = first["image_size"]
+    options = {"extent": (0, width, height, 0)}
+    options["titles"] = [f"image {i}" for i in first["numbers"]]
+    pictures = [np.array(each) / 255 for each in first["images"]]
+    found = [
+        lines(
+            "Mean attention distance of each head",
+            distances,
+            "attention layer",
+            "distance (pixels)",
+            zero=True,
+            points=True,
+        )
+    ]
+    for key, caption in (
+        ("heat", "Heat of the last attention layer"),
+        ("rollout", "Attention rollout"),
+    ):
+        rows = {n: [*map(np.array, r[key])] for n, r in results.items() if r[key]}
+        if rows:
+            rows = {"images": pictures, **rows}
+            found.append(maps(caption, rows, "% of the attention", **options))
+    return [_distance_table(results), *found]
+
+
+def _distance_table(results):
+    rows = []
+    for name, r in results.items():
+        means = [float(np.mean(heads)) for heads in r["distance"].values()]
+        every = np.concatenate(list(r["distance"].values()))
+        rows.append([name, means[0], means[(len(means) - 1) // 2], means[-1]])
+        rows[-1] += [float(every.min()), float(every.max())]
+    head = ["", "first layer", "middle", "last", "nearest head", "farthest head"]
+    return Table("Mean attention distance (pixels)", head, rows)
+
+
+def _embeddings(subject):
+    found = inspection.embeddings(subject.model, FILTERS)
+    result = {"filters": None, "variance": None, "similarity": None}
+    if found.filters is not None:
+        result["filters"] = found.filters.tolist()
+        result["variance"] = found.variance.tolist()
+    if found.similarity is not None:
+        height, width = found.similarity.shape[:2]
+        rows, columns = (
+            np.linspace(0, n - 1, min(n, POSITIONS)).round().astype(int)
+            for n in (height, width)
+        )
+        similarity = found.similarity[np.ix_(rows, columns)]
+        result["rows"], result["columns"] = rows.tolist(), columns.tolist()
+        result["similarity"] = similarity.tolist()
+    return result
+
+
+def _show_embeddings(results):
+    found = []
+    for name, r in results.items():
+        if r["filters"] is None:
+            continue
+        shown = [0.5 + f / (2 * np.abs(f).max()) for f in map(np.array, r["filters"])]
+        rows = {"": shown[:7], " ": shown[7:]} if len(shown) > 7 else {"": shown}
+        shares = [f"{100 * share:.0f} %" for share in r["variance"][:7]]
+        caption = f"Principal filters of {name}, with the shares of the first"
+        axes = ("pixels of a patch", "pixels")
+        found.append(maps(caption, rows, "", titles=shares, axes=axes))
+    for name, r in results.items():
+        if r["similarity"] is None:
+            continue
+        rows = {
+            f"row {row + 1}": [*map(np.array, cells)]
+            for row, cells in zip(r["rows"], r["similarity"], strict=True)
+        }
+        titles = [f"column {column + 1}" for column in r["columns"]]
+        caption = f"Similarity of the positions of {name}"
+        height, width = np.shape(r["similarity"])[2:]
+        options = {"axes": ("column of the patch", "row"), "span": (-1, 1)}
+        options["extent"] = (0.5, width + 0.5, height + 0.5, 0.5)
+        found.append(maps(caption, rows, "cosine", titles=titles, **options))
+    return found
+
+
+def without_embeddings(subject):
+    """Tells whether a model embeds no patches and has no position embedding."""
+    names = [variable.path for variable in subject.model.weights]
+    embeds = any("position_embedding" in name for name in names)
+    patches = any(_embeds_patches(layer) for layer in subject.model.layers)
+    if embeds or patches or any(hasattr(x, "table") for x in subject.model.layers):
+        return ""
+    return f"{subject.name} embeds neither patches of the image nor positions."
+
+
+def _embeds_patches(layer):
+    kernel = getattr(layer, "kernel", None)
+    return hasattr(layer, "patch_size") and kernel is not None and kernel.shape[2] == 3
+
+
+MEASURES = {
+    "attention": Measure(
+        _attention, _show_attention, lambda s: Passes(2), without_attention
+    ),
+    "embeddings": Measure(
+        _embeddings, _show_embeddings, lambda s: Passes(0, 0, 0), without_embeddings
+    ),
+}

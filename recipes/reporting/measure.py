@@ -1,0 +1,117 @@
+"""What a measure of the report consists of, and which models have it."""
+
+import dataclasses
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kerasvit.inspection import Activations
+from kerasvit.inspection.activations import BLOCKS
+from kerasvit.inspection.attention_layers import attention_layers
+from kerasvit.inspection.feature_statistics import HIDDEN
+
+from .subjects import Subject
+
+
+class Passes(NamedTuple):
+    """Work of a measure, from which its time is estimated.
+
+    Attributes:
+        forward: Passes over all images. A gradient counts as two.
+        products: Passes with first and second derivatives.
+        programs: Programs to compile.
+    """
+
+    forward: float = 0.0
+    products: float = 0.0
+    programs: int = 1
+
+
+def has_it(*subjects: Subject) -> str:
+    """Returns "": every model has the measure."""
+    return ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measure:
+    """A measure of one model, or of all models jointly.
+
+    Attributes:
+        compute: Function of the subjects that returns numbers as JSON has them, in
+            dictionaries and lists.
+        show: Function of {name of the model: numbers} that returns the tables and
+            pictures; of a joint measure the name is `JOINT`.
+        passes: Function of the subjects that returns the work.
+        lacks: Function of the subjects that returns why they lack the measure, one
+            sentence, or "".
+        jointly: Whether it is of two models jointly.
+    """
+
+    compute: Callable[..., dict]
+    show: Callable[[dict[str, dict]], list]
+    passes: Callable[..., Passes]
+    lacks: Callable[..., str] = has_it
+    jointly: bool = False
+
+
+JOINT = "both"
+EIGENPAIR = 30  # products that an eigenvalue needs, about
+
+
+def block_paths(subject: Subject) -> list[str]:
+    """Returns the paths of the blocks that have weights, as kerasvit names them."""
+    parts = (variable.path.split("/") for variable in subject.model.weights)
+    paths = {"/".join(p[:i]): None for p in parts for i in range(1, len(p))}
+    return [path for path in paths if re.search(BLOCKS, path)]
+
+
+def without_blocks(*subjects: Subject) -> str:
+    """Tells which model has no blocks that kerasvit knows."""
+    for each in subjects:
+        if not block_paths(each):
+            return f"{each.name} has no blocks with the names of kerasvit’s models."
+    return ""
+
+
+def without_maps(*subjects: Subject) -> str:
+    """Tells which model's blocks have no feature maps of 3 × 3 cells or more."""
+    if reason := without_blocks(*subjects):
+        return reason
+    for each in subjects:
+        activations = Activations(each.model)
+        shapes = [tensor.shape for tensor in activations.model.outputs]
+        if any(len(shape) == 3 for shape in shapes) and not has_grid(each):
+            return f"{each.name} does not tell the grid of its tokens."
+        if min(min(grid) for grid, _ in activations.layouts()) < 3:
+            return f"{each.name} has feature maps of fewer than 3 × 3 cells."
+    return ""
+
+
+def has_grid(subject: Subject) -> bool:
+    """Returns whether the layers of a model tell the grid of its tokens."""
+    return any(hasattr(layer, "grid") for layer in subject.model.layers)
+
+
+def without_hidden(*subjects: Subject) -> str:
+    """Tells which model's blocks have no MLP."""
+    for each in subjects:
+        paths = (v.path.rpartition("/")[0] for v in each.model.weights)
+        if not any(re.search(HIDDEN, path) for path in paths):
+            return f"The blocks of {each.name} have no MLP with a hidden layer."
+    return ""
+
+
+def without_attention(*subjects: Subject) -> str:
+    """Tells which model has no attention layers."""
+    for each in subjects:
+        if not attention_layers(each.model):
+            return f"{each.name} has no attention layers."
+    return ""
+
+
+def without_logits(*subjects: Subject) -> str:
+    """Tells which model returns probabilities."""
+    for each in subjects:
+        if each.probabilities:
+            return f"{each.name} returns probabilities, and the measure needs logits."
+    return ""

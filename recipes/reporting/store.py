@@ -1,0 +1,68 @@
+"""Numbers of measures in a folder, so that a stopped report goes on."""
+
+import hashlib
+import json
+import math
+import re
+from pathlib import Path
+
+from progress import write_json
+
+from .subjects import Subject
+
+PROTOCOL = 1  # changed with the meaning of the numbers: others are measured again
+DIGITS = 6  # of stored numbers, significant ones
+
+
+class Store:
+    """Results of measures, a file for each.
+
+    Args:
+        folder: Path of the folder.
+
+    Raises:
+        ValueError: The folder cannot be written.
+    """
+
+    def __init__(self, folder: str):
+        self.folder = Path(folder).expanduser()
+        try:
+            (self.folder / "measured").mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ValueError(f"`out`: {folder} cannot be used: {error}.") from error
+
+    def find(self, measure: str, subjects: list[Subject]) -> dict | None:
+        """Returns what was stored of a measure of the same weights and images."""
+        path = self._path(measure, subjects)
+        if not path.is_file():
+            return None
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        return stored if stored.pop("key") == _key(measure, subjects) else None
+
+    def add(self, measure: str, subjects: list[Subject], **content) -> dict:
+        """Stores the numbers of a measure, and returns them as they are stored."""
+        content = _plain(content)
+        key = _key(measure, subjects)
+        write_json(self._path(measure, subjects), {"key": key, **content})
+        return content
+
+    def _path(self, measure, subjects):
+        name = " ".join([measure, *(each.name for each in subjects)])
+        return self.folder / "measured" / (re.sub(r"[^\w.-]+", "_", name) + ".json")
+
+
+def _key(measure, subjects):
+    parts = [measure, PROTOCOL]
+    parts += [(each.weights, each.images, each.seed) for each in subjects]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _plain(content):
+    """Returns the same with floats of `DIGITS` digits; JSON has no infinity."""
+    if isinstance(content, dict):
+        return {str(key): _plain(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [_plain(value) for value in content]
+    if isinstance(content, float):
+        return float(f"{content:.{DIGITS}g}") if math.isfinite(content) else None
+    return content

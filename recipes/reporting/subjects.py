@@ -1,0 +1,138 @@
+"""The models that are measured, each with the same images as it takes them."""
+
+import dataclasses
+import hashlib
+
+import keras
+import numpy as np
+from batches import evaluation_batches
+from scoring import candidates, labels, sets
+
+from kerasvit.evaluation import scores
+
+SMALLEST = 8  # images
+ROUNDING = 1e-3  # by which the sums of probabilities may differ from 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+    """A model and labelled images.
+
+    Attributes:
+        name: Name of the model in tables and pictures.
+        model: `keras.Model` from images to logits or probabilities (batch, classes).
+        x: Images as the model takes them, float32 (N, H, W, 3).
+        y: Class indices of the model, int (N,).
+        probabilities: Whether the model returns probabilities.
+        weights: SHA-256 of the weights.
+        images: SHA-256 of `x` and `y`.
+        batch_size: Images per pass.
+        seed: Seed of what is random.
+        accuracy, loss: Top-1 and the mean cross-entropy on the images.
+    """
+
+    name: str
+    model: keras.Model
+    x: np.ndarray
+    y: np.ndarray
+    probabilities: bool
+    weights: str
+    images: str
+    batch_size: int
+    seed: int
+    accuracy: float
+    loss: float
+
+    @property
+    def data(self) -> tuple:
+        """Arguments `model`, `x`, `y` and `loss` of the measures of a loss."""
+        logits = not self.probabilities
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=logits)
+        return self.model, self.x, self.y, loss
+
+    @property
+    def builder(self) -> str:
+        """Name of the function of kerasvit that built the model; "" for others."""
+        return (getattr(self.model, "record", None) or {}).get("builder", "")
+
+    @property
+    def variant(self) -> str:
+        """Name of its size in kerasvit, or of what it is."""
+        record = getattr(self.model, "record", None) or {}
+        return record.get("variant") or self.builder or "Keras model"
+
+    def new_model(self) -> keras.Model:
+        """Returns a model of the same architecture with new weights."""
+        keras.utils.set_random_seed(self.seed)
+        return keras.models.clone_model(self.model)
+
+    def facts(self) -> dict:
+        """Returns what the page says about the model."""
+        return {
+            "name": self.name,
+            "architecture": self.variant,
+            "parameters": self.model.count_params(),
+            "image size": list(self.x.shape[1:3]),
+            "accuracy": self.accuracy,
+            "loss": self.loss,
+            "weights sha256": self.weights,
+        }
+
+
+def load(config) -> list[Subject]:
+    """Loads the models and the images that all of them know the class of.
+
+    Args:
+        config: `inspection_settings.Config`.
+
+    Raises:
+        ValueError: There is no such model or set, they do not fit, or there are too few
+            images.
+    """
+    image_set = sets.find(config.image_set)
+    found = candidates.load_all(config.models, config.model_input)
+    image_set = image_set.sample(config.images)
+    matches = [labels.match(image_set, each, "data") for each in found]
+    known = [
+        all(map(len, rows)) for rows in zip(*(m.labels for m in matches), strict=True)
+    ]
+    if sum(known) < SMALLEST:
+        raise ValueError(
+            f"`data`: {sum(known)} images of {image_set.name} are of classes of all "
+            f"models. At least {SMALLEST} are needed. Give more --images."
+        )
+    return [
+        _subject(config, candidate, image_set, match, np.array(known))
+        for candidate, match in zip(found, matches, strict=True)
+    ]
+
+
+def _subject(config, candidate, image_set, match, known):
+    batches = evaluation_batches(
+        image_set.images,
+        candidate.transform,
+        normalize=candidate.normalize,
+        batch_size=config.batch_size,
+    )
+    x = np.concatenate([images for images, _ in batches.as_numpy_iterator()])[known]
+    y = np.array([each[0] if len(each) else 0 for each in match.labels])[known]
+    outputs = candidate.model.predict(x, config.batch_size, verbose=0)
+    probabilities = bool(
+        (outputs >= 0).all() and np.allclose(outputs.sum(1), 1, atol=ROUNDING)
+    )
+    logits = np.log(np.maximum(outputs, 1e-38)) if probabilities else outputs
+    found = scores(logits, list(y[:, None]))
+    digest = hashlib.sha256(x.tobytes() + y.astype("int64").tobytes())
+    return Subject(
+        name=candidate.name,
+        model=candidate.model,
+        x=x,
+        y=y.astype("int32"),
+        probabilities=probabilities,
+        weights=candidate.weights,
+        images=digest.hexdigest(),
+        batch_size=config.batch_size,
+        seed=config.seed,
+        accuracy=found["top1"].value,
+        loss=found["nll"].value,
+    )
