@@ -1,0 +1,225 @@
+"""`inspection.py`: from one or two models to a page and its numbers."""
+
+import dataclasses
+import json
+import math
+import re
+from html.parser import HTMLParser
+
+import command_line
+import inspection
+import keras
+import numpy as np
+import pytest
+from inspection_settings import Config
+from reporting import budget, measures, tables
+from reporting.measure import Passes
+from reporting.sections import NAMES, SECTIONS
+
+import kerasvit
+from tests.models.tiny import tiny
+from tests.once import on_last_backend
+
+DIGITS = [str(i) for i in range(10)]
+QUICK = ("attention", "variance", "active", "cka")
+
+
+def save(name, builder="VisionTransformer", scale=1.0, **options):
+    model = tiny(builder, num_classes=10, **options)
+    model.set_weights([scale * weight for weight in model.get_weights()])
+    kerasvit.save_pretrained(model, name, label_names=DIGITS)
+    return name
+
+
+def config(*models, **options):
+    options = {"image_set": "digits", "images": 16, "batch_size": 16, **options}
+    return Config(models, **options)
+
+
+def settings(**options):
+    return config("model", **options)
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+class Page(HTMLParser):
+    """Identifiers of the sections, and links, of a page."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.identifiers, self.links = [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        found = dict(attributes)
+        self.identifiers += [found["id"]] if tag == "section" else []
+        self.links += [found[k] for k in ("src", "href", "xlink:href") if k in found]
+
+
+@pytest.mark.slow
+def test_a_report_of_a_transformer_and_a_resnet(tmp_path):
+    models = save("vit"), save("bit", "BigTransfer", image_size=32)
+    found = inspection.inspect(config(*models, only=QUICK))
+    text = (tmp_path / "inspected/inspection.html").read_text(encoding="utf-8")
+    page = Page(text)
+    assert set(page.identifiers) == set(QUICK)
+    assert all(re.match("#|data:image/png;base64,", link) for link in page.links)
+    assert not re.search(r"<script|@import|url\((?!#)|<link", text)
+    assert len(text) < 2**20
+    assert "Not measured: bit has no attention layers." in text
+    assert "The blocks of bit have no MLP with a hidden layer." in text
+    assert "CKA of bit" in text and "CKA of vit and bit" not in text
+    stored = json.loads((tmp_path / "inspected/inspection.json").read_text())
+    assert stored == json.loads(json.dumps(found))
+    assert [each["name"] for each in stored["models"]] == ["vit", "bit"]
+    assert stored["versions"]["keras"] == keras.__version__
+    for name, each in stored["measures"].items():
+        assert each["definition"] == SECTIONS[name].definition
+    numbers = stored["measures"]["variance"]["models"]["vit"]["numbers"]
+    assert list(numbers) == ["encoder_block_0"] and numbers["encoder_block_0"] > 0
+    tex = (tmp_path / "inspected/inspection.tex").read_text(encoding="utf-8")
+    row = next(line for line in tex.splitlines() if line.startswith("vit &"))
+    assert row.count("&") == 5 and row.endswith(r"\\")
+
+
+@pytest.mark.slow
+@on_last_backend
+def test_a_stopped_report_goes_on(tmp_path, monkeypatch):
+    save("model")
+    first = inspection.inspect(settings(only=("variance",)))
+
+    def never(*arguments, **options):
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(kerasvit.inspection, "feature_variance", never)
+    again = inspection.inspect(settings(only=("variance", "active")))
+    assert again["measures"]["variance"] == first["measures"]["variance"]
+    assert "numbers" in again["measures"]["active"]["models"]["model"]
+    for change in ({"seed": 1}, {"images": 12}):
+        with pytest.raises(AssertionError, match="measured again"):
+            inspection.inspect(settings(only=("variance",), **change))
+    save("other", scale=1.1)
+    (tmp_path / "model").rename("old")
+    (tmp_path / "other").rename("model")
+    with pytest.raises(AssertionError, match="measured again"):
+        inspection.inspect(settings(only=("variance",)))
+
+
+@pytest.mark.slow
+@on_last_backend
+def test_a_budget_leaves_out_what_does_not_fit(tmp_path, monkeypatch):
+    save("model")
+    seconds = (0.0, 10.0, 0.0)  # of a forward pass, a product, a compilation
+    monkeypatch.setattr(budget, "_measured", lambda subject: seconds)
+    found = inspection.inspect(settings(only=("eigenvalues", "active"), budget="1m"))
+    reason = found["measures"]["eigenvalues"]["models"]["model"]["reason"]
+    assert re.fullmatch(
+        "Left out: it takes about 20 min, and [56][0-9] s of the budget are left.",
+        reason,
+    )
+    assert "numbers" in found["measures"]["active"]["models"]["model"]
+    text = (tmp_path / "inspected/inspection.html").read_text(encoding="utf-8")
+    assert "Left out: it takes about 20 min" in text
+
+
+@on_last_backend
+def test_the_work_of_a_measure_times_the_cost_of_a_pass():
+    time = budget.Budget(100.0)
+    subject = dataclasses.make_dataclass("Named", ["name"])("a")
+    time.costs["a"] = (1.0, 10.0, 0.5)
+    assert time.estimate(Passes(3, 2, 4), [subject]) == 3 + 20 + 2
+    assert time.refusal([(Passes(3, 2, 4), [subject])]) == ""
+    assert "about 10 min" in time.refusal(2 * [(Passes(0, 30, 0), [subject])])
+    assert budget.Budget(None).refusal([(Passes(0, 10**9, 0), [subject])]) == ""
+
+
+@pytest.mark.long
+def test_every_measure_of_two_transformers(tmp_path):
+    models = save("one"), save("two", scale=1.2)
+    found = inspection.inspect(config(*models, only=NAMES))
+    for name, each in found["measures"].items():
+        for model, numbers in each["models"].items():
+            assert "numbers" in numbers, (name, model, numbers)
+    page = Page((tmp_path / "inspected/inspection.html").read_text(encoding="utf-8"))
+    assert page.identifiers == list(NAMES)
+    rows = found["measures"]["eigenvalues"]["models"]
+    largest = found["measures"]["components"]["models"]["one"]["numbers"]["lambda_max"]
+    assert rows["one"]["numbers"]["largest"][0] == pytest.approx(
+        largest["whole"], rel=1e-2
+    )
+
+
+@on_last_backend
+def test_every_section_has_a_measure():
+    assert tuple(measures.MEASURES) == NAMES
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("value", "text", "latex"),
+    [
+        (738.84, "738.8", "738.8"),
+        (0.05, "0.0500", "0.0500"),
+        (-1.5, "−1.500", "$-$1.500"),
+        (0.0, "0.0000", "0.0000"),
+        (2.5e-7, "2.500 · 10⁻⁷", r"$2.500 \cdot 10^{-7}$"),
+        (86_567_656, "86,567,656", "86,567,656"),
+        (math.inf, "∞", r"$\infty$"),
+        (None, "–", "--"),
+        ("a_b & c", "a_b & c", r"a\_b \& c"),
+    ],
+)
+def test_a_number_on_the_page_and_in_latex(value, text, latex):
+    assert tables.number(value) == text
+    assert tables.to_latex(tables.Table("", ["", "x"], [["m", value]])).endswith(
+        rf"m & {latex} \\"
+    )
+
+
+@on_last_backend
+def test_names_are_escaped():
+    table = tables.Table("<b>", ["", "<i>"], [["<script>", 1.0]])
+    assert not re.search("<(b|i|script)>", tables.to_html(table))
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"models": ()}, "give one or two models. Received: 0"),
+        ({"models": ("a", "b", "c")}, "give one or two models. Received: 3"),
+        ({"models": ("model", "model")}, "each model once"),
+        ({"models": ("./none",)}, "`models`: there is no file or folder ./none"),
+        ({"models": ("none",)}, "`models`: there is no file or folder none"),
+        ({"models": ("ViTB16",)}, "no file or folder ViTB16.* no class of that name"),
+        ({"models": ("features",)}, "has no classes"),
+        ({"models": ("cats",)}, "`data`: cats has none of the classes of digits"),
+        ({"image_set": ""}, "`data`: give the images"),
+        ({"image_set": "./none"}, "`data`: there is no folder or table ./none"),
+        ({"image_set": "digit"}, "`data`: there is no 'digit'. Close: digits"),
+        ({"images": 4}, "`images` must be at least 8. Received: 4"),
+        ({"only": ("atention",)}, "`only`: there is no 'atention'. Close: attention"),
+        ({"budget": "soon"}, "`budget` must be a time such as 90s, 10m or 2h"),
+        ({"budget": "0m"}, "`budget` must be a time"),
+        ({"seed": -1}, "`seed` must be at least 0"),
+    ],
+)
+def test_wrong_input(changes, message):
+    save("model")
+    kerasvit.save_pretrained(tiny("VisionTransformer", num_classes=0), "features")
+    kerasvit.save_pretrained(tiny("MLPMixer"), "cats", label_names=["a", "b", "c"])
+    with pytest.raises(command_line.BadInput, match=message):
+        inspection.inspect(dataclasses.replace(settings(), **changes))
+
+
+@on_last_backend
+def test_a_batch_of_which_the_last_has_four_images():
+    from reporting.features import _batch
+
+    for count in range(8, 200):
+        size = _batch(count)
+        assert size <= 64 and (count % size == 0 or count % size >= 4)
+    assert np.array_equal([_batch(64), _batch(66)], [64, 62])
