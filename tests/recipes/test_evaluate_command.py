@@ -41,13 +41,13 @@ def test_ctrl_c(tmp_path, monkeypatch):
     models = [f"model{i}" for i in range(6)]
     for i, name in enumerate(models):
         save(vit(i), name, DIGITS)
-    command = *models, "--on", "digits"
+    command = *models, "--on", "digits", "--batch-size", "1"  # seconds per model
     process, deadline = start(*command), time.monotonic() + LIMIT
     first = tmp_path / "scores/model0/digits.json"
     while not first.exists() and process.poll() is None:
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    time.sleep(0.2)  # in the second measurement
+    time.sleep(0.1)  # in the second measurement
     process.send_signal(signal.SIGINT)
     status, printed, errors = ended(process)
     assert status == 1, f"{printed}{errors}"
