@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import prepared
@@ -237,7 +238,7 @@ def _indexed(classes, names, root):
     listed = [classes.get(name, []) for name in names]
     items = [path for files in listed for path in files]
     counts = [len(files) for files in listed]
-    names = [path.relative_to(root).as_posix() for path in items]
+    names = [Path(os.path.relpath(path, root)).as_posix() for path in items]
     return Indexed(items, np.repeat(np.arange(len(counts)), counts), names)
 
 

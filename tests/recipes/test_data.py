@@ -102,6 +102,16 @@ def test_given_splits_are_kept(images, validation):
     assert dataset.counts == {"train": 8, "validation": 4, "test": 6}
 
 
+def test_a_table_may_name_files_elsewhere(images, tmp_path):
+    root = images("cat", 10)
+    files = [*root.glob("cat/*"), *images("dog", 10).glob("dog/*")]
+    table = tmp_path / "tables" / "table.csv"
+    table.parent.mkdir()
+    lines = ["path,label", *(f"{path},{path.parent.name}" for path in files)]
+    table.write_text("\n".join(lines))
+    assert data.folder(table).label_names == ["cat", "dog"]
+
+
 def test_without_test_images_the_validation_is_the_test(images):
     for split in ("train", "val"):
         for name in ("cat", "dog"):
