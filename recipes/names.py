@@ -56,6 +56,11 @@ def data_location() -> str:
     return os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
 
 
+def located(text: str) -> str:
+    """Returns a text with this folder in place of the default one."""
+    return text.replace("~/tensorflow_datasets", data_location())
+
+
 def check_name(argument: str, name: str, known) -> None:
     """Raises a `ValueError` with close matches if `name` is not in `known`."""
     if name not in known:

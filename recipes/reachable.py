@@ -21,15 +21,21 @@ PORTS = {"https": 443, "http": 80, "ftp": 21}
 TIMEOUT = 5.0  # seconds
 
 
-def check(dataset: str) -> None:
-    """Raises a `ValueError` if a dataset is `missing`."""
+def check(dataset: str, setting: str = "dataset", images: str = "--data") -> None:
+    """Raises a `ValueError` if a dataset is `missing`.
+
+    Args:
+        dataset: Name of the dataset.
+        setting: Name of the setting that has its name.
+        images: Option for images of the user.
+    """
     location = data_location()
     if hosts := missing(dataset):
         raise ValueError(
-            f"`dataset`: {dataset} is not in {location}, and no server that has it can "
-            f"be reached: {', '.join(hosts)}. Prepare it with internet access:\n"
+            f"`{setting}`: {dataset} is not in {location}, and no server that has it "
+            f"can be reached: {', '.join(hosts)}. Prepare it with internet access:\n"
             f'    python -c "import tensorflow_datasets as t; t.load({dataset!r})"\n'
-            f"and copy its folder into {location}; or give images with --data."
+            f"and copy its folder into {location}; or give images with {images}."
         )
 
 

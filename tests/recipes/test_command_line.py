@@ -275,6 +275,8 @@ def offline(monkeypatch, tmp_path):
 def test_a_data_set_that_cannot_be_downloaded(offline, capsys):
     with pytest.raises(ValueError, match=r"(?s)cifar10 is not in .*toronto.*--data"):
         reachable.check("cifar10")
+    with pytest.raises(ValueError, match=r"(?s)`on`: cifar10 is not in .*--on FOLDER"):
+        reachable.check("cifar10", "on", "--on FOLDER")
     with pytest.raises(SystemExit, match="no file or folder missing.npz"):
         arguments = ["pets", "--weights", "missing.npz"]
         command_line.read(arguments, finetune_settings.PRESETS, "finetune.py")

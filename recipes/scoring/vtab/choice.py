@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import reachable
-from names import check_name, data_location
+from names import check_name, data_location, located
 
 from .catalogue import GROUPS, NAME, TASKS, Source, VtabTask
 
@@ -68,7 +68,7 @@ def _problem(source: Source) -> str:
     if any(root.glob(f"{source.tfds}/**/dataset_info.json")):
         return ""
     if source.manual and not (root / "downloads/manual" / source.manual).exists():
-        return f"{source.tfds} must be downloaded by hand: {source.download}."
+        return f"{source.tfds} must be downloaded by hand: {located(source.download)}."
     if source.package and not importlib.util.find_spec(source.package):
         name = INSTALLED_AS.get(source.package, source.package)
         return (
