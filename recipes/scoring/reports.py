@@ -50,7 +50,8 @@ def report(
     costs = {each.name: cost.of(each, measured) for each in plan.models}
     grids = [rows for rows in (tables.grid(shown, costs), means.grid(shown)) if rows]
     for rows in [*grids, *corruption_tables.compared(summaries)]:
-        console.print(tables.printed(rows, console.width))
+        for table in tables.printed(rows, console.width):
+            console.print(table)
     if note := cost.missing(plan.models, costs, speeds):
         say(note)
     if here.is_first:

@@ -14,6 +14,8 @@ from .results import METRICS, Result, difference
 from .vtab import catalogue as vtab
 
 PERCENT = ("top1", "top5", "ece")
+FRAME = 3  # characters around a cell of a printed table
+SHORT = 12  # characters of a heading that is not broken
 DETAILS = ("model", "set", "classes", "images", *METRICS, "seconds")
 
 
@@ -94,22 +96,46 @@ def details(results: list[Result]) -> list[list[str]]:
     return rows
 
 
-def printed(rows: list[list[str]], width: int) -> Table:
-    """Returns a table for the console; the first row is the heading.
+def printed(rows: list[list[str]], width: int) -> list[Table]:
+    """Returns tables for the console; the first row is the heading.
+
+    A table that would be wider is turned: its columns become rows. If it is still
+    wider, it is divided: each table has the first column, and as many others as fit.
+    Numbers stay whole, headings are broken between words.
 
     Args:
         rows: Rows of cells.
-        width: Characters of a line. A table that would be wider is turned: its columns
-            become rows.
+        width: Characters of a line.
     """
     widest = (max(map(len, column)) for column in zip(*rows, strict=True))
-    if sum(each + 3 for each in widest) > width and len(rows[0]) > len(rows):
+    if sum(each + FRAME for each in widest) > width and len(rows[0]) > len(rows):
         rows = [list(column) for column in zip(*rows, strict=True)]
-    heading, *rows = rows
+    columns = [(column, _width(column)) for column in zip(*rows, strict=True)]
+    (first, least), *others = columns
+    if sum(needed + FRAME for _, needed in columns) >= width:
+        least = min(least, width // 3)
+    groups, free = [], 0
+    for column, needed in others:
+        if needed + FRAME > free:
+            groups.append([(first, least)])
+            free = width - 1 - least - FRAME
+        groups[-1].append((column, needed))
+        free -= needed + FRAME
+    return list(map(_table, groups))
+
+
+def _width(column):
+    """Returns the characters of the longest cell, or of what stays whole above it."""
+    heading, *cells = column
+    words = heading.split() if len(heading) > SHORT else [heading]
+    return max(map(len, [*words, *cells]))
+
+
+def _table(columns):
     table = Table()
-    for i, name in enumerate(heading):
-        table.add_column(name.strip(), justify="left" if i == 0 else "right")
-    for row in rows:
+    for i, ((name, *_), width) in enumerate(columns):
+        table.add_column(name.strip(), justify="right" if i else "left", width=width)
+    for row in zip(*(cells for (_, *cells), _ in columns), strict=True):
         table.add_row(*row)
     return table
 
