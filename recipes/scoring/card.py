@@ -26,6 +26,11 @@ KINDS = {
     "nll": ("nll", "negative log-likelihood"),
     "ece": ("expected_calibration_error", "expected calibration error, 15 bins"),
 }
+MEASURES = {
+    "few_shot": "few-shot least squares",
+    "knn": "k-NN",
+    "probe": "linear probe",
+}
 TASK = {"type": "image-classification", "name": "image classification"}
 
 
@@ -120,13 +125,16 @@ def section(results: list[Result], cost: Cost) -> str:
         costs[-1] += f" ({device_name.of_first()})"
     rows = [row[1:-1] for row in tables.details(results)]  # no model, no seconds
     sets = {each.set: each for each in results}
+    on_features = [each for each in results if "measures" in each.settings]
     settings, versions = results[-1].settings, results[-1].versions
     return "\n\n".join(
         [
             "## Scores",
             tables.markdown(rows),
             "top1, top5 and ece in %; brackets: 95 % intervals.",
-            "\n".join(_protocol(each) for each in sets.values()),
+            "\n".join(
+                [*map(_protocol, sets.values()), *map(_of_features, on_features)]
+            ),
             f"The model has {' and '.join(costs)}.",
             "Images were prepared by `kerasvit.Preprocessing`: "
             f"`{json.dumps(settings['transform'])}`. "
@@ -145,6 +153,19 @@ def _protocol(result):
     if result.left_out:
         text += f"; {result.left_out:,} images without a class of the model left out"
     return f"{text}."
+
+
+def _of_features(result):
+    """Returns a line about the features and the images that a classifier learned."""
+    settings = result.settings
+    measures = " and ".join(MEASURES[name] for name in settings["measures"])
+    train, validation = settings["training_images"]
+    held = f" and {validation:,} validation" if validation else ""
+    return (
+        f"- {result.set}, {measures}: of frozen features, "
+        f"{settings['layer'] or 'the input of the head'}; {train:,} training{held} "
+        "images."
+    )
 
 
 def _page(path):

@@ -131,6 +131,18 @@ def test_the_card_of_a_folder(tmp_path, monkeypatch, caplog):
     assert not caplog.records
 
 
+def test_the_card_tells_what_the_features_are(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(vit(), "model", DIGITS)
+    config = Config(("model",), on=("digits",), frozen=("knn", "probe"), card=True)
+    evaluate.evaluate(config)
+    text = (tmp_path / "model/README.md").read_text()
+    assert (
+        "- digits, k-NN and linear probe: of frozen features, the input of the head; "
+        "1,259 training and 179 validation images.\n"
+    ) in text
+
+
 def test_the_cards_of_a_training_and_of_a_file(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     model = vit(normalization={"mean": [0.5] * 3, "std": [0.5] * 3})
