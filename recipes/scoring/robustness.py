@@ -68,7 +68,7 @@ class Summary:
         """Name of the mean for tables, with its denominator."""
         asked = len(self.means) + len(self.left_out)
         of = f" of {asked}" if self.left_out else ""
-        return f"mean of {len(self.means)}{of} corruptions"
+        return f"mean of {len(self.means)}{of} corruption{'s' * (asked > 1)}"
 
     @property
     def classes(self) -> int:
@@ -87,7 +87,8 @@ class Summary:
 
     def result(self) -> Result:
         """Returns the mean as a `Result`, for `tables.py`."""
-        name = f"corrupted (mean of {len(self.means)} kinds)"
+        count = len(self.means)
+        name = f"corrupted (mean of {count} kind{'s' * (count > 1)})"
         if set(self.means) == set(PUBLISHED):
             name = published.CORRUPTED_MEAN
         if self.part == "restricted":
