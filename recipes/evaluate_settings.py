@@ -77,6 +77,9 @@ class Config:
                 "`on`: give one or more sets to score on, such as --on imagenet real "
                 "v2, --on photos/ or --on digits."
             )
+        places = [str(place(name)) for name in self.on]
+        if len(set(places)) < len(places):
+            raise ValueError(f"`on`: each set once. Received: {', '.join(self.on)}.")
         for name in self.on:
             if not Path(name).expanduser().exists() and not choice.has(name):
                 check_set(name)
@@ -89,6 +92,8 @@ class Config:
         if self.frozen and all(map(choice.has, self.on)):
             raise ValueError("`frozen`: give a set that is not of VTAB, too.")
         kinds.chosen(self.corrupt)
+        if self.corrupt and all(map(choice.has, self.on)):
+            raise ValueError("`corrupt`: give a set that is not of VTAB, too.")
         if self.corrupt:
             kinds.check_installed()
         if self.reference not in (None, *self.models):
@@ -97,6 +102,12 @@ class Config:
                 f"Received: {self.reference}."
             )
         choice.check(tasks)
+
+
+def place(name: str) -> Path | str:
+    """Returns the folder or file of a set, or its name in tensorflow-datasets."""
+    path = Path(name).expanduser()
+    return path.resolve() if path.exists() else ALIASES.get(name, name)
 
 
 def check_set(name: str, setting: str = "on") -> None:
@@ -110,12 +121,12 @@ def check_set(name: str, setting: str = "on") -> None:
     dataset = ALIASES.get(name, name)
     published = CORRUPTED.get(dataset) or find(dataset)
     if not published or not published.manual:
-        reachable.check(dataset)
+        reachable.check(dataset, "on", "--on FOLDER")
         return
     root, file = Path(names.data_location()).expanduser(), published.manual
     is_prepared = any(root.glob(f"{dataset}/**/dataset_info.json"))
     if not is_prepared and not (root / "downloads/manual" / file).exists():
         raise ValueError(
             f"`{setting}`: {dataset} is not in {root}, and must be downloaded by "
-            f"hand: {published.download}."
+            f"hand: {names.located(published.download)}."
         )

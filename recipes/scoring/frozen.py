@@ -163,6 +163,7 @@ def _task(frozen, found, protocol):
         "layer": protocol.layer,
         "trained_on": hashlib.sha256(np.concatenate(labels).tobytes()).hexdigest(),
         "training_images": [*map(len, labels)],
+        "training_files": results.digest_of_files(found.train),
     }
     measure = f"frozen {protocol.layer or ''}".strip()
     return results.Task(frozen, found.test.name, measure, settings, compute)

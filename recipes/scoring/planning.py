@@ -1,6 +1,7 @@
 """Decides what a command of evaluate.py measures: models, sets, and tasks."""
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 from devices import Devices
@@ -53,7 +54,7 @@ def plan(here: Devices, config, store: results.Store) -> Plan:
     with here.first_goes_first():
         groups = corrupted_sets.find_all(config.on, config.corrupt)
         others = [x for x in config.on if x not in groups and not choice.has(x)]
-        found = [sets.find(name, here.shard) for name in others]
+        found = {name: sets.find(name, here.shard) for name in others}
         of_vtab = [images.find(each) for each in choice.tasks(config.on)]
         needs_head = bool(others or groups) and not config.frozen
         models = candidates.load_all(
@@ -62,25 +63,59 @@ def plan(here: Devices, config, store: results.Store) -> Plan:
             config.image_size,
             headless=not needs_head,
         )
-    found = [each.sample(config.images) for each in found]
+    names = _names({**found, **groups})
+    found, groups = (
+        [
+            dataclasses.replace(each.sample(config.images), name=names[given])
+            for given, each in opened.items()
+        ]
+        for opened in (found, groups)
+    )
     tasks = accuracy.tasks(models, found, optional=bool(config.frozen))
     notes = []
     if config.frozen:
-        more, notes = _of_features(here, config, models, others)
+        more, notes = _of_features(here, config, models, {x: names[x] for x in others})
         tasks += more
-    damaged = corrupted.plan(
-        [each for each in models if each.has_head],
-        found,
-        [each.sample(config.images) for each in groups.values()],
-        kinds.chosen(config.corrupt),
-    )
+    with_head = [each for each in models if each.has_head]
+    if (config.corrupt or groups) and len(with_head) < len(models):
+        notes.append(_without_classes(models))
+    damaged = corrupted.plan(with_head, found, groups, kinds.chosen(config.corrupt))
     tasks += damaged.tasks + transfer.tasks(models, of_vtab, config)
     cards = card.paths(config.models, models, store) if config.card else {}
     return Plan(models, tasks, damaged, cards, notes + damaged.notes)
 
 
+def _names(opened):
+    """Returns {name as given: name in the tables}; equal folders' names are whole."""
+    counts = Counter(each.name for each in opened.values())
+    return {
+        given: given
+        if counts[each.name] > 1 and Path(given).expanduser().exists()
+        else each.name
+        for given, each in opened.items()
+    }
+
+
+def _without_classes(models):
+    """Returns a note about models that are not scored on corrupted images.
+
+    Raises:
+        ValueError: No model has classes.
+    """
+    names = [each.name for each in models if not each.has_head]
+    note = f"{', '.join(names)}: no classes, and so no accuracy on corrupted images."
+    if len(names) == len(models):
+        raise ValueError(
+            f"`corrupt`: {note} Train a head with finetune.py, or leave out --corrupt."
+        )
+    return note
+
+
 def _of_features(here, config, models, names):
     """Returns the tasks of `--frozen` and notes about sets without training images.
+
+    Args:
+        names: {name of a set as given: name in the tables}.
 
     Raises:
         ValueError: No set has training images, or there is no such layer.
@@ -97,5 +132,11 @@ def _of_features(here, config, models, names):
                 "cifar100."
             )
     protocol = frozen.Protocol(config.frozen, config.shots, config.seeds, config.layer)
-    with_training = [each for each in opened.values() if each]
+    with_training = [
+        dataclasses.replace(
+            each, test=dataclasses.replace(each.test, name=names[given])
+        )
+        for given, each in opened.items()
+        if each
+    ]
     return frozen.tasks(models, with_training, protocol), notes

@@ -1,6 +1,7 @@
 """`evaluate.py`: from a model and images to the tables."""
 
 import csv
+import io
 import json
 
 import any_model
@@ -10,6 +11,7 @@ import keras
 import numpy as np
 import pytest
 from evaluate_settings import Config
+from rich.console import Console
 from scoring import tables
 
 import kerasvit
@@ -143,6 +145,43 @@ def test_models_of_equal_short_names(tmp_path, monkeypatch):
     assert sorted(files) == ["a_vit", "b_vit"]
 
 
+def test_folders_of_equal_names(images, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for place, count in (("a", 7), ("b", 9)):
+        for name in ("cat", "dog"):
+            images(f"{place}/val/{name}", 6, size=(20, 20 + count))
+    folders = [f"images/{place}/val" for place in "ab"]
+    save(vit(classes=2), "model", ["cat", "dog"])
+    found = evaluate.evaluate(Config(("model",), on=tuple(folders)))
+    assert [each.set for each in found] == folders
+    assert nll(found[0]) != nll(found[1])
+    for folder, expected in zip(
+        folders, found
+    ):  # the second is not taken for the first
+        [alone] = evaluate.evaluate(Config(("model",), on=(folder,), out="alone"))
+        assert (alone.set, nll(alone)) == ("val", nll(expected))
+    both = Config(("model",), on=tuple(folders), frozen=("probe",))
+    probed = [each.set for each in evaluate.evaluate(both) if each.measure]
+    assert probed == folders
+
+
+@on_last_backend
+def test_printed_tables_have_all_numbers_in_full():
+    cells = [f"{i}0.00 [55.5, 66.6]" for i in range(1, 6)]
+    rows = [["top-1 in %", *(f"photos, {i}-shot" for i in range(1, 6))]]
+    rows += [["vit", *cells], ["  minus another model with a long name", *cells]]
+    for width, count in ((45, 2), (200, 1)):
+        console = Console(width=width, record=True, file=io.StringIO())
+        found = tables.printed(rows, width)
+        assert len(found) == count
+        for table in found:
+            console.print(table)
+        text = console.export_text()
+        assert all(text.count(cell) == 2 for cell in cells)
+        assert all(f"{i}-shot" in text for i in range(1, 6))
+        assert max(map(len, text.splitlines())) <= width
+
+
 @on_last_backend
 def test_a_file_of_keras_that_returns_probabilities(images, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -175,13 +214,23 @@ def test_a_file_of_keras_that_returns_probabilities(images, tmp_path, monkeypatc
         (Config(()), "give one or more models"),
         (Config(("model",)), "give one or more sets"),
         (Config(("model", "model"), on=("digits",)), "each model once"),
+        (Config(("model",), on=("digits", "digits")), "`on`: each set once"),
+        (Config(("model",), on=("v2", "imagenet_v2")), "`on`: each set once"),
+        (Config(("model",), on=("vtab",), corrupt=("fog",)), "that is not of VTAB"),
+        (
+            Config(("features",), on=("digits",), frozen=("knn",), corrupt=("fog",)),
+            "`corrupt`: features: no classes",
+        ),
         (Config(("nothing",), on=("digits",)), "no file or folder nothing"),
         (Config(("model",), on=("imagnet",)), "`on`: there is no 'imagnet'. Close: im"),
         (
             Config(("model",), on=("./none",)),
             "`on`: there is no folder or table ./none",
         ),
-        (Config(("model",), on=("real",)), "by hand: put ILSVRC2012_img_val.tar"),
+        (
+            Config(("model",), on=("real",)),
+            "by hand: put ILSVRC2012_img_val.tar.* into data/downloads/manual/",
+        ),
         (Config(("model",), on=("digits",), images=0), "`images` must be at least 1"),
         (Config(("model",), on=("digits",)), "none of the classes of digits"),
         (Config(("features",), on=("digits",)), "has no classes"),
@@ -192,7 +241,7 @@ def test_a_file_of_keras_that_returns_probabilities(images, tmp_path, monkeypatc
 )
 def test_wrong_input(config, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+    monkeypatch.setenv("TFDS_DATA_DIR", "data")
     save(vit(classes=2), "model", ["cat", "dog"])
     kerasvit.save_pretrained(vit(classes=0), "features")
     (tmp_path / "run").mkdir()
@@ -220,7 +269,8 @@ def test_a_logit_that_is_not_finite(images, tmp_path, monkeypatch):
 @on_last_backend
 def test_a_wide_table_is_turned_on_the_console():
     rows = [["top-1 in %", "a" * 30, "b" * 30], ["vit", "1.00", "2.00"]]
-    assert len(tables.printed(rows, 100).columns) == 3
-    turned = tables.printed(rows, 60)
+    [table] = tables.printed(rows, 100)
+    assert len(table.columns) == 3
+    [turned] = tables.printed(rows, 60)
     assert [column.header for column in turned.columns] == ["top-1 in %", "vit"]
     assert [*turned.columns[1].cells] == ["1.00", "2.00"]
