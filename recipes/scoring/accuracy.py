@@ -59,7 +59,8 @@ def scored(outputs: np.ndarray, match: labels.Match) -> dict:
         match: Result of `labels.match`.
 
     Raises:
-        ValueError: An output is not finite.
+        ValueError: An output is not finite, or an image is of a class that should not
+            occur in the set.
     """
     used = np.array([len(each) > 0 for each in match.labels])
     logits = as_logits(outputs[used])
@@ -67,6 +68,11 @@ def scored(outputs: np.ndarray, match: labels.Match) -> dict:
     parts = {"all": _part(logits, true)}
     right = {"all": evaluation.top_k_hits(logits, true)}
     if (classes := match.restricted) is not None:
+        if not np.isin(np.concatenate(true), classes).all():
+            raise ValueError(
+                f"`on`: all images must be of the {len(classes)} classes that occur in "
+                "the published set. Prepare it again."
+            )
         among = [np.searchsorted(classes, each) for each in true]
         parts["restricted"] = _part(logits[:, classes], among)
         right["restricted"] = evaluation.top_k_hits(logits[:, classes], among)

@@ -62,7 +62,8 @@ def grid(results: list[Result], costs: dict[str, cost.Cost]) -> list[list[str]]:
         for part, (_, scores) in each.parts.items()
         if "top1" in scores
     }
-    models = list(dict.fromkeys(each.model for each in results))
+    # In the order of the command: the first may have no result on the first set.
+    models = [name for name in costs if any(x.model == name for x in results)]
     by_place = {(each.model, each.set, each.measure): each for each in results}
     if not columns:
         return []

@@ -166,6 +166,22 @@ def test_folders_of_equal_names(images, tmp_path, monkeypatch):
 
 
 @on_last_backend
+def test_later_models_are_compared_with_a_first_one_without_classes(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    save(vit(0), "model", [str(i) for i in range(10)])
+    kerasvit.save_pretrained(vit(1, classes=0), "features")
+    config = Config(("features", "model"), on=("digits",), frozen=("knn",))
+    one, two = [x for x in evaluate.evaluate(config) if x.measure]
+    shares = [x.parts["k-NN"].scores["top1"].value for x in (one, two)]
+    assert [one.model, two.model] == ["features", "model"]
+    printed = capsys.readouterr().out
+    assert "minus features" in printed and "minus model" not in printed
+    assert f"{100 * (shares[1] - shares[0]):+.2f} [" in printed
+
+
+@on_last_backend
 def test_printed_tables_have_all_numbers_in_full():
     cells = [f"{i}0.00 [55.5, 66.6]" for i in range(1, 6)]
     rows = [["top-1 in %", *(f"photos, {i}-shot" for i in range(1, 6))]]

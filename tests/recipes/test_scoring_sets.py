@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow_datasets
-from scoring import catalogue, labels, page, published, sets
+from scoring import accuracy, catalogue, labels, page, published, sets
 
 import kerasvit
 from kerasvit.prediction import imagenet_names
@@ -58,6 +58,12 @@ def test_classes_of_a_and_r():
     # The first class that both have, and classes that only one has.
     assert 6 in catalogue.SETS["imagenet_a"].restricted  # stingray
     assert 1 in catalogue.SETS["imagenet_r"].restricted  # goldfish
+
+
+def test_a_class_that_does_not_occur_in_the_published_set():
+    match = labels.Match([np.array([2])], np.array([1, 3]), [])
+    with pytest.raises(ValueError, match="of the 2 classes that occur"):
+        accuracy.scored(np.zeros((1, 5), "float32"), match)
 
 
 def test_a_real_label_is_one_of_several():
