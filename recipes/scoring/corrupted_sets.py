@@ -45,7 +45,8 @@ class Group:
     @functools.cached_property
     def first(self) -> sets.ImageSet:
         """The images of the first kind with severity 1."""
-        return self.opener(self.kinds[0], SEVERITIES[0]).sample(self.images)
+        found = self.opener(self.kinds[0], SEVERITIES[0]).sample(self.images)
+        return dataclasses.replace(found, name=self.name)
 
     def open(self, kind: str, severity: int) -> sets.ImageSet:
         """Returns the images of a kind and a severity.

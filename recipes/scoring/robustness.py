@@ -155,9 +155,16 @@ def _summary(results, part, left_out):
 
 
 def _mean(shares):
-    """Returns the mean of a share of each image, with its interval."""
-    low, high = evaluation.bootstrap_interval(lambda i: shares[i].mean(), len(shares))
-    return evaluation.Estimate(float(shares.mean()), max(low, 0.0), min(high, 1.0))
+    """Returns the mean of a share of each image, with its interval.
+
+    It is Wilson's if all shares are equal, of which a bootstrap has no width.
+    """
+    mean, count = float(shares.mean()), len(shares)
+    if np.ptp(shares) > 0:
+        ends = evaluation.bootstrap_interval(lambda i: shares[i].mean(), count)
+    else:
+        ends = evaluation.binomial_interval(round(mean * count), count)
+    return evaluation.Estimate(mean, max(ends[0], 0.0), min(ends[1], 1.0))
 
 
 def _errors(summary, clean):

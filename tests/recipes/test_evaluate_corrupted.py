@@ -214,6 +214,14 @@ def test_corruption_errors_longhand():
 
 
 @on_last_backend
+@on_last_backend
+def test_the_interval_of_a_mean_has_a_width_if_all_are_wrong():
+    right = [result("ours", "photos", "fog", np.zeros(25, bool), classes=10)]
+    plan = Plan([], {("ours", "photos"): {}}, {"photos": "photos"})
+    [found] = robustness.summarize(right, plan)
+    assert found.mean == (0, *evaluation.binomial_interval(0, 25))
+
+
 def test_the_interval_of_a_corruption_error_is_of_images():
     ours = errors("ours", images=2_000, fog=0.4, snow=0.6)
     found = corruption_errors.ratio(ours, corruption_errors.alexnet(ours))
