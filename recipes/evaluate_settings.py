@@ -121,7 +121,7 @@ def check_set(name: str, setting: str = "on") -> None:
     dataset = ALIASES.get(name, name)
     published = CORRUPTED.get(dataset) or find(dataset)
     if not published or not published.manual:
-        reachable.check(dataset, "on", "--on FOLDER")
+        reachable.check(dataset, setting, f"--{setting} FOLDER")
         return
     root, file = Path(names.data_location()).expanduser(), published.manual
     is_prepared = any(root.glob(f"{dataset}/**/dataset_info.json"))
