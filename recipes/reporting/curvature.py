@@ -1,6 +1,7 @@
 """Measures of sharpness, and of the tangent kernel."""
 
 import math
+from itertools import zip_longest
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def _show_components(results):
     found = results.values()
     values = {n: list(r["lambda_max_of_blocks"].values()) for n, r in results.items()}
     norms = {n: list(r["activation_norms"].values()) for n, r in results.items()}
-    columns = map(dict.fromkeys, zip(*map(_kinds, found), strict=True))
+    columns = map(dict.fromkeys, zip_longest(*map(_kinds, found)))
     kinds = [" / ".join(filter(None, each)) for each in columns]
     places = ("first", "middle", "last")
     cited = papers.rows(papers.COMPONENTS, results)
@@ -50,7 +51,7 @@ def _show_components(results):
         ["", *(f"λ {each}" for each in kinds), *(f"λ {each} block" for each in places)]
         + ["λ whole", "‖w‖₂", *(f"‖a‖ {each} block" for each in places)],
         [
-            [name, *map(r["lambda_max"].get, _kinds(r)), *_three(values[name])]
+            [name, *_filled(r, len(kinds)), *_three(values[name])]
             + [r["lambda_max"]["whole"], r["weight_norm"], *_three(norms[name])]
             for name, r in results.items()
         ],
@@ -64,9 +65,14 @@ def _show_components(results):
 
 
 def _kinds(result):
-    """Returns the names of three components of all blocks; None for fewer."""
-    names = [name for name in result["lambda_max"] if name != "whole"]
-    return (names + [None] * 3)[:3]
+    """Returns the names of the components of all blocks, at most three."""
+    return [name for name in result["lambda_max"] if name != "whole"][:3]
+
+
+def _filled(result, count):
+    """Returns the values of `_kinds`, with None up to a count."""
+    values = [result["lambda_max"][name] for name in _kinds(result)]
+    return values + [None] * (count - len(values))
 
 
 def _three(values):

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 from inspection_settings import Config
-from reporting import budget, measures, tables
+from reporting import budget, curvature, measures, tables
 from reporting.measure import Passes
 from reporting.sections import NAMES, SECTIONS
 
@@ -223,3 +223,24 @@ def test_a_batch_of_which_the_last_has_four_images():
         size = _batch(count)
         assert size <= 64 and (count % size == 0 or count % size >= 4)
     assert np.array_equal([_batch(64), _batch(66)], [64, 62])
+
+
+@on_last_backend
+def test_the_table_of_components_has_those_of_the_families():
+    def found(**components):
+        return {
+            "builder": "BigTransfer",
+            "lambda_max": {**components, "whole": 9.0},
+            "lambda_max_of_blocks": {"a": 1.0, "b": 2.0},
+            "weight_norm": 3.0,
+            "activation_norms": {"a": 4.0, "b": 5.0},
+        }
+
+    two = {"embedding": 6.0, "convolutions": 7.0}
+    table, *_ = curvature._show_components({"bit": found(**two)})
+    assert table.head[1:4] == ["λ embedding", "λ convolutions", "λ first block"]
+    other = {"embedding": 6.5, "attention": 7.5, "MLP": 8.5}
+    both = {"bit": found(**two), "vit": found(**other)}
+    table, *_ = curvature._show_components(both)
+    assert table.head[2:4] == ["λ convolutions / attention", "λ MLP"]
+    assert [row[1:4] for row in table.rows] == [[6.0, 7.0, None], [6.5, 7.5, 8.5]]
