@@ -19,6 +19,7 @@ from kerasvit import evaluation
 
 from . import features, results
 from .candidates import Candidate
+from .sets import digest_of
 from .training_sets import TrainingSet
 
 K = 20  # neighbours, with the temperature 0.07: arXiv 2104.14294
@@ -163,7 +164,7 @@ def _task(frozen, found, protocol):
         "layer": protocol.layer,
         "trained_on": hashlib.sha256(np.concatenate(labels).tobytes()).hexdigest(),
         "training_images": [*map(len, labels)],
-        "training_files": results.digest_of_files(found.train),
+        "training_pixels": digest_of(found.train),
     }
     measure = f"frozen {protocol.layer or ''}".strip()
     return results.Task(frozen, found.test.name, measure, settings, compute)

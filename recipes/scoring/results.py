@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
-import os
 import re
 import time
 import zipfile
@@ -16,7 +15,6 @@ from typing import NamedTuple
 import keras
 import numpy as np
 from progress import replace_file, write_json
-from readers import Indexed
 
 from kerasvit import evaluation
 from kerasvit.version import __version__
@@ -215,20 +213,6 @@ def file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name)
 
 
-def digest_of_files(images) -> str:
-    """Returns a digest of the names and sizes of image files; "" for other images.
-
-    Folders of other photographs may have the same name and labels.
-    """
-    if not isinstance(images, Indexed) or images.in_memory:
-        return ""
-    found = hashlib.sha256()
-    for path in images.items:
-        found.update(os.fsencode(os.path.basename(path)))
-        found.update(f" {os.path.getsize(path)}\n".encode())
-    return found.hexdigest()
-
-
 def settings(candidate, image_set) -> dict:
     """Returns what decides about the numbers, besides the weights."""
     labels = np.concatenate(image_set.labels) if image_set.labels else np.zeros(0)
@@ -238,7 +222,7 @@ def settings(candidate, image_set) -> dict:
         "protocol": PROTOCOL,
         "images": len(image_set.labels),
         "labels": digest.hexdigest(),
-        "files": digest_of_files(image_set.images),
+        "pixels": image_set.digest,
         "label_names": candidate.label_names,
         "transform": candidate.transform.to_config(),
         "dtype": candidate.model.dtype_policy.name,

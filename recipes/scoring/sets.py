@@ -6,6 +6,9 @@
 """
 
 import dataclasses
+import functools
+import hashlib
+import os
 from pathlib import Path
 
 import data
@@ -47,6 +50,11 @@ class ImageSet:
         """Numbers of the images in the whole set (count,)."""
         return np.arange(len(self.labels)) if self.sampled is None else self.sampled
 
+    @functools.cached_property
+    def digest(self) -> str:
+        """Digest of the images: `digest_of`."""
+        return digest_of(self.images)
+
     def sample(self, count: int | None) -> "ImageSet":
         """Returns a set of `count` of the images, always the same; None: all."""
         if count is None or count >= len(self.labels):
@@ -60,6 +68,22 @@ class ImageSet:
             labels=[self.labels[i] for i in numbers],
             sampled=self.numbers[numbers],
         )
+
+
+def digest_of(images: Indexed | Streamed) -> str:
+    """Returns a digest by which sets of one name and equal labels are told apart.
+
+    It is of the names and sizes of files; of other images, of the pixels of the first.
+    """
+    found = hashlib.sha256()
+    if isinstance(images, Indexed) and not images.in_memory:
+        for path in images.items:
+            found.update(os.fsencode(os.path.basename(path)))
+            found.update(f" {os.path.getsize(path)}\n".encode())
+        return found.hexdigest()
+    for pixels, _ in images.once().take(1).as_numpy_iterator():
+        found.update(pixels.tobytes())
+    return found.hexdigest()
 
 
 def find(name: str, shard: tuple[int, int] = (0, 1)) -> ImageSet:

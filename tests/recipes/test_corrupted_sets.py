@@ -85,6 +85,14 @@ def test_a_folder_of_npy_files(folder):
     assert len(found.label_names) == 100 and "apple" in found.label_names
 
 
+def test_folders_of_equal_names_and_labels_are_told_apart(folder):
+    first = corrupted_sets.find(str(folder), ("fog",)).first.digest
+    assert corrupted_sets.find(str(folder), ("fog",)).first.digest == first
+    pixels = np.load(folder / "fog.npy")
+    np.save(folder / "fog.npy", pixels + 1)
+    assert corrupted_sets.find(str(folder), ("fog",)).first.digest != first
+
+
 def test_a_folder_of_ten_classes(folder):
     root = folder.rename(folder.with_name("C"))
     np.save(root / "labels.npy", np.tile(np.array([5, 9, 0]), 5))
