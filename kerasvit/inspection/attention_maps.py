@@ -21,7 +21,8 @@ from kerasvit.backend.keras_internals import layers_in
 
 from .attention_layers import Call, attention_layers, read_attention
 from .layer_attention import LayerAttention, joined, layer_attention
-from .patch_grid import given_grid, inner_model, input_shape, patch_grid
+from .mean_loss import inner_model
+from .patch_grid import given_grid, input_shape, patch_grid
 from .rollout import FUSIONS, fused, rolled_heat
 
 

@@ -10,7 +10,8 @@ from keras import ops
 from kerasvit.arguments import ArgumentError, check_built, integer
 from kerasvit.backend.keras_internals import layers_in
 
-from .patch_grid import inner_model, input_shape, patch_grid
+from .mean_loss import inner_model
+from .patch_grid import input_shape, patch_grid
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,9 @@ def chosen_variables(
 
 def inner_model(model: keras.Model) -> keras.Model:
     """Returns the model that a trainer, such as `SAM`, trains; or the model itself."""
-    inner = getattr(model, "model", None)
-    return inner if isinstance(inner, keras.Model) else model
+    while isinstance(getattr(model, "model", None), keras.Model):
+        model = model.model
+    return model
 
 
 def mean_loss(model: keras.Model, loss: Any = None) -> Callable[[Any, Any], Tensor]:

@@ -59,13 +59,6 @@ def patch_grid(
     )
 
 
-def inner_model(model: keras.Model) -> keras.Model:
-    """Returns the model of a trainer such as `SAM`, or the model itself."""
-    while isinstance(getattr(model, "model", None), keras.Model):
-        model = model.model
-    return model
-
-
 def input_shape(model: keras.Model) -> tuple[int | None, ...]:
     """Returns (height, width, channels) of the images that a model is built for.
 

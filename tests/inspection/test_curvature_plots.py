@@ -15,7 +15,6 @@ from kerasvit.inspection import (
 )
 from tests.once import on_last_backend
 
-matplotlib = pytest.importorskip("matplotlib")
 pytestmark = on_last_backend
 
 
