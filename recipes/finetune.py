@@ -72,13 +72,7 @@ def finetune(config: Config) -> dict | None:
 
 
 def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | None:
-    """Trains on the devices; otherwise like `finetune`.
-
-    Args:
-        here: `devices.Devices`.
-        config: Settings.
-        dataset: `data.Dataset`, which `config.dataset` names; None: that of the name.
-    """
+    """Trains on the devices, on a `data.Dataset` if given; else like `finetune`."""
     with command_line.checking_input():
         dataset = dataset or training_data.find_data(config, here)
         count = training.planned_images(config, dataset)
@@ -216,7 +210,10 @@ def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
     # Batches that take no more memory than those of `fit`.
     evaluated = {**options, "batch_size": config.batch_size // config.accumulate}
     validation = Evaluation(dataset.validation, here, **evaluated)
-    scores = callbacks.of(config, here, dataset, evaluated)
+    measured = [
+        Validation(validation, progress.end_steps),
+        *callbacks.of(config, here, dataset, evaluated),
+    ]
     progress.restore(trainer, validation.batches)
     explained = dry_run.explained_out_of_memory(here, config)
     with explained, progress, Steps.of(progress) as steps:
@@ -225,12 +222,7 @@ def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
                 stage.fit_batches(here, dataset, options, step),
                 **part,  # its epochs are rounds: see training.plan
                 shuffle=False,  # the batches are already shuffled
-                callbacks=[
-                    Validation(validation, progress.end_steps),
-                    *scores,
-                    progress,
-                    steps,
-                ],
+                callbacks=[*measured, progress, steps],
                 verbose=0,  # `steps` prints
             )
     kept = progress.finish(trainer)
