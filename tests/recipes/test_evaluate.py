@@ -15,6 +15,7 @@ from rich.console import Console
 from scoring import tables
 
 import kerasvit
+from tests.hub.conftest import hub as hub
 from tests.once import on_last_backend
 
 pytestmark = pytest.mark.slow
@@ -290,3 +291,15 @@ def test_a_wide_table_is_turned_on_the_console():
     [turned] = tables.printed(rows, 60)
     assert [column.header for column in turned.columns] == ["top-1 in %", "vit"]
     assert [*turned.columns[1].cells] == ["1.00", "2.00"]
+
+
+def test_a_model_of_the_hub_scores_as_its_folder(hub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    save(vit(), "vit", [str(i) for i in range(10)])
+    files = {each.name: each.read_bytes() for each in (tmp_path / "vit").iterdir()}
+    hub.add("me/vit", files)
+    config = Config(("hf://me/vit", "vit"), on=("digits",), images=40, card=True)
+    remote, local = evaluate.evaluate(config)
+    assert [remote.model, local.model] == ["me/vit", "vit"]
+    assert remote.parts == local.parts and remote.weights == local.weights
+    assert "## Scores" in (tmp_path / "scores/me_vit/README.md").read_text()
