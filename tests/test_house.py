@@ -51,13 +51,18 @@ EXCEPTIONS = {
     "layers/block.py": {"backend"},
     # A product with a bias in one operation of PyTorch.
     "layers/dense.py": {"backend"},
+    # Operations of PyTorch on maps with channels last, without Keras's copies.
+    "layers/conv.py": {"backend"},
+    "layers/standardized_conv.py": {"backend"},
+    "layers/max_pool.py": {"backend"},
+    "layers/group_norm.py": {"backend"},
     # `clone_model` of Keras has no public hook, which keeps the record of clones.
     "models/image_model.py": {"backend"},
     # The bridge between models and weights; `hub` for the names of weights.
     "models/variant.py": {"loading", "hub"},
 }
 BODY_LINES, ARGUMENTS = 50, 8
-PACKAGE_LINES = 27_400  # of it 40 % docstrings and blank lines, 4 % type hints
+PACKAGE_LINES = 27_520  # of it 40 % docstrings and blank lines, 4 % type hints
 # Functions with more arguments, all but `ARGUMENTS` of them keyword-only and optional.
 BUDGETS = {
     # Builders: what differs between five code bases' checkpoints of one architecture.

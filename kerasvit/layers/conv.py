@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.backend.channels_last import convolution
 from kerasvit.typing import Shape, Tensor
 
 # Uniform in ±1 / √fan_in, which has the variance 1 / (3 · fan_in), as
@@ -58,18 +59,8 @@ class Conv(keras.layers.Layer):
     def call(self, x: Tensor) -> Tensor:
         if self.kernel_size == 1:
             return pointwise(x, self.kernel, self.strides)
-        padding = "same"
-        if self.strides > 1:
-            border = (self.kernel_size // 2,) * 2
-            x = ops.pad(x, ((0, 0), border, border, (0, 0)))
-            padding = "valid"
-        return ops.conv(
-            x,
-            self.kernel,
-            strides=self.strides,
-            padding=padding,
-            data_format="channels_last",
-        )
+        kernel = ops.convert_to_tensor(self.kernel)
+        return convolution(x, kernel, self.strides, self.kernel_size // 2)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape (batch, ⌈H / strides⌉, ⌈W / strides⌉, filters)."""

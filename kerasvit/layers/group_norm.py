@@ -7,6 +7,9 @@ from keras import ops
 
 from kerasvit.typing import Shape, Tensor
 
+if keras.backend.backend() == "torch":
+    from kerasvit.backend import group_norm_torch
+
 
 @keras.saving.register_keras_serializable("kerasvit")
 class GroupNorm(keras.layers.Layer):
@@ -59,6 +62,10 @@ class GroupNorm(keras.layers.Layer):
 
     def call(self, x: Tensor) -> Tensor:
         x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+        if keras.backend.backend() == "torch":
+            gamma, beta = (ops.cast(w, x.dtype) for w in (self.gamma, self.beta))
+            x = group_norm_torch.group_norm(x, self.groups, gamma, beta, self.epsilon)
+            return ops.cast(x, self.compute_dtype)
         # The statistics are computed over the pixels of each channel, then over the
         # channels of a group, both centred, without a large array of five axes. Time
         # relative to Keras's layer, on CPU at 28 × 28 × 256 and 56 × 56 × 256, batches

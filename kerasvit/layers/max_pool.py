@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from kerasvit.backend.channels_last import max_pool
 from kerasvit.typing import Shape, Tensor
 
 
@@ -19,21 +20,26 @@ class MaxPool(keras.layers.Layer):
 
     Args:
         pool_size: k, side of the window in pixels; odd.
+        padding_value: Value of the k // 2 pixels around the map; None: they take no
+            part in the maximum.
 
     Reference: torch.nn.MaxPool2d with `stride=2` and `padding=kernel_size // 2`.
     """
 
-    def __init__(self, pool_size: int = 3, **kwargs: Any) -> None:
+    def __init__(
+        self, pool_size: int = 3, *, padding_value: float | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.pool_size = pool_size
+        self.padding_value = padding_value
 
     def call(self, x: Tensor) -> Tensor:
         border = (self.pool_size // 2,) * 2
-        lowest = float("-inf")  # not zero: the values may all be negative
-        x = ops.pad(x, ((0, 0), border, border, (0, 0)), constant_values=lowest)
-        return ops.max_pool(
-            x, self.pool_size, strides=2, padding="valid", data_format="channels_last"
-        )
+        value = self.padding_value
+        if value is None:
+            value = float("-inf")  # not zero: the values may all be negative
+        x = ops.pad(x, ((0, 0), border, border, (0, 0)), constant_values=value)
+        return max_pool(x, self.pool_size, strides=2)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the output shape: (batch, H, W, C) → (batch, ⌈H / 2⌉, ⌈W / 2⌉, C)."""
@@ -42,4 +48,5 @@ class MaxPool(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "pool_size": self.pool_size}
+        config = {"pool_size": self.pool_size, "padding_value": self.padding_value}
+        return {**super().get_config(), **config}

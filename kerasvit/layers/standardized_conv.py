@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.backend.channels_last import convolution
 from kerasvit.typing import Shape, Tensor
 
 from .conv import pointwise
@@ -79,22 +80,20 @@ class StandardizedConv(keras.layers.Layer):
 
     def call(self, x: Tensor) -> Tensor:
         kernel = ops.cast(self.standardized_kernel(), x.dtype)
-        padding = self.padding
-        odd, half = self.kernel_size % 2, self.kernel_size // 2
-        if self.strides == 1 and odd and padding == half:
-            padding = "same"  # the same zeros, without a copy of the map
-        if isinstance(padding, int):
-            x = ops.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-            padding = "valid"
-        if self.kernel_size == 1:
+        border = 0 if self.padding == "valid" else self.padding
+        if self.kernel_size == 1 and border in (0, "same"):
             return pointwise(x, kernel, self.strides)
-        return ops.conv(
-            x,
-            kernel,
-            strides=self.strides,
-            padding=padding,
-            data_format="channels_last",
-        )
+        if border == "same" and self.strides == 1 and self.kernel_size % 2:
+            border = self.kernel_size // 2
+        if border == "same":  # its zeros depend on the size of the map
+            return ops.conv(
+                x,
+                kernel,
+                strides=self.strides,
+                padding="same",
+                data_format="channels_last",
+            )
+        return convolution(x, kernel, self.strides, border)
 
     def standardized_kernel(self) -> Tensor:
         """Returns the standardised kernel in the variables' dtype."""

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 
 from kerasvit.arguments import ArgumentError, number
-from kerasvit.layers import GroupNorm, PreactUnit, StandardizedConv
+from kerasvit.layers import GroupNorm, MaxPool, PreactUnit, StandardizedConv
 
 from .arguments import sides, stage_widths
 from .builder import builder
@@ -82,11 +82,7 @@ def BigTransfer(
     x = conv(int(64 * width_factor), 7, strides=2, padding=3, name="root_conv")(x)
     # These zeros take part in the maximum, and without a ReLU before, inputs may be
     # negative. The pooling's padding, as in big_vision, would not take part.
-    x = keras.layers.ZeroPadding2D(1, data_format="channels_last", name="root_pad")(x)
-    pool = keras.layers.MaxPooling2D(
-        3, 2, data_format="channels_last", name="root_pool"
-    )
-    x = pool(x)  # (B, H/4, W/4, C)
+    x = MaxPool(padding_value=0.0, name="root_pool")(x)  # (B, H/4, W/4, C)
     for i, depth in enumerate(depths):
         out = stage_widths[i] if stage_widths else int(256 * width_factor) * 2**i
         for j in range(depth):
