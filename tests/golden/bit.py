@@ -2,9 +2,7 @@
 
 import re
 
-import keras
-import numpy as np
-
+from kerasvit.layers import MaxPool
 from kerasvit.models import BigTransfer
 
 from .family import Family
@@ -40,10 +38,7 @@ def _tap(model, quantity):
 
 def _logits_of_padding_that_is_left_out(model):
     """The logits of big_vision, whose pooling ignores padding."""
-    x = model.get_layer("root_conv").output
-    border = ((0, 0), (1, 1), (1, 1), (0, 0))
-    x = keras.ops.pad(x, border, constant_values=-np.inf)
-    x = model.get_layer("root_pool")(x)
+    x = MaxPool()(model.get_layer("root_conv").output)
     rest = model.layers[model.layers.index(model.get_layer("root_pool")) + 1 :]
     for layer in rest:
         x = layer(x)
