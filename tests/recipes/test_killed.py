@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import keras
+import pretrain
 import pytest
 import step_log
 
@@ -82,6 +83,19 @@ def check_whole(run):
 
 
 @long_elsewhere
+def test_a_killed_training_continues(tmp_path):
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    assert ended(start(run, 0, 2, 5)) == -signal.SIGKILL
+    assert [path.name for path in check_whole(run)] == ["step_00000005.weights.h5"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(pretrain.SMALL, "small_vit", small_training.MODEL)
+        patch.setattr(pretrain, "make_optimizer", small_training.optimizer)
+        for out, minutes in ((whole, 10.0), (run, 0.0)):
+            pretrain.pretrain(small_training.settings(out, minutes, epochs=2))
+    small_training.check_same(whole, run)
+
+
+@pytest.mark.long
 def test_killed_between_steps(tmp_path):
     whole = trained(tmp_path / "whole", 10, 2)
     run = tmp_path / "run"
