@@ -5,6 +5,7 @@ from PIL import Image
 
 from kerasvit.prediction import classify, imagenet_names
 from kerasvit.preprocessing import Preprocessing
+from tests.once import on_last_backend
 
 SIZE = (6, 8)
 RED, GREEN, BLUE = (np.full((9, 12, 3), 255 * row, "uint8") for row in np.eye(3))
@@ -123,6 +124,7 @@ def test_mixed_precision(policy):
     assert abs(sum(chance for _, chance in answer) - 1) < 1e-6
 
 
+@on_last_backend
 def test_imagenet_names_are_the_packages():
     model = make_model(1000, label_names="imagenet1k")
     assert classify(model, RED, top=1)[0][0] == "tench, Tinca tinca"
@@ -137,6 +139,7 @@ def test_equal_chances_keep_the_order_of_the_classes():
     assert [n for n, _ in classify(make_model(), grey)] == ["red", "green", "blue"]
 
 
+@on_last_backend
 def test_imagenet_names_are_a_thousand_in_order():
     names = imagenet_names()
     assert len(names) == 1000
@@ -162,6 +165,7 @@ def test_prepared_images_need_no_transform_in_the_record():
         classify(model, RED)
 
 
+@on_last_backend
 @pytest.mark.parametrize("shape", [(7, 8, 3), (6, 8, 4), (3, 6, 8), (6, 8)])
 def test_prepared_image_must_have_the_models_size(shape):
     with pytest.raises(ValueError, match=r"have shape \(6, 8, 3\)"):
@@ -180,40 +184,47 @@ def test_faulty_image_is_named_before_the_model_runs(tmp_path):
         classify(model, tmp_path)
 
 
+@on_last_backend
 @pytest.mark.parametrize("images", [[], (), np.zeros((0, 6, 8, 3)), np.array([])])
 def test_no_image_raises(images):
     with pytest.raises(ValueError, match="nothing to classify|have shape"):
         classify(make_model(), images)
 
 
+@on_last_backend
 @pytest.mark.parametrize("images", [None, 3, b"cat.jpg", [RED, None], {1: 2}])
 def test_an_invalid_image_raises(images):
     with pytest.raises(ValueError, match="An image must be a path"):
         classify(make_model(), images)
 
 
+@on_last_backend
 def test_prepared_and_raw_images_are_not_mixed():
     with pytest.raises(ValueError, match="floats in image 1 but not in image 0"):
         classify(make_model(), [RED, np.zeros((6, 8, 3), "float32")])
 
 
+@on_last_backend
 @pytest.mark.parametrize("top", [0, -1, 2.5, None])
 def test_top_must_be_positive(top):
     with pytest.raises(ValueError, match="`top` must be a whole number"):
         classify(make_model(), RED, top=top)
 
 
+@on_last_backend
 def test_a_model_without_a_record_raises():
     clone = keras.models.clone_model(make_model(record=False))
     with pytest.raises(ValueError, match="has no record.*clone.record = model.record"):
         classify(clone, RED)
 
 
+@on_last_backend
 def test_features_are_not_classified():
     with pytest.raises(ValueError, match="built with num_classes=0"):
         classify(make_model(kwargs={"num_classes": 0}), RED)
 
 
+@on_last_backend
 def test_a_map_of_features_is_not_classified():
     image = keras.Input((6, 8, 3))
     model = RecordedModel(image, keras.layers.Conv2D(3, 1)(image))
@@ -222,12 +233,14 @@ def test_a_map_of_features_is_not_classified():
         classify(model, RED)
 
 
+@on_last_backend
 @pytest.mark.parametrize("names", [["a", "b"], "imagenet1k"])
 def test_as_many_names_as_classes(names):
     with pytest.raises(ValueError, match="has 3 classes and its record .* label names"):
         classify(make_model(label_names=names), RED)
 
 
+@on_last_backend
 @pytest.mark.parametrize("names", ["imagenet21k", 7, {"red": 0}])
 def test_an_invalid_list_of_names_raises(names):
     with pytest.raises(ValueError, match="must be a list of names"):

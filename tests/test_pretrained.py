@@ -7,6 +7,7 @@ from kerasvit.checkpoints import Description
 from kerasvit.layers.resampling import resample_grid
 from kerasvit.pretrained import fitting_variant
 from tests.contract import to_numpy
+from tests.once import on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -39,15 +40,18 @@ def test_built_in_normalisation_through_folder_resize_and_classify(tmp_path):
         assert abs(chance - probability) < 1e-5
 
 
+@on_last_backend
 def test_list_models_ignores_case():
     assert kerasvit.list_models("vits*") == ["ViTS8", "ViTS14", "ViTS16", "ViTS32"]
 
 
+@on_last_backend
 def test_a_misspelled_model_names_the_near_ones():
     with pytest.raises(AttributeError, match="no 'VitB16'.*ViTB16"):
         kerasvit.VitB16  # noqa: B018
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     ("architecture", "name"),
     [
@@ -69,6 +73,7 @@ def test_a_vit_that_is_a_deit_is_called_so(architecture, name):
     assert fitting_variant(file).name == name
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     ("patch_size", "window_size", "qkv_bias", "name"),
     [
@@ -172,12 +177,14 @@ def test_resize_keeps_the_name_and_takes_the_bare_builders_model():
     assert resized.name == "mine"
 
 
+@on_last_backend
 @pytest.mark.parametrize("size", [None, 0, "16", 16.0, (8, 8, 8)])
 def test_resize_names_the_argument(size):
     with pytest.raises(ValueError, match="`image_size`"):
         kerasvit.resize(small(), size)
 
 
+@on_last_backend
 def test_resize_checks_the_kernel_even_where_it_needs_none():
     with pytest.raises(ValueError, match="`kernel`.*bicubik"):
         kerasvit.resize(small(), (8, 16), "bicubik")
@@ -188,11 +195,13 @@ def test_resize_of_fixed_positions():
     assert kerasvit.resize(model, 16).input_shape == (None, 16, 16, 3)
 
 
+@on_last_backend
 def test_resize_raises_for_sizes_that_patches_do_not_divide():
     with pytest.raises(ValueError, match="10 × 10"):
         kerasvit.resize(small(), 10)
 
 
+@on_last_backend
 def test_resize_of_a_model_without_a_record():
     model = small()
     part = keras.Model(model.input, model.get_layer("encoder_norm").output)

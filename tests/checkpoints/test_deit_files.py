@@ -14,6 +14,7 @@ from kerasvit import CheckpointError
 from kerasvit.layers.resampling import resample_grid
 from kerasvit.loading.matching import explain_mismatch
 from tests.contract import to_numpy
+from tests.once import on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -48,12 +49,14 @@ def test_the_same_number_keeps_both_heads():
     assert all(np.any(to_numpy(model.get_layer(name).kernel)) for name in HEADS)
 
 
+@on_last_backend
 def test_no_classes_leave_both_heads_off():
     images, features = expected("prelogits")
     model = Small(DISTILLED, num_classes=0)
     np.testing.assert_allclose(to_numpy(model(images)), features, atol=1e-5)
 
 
+@on_last_backend
 def test_a_file_without_heads(tmp_path):
     tensors = load_file(DISTILLED)
     save_file(
@@ -73,6 +76,7 @@ def test_another_size_keeps_the_rows_of_both_tokens():
     np.testing.assert_allclose(found[2:], cells.reshape(10, -1), atol=1e-6)
 
 
+@on_last_backend
 def test_distilled_files_and_vits_are_distinguished():
     with pytest.raises(CheckpointError, match="holds a DistilledVisionTransformer"):
         SmallViT(DISTILLED)
@@ -121,6 +125,7 @@ def transformers_folder(tmp_path, change=lambda tensors: None):
     return tmp_path
 
 
+@on_last_backend
 def test_transformers_names(tmp_path):
     model = Small(transformers_folder(tmp_path))
     assert model.record["origin"] == "transformers"
@@ -130,6 +135,7 @@ def test_transformers_names(tmp_path):
         Small(tmp_path, num_heads=4)
 
 
+@on_last_backend
 def test_transformers_classifier_of_the_class_token_only(tmp_path):
     def change(tensors):
         for part in ("weight", "bias"):
@@ -149,6 +155,7 @@ def test_transformers_classifier_of_the_class_token_only(tmp_path):
         Small(tmp_path)
 
 
+@on_last_backend
 def test_transformers_pooler_is_ignored(tmp_path):
     def change(tensors):
         for name in list(tensors):
@@ -163,6 +170,7 @@ def test_transformers_pooler_is_ignored(tmp_path):
     np.testing.assert_allclose(to_numpy(model(images)), features, atol=1e-5)
 
 
+@on_last_backend
 def test_a_bare_file_of_deit_3_has_position_rows_for_the_patches_only(tmp_path):
     soft = {"positions": "patches", "layer_scale": 1e-6}
     assert soft.items() <= kerasvit.DeiT3B16.defaults.items()
@@ -179,6 +187,7 @@ def test_a_bare_file_of_deit_3_has_position_rows_for_the_patches_only(tmp_path):
         SmallViT(tmp_path)
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "row, numbers, fitting",
     [

@@ -13,7 +13,7 @@ import kerasvit
 from kerasvit.checkpoints import Checkpoint, CheckpointError
 from kerasvit.loading import limits
 from kerasvit.loading.resolve import Plan
-from tests.once import skip_where_alike
+from tests.once import on_last_backend, skip_where_alike
 from tests.tiny_vit import TinyViT
 
 pytestmark = pytest.mark.slow
@@ -232,6 +232,7 @@ def test_the_caller_may_ask_for_more(tmp_path, monkeypatch, wish, weights):
     assert limit["max_weights"] == weights(held)
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "content",
     [
@@ -252,6 +253,7 @@ def test_malicious_json(tmp_path, content):
         kerasvit.from_pretrained(folder)
 
 
+@on_last_backend
 def test_of_a_name_that_is_twice_in_json_the_last_counts_and_is_checked(tmp_path):
     folder, config = tiny(tmp_path)
     text = json.dumps(config).replace('"depth": 1,', '"depth": 1, "depth": "many",')
@@ -260,6 +262,7 @@ def test_of_a_name_that_is_twice_in_json_the_last_counts_and_is_checked(tmp_path
         kerasvit.from_pretrained(folder)
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -293,6 +296,7 @@ def test_a_configuration_with_nonsense(tmp_path, key, value):
         kerasvit.from_pretrained(folder)
 
 
+@on_last_backend
 def test_no_hint_removes_a_file_that_a_saved_folder_needs(tmp_path):
     folder, config = tiny(tmp_path)
     config["kerasvit"]["preprocessing"]["crop"] = "wide"

@@ -14,9 +14,10 @@ import pytest
 import kerasvit
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.checkpoints.reader import Reader
+from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 
-pytestmark = pytest.mark.slow
+pytestmark = [on_last_backend, pytest.mark.slow]
 
 
 def safetensors(path, header, data=b""):

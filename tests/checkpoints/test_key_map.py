@@ -5,7 +5,9 @@ import kerasvit
 from kerasvit.checkpoints import SOURCES, VARIABLE_PATHS, KeyMap
 from kerasvit.checkpoints.key_map import TRANSPOSE, split_heads, stacked
 from tests.contract import check_key_map
-from tests.once import mainly_on_last
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend
 
 SMALL = {"patch_size": 4, "width": 8, "depth": 11, "num_heads": 2, "mlp_dim": 12}
 MODELS = [
@@ -20,7 +22,7 @@ VIT.append(VARIABLE_PATHS)
 
 
 @pytest.mark.parametrize("source", VIT, ids=lambda source: source.code_base)
-@pytest.mark.parametrize("changes", mainly_on_last(MODELS), ids=str)
+@pytest.mark.parametrize("changes", MODELS, ids=str)
 def test_key_maps_are_inverted(source, changes):
     model = kerasvit.VisionTransformer(**SMALL, image_size=8, **changes)
     key_map = source.key_map(model.record["kwargs"])

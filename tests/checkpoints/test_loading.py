@@ -13,6 +13,7 @@ import kerasvit
 from kerasvit import CheckpointError
 from kerasvit.layers.resampling import resample_grid
 from tests.contract import to_numpy
+from tests.once import on_last_backend
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 GOOGLE = GOLDEN / "vit_token" / "checkpoint.npz"
@@ -59,6 +60,7 @@ def safetensors_with(tmp_path, change, source=TIMM):
 # Settings that the file states.
 
 
+@on_last_backend
 def test_google_file_determines_the_arguments():
     record = google().record
     kwargs = record["kwargs"]
@@ -70,6 +72,7 @@ def test_google_file_determines_the_arguments():
     assert not record["preprocessing"]["antialias"]
 
 
+@on_last_backend
 def test_timm_file_determines_the_arguments():
     record = timm().record
     assert record["origin"] == "timm"
@@ -78,6 +81,7 @@ def test_timm_file_determines_the_arguments():
     assert record["preprocessing"]["crop"] == 0.9
 
 
+@on_last_backend
 def test_transformers_file_and_its_config():
     model = variant(HF_SIZES)(HF)
     assert model.record["origin"] == "transformers"
@@ -85,6 +89,7 @@ def test_transformers_file_and_its_config():
     assert model.record["kwargs"]["image_size"] == [16, 16]
 
 
+@on_last_backend
 def test_transformers_labels_and_preprocessor(tmp_path):
     shutil.copy(HF, tmp_path)
     config = json.loads((HF.parent / "config.json").read_text())
@@ -99,6 +104,7 @@ def test_transformers_labels_and_preprocessor(tmp_path):
     assert record["preprocessing"]["mean"] == [0.4] * 3
 
 
+@on_last_backend
 def test_timm_config_is_obeyed(tmp_path):
     shutil.copy(TIMM, tmp_path)
     config = {
@@ -118,6 +124,7 @@ def test_timm_config_is_obeyed(tmp_path):
     assert record["preprocessing"]["mean"] == [0.1] * 3
 
 
+@on_last_backend
 @pytest.mark.parametrize("prefix", ["opt/target/", "params/", "opt/target/params/"])
 def test_prefixes_and_optimiser_state(tmp_path, prefix):
     def change(tensors):
@@ -136,6 +143,7 @@ def test_prefixes_and_optimiser_state(tmp_path, prefix):
     np.testing.assert_allclose(found, logits, atol=1e-4)
 
 
+@on_last_backend
 def test_both_spellings_of_a_block(tmp_path):
     names = {
         "MultiHeadDotProductAttention_1": "MultiHeadDotProductAttention_0",
@@ -154,6 +162,7 @@ def test_both_spellings_of_a_block(tmp_path):
     np.testing.assert_allclose(found, logits, atol=1e-4)
 
 
+@on_last_backend
 def test_an_explicit_argument_wins():
     model = google(activation="gelu", epsilon=1e-5)
     assert model.record["kwargs"]["activation"] == "gelu"
@@ -161,6 +170,7 @@ def test_an_explicit_argument_wins():
     assert np.abs(to_numpy(model(images)) - logits).max() > 1e-4
 
 
+@on_last_backend
 def test_transformers_pooler_is_pre_logits(tmp_path):
     def change(tensors):
         for name in list(tensors):
@@ -199,6 +209,7 @@ def test_no_classes_leave_the_head_off():
     assert google(num_classes=0).output_shape == (None, 16)
 
 
+@on_last_backend
 def test_file_without_a_head(tmp_path):
     def change(tensors):
         del tensors["head/kernel"], tensors["head/bias"]
@@ -208,6 +219,7 @@ def test_file_without_a_head(tmp_path):
     assert google(path, num_classes=4).output_shape == (None, 4)
 
 
+@on_last_backend
 def test_pre_logits_can_be_omitted():
     numbers = {**TOKEN, "width": 24, "num_heads": 3, "mlp_dim": 40}
     path = GOLDEN / "vit_token_rep" / "checkpoint.npz"
@@ -244,6 +256,7 @@ def test_another_size_resamples_with_the_kernel_of_the_origin(kernel, call, path
     assert model.record["preprocessing"]["size"] == [grid[0] * 4, grid[1] * 4]
 
 
+@on_last_backend
 def test_the_caller_may_name_the_kernel():
     models = google(image_size=24), google(image_size=24, kernel="bilinear")
     tables = [to_numpy(m.get_layer("position_embedding").table) for m in models]
@@ -252,6 +265,7 @@ def test_the_caller_may_name_the_kernel():
         google(image_size=24, kernel="nearest")
 
 
+@on_last_backend
 def test_a_square_table_gives_the_image_size():
     assert google().input_shape == (None, 16, 16, 3)
 
@@ -260,11 +274,13 @@ RECT = GOLDEN / "vit_token_rect" / "checkpoint.npz"
 RECT_SIZES = {**TOKEN, "width": 12, "num_heads": 3, "mlp_dim": 20}
 
 
+@on_last_backend
 def test_a_table_that_is_no_square_asks_for_its_grid():
     with pytest.raises(ValueError, match=r"source_grid=\(height, width\)"):
         variant(RECT_SIZES)(RECT)
 
 
+@on_last_backend
 def test_the_requested_grid_is_used():
     model = variant(RECT_SIZES)(RECT, source_grid=(4, 6))
     assert model.input_shape == (None, 16, 24, 3)
@@ -281,12 +297,14 @@ def test_a_grid_that_is_no_square_to_another_size():
     np.testing.assert_allclose(found, cells.reshape(12, -1), atol=1e-6)
 
 
+@on_last_backend
 def test_the_models_own_grid_when_the_counts_agree():
     model = variant(RECT_SIZES)(RECT, image_size=(16, 24))
     images, logits = expected("vit_token_rect")
     np.testing.assert_allclose(to_numpy(model(images)), logits, atol=1e-4)
 
 
+@on_last_backend
 def test_a_wrong_grid():
     with pytest.raises(ValueError, match="24. Received: 5 × 5"):
         variant(RECT_SIZES)(RECT, source_grid=(5, 5))
@@ -295,6 +313,7 @@ def test_a_wrong_grid():
 # One complete error and no partly loaded model.
 
 
+@on_last_backend
 def test_missing_unexpected_and_misshaped_are_listed_together(tmp_path):
     def change(tensors):
         del tensors["cls"]
@@ -311,6 +330,7 @@ def test_missing_unexpected_and_misshaped_are_listed_together(tmp_path):
     assert "nothing was loaded" in text
 
 
+@on_last_backend
 @pytest.mark.parametrize("shape", [(71, 24), (72,), (72, 24, 1), (0,)])
 def test_a_tensor_that_cannot_be_split_is_misshaped(tmp_path, shape):
     def change(tensors):
@@ -321,6 +341,7 @@ def test_a_tensor_that_cannot_be_split_is_misshaped(tmp_path, shape):
     assert "blocks.1.attn.qkv.weight" in str(caught.value)
 
 
+@on_last_backend
 def test_a_wrong_architecture_names_the_matching_one(tmp_path):
     with pytest.raises(CheckpointError) as caught:
         kerasvit.ViTTi16(TIMM)
@@ -329,6 +350,7 @@ def test_a_wrong_architecture_names_the_matching_one(tmp_path):
     assert "mis-shaped" in text and "missing" in text
 
 
+@on_last_backend
 def test_the_variant_that_fits_is_named(tmp_path):
     model = kerasvit.ViTS32(depth=12, image_size=32, num_classes=2)
     kerasvit.save_pretrained(model, tmp_path)
@@ -336,11 +358,13 @@ def test_the_variant_that_fits_is_named(tmp_path):
         kerasvit.ViTB16(tmp_path)
 
 
+@on_last_backend
 def test_wrong_number_of_heads_is_noticed():
     with pytest.raises(CheckpointError, match="num_heads 2, not 4"):
         variant({**TOKEN, "num_heads": 4})(GOOGLE)
 
 
+@on_last_backend
 def test_an_explicit_number_wins_over_the_variants():
     model = variant({**TOKEN, "num_heads": 4})(GOOGLE, num_heads=2)
     images, logits = expected("vit_token")
@@ -354,17 +378,20 @@ def timm_config(tmp_path, change=lambda tensors: None, **config):
     return tmp_path
 
 
+@on_last_backend
 def test_heads_of_a_timm_config_are_noticed(tmp_path):
     with pytest.raises(CheckpointError, match="num_heads 4, not 3"):
         timm(timm_config(tmp_path, model_args={"num_heads": 4}))
 
 
+@on_last_backend
 @pytest.mark.parametrize("pooling", ["max", "avgmax", "", 3])
 def test_poolings_of_timm_that_are_not_built(tmp_path, pooling):
     with pytest.raises(CheckpointError, match="pooling"):
         timm(timm_config(tmp_path, global_pool=pooling))
 
 
+@on_last_backend
 def test_token_pooling_with_its_norm_behind(tmp_path):
     # timm's fc_norm=True: the token is taken first; the same, as it is one token.
     def rename(tensors):
@@ -376,12 +403,14 @@ def test_token_pooling_with_its_norm_behind(tmp_path):
     np.testing.assert_allclose(to_numpy(model(images)), logits, atol=1e-4)
 
 
+@on_last_backend
 def test_average_of_a_model_with_a_class_token(tmp_path):
     model = timm(timm_config(tmp_path, global_pool="avg"))
     assert model.record["kwargs"]["pool"] == "average"
     assert model.record["kwargs"]["class_token"]
 
 
+@on_last_backend
 def test_registers_of_a_timm_config_have_rows_by_default(tmp_path):
     def add(tensors):
         tensors["reg_token"] = np.zeros((1, 2, 24), "float32")
@@ -396,6 +425,7 @@ def test_registers_of_a_timm_config_have_rows_by_default(tmp_path):
         timm(timm_config(tmp_path, add, model_args=args))
 
 
+@on_last_backend
 @pytest.mark.parametrize("size", [[3, 224, 224], None])
 def test_the_table_wins_over_an_input_size_that_cannot_be(tmp_path, size):
     # timm wrote the default of the architecture there, not the model's value.
@@ -403,6 +433,7 @@ def test_the_table_wins_over_an_input_size_that_cannot_be(tmp_path, size):
     assert timm(timm_config(tmp_path, pretrained_cfg=cfg)).input_shape[1:3] == (16, 16)
 
 
+@on_last_backend
 def test_a_table_for_another_image_than_the_configuration_names(tmp_path):
     folder = timm_config(tmp_path, model_args={"img_size": [8, 24]})
     with pytest.raises(CheckpointError, match="16 patch rows.*8 × 24.*`source_grid`"):
@@ -410,18 +441,21 @@ def test_a_table_for_another_image_than_the_configuration_names(tmp_path):
     assert timm(folder, source_grid=(4, 4)).input_shape[1:3] == (16, 16)
 
 
+@on_last_backend
 def test_label_names_can_be_a_dict(tmp_path):
     names = {str(i): f"name {i}" for i in range(7)}
     model = timm(timm_config(tmp_path, label_names=names))
     assert model.record["label_names"] == [f"name {i}" for i in range(7)]
 
 
+@on_last_backend
 @pytest.mark.parametrize("names", [["a"], "abcdefg", {"x": "y"}])
 def test_names_that_are_not_as_many_as_the_classes(tmp_path, names):
     with pytest.raises(CheckpointError):
         timm(timm_config(tmp_path, label_names=names))
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "config",
     [
@@ -438,6 +472,7 @@ def test_an_odd_timm_config_is_a_value_error(tmp_path, config):
         timm(timm_config(tmp_path, **config))
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "change",
     [
@@ -458,17 +493,20 @@ def test_an_odd_transformers_config_is_a_value_error(tmp_path, change):
         variant(HF_SIZES)(tmp_path)
 
 
+@on_last_backend
 @pytest.mark.parametrize("grid", [4, "ab", (4.0, 6.0), (4, 6, 1), (-4, -6)])
 def test_an_invalid_grid_raises(grid):
     with pytest.raises(ValueError, match="`source_grid`"):
         variant(RECT_SIZES)(RECT, source_grid=grid)
 
 
+@on_last_backend
 def test_a_misspelled_kernel_always_raises():
     with pytest.raises(ValueError, match="`kernel`.*bicubik"):
         google(kernel="bicubik")
 
 
+@on_last_backend
 @pytest.mark.parametrize("size", [0, -4, "16", 16.0, (16, 16, 3)])
 @pytest.mark.parametrize("weights", [None, GOOGLE])
 def test_a_wrong_image_size_is_called_by_its_name(size, weights):
@@ -476,6 +514,7 @@ def test_a_wrong_image_size_is_called_by_its_name(size, weights):
         variant(TOKEN)(weights, image_size=size)
 
 
+@on_last_backend
 def test_names_of_no_code_base(tmp_path):
     path = tmp_path / "model.safetensors"
     save_file({"conv1.weight": np.zeros(3, "float32")}, path)
@@ -483,6 +522,7 @@ def test_names_of_no_code_base(tmp_path):
         timm(path)
 
 
+@on_last_backend
 def test_part_of_a_model(tmp_path):
     def change(tensors):
         for name in list(tensors):
@@ -493,6 +533,7 @@ def test_part_of_a_model(tmp_path):
         timm(safetensors_with(tmp_path, change))
 
 
+@on_last_backend
 def test_a_file_of_nan(tmp_path):
     def change(tensors):
         tensors["cls_token"] = np.full((1, 1, 24), np.nan, "float32")
@@ -501,28 +542,33 @@ def test_a_file_of_nan(tmp_path):
         timm(safetensors_with(tmp_path, change))
 
 
+@on_last_backend
 @pytest.mark.parametrize("weights", ["miil", "imagenet-21k", "same"])
 def test_unknown_tag(weights):
     with pytest.raises(CheckpointError, match=f"ViTB16 has no weights '{weights}'"):
         kerasvit.ViTB16(weights)
 
 
+@on_last_backend
 @pytest.mark.parametrize("weights", [3, b"x", ["a.npz"], ""])
 def test_an_invalid_type_of_weights_raises(weights):
     with pytest.raises(CheckpointError, match="must be a tag, a path"):
         kerasvit.ViTB16(weights)
 
 
+@on_last_backend
 def test_unknown_argument():
     with pytest.raises(ValueError, match="no argument hidden_size.*width"):
         kerasvit.ViTB16(hidden_size=3)
 
 
+@on_last_backend
 def test_folder_without_weights(tmp_path):
     with pytest.raises(CheckpointError, match="no model.safetensors"):
         kerasvit.ViTB16(tmp_path)
 
 
+@on_last_backend
 def test_config_that_is_no_json(tmp_path):
     shutil.copy(TIMM, tmp_path)
     (tmp_path / "config.json").write_text("{")

@@ -11,6 +11,7 @@ import kerasvit
 from kerasvit import CheckpointError
 from kerasvit.checkpoints.sources.google_mixer import GoogleMixer
 from tests.contract import check_key_map, to_numpy
+from tests.once import on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -70,6 +71,7 @@ def before_linen(numbers=(0, 0, 0, 1), ones=True):
     return tensors
 
 
+@on_last_backend
 @pytest.mark.parametrize("prefix", ["", "params/", "opt/target/"])
 @pytest.mark.parametrize(
     "spelling", [{}, {"ones": False}, {"numbers": (0, 1, 0, 2)}], ids=str
@@ -88,6 +90,7 @@ def test_the_spelling_before_linen(spelling, prefix, tmp_path):
     assert {name: array.shape for name, array in written.items()} == shapes
 
 
+@on_last_backend
 def test_files_determine_their_settings():
     google, timm = read().record, read(TIMM).record
     assert google["origin"] == "vision_transformer"
@@ -99,6 +102,7 @@ def test_files_determine_their_settings():
     assert timm["kwargs"]["num_classes"] == 6
 
 
+@on_last_backend
 def test_a_bare_timm_file_is_evaluated_as_timms_mixers():
     row = kerasvit.Variant(
         "Small",
@@ -132,6 +136,7 @@ def rectangle(tmp_path):
     return tmp_path / "model.safetensors"
 
 
+@on_last_backend
 def test_a_grid_that_is_not_square_must_be_stated(tmp_path):
     path = rectangle(tmp_path)
     with pytest.raises(CheckpointError, match="12 patch rows.*source_grid"):
@@ -148,6 +153,7 @@ def test_a_grid_that_is_not_square_must_be_stated(tmp_path):
     assert tuple(kernel.shape) == (16, 10)
 
 
+@on_last_backend
 def test_the_kernel_is_the_better_one_for_a_mixer_of_google_too():
     default = read(image_size=24).get_weights()
     for kernel, same in (("bicubic_antialias", True), ("corner_linear", False)):
@@ -156,12 +162,14 @@ def test_the_kernel_is_the_better_one_for_a_mixer_of_google_too():
         assert (far == 0) == same
 
 
+@on_last_backend
 def test_another_number_of_classes_and_none():
     x, _ = expected("mixer")
     assert np.abs(to_numpy(read(num_classes=3)(x))).max() == 0
     assert read(num_classes=0).output_shape == (None, 20)
 
 
+@on_last_backend
 def test_the_variant_that_fits_is_named(tmp_path):
     with pytest.raises(CheckpointError, match="patch_size 4, not 16"):
         kerasvit.MixerB16(GOOGLE)
@@ -169,6 +177,7 @@ def test_the_variant_that_fits_is_named(tmp_path):
         kerasvit.ViTB16(TIMM)
 
 
+@on_last_backend
 def test_a_mixer_with_gates_raises(tmp_path):
     tensors = load_file(TIMM)
     for name in [name for name in tensors if name.endswith("fc2.weight")]:
@@ -179,6 +188,7 @@ def test_a_mixer_with_gates_raises(tmp_path):
         read(tmp_path / "model.safetensors", source=TIMM)
 
 
+@on_last_backend
 def test_part_of_a_model(tmp_path):
     for name, spelling in (("old.npz", before_linen()), ("new.npz", np.load(GOOGLE))):
         tensors = {
@@ -191,6 +201,7 @@ def test_part_of_a_model(tmp_path):
             read(tmp_path / name, source=GOOGLE)
 
 
+@on_last_backend
 def test_a_pooling_of_timm_that_is_not_built(tmp_path):
     shutil.copy(TIMM, tmp_path)
     (tmp_path / "config.json").write_text('{"model_args": {"global_pool": ""}}')

@@ -10,6 +10,10 @@ from safetensors.numpy import save_file
 
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.checkpoints.reader import Reader
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend
+
 
 ARRAY = np.arange(6, dtype="float32").reshape(2, 3)
 

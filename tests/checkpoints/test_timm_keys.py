@@ -9,6 +9,10 @@ import pytest
 import kerasvit
 from kerasvit.checkpoints import format_of
 from tests.models.counting import outlined
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend
+
 
 FOLDER = Path(__file__).parents[1] / "golden" / "timm_keys"
 BUILDERS = (kerasvit.VisionTransformer, kerasvit.DistilledVisionTransformer)

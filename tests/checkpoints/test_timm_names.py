@@ -5,8 +5,9 @@ import pytest
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.checkpoints.config import Config
 from kerasvit.checkpoints.sources import timm_names
+from tests.once import on_last_backend
 
-pytestmark = pytest.mark.slow
+pytestmark = [on_last_backend, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from kerasvit.checkpoints.config import Config
 from kerasvit.checkpoints.shapes import Shapes
 from kerasvit.checkpoints.sources.transformers_swin import TransformersSwin
 from tests.contract import check_key_map, to_numpy
+from tests.once import on_last_backend
 
-pytestmark = pytest.mark.slow
+pytestmark = [on_last_backend, pytest.mark.slow]
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 PREFIX = {"hf_vit": "vit.", "hf_swin": "swin.", "hf_bit": "bit."}

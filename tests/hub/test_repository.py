@@ -9,7 +9,7 @@ import kerasvit
 from kerasvit import CheckpointError
 from kerasvit.checkpoints import why_not_timm
 from tests.contract import to_numpy
-from tests.once import mainly_on_last
+from tests.once import mainly_on_last, on_last_backend
 from tests.random_weights import randomised
 
 from .some_weights import OURS
@@ -87,6 +87,7 @@ def test_variable_paths_where_timm_has_none(reason, tmp_path):
     assert f"timm has no such model: {reason}." in page
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     ("name", "changes", "reason"),
     [
@@ -126,12 +127,14 @@ def test_a_folder_loads_with_other_classes_and_another_size(tmp_path):
     assert model.record["preprocessing"]["size"] == [8, 16]
 
 
+@on_last_backend
 def test_readme_of_the_user_is_kept(tmp_path):
     (tmp_path / "README.md").write_text("mine")
     kerasvit.save_pretrained(small(), tmp_path)
     assert (tmp_path / "README.md").read_text() == "mine"
 
 
+@on_last_backend
 def test_a_generated_page_is_replaced_and_a_card_overrides_it(tmp_path):
     page = tmp_path / "README.md"
     kerasvit.save_pretrained(small(), tmp_path, license="mit")
@@ -145,6 +148,7 @@ def test_a_generated_page_is_replaced_and_a_card_overrides_it(tmp_path):
     assert "library_name" in page.read_text() and 'license: "mit"' in page.read_text()
 
 
+@on_last_backend
 def test_a_changed_page_keeps_its_text_and_gets_the_facts(tmp_path, caplog):
     page = tmp_path / "README.md"
     kerasvit.save_pretrained(small(), tmp_path, license="mit", datasets=["a"])
@@ -158,6 +162,7 @@ def test_a_changed_page_keeps_its_text_and_gets_the_facts(tmp_path, caplog):
     assert page.read_text() == text
 
 
+@on_last_backend
 def test_metadata_without_a_body_get_a_text(tmp_path):
     page = tmp_path / "README.md"
     page.write_text("---\nlicense: mit\ndate: 2026-01-02\ntags: mine\n---\n")
@@ -167,6 +172,7 @@ def test_metadata_without_a_body_get_a_text(tmp_path):
         assert part in text
 
 
+@on_last_backend
 @pytest.mark.parametrize("before", [b"---\na: [\n---\nx", b"---\na\n---\n", b"\xff"])
 def test_a_page_that_cannot_be_read_is_kept(tmp_path, before):
     (tmp_path / "README.md").write_bytes(before)
@@ -174,6 +180,7 @@ def test_a_page_that_cannot_be_read_is_kept(tmp_path, before):
     assert (tmp_path / "README.md").read_bytes() == before
 
 
+@on_last_backend
 def test_the_page_contains_no_path(tmp_path):
     folder = kerasvit.save_pretrained(small(), tmp_path / "vit")
     page = (folder / "README.md").read_text()
@@ -195,6 +202,7 @@ def test_weights_that_are_no_numbers_are_not_saved(tmp_path, value, dtype):
         kerasvit.save_pretrained(model, tmp_path, dtype="bfloat16")
 
 
+@on_last_backend
 @pytest.mark.parametrize("base", [[1], {"source": 2, "license": None}, {"license": ""}])
 def test_the_base_is_kept_or_raises(tmp_path, base):
     model = small()
@@ -211,6 +219,7 @@ def test_the_base_is_kept_or_raises(tmp_path, base):
         kerasvit.from_pretrained(tmp_path / "one")
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     ("weights", "options", "message"),
     [
@@ -251,6 +260,7 @@ def test_saving_again_replaces_the_weights(tmp_path):
     ]
 
 
+@on_last_backend
 def test_a_failed_write_leaves_the_old_folder(tmp_path, monkeypatch):
     old = small()
     kerasvit.save_pretrained(old, tmp_path)
@@ -266,6 +276,7 @@ def test_a_failed_write_leaves_the_old_folder(tmp_path, monkeypatch):
     assert len(os.listdir(tmp_path)) == 3
 
 
+@on_last_backend
 def test_newer_format_asks_for_an_upgrade(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -275,6 +286,7 @@ def test_newer_format_asks_for_an_upgrade(tmp_path):
         kerasvit.from_pretrained(tmp_path)
 
 
+@on_last_backend
 def test_damaged_record_is_named(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -284,6 +296,7 @@ def test_damaged_record_is_named(tmp_path):
         kerasvit.from_pretrained(tmp_path)
 
 
+@on_last_backend
 def test_unknown_builder_is_named(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -293,6 +306,7 @@ def test_unknown_builder_is_named(tmp_path):
         kerasvit.from_pretrained(tmp_path)
 
 
+@on_last_backend
 def test_a_bare_file_does_not_determine_its_architecture(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     os.remove(tmp_path / "config.json")
@@ -303,11 +317,13 @@ def test_a_bare_file_does_not_determine_its_architecture(tmp_path):
     same_logits(small(), Small(tmp_path, image_size=8))
 
 
+@on_last_backend
 def test_other_addresses_give_a_hint():
     with pytest.raises(CheckpointError, match="hf://user/repository.*Download"):
         kerasvit.ViTB16("https://huggingface.co/user/repo")
 
 
+@on_last_backend
 def test_imagenets_names_stay_a_word(tmp_path):
     model = small(num_classes=1000)
     model.record["label_names"] = "imagenet1k"
@@ -317,6 +333,7 @@ def test_imagenets_names_stay_a_word(tmp_path):
     assert again.record["label_names"] == "imagenet1k"
 
 
+@on_last_backend
 def test_a_folder_with_too_few_names_is_not_written(tmp_path):
     model = small()
     model.record["label_names"] = ["a"]
@@ -324,12 +341,14 @@ def test_a_folder_with_too_few_names_is_not_written(tmp_path):
         kerasvit.save_pretrained(model, tmp_path)
 
 
+@on_last_backend
 def test_a_file_instead_of_the_folder(tmp_path):
     (tmp_path / "file").write_text("x")
     with pytest.raises(ValueError, match="must be a folder"):
         kerasvit.save_pretrained(small(), tmp_path / "file")
 
 
+@on_last_backend
 @pytest.mark.parametrize("folder", ["", "hf://me/vit", "s3://me/vit", None, 3])
 def test_an_invalid_folder_is_not_created(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -338,12 +357,14 @@ def test_an_invalid_folder_is_not_created(folder, tmp_path, monkeypatch):
     assert not os.listdir(tmp_path)
 
 
+@on_last_backend
 def test_a_model_of_the_bare_builder_is_saved_too(tmp_path):
     model = kerasvit.VisionTransformer(**SMALL, image_size=8, num_classes=3)
     kerasvit.save_pretrained(model, tmp_path)
     same_logits(model, kerasvit.from_pretrained(tmp_path))
 
 
+@on_last_backend
 def test_variable_paths_need_their_config(tmp_path):
     kerasvit.save_pretrained(small(representation_size=5), tmp_path)
     os.remove(tmp_path / "config.json")
@@ -351,6 +372,7 @@ def test_variable_paths_need_their_config(tmp_path):
         Small(tmp_path)
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "damage",
     [

@@ -10,6 +10,9 @@ from kerasvit.layers.resampling import (
     spread_grid,
     spreading_matrix,
 )
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend  # all of it is NumPy
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "posemb"
 CASES = sorted(path.stem for path in GOLDEN.glob("*.npz"))

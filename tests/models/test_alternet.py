@@ -9,7 +9,7 @@ from kerasvit.checkpoints.sources.how_do_vits_work_alternet import AuthorsAlterN
 from kerasvit.checkpoints.sources.how_do_vits_work_preact import AuthorsPreActResNet
 from tests.contract import call, check_key_map, to_numpy
 from tests.golden.alternet_tables import described
-from tests.once import long_elsewhere, mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -134,6 +134,7 @@ def test_key_map_works_both_ways(builder, changes, tmp_path):
     np.testing.assert_array_equal(to_numpy(call(again, x)), to_numpy(call(model, x)))
 
 
+@on_last_backend
 def test_names_and_shapes_are_those_of_the_original(tmp_path):
     _, tensors = torch_names(small(), AuthorsAlterNet(), tmp_path)
     shapes = {
@@ -156,6 +157,7 @@ def test_names_and_shapes_are_those_of_the_original(tmp_path):
     assert {name: tensors[name].shape for name in shapes} == shapes
 
 
+@on_last_backend
 def test_another_variants_checkpoint_is_named(tmp_path):
     path, _ = torch_names(small(), AuthorsAlterNet(), tmp_path)
     with pytest.raises(ValueError, match="holds a AlterNet, .*not the PreActResNet"):
@@ -164,6 +166,7 @@ def test_another_variants_checkpoint_is_named(tmp_path):
         kerasvit.AlterNet50(path)
 
 
+@on_last_backend
 def test_heads_that_the_tensors_do_not_determine_raise(tmp_path):
     model = small()
     path, _ = torch_names(model, AuthorsAlterNet(), tmp_path)
@@ -174,6 +177,7 @@ def test_heads_that_the_tensors_do_not_determine_raise(tmp_path):
         variant(path, image_size=(8, 16), num_heads=[1, 2, 3])
 
 
+@on_last_backend
 def test_a_file_of_a_row_is_evaluated_as_that_row(tmp_path):
     path, _ = torch_names(small(), AuthorsAlterNet(), tmp_path)
     transform = kerasvit.AlterNet50CIFAR.preprocessing(path)
@@ -183,6 +187,7 @@ def test_a_file_of_a_row_is_evaluated_as_that_row(tmp_path):
     assert kerasvit.AlterNet50.preprocessing().mean == (0.485, 0.456, 0.406)
 
 
+@on_last_backend
 def test_fixtures_have_the_layers_of_the_original():
     from tests.golden.runner import FAMILIES
     from tests.golden.test_golden import CASES, ROOT
@@ -195,6 +200,7 @@ def test_fixtures_have_the_layers_of_the_original():
         assert described(model) == case["layer_table"]
 
 
+@on_last_backend
 def test_stochastic_depth_grows_over_all_units():
     model = small(stochastic_depth=0.6)
     units = [layer for layer in model.layers if "_unit_" in layer.name]
@@ -246,6 +252,7 @@ def test_trains_inside_sam(builder, jit_compile):
         assert moved or weight.path.endswith("attention/output/bias"), weight.path
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "changes, message",
     [

@@ -14,7 +14,7 @@ from kerasvit.checkpoints.sources.timm_bit import TimmBiT
 from kerasvit.checkpoints.sources.transformers_bit import TransformersBiT
 from kerasvit.loading.matching import explain_mismatch
 from tests.contract import call, check_key_map, to_numpy
-from tests.once import long_elsewhere, mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 from .counting import outlined
 
@@ -166,6 +166,7 @@ def test_fresh_head_is_zero():
     assert np.abs(to_numpy(call(model, images(1, 16, 16)))).max() == 0
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -189,6 +190,7 @@ def test_a_wrong_argument_suggests_the_right_one(changes, message):
         small(**changes)
 
 
+@on_last_backend
 def test_numbers_of_numpy_are_numbers():
     record = small(depths=(np.int64(1),), width_factor=np.float32(1)).record
     assert json.loads(json.dumps(record)) == record
@@ -199,6 +201,7 @@ def test_numbers_of_numpy_are_numbers():
 # Its files.
 
 
+@on_last_backend
 @pytest.mark.parametrize("source", [BigTransferFile(), TimmBiT(), TransformersBiT()])
 @pytest.mark.parametrize("num_classes", [0, 5])
 def test_key_maps_round_trip(source, num_classes):
@@ -212,6 +215,7 @@ def test_key_maps_round_trip(source, num_classes):
     assert description.arguments["stage_widths"] is None
 
 
+@on_last_backend
 @pytest.mark.parametrize("name", [p.stem for p in (GOLDEN / "timm_keys").glob("BiT*")])
 def test_names_and_shapes_are_those_of_timm(name):
     recorded = json.loads((GOLDEN / "timm_keys" / f"{name}.json").read_text())
@@ -233,6 +237,7 @@ def test_names_and_shapes_are_those_of_timm(name):
     )
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "numbers, architecture, arguments",
     [
@@ -255,6 +260,7 @@ def test_configurations_that_timm_supports(numbers, architecture, arguments):
         assert [args["stem_chs"], *args["channels"][:2]] == arguments
 
 
+@on_last_backend
 def test_google_file_determines_the_arguments():
     row = kerasvit.Variant(None, kerasvit.BigTransfer, depths=[2], width_factor=1)
     record = row(GOOGLE).record
@@ -264,6 +270,7 @@ def test_google_file_determines_the_arguments():
     assert record["preprocessing"]["mode"] == "squash"
 
 
+@on_last_backend
 def test_timm_file_determines_the_arguments():
     record = ROW(TIMM, image_size=32).record
     assert record["origin"] == "timm"
@@ -273,6 +280,7 @@ def test_timm_file_determines_the_arguments():
     assert kerasvit.BiTR50x1.preprocessing().crop == 0.875
 
 
+@on_last_backend
 def test_files_that_number_their_convolutions(tmp_path):
     def numbered(tensors):
         return {
@@ -286,6 +294,7 @@ def test_files_that_number_their_convolutions(tmp_path):
         np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
 
 
+@on_last_backend
 def test_channels_of_its_own(tmp_path):
     model = small(stage_widths=[128, 384], **LIKE_TIMM)
     arrays = {w.path: to_numpy(w) for w in model.weights}
@@ -298,6 +307,7 @@ def test_channels_of_its_own(tmp_path):
     )
 
 
+@on_last_backend
 def test_the_variant_that_fits_is_named():
     numbers = {"depths": [3, 4, 6, 3], "width_factor": 1.0}
     message = explain_mismatch(kerasvit.BiTR101x1, numbers, {})
@@ -305,22 +315,26 @@ def test_the_variant_that_fits_is_named():
     assert "Build BiTR50x1 with it" in message
 
 
+@on_last_backend
 def test_depths_can_be_a_tuple():
     row = kerasvit.Variant(None, kerasvit.BigTransfer, depths=(2,), width_factor=1)
     assert row(GOOGLE).record["kwargs"]["depths"] == [2]
 
 
+@on_last_backend
 def test_a_file_of_other_depths_raises():
     row = kerasvit.Variant("Deep", kerasvit.BigTransfer, depths=[3], width_factor=1)
     with pytest.raises(kerasvit.CheckpointError, match=r"depths \[2\], not \[3\]"):
         row(GOOGLE)
 
 
+@on_last_backend
 def test_another_architecture_is_named():
     with pytest.raises(kerasvit.CheckpointError, match="holds a BigTransfer"):
         kerasvit.ViTTi16(GOOGLE)
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "config, message",
     [

@@ -6,7 +6,7 @@ import pytest
 
 import kerasvit
 from tests.contract import check_key_map, to_numpy
-from tests.once import long_elsewhere, mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -185,6 +185,7 @@ def test_the_mean_is_trained_like_any_model():
     assert np.abs(moved).max() > 0
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "model",
     [
@@ -199,6 +200,7 @@ def test_heads_of_another_model(model):
         kerasvit.distillation_heads(model)
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -217,6 +219,7 @@ def test_a_wrong_argument_suggests_the_right_one(changes, message):
         small(**changes)
 
 
+@on_last_backend
 def test_deit_and_deit_3_are_vits():
     rows = [getattr(kerasvit, n) for n in kerasvit.list_models("deit*16")]
     assert len(rows) == 7

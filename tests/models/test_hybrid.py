@@ -15,7 +15,7 @@ from kerasvit.checkpoints.sources.google_vit import GoogleViT
 from kerasvit.checkpoints.sources.timm_hybrid import TimmHybrid
 from kerasvit.checkpoints.sources.timm_vit import TimmViT
 from tests.contract import call, check_key_map, to_numpy
-from tests.once import long_elsewhere, mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 from .counting import outlined
 
@@ -83,6 +83,7 @@ def closed_form(depths, patch, width, depth, mlp, size):
     return parameters, products
 
 
+@on_last_backend
 @pytest.mark.parametrize("name", VARIANTS)
 def test_the_row_agrees_with_the_closed_form(name):
     row = getattr(kerasvit, name)
@@ -93,6 +94,7 @@ def test_the_row_agrees_with_the_closed_form(name):
     assert row.multiply_adds == round(products / 1e9, 2)
 
 
+@on_last_backend
 def test_there_are_seven_variants():
     assert len(VARIANTS) == 7
 
@@ -148,6 +150,7 @@ def test_folder_gives_the_same_logits_and_record(changes, written, tmp_path):
     np.testing.assert_array_equal(to_numpy(call(again, x)), to_numpy(call(model, x)))
 
 
+@on_last_backend
 def test_timm_reads_its_own_configuration_from_the_folder(tmp_path):
     kerasvit.save_pretrained(small(**IN_TIMM, activation="gelu_tanh"), tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -168,6 +171,7 @@ def test_timm_reads_its_own_configuration_from_the_folder(tmp_path):
     assert record["kwargs"]["activation"] == "gelu_tanh"
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "depths, name",
     [
@@ -184,6 +188,7 @@ def test_which_of_timms_models_has_such_stages(depths, name):
     assert (config and config["architecture"]) == name
 
 
+@on_last_backend
 @pytest.mark.parametrize("name", VARIANTS)
 def test_names_and_shapes_written_are_timms_own(name):
     """`timm_keys`: state dicts of timm 1.0.31, alike blocks in one entry."""
@@ -204,6 +209,7 @@ def test_names_and_shapes_written_are_timms_own(name):
     assert found == expected
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "changes",
     [{}, STEM, {"pool": "average"}, {"stage_widths": [256, 128]}],
@@ -227,6 +233,7 @@ def test_key_map_in_both_directions_and_the_description(source, changes):
     assert soft["pool"] == kwargs["pool"]
 
 
+@on_last_backend
 def test_googles_file_of_a_resnet_of_any_width(tmp_path):
     model = small(stage_widths=[256, 128])
     arrays = {w.path: to_numpy(w) for w in model.weights}
@@ -239,6 +246,7 @@ def test_googles_file_of_a_resnet_of_any_width(tmp_path):
         np.testing.assert_array_equal(to_numpy(weight), to_numpy(other))
 
 
+@on_last_backend
 def test_normalisations_are_written_as_released_or_as_the_file_has_them():
     model = small()
     arrays = {w.path: np.zeros(w.shape) for w in model.weights}
@@ -283,6 +291,7 @@ def new_spelling(tensors):
         tensors["params/" + new] = tensors.pop(name)
 
 
+@on_last_backend
 @pytest.mark.parametrize("change", [flat, new_spelling])
 def test_other_spellings_of_googles_files(change, tmp_path):
     _, x, logits = case("hybrid_r_stem")
@@ -290,6 +299,7 @@ def test_other_spellings_of_googles_files(change, tmp_path):
     np.testing.assert_allclose(found, logits, atol=2e-4)
 
 
+@on_last_backend
 def test_google_file_determines_the_arguments():
     record = Stem(case("hybrid_r_stem")[0]).record
     assert record["origin"] == "vision_transformer"
@@ -299,6 +309,7 @@ def test_google_file_determines_the_arguments():
     assert record["preprocessing"]["mode"] == "squash"
 
 
+@on_last_backend
 def test_timm_file_determines_the_arguments():
     numbers = {**NUMBERS, "mlp_dim": 72}
     variant = kerasvit.Variant(
@@ -312,6 +323,7 @@ def test_timm_file_determines_the_arguments():
     assert record["preprocessing"]["crop"] == 0.9
 
 
+@on_last_backend
 def test_a_file_of_another_variant_is_named(tmp_path):
     path = case("hybrid_r_stem")[0]
     with pytest.raises(kerasvit.CheckpointError, match="Hybrid.*not the VisionTrans"):
@@ -349,6 +361,7 @@ def test_resize_resamples_the_position_table():
     assert np.isfinite(to_numpy(call(resized, x))).all()
 
 
+@on_last_backend
 @pytest.mark.parametrize("changes", [CELLS, {**CELLS, "representation_size": 3}])
 def test_a_folder_opens_at_another_resolution(changes, tmp_path):
     model = small(**{**changes, "image_size": (9, 16)})
@@ -360,6 +373,7 @@ def test_a_folder_opens_at_another_resolution(changes, tmp_path):
         np.testing.assert_array_equal(to_numpy(found), to_numpy(variable))
 
 
+@on_last_backend
 @pytest.mark.parametrize("depths, cell", [([], 4), ([1, 1], 8)])
 def test_a_bare_file_opens_at_another_resolution(depths, cell, tmp_path):
     made, wanted = (2 * cell + 1, 4 * cell), (cell + 1, 4 * cell + 3)
@@ -430,6 +444,7 @@ def test_units_start_as_their_shortcut_and_the_head_at_zero():
     assert np.abs(to_numpy(call(model, images(1, 16, 16)))).max() == 0
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "changes, message",
     [

@@ -10,7 +10,7 @@ import kerasvit
 from kerasvit.checkpoints.sources.google_mixer import GoogleMixer
 from kerasvit.checkpoints.sources.timm_mixer import TimmMixer
 from tests.contract import check_key_map, to_numpy
-from tests.once import long_elsewhere, mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 from .counting import outlined
 
@@ -139,16 +139,19 @@ def test_stochastic_depth_grows_from_the_first_block_to_the_last():
     assert rates == [0.0, 0.1, 0.2]
 
 
+@on_last_backend
 def test_evaluation_is_that_of_timms_mixers():
     assert kerasvit.MixerB16.preprocessing().crop == 0.875
 
 
+@on_last_backend
 def test_numbers_of_numpy_are_numbers():
     model = small(image_size=np.array([8, 8]), tokens_mlp_dim=np.int64(6))
     json.dumps(model.record)
     assert model.record["kwargs"]["image_size"] == [8, 8]
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -231,6 +234,7 @@ def test_a_kernel_can_be_a_name():
 # timm.
 
 
+@on_last_backend
 @pytest.mark.parametrize("name", IN_TIMM)
 def test_names_and_shapes_are_timms(name):
     model = outlined(name, depth=2)
@@ -250,11 +254,13 @@ def test_names_and_shapes_are_timms(name):
     assert config["model_args"] == {"img_size": [224, 224], "mlp_ratio": [0.5, 4.0]}
 
 
+@on_last_backend
 def test_models_that_timm_lacks_keep_variable_paths(tmp_path):
     kerasvit.save_pretrained(small(), tmp_path)
     assert "stem/kernel" in load_file(tmp_path / "model.safetensors")
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "change", [{"activation": "gelu_tanh"}, {"epsilon": 1e-5}, {"depth": 9}]
 )
@@ -265,6 +271,7 @@ def test_models_that_timm_cannot_compute_have_no_configuration(change):
     assert TimmMixer().config({"kwargs": {**kwargs, **change}}) is None
 
 
+@on_last_backend
 @pytest.mark.parametrize("tokens, channels", [(57, 29), (1, 3000), (511, 4097)])
 def test_timm_gets_any_hidden_size(tokens, channels):
     row = kerasvit.MixerS32
@@ -275,6 +282,7 @@ def test_timm_gets_any_hidden_size(tokens, channels):
     assert args["img_size"] == [64, 96]
 
 
+@on_last_backend
 @pytest.mark.parametrize("source", [TimmMixer(), GoogleMixer()])
 def test_key_map_both_ways(source):
     model = small()

@@ -12,6 +12,7 @@ import kerasvit
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.hub import manifest
 from tests.hub.conftest import hub as hub
+from tests.once import on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -83,6 +84,7 @@ def test_a_zeroed_head_is_no_classifier(hub, names, folder):
     assert kerasvit.ViTTi16("sam", num_classes=2).output_shape == (None, 2)
 
 
+@on_last_backend
 def test_a_zeroed_head_of_a_file_is_no_classifier(folder, tmp_path):
     tensors = load_file(folder / "model.safetensors")
     tensors["head.weight"][:] = 0
@@ -175,6 +177,7 @@ def test_from_a_repository_of_timm(hub, folder):
     assert changed.output_shape == (None, 7)
 
 
+@on_last_backend
 @pytest.mark.parametrize("case", ["hf_vit", "timm_mixer", "timm_swin", "bit_x1"])
 def test_from_a_file_of_any_known_code_base(case):
     names = ("checkpoint.npz", "model.safetensors")

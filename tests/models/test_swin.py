@@ -10,7 +10,7 @@ import kerasvit
 from kerasvit.checkpoints.sources.timm_swin import TimmSwin
 from kerasvit.layers.resampling import resample_grid
 from tests.contract import call, check_key_map, to_numpy
-from tests.once import long_elsewhere, mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 from .counting import outlined
 
@@ -127,6 +127,7 @@ def test_one_compiled_step_inside_sam():
 # --- image and window sizes
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "changes, message",
     [
@@ -165,6 +166,7 @@ def test_a_wrong_argument_suggests_the_right_one(changes, message):
         kerasvit.SwinT(**changes)
 
 
+@on_last_backend
 @pytest.mark.parametrize("size", [32, 96, (32, 192)])
 def test_sizes_that_the_error_names_do_fit(size):
     numbers = {"width": 2, "depths": [1] * 4, "num_heads": [1] * 4}
@@ -203,12 +205,14 @@ def written(model, folder, **config):
     return path
 
 
+@on_last_backend
 def test_a_bare_file_determines_window_and_image_size(tmp_path):
     square = small(image_size=32, mlp_ratio=3.3)
     kwargs = TINY(written(square, tmp_path)).record["kwargs"]
     assert kwargs == {**square.record["kwargs"], "mlp_ratio": 52 / 16}
 
 
+@on_last_backend
 def test_windows_determine_the_image_size_before_the_preprocessing(tmp_path):
     config = {"pretrained_cfg": {"input_size": [3, 56, 56], "crop_pct": 0.5}}
     record = TINY(written(small(image_size=32), tmp_path, **config)).record
@@ -216,6 +220,7 @@ def test_windows_determine_the_image_size_before_the_preprocessing(tmp_path):
     assert record["preprocessing"]["crop"] == 0.5
 
 
+@on_last_backend
 def test_a_larger_window_is_resampled_on_request_only(tmp_path):
     path = written(small(image_size=32), tmp_path)
     with pytest.raises(ValueError, match="another `window_size`"):
@@ -231,6 +236,7 @@ def test_a_larger_window_is_resampled_on_request_only(tmp_path):
     np.testing.assert_allclose(found, expected.reshape(121, 2), atol=1e-6)
 
 
+@on_last_backend
 def test_windows_that_are_no_squares_need_the_configuration(tmp_path):
     model = small(window_size=8)  # windows of 4 × 8 and 2 × 4
     config = {"model_args": {"img_size": [16, 32], "window_size": [8, 8]}}
@@ -238,6 +244,7 @@ def test_windows_that_are_no_squares_need_the_configuration(tmp_path):
     assert loaded.record["kwargs"] == model.record["kwargs"]
 
 
+@on_last_backend
 def test_buffers_of_older_files_and_microsofts_names(tmp_path):
     path = written(small(image_size=32), tmp_path)
     model = TINY(path)
@@ -257,6 +264,7 @@ def test_buffers_of_older_files_and_microsofts_names(tmp_path):
         np.testing.assert_array_equal(to_numpy(weight), to_numpy(other))
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "args",
     [
@@ -273,6 +281,7 @@ def test_unsupported_arguments_of_timm_raise(args, tmp_path):
         TINY(path)
 
 
+@on_last_backend
 def test_a_size_that_timm_pads_names_the_file(tmp_path):
     args = {"img_size": 40, "window_size": 4}
     path = written(small(image_size=32), tmp_path, model_args=args)
@@ -282,6 +291,7 @@ def test_a_size_that_timm_pads_names_the_file(tmp_path):
         TINY(path, image_size=24)
 
 
+@on_last_backend
 def test_a_bare_file_determines_the_window_of_each_stage(tmp_path):
     model = small(image_size=64, window_size=[4, 8])  # maps of 16 × 16 and 8 × 8
     made = TINY(written(model, tmp_path))
@@ -291,10 +301,12 @@ def test_a_bare_file_determines_the_window_of_each_stage(tmp_path):
     assert resized.record["kwargs"]["window_size"] == [4, 8]
 
 
+@on_last_backend
 def test_windows_of_one_size_are_one_number():
     assert small(window_size=[4, 4]).record["kwargs"]["window_size"] == 4
 
 
+@on_last_backend
 def test_another_window_for_each_stage_of_a_file(tmp_path):
     path = written(small(image_size=32), tmp_path)  # windows of 4 in maps of 8 and 4
     model = TINY(path, window_size=[8, 4])
@@ -302,6 +314,7 @@ def test_another_window_for_each_stage_of_a_file(tmp_path):
     assert [layer.window for layer in layers] == [(8, 8), (4, 4)]
 
 
+@on_last_backend
 def test_a_file_of_another_variant_names_it(tmp_path):
     numbers = {**NUMBERS, "depths": [2, 1]}
     other = kerasvit.Variant(None, kerasvit.SwinTransformer, **numbers)
@@ -312,6 +325,7 @@ def test_a_file_of_another_variant_names_it(tmp_path):
         kerasvit.ViTTi16(path)
 
 
+@on_last_backend
 def test_preprocessing_of_a_bare_file(tmp_path):
     row = kerasvit.Variant(
         None, kerasvit.SwinTransformer, evaluation=kerasvit.SwinT.evaluation, **NUMBERS
@@ -325,6 +339,7 @@ def test_preprocessing_of_a_bare_file(tmp_path):
     assert (transform.size, transform.crop) == ((384, 384), 1.0)
 
 
+@on_last_backend
 def test_the_configuration_for_timm():
     config = TimmSwin().config(small().record)
     assert config["model_args"] == {
@@ -340,6 +355,7 @@ def test_the_configuration_for_timm():
     assert TimmSwin().config(small(epsilon=1e-6).record) is None
 
 
+@on_last_backend
 @pytest.mark.parametrize("name", ["SwinT", "SwinS", "SwinB", "SwinL"])
 def test_names_and_shapes_are_those_of_timm(name):
     """Recorded: {name, j for a block of the stage: [shape, how many]}."""

@@ -6,7 +6,7 @@ import pytest
 
 import kerasvit
 from tests.contract import to_numpy
-from tests.once import mainly_on_last
+from tests.once import mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -115,6 +115,7 @@ def test_average_leaves_class_and_register_tokens_out():
     np.testing.assert_allclose(to_numpy(features(x)), expected, atol=1e-5)
 
 
+@on_last_backend
 def test_numbers_of_numpy_are_numbers():
     model = small(
         image_size=np.array([8, 8]),
@@ -127,6 +128,7 @@ def test_numbers_of_numpy_are_numbers():
     assert type(model.record["kwargs"]["num_classes"]) is int
 
 
+@on_last_backend
 def test_stochastic_depth_grows_from_the_first_block_to_the_last():
     model = small(depth=3, stochastic_depth=0.2)
     rates = [model.get_layer(f"encoder_block_{i}").stochastic_depth for i in range(3)]
@@ -147,6 +149,7 @@ def test_built_in_normalisation_takes_pixels():
     np.testing.assert_allclose(to_numpy(model(pixels)), expected, atol=1e-4)
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "changes, message",
     [

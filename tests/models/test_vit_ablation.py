@@ -7,7 +7,7 @@ import pytest
 import kerasvit
 from kerasvit.layers import Attention, EncoderBlock, NeighborhoodAttention
 from tests.contract import to_numpy
-from tests.once import long_elsewhere, mainly_on_last
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -55,6 +55,7 @@ def test_a_window_over_all_patches_is_global_and_a_small_one_is_not():
     assert np.abs(to_numpy(small(window=3)(x)) - logits).max() > 1e-3
 
 
+@on_last_backend
 def test_layers_match_the_arguments():
     local = small(window=3).get_layer("encoder_block_1").attention
     assert type(local) is NeighborhoodAttention
@@ -111,6 +112,7 @@ def test_another_size_keeps_the_window(changes):
         assert (attention.grid, attention.window) == ((4, 3), changes["window"])
 
 
+@on_last_backend
 def test_weights_of_another_ablation_raise(tmp_path):
     kerasvit.save_pretrained(small(window=3, stochastic_depth=0.1), tmp_path)
     with pytest.raises(kerasvit.CheckpointError, match="window 3, not None"):
@@ -153,6 +155,7 @@ def test_features_and_built_in_normalisation():
     np.testing.assert_allclose(to_numpy(logits), to_numpy(expected), atol=1e-4)
 
 
+@on_last_backend
 def test_the_rows_differ_from_the_first_in_one_thing_each():
     names = ["Local3", "Local5", "Average", "PostNorm"]
     first = kerasvit.ViTTi4CIFAR
@@ -165,6 +168,7 @@ def test_the_rows_differ_from_the_first_in_one_thing_each():
     assert transform.size == (32, 32) and transform.mean == (0.5071, 0.4867, 0.4408)
 
 
+@on_last_backend
 @pytest.mark.parametrize(
     "changes, message",
     [

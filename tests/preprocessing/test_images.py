@@ -5,6 +5,10 @@ import pytest
 from PIL import Image
 
 from kerasvit.preprocessing.images import input_problem, read_image
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend
+
 
 HALF = (0.5, 0.5, 0.5)
 PIXELS = np.random.default_rng(0).integers(0, 256, (5, 7, 3), dtype="uint8")

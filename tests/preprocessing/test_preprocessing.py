@@ -5,6 +5,10 @@ import numpy as np
 import pytest
 
 from kerasvit.preprocessing.transform import MODES, ORIGINS, Preprocessing
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend
+
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "preprocess"
 IMAGE = np.load(GOLDEN / "image_uint8.npy")  # 61 × 97
