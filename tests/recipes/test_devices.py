@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from tests.once import once
+from tests.once import once, rest_long_elsewhere
 from tests.recipes import device_cases
 
 from .device_processes import (
@@ -101,7 +101,7 @@ def test_a_training_on_two_devices_continues_on_one(images, tmp_path):
     check_resumed(images, tmp_path, tmp_path / "alone")
 
 
-@pytest.mark.parametrize("case", ["plain", "local"])
+@pytest.mark.parametrize("case", rest_long_elsewhere(["local", "plain"]))
 def test_a_batch_in_parts_is_as_a_whole(case, images, tmp_path):
     """Without SAM; with it, each part is perturbed as a micro-batch is."""
     options = {"devices": "1", "warmup_steps": 4, "optimizer": "adamw"}

@@ -25,7 +25,7 @@ from command_line import BadInput
 from PIL import Image
 
 import kerasvit
-from tests.once import last_backend, long_elsewhere, on_last_backend
+from tests.once import last_backend, long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -259,20 +259,26 @@ def test_settings_are_those_of_the_training(photos, capsys):
 
 @pytest.mark.parametrize(
     ("label_names", "message", "kept"),
-    [
-        (
-            ["cat", "dog"],
-            "Head: that of the weights, because it has the same 2 classes.",
-            True,
-        ),
-        (
-            ["dog", "cat"],
-            "Head: zeros; that of the weights is for dog, c",
-            False,
-        ),
-        (["a", "b", "c"], "Head: zeros, because the weights have none for 2 c", False),
-        (None, "have one for 2 classes, but do not name them", False),
-    ],
+    mainly_on_last(
+        [
+            (
+                ["cat", "dog"],
+                "Head: that of the weights, because it has the same 2 classes.",
+                True,
+            ),
+            (
+                ["dog", "cat"],
+                "Head: zeros; that of the weights is for dog, c",
+                False,
+            ),
+            (
+                ["a", "b", "c"],
+                "Head: zeros, because the weights have none for 2 c",
+                False,
+            ),
+            (None, "have one for 2 classes, but do not name them", False),
+        ]
+    ),
 )
 def test_head_of_the_weights_is_kept_for_the_same_classes(
     label_names, message, kept, capsys

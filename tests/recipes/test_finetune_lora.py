@@ -12,6 +12,7 @@ from command_line import BadInput
 
 import kerasvit
 from tests.contract import to_numpy
+from tests.once import long_elsewhere
 
 from . import small_training
 
@@ -59,7 +60,7 @@ def test_the_base_is_frozen_and_the_model_is_saved_merged(settings, capsys):
     assert "| lora | 2 |" in text and "| train_norms | False |" in text
 
 
-@pytest.mark.slow
+@long_elsewhere
 def test_adapters_are_kept_and_a_stopped_training_continues(settings, monkeypatch):
     options = {"lora_layers": "mlp", "train_norms": True, "keep_adapters": True}
     finetune.finetune(settings(**options))

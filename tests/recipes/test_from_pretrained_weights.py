@@ -56,8 +56,8 @@ def settings(folder, **changes):
     return finetune.Config(data=str(folder / "digits"), weights=weights, **changes)
 
 
-@pytest.mark.waits_for("journey")
-@pytest.mark.parametrize("rho", [None, pytest.param(0.0, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("rho", [None, 0.0])
 def test_defaults_beat_the_linear_classifier_of_the_same_features(
     rho, tmp_path, monkeypatch
 ):

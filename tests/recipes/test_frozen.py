@@ -19,7 +19,7 @@ from scoring import candidates, features, planning, training_sets
 import kerasvit
 from kerasvit import evaluation
 from tests.models.tiny import TINY
-from tests.once import on_last_backend
+from tests.once import mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -275,7 +275,8 @@ def test_a_feature_that_is_not_finite(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("wrap", "ema"), [(lambda model: model, True), (kerasvit.SAM, False)]
+    ("wrap", "ema"),
+    mainly_on_last([(lambda model: model, True), (kerasvit.SAM, False)]),
 )
 def test_callbacks_score_the_weights_of_each_round(wrap, ema):
     model = vit(classes=3, depth=1)

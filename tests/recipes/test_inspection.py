@@ -18,7 +18,7 @@ from reporting.sections import NAMES, SECTIONS
 
 import kerasvit
 from tests.models.tiny import tiny
-from tests.once import on_last_backend
+from tests.once import long_elsewhere, on_last_backend
 
 DIGITS = [str(i) for i in range(10)]
 QUICK = ("attention", "variance", "active", "cka")
@@ -59,7 +59,7 @@ class Page(HTMLParser):
         self.links += [found[k] for k in ("src", "href", "xlink:href") if k in found]
 
 
-@pytest.mark.slow
+@long_elsewhere
 def test_a_report_of_a_transformer_and_a_resnet(tmp_path):
     models = save("vit"), save("bit", "BigTransfer", image_size=32)
     found = inspection.inspect(config(*models, only=QUICK))

@@ -64,6 +64,7 @@ def test_two_processes(images, tmp_path):
     check(2, images, tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(BACKEND != "torch", reason="torchrun starts processes of PyTorch")
 def test_sigterm_to_torchrun(images, tmp_path):
     """It passes the signal on, but counts it as an error."""

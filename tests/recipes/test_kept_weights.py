@@ -13,7 +13,12 @@ from command_line import BadInput
 from freezing import freeze
 
 import kerasvit
-from tests.once import on_last_backend
+from tests.once import (
+    long_elsewhere,
+    mainly_on_last,
+    on_last_backend,
+    rest_long_elsewhere,
+)
 
 from . import small_training
 from .small_training import check_same, interrupted
@@ -75,7 +80,7 @@ def longhand(seen, momentum):
     return average
 
 
-@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("parts", rest_long_elsewhere([2, 1]))
 def test_averages_are_validated_and_kept(monkeypatch, parts):
     seen = []
     with monkeypatch.context() as patch:
@@ -132,6 +137,7 @@ def stopped(at, **options):
             pretrain.pretrain(settings(**options))
 
 
+@long_elsewhere
 def test_the_best_weights_are_kept_and_survive_kills(falling):
     options = {"epochs": 6, "patience": 2}
     result = pretrain.pretrain(settings("whole", **options))
@@ -200,7 +206,9 @@ def frozen_model(pattern):
     return model, freeze(model, pattern)
 
 
-@pytest.mark.parametrize("pattern", ["block_0", "norm", "^(?!head)", "attention/query"])
+@pytest.mark.parametrize(
+    "pattern", mainly_on_last(["norm", "block_0", "^(?!head)", "attention/query"])
+)
 def test_frozen_layers_do_not_change(pattern):
     model, text = frozen_model(pattern)
     before = [np.array(w) for w in model.get_weights()]

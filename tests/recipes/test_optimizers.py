@@ -11,7 +11,7 @@ import schedules
 from command_line import BadInput
 
 import kerasvit
-from tests.once import on_last_backend
+from tests.once import mainly_on_last, on_last_backend, rest_long_elsewhere
 
 WIDTHS = {"width": 8, "depth": 2, "num_heads": 2, "mlp_dim": 8}
 RNG = np.random.default_rng(0)
@@ -62,7 +62,7 @@ def test_each_optimizer_is_made_without_weight_decay(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", optimizers.CLASSES)
+@pytest.mark.parametrize("name", rest_long_elsewhere(optimizers.CLASSES))
 def test_each_optimizer_trains_with_all_other_options(name):
     options = {"rho": 0.05, "layer_decay": 0.5, "accumulate": 2, "weight_decay": 0.1}
     config = settings(optimizer=name, learning_rate=1e-3, no_decay="bias$", **options)
@@ -142,6 +142,7 @@ def test_steps_are_those_of_bit():
     )
 
 
+@on_last_backend
 def test_the_factor_of_steps():
     found = rates(schedule="steps", decay_at=(0.3, 0.6), decay_factor=0.2)
     expected = [0.1] * 31 + [0.02] * 30 + [0.004] * 44
@@ -154,7 +155,7 @@ def test_shares_of_few_steps_are_steps():
         assert (found[0], found[-1]) == pytest.approx((0.1, 0.001))
 
 
-@pytest.mark.parametrize("name", ["cosine", "linear"])
+@pytest.mark.parametrize("name", mainly_on_last(["cosine", "linear"]))
 def test_schedules_that_begin_and_end_above_zero(name):
     found = rates(schedule=name, warmup_steps=20, warmup_from=0.01, final_rate=0.1)
     rising = np.linspace(0.001, 0.1, 21)

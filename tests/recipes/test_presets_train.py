@@ -16,6 +16,7 @@ from readers import Indexed
 
 import kerasvit
 from tests.models.tiny import TINY
+from tests.once import long_elsewhere
 
 pytestmark = pytest.mark.slow
 BATCH, STEPS, CLASSES = 12, 3, 3
@@ -62,14 +63,18 @@ def fit(trainer, config, model, dataset, **options):
 
 
 # These have all kinds of features; the others differ in numbers and layers.
-QUICK = ("gsam", "deit_distilled", "alternet_imagenet_general", "deit_384")
+QUICK = {
+    "deit_distilled": (),
+    "gsam": long_elsewhere,
+    "alternet_imagenet_general": long_elsewhere,
+    "deit_384": long_elsewhere,
+}
 
 
 def quick_first(presets):
     """Parameters: those of QUICK, and the others with the mark `long`."""
     return [
-        pytest.param(name, marks=() if name in QUICK else pytest.mark.long)
-        for name in presets
+        pytest.param(name, marks=QUICK.get(name, pytest.mark.long)) for name in presets
     ]
 
 

@@ -19,7 +19,7 @@ from command_line import BadInput
 import kerasvit
 from kerasvit.hub.manifest import recipe
 from recipes.benchmarks.study import measures, small
-from tests.once import long_elsewhere, on_last_backend
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -108,7 +108,9 @@ def test_presets_parse(name):
     assert pretrain.parse([name]) == pretrain.PRESETS[name]
 
 
-@pytest.mark.parametrize("name", ["vit", "mixer_sam", "bit", "alternet_cifar100"])
+@pytest.mark.parametrize(
+    "name", mainly_on_last(["vit", "mixer_sam", "bit", "alternet_cifar100"])
+)
 def test_learning_rate_rises_and_falls(name):
     preset = pretrain.PRESETS[name]
     optimizer = optimizers.make_optimizer(preset, small_model(), 60_000)
@@ -126,7 +128,7 @@ def test_short_trainings_warm_up_for_a_fifth():
     assert float(optimizer._learning_rate(20)) == pytest.approx(3e-3)
 
 
-@pytest.mark.parametrize("name", optimizers.CLASSES)
+@pytest.mark.parametrize("name", mainly_on_last(optimizers.CLASSES))
 @pytest.mark.parametrize("decayed", ["kernels", "all"])
 def test_weights_decay_by_a_share_of_the_learning_rate(name, decayed):
     model = small_model()

@@ -16,7 +16,7 @@ import training
 import training_data
 from command_line import BadInput
 
-from tests.once import mainly_on_last, on_last_backend
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 from . import small_training
 from .small_training import check_same, interrupted, settings, state_files
@@ -81,6 +81,7 @@ def test_training_continues_at_any_step(whole):
     }
 
 
+@long_elsewhere
 def test_sigterm_saves_and_stops(whole, capsys):
     before = signal.getsignal(signal.SIGTERM)
     stop = stopped(6, sigterm)

@@ -12,7 +12,7 @@ from scoring import cost, multiply_adds, published
 import kerasvit
 from tests.models.counting import outlined
 from tests.models.tiny import TINY
-from tests.once import on_last_backend
+from tests.once import on_last_backend, rest_long_elsewhere
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +55,7 @@ def zoo_model(**options):
 
 
 @pytest.mark.skipif(keras.backend.backend() == "jax", reason="counted there")
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", rest_long_elsewhere(TINY))
 def test_multiply_adds_of_all_builders(name):
     assert multiply_adds.of(getattr(kerasvit, name)(**TINY[name])) == COUNTS[name]
 

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.once import long_elsewhere
+
 from .device_processes import BACKEND, SECONDS, programs, running
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -16,7 +18,10 @@ COMMANDS = {
     "pretrain.py": ["--dataset", "mnist_subset", "--share", "0.1", "--rho", "0.05"],
     "finetune.py": ["--share", "0.1", "--rho", "0.05", "--no-compare"],
 }
-LONG = [pytest.param("finetune.py", marks=pytest.mark.long)]
+SCRIPTS = [
+    pytest.param("pretrain.py", marks=long_elsewhere),
+    pytest.param("finetune.py", marks=pytest.mark.long),
+]
 
 
 def outputs(folder):
@@ -32,8 +37,7 @@ def outputs(folder):
     return [[line for line in lines if "[Gloo]" not in line] for lines in printed]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["pretrain.py", *LONG])
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_trains_in_two_processes(script, tmp_path):
     out = tmp_path / "out"
     command = [str(RECIPES / script), *COMMANDS[script], "--steps", "4"]

@@ -63,7 +63,7 @@ def stopped(config, call):
     return calls[-1]
 
 
-@pytest.mark.slow
+@long_elsewhere
 def test_three_stages_are_trained_and_stated(settings, tmp_path, capsys):
     result = finetune.finetune(settings())
     out = capsys.readouterr().out
@@ -91,8 +91,7 @@ def test_three_stages_are_trained_and_stated(settings, tmp_path, capsys):
     assert training.finished_result(run) == json.loads(json.dumps(result))
 
 
-@long_elsewhere
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_training_that_ends_in_each_stage_continues(settings):
     finetune.finetune(settings())
     again = settings(out="again", save_minutes=0.0)

@@ -121,7 +121,7 @@ def local_is_a_micro_batch_a_device():
     assert_equal(trained(2), trained(1, micro_batches=2))
 
 
-@case
+@long_case
 def rates_by_layer():
     assert_equal(
         trained(2, optimizer="by_layer"),
@@ -130,7 +130,7 @@ def rates_by_layer():
     )
 
 
-@case
+@long_case
 def micro_batches_on_every_device():
     assert_equal(trained(2, micro_batches=2), trained(1, micro_batches=4))
 
