@@ -65,6 +65,8 @@ def in_this_process(monkeypatch):
         claim.main(json.loads(json.dumps(dataclasses.asdict(study))), folder, 0)
 
     monkeypatch.setattr(tasks, "in_processes", work)
+    # It takes most of the time of an invented training, and frees nothing.
+    monkeypatch.setattr(claim.keras.utils, "clear_session", lambda: None)
 
 
 def made(rng, shift, seeds=5):

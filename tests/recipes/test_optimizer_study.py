@@ -53,6 +53,8 @@ def in_this_process(monkeypatch):
         optimizers.main(values, folder, 0)
 
     monkeypatch.setattr(tasks, "in_processes", work)
+    # It takes most of the time of an invented training, and frees nothing.
+    monkeypatch.setattr(optimizers.keras.utils, "clear_session", lambda: None)
 
 
 def measured(rng, accuracy=0.9, losses=(1.2, 0.4, 0.2)):
