@@ -8,7 +8,7 @@ from keras import layers, optimizers
 import kerasvit
 from kerasvit.training import GSAM, SAM, layer_decay
 from tests.models.tiny import TINY, tiny
-from tests.once import long_elsewhere, on_last_backend
+from tests.once import long_elsewhere, on_last_backend, rest_long_elsewhere
 from tests.trainers import COMPILED, MODES, assert_same, batch, compiled, small, values
 
 GROUPS = ["hidden/", "norm/"]
@@ -353,7 +353,9 @@ def test_optimizer_of_a_user():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize(
+    "dtype", rest_long_elsewhere(["float32", "mixed_float16", "mixed_bfloat16"])
+)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("kind", ["plain", "sam", "gsam"])
 def test_fit(kind, mode, dtype):
