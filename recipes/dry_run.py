@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import keras
 import memory
 from command_line import BadInput
+from folders import counted
 from progress import console
 from rich.table import Table
 
@@ -150,7 +151,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 def _images(config):
     parts = f" in {config.accumulate} parts" if config.accumulate > 1 else ""
-    return f"{config.batch_size:,} images{parts}"
+    return f"{counted(config.batch_size)}{parts}"
 
 
 def _duration(seconds):

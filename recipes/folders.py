@@ -23,6 +23,11 @@ SPLITS = {
 }
 
 
+def counted(images: int) -> str:
+    """Returns "1 image" or, for example, "1,234 images"."""
+    return f"{images:,} image{'s' if images != 1 else ''}"
+
+
 def given_splits(root):
     """Returns {part: folder}, train first; empty if the folder has no splits."""
     given = {}
@@ -98,7 +103,7 @@ def check_images(paths: list[Path]) -> None:
 
     with ThreadPoolExecutor() as threads:
         results = threads.map(problem, paths)
-        label = f"Checking {len(paths):,} images"
+        label = f"Checking {counted(len(paths))}"
         found = [p for p in track(results, label, total=len(paths)) if p]
     if found:
         raise ValueError("\n".join([f"{len(found)} damaged:", *found[:10]]))

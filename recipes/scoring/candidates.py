@@ -61,14 +61,20 @@ def load_all(
     """Loads several models; those whose short names are equal keep their whole names.
 
     Args:
-        names, values, image_size, headless: As for `load`.
+        names, image_size, headless: As for `load`.
+        values: As for `load`, of the .keras files among the names.
 
     Raises:
         ValueError: As for `load`; or a model is given twice.
     """
     if len(set(names)) < len(names):
         raise ValueError(f"`models`: each model once. Received: {', '.join(names)}.")
-    found = [load(name, values, image_size, headless) for name in names]
+    # Models of kerasvit beside them have their own preprocessing.
+    files = [name for name in names if name.endswith(".keras")] or names
+    found = [
+        load(name, values if name in files else None, image_size, headless)
+        for name in names
+    ]
     counts = Counter(each.name for each in found)
     return [
         dataclasses.replace(each, name=name) if counts[each.name] > 1 else each

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import device_name
+from folders import counted
 from progress import replace_file
 
 from kerasvit.hub.front_matter import read_page
@@ -151,7 +152,7 @@ def _protocol(result):
         f"- {result.set}: {published.protocol if published else 'top-1 of all classes'}"
     )
     if result.left_out:
-        text += f"; {result.left_out:,} images without a class of the model left out"
+        text += f"; {counted(result.left_out)} without a class of the model left out"
     return f"{text}."
 
 

@@ -6,6 +6,8 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from folders import counted
+
 from . import corruption_picture, tables
 from .corrupted import part_name
 from .kinds import KINDS, SEVERITIES
@@ -19,7 +21,7 @@ def line(result: Result) -> str:
         f"{100 * result.parts[part_name(i, 'all')].scores['top1'].value:.1f}"
         for i in SEVERITIES
     ]
-    head = f"{result.model}, {result.set}, {result.measure}, {result.images:,} images"
+    head = f"{result.model}, {result.set}, {result.measure}, {counted(result.images)}"
     return f"{head}: top-1 of severities 1 to 5 {', '.join(shares)} %."
 
 

@@ -13,6 +13,7 @@ import keras
 from benchmarks import results
 
 import kerasvit
+from kerasvit.backend.keras_internals import layers_in
 
 from . import multiply_adds, published
 
@@ -50,12 +51,24 @@ def of(candidate, saved: list[results.Result]) -> Cost:
         saved: Results of the benchmarks.
     """
     model = candidate.model
-    model.trainable = True  # counts frozen parameters too
     return Cost(
-        sum(math.prod(weight.shape) for weight in model.trainable_weights),
+        _parameters(model),
         multiply_adds.of(model),
         _images_per_second(_measurement(candidate), saved),
     )
+
+
+def _parameters(model: keras.Model) -> int:
+    """Returns the number of parameters that are trained where nothing is frozen."""
+    parts = [*layers_in(model), *model.weights]  # outer layers first
+    before = [each.trainable for each in parts]
+    for layer in layers_in(model):
+        layer.trainable = False  # on TensorFlow, Keras ignores an equal value
+        layer.trainable = True
+    count = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    for each, trainable in zip(parts, before, strict=True):
+        each.trainable = trainable
+    return count
 
 
 def inserted(rows: list[list[str]], costs: dict[str, Cost]) -> list[list[str]]:

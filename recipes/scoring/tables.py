@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
+from folders import counted
 from progress import replace_file, write_json
 from rich.table import Table
 
@@ -30,9 +31,9 @@ def line(result: Result) -> str:
         if part != "restricted" and not metric.startswith("seed ")
     ]
     head = ", ".join(filter(None, [result.model, result.set, result.measure]))
-    text = f"{head}, {result.images:,} images: {', '.join(numbers)}"
+    text = f"{head}, {counted(result.images)}: {', '.join(numbers)}"
     if result.left_out:
-        text += f". {result.left_out:,} images without a class of the model left out"
+        text += f". {counted(result.left_out)} without a class of the model left out"
     if result.unmatched:
         names = ", ".join(result.unmatched[:5])
         more = len(result.unmatched) - 5

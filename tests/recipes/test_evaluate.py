@@ -210,8 +210,12 @@ def test_a_file_of_keras_that_returns_probabilities(images, tmp_path, monkeypatc
     logits = keras.layers.Dense(2, name="logits")(x)
     model = keras.Model(pixels, keras.layers.Softmax()(logits))
     model.save("model.keras")
-    config = Config(("model.keras",), on=(folder,), model_input="unit")
-    [result] = evaluate.evaluate(config)
+    beside = vit(classes=2)  # with its own preprocessing
+    kerasvit.save_pretrained(beside, "vit", label_names=["0", "1"])
+    config = Config(("model.keras", "vit"), on=(folder,), model_input="unit")
+    result, other = evaluate.evaluate(config)
+    [alone] = evaluate.evaluate(Config(("vit",), on=(folder,), out="alone"))
+    assert nll(other) == nll(alone)
     found = any_model.load("model.keras", "model", "unit")
     transform = kerasvit.Preprocessing(
         8, crop=1.0, mode="squash", kernel="bilinear", antialias=False

@@ -97,6 +97,23 @@ def test_parameters_are_those_that_were_trained():
     assert found.images_per_second is None
 
 
+def test_frozen_layers_and_variables_stay_frozen():
+    model = kerasvit.VisionTransformer(**TINY["VisionTransformer"])
+    whole = cost.of(candidate(model), []).parameters
+    block = model.get_layer("encoder_block_0")
+    block.mlp.trainable = False
+    block.attention.query.bias.trainable = False
+    before = [weight.trainable for weight in model.weights]
+    layers = [block.trainable, block.mlp.trainable, block.mlp.dense_0.trainable]
+    assert cost.of(candidate(model), []).parameters == whole == model.count_params()
+    assert [weight.trainable for weight in model.weights] == before
+    assert (
+        layers
+        == [True, False, False]
+        == [each.trainable for each in (block, block.mlp, block.mlp.dense_0)]
+    )
+
+
 @on_last_backend
 def test_speed_is_that_of_the_same_model_on_this_device(monkeypatch):
     monkeypatch.setattr(multiply_adds, "of", lambda model: None)  # it has no weights
