@@ -11,7 +11,15 @@ import keras
 from .adapters import adapted_layers, attach, dense_layers, detach, trained_weights
 from .arguments import ArgumentError, integer, number
 from .backend.keras_internals import layers_in
-from .checkpoints import AdapterFile, CheckpointError, adapter_bytes, replace_file
+from .checkpoints import (
+    ADAPTERS,
+    AdapterFile,
+    CheckpointError,
+    adapter_bytes,
+    replace_file,
+)
+from .hub.access import check_for_hub, on_hub
+from .hub.download import HubFiles, parse_address
 from .loading.adapters import load_file
 from .loading.resolve import HEADS
 from .models import ImageModel
@@ -137,21 +145,32 @@ def save_adapters(model: keras.Model, path: str | os.PathLike) -> Path:
     return file
 
 
-def load_adapters(model: keras.Model, path: str | os.PathLike) -> None:
+def load_adapters(
+    model: keras.Model,
+    path: str | os.PathLike,
+    *,
+    token: str | bool | None = None,
+    cache_dir: str | os.PathLike | None = None,
+    endpoint: str | None = None,
+    local_files_only: bool = False,
+) -> None:
     """Adds the adapters of a file to a model and loads the other trained weights.
 
-    The model then is as after `add_lora` and the training; `merge_lora` merges.
+    The model then is as after `add_lora` and the training, with the names of the
+    classes; `merge_lora` merges.
 
     Args:
         model: `ImageModel` with the base weights and the number of classes with which
             the training began. It is unchanged if an error is raised.
         path: Path of a file that `save_adapters` wrote, or of a folder with an
-            adapters.safetensors.
+            adapters.safetensors; or "hf://user/repository[@revision]", to which
+            `push_to_hub` uploaded adapters.
+        token, cache_dir, endpoint, local_files_only: As for `from_pretrained`.
 
     Raises:
-        ValueError: The file cannot be read, or the adapters belong to another
-            architecture, other shapes or other base weights (`CheckpointError`); or the
-            model has adapters.
+        ValueError: The file cannot be read or downloaded, or the adapters belong to
+            another architecture, other shapes or classes, or other base weights
+            (`CheckpointError`); or the model has adapters.
     """
     image_model = _image_model(model)
     if adapted_layers(image_model):
@@ -161,6 +180,11 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> None:
         )
     if not isinstance(path, (str, os.PathLike)):
         raise ValueError(f"`path` must be the path of a file. Received: {path!r:.200}.")
+    access: dict[str, Any] = {"token": token, "cache_dir": cache_dir}
+    access |= {"endpoint": endpoint, "local_files_only": local_files_only}
+    check_for_hub(path, access)
+    if on_hub(path):
+        path = HubFiles(*parse_address(path), access).get(ADAPTERS)
     file = AdapterFile(Path(path).expanduser())
     builder = image_model.record["builder"]
     if file.builder != builder:
@@ -168,8 +192,16 @@ def load_adapters(model: keras.Model, path: str | os.PathLike) -> None:
             f"{file.path} belongs to a {file.builder}. Received: the {builder} "
             f"{image_model.name}."
         )
+    names, classes = file.label_names, image_model.record["kwargs"]["num_classes"]
+    if names is not None and len(names) != classes:
+        raise CheckpointError(
+            f"{file.path} belongs to a model of {len(names)} classes. Build it with "
+            f"num_classes={len(names)}. Received: {image_model.name} of {classes}."
+        )
     file.check_base(image_model)
     load_file(image_model, file)
+    if names is not None:
+        image_model.record["label_names"] = names
 
 
 def content_of_adapters(model: keras.Model) -> bytes:
@@ -181,6 +213,8 @@ def content_of_adapters(model: keras.Model) -> bytes:
     image_model = _adapted(model)
     settings = {k: v for k, v in image_model.adapters.items() if k != "frozen"}
     settings["builder"] = image_model.record["builder"]
+    if isinstance(names := image_model.record["label_names"], list):
+        settings["label_names"] = names
     return adapter_bytes(image_model, trained_weights(image_model), settings)
 
 

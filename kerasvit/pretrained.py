@@ -1,7 +1,7 @@
 """Loading of models from folders and the Hub, and changes of the image size."""
 
 import os
-from typing import Any, TypeGuard
+from typing import Any
 
 import keras
 import numpy as np
@@ -19,7 +19,7 @@ from .checkpoints import (
     assign,
     resampling_kernel,
 )
-from .hub.access import check_access
+from .hub.access import check_access, check_for_hub, on_hub
 from .hub.download import fetch_repository, parse_address
 from .hub.manifest import Entry
 from .layers.position_embedding import check_resampling
@@ -74,7 +74,7 @@ def from_pretrained(
     _check_access(weights, {"revision": revision, **access})
     if isinstance(weights, Entry):
         return getattr(models, weights.model)(weights, **changes)
-    if _on_hub(weights):
+    if on_hub(weights):
         repository, in_address = parse_address(weights)
         if revision and in_address and revision != in_address:
             raise ValueError(
@@ -87,10 +87,6 @@ def from_pretrained(
         return _variant_of(checkpoint)(checkpoint, **changes)
 
     return retried(weights, load)
-
-
-def _on_hub(weights: object) -> TypeGuard[str]:
-    return isinstance(weights, str) and weights.startswith("hf://")
 
 
 def _check_access(weights: object, access: dict[str, Any]) -> None:
@@ -108,11 +104,7 @@ def _check_access(weights: object, access: dict[str, Any]) -> None:
             "states their source. Use HF_HOME, HF_ENDPOINT and HF_HUB_OFFLINE. "
             f"Received: {weights.model}({weights.tag!r})."
         )
-    if given and not _on_hub(weights):
-        raise ValueError(
-            f"{', '.join(given)} can be given for the Hugging Face Hub only, with "
-            f'"hf://user/repository". Received: {str(weights)!r:.200}.'
-        )
+    check_for_hub(weights, access)
 
 
 def resize(

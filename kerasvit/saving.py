@@ -11,6 +11,8 @@ import keras
 from kerasvit.preprocessing import Preprocessing
 
 from .adapters import base_weights, merged_weights
+from .arguments import one_of
+from .checkpoints import ADAPTERS
 from .hub.card import Facts, write_card
 from .hub.upload import check_target, prepare, upload
 from .hub.writing import local_folder, page_of, write_model
@@ -126,6 +128,7 @@ def push_to_hub(
     training: dict | None = None,
     card: str | None = None,
     keep_adapters: bool = False,
+    adapters_only: bool = False,
 ) -> "CommitInfo":
     """Uploads a model to the Hugging Face Hub in the format of `save_pretrained`.
 
@@ -145,6 +148,9 @@ def push_to_hub(
         endpoint: Address of another Hub.
         dtype, label_names, license, base_model, datasets, metrics, training, card,
             keep_adapters: Arguments of `save_pretrained`.
+        adapters_only: Whether to upload the file of `save_adapters` and the card alone,
+            without the base weights, which `load_adapters(model, "hf://user/name")`
+            adds to a model with these. The repository must not hold a model.
 
     Returns:
         `huggingface_hub.CommitInfo`, with `commit_url` and `pr_url`.
@@ -161,20 +167,29 @@ def push_to_hub(
     }
     commit_options = {"create_pr": create_pr, "commit_message": commit_message}
     check_target(repo_id, **access, **commit_options)
+    one_of("adapters_only", adapters_only, (True, False))
+    if adapters_only and (dtype is not None or label_names is not None):
+        raise ValueError(
+            "`dtype` and `label_names` are for whole models: leave them out with "
+            "`adapters_only`, or set model.record['label_names']."
+        )
     stated = license, base_model, datasets, metrics, training, card
-    facts = Facts(*stated, keep_adapters)
+    facts = Facts(*stated, keep_adapters or adapters_only, alone=adapters_only)
     _check_text({"label_names": label_names, **vars(facts)})
     record, transform = _ready(model, label_names)
-    content = _content(model, keep_adapters)
+    content = _content(model, keep_adapters or adapters_only)
     with tempfile.TemporaryDirectory() as folder:
-        write_model(
-            Path(folder),
-            record=record,
-            pretrained_cfg=transform,
-            dtype=dtype,
-            **content,
-        )
-        client, before = prepare(repo_id, **access)
+        if adapters_only:
+            Path(folder, ADAPTERS).write_bytes(content["adapters"])
+        else:
+            write_model(
+                Path(folder),
+                record=record,
+                pretrained_cfg=transform,
+                dtype=dtype,
+                **content,
+            )
+        client, before = prepare(repo_id, **access, with_model=not adapters_only)
         branch = f"@{revision}" if revision else ""
         page = write_card(record, f"hf://{repo_id}{branch}", facts, before)
         if page != before:

@@ -27,7 +27,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
         "adapters",
     },
     "adapters": {"layers", "backend"},
-    "lora": {"adapters", "checkpoints", "loading", "models", "backend"},
+    "lora": {"adapters", "checkpoints", "hub", "loading", "models", "backend"},
     "checkpoints": {"checkpoints"},
     "hub": {"hub", "checkpoints", "patterns", "version"},
     "training": {"training", "backend"},
@@ -40,7 +40,9 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "records": set(),
     "preprocessing": {"preprocessing", "layers"},
     "prediction": {"preprocessing", "records"},
-    "saving": {"hub", "preprocessing", "records", "adapters", "lora"},
+    "saving": {
+        *("hub", "preprocessing", "records", "adapters", "lora", "checkpoints"),
+    },
     "pretrained": {
         *("models", "layers", "hub", "checkpoints", "preprocessing", "saving"),
         *("loading", "backend", "adapters"),
@@ -80,7 +82,7 @@ BUDGETS = {
     # What may differ from the weights; further arguments are the builder's.
     "variant.__call__": 9,
     # Fields of the card, and how the Hub is accessed.
-    "saving.push_to_hub": 17,
+    "saving.push_to_hub": 18,
     "saving.save_pretrained": 12,
     # Numbers of the algorithms, each with a default.
     "search.suggest_rho": 10,

@@ -40,7 +40,7 @@ def adapter_bytes(
         model: Model with adapters.
         weights: Variables to write.
         settings: `rank`, `alpha`, `layers` and `trained` of `kerasvit/adapters.py`, and
-            `builder`, the name of the model's builder.
+            `builder`, the name of the model's builder; perhaps `label_names`.
 
     Raises:
         ValueError: A weight is not finite.
@@ -84,6 +84,7 @@ class AdapterFile:
     Attributes:
         settings: `rank`, `alpha`, `layers` and `trained`.
         builder: Name of the builder of the model that the adapters belong to.
+        label_names: Names of the classes that the head was trained for, or None.
 
     Raises:
         CheckpointError: The file does not exist, is damaged or of another kind.
@@ -94,6 +95,7 @@ class AdapterFile:
         self.path = self._reader.path
         content = self._content()
         self.builder, self._kernels = content["builder"], content["kernels"]
+        self.label_names = content.get("label_names")
         names = ("rank", "alpha", "layers", "trained")
         self.settings = {name: content[name] for name in names}
 
@@ -125,6 +127,7 @@ class AdapterFile:
             wrong += [] if all(isinstance(path, str) for path in paths) else ["layers"]
             wrong += [] if content["layers"] else ["layers"]
             wrong += [] if content["rank"] > 0 else ["rank"]
+            wrong += [] if _are_names(content.get("label_names")) else ["label_names"]
             alpha = content["alpha"]
             wrong += [] if math.isfinite(alpha) and alpha > 0 else ["alpha"]
         if wrong:
@@ -190,3 +193,10 @@ class AdapterFile:
             source_grids=source_grids,
             kernel=kernel,
         )
+
+
+def _are_names(value: object) -> bool:
+    """Returns whether a value is None or a list of names."""
+    if value is None:
+        return True
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)

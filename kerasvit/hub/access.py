@@ -2,6 +2,7 @@
 
 import os
 import re
+from typing import TypeGuard
 
 from kerasvit.arguments import ArgumentError, one_of
 
@@ -45,6 +46,26 @@ def check_access(**arguments: object) -> None:
             meant = _TEXTS[name][1]
             shown = _shown(name, value)
             raise ArgumentError(f"`{name}` must be {meant}. Received: {shown}.", name)
+
+
+def on_hub(weights: object) -> TypeGuard[str]:
+    """Returns whether weights are those of an address "hf://…"."""
+    return isinstance(weights, str) and weights.startswith("hf://")
+
+
+def check_for_hub(weights: object, access: dict[str, object]) -> None:
+    """Checks arguments of the Hub, which cannot be passed together with a path.
+
+    Raises:
+        ValueError: An argument is wrong, or `weights` is not an address "hf://…".
+    """
+    check_access(**access)
+    given = [name for name, value in access.items() if value not in (None, False)]
+    if given and not on_hub(weights):
+        raise ValueError(
+            f"{', '.join(given)} can be given for the Hugging Face Hub only, with "
+            f'"hf://user/repository". Received: {str(weights)!r:.200}.'
+        )
 
 
 def endpoint_of(endpoint: str | None = None) -> str:

@@ -33,6 +33,7 @@ class Facts:
         training: {setting: value}.
         card: Text of a README.md.
         adapters: Whether adapters are in a file of their own, which timm does not read.
+        alone: Whether there is no model beside them.
 
     Raises:
         ValueError: A fact has a wrong type.
@@ -45,6 +46,7 @@ class Facts:
     training: dict | None
     card: str | None
     adapters: bool = False
+    alone: bool = False
 
     def __post_init__(self) -> None:
         kinds = {
@@ -136,9 +138,14 @@ def _metadata(record: dict, name: str, facts: Facts) -> tuple[Metadata, Metadata
     known = {
         "library_name": "kerasvit",
         "pipeline_tag": "image-classification",
-        "tags": ["keras", *(["timm"] if _is_timm(record, facts) else [])],
+        "tags": [
+            "keras",
+            *(["timm"] if _is_timm(record, facts) else []),
+            *(["lora"] if facts.adapters else []),
+        ],
+        "base_model_relation": "adapter" if facts.alone and _repository(source) else "",
         "license": base.get("license"),
-        "base_model": source if source and "://" not in source else None,
+        "base_model": _repository(source),
     }
     given: Metadata = {
         "license": facts.license,
@@ -153,6 +160,11 @@ def _metadata(record: dict, name: str, facts: Facts) -> tuple[Metadata, Metadata
         {key: value for key, value in known.items() if value},
         {key: value for key, value in given.items() if value},
     )
+
+
+def _repository(source: str | None) -> str | None:
+    """Returns the source of the initial weights if it is a repository of the Hub."""
+    return source if source and "://" not in source else None
 
 
 def _page(metadata: Metadata, body: str) -> str:
@@ -197,8 +209,7 @@ def _body(record: dict, name: str, facts: Facts) -> str:
         f"# {short}",
         f"{record['variant'] or record['builder']} {head}, "
         f"images of {height} × {width} pixels.",
-        f'```python\nimport kerasvit\n\nmodel = kerasvit.from_pretrained("{name}")\n'
-        f"{call}\n```",
+        f"```python\nimport kerasvit\n\n{_load(record, name, facts)}\n{call}\n```",
         _timm_section(record, name, facts),
     ]
     if name == short:
@@ -224,7 +235,25 @@ def _body(record: dict, name: str, facts: Facts) -> str:
     return "\n\n".join(parts)
 
 
+def _load(record: dict, name: str, facts: Facts) -> str:
+    """Returns the lines that load the model."""
+    if not facts.alone:
+        return f'model = kerasvit.from_pretrained("{name}")'
+    source = facts.base_model or _repository((record.get("base") or {}).get("source"))
+    base = f"hf://{source}" if source else "the initial weights"
+    size, classes = (record["kwargs"][key] for key in ("image_size", "num_classes"))
+    return (
+        f'model = kerasvit.from_pretrained(\n    "{base}", image_size={tuple(size)}, '
+        f'num_classes={classes}\n)\nkerasvit.load_adapters(model, "{name}")'
+    )
+
+
 def _timm_section(record: dict, name: str, facts: Facts) -> str:
+    if facts.alone:
+        return (
+            "The file has the adapters of LoRA and the other trained weights. The base "
+            "weights must be those with which the training began."
+        )
     if not _is_timm(record, facts):
         why = f"timm has no such model: {why_not_timm(record)}"
         if facts.adapters:

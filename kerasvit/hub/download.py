@@ -13,6 +13,7 @@ from kerasvit.version import __version__
 
 from .access import check_access, endpoint_of
 from .errors import (
+    INSTEAD_OF_TENSORS,
     client_errors,
     explain_disk,
     explain_download,
@@ -182,12 +183,9 @@ class HubFiles:
             return self._checked(self._download(name), size, sha256)
         except client_errors() as error:
             absent = isinstance(error, RemoteEntryNotFoundError) and name == TENSORS
-            if absent and self.find(TENSORS + ".index.json"):
-                raise DownloadError(
-                    f"{self.repository} holds its weights in parts, which are not "
-                    "read. Save them as one model.safetensors: in transformers "
-                    'model.save_pretrained(folder, max_shard_size="100GB").'
-                ) from error
+            for other, meaning in INSTEAD_OF_TENSORS.items():
+                if absent and self.find(other):
+                    raise DownloadError(f"{self.repository} {meaning}") from error
             where = (self.repository, self.revision, self._client.endpoint)
             raise DownloadError(explain_download(error, name, *where)) from error
 

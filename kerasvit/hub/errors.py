@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from kerasvit.checkpoints import ADAPTERS
+
 if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
 
@@ -63,6 +65,16 @@ def http_error(error: BaseException) -> "HfHubHTTPError | None":
     return next((link for link in chain if isinstance(link, HfHubHTTPError)), None)
 
 
+# Files of repositories without a model.safetensors: {name: what it means}.
+INSTEAD_OF_TENSORS = {
+    "model.safetensors.index.json": "holds its weights in parts, which are not read. "
+    "Save them as one model.safetensors: in transformers "
+    'model.save_pretrained(folder, max_shard_size="100GB").',
+    ADAPTERS: "holds adapters of LoRA without a model. Load the base weights, then "
+    'kerasvit.load_adapters(model, "hf://user/name").',
+}
+
+
 def explain_download(
     error: Exception, name: str, repository: str, revision: str | None, endpoint: str
 ) -> str:
@@ -95,6 +107,8 @@ def explain_download(
             ", which says what model it is. Download its model.safetensors and build "
             "that variant: kerasvit.ViTB16(path)."
         )
+    if name == ADAPTERS:
+        without = ": it holds no adapters of LoRA. Load a model with from_pretrained."
     explanations = {  # the first that fits
         errors.GatedRepoError: f"asks for your consent: give it at {where}, and log in "
         "with `hf auth login`.",

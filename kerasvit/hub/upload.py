@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kerasvit.checkpoints import ADAPTERS
 
 from .access import check_access, endpoint_of
-from .download import DownloadError
+from .download import CONFIG, DownloadError
 from .errors import (
     client_errors,
     explain_request,
@@ -55,6 +55,7 @@ def prepare(
     *,
     private: bool | None = None,
     revision: str | None = None,
+    with_model: bool = True,
     **access: Any,
 ) -> tuple["HfApi", bytes | None]:
     """Creates the repository if it does not exist.
@@ -65,14 +66,16 @@ def prepare(
             must be private.
         revision: Branch whose README.md is read; main if None or if the branch does
             not exist.
+        with_model: Whether a model is uploaded. Otherwise the repository must not hold
+            one, whose config.json would state another file of adapters.
         access: `token` and `endpoint` of `push_to_hub`.
 
     Returns:
         (client, content of the existing README.md or None).
 
     Raises:
-        UploadError: The token has no permission, the name is invalid, or the
-            repository is public although `private` is True.
+        UploadError: The token has no permission, the name is invalid, the repository is
+            public although `private` is True, or it holds a model.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.errors import RevisionNotFoundError
@@ -94,6 +97,11 @@ def prepare(
         raise UploadError(
             f"{repository} was not written: it is public, and `private` is True. Make "
             "it private in its settings on the Hub, or leave `private` out."
+        )
+    if not with_model and CONFIG in {file.rfilename for file in about.siblings or ()}:
+        raise UploadError(
+            f"{repository} was not written: it holds a model. Push adapters alone to a "
+            "repository of their own, or both with keep_adapters=True."
         )
     return client, page
 

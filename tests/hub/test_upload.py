@@ -60,6 +60,67 @@ def test_adapters_go_to_the_hub_and_back(logged_in):
     assert merged.adapters is None
 
 
+def adapted():
+    """A model with adapters of random values."""
+    model = small()
+    kerasvit.add_lora(model, 2)
+    for variable in model.trainable_weights:
+        variable.assign(np.random.default_rng(1).normal(size=variable.shape))
+    return model
+
+
+def test_adapters_alone_go_to_the_hub_and_back(logged_in):
+    model = adapted()
+    facts = {"base_model": "me/base", "metrics": {"accuracy": 0.5}}
+    kerasvit.push_to_hub(model, "me/lora", adapters_only=True, **facts)
+    files = logged_in.repositories["me/lora"].files
+    assert files.keys() == {"README.md", "adapters.safetensors"}
+    page = files["README.md"].decode()
+    assert 'kerasvit.load_adapters(model, "hf://me/lora")' in page
+    assert '"hf://me/base", image_size=(8, 8), num_classes=3' in page
+    card = RepoCard(page)
+    assert "lora" in card.data.tags and card.data.base_model == "me/base"
+    base = small()
+    base.record["label_names"] = None
+    kerasvit.load_adapters(base, "hf://me/lora@main", token="good")
+    np.testing.assert_array_equal(to_numpy(base(IMAGES)), to_numpy(model(IMAGES)))
+    assert base.record["label_names"] == ["ant", "bee", "cat"]
+    assert len(files["adapters.safetensors"]) < 10_000
+
+
+def test_adapters_and_models_are_not_mistaken_for_each_other(logged_in):
+    model = adapted()
+    kerasvit.push_to_hub(model, "me/lora", adapters_only=True)
+    with pytest.raises(ValueError, match="adapters of LoRA without a model.*load_ada"):
+        kerasvit.from_pretrained("hf://me/lora")
+    kerasvit.push_to_hub(model, "me/vit")
+    files = dict(logged_in.repositories["me/vit"].files)
+    with pytest.raises(UploadError, match="it holds a model. Push adapters alone to a"):
+        kerasvit.push_to_hub(model, "me/vit", adapters_only=True)
+    assert logged_in.repositories["me/vit"].files == files
+    with pytest.raises(ValueError, match="it holds no adapters of LoRA"):
+        kerasvit.load_adapters(small(), "hf://me/vit")
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        (small, {}, "has no adapters"),
+        (adapted, {"dtype": "float16"}, "are for whole models"),
+        (adapted, {"label_names": ["a", "b", "c"]}, "are for whole models"),
+    ],
+)
+def test_what_is_not_pushed_as_adapters_alone(model, options, message, logged_in):
+    with pytest.raises(ValueError, match=message):
+        kerasvit.push_to_hub(model(), "me/lora", adapters_only=True, **options)
+    assert not logged_in.requests
+
+
+def test_arguments_of_the_hub_with_a_path_of_adapters(logged_in):
+    with pytest.raises(ValueError, match="token can be given for the Hugging Face Hub"):
+        kerasvit.load_adapters(small(), "adapters.safetensors", token="good")
+
+
 def test_one_commit_deletes_old_weights_and_keeps_the_page(logged_in):
     old = {"README.md": b"mine", "model.safetensors.index.json": b"{}", "x.txt": b"x"}
     repository = logged_in.add("me/vit", old)
