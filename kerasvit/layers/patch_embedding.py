@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from kerasvit.backend.checked_in_graph import checked_in_graph
 from kerasvit.typing import Shape, Tensor
 
 
@@ -17,31 +18,35 @@ class PatchEmbedding(keras.layers.Layer):
     checkpoints store it.
 
     Shape: (batch, H, W, C) → (batch, H/P · W/P, D), rows of patches one after another.
+    H and W may be unknown until the call.
 
     Args:
         patch_size: P, side of a patch in pixels; H and W must be multiples of it.
         width: D, size of a token.
+        partial: True: pixels at the bottom and at the right that fill no patch are
+            ignored.
 
     Raises:
-        ValueError: H or W is not known or not a multiple of P.
+        ValueError: H or W is not a multiple of P; with `partial`, less than P. In a
+            graph of TensorFlow with unknown sides it is `InvalidArgumentError`.
 
     Reference: Dosovitskiy et al. 2021, arXiv 2010.11929, equation 1.
     """
 
-    def __init__(self, patch_size: int, *, width: int, **kwargs: Any) -> None:
+    def __init__(
+        self, patch_size: int, *, width: int, partial: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.patch_size = patch_size
         self.width = width
+        self.partial = partial
 
     def build(self, input_shape: Shape) -> None:
         """Creates the kernel, after checking that the image divides into patches."""
         _, height, width, channels = input_shape
         p = self.patch_size
-        if None in (height, width) or height % p or width % p:
-            raise ValueError(
-                f"The image must be a whole number of patches of {p} × {p} pixels. "
-                f"Received: {height} × {width}. Choose multiples of {p}."
-            )
+        if None not in (height, width):
+            self._checked(None, height, width)
         self.kernel = self.add_weight(
             name="kernel",
             shape=(p, p, channels, self.width),
@@ -52,22 +57,45 @@ class PatchEmbedding(keras.layers.Layer):
         )
 
     def call(self, images: Tensor) -> Tensor:
-        _, height, width, channels = images.shape
+        batch, height, width, channels = ops.shape(images)
+        images = self._checked(images, height, width)
         p = self.patch_size
         rows, columns = height // p, width // p
-        x = ops.reshape(images, (-1, rows, p, columns, p, channels))
+        if self.partial:
+            images = images[:, : rows * p, : columns * p]
+        x = ops.reshape(images, (batch, rows, p, columns, p, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, P, P, C)
         x = ops.reshape(x, (-1, p * p * channels))
         x = ops.matmul(x, ops.reshape(self.kernel, (-1, self.width))) + self.bias
         return ops.reshape(x, (-1, rows * columns, self.width))
 
+    def _checked(self, images: Tensor | None, height: Any, width: Any) -> Tensor | None:
+        """Returns the images after checking their sides, numbers or tensors."""
+        p, sides = self.patch_size, (height, width)
+        whole = [side >= p if self.partial else side % p == 0 for side in sides]
+        message = f"The image must be a whole number of patches of {p} × {p} pixels."
+        if self.partial:
+            message = f"The image must have at least one patch of {p} × {p} pixels."
+        if not all(isinstance(side, int) for side in sides):
+            return checked_in_graph(images, whole, message, *sides)
+        if not all(whole):
+            raise ValueError(
+                f"{message} Received: {height} × {width}. Choose multiples of {p}."
+            )
+        return images
+
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the output shape: (batch, H, W, C) → (batch, H/P · W/P, D)."""
         batch, height, width, _ = input_shape
-        tokens = (height // self.patch_size) * (width // self.patch_size)
-        return batch, tokens, self.width
+        known = None not in (height, width)
+        p = self.patch_size
+        return batch, height // p * (width // p) if known else None, self.width
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = {"patch_size": self.patch_size, "width": self.width}
+        config = {
+            "patch_size": self.patch_size,
+            "width": self.width,
+            "partial": self.partial,
+        }
         return {**super().get_config(), **config}

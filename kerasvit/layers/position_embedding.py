@@ -5,16 +5,29 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from kerasvit.typing import Shape, Tensor
 
-from .resampling import KERNELS, MAX_CELLS, resample_grid
+from .resampling import KERNELS, MAX_CELLS, resample_grid, resample_tensor
+
+# For tables of absolute positions, also on a grid that is known only in the graph.
+POSITION_KERNELS = tuple(kernel for kernel in KERNELS if kernel != "geometric_linear")
 
 
 def pair(grid: Any) -> tuple[int, int]:
     """Returns a grid, given as a list or tuple, as (height, width)."""
     height, width = grid
     return height, width
+
+
+def grid_of(image: Tensor, patch_size: int) -> tuple[Any, Any]:
+    """Returns the (height, width) of an image in whole patches.
+
+    They are integers, or tensors in a graph of TensorFlow with unknown sides.
+    """
+    _, height, width, _ = ops.shape(image)
+    return height // patch_size, width // patch_size
 
 
 def check_resampling(kernel: Any, source_grid: Any) -> None:
@@ -79,22 +92,36 @@ def table_grid(
 class PositionEmbedding(keras.layers.Layer):
     """Adds a learned vector to each token by its position in the patch grid.
 
-    Shape: (batch, prefix + H·W, D) → same.
+    Shape: (batch, prefix + H·W, D) → same. With `patch_size`: (batch, prefix + h·w, D)
+    and an image (batch, h·P, w·P, channels), whose patches the tokens are → the shape
+    of the tokens. The table of H × W patches is resampled to h × w in each call, with
+    gradients: `resample` gives the same rows.
 
     Args:
         grid: (H, W), patches down and across.
         prefix: Number of rows of the table before those of the grid, for class and
             register tokens that are already in the sequence.
+        patch_size: P, side of a patch of the image, for images of any size. None: all
+            images have H × W patches.
+        kernel: Kernel to resample with, one of `POSITION_KERNELS`.
 
     Reference: Dosovitskiy et al. 2021, arXiv 2010.11929, equation 1 and appendix D.4.
     """
 
     def __init__(
-        self, grid: tuple[int, int], *, prefix: int = 0, **kwargs: Any
+        self,
+        grid: tuple[int, int],
+        *,
+        prefix: int = 0,
+        patch_size: int | None = None,
+        kernel: str = "bicubic_antialias",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.grid = pair(grid)
         self.prefix = prefix
+        self.patch_size = patch_size
+        self.kernel = kernel
 
     def build(self, input_shape: Shape) -> None:
         """Creates the table."""
@@ -103,10 +130,25 @@ class PositionEmbedding(keras.layers.Layer):
             name="table",
             shape=(1, length, input_shape[-1]),
             initializer=keras.initializers.RandomNormal(stddev=0.02),
+            autocast=False,  # it is resampled in the variable's precision
         )
 
-    def call(self, x: Tensor) -> Tensor:
-        return x + keras.ops.cast(self.table, x.dtype)
+    def call(self, x: Tensor, image: Tensor | None = None) -> Tensor:
+        table = ops.convert_to_tensor(self.table)
+        if self.patch_size is not None:
+            table = self._resampled(table, grid_of(image, self.patch_size))
+        return x + ops.cast(table, x.dtype)
+
+    def _resampled(self, table: Tensor, grid: tuple[Any, Any]) -> Tensor:
+        """Returns the table (1, prefix + h·w, D) of a grid (h, w)."""
+        if all(isinstance(side, int) for side in grid) and grid == self.grid:
+            return table
+        exact = keras.backend.result_type(table.dtype, "float32")
+        width = table.shape[-1]
+        cells = ops.reshape(table[0, self.prefix :], (*self.grid, width))
+        cells = resample_tensor(ops.cast(cells, exact), grid, self.kernel)
+        cells = ops.cast(ops.reshape(cells, (-1, width)), table.dtype)
+        return ops.concatenate([table[0, : self.prefix], cells])[None]
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of the input."""
@@ -147,4 +189,10 @@ class PositionEmbedding(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "grid": self.grid, "prefix": self.prefix}
+        config = {
+            "grid": self.grid,
+            "prefix": self.prefix,
+            "patch_size": self.patch_size,
+            "kernel": self.kernel,
+        }
+        return {**super().get_config(), **config}

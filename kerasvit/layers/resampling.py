@@ -1,67 +1,82 @@
 """Resamples a grid of vectors or an image with one matrix per side."""
 
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
+from keras import ops
+
+from kerasvit.typing import Tensor
 
 # No model has a table of more cells: a larger one comes from a hostile file.
 MAX_CELLS = 2**18
-Weight: TypeAlias = Callable[[np.ndarray], np.ndarray]  # of a distance in cells
+# The matrices below are computed by `xp`: NumPy, or `keras.ops` where the number of
+# target cells is a tensor.
+Weight: TypeAlias = Callable[[Any, Any], Any]  # of distances in cells, and `xp`
 
 
-def _triangle(x: np.ndarray) -> np.ndarray:
-    return np.maximum(1 - np.abs(x), 0)
+def _triangle(x: Any, xp: Any) -> Any:
+    return xp.maximum(1 - xp.abs(x), 0)
 
 
-def _cubic(x: np.ndarray, a: float) -> np.ndarray:
+def _cubic(x: Any, xp: Any, a: float) -> Any:
     """Keys' cubic convolution kernel, zero from |x| = 2 on."""
-    x = np.abs(x)
+    x = xp.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = a * (((x - 5) * x + 8) * x - 4)
-    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+    return xp.where(x <= 1, near, xp.where(x < 2, far, 0))
 
 
-def _taps(position: np.ndarray, source: int, weight: Weight, reach: int) -> np.ndarray:
+def indices(count: Any, xp: Any) -> Any:
+    """Returns 0, 1, 2 … as a column of floats, computed by `xp`."""
+    indices = xp.arange(count)[:, None]
+    return indices + 0.0 if xp is np else xp.cast(indices, "float32")
+
+
+def _taps(position: Any, source: int, weight: Weight, reach: int, xp: Any) -> Any:
     """Returns rows of weights for the cells around positions; border cells repeat.
 
     `reach` is the number of cells on either side where `weight` is not 0.
     """
-    first = np.floor(position).astype(int)
-    rows = np.arange(len(position))
+    cells = xp.floor(position) + np.arange(1 - reach, reach + 1, dtype="float32")
+    weights = weight(position - cells, xp)  # (target, 2 · reach)
+    cells = xp.clip(cells, 0, source - 1)
+    if xp is ops:
+        places = ops.one_hot(ops.cast(cells, "int32"), source)
+        return ops.sum(weights[:, :, None] * places, axis=1)
     matrix = np.zeros((len(position), source))
-    for offset in range(1 - reach, reach + 1):
-        cell = first + offset
-        np.add.at(matrix, (rows, np.clip(cell, 0, source - 1)), weight(position - cell))
+    rows = np.arange(len(position))[:, None]
+    np.add.at(matrix, (rows, cells.astype(int)), weights)
     return matrix
 
 
-def _corner_linear(source: int, target: int) -> np.ndarray:
-    step = (source - 1) / (target - 1) if target > 1 else 0
-    position = np.minimum(np.arange(target) * step, source - 1)
-    return _taps(position, source, _triangle, 1)
+def _corner_linear(source: int, target: Any, xp: Any) -> Any:
+    step = (source - 1) / xp.maximum(target - 1, 1)
+    position = xp.minimum(indices(target, xp) * step, source - 1)
+    return _taps(position, source, _triangle, 1, xp)
 
 
-def _half_pixel(source: int, target: int) -> np.ndarray:
-    """Returns the centres of `target` cells in indices of `source` cells."""
-    return (np.arange(target) + 0.5) * source / target - 0.5
+def _half_pixel(source: int, target: Any, xp: Any) -> Any:
+    """Returns the centres of `target` cells in indices of `source` cells, a column."""
+    return (indices(target, xp) + 0.5) * source / target - 0.5
 
 
-def _plain(source: int, target: int, weight: Weight, reach: int) -> np.ndarray:
-    return _taps(_half_pixel(source, target), source, weight, reach)
+def _plain(source: int, target: Any, weight: Weight, reach: int, xp: Any) -> Any:
+    return _taps(_half_pixel(source, target, xp), source, weight, reach, xp)
 
 
-def _antialias(source: int, target: int, weight: Weight) -> np.ndarray:
+def _antialias(source: int, target: Any, weight: Weight, xp: Any) -> Any:
     # To shrink, the kernel is stretched over all the cells that one target cell
     # replaces. It is cut off at the border and normalised to a sum of one.
-    stretch = max(source / target, 1)
-    distance = _half_pixel(source, target)[:, None] - np.arange(source)
-    matrix = weight(distance / stretch)
-    return matrix / matrix.sum(axis=1, keepdims=True)
+    stretch = xp.maximum(source / target, 1)
+    distance = _half_pixel(source, target, xp) - np.arange(source, dtype="float32")
+    matrix = weight(distance / stretch, xp)
+    return matrix / xp.sum(matrix, axis=1, keepdims=True)
 
 
-def _geometric_linear(source: int, target: int) -> np.ndarray:
+def _geometric_linear(source: int, target: int, xp: Any) -> np.ndarray:
     # The distances between source cells are 1, q, q² … from the centre outwards, with
     # the q for which the outermost cells of source and target coincide.
     low, high, reach = 1.01, 1.5, (target - 1) // 2
@@ -79,12 +94,13 @@ def _geometric_linear(source: int, target: int) -> np.ndarray:
 
 # Cubic coefficients: torch uses -0.5 with antialiasing (as Pillow), -0.75 without
 # (aten/src/ATen/native/UpSample.h and cpu/UpSampleKernel.cpp).
-KERNELS: dict[str, Callable[[int, int], np.ndarray]] = {
+_pillow, _torch = (functools.partial(_cubic, a=a) for a in (-0.5, -0.75))
+KERNELS: dict[str, Callable[[int, Any, Any], Any]] = {
     "corner_linear": _corner_linear,
-    "bicubic_antialias": lambda s, t: _antialias(s, t, lambda x: _cubic(x, -0.5)),
-    "bicubic": lambda s, t: _plain(s, t, lambda x: _cubic(x, -0.75), 2),
-    "bilinear_antialias": lambda s, t: _antialias(s, t, _triangle),
-    "bilinear": lambda s, t: _plain(s, t, _triangle, 1),
+    "bicubic_antialias": lambda s, t, xp: _antialias(s, t, _pillow, xp),
+    "bicubic": lambda s, t, xp: _plain(s, t, _torch, 2, xp),
+    "bilinear_antialias": lambda s, t, xp: _antialias(s, t, _triangle, xp),
+    "bilinear": lambda s, t, xp: _plain(s, t, _triangle, 1, xp),
     "geometric_linear": _geometric_linear,
 }
 
@@ -126,8 +142,8 @@ def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
             f"`kernel` must be one of {', '.join(map(repr, KERNELS))}. "
             f"Received: kernel={kernel!r}."
         )
-    source, target = _cells(source, "source"), _cells(target, "target")
-    return KERNELS[kernel](source, target)
+    source, target = _count(source, "source"), _count(target, "target")
+    return KERNELS[kernel](source, target, np)
 
 
 def spreading_matrix(source: int, target: int, kernel: str) -> np.ndarray:
@@ -153,7 +169,7 @@ def spreading_matrix(source: int, target: int, kernel: str) -> np.ndarray:
     return matrix / matrix.sum(axis=0)
 
 
-def _cells(number: Any, name: str) -> int:
+def _count(number: Any, name: str) -> int:
     try:
         cells = operator.index(number)
     except TypeError:
@@ -225,3 +241,35 @@ def _contract(array: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     # antialiasing uses few of its thousands of rows.
     used = matrix.any(axis=0)
     return np.tensordot(matrix[:, used], array[used].astype("float64"), axes=1)
+
+
+def resample_tensor(grid: Tensor, size: tuple[Any, Any], kernel: str) -> Tensor:
+    """Resamples a grid of vectors as `resample_grid` does, in the model's graph.
+
+    It costs two small matrix products, through which gradients flow. The matrices are
+    computed by NumPy once for each size, or, for a size that is known only when the
+    graph of TensorFlow runs, in that graph.
+
+    Shape: (H, W, D) → (h, w, D), the same dtype.
+
+    Args:
+        grid: Tensor of float32 or float64.
+        size: (h, w), in cells, integers or tensors.
+        kernel: One of `KERNELS`; not "geometric_linear" for a size of tensors.
+    """
+    height, width, channels = grid.shape
+    down, across = (
+        ops.cast(_matrix(source, target, kernel), grid.dtype)
+        for source, target in zip((height, width), size, strict=True)
+    )
+    rows = ops.matmul(down, ops.reshape(grid, (height, width * channels)))
+    return ops.matmul(across, ops.reshape(rows, (-1, width, channels)))
+
+
+def _matrix(source: int, target: Any, kernel: str) -> Any:
+    if isinstance(target, int):
+        return _known_matrix(source, target, kernel)
+    return KERNELS[kernel](source, ops.cast(target, "float32"), ops)
+
+
+_known_matrix = functools.lru_cache(maxsize=64)(resampling_matrix)

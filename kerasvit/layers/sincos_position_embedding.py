@@ -1,28 +1,37 @@
 """A fixed position table of sines and cosines."""
 
+import functools
 from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from kerasvit.arguments import ArgumentError
 from kerasvit.typing import Shape, Tensor
 
-from .position_embedding import pair
+from .position_embedding import grid_of, pair
+from .resampling import indices
 from .table_size import check_table_size
 
 
-def sincos_table(grid: tuple[int, int], width: int) -> np.ndarray:
+def sincos_table(grid: tuple[Any, Any], width: int, xp: Any = np) -> Any:
     """Returns big_vision's fixed table, (H·W, width), float64.
 
     Frequencies decrease geometrically from 1 to 1/10000 over width/4 steps; each row is
     sin x, cos x, sin y, cos y, as in `posemb_sincos_2d` of big_vision/models/vit.py.
+    With `xp=keras.ops` the grid may be tensors, and the table is a float32 tensor.
     """
-    y, x = np.mgrid[: grid[0], : grid[1]].reshape(2, -1, 1)
+    sides = (indices(side, xp)[:, 0] for side in grid)
+    y, x = (xp.reshape(each, (-1, 1)) for each in xp.meshgrid(*sides, indexing="ij"))
     steps = width // 4
     frequency = 10_000.0 ** -(np.arange(steps) / max(steps - 1, 1))
-    x, y = x * frequency, y * frequency
-    return np.concatenate([np.sin(x), np.cos(x), np.sin(y), np.cos(y)], axis=1)
+    frequency = frequency.astype("float64" if xp is np else "float32")
+    x, y = (each * frequency for each in (x, y))
+    return xp.concatenate([xp.sin(x), xp.cos(x), xp.sin(y), xp.cos(y)], axis=1)
+
+
+_known_table = functools.lru_cache(maxsize=8)(sincos_table)
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -31,10 +40,13 @@ class SinCosPositionEmbedding(keras.layers.Layer):
 
     The layer has no variables: it fits any grid, without loading or resampling.
 
-    Shape: (batch, H·W, D) → same.
+    Shape: (batch, H·W, D) → same. With `patch_size`: (batch, h·w, D) and an image
+    (batch, h·P, w·P, channels), whose patches the tokens are → the shape of the tokens.
 
     Args:
         grid: (H, W), patches down and across.
+        patch_size: P, side of a patch of the image, for images of any size. None: all
+            images have H × W patches.
 
     Raises:
         ValueError: D is not a multiple of 4.
@@ -42,9 +54,12 @@ class SinCosPositionEmbedding(keras.layers.Layer):
     Reference: Beyer et al. 2022, arXiv 2205.01580; big_vision/models/vit.py.
     """
 
-    def __init__(self, grid: tuple[int, int], **kwargs: Any) -> None:
+    def __init__(
+        self, grid: tuple[int, int], *, patch_size: int | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.grid = pair(grid)
+        self.patch_size = patch_size
 
     def build(self, input_shape: Shape) -> None:
         """Computes the table."""
@@ -58,8 +73,16 @@ class SinCosPositionEmbedding(keras.layers.Layer):
         check_table_size(8 * self.grid[0] * self.grid[1] * width, "image_size", "width")
         self.table = sincos_table(self.grid, width)[None]  # (1, H·W, D)
 
-    def call(self, x: Tensor) -> Tensor:
-        return x + keras.ops.convert_to_tensor(self.table, dtype=x.dtype)
+    def call(self, x: Tensor, image: Tensor | None = None) -> Tensor:
+        table = self.table
+        if self.patch_size is not None:
+            grid = grid_of(image, self.patch_size)
+            known = all(isinstance(side, int) for side in grid)
+            width = x.shape[-1]
+            table = (
+                _known_table(grid, width) if known else sincos_table(grid, width, ops)
+            )
+        return x + ops.cast(table, x.dtype)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of the input."""
@@ -67,4 +90,5 @@ class SinCosPositionEmbedding(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        return {**super().get_config(), "grid": self.grid}
+        config = {"grid": self.grid, "patch_size": self.patch_size}
+        return {**super().get_config(), **config}
