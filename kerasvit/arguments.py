@@ -164,6 +164,28 @@ def sides(image_size: Any, name: str = "image_size") -> list[int]:
     return [integer(name, value, 1, MAX_SIDE) for value in values]
 
 
+def sides_or_any(image_size: Any) -> list[int] | list[None]:
+    """Checks an image size, `sides` or (None, None), which means images of any size.
+
+    Raises:
+        ArgumentError: It is none of these; one side alone may not be None.
+    """
+    if isinstance(image_size, (tuple, list)) and None in image_size:
+        if list(image_size) == [None, None]:
+            return [None, None]
+        raise ArgumentError(
+            "`image_size` must state both sides, or neither: (None, None) for images "
+            f"of any size. Received: {image_size!r:.200}.",
+            "image_size",
+        )
+    return sides(image_size)
+
+
+def is_any(image_size: Any) -> bool:
+    """Returns whether a checked image size is that of images of any size."""
+    return image_size is not None and list(image_size) == [None, None]
+
+
 def check_built(model: Any) -> None:
     """Checks that a model is a `keras.Model` with variables.
 

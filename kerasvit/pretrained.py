@@ -1,7 +1,8 @@
 """Loading of models from folders and the Hub, and changes of the image size."""
 
 import os
-from typing import Any
+from inspect import signature
+from typing import Any, TypeGuard
 
 import keras
 import numpy as np
@@ -10,7 +11,7 @@ from kerasvit.preprocessing import Preprocessing
 
 from . import models
 from .adapters import attach
-from .arguments import sides
+from .arguments import is_any, sides_or_any
 from .backend.deferred import built_with_zeros
 from .checkpoints import (
     VARIABLE_PATHS,
@@ -28,6 +29,7 @@ from .loading.matching import fits
 from .loading.saved_meanwhile import retried
 from .loading.variant import Builder
 from .models import VARIANTS, ImageModel, Variant
+from .records import table_size
 from .saving import record_of
 
 
@@ -108,7 +110,9 @@ def _check_access(weights: object, access: dict[str, Any]) -> None:
 
 
 def resize(
-    model: keras.Model, image_size: int | tuple[int, int], kernel: str | None = None
+    model: keras.Model,
+    image_size: int | tuple[int, int] | tuple[None, None],
+    kernel: str | None = None,
 ) -> ImageModel:
     """Returns a copy of a model for another image size.
 
@@ -117,7 +121,8 @@ def resize(
     Args:
         model: `ImageModel`, which is not changed.
         image_size: Height and width in pixels, multiples of the patch size; an int for
-            a square.
+            a square. (None, None): the copy takes images of any size and has the
+            position table of the model, which it resamples in each call.
         kernel: Resampling kernel, one of `kerasvit.layers.resampling.KERNELS`. None: as
             the code base of the weights does (Google: corner-aligned linear, timm:
             antialiased bicubic).
@@ -131,8 +136,18 @@ def resize(
     """
     record = record_of(model)
     check_resampling(kernel, None)
-    kwargs = {**record["kwargs"], "image_size": sides(image_size), "name": model.name}
+    kwargs = {**record["kwargs"], "image_size": sides_or_any(image_size)}
+    kwargs["name"] = model.name
     builder = _builder(record["builder"])
+    table = {
+        "image_size": table_size(record["kwargs"]),
+        "kernel": resampling_kernel(record["origin"], record["builder"]),
+        **(kwargs.get("resampling") or {}),
+    }
+    if kernel is not None:
+        table["kernel"] = kernel
+    if is_any(kwargs["image_size"]) and "resampling" in signature(builder).parameters:
+        kwargs["resampling"] = table
     first = next(layer for layer in model.layers if layer.weights)
     resized = built_with_zeros(lambda: builder(**kwargs, dtype=first.dtype_policy))
     if adapters := getattr(model, "adapters", None):
@@ -142,18 +157,20 @@ def resize(
         _Live(model),
         VARIABLE_PATHS.key_map(kwargs),
         source_grids=_grids(model),
-        kernel=kernel or resampling_kernel(record["origin"], record["builder"]),
+        kernel=table["kernel"],
     )
     transform = Preprocessing.from_config(record["preprocessing"])
-    transform = transform.with_size(resized.record["kwargs"]["image_size"])
+    size = resized.record["kwargs"]["image_size"]
+    transform = transform if is_any(size) else transform.with_size(size)
     resized.record = {
         **record,
         "kwargs": resized.record["kwargs"],
         "preprocessing": transform.to_config(),
     }
     if not adapters:  # `attach` has frozen layers inside others
-        for layer, old in zip(resized.layers, model.layers, strict=True):
-            layer.trainable = old.trainable
+        trainable = {layer.name: layer.trainable for layer in model.layers}
+        for layer in resized.layers:
+            layer.trainable = trainable.get(layer.name, True)
     for variable, old in zip(resized.weights, model.weights, strict=True):
         variable.trainable = old.trainable  # variables of nested layers
     if not model.trainable:

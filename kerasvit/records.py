@@ -2,8 +2,24 @@
 
 from typing import Any
 
+from .arguments import is_any
+
 # Attribute of the output tensor of an `ImageModel` that refers to the model.
 OWNER = "_kerasvit_model"
+
+
+def table_size(kwargs: dict[str, Any]) -> list[int] | None:
+    """Returns (height, width) of the images for which a model's variables are.
+
+    It is the image size; of a model for images of any size, that of its position table,
+    or None if it has none.
+
+    Args:
+        kwargs: Arguments of the builder, as in a record.
+    """
+    resampling, size = kwargs.get("resampling"), kwargs["image_size"]
+    known = (resampling or {}).get("image_size") if is_any(size) else size
+    return known
 
 
 def found_record(model: Any) -> dict[str, Any] | None:

@@ -24,7 +24,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     },
     "loading": {
         *("loading", "hub", "checkpoints", "layers", "preprocessing", "backend"),
-        "adapters",
+        *("adapters", "records"),
     },
     "adapters": {"layers", "backend"},
     "lora": {"adapters", "checkpoints", "hub", "loading", "models", "backend"},
@@ -45,7 +45,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     },
     "pretrained": {
         *("models", "layers", "hub", "checkpoints", "preprocessing", "saving"),
-        *("loading", "backend", "adapters"),
+        *("loading", "backend", "adapters", "records"),
     },
 }
 EXCEPTIONS = {
@@ -58,22 +58,24 @@ EXCEPTIONS = {
     "layers/standardized_conv.py": {"backend"},
     "layers/max_pool.py": {"backend"},
     "layers/group_norm.py": {"backend"},
+    # A check of sizes that only a graph of TensorFlow does not know.
+    "layers/patch_embedding.py": {"backend"},
     # `clone_model` of Keras has no public hook, which keeps the record of clones.
     "models/image_model.py": {"backend"},
     # The bridge between models and weights; `hub` for the names of weights.
     "models/variant.py": {"loading", "hub"},
 }
 BODY_LINES, ARGUMENTS = 50, 8
-PACKAGE_LINES = 27_520  # of it 40 % docstrings and blank lines, 4 % type hints
+PACKAGE_LINES = 27_900  # of it 40 % docstrings and blank lines, 4 % type hints
 # Functions with more arguments, all but `ARGUMENTS` of them keyword-only and optional.
 BUDGETS = {
     # Builders: what differs between five code bases' checkpoints of one architecture.
-    "vit.VisionTransformer": 22,
-    "hybrid.HybridVisionTransformer": 22,
-    "deit.DistilledVisionTransformer": 16,
+    "vit.VisionTransformer": 23,
+    "hybrid.HybridVisionTransformer": 23,
+    "deit.DistilledVisionTransformer": 17,
     "swin.SwinTransformer": 15,
     "alternet.AlterNet": 15,
-    "vit_ablation.VisionTransformerAblation": 14,
+    "vit_ablation.VisionTransformerAblation": 15,
     "mixer.MLPMixer": 13,
     "alternet.PreActResNet": 11,
     "bit.BigTransfer": 10,
@@ -169,7 +171,7 @@ def test_an_architecture_imports_no_other_except_in_compositions(path):
         return
     shared = {
         *("arguments", "builder", "encoder", "head", "image_model"),
-        *("other_names", "same_graph", "variant"),
+        *("other_names", "positions", "same_graph", "variant"),
     }
     for name in imports(path):
         if name.startswith("kerasvit.models."):

@@ -201,14 +201,14 @@ def _is_timm(record: dict, facts: Facts) -> bool:
 def _body(record: dict, name: str, facts: Facts) -> str:
     kwargs, labels = record["kwargs"], record["label_names"]
     height, width = kwargs["image_size"]
+    size = f"{height} × {width} pixels" if height else "any size"
     classes, short = kwargs["num_classes"], name.removeprefix("hf://")
     head, call = "without a head", "model.predict(images)"
     if classes:
         head, call = f"for {classes} classes", 'kerasvit.classify(model, "photo.jpg")'
     parts = [
         f"# {short}",
-        f"{record['variant'] or record['builder']} {head}, "
-        f"images of {height} × {width} pixels.",
+        f"{record['variant'] or record['builder']} {head}, images of {size}.",
         f"```python\nimport kerasvit\n\n{_load(record, name, facts)}\n{call}\n```",
         _timm_section(record, name, facts),
     ]

@@ -130,7 +130,8 @@ class Attention(keras.layers.Layer):
 
     def _heads(self, dense: Dense, x: Tensor) -> Tensor:
         """Projects tokens to the heads: (B, N, D) → (B, N, H, d)."""
-        length, width = x.shape[1:]
+        width = x.shape[-1]
+        length = ops.shape(x)[1]
         x = dense(ops.reshape(x, (-1, width)))  # one row per token; see MLP
         return ops.reshape(x, (-1, length, self.num_heads, width // self.num_heads))
 

@@ -6,6 +6,7 @@ import keras
 
 from kerasvit import checkpoints
 from kerasvit.checkpoints import Checkpoint, CheckpointError
+from kerasvit.records import table_size
 
 from .adapters import load_kept_adapters
 from .catalogue import ZeroedHead, catalogue_entry, check_entry
@@ -101,7 +102,8 @@ def _source_grids(model: keras.Model, plan: Plan) -> dict[str, tuple[int, int]]:
     if plan.mismatch:
         return {}  # for another model the error lists all differences
     partial = bool(plan.kwargs.get("partial_patches"))
-    sizes = (plan.source_size, model.record["kwargs"]["image_size"])
+    own = table_size(model.record["kwargs"]) or plan.source_size
+    sizes = (plan.source_size, own)
     trained, built = (cells_of(size, plan.stride, partial) for size in sizes)
     return {
         layer.name: plan.source_grid

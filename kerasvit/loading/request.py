@@ -4,7 +4,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Any
 
-from kerasvit.arguments import sides
+from kerasvit.arguments import is_any, sides_or_any
 from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
@@ -40,18 +40,21 @@ class Request:
         self._check_one_normalization()
         self.transform(self.arguments.get("image_size"))
 
-    def transform(self, image_size: Any) -> Preprocessing | None:
+    def transform(self, image_size: Any, trained: Any = 1) -> Preprocessing | None:
         """Returns the transform that the caller states, or None.
 
         Args:
             image_size: Image size of the model, an int or (height, width); None if it
-                is not known yet.
+                is not known yet; (None, None) for images of any size.
+            trained: Image size of the weights, for a dict without `size` if the model
+                takes images of any size.
 
         Raises:
             ValueError: The type or a field is wrong, or the size is not the model's, or
                 `image_size` is not a size.
         """
-        size = None if image_size is None else tuple(sides(image_size))
+        known = None if image_size is None else sides_or_any(image_size)
+        size = None if known is None or is_any(known) else tuple(known)
         stated = self.preprocessing
         if stated is None:
             return None
@@ -62,7 +65,7 @@ class Request:
                     "`preprocessing` must be a kerasvit.Preprocessing or a dict of its "
                     f"fields, {', '.join(sorted(fields))}. Received: {stated!r:.300}."
                 )
-            stated_size = stated.get("size", size or 1)
+            stated_size = stated.get("size", size or trained)
             stated = Preprocessing(**{**stated, "size": stated_size})
         if not isinstance(stated, Preprocessing):
             raise ValueError(

@@ -5,14 +5,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kerasvit.arguments import ArgumentError
+from kerasvit.arguments import ArgumentError, is_any, sides_or_any
 from kerasvit.checkpoints import CheckpointError, Description, printable
 from kerasvit.preprocessing import Preprocessing
 
 from .labels import check_count
 from .matching import explain_mismatch
 from .request import Request
-from .source_size import source_size_of
+from .source_size import source_size_of, with_resampling
 from .transforms import default_transform, with_normalization
 from .variant import VariantLike
 
@@ -76,7 +76,10 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
     path, explicit = description.path, request.arguments
     with mismatch_in_errors(path, mismatch), file_in_errors(path, kwargs, explicit):
         source_size = source_size_of(description, kwargs, trained, request.source_grid)
-        if "image_size" not in request.arguments:
+        any_size = is_any(sides_or_any(kwargs["image_size"]))
+        if any_size:
+            kwargs = with_resampling(kwargs, request, source_size, description.kernel)
+        elif "image_size" not in request.arguments:
             kwargs["image_size"] = source_size
         kwargs, transform, note = _transformed(
             description, variant, request, kwargs, source_size
@@ -112,11 +115,14 @@ def plan_fresh(variant: VariantLike, request: Request) -> Plan:
         ValueError: An argument of the caller is wrong.
     """
     kwargs = {**variant.defaults, **variant.numbers, **request.arguments}
-    stated = request.transform(kwargs["image_size"])
+    own = variant.defaults["image_size"]
+    stated = request.transform(kwargs["image_size"], own)
     check_count(request.label_names, kwargs["num_classes"])
+    if is_any(sides_or_any(kwargs["image_size"])):
+        kwargs = with_resampling(kwargs, request, own, "bicubic_antialias")
     kwargs, transform = with_normalization(
         kwargs,
-        stated or Preprocessing(1, **variant.evaluation),
+        stated or Preprocessing(own, **variant.evaluation),
         request.include_preprocessing,
         given=stated is not None,
     )
@@ -201,7 +207,7 @@ def _transformed(
     source_size: tuple[int, int],
 ) -> tuple[dict[str, Any], Preprocessing, str]:
     """Returns (kwargs with one normalisation, transform, warning or "")."""
-    stated = request.transform(kwargs["image_size"])
+    stated = request.transform(kwargs["image_size"], source_size)
     note, transform = "", stated or description.transform
     if transform is None:
         if description.transform_error:
@@ -209,6 +215,8 @@ def _transformed(
         transform, note = default_transform(
             description, variant.evaluation, source_size
         )
+    if not (stated or description.saved):
+        transform = transform.with_size(source_size)
     include = request.include_preprocessing
     kwargs, transform = with_normalization(
         kwargs, transform, include, given=stated is not None

@@ -7,6 +7,8 @@ from kerasvit.arguments import sides
 from kerasvit.checkpoints import CheckpointError, Description, printable
 from kerasvit.layers.position_embedding import table_grid
 
+from .request import Request
+
 
 def source_size_of(
     description: Description,
@@ -76,3 +78,22 @@ def cells_of(image_size: Any, stride: int, partial: bool) -> tuple[int, int]:
     if partial:
         return height // stride, width // stride
     return -(-height // stride), -(-width // stride)
+
+
+def with_resampling(
+    kwargs: dict[str, Any], request: Request, size: Any, kernel: str
+) -> dict[str, Any]:
+    """Adds the argument `resampling` of a model for images of any size.
+
+    Args:
+        kwargs: Arguments of the builder.
+        request: Arguments that the caller states.
+        size: Image size of the position table.
+        kernel: Kernel of the code base of the weights.
+    """
+    if "resampling" not in kwargs or "resampling" in request.arguments:
+        return kwargs
+    table = {"kernel": kernel, **(kwargs["resampling"] or {}), "image_size": size}
+    if request.kernel:
+        table["kernel"] = request.kernel
+    return {**kwargs, "resampling": table}

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from kerasvit.arguments import sides
+from kerasvit.arguments import is_any, sides, sides_or_any
 from kerasvit.checkpoints import Checkpoint, CheckpointError, Description, read_json
 from kerasvit.hub.manifest import Entry
 from kerasvit.preprocessing import Preprocessing
@@ -101,6 +101,8 @@ def with_normalization(
         given: Whether the caller stated the transform. Then its mean and standard
             deviation are kept and also used by a model that normalises images.
 
+    The transform gets the size of the model, or keeps its own if that takes any.
+
     Raises:
         ArgumentError: `normalization` has a wrong type.
     """
@@ -111,5 +113,7 @@ def with_normalization(
         include = trained_with is not None
     normalization = normalization_of(transform) if include else None
     kwargs = {**kwargs, "normalization": normalization}
-    height, width = sides(kwargs["image_size"])
-    return kwargs, transform.with_size((height, width))
+    if not is_any(sides_or_any(kwargs["image_size"])):
+        height, width = sides(kwargs["image_size"])
+        transform = transform.with_size((height, width))
+    return kwargs, transform

@@ -16,7 +16,7 @@ from kerasvit.layers import AttentionUnit, Conv, LocalAttention, MaxPool, Preact
 from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
 from kerasvit.typing import Tensor
 
-from .arguments import integer, integers, sides
+from .arguments import integer, integers, known_sides, sides_or_any
 from .builder import builder
 from .encoder import drop_rates
 from .head import head, image_input
@@ -29,7 +29,7 @@ STEMS = {"imagenet": 4, "cifar": 1}  # stride of each stem
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks what both builders have; returns all arguments as plain JSON."""
     one_of("stem", kwargs["stem"], tuple(STEMS))
-    checked = {**kwargs, "image_size": sides(kwargs["image_size"])}
+    checked = {**kwargs, "image_size": sides_or_any(kwargs["image_size"])}
     checked["widths"] = integers("widths", kwargs["widths"], len(kwargs["depths"]), 1)
     return checked
 
@@ -54,7 +54,8 @@ def _checked_with_attention(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def _check_windows(checked: dict[str, Any]) -> None:
     """Raises a `ValueError` with the nearest size if windows do not fill a map."""
-    image_size, window = checked["image_size"], checked["window_size"]
+    image_size = known_sides(checked["image_size"], "windows must fill the maps")
+    window = checked["window_size"]
     attention, first = checked["attention_depths"], STEMS[checked["stem"]]
     strides = [first * 2**i for i, m in enumerate(attention) if m]
     for stride in strides:
@@ -152,7 +153,7 @@ def PreActResNet(
     depths: list[int],
     bottleneck: bool,
     stem: str,
-    image_size: int | tuple[int, int] = 224,
+    image_size: int | tuple[int, int] | tuple[None, None] = 224,
     num_classes: int = 1000,
     widths: Sequence[int] = (64, 128, 256, 512),
     stem_width: int = 64,
@@ -167,7 +168,8 @@ def PreActResNet(
 
     Args:
         depths, bottleneck, stem, widths, stem_width: The architecture.
-        image_size: Height and width in pixels, of any size; an int for a square.
+        image_size: Height and width in pixels, of any size; an int for a square. (None,
+            None): the model takes images of any size.
         num_classes, stochastic_depth, normalization, dtype, name: As for `AlterNet`.
 
     Raises:

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from kerasvit import arguments
-from kerasvit.arguments import ArgumentError, number, one_of, sides
+from kerasvit.arguments import (
+    ArgumentError,
+    is_any,
+    number,
+    one_of,
+    sides,
+    sides_or_any,
+)
+from kerasvit.layers.position_embedding import POSITION_KERNELS
 from kerasvit.preprocessing.normalization import mean_and_std
 
 # Upper limits, far above those of all models. A configuration can state any number, and
@@ -89,6 +97,52 @@ def probability(name: str, value: Any) -> float:
         ArgumentError: It is not.
     """
     return number(name, value, 0, 1, meaning="a probability")
+
+
+def known_sides(image_size: Any, why: str) -> list[int]:
+    """Returns [height, width] after checking that it is not (None, None).
+
+    Args:
+        why: What depends on the size, for the error message.
+
+    Raises:
+        ArgumentError: The size is not known, or is no size.
+    """
+    if is_any(sides_or_any(image_size)):
+        raise ArgumentError(
+            f"`image_size` must be known: {why}. Received: (None, None). Build a model "
+            "of one size; `kerasvit.resize` makes one of another size from it.",
+            "image_size",
+        )
+    return sides(image_size)
+
+
+def sizes_of(
+    kwargs: dict[str, Any], fitting: Callable[[Any], list[int]]
+) -> dict[str, Any]:
+    """Returns the checked arguments `image_size` and `resampling` of a builder.
+
+    Args:
+        kwargs: Arguments of a builder of models with a position table.
+        fitting: Checks a size and returns [height, width].
+
+    Raises:
+        ArgumentError: A size does not fit, or `resampling` is wrong.
+    """
+    if not is_any(sides_or_any(kwargs["image_size"])):
+        return {"image_size": fitting(kwargs["image_size"]), "resampling": None}
+    given = kwargs["resampling"] or {}
+    default = {"image_size": 224, "kernel": "bicubic_antialias"}
+    if not isinstance(given, dict) or not given.keys() <= default.keys():
+        raise ArgumentError(
+            "`resampling` must be a dict of `image_size`, that of the position table, "
+            f"and `kernel`. Received: {given!r:.200}.",
+            "resampling",
+        )
+    table = {**default, **given}
+    one_of("kernel", table["kernel"], POSITION_KERNELS)
+    resampling = {**table, "image_size": fitting(table["image_size"])}
+    return {"image_size": [None, None], "resampling": resampling}
 
 
 def multiple_of(image_size: Any, stride: int, what: str) -> list[int]:

@@ -14,7 +14,7 @@ import keras
 from kerasvit.arguments import ArgumentError, number
 from kerasvit.layers import GroupNorm, MaxPool, PreactUnit, StandardizedConv
 
-from .arguments import sides, stage_widths
+from .arguments import sides_or_any, stage_widths
 from .builder import builder
 from .head import head, image_input
 from .image_model import ImageModel
@@ -25,7 +25,7 @@ GROUPS = 32  # of each group normalisation
 
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks widths and the image size; returns all arguments as plain JSON."""
-    checked = {**kwargs, "image_size": sides(kwargs["image_size"])}
+    checked = {**kwargs, "image_size": sides_or_any(kwargs["image_size"])}
     half = "a multiple of 0.5"
     factor = number("width_factor", kwargs["width_factor"], 0.5, meaning=half)
     if factor % 0.5:
@@ -45,7 +45,7 @@ def BigTransfer(
     *,
     depths: list[int],
     width_factor: float,
-    image_size: int | tuple[int, int] = 224,
+    image_size: int | tuple[int, int] | tuple[None, None] = 224,
     num_classes: int = 1000,
     stage_widths: list[int] | None = None,
     conv_epsilon: float = 1e-10,
@@ -60,7 +60,8 @@ def BigTransfer(
         depths: Units of each stage; all stages but the first halve height and width.
         width_factor: Multiplies the paper's channels, 64 in the root; a multiple of
             0.5, for 32 groups.
-        image_size: Height and width in pixels, of any size; an int for a square.
+        image_size: Height and width in pixels, of any size; an int for a square. (None,
+            None): the model takes images of any size.
         num_classes: Size of the head; 0: no head, the model returns features.
         stage_widths: Output channels of each stage, multiples of 128, four times those
             of its 3 × 3 convolutions. None: 256 times `width_factor`, doubled from

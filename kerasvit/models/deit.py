@@ -10,13 +10,14 @@ from typing import Any
 
 import keras
 
-from kerasvit.layers import PatchEmbedding, PositionEmbedding, PrefixTokens
+from kerasvit.layers import PatchEmbedding, PrefixTokens
 from kerasvit.preprocessing.defaults import IMAGENET
 
 from .builder import builder
 from .encoder import encoder
 from .head import head, image_input
 from .image_model import ImageModel
+from .positions import position_embedding
 from .variant import rows_of
 from .vit import SIZES, VisionTransformer, check_arguments
 
@@ -46,7 +47,8 @@ def DistilledVisionTransformer(
     depth: int,
     num_heads: int,
     mlp_dim: int,
-    image_size: int | tuple[int, int] = 224,
+    image_size: int | tuple[int, int] | tuple[None, None] = 224,
+    resampling: dict[str, Any] | None = None,
     num_classes: int = 1000,
     qkv_bias: bool = True,
     layer_scale: float | None = None,
@@ -70,6 +72,12 @@ def DistilledVisionTransformer(
         num_heads: Attention heads, a divisor of D.
         mlp_dim: Hidden size of the blocks' MLPs.
         image_size: Height and width in pixels, multiples of P; an int for a square.
+            (None, None): the model takes images of any such size, and resamples its
+            position table in the graph.
+        resampling: {"image_size": that of the position table, "kernel": the kernel to
+            resample it, one of `kerasvit.layers.position_embedding.POSITION_KERNELS`},
+            for an `image_size` of (None, None), where loading sets it. None: 224 pixels
+            and "bicubic_antialias".
         num_classes: Size of both heads; 0: no heads, the model returns the mean of the
             two tokens.
         qkv_bias: Whether query, key and value have a bias.
@@ -90,10 +98,9 @@ def DistilledVisionTransformer(
     """
     image, x = image_input(image_size, normalization)
     x = PatchEmbedding(patch_size, width=width, name="embedding")(x)  # (B, N, D)
-    grid = tuple(side // patch_size for side in image_size)
     x = PrefixTokens(stddev=0.02, name="distillation_token")(x)
     x = PrefixTokens(name="class_token")(x)  # (B, 2 + N, D)
-    x = PositionEmbedding(grid, prefix=2, name="position_embedding")(x)
+    x = position_embedding(image, resampling, patch_size=patch_size, prefix=2)(x)
     x = encoder(
         x,
         depth=depth,

@@ -9,12 +9,12 @@ from kerasvit.typing import Tensor
 
 
 def image_input(
-    image_size: Sequence[int], normalization: dict[str, Any] | None = None
+    image_size: Sequence[int | None], normalization: dict[str, Any] | None = None
 ) -> tuple[Tensor, Tensor]:
     """The model's input, and the image that its first layer sees.
 
     Args:
-        image_size: (height, width) in pixels.
+        image_size: (height, width) in pixels; (None, None) for images of any size.
         normalization: {"mean": ..., "std": ...} of pixels in 0…1 for a model that
             takes 0…255 and normalises itself; or None.
 

@@ -17,17 +17,17 @@ from kerasvit.layers import (
     Dense,
     GroupNorm,
     PatchEmbedding,
-    PositionEmbedding,
     PostactUnit,
     PrefixTokens,
     StandardizedConv,
 )
 
-from .arguments import integers, sides, stage_widths
+from .arguments import integers, sides, sizes_of, stage_widths
 from .builder import builder
 from .encoder import encoder
 from .head import head, image_input
 from .image_model import ImageModel
+from .positions import position_embedding
 from .variant import rows_of
 from .vit import SIZES, check_arguments
 
@@ -65,14 +65,18 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     checked["width_factor"] = factor
     widths, stages = kwargs["stage_widths"], len(checked["resnet_depths"])
     checked["stage_widths"] = stage_widths(widths, stages, GROUPS)
-    checked["image_size"] = _fitting(kwargs["image_size"], checked)
-    return checked
+    return {**checked, **sizes_of(kwargs, lambda size: _fitting(size, checked))}
+
+
+def _stride(resnet_depths: list[int]) -> int:
+    """Returns the stride of the ResNet's map in pixels."""
+    return 4 * 2 ** max(len(resnet_depths) - 1, 0)
 
 
 def _fitting(image_size: Any, checked: dict[str, Any]) -> list[int]:
     """Checks an image size: its padded feature map must be whole patches."""
     size, patch = sides(image_size), checked["patch_size"]
-    stride = 4 * 2 ** max(len(checked["resnet_depths"]) - 1, 0)
+    stride = _stride(checked["resnet_depths"])
     if any(-(-side // stride) % patch for side in size):
         whole = stride * patch
         near = [max(whole, round(side / whole) * whole) for side in size]
@@ -98,7 +102,8 @@ def HybridVisionTransformer(
     mlp_dim: int,
     width_factor: float = 1,
     stage_widths: list[int] | None = None,
-    image_size: int | tuple[int, int] = 224,
+    image_size: int | tuple[int, int] | tuple[None, None] = 224,
+    resampling: dict[str, Any] | None = None,
     num_classes: int = 1000,
     pool: str = "token",
     representation_size: int | None = None,
@@ -127,7 +132,13 @@ def HybridVisionTransformer(
         stage_widths: Output channels of each stage, multiples of 128. None: 256 times
             `width_factor`, doubled from stage to stage.
         image_size: Height and width in pixels; an int for a square. The sides of the
-            map, ⌈side / stride⌉ cells, must be multiples of P.
+            map, ⌈side / stride⌉ cells, must be multiples of P. (None, None): the model
+            takes images of any such size, and resamples its position table in the
+            graph.
+        resampling: {"image_size": that of the position table, "kernel": the kernel to
+            resample it, one of `kerasvit.layers.position_embedding.POSITION_KERNELS`},
+            for an `image_size` of (None, None), where loading sets it. None: 224 pixels
+            and "bicubic_antialias".
         num_classes: Size of the head; 0: no head, the model returns features.
         pool: How tokens become one vector, after the last normalisation. "token": the
             class token. "average": the mean of the patches; there is no class token.
@@ -171,13 +182,18 @@ def HybridVisionTransformer(
         out = stage_widths[i] if stage_widths else 4 * channels * 2**i
         for j in range(units):
             x = _unit(i, j, out, conv, norm)(x)
-    # (B, H / stride, W / stride, C), rounded up
-    grid = tuple(side // patch_size for side in x.shape[1:3])
+    add_positions = position_embedding(
+        x,  # (B, H / stride, W / stride, C), rounded up
+        resampling,
+        patch_size=patch_size,
+        stride=_stride(resnet_depths),
+        prefix=int(pool == "token"),
+    )
     x = PatchEmbedding(patch_size, width=width, name="embedding")(x)  # (B, N, D)
     prefix = int(pool == "token")
     if prefix:
         x = PrefixTokens(name="class_token")(x)
-    x = PositionEmbedding(grid, prefix=prefix, name="position_embedding")(x)
+    x = add_positions(x)
     x = encoder(
         x,
         depth=depth,

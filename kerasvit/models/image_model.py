@@ -9,7 +9,7 @@ import keras
 from kerasvit.adapters import attach
 from kerasvit.backend.clones import ClonableModel
 from kerasvit.preprocessing import Preprocessing
-from kerasvit.records import OWNER, found_record
+from kerasvit.records import OWNER, found_record, table_size
 
 from .same_graph import computes_the_same
 
@@ -80,14 +80,16 @@ class ImageModel(ClonableModel):
         size = kwargs.get("image_size") if isinstance(kwargs, dict) else None
         if not isinstance(size, (list, tuple)) or len(size) != 2:
             return super().__repr__()
-        (height, width), classes = size, kwargs.get("num_classes")
+        height, width = size
+        pixels = f"{height} × {width} pixels" if height else "images of any size"
+        classes = kwargs.get("num_classes")
         head = f"{classes} classes" if classes else f"{self.output_shape[-1]} features"
         count = sum(math.prod(variable.shape) for variable in self.weights)
         fixed = sum(math.prod(v.shape) for v in self.non_trainable_weights)
         policies = {layer.dtype_policy.name for layer in self.layers if layer.weights}
         parts = [
             record.get("variant") or record.get("builder"),
-            f"{height} × {width} pixels to {head}",
+            f"{pixels} to {head}",
             f"{count:,} parameters" + (f", {fixed:,} not trainable" if fixed else ""),
             *([] if policies == {"float32"} else [" and ".join(sorted(policies))]),
             _weights(record),
@@ -107,7 +109,8 @@ def _weights(record: dict[str, Any]) -> str:
 def new_record(builder: str, kwargs: dict) -> dict:
     """Returns the record of a model with fresh weights."""
     normalization = kwargs.get("normalization") or {}
-    transform = Preprocessing(kwargs["image_size"], **normalization)
+    size = table_size(kwargs) or 224
+    transform = Preprocessing(size, **normalization)
     return {
         "builder": builder,
         "variant": None,

@@ -11,7 +11,7 @@ import keras
 
 from kerasvit.layers import MixerBlock, PatchEmbedding
 
-from .arguments import multiple_of
+from .arguments import known_sides, multiple_of
 from .builder import builder
 from .encoder import drop_rates
 from .head import head, image_input
@@ -21,7 +21,8 @@ from .variant import rows_of
 
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks the image size; returns all arguments as plain JSON."""
-    size, patch = kwargs["image_size"], kwargs["patch_size"]
+    why = "the MLPs across tokens have weights for each patch"
+    size, patch = known_sides(kwargs["image_size"], why), kwargs["patch_size"]
     return {**kwargs, "image_size": multiple_of(size, patch, "the patch size")}
 
 

@@ -20,7 +20,7 @@ from kerasvit.layers import (
 )
 from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
 
-from .arguments import integer, integers, sides
+from .arguments import integer, integers, known_sides
 from .builder import builder
 from .encoder import drop_rates
 from .head import head, image_input
@@ -72,7 +72,8 @@ def _windows(window_size: int | list[int], depths: list[int]) -> list[int]:
 
 
 def _image_size(image_size: Any, kwargs: dict[str, Any]) -> list[int]:
-    checked, given = sides(image_size), kwargs["window_size"]
+    checked = known_sides(image_size, "windows must fill the maps")
+    given = kwargs["window_size"]
     windows = _windows(given, kwargs["depths"])[::-1]  # from the last stage on
     last = kwargs["patch_size"] * 2 ** (len(windows) - 1)  # stride of the last map
     if all(_fits(side / last, windows) for side in checked):

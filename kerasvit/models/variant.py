@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from kerasvit.arguments import sides
+from kerasvit.arguments import sides, sides_or_any
 from kerasvit.hub.manifest import published
 from kerasvit.loading.catalogue import catalogue_entry
 from kerasvit.loading.find import GivenWeights, find
@@ -87,7 +87,7 @@ class Variant:
         weights: GivenWeights | None = None,
         *,
         num_classes: int | None = None,
-        image_size: int | tuple[int, int] | None = None,
+        image_size: int | tuple[int, int] | tuple[None, None] | None = None,
         include_preprocessing: bool | None = None,
         source_grid: tuple[int, int] | None = None,
         kernel: str | None = None,
@@ -108,7 +108,9 @@ class Variant:
                 0 builds the model without a head.
             image_size: Height and width in pixels; an int for a square. None: the size
                 for which the weights were trained. For other sizes the position table
-                is resampled.
+                is resampled. (None, None): the model takes images of any size, of
+                which its patches are a part; it resamples the table in each call. Not
+                for models with windows or MLPs across tokens.
             include_preprocessing: True adds the normalisation to the model, which then
                 takes pixels from 0 to 255. False removes it from a model that was saved
                 with it. None: as in the saved model, else False.
@@ -139,7 +141,7 @@ class Variant:
         if num_classes is not None:
             changes["num_classes"] = num_classes
         if image_size is not None:
-            changes["image_size"] = sides(image_size)
+            changes["image_size"] = sides_or_any(image_size)
         if dtype is not None:
             changes["dtype"] = dtype
         self.check_names(changes)

@@ -6,6 +6,7 @@ models/vit.py and timm/models/vision_transformer.py, by the arguments in which t
 differ.
 """
 
+import functools
 from typing import Any
 
 import keras
@@ -15,17 +16,16 @@ from kerasvit.layers import (
     AttentionPooling,
     Dense,
     PatchEmbedding,
-    PositionEmbedding,
     PrefixTokens,
-    SinCosPositionEmbedding,
 )
 from kerasvit.typing import Tensor
 
-from .arguments import at_least_one, integer, multiple_of
+from .arguments import at_least_one, integer, multiple_of, sizes_of
 from .builder import builder
 from .encoder import encoder
 from .head import head, image_input
 from .image_model import ImageModel
+from .positions import position_embedding
 from .variant import rows_of
 
 CHOICES = {
@@ -55,10 +55,8 @@ def check_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
             "class_token",
         )
     fitting = at_least_one if kwargs["partial_patches"] else multiple_of
-    checked["image_size"] = fitting(
-        kwargs["image_size"], kwargs["patch_size"], "the patch size"
-    )
-    return checked
+    stride = {"stride": kwargs["patch_size"], "what": "the patch size"}
+    return {**checked, **sizes_of(kwargs, functools.partial(fitting, **stride))}
 
 
 @builder(check_arguments)
@@ -69,7 +67,8 @@ def VisionTransformer(
     depth: int,
     num_heads: int,
     mlp_dim: int,
-    image_size: int | tuple[int, int] = 224,
+    image_size: int | tuple[int, int] | tuple[None, None] = 224,
+    resampling: dict[str, Any] | None = None,
     partial_patches: bool = False,
     num_classes: int = 1000,
     pool: str = "token",
@@ -96,6 +95,12 @@ def VisionTransformer(
         num_heads: Attention heads, a divisor of D.
         mlp_dim: Hidden size of the blocks' MLPs.
         image_size: Height and width in pixels, multiples of P; an int for a square.
+            (None, None): the model takes images of any such size, and resamples its
+            position table in the graph.
+        resampling: {"image_size": that of the position table, "kernel": the kernel to
+            resample it, one of `kerasvit.layers.position_embedding.POSITION_KERNELS`},
+            for an `image_size` of (None, None), where loading sets it. None: 224 pixels
+            and "bicubic_antialias".
         partial_patches: True: `image_size` need not be a multiple of P. The rest at the
             bottom and at the right is cropped, as in timm and big_vision (SigLIP: 384
             pixels, 27 patches of 14).
@@ -130,23 +135,25 @@ def VisionTransformer(
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
     image, x = image_input(image_size, normalization)
-    grid = tuple(side // patch_size for side in image_size)
-    if any(rest := [side % patch_size for side in image_size]):
-        x = keras.layers.Cropping2D(
-            [(0, pixels) for pixels in rest], "channels_last", name="whole_patches"
-        )(x)
-    x = PatchEmbedding(patch_size, width=width, name="embedding")(x)  # (B, N, D)
+    x = PatchEmbedding(
+        patch_size, width=width, partial=partial_patches, name="embedding"
+    )(x)  # (B, N, D)
     prefix = class_token + register_tokens
-    if positions == "patches":
-        x = PositionEmbedding(grid, name="position_embedding")(x)
-    if positions == "sincos2d":
-        x = SinCosPositionEmbedding(grid, name="position_embedding")(x)
+    add_positions = position_embedding(
+        image,
+        resampling,
+        patch_size=patch_size,
+        prefix=prefix if positions == "tokens" else 0,
+        sincos=positions == "sincos2d",
+    )
+    if positions != "tokens":
+        x = add_positions(x)
     if register_tokens:
         x = PrefixTokens(register_tokens, stddev=1e-6, name="register_tokens")(x)
     if class_token:
         x = PrefixTokens(name="class_token")(x)  # (B, prefix + N, D)
     if positions == "tokens":
-        x = PositionEmbedding(grid, prefix=prefix, name="position_embedding")(x)
+        x = add_positions(x)
     x = encoder(
         x,
         depth=depth,

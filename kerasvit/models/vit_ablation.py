@@ -19,16 +19,16 @@ from kerasvit.layers import (
     EncoderBlock,
     NeighborhoodAttention,
     PatchEmbedding,
-    PositionEmbedding,
     PostNormBlock,
     PrefixTokens,
 )
 
-from .arguments import integer, multiple_of
+from .arguments import integer, known_sides, multiple_of, sizes_of
 from .builder import builder
 from .encoder import drop_rates
 from .head import head, image_input
 from .image_model import ImageModel
+from .positions import position_embedding
 from .variant import rows_of
 
 EPSILON = 1e-5  # PyTorch's
@@ -39,6 +39,7 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks what only these ViTs have; returns all arguments as plain JSON."""
     checked = {**kwargs, "num_heads": integer("num_heads", kwargs["num_heads"], 1)}
     if kwargs["window"] is not None:
+        known_sides(kwargs["image_size"], "`window` is laid on its patches")
         checked["window"] = integer("window", kwargs["window"], 1)
         if checked["window"] % 2 == 0:
             raise ArgumentError(
@@ -48,10 +49,8 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
             )
     one_of("pool", kwargs["pool"], ("token", "average"))
     one_of("norm", kwargs["norm"], tuple(BLOCKS))
-    checked["image_size"] = multiple_of(
-        kwargs["image_size"], kwargs["patch_size"], "the patch size"
-    )
-    return checked
+    stride = {"stride": kwargs["patch_size"], "what": "the patch size"}
+    return {**checked, **sizes_of(kwargs, functools.partial(multiple_of, **stride))}
 
 
 @builder(_checked)
@@ -65,7 +64,8 @@ def VisionTransformerAblation(
     window: int | None,
     pool: str,
     norm: str,
-    image_size: int | tuple[int, int] = 224,
+    image_size: int | tuple[int, int] | tuple[None, None] = 224,
+    resampling: dict[str, Any] | None = None,
     num_classes: int = 1000,
     stochastic_depth: float = 0.0,
     normalization: dict | None = None,
@@ -92,6 +92,12 @@ def VisionTransformerAblation(
             normalisation follows the last block. "post": each block normalises its
             sums, and no normalisation follows.
         image_size: Height and width in pixels, multiples of P; an int for a square.
+            (None, None), without `window`: the model takes images of any such size, and
+            resamples its position table in the graph.
+        resampling: {"image_size": that of the position table, "kernel": the kernel to
+            resample it, one of `kerasvit.layers.position_embedding.POSITION_KERNELS`},
+            for an `image_size` of (None, None), where loading sets it. None: 224 pixels
+            and "bicubic_antialias".
         num_classes: Size of the head; 0: no head, the model returns features.
         stochastic_depth: Probability of dropping a residual branch of the last block,
             in [0, 1). It grows linearly from 0 in the first block.
@@ -105,13 +111,13 @@ def VisionTransformerAblation(
     """
     image, x = image_input(image_size, normalization)
     x = PatchEmbedding(patch_size, width=width, name="embedding")(x)  # (B, N, D)
-    grid = tuple(side // patch_size for side in image_size)
     prefix = int(pool == "token")
     if prefix:
         x = PrefixTokens(name="class_token")(x)  # (B, 1 + N, D)
-    x = PositionEmbedding(grid, prefix=prefix, name="position_embedding")(x)
+    x = position_embedding(image, resampling, patch_size=patch_size, prefix=prefix)(x)
     attention = functools.partial(Attention, num_heads)
     if window is not None:
+        grid = tuple(side // patch_size for side in image_size)
         attention = functools.partial(
             NeighborhoodAttention, num_heads, grid=grid, window=window, prefix=prefix
         )

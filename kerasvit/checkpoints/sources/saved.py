@@ -54,7 +54,7 @@ class SavedFolder(Source):
             arguments=dict(record["kwargs"]),
             kernel=self.kernel,
             stride=_stride(Config(record["kwargs"])),
-            image_size=Config(record["kwargs"]).image_size("image_size"),
+            image_size=_image_size(record),
             label_names=record.get("label_names") or config.get("label_names"),
             saved=True,
             variant=record.get("variant"),
@@ -86,6 +86,19 @@ def _stride(kwargs: Config) -> int:
     stages = kwargs.get("resnet_depths")
     resnet = 4 * 2 ** max(len(stages) - 1, 0) if isinstance(stages, list) else 1
     return (kwargs.integer("patch_size") or 1) * resnet
+
+
+def _image_size(record: dict[str, Any]) -> tuple[int, int] | None:
+    """Returns the image size of the weights.
+
+    Of a model for images of any size it is that of the position table, and without one
+    that of the transform.
+    """
+    kwargs = Config(record["kwargs"])
+    if kwargs.get("image_size") != [None, None]:
+        return kwargs.image_size("image_size")
+    table = kwargs.part("resampling").image_size("image_size")
+    return table or Config(record["preprocessing"]).image_size("size")
 
 
 def _checked(record: dict[str, Any]) -> dict[str, Any]:

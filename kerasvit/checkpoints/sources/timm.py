@@ -42,6 +42,16 @@ def differing(kwargs: dict[str, Any], known: dict[str, Any]) -> str | None:
         known: {argument: values that timm supports}.
     """
     wrong = []
+    resampling = kwargs.get("resampling") or {}
+    kernel = resampling.get("kernel", TimmSource.kernel)
+    if kernel != TimmSource.kernel:
+        wrong.append(
+            f"its kernel of resampling is {kernel!r}, timm's {TimmSource.kernel!r}"
+        )
+    if resampling and kwargs.get("partial_patches"):
+        wrong.append(
+            "it takes images of any size with partial patches, timm's with whole"
+        )
     for key, values in known.items():
         if kwargs[key] not in values:
             allowed = " or ".join(dict.fromkeys(map(repr, values)))

@@ -247,12 +247,16 @@ def transformer(norm: str = "norm") -> tuple[tuple, ...]:
 
 def transformer_config(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns the part of `config.json` that all of timm's ViTs share."""
+    resampling = kwargs.get("resampling")
+    size = (resampling or kwargs)["image_size"]
+    any_size = {"dynamic_img_size": True} if resampling else {}
     return {
         "num_classes": kwargs["num_classes"],
         "num_features": kwargs["width"],
         "pretrained_cfg": cfg("patch_embed.proj", "head"),
         "model_args": {
-            "img_size": list(kwargs["image_size"]),
+            "img_size": list(size),
+            **any_size,
             "patch_size": kwargs["patch_size"],
             "embed_dim": kwargs["width"],
             "depth": kwargs["depth"],
