@@ -24,11 +24,31 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any = None) -> Tenso
     Returns:
         (B, N, H, d).
     """
-    if keras.backend.backend() == "torch":
+    if is_fused(query, key, mask):
         return ops.dot_product_attention(query, key, value, mask=mask)
     weights = ops.cast(softmax_weights(query, key, mask), query.dtype)
     x = ops.matmul(weights, ops.transpose(value, (0, 2, 1, 3)))
     return ops.transpose(x, (0, 2, 1, 3))
+
+
+def is_fused(query: Tensor, key: Tensor, mask: Any = None) -> bool:
+    """Returns whether `attend` leaves attention to one operation of the backend.
+
+    PyTorch has one for all devices and chooses its kernel. JAX has cuDNN's flash
+    attention on GPUs, for self-attention without a mask in 16 bits, with heads whose
+    size is a multiple of 8 up to 128; Keras computes the softmax product on GPUs older
+    than Ampere. TensorFlow has none: Keras refuses `flash_attention=True` there.
+
+    cuDNN's operation has no forward derivatives. `kerasvit.inspection` computes second
+    derivatives in the dtype of the variables, 32 bits or more, and so without it.
+    """
+    if keras.backend.backend() != "jax":
+        return keras.backend.backend() == "torch"
+    half = keras.backend.standardize_dtype(query.dtype) in ("bfloat16", "float16")
+    fits = query.shape[1] == key.shape[1] and query.shape[-1] in range(8, 129, 8)
+    if mask is not None or not (half and fits):
+        return False
+    return keras.distribution.list_devices()[0].startswith("gpu")
 
 
 def softmax_weights(query: Tensor, key: Tensor, mask: Any = None) -> Tensor:

@@ -1,7 +1,10 @@
+import keras
 import numpy as np
 import pytest
 
+import kerasvit
 from kerasvit.layers import Attention
+from kerasvit.layers.attention import attend, is_fused
 from tests.contract import check_layer, to_numpy
 
 
@@ -78,3 +81,79 @@ def test_variables_have_the_same_paths_and_shapes_on_every_backend():
 def test_heads_must_divide_the_width():
     with pytest.raises(ValueError, match="width=8, num_heads=3"):
         Attention(3)(np.ones((1, 2, 8), "float32"))
+
+
+def tensors(dtype="bfloat16", tokens=5, size=8):
+    query = np.random.default_rng(0).normal(size=(3, 2, tokens, 2, size))
+    return [keras.ops.cast(each, dtype) for each in query.astype("float32")]
+
+
+@pytest.fixture
+def on_a_gpu(monkeypatch):
+    """A GPU stands in for the device; returns the calls of Keras's operation."""
+    calls, compute = [], keras.ops.dot_product_attention
+
+    def counted(*args, **kwargs):
+        calls.append(args)
+        return compute(*args, **kwargs)
+
+    monkeypatch.setattr(keras.ops, "dot_product_attention", counted)
+    monkeypatch.setattr(keras.distribution, "list_devices", lambda: ["gpu:0"])
+    return calls
+
+
+on_jax = pytest.mark.skipif(keras.backend.backend() != "jax", reason="of JAX")
+
+
+@on_jax
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_attention_in_16_bits_is_fused_on_a_gpu(on_a_gpu, dtype):
+    query, key, value = tensors(dtype)
+    found = to_numpy(attend(query, key, value))
+    assert len(on_a_gpu) == 1
+    exact = [keras.ops.cast(each, "float32") for each in (query, key, value)]
+    np.testing.assert_allclose(found, to_numpy(attend(*exact)), atol=0.02)
+    assert len(on_a_gpu) == 1  # 32 bits are not fused
+
+
+@on_jax
+@pytest.mark.parametrize(
+    "case", [{"dtype": "float32"}, {"size": 12}, {"size": 136}, {"size": 4}], ids=str
+)
+def test_attention_that_cudnn_does_not_compute_is_not_fused(on_a_gpu, case):
+    attend(*tensors(**case))
+    assert not on_a_gpu
+
+
+@on_jax
+def test_masks_and_pooling_are_not_fused(on_a_gpu):
+    query, key, value = tensors()
+    attend(query, key, value, np.ones((5, 5), bool))
+    attend(query[:, :1], key, value)
+    assert not on_a_gpu
+
+
+@on_jax
+def test_attention_is_not_fused_on_a_cpu():
+    query, key, _ = tensors()
+    assert not is_fused(query, key)
+
+
+@on_jax
+def test_second_derivatives_use_no_fused_attention(on_a_gpu):
+    options = {"depth": 1, "width": 16, "num_heads": 2, "mlp_dim": 8}
+    options |= {"patch_size": 4, "image_size": 8, "num_classes": 2}
+    model = kerasvit.VisionTransformer(**options, dtype="mixed_bfloat16")
+    x, y = np.ones((2, 8, 8, 3), "float32"), np.array([0, 1])
+    model(x)
+    assert on_a_gpu
+    on_a_gpu.clear()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    kerasvit.inspection.Hessian(model, x, y, loss) @ np.ones(model.count_params())
+    assert not on_a_gpu
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX decides by device")
+def test_pytorch_fuses_attention_and_tensorflow_does_not():
+    query, key, _ = tensors("float32")
+    assert is_fused(query, key) == (keras.backend.backend() == "torch")
