@@ -28,13 +28,13 @@ def patch_grid(
     """Returns the grid of the patches among a number of tokens, which they end.
 
     It is `given`; else the attribute `grid` of a layer, which layers of position
-    embeddings have; else the grid of square patches that fill the image and leave the
-    fewest tokens before them.
+    embeddings have, or the image's own grid if they take images of any size; else the
+    grid of square patches that fill the image and leave the fewest tokens before them.
 
     Raises:
         ArgumentError: There is no such grid.
     """
-    layers = [given] if given else [getattr(m, "grid", None) for m in layers_in(model)]
+    layers = [given] if given else [_grid(m, image_size) for m in layers_in(model)]
     grids = {tuple(each) for each in layers if isinstance(each, (tuple, list))}
     fits = [
         (rows, columns)
@@ -57,6 +57,14 @@ def patch_grid(
         f"for images of {height} × {width} pixels.",
         "grid",
     )
+
+
+def _grid(layer: keras.layers.Layer, image_size: tuple[int | None, ...]) -> Any:
+    """Returns the attribute `grid` of a layer; for images of any size the image's."""
+    grid, patch_size = (getattr(layer, key, None) for key in ("grid", "patch_size"))
+    if grid is None or patch_size is None or None in image_size:
+        return grid
+    return tuple(side // patch_size for side in image_size if side)
 
 
 def input_shape(model: keras.Model) -> tuple[int | None, ...]:
