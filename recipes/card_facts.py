@@ -115,7 +115,7 @@ def _settings(config, model, rho):
         if path and Path(path).expanduser().exists():
             settings[name] = _name_of(Path(path).expanduser().resolve())
     height, width = model.record["kwargs"]["image_size"]
-    settings["image_size"] = f"{height} × {width}"
+    settings["image_size"] = f"{height} × {width}" if height else "any"
     return {
         name: ", ".join(map(str, value)) if isinstance(value, tuple) else value
         for name, value in settings.items()

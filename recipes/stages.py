@@ -237,7 +237,7 @@ def _then(config, count, before, model):
         or config.learning_rate * config.then_rate,
     }
     if config.resize:  # before a random crop of the image size
-        ratio = size[0] / model.record["kwargs"]["image_size"][0]
+        ratio = size[0] / model.record["preprocessing"]["size"][0]
         changes["resize"] = round(config.resize * ratio)
     if not config.then_steps and not config.then_epochs:
         changes["steps"] = max(

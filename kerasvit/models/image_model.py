@@ -55,6 +55,23 @@ class ImageModel(ClonableModel):
                 attach(self, json.loads(json.dumps(model.adapters)))
         self.record = record and json.loads(json.dumps(record))
 
+    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Exports as `keras.Model.export`.
+
+        Raises:
+            ValueError: JAX or PyTorch would export a model for images of any size.
+        """
+        signature = kwargs.get("input_signature") or args[2:]
+        unknown = None in self.inputs[0].shape[1:3] and not signature
+        if unknown and keras.backend.backend() != "tensorflow":
+            raise ValueError(
+                "JAX and PyTorch export models for images of one size. Received: a "
+                "model for images of any size. Export `kerasvit.resize(model, size)`, "
+                "or pass input_signature=[keras.InputSpec('float32', (None, height, "
+                "width, 3))]."
+            )
+        super().export(filepath, *args, **kwargs)
+
     def get_config(self) -> dict[str, Any]:
         """Returns the graph's configuration, the record, and adapters if there are."""
         record = self.record and dict(self.record)

@@ -53,7 +53,7 @@ def of(candidate, saved: list[results.Result]) -> Cost:
     model = candidate.model
     return Cost(
         _parameters(model),
-        multiply_adds.of(model),
+        multiply_adds.of(model, candidate.transform.size),
         _images_per_second(_measurement(candidate), saved),
     )
 
@@ -133,7 +133,7 @@ def _measurement(candidate):
     known = {**variant.numbers, **variant.defaults, "image_size": (height, width)}
     known = variant.builder.check(**known)
     other = {k for k in known if arguments.get(k) != known[k]} - {*WITHOUT_EFFECT}
-    if other or height != width:
+    if other or height != width or height is None:
         return None
     return {
         "model": record["variant"],

@@ -23,15 +23,18 @@ class Unknown(Exception):
     """The model has an operation whose products are not counted."""
 
 
-def of(model: keras.Model) -> int | None:
+def of(model: keras.Model, size: tuple[int, int] = (224, 224)) -> int | None:
     """Returns the multiply-adds for one image; None if an operation is not known.
 
     Args:
-        model: Takes images (batch, height, width, channels) of a fixed size.
+        model: Takes images (batch, height, width, channels).
+        size: (height, width) of the image for a model that takes any.
     """
     count = {"jax": _of_jax, "tensorflow": _of_tensorflow, "torch": _of_torch}
     try:
-        return count[keras.backend.backend()](model, (1, *model.input_shape[1:]))
+        sides, channels = model.input_shape[1:3], model.input_shape[-1]
+        sides = size if None in sides else sides
+        return count[keras.backend.backend()](model, (1, *sides, channels))
     except Unknown:
         return None
 
