@@ -44,8 +44,11 @@ np.save(folder + "/logits.npy", logits)
     "other",
     [*OTHERS[:1], *(pytest.param(name, marks=pytest.mark.long) for name in OTHERS[1:])],
 )
-def test_saved_models_load_on_other_backends(other, tmp_path):
-    model = kerasvit.Variant(None, kerasvit.VisionTransformer)(**KWARGS)
+@pytest.mark.parametrize(
+    "size", [{}, pytest.param({"image_size": (None, None)}, marks=pytest.mark.long)]
+)
+def test_saved_models_load_on_other_backends(other, size, tmp_path):
+    model = kerasvit.Variant(None, kerasvit.VisionTransformer)(**KWARGS | size)
     rng = np.random.default_rng(0)
     model.set_weights([rng.normal(size=w.shape, scale=0.3) for w in model.weights])
     x = rng.normal(size=(2, 8, 12, 3)).astype("float32")
