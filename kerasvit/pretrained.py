@@ -2,7 +2,7 @@
 
 import os
 from inspect import signature
-from typing import Any, TypeGuard
+from typing import Any
 
 import keras
 import numpy as np

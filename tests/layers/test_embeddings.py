@@ -130,7 +130,7 @@ GRIDS = [(4, 6), (6, 4), (9, 7), (2, 3), (1, 1)]
 
 
 def in_a_graph(layer, x, image):
-    """The layer in a graph of TensorFlow that does not know the sizes; the largest with XLA too."""
+    """The layer in a graph of TensorFlow of unknown sizes; the largest with XLA too."""
     import tensorflow as tf
 
     signature = [
