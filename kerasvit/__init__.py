@@ -11,6 +11,8 @@ This module exports the complete public API.
 from . import evaluation as evaluation
 from . import inspection as inspection
 from .checkpoints import CheckpointError as CheckpointError
+from .feature_model import FeatureModel as FeatureModel
+from .features import features as features
 from .hub.download import DownloadError as DownloadError
 from .hub.manifest import list_weights as list_weights
 from .lora import add_lora as add_lora

@@ -215,8 +215,9 @@ def record_of(model: Any) -> dict:
         raise ValueError(
             f"The model must be one that kerasvit built. Received: {model!r}, without "
             "a record. A clone of keras.models.clone_model has a record if it computes "
-            "the same function; a part of a model has none. For a trainer pass "
-            "trainer.model."
+            "the same function. A part of a model has none, such as that of "
+            "kerasvit.features: pass the whole model, and call `features` again after "
+            "loading it. For a trainer pass trainer.model."
         )
     return record
 

@@ -27,6 +27,8 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
         *("adapters", "records"),
     },
     "adapters": {"layers", "backend"},
+    "feature_model": {"adapters", "backend"},
+    "features": {"feature_model", "models", "layers", "records", "backend"},
     "lora": {"adapters", "checkpoints", "hub", "loading", "models", "backend"},
     "checkpoints": {"checkpoints"},
     "hub": {"hub", "checkpoints", "patterns", "version"},
@@ -66,7 +68,7 @@ EXCEPTIONS = {
     "models/variant.py": {"loading", "hub"},
 }
 BODY_LINES, ARGUMENTS = 50, 8
-PACKAGE_LINES = 27_900  # of it 40 % docstrings and blank lines, 4 % type hints
+PACKAGE_LINES = 28_300  # of it 40 % docstrings and blank lines, 4 % type hints
 # Functions with more arguments, all but `ARGUMENTS` of them keyword-only and optional.
 BUDGETS = {
     # Builders: what differs between five code bases' checkpoints of one architecture.

@@ -8,7 +8,7 @@ _ORIGINAL = "_kerasvit_original"  # attribute of an output tensor of a clone
 
 
 class ClonableModel(keras.Model):
-    """A functional model with one output whose clones can find it."""
+    """A functional model whose clones can find it."""
 
     def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:
         # keras.models.clone_model calls this method and builds a model of the result.
@@ -20,4 +20,5 @@ class ClonableModel(keras.Model):
 
     def pop_original(self) -> Any:
         """Returns the model that this one was cloned from, or None; then forgets it."""
-        return vars(self.outputs[0]).pop(_ORIGINAL, None)
+        found = [vars(output).pop(_ORIGINAL, None) for output in self.outputs]
+        return found[0]

@@ -1,0 +1,76 @@
+"""`FeatureModel`, the class that `features` returns."""
+
+import json
+from typing import Any
+
+import keras
+
+from .adapters import adapted_layers, attach
+from .backend.clones import ClonableModel
+
+FACTS = ("names", "strides", "channels", "preprocessing", "adapters")
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class FeatureModel(ClonableModel):
+    """A functional model from images to features of blocks; see `features`.
+
+    Clones and `.keras` files, also of models that contain it, keep the attributes. The
+    first three have one entry for each block.
+
+    Attributes:
+        names: Names of the blocks, a tuple.
+        strides: Pixels between neighbouring cells of a map, a tuple of ints.
+        channels: Channels of the features, a tuple of ints.
+        preprocessing: JSON object of the `Preprocessing` that the images need.
+        adapters: Settings of those adapters of `add_lora` that the blocks have, or
+            None.
+    """
+
+    names: tuple[str, ...] = ()
+    strides: tuple[int, ...] = ()
+    channels: tuple[int, ...] = ()
+    preprocessing: dict[str, Any] | None = None
+    adapters: dict[str, Any] | None = None
+
+    # Keras recognises functional subclasses by this signature.
+    def __init__(
+        self, inputs: Any, outputs: Any, name: str | None = None, **kwargs: Any
+    ) -> None:
+        facts = {key: kwargs.pop(key) for key in FACTS if key in kwargs}
+        super().__init__(inputs, outputs, name=name, **kwargs)
+        original = self.pop_original()
+        if original is not None:
+            self._revive(original.facts())
+        self._set(facts)
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the attributes as plain JSON."""
+        facts = {key: getattr(self, key) for key in FACTS}
+        if not adapted_layers(self):  # `merge_lora` of the whole model
+            facts["adapters"] = None
+        return json.loads(json.dumps(facts))
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the graph's configuration and the attributes."""
+        return {**super().get_config(), **self.facts()}
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
+    ) -> "FeatureModel":
+        """Builds the model with its attributes and adapters."""
+        graph = {key: value for key, value in config.items() if key not in FACTS}
+        model = super().from_config(graph, custom_objects=custom_objects)
+        model._revive({key: config[key] for key in FACTS if key in config})
+        return model
+
+    def _revive(self, facts: dict[str, Any]) -> None:
+        """Sets the attributes of a model with new layers, and attaches adapters."""
+        self._set(facts)
+        if self.adapters:
+            attach(self, self.adapters)
+
+    def _set(self, facts: dict[str, Any]) -> None:
+        for key, value in facts.items():
+            setattr(self, key, tuple(value) if isinstance(value, list) else value)

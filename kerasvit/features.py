@@ -1,0 +1,270 @@
+"""Features of a model's blocks and stages, for segmentation, detection and so on."""
+
+import difflib
+import math
+import re
+from typing import Any
+
+import keras
+
+from .arguments import ArgumentError, integer, one_of
+from .backend.keras_internals import layer_calls, layers_in
+from .feature_model import FeatureModel
+from .layers import Block
+from .models.alternet import STEMS
+from .records import found_record
+from .typing import Tensor
+
+MANY = (list, tuple, range)  # of blocks
+# The normalisations after the last block, and what belongs to them.
+FINAL_NORMS = ("encoder_norm", "pre_head_norm", "final_norm", "final_relu")
+
+
+def features(
+    model: keras.Model,
+    layers: int | str | list[int | str] | None = None,
+    *,
+    maps: bool = True,
+    prefix: bool = False,
+    normalize: bool = True,
+) -> FeatureModel:
+    """Returns a model from images to the features of blocks, over the same variables.
+
+        backbone = kerasvit.features(kerasvit.SwinT("…", image_size=(448, 672)))
+        backbone.strides                           # (4, 8, 16, 32)
+        maps = backbone(images)                    # 4 maps (batch, h, w, channels)
+
+        backbone = kerasvit.features(kerasvit.ViTS14("…"), -1)
+        backbone(images)                           # one map (batch, h, w, channels)
+
+    It shares layers with `model`, without a copy, and ends with the last block that is
+    asked for. It is trained, saved and loaded as any functional `keras.Model`, and may
+    be a part of others. Call `add_lora` before this function.
+
+    Args:
+        model: `ImageModel`, with or without a head; for a trainer pass `trainer.model`.
+        layers: One block, or a list of different blocks, in any order:
+
+            - a block's name, such as "encoder_block_3" or "stage_2_unit_5";
+            - "stage_2": the last block of a stage;
+            - "stride_16": the last block whose map has this stride;
+            - a number, from 0, or from the end if it is negative. It counts the
+              encoder's blocks in ViT, DeiT, Mixer and hybrids, and the stages in BiT,
+              Swin, AlterNet and PreActResNet.
+
+            None: a list of the last block of each stride. These are four maps of most
+            BiT, Swin, AlterNet and R50ViTB32, and one of ViT, DeiT and Mixer.
+        maps: True: maps (batch, h, w, channels). False: tokens (batch, n, channels), of
+            a map row by row.
+        prefix: Whether to return class, distillation and register tokens, in the order
+            of the model: with `maps`, each feature is a pair [map, tokens (batch, k,
+            channels)]; without, the k tokens precede the others.
+        normalize: Whether to apply the model's last normalisation to features of the
+            encoder, or of the last stage, as `norm=True` of timm's
+            `forward_intermediates` and `get_intermediate_layers` of DINOv2 do. In BiT,
+            AlterNet and PreActResNet a ReLU follows it. Maps of earlier stages are not
+            normalised. Models that normalise after the pooling or in each block, with
+            `pool="average_then_norm"` or `norm="post"`, have no such normalisation.
+
+    Returns:
+        `FeatureModel`, (batch, H, W, 3) → a list of features in the order of `layers`;
+        of one block the feature itself.
+
+    Raises:
+        ValueError: The model has no record of kerasvit, it has no such block, the same
+            block is given twice, or it has no tokens for `prefix`.
+    """
+    maps = one_of("maps", maps, (True, False))
+    prefix = one_of("prefix", prefix, (True, False))
+    normalize = one_of("normalize", normalize, (True, False))
+    record = _record(model)
+    calls = layer_calls(model)
+    blocks = {
+        layer.name: outputs[0]
+        for layer, _, outputs in calls
+        if isinstance(layer, Block)
+    }
+    strides = {name: _stride(record, name) for name in blocks}
+    names = _chosen(layers, strides)
+    grid = next((layer.grid for layer, _, _ in calls if hasattr(layer, "grid")), None)
+    norms = _final_norms(calls) if normalize else []
+    outputs = []
+    for name in names:
+        x = blocks[name]
+        for norm in norms if _group(name) == _group([*blocks][-1]) else []:
+            x = norm(x)
+        outputs.append(_arranged(x, name, grid, maps=maps, prefix=prefix))
+    found = FeatureModel(
+        model.inputs[0],
+        outputs if len(outputs) > 1 else outputs[0],
+        name=f"{model.name}_features",
+        names=names,
+        strides=[strides[name] for name in names],
+        channels=[blocks[name].shape[-1] for name in names],
+        preprocessing=record["preprocessing"],
+    )
+    found.adapters = _adapters_of(found, getattr(model, "adapters", None))
+    return found
+
+
+def _record(model: Any) -> dict[str, Any]:
+    """Returns the record of a model.
+
+    Raises:
+        ArgumentError: It has none.
+    """
+    record = found_record(model)
+    if record is not None:
+        return record
+    if isinstance(model, FeatureModel):
+        hint = "Pass the model whose features these are."
+    elif isinstance(getattr(model, "model", None), keras.Model):
+        hint = "For a trainer pass trainer.model."
+    else:
+        hint = (
+            "Of another functional model, make a model of the outputs of its layers: "
+            "keras.Model(model.inputs, [model.get_layer(name).output for name in "
+            "names])."
+        )
+    raise ArgumentError(
+        "`model` must be one that kerasvit built, or its clone that computes the same "
+        f"function. Received: {model!r:.200}. {hint}",
+        "model",
+    )
+
+
+def _group(name: str) -> str:
+    """Returns the name of a block without its number, such as "stage_0_unit"."""
+    return name.rpartition("_")[0]
+
+
+def _stage(name: str) -> str | None:
+    """Returns the stage of a block, such as "stage_0"; None for an encoder's block."""
+    found = re.match(r"stage_\d+", name)
+    return found and found[0]
+
+
+def _stride(record: dict[str, Any], name: str) -> int:
+    """Returns the pixels between neighbouring cells of a block's map."""
+    kwargs = record["kwargs"]
+    if stage := _stage(name):
+        first = STEMS.get(kwargs.get("stem"), 4)
+        if record["builder"] == "SwinTransformer":
+            first = kwargs["patch_size"]
+        return first * 2 ** int(stage.removeprefix("stage_"))
+    resnet = kwargs.get("resnet_depths")  # below the patches of a hybrid
+    below = 1 if resnet is None else 4 * 2 ** max(len(resnet) - 1, 0)
+    return kwargs["patch_size"] * below
+
+
+def _chosen(layers: Any, strides: dict[str, int]) -> list[str]:
+    """Returns the names of the blocks that the argument `layers` chooses.
+
+    Args:
+        layers: As for `features`.
+        strides: {block: stride of its map}, from the input to the output.
+    """
+    last_of_stride = {stride: name for name, stride in strides.items()}
+    if layers is None:
+        return [*last_of_stride.values()]
+    last_of_stage = {stage: name for name in strides if (stage := _stage(name))}
+    known = {
+        **{name: name for name in strides},
+        **last_of_stage,
+        **{f"stride_{stride}": name for stride, name in last_of_stride.items()},
+    }
+    last = [*strides][-1]
+    numbered = [name for name in strides if _group(name) == _group(last)]
+    if _stage(last):
+        numbered = [*last_of_stage.values()]
+    given = list(layers) if isinstance(layers, MANY) else [layers]
+    names = [_name(each, known, numbered) for each in given]
+    if not names or len(set(names)) < len(names):
+        raise ArgumentError(
+            "`layers` must be one or more different blocks. Received: "
+            f"{layers!r:.200}{f', which are {names}' if names else ''}.",
+            "layers",
+        )
+    return names
+
+
+def _name(given: Any, known: dict[str, str], numbered: list[str]) -> str:
+    """Returns the name of a block.
+
+    Args:
+        given: An entry of the argument `layers`.
+        known: {accepted name: block}.
+        numbered: Blocks that numbers count.
+    """
+    if not isinstance(given, str):
+        count = len(numbered)
+        meaning = f"of {numbered[0]} … {numbered[-1]}, or the name of a block"
+        return numbered[integer("layers", given, -count, count - 1, meaning=meaning)]
+    if given in known:
+        return known[given]
+    near = difflib.get_close_matches(given, known, n=3, cutoff=0.5)
+    groups: dict[str, list[str]] = {}
+    for name in known:
+        groups.setdefault(_group(name), []).append(name)
+    names = [" … ".join(dict.fromkeys((each[0], each[-1]))) for each in groups.values()]
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise ArgumentError(
+        f"`layers` must be blocks of the model: {', '.join(names)}. Received: "
+        f"{given!r:.100}.{hint}",
+        "layers",
+    )
+
+
+def _final_norms(calls: list) -> list[keras.layers.Layer]:
+    """Returns the layers that normalise the last block's features."""
+    return [
+        layer
+        for layer, inputs, _ in calls
+        # Features that are pooled before they are normalised have two dimensions.
+        if layer.name in FINAL_NORMS and len(inputs[0].shape) > 2
+    ]
+
+
+def _arranged(
+    x: Tensor, name: str, grid: tuple[int, int] | None, *, maps: bool, prefix: bool
+) -> Any:
+    """Returns the features of a block as `features` documents them.
+
+    Args:
+        x: Map (batch, h, w, channels), or tokens (batch, k + n, channels).
+        name: Name of the block.
+        grid: (height, width) of the n tokens.
+        maps, prefix: As for `features`.
+    """
+    of_map = len(x.shape) == 4
+    cells: Any = x.shape[1:3] if of_map else grid
+    count = 0 if of_map else x.shape[1] - math.prod(cells)  # k
+    if prefix and not count:
+        raise ArgumentError(
+            f"`prefix`: {name} has no class, distillation or register tokens. Leave "
+            "out `prefix`, or choose `layers` that have them.",
+            "prefix",
+        )
+    before, after = (x[:, :count], x[:, count:]) if count else (None, x)
+    kind, shape = ("map", cells) if maps else ("tokens", (math.prod(cells),))
+    if prefix and not maps:
+        after, shape = x, x.shape[1:2]
+    # It also gives the output a name of its own.
+    arrange = keras.layers.Reshape(
+        (*shape, x.shape[-1]), dtype=x.dtype, name=f"{name}_{kind}"
+    )
+    return [arrange(after), before] if prefix and maps else arrange(after)
+
+
+def _adapters_of(
+    part: keras.Model, settings: dict[str, Any] | None
+) -> dict[str, Any] | None:
+    """Returns the settings of adapters without the layers that a part does not have."""
+    paths = {layer.path for layer in layers_in(part)}
+    paths |= {variable.path for variable in part.weights}
+    return settings and {
+        key: [each for each in value if each in paths]
+        if isinstance(value, list)
+        else value
+        for key, value in settings.items()
+    }
