@@ -154,7 +154,7 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
         other.removeprefix("--").replace("-", "_"): None
         for pair in LENGTHS
         for one, other in (pair, pair[::-1])
-        if one in given
+        if one in given and other.removeprefix("--") in fields
     }
     return dataclasses.replace(config, **replaced)
 

@@ -85,6 +85,7 @@ class Steps(keras.callbacks.Callback):
     """
 
     async_safe = True  # Keras calls `on_train_batch_end` in threads: rich has locks
+    metric = "accuracy"  # in the logs, printed after the loss
     stopped_early = False  # before this command
 
     def __init__(self, name, done, rounds, round_steps, parts=1):
@@ -135,7 +136,7 @@ class Steps(keras.callbacks.Callback):
         step = (epoch + 1) * self.round_steps
         parts = (
             f"{part} loss {logs[f'{key}loss']:.4f}, "
-            f"accuracy {logs[f'{key}accuracy']:.2%}"
+            f"{self.metric.replace('_', ' ')} {logs[key + self.metric]:.2%}"
             for part, key in (("training", ""), ("validation", "val_"))
         )
         padded = f"{step:>{len(f'{self.total:,}')},}"

@@ -1,0 +1,249 @@
+"""Trains a linear segmentation head on features of any model, or also the model.
+
+    python recipes/segmentation.py                       # synthetic shapes: no download
+    python recipes/segmentation.py --data photos/ --weights vit_small.safetensors
+    python recipes/segmentation.py --data photos/ --weights runs/sam/model \\
+        --train-backbone --rho 0.05
+    python recipes/segmentation.py --help
+
+The head is a batch normalisation and a 1 × 1 convolution for each map, whose logits are
+resized to the image and added, as the linear head on DINOv2's features (Oquab et al.
+2023, arXiv 2304.07193, section 7.4). `model.keras` in the folder of the results takes
+pixels from 0 to 255. A stopped command continues from its last saved state.
+"""
+
+# ruff: noqa: E402
+import dataclasses
+import math
+import shutil
+import sys
+import warnings
+
+import command_line
+from segmentation_settings import Config
+
+
+def parse(arguments) -> Config:
+    """Returns the configuration of a command: `command_line.parse_options`."""
+    return command_line.parse_options(
+        arguments, Config(), prog="segmentation.py", description=Config.__doc__
+    )
+
+
+if __name__ == "__main__":  # before the imports that take seconds
+    CONFIG = command_line.start(parse, sys.argv[1:])
+
+import devices
+import keras
+import paths
+import segmentation_data
+import segmentation_results
+import training
+from progress import Steps, claim_folder, console, write_json
+from saving import Progress
+from segmentation_data import IGNORED
+from step_log import StepLog
+from validation import Validation
+
+import kerasvit
+
+SMALL = kerasvit.Variant(  # 154,000 weights
+    "small",
+    kerasvit.PreActResNet,
+    depths=[1, 1, 1, 1],
+    widths=(16, 32, 48, 64),
+    stem_width=16,
+    bottleneck=False,
+    stem="cifar",
+)
+
+
+def segment(config: Config) -> dict:
+    """Trains, or continues a stopped training, and returns the content of result.json.
+
+    Raises:
+        command_line.BadInput: The input is wrong; raised before the training.
+    """
+    with command_line.checking_input():
+        command_line.check(config)
+        keras.config.set_dtype_policy("float32")
+        keras.utils.set_random_seed(config.seed)
+        backbone = features(config)
+        size = backbone.input_shape[1:3]
+        dataset = segmentation_data.find(config, size)
+        out = f"runs/segmentation-{dataset.name}-{keras.backend.backend()}"
+        folder = claim_folder(config.out or out, located(config), dataset)
+    if result := training.finished_result(folder):
+        return result
+    classes = len(dataset.label_names)
+    model = segmenter(backbone, classes)
+    describe(config, backbone, model, dataset)
+    rounds = min(config.validations, config.steps)
+    round_steps = math.ceil(config.steps / rounds)
+    trainer = compiled(config, model, rounds * round_steps, classes)
+    tested = Tested(dataset.validation, config.batch_size)
+    history = train(config, trainer, dataset, tested, folder, rounds, round_steps)
+    result = {
+        **segmentation_results.scores(model, tested.batches, dataset.label_names),
+        "folder": str(folder),
+        "images": dataset.counts,
+        "history": history,
+    }
+    model.save(folder / "model.keras")
+    segmentation_results.draw(model, *tested.batches[0], folder / "predictions.png")
+    write_json(folder / "result.json", result)
+    shutil.rmtree(folder / "training")
+    return result
+
+
+def features(config: Config) -> kerasvit.FeatureModel:
+    """Returns the model of the settings as a backbone that takes pixels to 255."""
+    name = config.model or (None if config.weights else "small")
+    size = config.image_size or ((48,) if name == "small" else ())
+    options = {"num_classes": 0, "include_preprocessing": True}
+    if size:
+        options["image_size"] = size[0], size[-1]
+    if name is None:
+        model = kerasvit.from_pretrained(config.weights, **options)
+    else:
+        variant = SMALL if name == "small" else getattr(kerasvit, name)
+        model = variant(config.weights, **options)
+    layers = [int(x) if x.lstrip("-").isdecimal() else x for x in config.layers]
+    backbone = kerasvit.features(model, layers or None)
+    backbone.trainable = config.trains_backbone
+    return backbone
+
+
+def located(config: Config) -> Config:
+    """Returns the settings with a path that does not depend on the working folder."""
+    return dataclasses.replace(
+        config, folder=config.folder and str(paths.absolute(config.folder))
+    )
+
+
+def segmenter(backbone: kerasvit.FeatureModel, classes: int) -> keras.Model:
+    """Returns the model from images to logits (batch, height, width, classes)."""
+    size = backbone.input_shape[1:3]
+    image = keras.Input((*size, 3), name="image")
+    logits = []
+    maps = keras.tree.flatten(backbone(image))
+    for name, x in zip(backbone.names, maps, strict=True):
+        x = keras.layers.BatchNormalization(name=f"{name}_norm")(x)
+        x = keras.layers.Conv2D(
+            classes, 1, data_format="channels_last", name=f"{name}_classifier"
+        )(x)
+        logits.append(
+            keras.ops.image.resize(x, size, "bilinear", data_format="channels_last")
+        )
+    total = keras.layers.Add(name="logits")(logits) if logits[1:] else logits[0]
+    return keras.Model(image, total, name="segmenter")
+
+
+def describe(config: Config, backbone, model: keras.Model, dataset) -> None:
+    """Prints what is trained on what."""
+    trained = sum(math.prod(weight.shape) for weight in model.trainable_weights)
+    levels = ", ".join(
+        f"{name} (stride {stride}, {channels} channels)"
+        for name, stride, channels in zip(
+            backbone.names, backbone.strides, backbone.channels, strict=True
+        )
+    )
+    kind = "trained" if config.trains_backbone else "frozen"
+    height, width = backbone.input_shape[1:3]
+    counts = dataset.counts
+    console.print(
+        f"Features of the {kind} {backbone.name.removesuffix('_features')}: {levels}. "
+        f"{trained:,} weights are trained on {counts['train']:,} images of {height} × "
+        f"{width} pixels with {len(dataset.label_names)} classes, and tested on "
+        f"{counts['validation']:,}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def compiled(config: Config, model: keras.Model, steps: int, classes: int):
+    """Returns the trainer of a training of `steps` steps."""
+    rate = keras.optimizers.schedules.CosineDecay(
+        0.0, steps, warmup_target=config.rate, warmup_steps=min(50, steps // 5)
+    )
+    # Keras's MeanIoU counts in int64, which JAX does not have.
+    warnings.filterwarnings("ignore", "Explicitly requested dtype int64")
+    trainer = kerasvit.SAM(model, config.rho)
+    trainer.compile(
+        optimizer=keras.optimizers.AdamW(rate, weight_decay=config.weight_decay),
+        loss=keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=IGNORED
+        ),
+        metrics=[
+            keras.metrics.MeanIoU(
+                classes, ignore_class=IGNORED, sparse_y_pred=False, name="mean_iou"
+            )
+        ],
+    )
+    return trainer
+
+
+class Tested:
+    """Loss and mean IoU of a trainer on images, for `Validation`.
+
+    Args:
+        images: Pairs (image, mask).
+        batch_size: Images per batch; the last may have fewer.
+    """
+
+    here = devices.ONE
+
+    def __init__(self, images, batch_size: int):
+        count = len(images)
+        self.batches = [
+            segmentation_data.stacked(images, range(count)[i : i + batch_size])
+            for i in range(0, count, batch_size)
+        ]
+
+    def __call__(self, trainer) -> dict[str, float]:
+        batches, steps = (each for each in self.batches), len(self.batches)
+        return trainer.evaluate(batches, steps=steps, verbose=0, return_dict=True)
+
+
+def train(
+    config: Config, trainer, dataset, tested, folder, rounds, round_steps
+) -> list[dict]:
+    """Trains, or continues, and returns the metrics of each round.
+
+    Args:
+        config: Settings.
+        trainer: Result of `compiled`.
+        dataset: `segmentation_data.Dataset`.
+        tested: `Tested` of the validation images.
+        folder: Folder of the results.
+        rounds: Number of validations, at which the state is saved.
+        round_steps: Steps between them.
+    """
+    progress = Progress(
+        folder / "training",
+        config.seed,
+        rounds,
+        round_steps,
+        batch_size=config.batch_size,
+        log=StepLog(folder / "log.csv"),
+        minutes=config.save_minutes,
+    )
+    validation = Validation(tested, progress.end_steps)
+    progress.restore(trainer, (each for each in tested.batches))
+    with progress, Steps.of(progress) as steps:
+        steps.metric = "mean_iou"
+        for step, part in progress.parts(trainer):
+            trainer.fit(
+                segmentation_data.batches(
+                    dataset.train, config.batch_size, seed=config.seed, step=step
+                ),
+                **part,
+                shuffle=False,  # the batches are shuffled
+                callbacks=[validation, progress, steps],
+                verbose=0,  # `steps` prints
+            )
+    return progress.finish(trainer)["history"]
+
+
+if __name__ == "__main__":
+    command_line.main(lambda: segmentation_results.report(segment(CONFIG)))
