@@ -27,8 +27,8 @@ class Config:
     image_size: tuple[int, ...] = ()
     """Pixels, height first, or of a square; none: 48 of the small model, else those of
     the weights."""
-    train_backbone: bool | None = None
-    """Whether all weights are trained; none: fresh ones are, loaded ones are frozen."""
+    train_backbone: bool = False
+    """Whether loaded weights are trained; fresh ones always are."""
     steps: int = 250
     batch_size: int = 16
     learning_rate: float | None = None
@@ -57,11 +57,6 @@ class Config:
                 "`image_size`: give one side, or height and width. Received: "
                 f"{self.image_size}."
             )
-        if self.train_backbone is False and not self.weights:
-            raise ValueError(
-                "`train_backbone`: fresh weights must be trained. Give --weights, or "
-                "leave --no-train-backbone out."
-            )
         root = Path(self.folder or ".").expanduser()
         for part in ("images", "masks") if self.folder else ():
             if not (root / part).is_dir():
@@ -73,7 +68,7 @@ class Config:
     @property
     def trains_backbone(self) -> bool:
         """Whether the weights of the backbone are trained."""
-        return not self.weights if self.train_backbone is None else self.train_backbone
+        return self.train_backbone or not self.weights
 
     @property
     def rate(self) -> float:

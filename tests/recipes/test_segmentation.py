@@ -135,7 +135,6 @@ def test_wrong_input(folder, tmp_path):
             segmentation.segment(config)
 
     refused("must hold images/NAME.jpg and masks/NAME.png", folder=str(tmp_path))
-    refused("fresh weights must be trained", train_backbone=False)
     refused("`image_size`: give one side", image_size=(1, 2, 3))
     refused("Did you mean stride_4", layers=("stride_44",), **QUICK)
     mask = folder / "masks" / "0.png"
