@@ -47,7 +47,7 @@ from validation import Validation
 
 import kerasvit
 
-SMALL = kerasvit.Variant(  # 154,000 weights
+SMALL = kerasvit.Variant(  # 124,000 weights
     "small",
     kerasvit.PreActResNet,
     depths=[1, 1, 1, 1],

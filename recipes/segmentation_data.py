@@ -56,7 +56,7 @@ def find(config, size: tuple[int, int]) -> Dataset:
     """
     if config.folder:
         root = Path(config.folder).expanduser()
-        found, names, name = _Folder(root, size), None, root.resolve().name
+        found, name = _Folder(root, size), root.resolve().name
         names = found.label_names()
     else:
         found = _Shapes(config.images, size, config.seed)
@@ -144,23 +144,21 @@ class _Folder:
         return len(self.pairs)
 
     def __getitem__(self, i):
-        file, mask_file = self.pairs[i]
-        image, mask = read_image(file), read_mask(mask_file)
-        if image.size != mask.size:
-            raise ValueError(
-                f"`data`: {mask_file} must have the size of its image, "
-                f"{image.size}. Received: {mask.size}."
-            )
+        image, mask = self._read(i)
         width_first = self.size[::-1]
         image = image.resize(width_first, Image.Resampling.BICUBIC)
         mask = mask.resize(width_first, Image.Resampling.NEAREST)
         return np.asarray(image, "float32"), np.asarray(mask, "int32")
 
     def label_names(self) -> list[str]:
-        """Returns the lines of classes.txt, or numbers up to the largest class."""
+        """Returns the lines of classes.txt, or numbers up to the largest class.
+
+        Raises:
+            ValueError: An image or a mask is wrong; all are read.
+        """
         with ThreadPoolExecutor() as threads:
-            found = threads.map(lambda pair: np.unique(read_mask(pair[1])), self.pairs)
-            classes = np.unique(np.concatenate(list(found)))
+            masks = threads.map(lambda i: np.unique(self._read(i)[1]), range(len(self)))
+            classes = np.unique(np.concatenate(list(masks)))
         largest = int(classes[classes != IGNORED].max(initial=0))
         file = self.root / "classes.txt"
         if not file.is_file():
@@ -174,21 +172,35 @@ class _Folder:
             )
         return names
 
+    def _read(self, i):
+        """Returns an image and its mask, as PIL images of one size."""
+        file, mask_file = self.pairs[i]
+        image, mask = read_image(file), read_mask(mask_file)
+        if image.size != mask.size:
+            raise ValueError(
+                f"`data`: {mask_file} must have the size of its image, {image.size}. "
+                f"Received: {mask.size}."
+            )
+        return image, mask
+
 
 def read_mask(path: Path) -> Image.Image:
     """Reads a mask, whose pixels are class indices.
 
     Raises:
-        ValueError: It has no single channel of 8 bits.
+        ValueError: It has no single channel of 8 bits, or is damaged.
     """
-    mask = Image.open(path)
-    if mask.mode not in ("L", "P", "1"):
-        raise ValueError(
-            f"`data`: {path} must have one channel of 8 bits, the index of the class "
-            f"of each pixel, {IGNORED} for none. Received: mode {mask.mode!r}."
-        )
-    # A palette's indices are the classes; `convert` would give their colours.
-    return Image.fromarray(np.asarray(mask, "uint8"))
+    try:
+        mask = Image.open(path)
+        if mask.mode in ("L", "P"):
+            # A palette's indices are the classes; `convert` would give their colours.
+            return Image.fromarray(np.asarray(mask, "uint8"))
+    except OSError as error:  # of Pillow, for damaged files
+        raise ValueError(f"`data`: {path} cannot be read: {error}.") from error
+    raise ValueError(
+        f"`data`: {path} must have one channel of 8 bits, the index of the class of "
+        f"each pixel, {IGNORED} for none. Received: mode {mask.mode!r}."
+    )
 
 
 class _Shapes:
