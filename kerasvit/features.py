@@ -237,6 +237,15 @@ def _arranged(
         maps, prefix: As for `features`.
     """
     of_map = len(x.shape) == 4
+    if None in x.shape[1:]:  # images of any size
+        if of_map and maps and not prefix:
+            return x
+        raise ArgumentError(
+            f"The size of the map of {name} must be known. Received: a model for "
+            "images of any size. Load it with an `image_size`, or pass "
+            "kerasvit.resize(model, (height, width)).",
+            "model",
+        )
     cells: Any = x.shape[1:3] if of_map else grid
     count = 0 if of_map else x.shape[1] - math.prod(cells)  # k
     if prefix and not count:

@@ -163,8 +163,9 @@ def describe(config: Config, backbone, model: keras.Model, dataset) -> None:
 
 def compiled(config: Config, model: keras.Model, steps: int, classes: int):
     """Returns the trainer of a training of `steps` steps."""
+    warmup = min(50, steps // 5)
     rate = keras.optimizers.schedules.CosineDecay(
-        0.0, steps, warmup_target=config.rate, warmup_steps=min(50, steps // 5)
+        0.0, steps - warmup, warmup_target=config.rate, warmup_steps=warmup
     )
     # Keras's MeanIoU counts in int64, which JAX does not have.
     warnings.filterwarnings("ignore", "Explicitly requested dtype int64")

@@ -352,6 +352,15 @@ def test_wrong_models_and_options():
         kerasvit.features(vit(image_size=3))
 
 
+@on_last_backend
+def test_a_model_for_images_of_any_size_has_maps_of_stages_only():
+    with pytest.raises(ValueError, match="Load it with an `image_size`"):
+        kerasvit.features(vit(image_size=(None, None)))
+    model = tiny("BigTransfer", image_size=(None, None))
+    first, last = kerasvit.features(model)(X)
+    assert first.shape == (2, 4, 4, 128) and last.shape == (2, 2, 2, 256)
+
+
 def test_images_of_another_size():
     found = kerasvit.features(vit())
     with pytest.raises(ValueError, match="shape"):
