@@ -30,5 +30,6 @@ from .sincos_position_embedding import (
 )
 from .standardized_conv import StandardizedConv as StandardizedConv
 from .stochastic_depth import StochasticDepth as StochasticDepth
+from .swiglu import SwiGLU as SwiGLU
 from .swin_block import SwinBlock as SwinBlock
 from .window_attention import WindowAttention as WindowAttention

@@ -20,7 +20,7 @@ class AttentionPooling(keras.layers.Layer):
     Args:
         num_heads: Number of attention heads.
         mlp_dim: Hidden size of the MLP.
-        activation: Activation of the MLP, "gelu" or "gelu_tanh".
+        activation: Activation of the MLP, as for `MLP`.
         epsilon: Small constant added to the variance in the normalisation before the
             MLP.
 

@@ -30,7 +30,7 @@ class MixerBlock(Block):
         grid: (H, W), tokens down and across.
         tokens_mlp_dim: Hidden size of the MLP across tokens.
         channels_mlp_dim: Hidden size of the MLP across channels.
-        activation: "gelu", exact, or "gelu_tanh"; see `MLP`.
+        activation: "gelu", exact, "gelu_tanh" or "quick_gelu"; see `MLP`.
         epsilon: Small constant added to the variance in both normalisations.
         stochastic_depth: Probability of dropping each branch in training, in [0, 1). A
             kept branch is divided by the chance of being kept; big_vision's Mixer does

@@ -13,6 +13,7 @@ from .dense import Dense
 ACTIVATIONS = {
     "gelu": lambda x: keras.activations.gelu(x, approximate=False),
     "gelu_tanh": lambda x: keras.activations.gelu(x, approximate=True),
+    "quick_gelu": lambda x: x * keras.activations.sigmoid(1.702 * x),
 }
 
 
@@ -24,12 +25,13 @@ class MLP(keras.layers.Layer):
 
     Args:
         mlp_dim: Size of the hidden layer.
-        activation: "gelu", exact, as timm and transformers compute it, or "gelu_tanh",
-            the approximation that Google's JAX code uses; logits differ by about 1e-4.
+        activation: "gelu", exact, as timm and transformers compute it; "gelu_tanh",
+            the approximation that Google's JAX code uses; logits differ by about 1e-4;
+            or "quick_gelu", x · σ(1.702 x), of openai/CLIP clip/model.py.
         dropout: Dropout rate after each dense layer, in [0, 1).
 
     Raises:
-        ValueError: `activation` is neither of the two.
+        ValueError: `activation` is none of them.
 
     Reference: Dosovitskiy et al. 2021, arXiv 2010.11929, equation 3; `MlpBlock` in
     google-research/vision_transformer vit_jax/models_vit.py.
@@ -46,7 +48,7 @@ class MLP(keras.layers.Layer):
         super().__init__(**kwargs)
         if activation not in ACTIVATIONS:
             raise ArgumentError(
-                '`activation` must be "gelu" (exact) or "gelu_tanh". '
+                '`activation` must be "gelu" (exact), "gelu_tanh" or "quick_gelu". '
                 f"Received: activation={activation!r}.",
                 "activation",
             )

@@ -25,6 +25,7 @@ class PatchEmbedding(keras.layers.Layer):
         width: D, size of a token.
         partial: True: pixels at the bottom and at the right that fill no patch are
             ignored.
+        use_bias: Whether a bias is added.
 
     Raises:
         ValueError: H or W is not a multiple of P; with `partial`, less than P. In a
@@ -34,15 +35,22 @@ class PatchEmbedding(keras.layers.Layer):
     """
 
     def __init__(
-        self, patch_size: int, *, width: int, partial: bool = False, **kwargs: Any
+        self,
+        patch_size: int,
+        *,
+        width: int,
+        partial: bool = False,
+        use_bias: bool = True,
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.patch_size = patch_size
         self.width = width
         self.partial = partial
+        self.use_bias = use_bias
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the kernel, after checking that the image divides into patches."""
+        """Creates the weights, after checking that the image divides into patches."""
         _, height, width, channels = input_shape
         p = self.patch_size
         if None not in (height, width):
@@ -52,9 +60,10 @@ class PatchEmbedding(keras.layers.Layer):
             shape=(p, p, channels, self.width),
             initializer=keras.initializers.LecunNormal(),
         )
-        self.bias = self.add_weight(
-            name="bias", shape=(self.width,), initializer="zeros"
-        )
+        if self.use_bias:
+            self.bias = self.add_weight(
+                name="bias", shape=(self.width,), initializer="zeros"
+            )
 
     def call(self, images: Tensor) -> Tensor:
         batch, height, width, channels = ops.shape(images)
@@ -66,7 +75,8 @@ class PatchEmbedding(keras.layers.Layer):
         x = ops.reshape(images, (batch, rows, p, columns, p, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, P, P, C)
         x = ops.reshape(x, (-1, p * p * channels))
-        x = ops.matmul(x, ops.reshape(self.kernel, (-1, self.width))) + self.bias
+        x = ops.matmul(x, ops.reshape(self.kernel, (-1, self.width)))
+        x = x + self.bias if self.use_bias else x
         return ops.reshape(x, (-1, rows * columns, self.width))
 
     def _checked(self, images: Tensor | None, height: Any, width: Any) -> Tensor | None:
@@ -97,5 +107,6 @@ class PatchEmbedding(keras.layers.Layer):
             "patch_size": self.patch_size,
             "width": self.width,
             "partial": self.partial,
+            "use_bias": self.use_bias,
         }
         return {**super().get_config(), **config}

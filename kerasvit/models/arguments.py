@@ -14,6 +14,7 @@ from kerasvit.arguments import (
     sides,
     sides_or_any,
 )
+from kerasvit.layers.mlp import ACTIVATIONS
 from kerasvit.layers.position_embedding import POSITION_KERNELS
 from kerasvit.preprocessing.normalization import mean_and_std
 
@@ -196,14 +197,15 @@ def at_least_one(image_size: Any, stride: int, what: str) -> list[int]:
 SIZES: tuple[str, ...] = ("patch_size", "width", "depth", "mlp_dim", "tokens_mlp_dim")
 SIZES += ("channels_mlp_dim", "stem_width", "head_width")
 EPSILONS = ("epsilon", "group_epsilon", "kernel_epsilon", "conv_epsilon")
-SWITCHES = ("partial_patches", "qkv_bias", "add_to_deviation", "bottleneck")
+SWITCHES: tuple[str, ...] = ("partial_patches", "patch_bias", "pre_norm", "qkv_bias")
+SWITCHES += ("add_to_deviation", "bottleneck")
 # Checks of arguments that have the same meaning in all builders.
 CHECKS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(SIZES, functools.partial(integer, low=1)),
     "num_classes": functools.partial(integer, low=0),
     "register_tokens": functools.partial(integer, low=0),
     "depths": functools.partial(integers, count=None, low=1),
-    "activation": functools.partial(one_of, known=("gelu", "gelu_tanh")),
+    "activation": functools.partial(one_of, known=tuple(ACTIVATIONS)),
     **dict.fromkeys(EPSILONS, functools.partial(number, low=0, high=1)),
     **dict.fromkeys(SWITCHES, functools.partial(one_of, known=(True, False))),
     "dropout": probability,

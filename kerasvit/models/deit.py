@@ -83,7 +83,7 @@ def DistilledVisionTransformer(
         qkv_bias: Whether query, key and value have a bias.
         layer_scale: Initial value of learned scales of the residual branches (arXiv
             2103.17239); None: no scales.
-        activation: "gelu", exact, or "gelu_tanh".
+        activation: "gelu", exact, "gelu_tanh" or "quick_gelu", CLIP's.
         epsilon: Epsilon of each LayerNormalization.
         dropout: Dropout rate after the position embedding and in each block, in [0, 1).
         stochastic_depth: Probability of dropping a residual branch of the last block,

@@ -1,10 +1,11 @@
 """The encoder of Vision Transformers, and rates of stochastic depth."""
 
+from functools import partial
 from typing import Any
 
 import keras
 
-from kerasvit.layers import MLP, Attention, EncoderBlock, LayerScaleBlock
+from kerasvit.layers import MLP, Attention, EncoderBlock, LayerScaleBlock, SwiGLU
 from kerasvit.typing import Tensor
 
 
@@ -25,18 +26,23 @@ def encoder(
     stochastic_depth: float,
     qkv_bias: bool = True,
     layer_scale: float | None = None,
+    mlp: str = "plain",
+    pre_norm: bool = False,
 ) -> Tensor:
-    """Dropout and the encoder blocks: (B, N, D) → (B, N, D).
+    """Dropout, `pre_norm` and the encoder blocks: (B, N, D) → (B, N, D).
 
     The arguments are those of `VisionTransformer`.
     """
     x = keras.layers.Dropout(dropout, name="dropout")(x)
+    if pre_norm:
+        x = keras.layers.LayerNormalization(epsilon=epsilon, name="pre_norm")(x)
+    branch = SwiGLU if mlp == "swiglu" else partial(MLP, activation=activation)
     for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
         parts: dict[str, Any] = {
             "attention": Attention(
                 num_heads, use_bias=qkv_bias, dropout=dropout, name="attention"
             ),
-            "mlp": MLP(mlp_dim, activation=activation, dropout=dropout, name="mlp"),
+            "mlp": branch(mlp_dim, dropout=dropout, name="mlp"),
             "epsilon": epsilon,
             "stochastic_depth": rate,
             "name": f"encoder_block_{i}",

@@ -144,7 +144,7 @@ def HybridVisionTransformer(
             class token. "average": the mean of the patches; there is no class token.
         representation_size: Size of a dense layer with tanh before the head, the
             paper's pre-logits; None: no such layer.
-        activation: "gelu", exact, or "gelu_tanh".
+        activation: "gelu", exact, "gelu_tanh" or "quick_gelu", CLIP's.
         epsilon: Epsilon of each LayerNormalization.
         group_epsilon: Epsilon of the ResNet's group normalisations; 1e-5 in timm, 1e-6
             in vit_jax.

@@ -9,8 +9,8 @@ SPLIT = {
     r".*attention/(query|key|value)/kernel": (0, 1),
     r".*attention/(query|key|value)/bias": (1,),
     r".*attention/output/kernel": (1, 0),
-    r".*(mlp|mixing)/dense_0/kernel": (0, 1),
-    r".*(mlp|mixing)/dense_0/bias": (1,),
+    r".*(mlp|mixing)/(dense_0|gate)/kernel": (0, 1),
+    r".*(mlp|mixing)/(dense_0|gate)/bias": (1,),
     r".*(mlp|mixing)/dense_1/kernel": (1, 0),
 }
 

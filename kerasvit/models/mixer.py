@@ -63,7 +63,7 @@ def MLPMixer(
         channels_mlp_dim: D_C, hidden size of the MLPs across channels.
         image_size: Height and width in pixels, multiples of P; an int for a square.
         num_classes: Size of the head; 0: no head, the model returns features.
-        activation: "gelu", exact, or "gelu_tanh".
+        activation: "gelu", exact, "gelu_tanh" or "quick_gelu", CLIP's.
         epsilon: Epsilon of each LayerNormalization.
         stochastic_depth: Probability of dropping a residual branch of the last block,
             in [0, 1). It grows linearly from 0 in the first block.

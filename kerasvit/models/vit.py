@@ -32,6 +32,7 @@ CHOICES = {
     "pool": ("token", "average", "average_then_norm", "attention"),
     "positions": ("tokens", "patches", "sincos2d"),
     "class_token": (True, False, None),
+    "mlp": ("plain", "swiglu"),
 }
 
 
@@ -76,8 +77,11 @@ def VisionTransformer(
     register_tokens: int = 0,
     positions: str = "tokens",
     representation_size: int | None = None,
+    patch_bias: bool = True,
+    pre_norm: bool = False,
     qkv_bias: bool = True,
     layer_scale: float | None = None,
+    mlp: str = "plain",
     activation: str = "gelu",
     epsilon: float = 1e-6,
     dropout: float = 0.0,
@@ -118,10 +122,15 @@ def VisionTransformer(
             (arXiv 2205.01580).
         representation_size: Size of a dense layer with tanh before the head, the
             paper's pre-logits; None: no such layer.
+        patch_bias: Whether the embedding of the patches has a bias; CLIP's has none.
+        pre_norm: Whether the tokens are normalised before the first block, as in CLIP.
         qkv_bias: Whether query, key and value have a bias.
         layer_scale: Initial value of learned scales of the residual branches (arXiv
             2103.17239); None: no scales.
-        activation: "gelu", exact, or "gelu_tanh".
+        mlp: MLPs of the blocks. "plain": two dense layers with `activation` in between.
+            "swiglu": with a gated hidden layer, of DINOv2's giant model (arXiv
+            2002.05202).
+        activation: "gelu", exact, "gelu_tanh" or "quick_gelu", CLIP's.
         epsilon: Epsilon of each LayerNormalization.
         dropout: Dropout rate after the position embedding and in each block, in [0, 1).
         stochastic_depth: Probability of dropping a residual branch of the last block,
@@ -135,9 +144,14 @@ def VisionTransformer(
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
     image, x = image_input(image_size, normalization)
-    x = PatchEmbedding(
-        patch_size, width=width, partial=partial_patches, name="embedding"
-    )(x)  # (B, N, D)
+    embed = PatchEmbedding(
+        patch_size,
+        width=width,
+        partial=partial_patches,
+        use_bias=patch_bias,
+        name="embedding",
+    )
+    x = embed(x)  # (B, N, D)
     prefix = class_token + register_tokens
     add_positions = position_embedding(
         image,
@@ -165,6 +179,8 @@ def VisionTransformer(
         stochastic_depth=stochastic_depth,
         qkv_bias=qkv_bias,
         layer_scale=layer_scale,
+        mlp=mlp,
+        pre_norm=pre_norm,
     )
     x = _pooled(
         x,

@@ -1,0 +1,62 @@
+"""The gated MLP of a Transformer block."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from kerasvit.typing import Shape, Tensor
+
+from .dense import Dense
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class SwiGLU(keras.layers.Layer):
+    """MLP with a gated hidden layer, applied to each token.
+
+    (silu(x G) ⊙ (x V)) W with silu(x) = x · σ(x); all three products have a bias.
+
+    Shape: (batch, ..., D) → same.
+
+    Args:
+        mlp_dim: Size of the hidden layer, of G and V each.
+        dropout: Dropout rate after the hidden and the last layer, in [0, 1).
+
+    Reference: Shazeer 2020, arXiv 2002.05202, equation 6; `SwiGLUFFN` in
+    facebookresearch/dinov2 dinov2/layers/swiglu_ffn.py and `SwiGLUPacked` in
+    timm/layers/mlp.py, which store G and V in one tensor.
+    """
+
+    def __init__(self, mlp_dim: int, *, dropout: float = 0.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.mlp_dim = mlp_dim
+        self.dropout = dropout
+
+    def build(self, input_shape: Shape) -> None:
+        """Creates the three dense layers."""
+        width = input_shape[-1]
+        policy = {"dtype": self.dtype_policy}
+        self.gate = Dense(self.mlp_dim, name="gate", **policy)
+        self.dense_0 = Dense(self.mlp_dim, name="dense_0", **policy)
+        self.dense_1 = Dense(width, name="dense_1", **policy)
+        self.drop = keras.layers.Dropout(self.dropout, name="drop", **policy)
+        self.gate.build((None, width))
+        self.dense_0.build((None, width))
+        self.dense_1.build((None, self.mlp_dim))
+
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
+        shape = ops.shape(x)
+        x = ops.reshape(x, (-1, x.shape[-1]))  # one row per token; see MLP
+        x = ops.silu(self.gate(x)) * self.dense_0(x)
+        x = self.drop(x, training=training)
+        x = self.drop(self.dense_1(x), training=training)
+        return ops.reshape(x, shape)
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the shape of the input."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments."""
+        config = {"mlp_dim": self.mlp_dim, "dropout": self.dropout}
+        return {**super().get_config(), **config}
