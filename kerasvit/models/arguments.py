@@ -205,6 +205,7 @@ CHECKS: dict[str, Callable[..., Any]] = {
     "num_classes": functools.partial(integer, low=0),
     "register_tokens": functools.partial(integer, low=0),
     "depths": functools.partial(integers, count=None, low=1),
+    "mlp": functools.partial(one_of, known=("plain", "swiglu")),
     "activation": functools.partial(one_of, known=tuple(ACTIVATIONS)),
     **dict.fromkeys(EPSILONS, functools.partial(number, low=0, high=1)),
     **dict.fromkeys(SWITCHES, functools.partial(one_of, known=(True, False))),

@@ -32,7 +32,6 @@ CHOICES = {
     "pool": ("token", "average", "average_then_norm", "attention"),
     "positions": ("tokens", "patches", "sincos2d"),
     "class_token": (True, False, None),
-    "mlp": ("plain", "swiglu"),
 }
 
 

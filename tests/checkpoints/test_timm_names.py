@@ -4,6 +4,7 @@ import pytest
 
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.checkpoints.config import Config
+from kerasvit.checkpoints.shapes import Shapes
 from kerasvit.checkpoints.sources import timm_names
 from tests.once import on_last_backend
 
@@ -31,6 +32,10 @@ pytestmark = [on_last_backend, pytest.mark.slow]
         ("deit3_medium_patch16_224", 8, "gelu", True),
         ("deit_base_distilled_patch16_384", 12, "gelu", False),
         ("eva_large_patch14_196", 16, "gelu", False),
+        ("vit_base_patch16_clip_224.laion2b", 12, "gelu", False),
+        ("vit_large_patch14_clip_quickgelu_336", 16, "quick_gelu", False),
+        ("vit_base_patch16_plus_clip_240", 14, "gelu", False),
+        ("vit_xsmall_patch16_clip_224", 4, "gelu", False),
         ("vit_base_r50_s16_224", 12, "gelu", False),
     ],
 )
@@ -53,9 +58,8 @@ def test_arguments_win_over_the_name():
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ({"architecture": "vit_base_patch16_clip_224"}, "normalisation before"),
         ({"architecture": "vit_base_patch16_rpn_224"}, "after the branches"),
-        ({"architecture": "vit_giant_patch14_dinov2"}, "SwiGLU"),
+        ({"architecture": "aimv2_large_patch14_224"}, "SwiGLU"),
         ({"architecture": "vit_base_patch16_rope_ape_224"}, "rotary"),
         ({"architecture": "vit_base_patch16_dinov3"}, "rotary"),
         ({"architecture": "vit_relpos_base_patch16_224"}, "relative"),
@@ -70,6 +74,29 @@ def test_unsupported_vits_of_timm_raise(config, message):
 
 
 def test_another_activation_raises():
-    config = Config(model_args={"act_layer": "quick_gelu"})
-    with pytest.raises(CheckpointError, match="activation 'quick_gelu'"):
+    config = Config(model_args={"act_layer": "silu"})
+    with pytest.raises(CheckpointError, match="activation 'silu'.*quick_gelu"):
         timm_names.activation(config)
+
+
+def test_the_gates_of_a_giant_have_silu():
+    config = Config(architecture="vit_giant_patch14_reg4_dinov2.lvd142m")
+    timm_names.check_supported(config)
+    assert timm_names.heads(config) == 24
+    assert timm_names.activation(config, gated=True) == "gelu"  # of no layer
+    stated = Config({**config, "model_args": {"act_layer": "gelu"}})
+    with pytest.raises(CheckpointError, match="gated MLPs with 'gelu'"):
+        timm_names.activation(stated, gated=True)
+
+
+@pytest.mark.parametrize(
+    ("config", "epsilon"),
+    [
+        ({"architecture": "vit_base_patch16_clip_224.openai"}, 1e-5),
+        ({"architecture": "vit_base_patch16_224"}, 1e-6),
+        ({}, 1e-5),
+    ],
+)
+def test_clips_have_another_epsilon(config, epsilon):
+    shapes = Shapes({"norm_pre.weight": (4,)})
+    assert timm_names.epsilon(shapes, Config(config)) == epsilon

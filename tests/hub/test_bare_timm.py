@@ -70,12 +70,18 @@ def test_the_same_names_with_a_contradicting_config(timm, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
-    "name", ["vit_base_patch16_clip_224", "vit_base_patch16_clip_quickgelu_224"]
+    ("name", "stated"),
+    [
+        ("vit_base_patch16_clip_224", {}),
+        ("vit_base_patch16_clip_quickgelu_224", {"activation": "quick_gelu"}),
+    ],
 )
-def test_a_normalisation_before_the_blocks_raises(timm, name, tmp_path):
-    _, path = bare(timm, name, tmp_path)
-    with pytest.raises(kerasvit.CheckpointError, match="before the blocks"):
-        load(path)
+def test_the_activation_of_a_clip_is_assumed(timm, name, stated, tmp_path, caplog):
+    reference, path = bare(timm, name, tmp_path)
+    assert difference(load(path, **stated), reference) < 1e-5
+    (line,) = assumptions(caplog)
+    assert ("activation='gelu'" in line) == (not stated)
+    assert "epsilon=1e-05" in line
 
 
 def test_other_heads_than_the_variant_has(timm, tmp_path, caplog):

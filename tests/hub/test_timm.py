@@ -1,6 +1,7 @@
 """timm and kerasvit load each other's files with the same logits."""
 
 import importlib
+from functools import partial
 
 import keras
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import kerasvit
 from kerasvit.checkpoints.config import Config
+from kerasvit.checkpoints.shapes import Shapes
 from kerasvit.checkpoints.sources import timm_names
 from kerasvit.checkpoints.sources.known import TIMM
 from recipes.benchmarks.import_timm import import_timm
@@ -23,8 +25,8 @@ MIXER = {"patch_size": 32, "width": 512, "depth": 8}
 MIXER |= {"tokens_mlp_dim": 6, "channels_mlp_dim": 10, "image_size": (32, 64)}
 BIT = {"depths": [3], "width_factor": 0.5, "conv_epsilon": 1e-8}
 # Arguments of timm's ViTs that change what is computed, and are not built here.
-UNLIKE = {"pre_norm", "norm_layer", "embed_norm_layer", "block_fn", "attn_layer"}
-UNLIKE |= {"mlp_layer", "pool_include_prefix", "scale_attn_norm", "qk_norm"}
+UNLIKE = {"embed_norm_layer", "block_fn", "attn_layer"}
+UNLIKE |= {"pool_include_prefix", "scale_attn_norm", "qk_norm"}
 SWIN = {"width": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 2}
 MODELS = {
     "ViT": (kerasvit.VisionTransformer, VIT),
@@ -46,6 +48,24 @@ MODELS = {
     "DeiT III": (
         kerasvit.VisionTransformer,
         {**VIT, "positions": "patches", "layer_scale": 1e-6},
+    ),
+    "CLIP": (
+        kerasvit.VisionTransformer,
+        {
+            **VIT,
+            "pre_norm": True,
+            "patch_bias": False,
+            "activation": "quick_gelu",
+            "epsilon": 1e-5,
+        },
+    ),
+    "ViT, normalised before the blocks": (
+        kerasvit.VisionTransformer,
+        {**VIT, "pre_norm": True, "patch_bias": False},
+    ),
+    "DINOv2, giant": (
+        kerasvit.VisionTransformer,
+        {**VIT, "mlp": "swiglu", "layer_scale": 1e-5, "num_classes": 0},
     ),
     "DeiT, distilled": (kerasvit.DistilledVisionTransformer, VIT),
     "hybrid": (kerasvit.HybridVisionTransformer, HYBRID),
@@ -132,6 +152,26 @@ def test_timm_loads_and_saves_our_folders(timm, name, tmp_path):
         ("vit_tiny_patch16_224", {"patch_size": 8, "embed_dim": 12, "depth": 1}),
         ("vit_base_patch16_siglip_224", {"patch_size": 8, "embed_dim": 24, "depth": 1}),
         ("vit_base_patch16_gap_224", {"patch_size": 8, "embed_dim": 48, "depth": 1}),
+        ("vit_base_patch16_clip_224", {"patch_size": 8, "embed_dim": 24, "depth": 1}),
+        (
+            "vit_large_patch14_clip_quickgelu_336",
+            {"patch_size": 8, "embed_dim": 32, "depth": 1},
+        ),
+        (
+            "vit_base_patch16_plus_clip_240",
+            {"patch_size": 8, "embed_dim": 28, "depth": 1},
+        ),
+        ("vit_giant_patch14_dinov2", {"patch_size": 8, "embed_dim": 48, "depth": 1}),
+        (
+            "vit_giant_patch14_reg4_dinov2",
+            {"patch_size": 8, "embed_dim": 48, "depth": 1},
+        ),
+        (
+            "vit_small_patch14_reg4_dinov2",
+            {"patch_size": 8, "embed_dim": 12, "depth": 1},
+        ),
+        ("eva_large_patch14_196", {"patch_size": 8, "embed_dim": 32, "depth": 1}),
+        ("flexivit_base", {"patch_size": 8, "embed_dim": 24, "depth": 1}),
         ("vit_base_patch32_plus_256", {"patch_size": 8, "embed_dim": 28, "depth": 1}),
         ("vit_base_patch32_siglip_256", {"patch_size": 8, "embed_dim": 24, "depth": 1}),
         ("deit3_small_patch16_224", {"patch_size": 8, "embed_dim": 12, "depth": 1}),
@@ -153,6 +193,7 @@ def test_timms_own(timm, name, arguments, tmp_path):
 
 
 OWN = {
+    "vit_giant_patch14_dinov2": {"patch_size": 8, "embed_dim": 48, "depth": 1},
     "vit_tiny_patch16_224": {"patch_size": 8, "embed_dim": 12, "depth": 1},
     "vit_tiny_r_s16_p8_224": {"patch_size": 2, "embed_dim": 12, "depth": 1},
     "swin_tiny_patch4_window7_224": {
@@ -161,7 +202,9 @@ OWN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "size"), [*zip(OWN, [(32, 64), (64, 32), (64, 64)])])
+@pytest.mark.parametrize(
+    ("name", "size"), [*zip(OWN, [(32, 64), (32, 64), (64, 32), (64, 64)])]
+)
 def test_timms_own_at_another_size(timm, name, size, tmp_path):
     reference = save_timm_model(
         timm, name, tmp_path, img_size=32, resize=size, **OWN[name]
@@ -194,6 +237,8 @@ def test_swins_with_other_spellings(timm, arguments, tmp_path):
     [
         ("vit_tiny_patch16_224", {"global_pool": "map", "fc_norm": True}, "fc_norm"),
         ("vit_tiny_patch16_224", {"act_layer": "silu"}, "activation 'silu'"),
+        ("vit_giant_patch14_dinov2", {"act_layer": "gelu"}, "gated MLPs with 'gelu'"),
+        ("vit_giant_patch14_dinov2", {"global_pool": "map"}, "SiLU"),
         ("vit_tiny_r_s16_p8_224", {"no_embed_class": True}, "no_embed_class"),
         ("vit_tiny_r_s16_p8_224", {"reg_tokens": 2}, "reg_tokens"),
         ("swin_tiny_patch4_window7_224", {"window_size": (4, 2)}, r"\[4, 2\]"),
@@ -224,13 +269,20 @@ def test_arguments_of_timms_plain_vits(timm, monkeypatch):
         n for m in ("vision_transformer", "deit") for n in timm.list_models(module=m)
     ):
         kwargs, config = timm.model_entrypoint(name)(), Config(architecture=name)
-        if UNLIKE & set(kwargs) or not kwargs.get("final_norm", True):
+        norm = kwargs.get("norm_layer", partial(timm.layers.LayerNorm, eps=1e-6))
+        layer = getattr(norm, "func", norm)
+        gated = kwargs.get("mlp_layer") is timm.layers.SwiGLUPacked
+        others = layer is not timm.layers.LayerNorm
+        others |= "mlp_layer" in kwargs and not gated
+        if others or UNLIKE & set(kwargs) or not kwargs.get("final_norm", True):
             with pytest.raises(kerasvit.CheckpointError, match=f"{name} has"):
                 timm_names.check_supported(config)
             continue
         timm_names.check_supported(config)
         assert timm_names.heads(config) == kwargs["num_heads"], name
-        assert timm_names.activation(config) == kwargs.get("act_layer", "gelu"), name
+        built = "gelu" if gated else kwargs.get("act_layer", "gelu")
+        assert timm_names.activation(config, gated) == built, name
+        assert timm_names.epsilon(Shapes(), config) == norm.keywords["eps"], name
         positions = kwargs.get("no_embed_class", False)
         assert timm_names.no_embed_class(config) == positions, name
     for module in ("eva", "vision_transformer_relpos", "beit"):

@@ -12,7 +12,7 @@ from ..config import Config
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, torch_dense
 from ..shapes import Shapes
-from . import timm_vit
+from . import timm_rules, timm_vit
 from .timm import TimmSource, cfg, differing
 
 _SHARED = ("num_classes", "qkv_bias", "layer_scale", "activation", "epsilon")
@@ -38,7 +38,7 @@ class TimmDeiT(TimmSource):
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(
-            *timm_vit.transformer(),
+            *timm_rules.transformer(),
             ("dist_token", "distillation_token/tokens"),
             *torch_dense("head_dist", "head_distillation"),
         )

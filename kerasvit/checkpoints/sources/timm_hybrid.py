@@ -13,7 +13,7 @@ from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, torch_norm
 from ..reader import CheckpointError
 from ..shapes import Shapes
-from . import timm_vit
+from . import timm_rules, timm_vit
 from .big_transfer import unless_standard
 from .count import count, count_stages
 from .google_hybrid import stride
@@ -85,7 +85,7 @@ class TimmHybrid(TimmSource):
             conv = f"{unit}conv{k + 1}.weight"
             resnet.append((conv, f"{ours}conv_{k}/kernel", CONVOLUTION))
             resnet += torch_norm(f"{unit}norm{k + 1}", f"{ours}norm_{k}")
-        return KeyMap(*resnet, *timm_vit.transformer("norm"))
+        return KeyMap(*resnet, *timm_rules.transformer("norm"))
 
     def differs(self, record: dict[str, Any]) -> str | None:
         # timm's ResNets have the paper's width, one of four lists of stages, and the

@@ -13,13 +13,16 @@ from ..reader import CheckpointError
 from ..shapes import Shapes
 from .timm import model_args
 
+ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu")
 _HEADS = {
     "vit_base_patch16_gap_224": 16, "vit_base_patch32_plus_256": 14,
-    "vit_base_patch16_plus_240": 14, "test_vit": 2, "test_vit2": 2,
+    "vit_base_patch16_plus_240": 14, "vit_base_patch16_plus_clip_240": 14,
+    "vit_giant_patch14_dinov2": 24, "vit_giant_patch14_reg4_dinov2": 24,
+    "vit_giant_patch14_reg1_tipsv2": 24, "test_vit": 2, "test_vit2": 2,
     # Models with only a size in the name.
-    "tiny": 3, "wee": 4, "little": 5, "small": 6, "medium": 8, "mediumd": 8,
-    "betwixt": 10, "base": 12, "so150m2": 13, "so150m": 14, "large": 16, "huge": 16,
-    "so400m": 16, "giant": 16, "giantopt": 16, "gigantic": 16,
+    "tiny": 3, "wee": 4, "xsmall": 4, "little": 5, "small": 6, "medium": 8,
+    "mediumd": 8, "betwixt": 10, "base": 12, "so150m2": 13, "so150m": 14,
+    "large": 16, "huge": 16, "so400m": 16, "giant": 16, "giantopt": 16, "gigantic": 16,
 }  # fmt: skip
 _TANH = "(base_patch32|so400m_patch16|giantopt_patch16)_siglip|large_.*siglip.*_512"
 # The same models by (width, patch size, rows of the position table or None for any).
@@ -32,18 +35,17 @@ _NO_ROWS = r"flexivit|deit3|^(?!.*so150m).*_reg\d"
 
 _WORDS = (
     rf"vit|flexivit|deit3?|eva|test|vit2|{'|'.join(_HEADS)}|patch\d+|\d+|reg\d|gap|map"
-    "|plus|siglip|dinov2|tipsv2|36x1|distilled|miil|sam|dino|in2[12]k|in2[12]ft1k"
+    "|plus|siglip|clip|quickgelu|dinov2|tipsv2|36x1|distilled|miil|sam|dino|in2[12]k"
+    "|in2[12]ft1k"
     r"|r\d*|s\d+|p8"  # hybrids
 )
 _UNLIKE = {
-    "_clip_": "a normalisation before its blocks, of epsilon 1e-5",
     "_rpn_": "its normalisations after the branches",
     "_18x2_": "parallel branches",
     "_xp_": "parallel branches and RMSNorm",
     "_(pwee|dpwee)_": "parallel branches",
     "_(dwee|dlittle)_": "differential attention",
     "_(radio|intern300m)_": "no normalisation after its blocks",
-    "_giant_.*(dinov2|tipsv2)": "gated MLPs (SwiGLU)",
     "eva_giant": "separate biases in attention",
     "aimv2_": "gated MLPs (SwiGLU) and RMSNorm",
     "beit3_": "normalisations inside its branches",
@@ -111,11 +113,6 @@ def check_supported_names(shapes: Shapes, config: Config) -> None:
     Raises:
         CheckpointError: They do; the message names the unsupported part.
     """
-    if "norm_pre.weight" in shapes:
-        raise CheckpointError(
-            "The file has a normalisation before the blocks (norm_pre), as timm's CLIP "
-            "models, vit_*_clip_*: kerasvit cannot build it."
-        )
     parts = {"cls_token", "reg_token", "blocks.0.ls1.gamma", "blocks.0.attn.qkv.bias"}
     if not (names_model(config) or parts & set(shapes)):
         raise CheckpointError(
@@ -142,16 +139,32 @@ def tanh_by_size(shapes: Shapes) -> bool:
     return bool({(width, patch, None), (width, patch, rows)} & _TANH_SIZES)
 
 
-def activation(config: Config) -> str:
-    """Returns the activation that timm builds."""
+def activation(config: Config, gated: bool = False) -> str:
+    """Returns the activation that timm builds; the default for `gated` MLPs."""
+    if gated:
+        stated = model_args(config).get("act_layer") or "silu"
+        if stated == "silu":
+            return "gelu"  # of no layer
+        raise CheckpointError(
+            f"The configuration asks for gated MLPs with {stated!r:.100}. kerasvit "
+            "builds silu, timm's SwiGLU."
+        )
     fixed = "gelu_tanh" if re.search(_TANH, _name(config)) else "gelu"
+    fixed = "quick_gelu" if "_quickgelu_" in _name(config) else fixed
     name = model_args(config).get("act_layer", fixed) or "gelu"
-    if name not in ("gelu", "gelu_tanh"):
+    if name not in ACTIVATIONS:
         raise CheckpointError(
             f"The configuration asks for timm's activation {name!r}. kerasvit "
-            "builds gelu, the exact one, and gelu_tanh."
+            f"builds {', '.join(ACTIVATIONS)}; gelu is the exact one."
         )
     return name
+
+
+def epsilon(shapes: Shapes, config: Config) -> float:
+    """Returns the epsilon of timm's normalisations: 1e-5 in its CLIP models."""
+    name = _name(config)
+    clip = "_clip_" in name if name else "norm_pre.weight" in shapes
+    return 1e-5 if clip else 1e-6
 
 
 def no_embed_class(config: Config) -> bool:

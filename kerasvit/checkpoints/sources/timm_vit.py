@@ -8,15 +8,16 @@ from typing import Any
 
 from ..config import Config
 from ..description import Description, TokenGrid
-from ..key_map import CONVOLUTION, KeyMap, stacked, torch_dense, torch_norm
+from ..key_map import KeyMap, torch_norm
 from ..reader import CheckpointError
 from ..shapes import Shapes
-from . import timm_names
+from . import timm_names, timm_rules
 from .count import count
 from .source import names_of_classes
 from .timm import TimmSource, cfg, differing, image_size, input_size, model_args, ratio
 
-NUMERICS = {"epsilon": [1e-6]}  # values that timm's ViTs support
+NUMERICS = {"epsilon": [1e-6]}  # values that timm's ViTs without CLIP support
+_FC1, _FC2 = "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight"
 
 
 class TimmViT(TimmSource):
@@ -38,32 +39,30 @@ class TimmViT(TimmSource):
         behind = kwargs["pool"] == "average_then_norm"
         if shapes:
             behind = "norm.weight" not in shapes
+        gated = kwargs["mlp"] == "swiglu"
         return KeyMap(
-            *transformer("fc_norm" if behind else "norm"),
+            *(timm_rules.GATED if gated else ()),
+            *timm_rules.transformer("fc_norm" if behind else "norm"),
             ("reg_token", "register_tokens/tokens"),
-            ("attn_pool.latent", "pool/probe"),
-            *torch_dense("attn_pool.q", "pool/attention/query"),
-            (
-                "attn_pool.kv.weight",
-                ("pool/attention/key/kernel", "pool/attention/value/kernel"),
-                stacked(2),
-            ),
-            (
-                "attn_pool.kv.bias",
-                ("pool/attention/key/bias", "pool/attention/value/bias"),
-                stacked(2),
-            ),
-            *torch_dense("attn_pool.proj", "pool/attention/output"),
-            *torch_norm("attn_pool.norm", "pool/mlp_norm"),
-            *torch_dense("attn_pool.mlp.fc1", "pool/mlp/dense_0"),
-            *torch_dense("attn_pool.mlp.fc2", "pool/mlp/dense_1"),
+            *torch_norm("norm_pre", "pre_norm"),
+            *timm_rules.POOLING,
         )
 
     def differs(self, record: dict[str, Any]) -> str | None:
-        # timm's ViTs have LayerNorm epsilon 1e-6, learned positions and no pre-logits.
-        # `act_layer` states the GELU.
-        learned = {"positions": ["tokens", "patches"], "representation_size": [None]}
-        return differing(record["kwargs"], {**NUMERICS, **learned})
+        # timm's ViTs have learned positions, no pre-logits, and a bias of the patches
+        # unless they normalise before the blocks. `act_layer` states the GELU, the name
+        # the epsilon and SwiGLU, for which it has SiLU in attention pooling too.
+        kwargs = record["kwargs"]
+        gated = kwargs["mlp"] == "swiglu"
+        pools = ["token", "average", "average_then_norm"]
+        known = {
+            "positions": ["tokens", "patches"],
+            "representation_size": [None],
+            "patch_bias": [not kwargs["pre_norm"]],
+            "epsilon": [1e-6] if gated else [1e-6, 1e-5],
+            "pool": pools if gated else [*pools, "attention"],
+        }
+        return differing(kwargs, known)
 
     def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         if self.differs(record):
@@ -72,13 +71,22 @@ class TimmViT(TimmSource):
         base = transformer_config(kwargs)
         pool = kwargs["pool"]
         global_pool = {"token": "token", "attention": "map"}.get(pool, "avg")
+        # `model_args` states all numbers; the name has the rest.
+        name, mlp = "vit_base_patch16_224", {}
+        if kwargs["epsilon"] == 1e-5:
+            name = "vit_base_patch16_clip_224"
+        if kwargs["mlp"] == "swiglu":
+            name = "vit_giant_patch14_dinov2"
+            mlp = {"mlp_ratio": ratio(2 * kwargs["mlp_dim"], kwargs["width"])}
+            mlp["act_layer"] = "silu"
         return {
-            # The name is arbitrary: `model_args` states all numbers.
-            "architecture": "vit_base_patch16_224",
+            "architecture": name,
             **base,
             "global_pool": global_pool,
             "model_args": {
                 **base["model_args"],
+                **mlp,
+                "pre_norm": kwargs["pre_norm"],
                 "global_pool": global_pool,
                 "fc_norm": pool == "average_then_norm",
                 "class_token": kwargs["class_token"],
@@ -119,7 +127,7 @@ def numbers(shapes: Shapes, config: Config) -> dict[str, int]:
         "patch_size": patch,
         "width": width,
         "depth": count(shapes, "blocks.{}.norm1.weight"),
-        "mlp_dim": shapes.of("blocks.0.mlp.fc1.weight", 2)[0],
+        "mlp_dim": shapes.of(_FC2, 2)[1],
     }
     heads = timm_names.heads(config)
     return {**numbers, "num_heads": heads} if heads else numbers
@@ -136,16 +144,20 @@ def _grid(shapes: Shapes, patch: int, arguments: dict[str, Any]) -> TokenGrid | 
 def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
     """Returns the builder's arguments that tensors and `config.json` determine."""
     registers = shapes.side("reg_token", 1, 3, default=0)
+    gated = _gated(shapes)
     arguments = {
         "num_classes": shapes.side("head.weight", 0, 2, default=0),
-        "pool": _pool(shapes, config),
+        "pool": _pool(shapes, config, gated),
         "class_token": "cls_token" in shapes,
         "register_tokens": registers,
         "representation_size": None,
+        "patch_bias": "patch_embed.proj.bias" in shapes,
+        "pre_norm": "norm_pre.weight" in shapes,
         "qkv_bias": "blocks.0.attn.qkv.bias" in shapes,
         "layer_scale": None,
-        "activation": timm_names.activation(config),
-        "epsilon": 1e-6,
+        "mlp": "swiglu" if gated else "plain",
+        "activation": timm_names.activation(config, gated),
+        "epsilon": timm_names.epsilon(shapes, config),
     }
     if not timm_names.names_model(config) and timm_names.tanh_by_size(shapes):
         arguments["activation"] = "gelu_tanh"
@@ -171,7 +183,8 @@ def _assumed(shapes: Shapes, config: Config) -> tuple[tuple[str, ...], tuple[str
     args = model_args(config)
     stated = {
         "num_heads": args.get("num_heads"),
-        "activation": args.get("act_layer"),
+        "activation": args.get("act_layer") or _gated(shapes),
+        "epsilon": "norm_pre.weight" not in shapes,
         "pool": _pool_of(config)
         or "cls_token" not in shapes
         or {"attn_pool.latent", "fc_norm.weight"} & set(shapes),
@@ -186,11 +199,16 @@ def _assumed(shapes: Shapes, config: Config) -> tuple[tuple[str, ...], tuple[str
     return tuple(key for key, known in stated.items() if not known), tuple(words)
 
 
+def _gated(shapes: Shapes) -> bool:
+    """Returns whether the blocks have timm's SwiGLUPacked."""
+    return shapes.of(_FC1, 2)[0] == 2 * shapes.of(_FC2, 2)[1]
+
+
 def _pool_of(config: Config) -> Any:
     return model_args(config).get("global_pool", config.get("global_pool"))
 
 
-def _pool(shapes: Shapes, config: Config) -> str:
+def _pool(shapes: Shapes, config: Config, gated: bool) -> str:
     args, pool = model_args(config), _pool_of(config)
     if pool is None:
         pool = "token" if "cls_token" in shapes else "avg"
@@ -209,40 +227,14 @@ def _pool(shapes: Shapes, config: Config) -> str:
             "The file has a normalisation after attention pooling (timm's "
             "fc_norm=True). kerasvit builds attention pooling of normalised tokens."
         )
+    if pool == "map" and gated:
+        raise CheckpointError(
+            "The file has gated MLPs and attention pooling, for which timm has the "
+            "activation SiLU. kerasvit builds attention pooling with a GELU."
+        )
     if pool == "avg" and "fc_norm.weight" in shapes:
         return "average_then_norm"
     return {"token": "token", "avg": "average", "map": "attention"}[pool]
-
-
-def transformer(norm: str = "norm") -> tuple[tuple, ...]:
-    """Returns the rules of a plain ViT; `norm` is the final normalisation's name."""
-    block, ours = "blocks.{i}.", "encoder_block_{i}/"
-    qkv = ("query", "key", "value")
-    return (
-        ("cls_token", "class_token/tokens"),
-        ("pos_embed", "position_embedding/table"),
-        ("patch_embed.proj.weight", "embedding/kernel", CONVOLUTION),
-        ("patch_embed.proj.bias", "embedding/bias"),
-        *torch_norm(block + "norm1", ours + "attention_norm"),
-        (
-            block + "attn.qkv.weight",
-            tuple(f"{ours}attention/{name}/kernel" for name in qkv),
-            stacked(3),
-        ),
-        (
-            block + "attn.qkv.bias",
-            tuple(f"{ours}attention/{name}/bias" for name in qkv),
-            stacked(3),
-        ),
-        *torch_dense(block + "attn.proj", ours + "attention/output"),
-        (block + "ls1.gamma", ours + "attention_scale"),
-        *torch_norm(block + "norm2", ours + "mlp_norm"),
-        *torch_dense(block + "mlp.fc1", ours + "mlp/dense_0"),
-        *torch_dense(block + "mlp.fc2", ours + "mlp/dense_1"),
-        (block + "ls2.gamma", ours + "mlp_scale"),
-        *torch_norm(norm, "encoder_norm"),
-        *torch_dense("head", "head"),
-    )
 
 
 def transformer_config(kwargs: dict[str, Any]) -> dict[str, Any]:
