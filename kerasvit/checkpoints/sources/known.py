@@ -16,7 +16,9 @@ from .timm_swin import TimmSwin
 from .timm_vit import TimmViT
 from .transformers import TransformersViT
 from .transformers_bit import TransformersBiT
+from .transformers_clip import TransformersCLIP
 from .transformers_deit import TransformersDeiT
+from .transformers_dinov2 import TransformersDinov2
 from .transformers_swin import TransformersSwin
 from .variable_paths import VariablePaths
 
@@ -38,9 +40,11 @@ SOURCES: tuple[Source, ...] = (
     AuthorsAlterNet(),
     AuthorsPreActResNet(),
     TransformersSwin(),  # before the ViT, whose patches have the same names
+    TransformersDinov2(),  # likewise
     TransformersBiT(),
     TransformersViT(),
     TransformersDeiT(),
+    TransformersCLIP(),
 )
 VARIABLE_PATHS = VariablePaths()
 CODE_BASES = {source.code_base for source in (*SOURCES, VARIABLE_PATHS)}

@@ -72,13 +72,13 @@ class TimmViT(TimmSource):
         pool = kwargs["pool"]
         global_pool = {"token": "token", "attention": "map"}.get(pool, "avg")
         # `model_args` states all numbers; the name has the rest.
-        name, mlp = "vit_base_patch16_224", {}
-        if kwargs["epsilon"] == 1e-5:
-            name = "vit_base_patch16_clip_224"
+        clip = kwargs["epsilon"] == 1e-5
+        name = "vit_base_patch16_clip_224" if clip else "vit_base_patch16_224"
+        mlp: dict[str, Any] = {}
         if kwargs["mlp"] == "swiglu":
             name = "vit_giant_patch14_dinov2"
-            mlp = {"mlp_ratio": ratio(2 * kwargs["mlp_dim"], kwargs["width"])}
-            mlp["act_layer"] = "silu"
+            packed = ratio(2 * kwargs["mlp_dim"], kwargs["width"])
+            mlp = {"mlp_ratio": packed, "act_layer": "silu"}
         return {
             "architecture": name,
             **base,

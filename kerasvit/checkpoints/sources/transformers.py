@@ -1,7 +1,8 @@
 """Hugging Face transformers' ViT, and its DeiT without the teacher's head.
 
 Tensor names as `ViTForImageClassification` and `ViTModel` write them, the latter
-without the prefix "vit."; transformers/models/vit/modeling_vit.py. The classifier of
+without the prefix "vit."; transformers/models/vit/modeling_vit.py. The encoder of
+`ViTMAEForPreTraining` has the same (vit_mae/modeling_vit_mae.py). The classifier of
 `DeiTForImageClassification` (transformers/models/deit/modeling_deit.py) uses only the
 class token, so its distillation token is a register token here.
 """
@@ -24,6 +25,8 @@ _REGISTERS = "embeddings.distillation_token"
 GELU = ("gelu", "gelu_python")
 _GELU_TANH: tuple[str, ...] = ("gelu_new", "gelu_fast", "gelu_accurate")
 _GELU_TANH += ("gelu_pytorch_tanh", "gelu_python_tanh")
+_ACTIVATIONS = dict.fromkeys(GELU, "gelu") | dict.fromkeys(_GELU_TANH, "gelu_tanh")
+_ACTIVATIONS |= {"quick_gelu": "quick_gelu"}
 
 
 class TransformersSource(Source, Protocol):
@@ -37,7 +40,7 @@ class TransformersSource(Source, Protocol):
 
 
 class TransformersViT(TransformersSource):
-    """Vision Transformers and DeiTs without the teacher's head."""
+    """Vision Transformers, DeiTs without the teacher's head, encoders of MAE."""
 
     builder = "VisionTransformer"
 
@@ -62,6 +65,8 @@ class TransformersViT(TransformersSource):
     def dropped(self, name: str, names: Set[str]) -> str | None:
         if name.startswith("pooler.") and "classifier.weight" in names:
             return "pooler, which ViTForImageClassification does not use"
+        if name == "embeddings.mask_token" or name.startswith("decoder."):
+            return "part of ViTMAEForPreTraining or ViTForMaskedImageModeling"
         return None
 
 
@@ -74,8 +79,7 @@ def describe_vit(shapes: Shapes, config: Config) -> Description:
         "depth": count(shapes, "encoder.layer.{}.layernorm_before.weight"),
         "mlp_dim": shapes.of("encoder.layer.0.intermediate.dense.weight", 2)[0],
     }
-    if "num_attention_heads" in config:
-        numbers["num_heads"] = config["num_attention_heads"]
+    numbers |= heads(config)
     arguments = _arguments(shapes, config)
     return Description(
         code_base=TransformersViT.code_base,
@@ -86,19 +90,17 @@ def describe_vit(shapes: Shapes, config: Config) -> Description:
         grid=_grid(shapes, patch, 1 + arguments["register_tokens"]),
         image_size=config.image_size("image_size"),
         label_names=label_names(config),
-        open_arguments=_open_arguments(config),
+        open_arguments=open_arguments(config),
         architecture=config.text("model_type"),
     )
 
 
 def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
     """Returns the builder's arguments that tensors and `config.json` determine."""
-    check(config, {"hidden_act": GELU + _GELU_TANH})
     # ViTModel's pooler is the pre-logits layer of the paper.
     pre_logits = shapes.side("pooler.dense.weight", 0, 2)
     if pre_logits:
         check(config, {"pooler_act": "tanh"})
-    tanh = config.get("hidden_act") in _GELU_TANH
     return {
         "num_classes": shapes.side("classifier.weight", 0, 2, default=0),
         "pool": "token",
@@ -108,7 +110,7 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
         "representation_size": pre_logits,
         "qkv_bias": "encoder.layer.0.attention.attention.query.bias" in shapes,
         "layer_scale": None,
-        "activation": "gelu_tanh" if tanh else "gelu",
+        "activation": activation(config, "gelu"),
         "epsilon": config.get("layer_norm_eps", 1e-12),
     }
 
@@ -120,12 +122,48 @@ def _grid(shapes: Shapes, patch: int, prefix: int) -> TokenGrid | None:
     return TokenGrid(TABLE, shapes.of(TABLE, 3)[1], patch, prefix)
 
 
-def _open_arguments(config: Config) -> tuple[str, ...]:
+def heads(config: Config) -> dict[str, Any]:
+    """Returns {"num_heads"}, or {} if the configuration does not determine it."""
+    if "num_attention_heads" in config or config.get("model_type"):
+        return {"num_heads": config.get("num_attention_heads", 12)}
+    return {}
+
+
+def refuse_classifier(kwargs: dict[str, Any], shapes: Shapes | None, what: str) -> None:
+    """Raises if a classifier that cannot be built would be loaded.
+
+    Args:
+        kwargs: Arguments of the builder.
+        shapes: Shapes in the file, or None.
+        what: What the classifier takes.
+
+    Raises:
+        CheckpointError: The model has as many classes as the file's classifier.
+    """
+    if not shapes or "classifier.weight" not in shapes:
+        return
+    classes = shapes.of("classifier.weight", 2)[0]
+    if kwargs["num_classes"] == classes:
+        raise CheckpointError(
+            f"The classifier of {classes} classes takes {what}, which kerasvit does "
+            "not build. Pass `num_classes`: your number for a fresh head, or 0 for "
+            "features."
+        )
+
+
+def open_arguments(config: Config) -> tuple[str, ...]:
     """Returns the arguments that neither the tensors nor the configuration state."""
+    if config.get("model_type"):  # the defaults of the class apply
+        return ()
     keys = {"num_attention_heads": "num_heads"}
-    if not config.get("model_type"):  # otherwise the defaults of the class apply
-        keys |= {"hidden_act": "activation", "layer_norm_eps": "epsilon"}
+    keys |= {"hidden_act": "activation", "layer_norm_eps": "epsilon"}
     return tuple(ours for key, ours in keys.items() if key not in config)
+
+
+def activation(config: Config, default: str) -> str:
+    """Returns the activation; `default` is that of the class in transformers."""
+    check(config, {"hidden_act": (default, *_ACTIVATIONS)})
+    return _ACTIVATIONS[config.get("hidden_act", default)]
 
 
 def label_names(config: Config) -> list[Any] | None:
@@ -176,20 +214,27 @@ def patches() -> tuple[tuple, ...]:
     )
 
 
-def block(name: str, ours: str, attention: str) -> tuple[tuple, ...]:
+def attention(name: str, ours: str, inside: str) -> tuple[tuple, ...]:
+    """Returns the rules of a block's attention; the arguments are those of `block`."""
+    return (
+        *torch_dense(name + inside + "query", ours + "attention/query"),
+        *torch_dense(name + inside + "key", ours + "attention/key"),
+        *torch_dense(name + inside + "value", ours + "attention/value"),
+        *torch_dense(name + "attention.output.dense", ours + "attention/output"),
+    )
+
+
+def block(name: str, ours: str, inside: str) -> tuple[tuple, ...]:
     """Returns the rules of a block.
 
     Args:
         name: Prefix of the block's tensor names.
         ours: Prefix of the block's variable paths.
-        attention: Prefix of query, key and value after `name`.
+        inside: Prefix of query, key and value after `name`.
     """
     return (
         *torch_norm(name + "layernorm_before", ours + "attention_norm"),
-        *torch_dense(name + attention + "query", ours + "attention/query"),
-        *torch_dense(name + attention + "key", ours + "attention/key"),
-        *torch_dense(name + attention + "value", ours + "attention/value"),
-        *torch_dense(name + "attention.output.dense", ours + "attention/output"),
+        *attention(name, ours, inside),
         *torch_norm(name + "layernorm_after", ours + "mlp_norm"),
         *torch_dense(name + "intermediate.dense", ours + "mlp/dense_0"),
         *torch_dense(name + "output.dense", ours + "mlp/dense_1"),
