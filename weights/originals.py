@@ -50,7 +50,7 @@ def first(entry: Entry) -> Entry:
     """Returns the entry as it was before its weights were converted and published."""
     if not entry.made_from:
         return entry
-    unknown = dict.fromkeys(("head", "revision", "size"))
+    unknown = dict.fromkeys(("head", "arguments", "revision", "size"))
     return dataclasses.replace(entry, made_from=None, **{**unknown, **entry.made_from})
 
 

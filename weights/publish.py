@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 
 ORDER = (
     "model", "tag", "source", "format", "classes", "megabytes", "top1", "license",
-    "experimental", "preprocessing", "revision", "size", "sha256", "made_from",
+    "arguments", "experimental", "preprocessing", "revision", "size", "sha256",
+    "made_from",
 )  # fmt: skip
 # Fields of the original file that the fields of the converted file replace.
-FILE_FIELDS = ("source", "format", "classes", "head", "revision", "size", "sha256")
+FILE_FIELDS = ("source", "format", "classes", "head", "arguments", "revision", "size")
+FILE_FIELDS += ("sha256",)
 
 
 def publish(
@@ -147,6 +149,7 @@ def published_entry(
         megabytes=max(1, round(size / 1e6)),
         preprocessing={**record["preprocessing"], "size": side},
         head=None,  # a zeroed head was omitted
+        arguments=None,  # its config.json states all
         revision=None,  # set after the upload
         size=size,
         sha256=sha256,

@@ -159,7 +159,10 @@ def timm_logits(
     if source.suffix == ".npz":
         model = _load_npz(source, record)
     else:
-        options = {"pretrained": True, "num_classes": record["kwargs"]["num_classes"]}
+        kwargs = record["kwargs"]
+        options = {"pretrained": True, "num_classes": kwargs["num_classes"]}
+        if kwargs.get("activation") == "quick_gelu":  # its config.json may state GELU
+            options["act_layer"] = "quick_gelu"
         model = import_timm().create_model(f"local-dir:{source}", **options)
     dtype = torch.float64 if double else torch.float32
     channels_first = np.ascontiguousarray(images.transpose(0, 3, 1, 2))

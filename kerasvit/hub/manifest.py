@@ -29,6 +29,8 @@ class Entry:
         preprocessing: Fields of `kerasvit.Preprocessing`.
         top1: {"percent", "source"}: ImageNet accuracy and its publisher, or None.
         head: "zeroed" if the head in the file contains zeros only, or None.
+        arguments: Arguments of the builder that differ from what the files state, or
+            None.
         experimental: Reason to measure the weights before use, or None.
         revision: Commit of the repository to download; None for the newest.
         size: Size of the file in bytes, or None.
@@ -47,6 +49,7 @@ class Entry:
     preprocessing: dict
     top1: dict | None = None
     head: str | None = None
+    arguments: dict | None = None
     experimental: str | None = None
     revision: str | None = None
     size: int | None = None

@@ -71,6 +71,7 @@ def _completed(checkpoint: Checkpoint, entry: Entry | None = None) -> Checkpoint
             transform_error=None,
             transform_size=transform.size,
             base={"source": entry.source, "license": entry.license},
+            arguments={**description.arguments, **(entry.arguments or {})},
             # The catalogue states the variant, so that nothing is assumed.
             open_arguments=(),
             assumptions=(),

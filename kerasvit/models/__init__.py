@@ -81,15 +81,20 @@ from .swin import SwinTransformer as SwinTransformer
 from .variant import Variant as Variant
 from .vit import VisionTransformer as VisionTransformer
 from .vit import ViTB8 as ViTB8
+from .vit import ViTB14 as ViTB14
 from .vit import ViTB16 as ViTB16
 from .vit import ViTB32 as ViTB32
+from .vit import ViTg14 as ViTg14
 from .vit import ViTH14 as ViTH14
+from .vit import ViTL14 as ViTL14
 from .vit import ViTL16 as ViTL16
 from .vit import ViTL32 as ViTL32
 from .vit import ViTS8 as ViTS8
 from .vit import ViTS14 as ViTS14
 from .vit import ViTS16 as ViTS16
 from .vit import ViTS32 as ViTS32
+from .vit import ViTSo400M14 as ViTSo400M14
+from .vit import ViTSo400M16 as ViTSo400M16
 from .vit import ViTTi16 as ViTTi16
 from .vit_ablation import VisionTransformerAblation as VisionTransformerAblation
 from .vit_ablation import ViTTi4CIFAR as ViTTi4CIFAR
@@ -178,15 +183,20 @@ VARIANTS = (  # recipes/names.py reads this tuple without importing the package
     SwinT,
     SwinTiCIFAR,
     ViTB8,
+    ViTB14,
     ViTB16,
     ViTB32,
+    ViTg14,
     ViTH14,
+    ViTL14,
     ViTL16,
     ViTL32,
     ViTS8,
     ViTS14,
     ViTS16,
     ViTS32,
+    ViTSo400M14,
+    ViTSo400M16,
     ViTTi16,
     ViTTi4CIFAR,
     ViTTi4CIFARAverage,

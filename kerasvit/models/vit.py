@@ -213,13 +213,16 @@ def _pooled(
     return norm(x) if pool == "average_then_norm" else x
 
 
-# Table 1 of the paper; Ti and S from Steiner et al. 2022, arXiv 2106.10270.
+# Table 1 of the paper; Ti and S from Steiner et al. 2022, arXiv 2106.10270; So400M from
+# Alabdulmohsin et al. 2023, arXiv 2305.13035; g of DINOv2, arXiv 2304.07193.
 SIZES = {
     "Ti": {"width": 192, "depth": 12, "num_heads": 3, "mlp_dim": 768},
     "S": {"width": 384, "depth": 12, "num_heads": 6, "mlp_dim": 1536},
     "B": {"width": 768, "depth": 12, "num_heads": 12, "mlp_dim": 3072},
     "L": {"width": 1024, "depth": 24, "num_heads": 16, "mlp_dim": 4096},
+    "So400M": {"width": 1152, "depth": 27, "num_heads": 16, "mlp_dim": 4304},
     "H": {"width": 1280, "depth": 32, "num_heads": 16, "mlp_dim": 5120},
+    "g": {"width": 1536, "depth": 40, "num_heads": 24, "mlp_dim": 4096},
 }
 
 _vit = rows_of(VisionTransformer)
@@ -231,7 +234,12 @@ ViTS14 = _vit("ViTS14", 22_004_584, 6.12, SIZES["S"], patch_size=14)
 ViTS8 = _vit("ViTS8", 22_055_272, 22.41, SIZES["S"], patch_size=8)
 ViTB32 = _vit("ViTB32", 88_224_232, 4.41, SIZES["B"], patch_size=32)
 ViTB16 = _vit("ViTB16", 86_567_656, 17.56, SIZES["B"], patch_size=16)
+ViTB14 = _vit("ViTB14", 86_475_496, 23.16, SIZES["B"], patch_size=14)
 ViTB8 = _vit("ViTB8", 86_576_872, 78.15, SIZES["B"], patch_size=8)
 ViTL32 = _vit("ViTL32", 306_535_400, 15.38, SIZES["L"], patch_size=32)
 ViTL16 = _vit("ViTL16", 304_326_632, 61.55, SIZES["L"], patch_size=16)
+ViTL14 = _vit("ViTL14", 304_203_752, 81.01, SIZES["L"], patch_size=14)
+ViTSo400M16 = _vit("ViTSo400M16", 413_735_896, 83.57, SIZES["So400M"], patch_size=16)
+ViTSo400M14 = _vit("ViTSo400M14", 413_597_656, 109.93, SIZES["So400M"], patch_size=14)
 ViTH14 = _vit("ViTH14", 632_045_800, 167.3, SIZES["H"], patch_size=14)
+ViTg14 = _vit("ViTg14", 1_136_183_784, 299.39, SIZES["g"], patch_size=14, mlp="swiglu")

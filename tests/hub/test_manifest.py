@@ -26,6 +26,9 @@ def test_the_manifest_equals_the_locked_sources():
     assert written == {"format_version": 1, **content}
 
 
+LICENCES = ("apache-2.0", "mit", "cc-by-nc-4.0", "apple-ascl")
+
+
 def test_every_entry_is_of_a_variant_and_its_transform_can_be_made():
     for entry in entries():
         assert entry.model in kerasvit.list_models()
@@ -33,7 +36,7 @@ def test_every_entry_is_of_a_variant_and_its_transform_can_be_made():
         assert isinstance(transform_of(entry), Preprocessing)
         assert entry.on_hub or entry.source.startswith("https://")
         assert entry.filename.endswith((".safetensors", ".npz"))
-        assert entry.tag.islower() and entry.license in ("apache-2.0", "mit")
+        assert entry.tag.islower() and entry.license in LICENCES
 
 
 # Files that hold more than the variant, by the reason.
@@ -63,12 +66,15 @@ def test_an_entry_is_of_a_file_that_its_variant_can_be_in(entry):
         stride *= 4 * 2 ** max(stages - 1, 0)
     elif stages and "patch_size" in numbers:
         stride *= 2 ** (stages - 1)
-    assert size % stride == 0
+    assert size % stride == 0 or (entry.model, size) == ("ViTSo400M14", 384)
     # The size of the file is that of the variant with a head of so many classes.
     features = numbers.get("width") or int(256 * numbers["width_factor"])
     features *= 2 ** (stages - 1) if "depths" in numbers else 1
     heads = 1 + ("Distilled" in entry.model)
     weights = row.parameters + heads * (features + 1) * (entry.classes - 1000)
+    if entry.tag.startswith("siglip"):  # attention pooling with its MLP
+        mlp_dim = numbers["mlp_dim"]
+        weights += 4 * features * (features + 1) + 2 * features * mlp_dim
     least, most = (0.97, 1.03) if (entry.model, entry.tag) not in LARGER else (1, 3.1)
     assert least * 4e-6 * weights - 1 < entry.megabytes < most * 4e-6 * weights + 1
 

@@ -39,10 +39,16 @@ COUNTS = {
     "ViTS8": (22_055_272, 22.41),
     "ViTB32": (88_224_232, 4.41),
     "ViTB16": (86_567_656, 17.56),
+    "ViTB14": (86_475_496, 23.16),
     "ViTB8": (86_576_872, 78.15),
     "ViTL32": (306_535_400, 15.38),
     "ViTL16": (304_326_632, 61.55),
+    "ViTL14": (304_203_752, 81.01),
+    "ViTSo400M16": (413_735_896, 83.57),
+    "ViTSo400M14": (413_597_656, 109.93),
     "ViTH14": (632_045_800, 167.3),
+    # Without LayerScale. A block's three products of 1536 · 4096 are its gated MLP.
+    "ViTg14": (1_136_183_784, 299.39),
     "RViTTi16": (6_337_704, 0.43),
     "R26ViTS32": (36_431_912, 3.46),
     "R26ViTB32": (101_383_976, 6.71),
@@ -125,7 +131,7 @@ def test_parameters(name):
 
 
 # The larger variants have the same kinds of blocks as the smallest.
-LARGER = re.compile(r"(34|50(?!x1)|101|152|200|[MBLH]\d|Swin(S3)?[SBL])")
+LARGER = re.compile(r"(34|50(?!x1)|101|152|200|[MBLHg]\d|Swin(S3)?[SBL])")
 IN_TURN = [
     pytest.param(name, marks=[pytest.mark.long] if LARGER.search(name) else [])
     for name in COUNTS
@@ -172,6 +178,8 @@ def test_no_variant_is_missing_here():
         ({"register_tokens": 4}, 86_567_656 + 8 * 768),
         ({"layer_scale": 1e-5}, 86_567_656 + 12 * 2 * 768),
         ({"qkv_bias": False}, 86_567_656 - 12 * 3 * 768),
+        ({"patch_bias": False, "pre_norm": True}, 86_567_656 - 768 + 2 * 768),
+        ({"mlp": "swiglu"}, 86_567_656 + 12 * (768 * 3072 + 3072)),
     ],
 )
 def test_variation_of_b16(changes, expected):

@@ -18,7 +18,7 @@ from tests.once import skip_where_alike
 from tests.weights import published_files
 
 SOON = ("ViTTi16/augreg_in21k", "ViTB32/imagenet21k_ft_in1k_384", "MixerS32/gsam")
-SOON += ("BiTR50x1/distilled_in1k_160",)
+SOON += ("BiTR50x1/distilled_in1k_160", "ViTB16/clip_openai", "ViTS14/dinov2_reg4")
 
 
 class Outline:
@@ -96,5 +96,6 @@ def test_the_names_of_a_published_file_are_mapped(
         kwargs = model.record["kwargs"]
         assert kwargs["num_classes"] == (entry.classes if classes is None else 0)
     by_path.record["kwargs"]["image_size"] = [entry.preprocessing["size"]] * 2
+    by_path.record["kwargs"] |= entry.arguments or {}
     assert by_name.record["kwargs"] == by_path.record["kwargs"]
     assert by_name.record["base"] == {"source": entry.source, "license": entry.license}

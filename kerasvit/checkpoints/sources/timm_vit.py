@@ -179,7 +179,10 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
 def _assumed(shapes: Shapes, config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns (arguments that no file states, other assumptions)."""
     if config.get("architecture"):
-        return (), ()
+        # timm builds some CLIPs with GELU and notes that QuickGELU is the original's.
+        noted = "QuickGELU" in str(config.part("pretrained_cfg").get("notes"))
+        exact = noted and timm_names.activation(config, _gated(shapes)) == "gelu"
+        return ("activation",) if exact else (), ()
     args = model_args(config)
     stated = {
         "num_heads": args.get("num_heads"),
