@@ -76,7 +76,11 @@ def default_transform(
     fields = dict(fields) if code_base in ("timm", "how_do_vits_work") else {}
     if code_base == "timm" and min(image_size) >= 384:
         fields["crop"] = 1.0  # as in all of timm's models of that size
-    transform = Preprocessing.of_origin(code_base, image_size, **fields)
+    if code_base == "transformers":  # the defaults of the model's processor
+        transform = Preprocessing.from_transformers({}, description.architecture)
+        transform = transform.with_size(image_size)
+    else:
+        transform = Preprocessing.of_origin(code_base, image_size, **fields)
     return transform, (
         f"{description.path} states no preprocessing. The default of {code_base} is "
         f"used: {transform}. Pass `preprocessing` to use another."

@@ -9,6 +9,7 @@ from typing import Any
 
 from kerasvit.arguments import number_of_each, one_of, sides
 
+from .defaults import IMAGENET
 from .fields import KERNELS
 
 _HALF = {"image_mean": 0.5, "image_std": 0.5}
@@ -27,9 +28,28 @@ _PROCESSORS: dict[str, dict[str, Any]] = {
     "CLIP": _CLIP,
     "Siglip": {"size": {"height": 224, "width": 224}, "resample": 3, **_HALF},
 }
-_SHORT_SIDE = ("Bit", "CLIP", "Siglip")  # one number for `size` is the short side
+# The models of DINOv2 have Bit's processor with these values, as facebook/dinov2-base.
+_DINOV2 = {
+    **_CLIP,
+    "size": {"shortest_edge": 256},
+    "image_mean": [*IMAGENET["mean"]],
+    "image_std": [*IMAGENET["std"]],
+}
+_DEFAULTS = {**_PROCESSORS, "Dinov2": _DINOV2}
+_SHORT_SIDE = (
+    "Bit",
+    "CLIP",
+    "Siglip",
+    "Dinov2",
+)  # one number for `size` is the short side
 _NAMES = rf"({'|'.join(_PROCESSORS)})(ImageProcessor|FeatureExtractor)(Fast|Pil)?"
-_OF_MODELS = {"deit": "DeiT", "bit": "Bit"}  # other models of this package: "ViT"
+_OF_MODELS = {  # other models of this package: "ViT"
+    "deit": "DeiT",
+    "bit": "Bit",
+    **dict.fromkeys(("dinov2", "dinov2_with_registers"), "Dinov2"),
+    **dict.fromkeys(("clip", "clip_vision_model"), "CLIP"),
+    **dict.fromkeys(("siglip", "siglip_vision_model"), "Siglip"),
+}
 
 # Options of other image processors, which are not implemented.
 _UNSUPPORTED = (
@@ -56,7 +76,7 @@ def fields(config: dict[str, Any], model_type: str | None = None) -> dict[str, A
         ValueError: An option is not implemented, or a value is invalid.
     """
     kind = _kind(config, model_type)
-    config = {**_PROCESSORS[kind], **config}
+    config = {**_DEFAULTS[kind], **config}
     other = {key: config[key] for key in _UNSUPPORTED if config.get(key)}
     if not config.get("do_resize", True):
         other["do_resize"] = config["do_resize"]

@@ -77,6 +77,7 @@ FAMILIES = {
         "vit_jax_npz": nothing,
         "big_vision_npz": nothing,
         "timm_vit": _timm,
-        "hf_vit": _transformers,
+        **dict.fromkeys(("hf_vit", "hf_mae", "hf_dinov2"), _transformers),
+        **dict.fromkeys(("hf_clip", "hf_siglip"), _transformers),
     }.items()
 }

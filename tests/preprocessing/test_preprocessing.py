@@ -271,7 +271,8 @@ def test_unsupported_processors_of_transformers_raise(config, message):
 
 
 @pytest.mark.parametrize(
-    "model_type, mode, size", [("bit", "center", 224), ("swin", "squash", 224)]
+    "model_type, mode, size",
+    [("bit", "center", 224), ("swin", "squash", 224), ("dinov2", "center", 224)],
 )
 def test_without_a_name_a_processor_is_the_models(model_type, mode, size):
     transform = Preprocessing.from_transformers({}, model_type)

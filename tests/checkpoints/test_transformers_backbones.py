@@ -1,0 +1,200 @@
+"""transformers' DINOv2, SigLIP, CLIP and MAE; the logits are in tests/golden."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+import kerasvit
+from kerasvit import CheckpointError
+from kerasvit.checkpoints import Checkpoint
+from kerasvit.checkpoints.sources.transformers_clip import TransformersCLIP
+from kerasvit.checkpoints.sources.transformers_dinov2 import TransformersDinov2
+from tests.contract import check_key_map, to_numpy
+from tests.once import on_last_backend
+
+pytestmark = [pytest.mark.slow, on_last_backend]
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "models"
+VIT = {"patch_size": 4, "width": 12, "depth": 2, "num_heads": 3, "mlp_dim": 20}
+
+
+def tensors_of(case):
+    return load_file(GOLDEN / case / "model.safetensors")
+
+
+def config_of(case):
+    return json.loads((GOLDEN / case / "config.json").read_text())
+
+
+def folder(path, tensors, config):
+    save_file(
+        {name: np.ascontiguousarray(array) for name, array in tensors.items()},
+        path / "model.safetensors",
+    )
+    (path / "config.json").write_text(json.dumps(config))
+    return path
+
+
+def features(model):
+    shape = (2, *model.input_shape[1:])
+    return to_numpy(
+        model(np.random.default_rng(0).normal(size=shape).astype("float32"))
+    )
+
+
+def test_the_head_of_a_clip_is_its_projection_without_bias():
+    model = kerasvit.from_pretrained(GOLDEN / "hf_clip")
+    kwargs = model.record["kwargs"]
+    assert (kwargs["num_classes"], kwargs["pool"]) == (10, "token")
+    assert kwargs["pre_norm"] and not kwargs["patch_bias"]
+    assert (kwargs["activation"], kwargs["epsilon"]) == ("quick_gelu", 1e-5)
+    assert not to_numpy(model.get_layer("head").bias).any()
+    transform = model.record["preprocessing"]
+    assert transform["mode"] == "center" and transform["mean"][0] == 0.48145466
+
+
+def test_the_tower_alone_has_no_head(tmp_path):
+    config = config_of("hf_clip")["vision_config"]
+    tower = {
+        name.removeprefix("vision_model."): array
+        for name, array in tensors_of("hf_clip").items()
+        if name.startswith("vision_model.")
+    }
+    alone = kerasvit.from_pretrained(folder(tmp_path, tower, config))
+    whole = kerasvit.from_pretrained(GOLDEN / "hf_clip", num_classes=0)
+    np.testing.assert_array_equal(features(alone), features(whole))
+
+
+def test_older_files_with_a_prefix_and_numbers_of_positions(tmp_path):
+    old = {f"vision_model.{n}": a for n, a in tensors_of("hf_siglip").items()}
+    old["vision_model.embeddings.position_ids"] = np.arange(16)[None]
+    old["text_model.head.weight"] = np.ones((4, 4), "float32")
+    old["logit_scale"] = np.ones(1, "float32")
+    config = {"model_type": "siglip", "vision_config": config_of("hf_siglip")}
+    model = kerasvit.from_pretrained(folder(tmp_path, old, config))
+    same = kerasvit.from_pretrained(GOLDEN / "hf_siglip")
+    np.testing.assert_array_equal(features(model), features(same))
+    assert same.record["kwargs"]["partial_patches"]  # 18 pixels, patches of 4
+
+
+@pytest.mark.parametrize(
+    ("case", "kind", "expected"),
+    [
+        ("hf_siglip", "siglip", {"activation": "gelu_tanh", "epsilon": 1e-6}),
+        ("hf_clip", "clip", {"activation": "quick_gelu", "epsilon": 1e-5}),
+        ("hf_dinov2", "dinov2", {"epsilon": 1e-6, "layer_scale": 1.0}),
+    ],
+)
+def test_what_a_configuration_omits_has_the_defaults_of_the_class(
+    case, kind, expected, tmp_path
+):
+    config = {"model_type": kind, "vision_config": {"model_type": f"{kind}_vision"}}
+    description = Checkpoint(folder(tmp_path, tensors_of(case), config)).description
+    assert description.numbers["num_heads"] == 12
+    assert description.open_arguments == ()
+    assert {key: description.arguments[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("case", ["hf_siglip", "hf_clip", "hf_dinov2"])
+def test_a_bare_file_is_read_with_assumptions(case, tmp_path):
+    save_file(tensors_of(case), tmp_path / "model.safetensors")
+    description = Checkpoint(tmp_path).description
+    whole = Checkpoint(GOLDEN / case).description
+    assert {**description.numbers, "num_heads": 3} == whole.numbers
+    assert set(description.open_arguments) == {"num_heads", "activation", "epsilon"}
+
+
+def test_siglip_without_its_pooling_is_averaged(tmp_path):
+    tensors = tensors_of("hf_siglip")
+    classifier = {"classifier.weight": np.ones((2, 24), "float32")}
+    classifier["classifier.bias"] = np.zeros(2, "float32")
+    path = folder(tmp_path, {**tensors, **classifier}, config_of("hf_siglip"))
+    kwargs = kerasvit.from_pretrained(path).record["kwargs"]
+    assert (kwargs["pool"], kwargs["num_classes"]) == ("average", 2)
+
+
+def test_patches_of_any_size_are_a_dense_layer(tmp_path):
+    tensors = tensors_of("hf_siglip")
+    name = "embeddings.patch_embedding.weight"
+    dense = tensors[name].transpose(0, 2, 3, 1).reshape(24, -1)  # rows, columns, colour
+    model = kerasvit.from_pretrained(
+        folder(tmp_path, {**tensors, name: dense}, config_of("hf_siglip"))
+    )
+    same = kerasvit.from_pretrained(GOLDEN / "hf_siglip")
+    np.testing.assert_allclose(features(model), features(same), atol=1e-6)
+    folder(tmp_path, {**tensors, name: dense[:, :47]}, config_of("hf_siglip"))
+    with pytest.raises(CheckpointError, match="3 · P · P columns.*47"):
+        Checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("case", "width", "what"),
+    [("hf_clip", 24, "average of the patches"), ("hf_dinov2", 48, "class token and")],
+)
+def test_a_classifier_of_other_features_raises(case, width, what, tmp_path):
+    tensors = tensors_of(case)
+    tensors.pop("visual_projection.weight", None)
+    tensors["classifier.weight"] = np.ones((2, width), "float32")
+    tensors["classifier.bias"] = np.zeros(2, "float32")
+    folder(tmp_path, tensors, config_of(case))
+    for changes in ({}, {"num_classes": 2}):
+        with pytest.raises(CheckpointError, match=f"{what}.*Pass `num_classes`"):
+            kerasvit.from_pretrained(tmp_path, **changes)
+    model = kerasvit.from_pretrained(tmp_path, num_classes=0)
+    same = kerasvit.from_pretrained(GOLDEN / case, num_classes=0)
+    np.testing.assert_array_equal(features(model), features(same))
+
+
+@pytest.mark.parametrize(
+    ("case", "part"), [("hf_clip", "vision_config"), ("hf_mae", None)]
+)
+def test_an_unsupported_activation_raises(case, part, tmp_path):
+    config = config_of(case)
+    (config[part] if part else config)["hidden_act"] = "silu"
+    folder(tmp_path, tensors_of(case), config)
+    with pytest.raises(CheckpointError, match="states hidden_act='silu'"):
+        Checkpoint(tmp_path)
+
+
+def test_registers_have_zeros_as_positions():
+    model = kerasvit.from_pretrained(GOLDEN / "hf_dinov2", image_size=(24, 16))
+    assert model.record["kwargs"]["register_tokens"] == 3
+    table = to_numpy(model.get_layer("position_embedding").table)
+    assert table.shape == (1, 1 + 3 + 6 * 4, 24)
+    assert not table[:, 1:4].any()
+    file = tensors_of("hf_dinov2")["embeddings.position_embeddings"]
+    np.testing.assert_array_equal(table[:, 0], file[:, 0])
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"register_tokens": 2, "mlp": "swiglu"}, {"qkv_bias": False}]
+)
+def test_names_of_dinov2_round_trip(changes):
+    model = kerasvit.VisionTransformer(
+        **VIT, image_size=16, num_classes=0, layer_scale=1.0, **changes
+    )
+    kwargs = model.record["kwargs"]
+    # The rows of the registers are not in the file.
+    names = {w.path for w in model.weights}
+    key_map = TransformersDinov2().key_map({**kwargs, "register_tokens": 0})
+    tensors = check_key_map(key_map, model)
+    assert TransformersDinov2().recognises(set(tensors))
+    assert {p for n in tensors for p in key_map.find(n)[0]} == names
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"pre_norm": True, "patch_bias": False, "num_classes": 0},
+        {"pool": "attention", "num_classes": 3},
+    ],
+)
+def test_names_of_image_towers_round_trip(changes):
+    model = kerasvit.VisionTransformer(**VIT, image_size=16, **changes)
+    key_map = TransformersCLIP().key_map(model.record["kwargs"])
+    tensors = check_key_map(key_map, model)
+    assert TransformersCLIP().recognises(set(tensors))
+    assert tensors["embeddings.position_embedding.weight"].ndim == 2
