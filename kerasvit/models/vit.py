@@ -242,4 +242,5 @@ ViTL14 = _vit("ViTL14", 304_203_752, 81.01, SIZES["L"], patch_size=14)
 ViTSo400M16 = _vit("ViTSo400M16", 413_735_896, 83.57, SIZES["So400M"], patch_size=16)
 ViTSo400M14 = _vit("ViTSo400M14", 413_597_656, 109.93, SIZES["So400M"], patch_size=14)
 ViTH14 = _vit("ViTH14", 632_045_800, 167.3, SIZES["H"], patch_size=14)
-ViTg14 = _vit("ViTg14", 1_136_183_784, 299.39, SIZES["g"], patch_size=14, mlp="swiglu")
+GIANT = {**SIZES["g"], "mlp": "swiglu", "layer_scale": 1e-5}
+ViTg14 = _vit("ViTg14", 1_136_306_664, 299.39, GIANT, patch_size=14)

@@ -47,8 +47,9 @@ COUNTS = {
     "ViTSo400M16": (413_735_896, 83.57),
     "ViTSo400M14": (413_597_656, 109.93),
     "ViTH14": (632_045_800, 167.3),
-    # Without LayerScale. A block's three products of 1536 · 4096 are its gated MLP.
-    "ViTg14": (1_136_183_784, 299.39),
+    # Of each block, three products of 1536 · 4096 are the gated MLP, and 2 · 1536
+    # parameters LayerScale.
+    "ViTg14": (1_136_306_664, 299.39),
     "RViTTi16": (6_337_704, 0.43),
     "R26ViTS32": (36_431_912, 3.46),
     "R26ViTB32": (101_383_976, 6.71),

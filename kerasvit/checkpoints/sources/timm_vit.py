@@ -51,17 +51,19 @@ class TimmViT(TimmSource):
     def differs(self, record: dict[str, Any]) -> str | None:
         # timm's ViTs have learned positions, no pre-logits, and a bias of the patches
         # unless they normalise before the blocks. `act_layer` states the GELU, the name
-        # the epsilon and SwiGLU, for which it has SiLU in attention pooling too.
+        # the epsilon and SwiGLU, with LayerScale and SiLU in attention pooling.
         kwargs = record["kwargs"]
-        gated = kwargs["mlp"] == "swiglu"
-        pools = ["token", "average", "average_then_norm"]
         known = {
             "positions": ["tokens", "patches"],
             "representation_size": [None],
             "patch_bias": [not kwargs["pre_norm"]],
-            "epsilon": [1e-6] if gated else [1e-6, 1e-5],
-            "pool": pools if gated else [*pools, "attention"],
+            "epsilon": [1e-6, 1e-5],
         }
+        if kwargs["mlp"] == "swiglu":
+            scale = kwargs["layer_scale"]
+            known["epsilon"] = [1e-6]
+            known["layer_scale"] = [1e-5 if scale is None else scale]
+            known["pool"] = ["token", "average", "average_then_norm"]
         return differing(kwargs, known)
 
     def config(self, record: dict[str, Any]) -> dict[str, Any] | None:

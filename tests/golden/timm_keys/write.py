@@ -16,6 +16,7 @@ import kerasvit
 from recipes.benchmarks.import_timm import import_timm
 
 FOLDER = Path(__file__).parent
+SO400M = {"img_size": 224, "class_token": True, "global_pool": "token"}
 # timm's own model where it has one by that name; else one of its models with arguments.
 NAMES = {
     "ViTTi16": "vit_tiny_patch16_224",
@@ -25,10 +26,15 @@ NAMES = {
     "ViTS8": "vit_small_patch8_224",
     "ViTB32": "vit_base_patch32_224",
     "ViTB16": "vit_base_patch16_224",
+    "ViTB14": ("vit_base_patch16_224", {"patch_size": 14}),
     "ViTB8": "vit_base_patch8_224",
     "ViTL32": "vit_large_patch32_224",
     "ViTL16": "vit_large_patch16_224",
+    "ViTL14": "vit_large_patch14_224",
+    "ViTSo400M16": ("vit_so400m_patch16_siglip_256", SO400M),
+    "ViTSo400M14": ("vit_so400m_patch14_siglip_224", SO400M),
     "ViTH14": "vit_huge_patch14_224",
+    "ViTg14": ("vit_giant_patch14_dinov2", {"img_size": 224}),
     "DeiTTi16": "deit_tiny_patch16_224",
     "DeiTS16": "deit_small_patch16_224",
     "DeiTB16": "deit_base_patch16_224",
