@@ -41,6 +41,26 @@ def test_of_transformers_without_its_configuration(tmp_path, caplog):
     assert not assumptions(caplog)
 
 
+def test_of_a_clip_that_timm_builds_with_another_gelu(tmp_path, caplog):
+    shutil.copy(GOLDEN / "timm_vit_clip" / "model.safetensors", tmp_path)
+    note = "natively QuickGELU, use quickgelu model variant for original results"
+    config = json.loads((GOLDEN / "timm_vit_clip" / "config.json").read_text())
+    config |= {"pretrained_cfg": {"notes": [note]}}
+
+    def load(name, **args):
+        changed = {"architecture": name, "model_args": {**config["model_args"], **args}}
+        (tmp_path / "config.json").write_text(json.dumps({**config, **changed}))
+        caplog.clear()
+        return kerasvit.from_pretrained(tmp_path).record["kwargs"]["activation"]
+
+    assert load("vit_base_patch16_clip_224") == "gelu"
+    assert "activation='gelu'" in assumptions(caplog)[0]
+    assert load("vit_base_patch16_clip_224", act_layer="gelu") == "gelu"
+    assert not assumptions(caplog)
+    assert load("vit_base_patch16_clip_quickgelu_224") == "quick_gelu"
+    assert not assumptions(caplog)
+
+
 @pytest.mark.parametrize(
     ("case", "part"), [("hf_swin", "exact GELU"), ("hf_bit", "ReLU, 32 groups")]
 )

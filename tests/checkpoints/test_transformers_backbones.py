@@ -148,6 +148,14 @@ def test_a_classifier_of_other_features_raises(case, width, what, tmp_path):
     np.testing.assert_array_equal(features(model), features(same))
 
 
+def test_a_beit_raises(tmp_path):
+    scales = {f"encoder.layer.0.lambda_{i}": np.ones(24, "float32") for i in (1, 2)}
+    tensors = {**tensors_of("hf_mae"), **scales}
+    folder(tmp_path, tensors, {"model_type": "beit", "num_attention_heads": 3})
+    with pytest.raises(CheckpointError, match="bias for relative positions"):
+        Checkpoint(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("case", "part"), [("hf_clip", "vision_config"), ("hf_mae", None)]
 )

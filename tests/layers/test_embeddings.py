@@ -22,6 +22,15 @@ def test_patch_embedding_contract():
     )
 
 
+def test_patch_embedding_without_bias():
+    check_layer(
+        PatchEmbedding(4, width=5, use_bias=False),
+        input_shape=(2, 8, 12, 3),
+        output_shape=(2, 6, 5),
+        parameters=4 * 4 * 3 * 5,
+    )
+
+
 def test_patch_embedding_is_a_convolution_with_stride_of_its_size():
     images = np.random.default_rng(0).normal(size=(2, 8, 12, 3)).astype("float32")
     layer = PatchEmbedding(4, width=5)

@@ -57,6 +57,16 @@ def test_pooling_by_attention_and_layer_scale_too():
     assert split(model, layout) == {**block("encoder_block_0"), **block("pool")}
 
 
+def test_the_gate_of_an_mlp_is_split_as_its_hidden_layer():
+    model = kerasvit.VisionTransformer(**SMALL, mlp="swiglu")
+    gate = {
+        "encoder_block_0/mlp/gate/kernel": (None, "model"),
+        "encoder_block_0/mlp/gate/bias": ("model",),
+    }
+    found = split(model, kerasvit.layout_map(mesh()))
+    assert found == {**block("encoder_block_0"), **gate}
+
+
 def test_both_mlps_of_mixer():
     model = kerasvit.MLPMixer(
         patch_size=4,

@@ -73,6 +73,18 @@ def test_by_name(hub, names, folder):
     assert other.output_shape == (None, 5) and other.input_shape[1:3] == (48, 48)
 
 
+def test_an_entry_states_arguments_that_its_file_states_wrongly(hub, names, folder):
+    hub.add("timm/vit", files(folder))
+    names(entry("timm/vit", arguments={"activation": "quick_gelu"}))
+    model = kerasvit.ViTTi16("sam")
+    assert model.record["kwargs"]["activation"] == "quick_gelu"
+    expected = logits(kerasvit.ViTTi16(folder, activation="quick_gelu"))
+    np.testing.assert_allclose(logits(model), expected)
+    assert abs(expected - logits(kerasvit.ViTTi16(folder))).max() > 0
+    exact = kerasvit.ViTTi16("sam", activation="gelu")
+    assert exact.record["kwargs"]["activation"] == "gelu"
+
+
 def test_a_zeroed_head_is_no_classifier(hub, names, folder):
     hub.add("timm/vit", files(folder))
     names(entry("timm/vit", head="zeroed"))

@@ -39,6 +39,8 @@ EVERY = [
     {"representation_size": 7},
     {"layer_scale": 0.1, "qkv_bias": False},
     {"activation": "gelu_tanh", "epsilon": 1e-12},
+    {"activation": "quick_gelu", "pre_norm": True, "patch_bias": False},
+    {"mlp": "swiglu"},
     {"dropout": 0.1, "stochastic_depth": 0.1},
     {"num_classes": 0},
     {"normalization": {"mean": [0.5, 0.4, 0.3], "std": [0.5, 0.25, 0.2]}},
@@ -104,6 +106,24 @@ def test_paths_are_those_of_the_checkpoint_format():
         "head/bias",
     } <= paths
     assert not any("." in layer.name for layer in small().layers)
+
+
+def test_clips_normalise_the_tokens_before_the_first_block():
+    model = small(pre_norm=True, patch_bias=False, epsilon=1e-3)
+    assert "embedding/bias" not in {w.path for w in model.weights}
+    taps = [model.get_layer("position_embedding").output]
+    taps += [
+        model.get_layer("pre_norm").output,
+        model.get_layer("encoder_block_0").input,
+    ]
+    tokens, normal, first = (
+        to_numpy(x) for x in keras.Model(model.input, taps)(images())
+    )
+    gamma, beta = (to_numpy(w) for w in model.get_layer("pre_norm").weights)
+    deviation = np.sqrt(tokens.var(-1, keepdims=True) + 1e-3)
+    expected = (tokens - tokens.mean(-1, keepdims=True)) / deviation * gamma + beta
+    np.testing.assert_allclose(normal, expected, atol=1e-5)
+    np.testing.assert_array_equal(first, normal)
 
 
 def test_average_leaves_class_and_register_tokens_out():
@@ -173,6 +193,9 @@ def test_built_in_normalisation_takes_pixels():
         ({"class_token": "yes"}, "`class_token`"),
         ({"qkv_bias": "no"}, "`qkv_bias`"),
         ({"activation": ["gelu"]}, "`activation`"),
+        ({"mlp": "glu"}, "`mlp`.*swiglu.*'glu'"),
+        ({"pre_norm": 1.5}, "`pre_norm`"),
+        ({"patch_bias": None}, "`patch_bias`"),
         ({"epsilon": -1}, "`epsilon`"),
         ({"epsilon": None}, "`epsilon`"),
         ({"layer_scale": "x"}, "`layer_scale`"),

@@ -180,12 +180,13 @@ def _arguments(shapes: Shapes, config: Config) -> dict[str, Any]:
 
 def _assumed(shapes: Shapes, config: Config) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Returns (arguments that no file states, other assumptions)."""
+    args = model_args(config)
     if config.get("architecture"):
         # timm builds some CLIPs with GELU and notes that QuickGELU is the original's.
         noted = "QuickGELU" in str(config.part("pretrained_cfg").get("notes"))
-        exact = noted and timm_names.activation(config, _gated(shapes)) == "gelu"
-        return ("activation",) if exact else (), ()
-    args = model_args(config)
+        exact = timm_names.activation(config, _gated(shapes)) == "gelu"
+        assumed = noted and exact and not args.get("act_layer")
+        return ("activation",) if assumed else (), ()
     stated = {
         "num_heads": args.get("num_heads"),
         "activation": args.get("act_layer") or _gated(shapes),
