@@ -34,8 +34,8 @@ ORDER = (
     "made_from",
 )  # fmt: skip
 # Fields of the original file that the fields of the converted file replace.
-FILE_FIELDS = ("source", "format", "classes", "head", "arguments", "revision", "size")
-FILE_FIELDS += ("sha256",)
+FILE_FIELDS: tuple[str, ...] = ("source", "format", "classes", "head", "arguments")
+FILE_FIELDS += ("revision", "size", "sha256")
 
 
 def publish(

@@ -33,7 +33,9 @@ TIMM_CAN = [
 ]
 TIMM_CANNOT = {  # and why not
     "its representation_size is 5, timm's None": {"representation_size": 5},
-    "its epsilon is 1e-05, timm's 1e-06": {"epsilon": 1e-5},
+    "its epsilon is 0.0001, timm's 1e-06 or 1e-05": {"epsilon": 1e-4},
+    "its patch_bias is True, timm's False": {"pre_norm": True},
+    "its layer_scale is None, timm's 1e-05": {"mlp": "swiglu"},
     "its positions is 'sincos2d', timm's 'tokens' or 'patches'": {
         "positions": "sincos2d",
         "pool": "average",
@@ -107,6 +109,10 @@ def test_variable_paths_where_timm_has_none(reason, tmp_path):
         ("R50ViTB16", {"resnet_depths": [1]}, "its resnet_depths is [1], timm's [] or"),
         ("SwinT", {"epsilon": 1e-6}, "its epsilon is 1e-06, timm's 1e-05"),
         ("SwinT", {"epsilon": 1e-5}, None),
+        ("ViTg14", {}, None),
+        ("ViTg14", {"epsilon": 1e-5}, "its epsilon is 1e-05, timm's 1e-06"),
+        ("ViTg14", {"pool": "attention"}, "its pool is 'attention', timm's 'token' or"),
+        ("ViTB16", {"activation": "quick_gelu", "epsilon": 1e-5}, None),
         ("DeiTTi16Distilled", {"epsilon": 1e-12}, "its epsilon is 1e-12, timm's 1e-06"),
         ("AlterNet50", {}, "it has no AlterNet"),
     ],
@@ -153,12 +159,12 @@ def test_a_changed_page_keeps_its_text_and_gets_the_facts(tmp_path, caplog):
     page = tmp_path / "README.md"
     kerasvit.save_pretrained(small(), tmp_path, license="mit", datasets=["a"])
     page.write_text(page.read_text() + "Mine.\n")
-    kerasvit.save_pretrained(small(epsilon=1e-5), tmp_path, license="apache-2.0")
+    kerasvit.save_pretrained(small(epsilon=1e-4), tmp_path, license="apache-2.0")
     text = page.read_text()
     assert 'license: "apache-2.0"' in text and 'datasets: ["a"]' in text
     assert 'tags: ["keras"]' in text and text.endswith("Mine.\n")
     assert "is kept, because it was written or changed by hand" in caplog.text
-    kerasvit.save_pretrained(small(epsilon=1e-5), tmp_path)
+    kerasvit.save_pretrained(small(epsilon=1e-4), tmp_path)
     assert page.read_text() == text
 
 
