@@ -124,6 +124,8 @@ from .prediction import classify as classify
 from .preprocessing import Preprocessing as Preprocessing
 from .pretrained import from_pretrained as from_pretrained
 from .pretrained import resize as resize
+from .quantization import WeightFormat as WeightFormat
+from .quantization import weight_formats as weight_formats
 from .rho_search import suggest_rho as suggest_rho
 from .saving import push_to_hub as push_to_hub
 from .saving import save_pretrained as save_pretrained

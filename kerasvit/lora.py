@@ -82,8 +82,8 @@ def add_lora(
     for path, layer in chosen.items():
         if layer.quantization_mode is not None:
             raise ValueError(
-                "Adapters need kernels of floating point. Add them before `quantize`. "
-                f"Received: {path}, quantised as {layer.quantization_mode}."
+                "Adapters need kernels of floating point: train and merge them before "
+                f"`quantize`. Received: {path}, quantised as {layer.quantization_mode}."
             )
         if rank > (side := min(layer.kernel.shape)):
             raise ArgumentError(

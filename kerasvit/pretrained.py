@@ -29,6 +29,7 @@ from .loading.matching import fits
 from .loading.saved_meanwhile import retried
 from .loading.variant import Builder
 from .models import VARIANTS, ImageModel, Variant
+from .quantization import restore, settings_of
 from .records import table_size
 from .saving import record_of
 
@@ -132,7 +133,8 @@ def resize(
         accuracy.
 
     Raises:
-        ValueError: The model has no record, or the size does not fit.
+        ValueError: The model has no record, the size does not fit, or the model is a
+            quantised Mixer, whose kernels belong to one size.
     """
     record = record_of(model)
     check_resampling(kernel, None)
@@ -150,6 +152,7 @@ def resize(
         kwargs["resampling"] = table
     first = next(layer for layer in model.layers if layer.weights)
     resized = built_with_zeros(lambda: builder(**kwargs, dtype=first.dtype_policy))
+    restore(resized, settings_of(model))
     if adapters := getattr(model, "adapters", None):
         attach(resized, adapters)
     assign(
@@ -171,8 +174,9 @@ def resize(
         trainable = {layer.name: layer.trainable for layer in model.layers}
         for layer in resized.layers:
             layer.trainable = trainable.get(layer.name, True)
-    for variable, old in zip(resized.weights, model.weights, strict=True):
-        variable.trainable = old.trainable  # variables of nested layers
+    trainable = {variable.path: variable.trainable for variable in model.weights}
+    for variable in resized.weights:  # variables of nested layers, too
+        variable.trainable = trainable[variable.path]
     if not model.trainable:
         resized.trainable = False
     return resized

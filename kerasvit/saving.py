@@ -17,6 +17,7 @@ from .hub.card import Facts, write_card
 from .hub.upload import check_target, prepare, upload
 from .hub.writing import local_folder, page_of, write_model
 from .lora import content_of_adapters
+from .quantization import settings_of
 from .records import found_record
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def save_pretrained(
     """Writes config.json, model.safetensors and README.md into a folder.
 
     The tensors have timm's names and layout if timm can express the model, so that timm
-    also reads the folder. Otherwise the names are the variable paths.
+    also reads the folder. Otherwise, and for quantised models, the names are the
+    variable paths.
     `from_pretrained(folder)` and variants, such as `ViTB16(folder)`, load the folder on
     any backend.
 
@@ -61,6 +63,7 @@ def save_pretrained(
         model: `ImageModel`; for a trainer pass `trainer.model`.
         folder: Path of the folder, which is created if necessary.
         dtype: "float16" or "bfloat16" halves the file. None: that of the variables.
+            Quantised kernels keep theirs.
         label_names: Names of the classes in the order of the head, or "imagenet1k".
             None: those of `model.record`.
         license: SPDX identifier for the card. None: that of the initial weights, if
@@ -90,7 +93,7 @@ def save_pretrained(
     """
     folder = local_folder(folder)
     stated = license, base_model, datasets, metrics, training, card
-    facts = Facts(*stated, keep_adapters)
+    facts = Facts(*stated, keep_adapters, quantized=_modes(model))
     _check_text({"label_names": label_names, "name": name, **vars(facts)})
     record, transform = _ready(model, label_names)
     before = page_of(folder)
@@ -174,7 +177,12 @@ def push_to_hub(
             "`adapters_only`, or set model.record['label_names']."
         )
     stated = license, base_model, datasets, metrics, training, card
-    facts = Facts(*stated, keep_adapters or adapters_only, alone=adapters_only)
+    facts = Facts(
+        *stated,
+        keep_adapters or adapters_only,
+        alone=adapters_only,
+        quantized=_modes(model),
+    )
     _check_text({"label_names": label_names, **vars(facts)})
     record, transform = _ready(model, label_names)
     content = _content(model, keep_adapters or adapters_only)
@@ -223,10 +231,19 @@ def record_of(model: Any) -> dict:
 
 
 def _content(model: keras.Model, keep_adapters: bool) -> dict[str, Any]:
-    """Returns the arguments `weights` and `adapters` of `write_model`."""
+    """Returns the arguments `weights` and others of `write_model`."""
+    quantization = settings_of(model)
     if keep_adapters:
-        return {"weights": base_weights(model), "adapters": content_of_adapters(model)}
-    return {"weights": merged_weights(model)}
+        weights, adapters = base_weights(model), content_of_adapters(model)
+        return {"weights": weights, "adapters": adapters, "quantization": quantization}
+    return {"weights": merged_weights(model), "quantization": quantization}
+
+
+def _modes(model: Any) -> str:
+    """Returns the modes of the quantised layers, such as "int8"; "" for none."""
+    if not isinstance(model, keras.Model):
+        return ""  # an error follows
+    return " and ".join(dict.fromkeys(group["mode"] for group in settings_of(model)))
 
 
 def _check_text(arguments: dict[str, Any]) -> None:

@@ -21,14 +21,16 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "layers": {"layers"},
     "models": {
         *("models", "layers", "preprocessing", "patterns", "records", "adapters"),
+        "quantization",
     },
     "loading": {
         *("loading", "hub", "checkpoints", "layers", "preprocessing", "backend"),
-        *("adapters", "records"),
+        *("adapters", "records", "quantization"),
     },
     "adapters": {"layers", "backend"},
     "feature_model": {"adapters", "backend"},
     "features": {"feature_model", "models", "layers", "records", "backend"},
+    "quantization": {"backend"},
     "lora": {"adapters", "checkpoints", "hub", "loading", "models", "backend"},
     "checkpoints": {"checkpoints"},
     "hub": {"hub", "checkpoints", "patterns", "version"},
@@ -44,10 +46,11 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "prediction": {"preprocessing", "records"},
     "saving": {
         *("hub", "preprocessing", "records", "adapters", "lora", "checkpoints"),
+        "quantization",
     },
     "pretrained": {
         *("models", "layers", "hub", "checkpoints", "preprocessing", "saving"),
-        *("loading", "backend", "adapters", "records"),
+        *("loading", "backend", "adapters", "records", "quantization"),
     },
 }
 EXCEPTIONS = {

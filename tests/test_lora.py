@@ -291,7 +291,7 @@ def test_models_that_cannot_have_adapters():
         add(model)
     quantised = tiny("VisionTransformer")
     quantised.get_layer("encoder_block_0").attention.query.quantize("int8")
-    with pytest.raises(ValueError, match="Add them before `quantize`"):
+    with pytest.raises(ValueError, match="merge them before `quantize`"):
         add(quantised)
 
 

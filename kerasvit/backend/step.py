@@ -12,6 +12,7 @@ from keras import ops
 
 from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
+from .integers import check_no_integers_trained
 from .micro_batches import MicroBatches
 
 
@@ -110,6 +111,7 @@ class Step(MicroBatches, keras.Model):
         The host selects, because a branch in a compiled step costs memory and time
         (JAX) and cannot contain sums over devices (TensorFlow).
         """
+        check_no_integers_trained(self)  # `quantize` may have followed an earlier `fit`
         if self.train_function is not None and not force:
             return
         self._full = True

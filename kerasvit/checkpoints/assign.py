@@ -55,7 +55,7 @@ def assign(
     Raises:
         CheckpointError: Tensors are missing, unexpected, duplicated or of another
             shape; the message lists all of them by their names in the file. Or a
-            tensor cannot be read or contains NaN.
+            tensor cannot be read, contains NaN, or is int8 where the model is not.
     """
     variables = {
         variable.path: variable
@@ -70,10 +70,24 @@ def assign(
     def write(name: str) -> None:
         paths, transform = key_map.find(name)  # type: ignore[misc]  # it is known
         for path, array in zip(paths, transform.read(checkpoint[name]), strict=True):
+            _check_dtype(checkpoint, name, array, variables[path])
             variables[path].assign(resampled(path, array))
 
     for name in dict.fromkeys(sources.values()):
         write(name)  # the function frees its arrays before the next ones are read
+
+
+def _check_dtype(
+    checkpoint: Tensors, name: str, array: np.ndarray, variable: keras.Variable
+) -> None:
+    """Raises if only one of an array and its variable is a quantised kernel."""
+    wanted = keras.backend.standardize_dtype(variable.dtype)
+    if (array.dtype == np.int8) != (wanted == "int8"):
+        raise CheckpointError(
+            f"{checkpoint.path} holds {array.dtype} in {printable(name)}; the model's "
+            f"{variable.path} is {wanted}. Quantised weights are read from complete "
+            "folders that save_pretrained wrote, whose config.json states them."
+        )
 
 
 def _matches(

@@ -55,6 +55,7 @@ class Description:
             complete.
         variant: Name of the saved model's variant, or None.
         base: {"source", "license"} of the repository of the weights, or None.
+        quantization: Quantised layers, as `kerasvit.quantization.settings_of` returns.
         transform: The evaluation transform that the files state, a
             `kerasvit.Preprocessing`, or None.
         transform_error: Error that explains why the stated transform is invalid, or
@@ -78,6 +79,7 @@ class Description:
     saved: bool = False
     variant: str | None = None
     base: dict[str, str | None] | None = None
+    quantization: tuple[dict[str, Any], ...] = ()
     transform: Any = None
     transform_error: ValueError | None = field(default=None, compare=False)
     transform_size: tuple[int, int] | None = None

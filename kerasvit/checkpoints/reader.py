@@ -30,9 +30,11 @@ MAX_TENSORS, MAX_HEADER = 20_000, 4_000_000
 # Limit for one array in an .npz. NumPy has the same limit but reads the header first.
 MAX_NPY_HEADER = 10_000
 
-# Dtypes of weights in a `.safetensors` file; the format also has others.
-FLOATS = {
+# Dtypes of weights in a `.safetensors` file; the format also has others. I8 are the
+# quantised kernels in folders of kerasvit.
+DTYPES = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
+    "I8": np.int8,
 }  # fmt: skip
 
 
@@ -97,6 +99,8 @@ class Reader:
             # NumPy files have no name for bfloat16 and store it as two raw bytes;
             # vit_jax/checkpoint.py reads them in the same way.
             array = array.view(ml_dtypes.bfloat16)
+        if array.dtype == np.int8 and self.path.suffix == ".safetensors":
+            return array  # a quantised kernel; `assign` checks that one is expected
         if array.dtype.kind != "f" and array.dtype != ml_dtypes.bfloat16:
             raise CheckpointError(
                 f"{self.path} holds {array.dtype} in {name!r}; weights are floating "
@@ -261,14 +265,14 @@ def _open_safetensors(opened: OpenFile) -> Content:
 
     def get(name: str) -> np.ndarray:
         entry = entries[name]
-        if entry["dtype"] not in FLOATS:
+        if entry["dtype"] not in DTYPES:
             raise CheckpointError(
-                f"{path} holds {entry['dtype']} in {name!r}; weights are floating "
-                f"point, one of {', '.join(FLOATS)}. This is not a file of model "
-                "weights, or one of quantised weights, which are not read."
+                f"{path} holds {entry['dtype']} in {name!r}; weights are one of "
+                f"{', '.join(DTYPES)}. This is not a file of model weights, or one of "
+                "quantised weights, which are not read."
             )
         first, last = entry["data_offsets"]
-        dtype, size = np.dtype(FLOATS[entry["dtype"]]), last - first
+        dtype, size = np.dtype(DTYPES[entry["dtype"]]), last - first
         if not 0 <= size == math.prod(entry["shape"]) * dtype.itemsize <= opened.size:
             raise ValueError(f"{size} bytes cannot be of shape {entry['shape']}")
         array = np.empty(entry["shape"], dtype)

@@ -34,6 +34,7 @@ class Facts:
         card: Text of a README.md.
         adapters: Whether adapters are in a file of their own, which timm does not read.
         alone: Whether there is no model beside them.
+        quantized: Modes of the quantised layers, such as "int8", or "".
 
     Raises:
         ValueError: A fact has a wrong type.
@@ -47,6 +48,7 @@ class Facts:
     card: str | None
     adapters: bool = False
     alone: bool = False
+    quantized: str = ""
 
     def __post_init__(self) -> None:
         kinds = {
@@ -195,7 +197,8 @@ def _digest(text: str) -> str:
 
 def _is_timm(record: dict, facts: Facts) -> bool:
     """Returns whether the tensors have timm's names."""
-    return not facts.adapters and format_of(record)[0].code_base == "timm"
+    own = facts.adapters or facts.quantized
+    return not own and format_of(record)[0].code_base == "timm"
 
 
 def _body(record: dict, name: str, facts: Facts) -> str:
@@ -258,6 +261,11 @@ def _timm_section(record: dict, name: str, facts: Facts) -> str:
         why = f"timm has no such model: {why_not_timm(record)}"
         if facts.adapters:
             why = "timm has no adapters of LoRA, which are in a file of their own"
+        if facts.quantized:
+            why = (
+                f"Kernels of dense layers are {facts.quantized}, with a tensor "
+                "`kernel_scale` beside each; timm has no such models"
+            )
         return f"The tensors have kerasvit's variable paths as names. {why}."
     outside = record["kwargs"]["normalization"]
     normalised = " for normalised images" if outside else ""

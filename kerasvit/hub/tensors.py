@@ -18,7 +18,7 @@ class ModelTensors:
         weights: Variables of a model, or objects with `path`, `shape` and `dtype` that
             `numpy.asarray` converts.
         key_map: `KeyMap` from the names to the variables' paths.
-        dtype: Dtype of all arrays; None for that of the variables.
+        dtype: Dtype of all arrays but integers; None for that of the variables.
 
     Attributes:
         outlines: {name: (NumPy's name of the dtype, shape)}.
@@ -49,7 +49,7 @@ class ModelTensors:
         """
         array = self._written(name, _values)
         with np.errstate(over="ignore"):  # reported below
-            cast = array if self._dtype is None else array.astype(self._dtype)
+            cast = array.astype(self._target(array.dtype), copy=False)
         if wrong := np.size(cast) - np.count_nonzero(np.isfinite(cast)):
             reason = "the model is damaged; use earlier weights"
             if np.isfinite(array).all():
@@ -62,8 +62,11 @@ class ModelTensors:
 
     def _outline(self, name: str) -> tuple[str, tuple[int, ...]]:
         array = self._written(name, _zeros)
-        dtype = array.dtype if self._dtype is None else self._dtype
-        return str(dtype), array.shape
+        return str(self._target(array.dtype)), array.shape
+
+    def _target(self, dtype: np.dtype) -> np.dtype:
+        """Returns the dtype of an array in the file; quantised kernels keep theirs."""
+        return dtype if self._dtype is None or dtype.kind in "iu" else self._dtype
 
     def _written(self, name: str, values: Callable[[Any], np.ndarray]) -> np.ndarray:
         arrays = {v.path: values(v) for v in self._variables[name]}

@@ -35,6 +35,7 @@ def write_model(
     dtype: str | None = None,
     page: bytes | None = None,
     adapters: bytes | None = None,
+    quantization: list[dict[str, Any]] | None = None,
 ) -> Path:
     """Writes a model folder, in timm's format if timm has the model.
 
@@ -51,6 +52,8 @@ def write_model(
         adapters: Content of adapters.safetensors. The format is not timm's then, which
             would load the weights without the adapters. None: loading the folder
             ignores an earlier file.
+        quantization: Quantised layers of the model for config.json. The format is not
+            timm's then. None or []: there are none.
 
     Returns:
         The folder.
@@ -60,7 +63,8 @@ def write_model(
             is written.
         OSError: A file could not be written.
     """
-    source, timm = format_of(record) if adapters is None else (VARIABLE_PATHS, None)
+    own = adapters is not None or quantization
+    source, timm = (VARIABLE_PATHS, None) if own else format_of(record)
     tensors = ModelTensors(weights, source.key_map(record["kwargs"]), dtype)
     with _made(folder), new_files(folder) as new:
         with new.open(TENSORS) as file:
@@ -71,6 +75,11 @@ def write_model(
             config["kerasvit"] |= {
                 "format_version": FORMAT,
                 "adapters_sha256": hashlib.sha256(adapters).hexdigest(),
+            }
+        if quantization:
+            config["kerasvit"] |= {
+                "format_version": FORMAT,
+                "quantization": quantization,
             }
         if timm is not None:
             transform = {**timm["pretrained_cfg"], **pretrained_cfg}

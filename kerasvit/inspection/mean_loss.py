@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import check_built, integer
-from kerasvit.backend.keras_internals import layers_in
+from kerasvit.backend.integers import integer_layers
 from kerasvit.typing import Tensor
 
 
@@ -29,12 +29,7 @@ def chosen_variables(
             32 bits or more.
     """
     check_built(model)
-    integers = [
-        layer.name
-        for layer in layers_in(model)
-        if layer.quantization_mode not in (None, "float8")
-    ]
-    if integers:
+    if integers := [layer.name for layer in integer_layers(model)]:
         raise ValueError(
             "`model` must have weights of floating point numbers: a loss has no "
             f"derivatives by integers. Received: {len(integers)} quantised layers, "

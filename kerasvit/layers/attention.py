@@ -123,6 +123,7 @@ class Attention(keras.layers.Layer):
         self.drop = keras.layers.Dropout(
             self.dropout, name="drop", dtype=self.dtype_policy
         )
+        self.drop.build((None, width))
 
     def call(
         self, x: Tensor, context: Tensor | None = None, training: bool | None = None

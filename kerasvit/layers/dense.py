@@ -47,6 +47,14 @@ class Dense(keras.layers.Dense):
         """Quantises as `keras.layers.Dense`, whose type check rejects subclasses."""
         return super().quantize(mode, type_check=False, **kwargs)
 
+    def __delattr__(self, name: str) -> None:
+        # Keras quantises a kernel after deleting it, and with each deletion collects
+        # garbage, which takes up to a second.
+        if isinstance(getattr(self, name, None), keras.Variable):
+            remove_variable(self, name)
+        else:
+            super().__delattr__(name)
+
     def merged_kernel(self) -> np.ndarray:
         """Returns the kernel plus LoRA's product, computed in float32 at least."""
         # In NumPy: accelerators round products to fewer bits.

@@ -149,6 +149,12 @@ class MixerBlock(Block):
         )
         if source == self.grid:
             return array
+        if self.token_mixing.dense_0.quantization_mode is not None:
+            raise ValueError(
+                f"The token mixing of {self.name} is quantised for a grid of "
+                f"{source[0]} × {source[1]} and cannot be resampled. Change the image "
+                "size before `quantize`."
+            )
         cells = array.T if axis else array  # (h·w, ...)
         cells = method(cells.reshape(*source, *cells.shape[1:]), self.grid, kernel)
         cells = cells.reshape(-1, *cells.shape[2:])

@@ -68,6 +68,7 @@ class MLP(keras.layers.Layer):
         )
         self.dense_0.build((None, width))
         self.dense_1.build((None, self.mlp_dim))
+        self.drop.build((None, width))
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         shape = ops.shape(x)

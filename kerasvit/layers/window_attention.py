@@ -99,6 +99,7 @@ class WindowAttention(keras.layers.Layer):
         self.drop = keras.layers.Dropout(
             self.dropout, name="drop", dtype=self.dtype_policy
         )
+        self.drop.build((None, channels))
         self.position_bias = self.add_weight(
             name="position_bias",
             shape=(_count(self.window), self.num_heads),

@@ -5,7 +5,9 @@ import logging
 import keras
 
 from kerasvit import checkpoints
+from kerasvit.arguments import ArgumentError
 from kerasvit.checkpoints import Checkpoint, CheckpointError
+from kerasvit.quantization import restore
 from kerasvit.records import table_size
 
 from .adapters import load_kept_adapters
@@ -48,6 +50,7 @@ def load(weights: GivenWeights, variant: VariantLike, request: Request) -> keras
     with mismatch_in_errors(str(checkpoint.path), plan.mismatch):
         model = build(variant.builder, plan, checkpoint)
         model.record.update(plan.record)
+        _restore_quantization(model, checkpoint, plan)
         assign(model, checkpoint, plan)
         if plan.mismatch:  # models that differ in the heads only have equal shapes
             raise CheckpointError("All tensor shapes fit, but it is another model.")
@@ -64,6 +67,27 @@ def build_fresh(variant: VariantLike, request: Request) -> keras.Model:
     model = variant.builder(**plan.kwargs)
     model.record.update(plan.record)
     return model
+
+
+def _restore_quantization(
+    model: keras.Model, checkpoint: Checkpoint, plan: Plan
+) -> None:
+    """Quantises the layers whose kernels are quantised in the file.
+
+    Raises:
+        CheckpointError: The model has no such layer.
+        ValueError: The caller's dtype is float16.
+    """
+    settings = [
+        {**group, "layers": [p for p in group["layers"] if p not in plan.left_out]}
+        for group in checkpoint.description.quantization
+    ]
+    try:
+        restore(model, settings)
+    except ArgumentError:
+        raise
+    except ValueError as error:
+        raise CheckpointError(f"{checkpoint.path}: {error}") from error
 
 
 def assign(model: keras.Model, checkpoint: Checkpoint, plan: Plan) -> None:

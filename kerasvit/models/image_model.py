@@ -8,7 +8,9 @@ import keras
 
 from kerasvit.adapters import attach
 from kerasvit.backend.clones import ClonableModel
+from kerasvit.backend.integers import check_no_integers_trained
 from kerasvit.preprocessing import Preprocessing
+from kerasvit.quantization import Filters, quantize, restore, settings_of
 from kerasvit.records import OWNER, found_record, table_size
 
 from .same_graph import computes_the_same
@@ -19,7 +21,8 @@ class ImageModel(ClonableModel):
     """A functional model with a record of how it was built.
 
     `keras.models.clone_model` keeps the record if the clone computes the same function
-    for the same weights. Clones with other layers have the record None.
+    for the same weights. Clones with other layers have the record None. `.keras` files
+    and clones also keep which layers are quantised.
 
     Attributes:
         record: JSON object that `.keras` files and model folders store: `builder` and
@@ -51,6 +54,8 @@ class ImageModel(ClonableModel):
         if model is not None and isinstance(model.record, dict):
             same = computes_the_same(self, model)
             record = model.record if same else None
+            if same:
+                restore(self, settings_of(model))
             if same and model.adapters:
                 attach(self, json.loads(json.dumps(model.adapters)))
         self.record = record and json.loads(json.dumps(record))
@@ -72,21 +77,65 @@ class ImageModel(ClonableModel):
             )
         super().export(filepath, *args, **kwargs)
 
+    def quantize(
+        self,
+        mode: str | None = None,
+        config: Any = None,
+        filters: Filters = None,
+    ) -> None:
+        """Quantises the dense layers in place; see kerasvit/QUANTIZATION.md.
+
+        All other layers keep their weights: Keras quantises no convolutions.
+        `kerasvit.weight_formats` lists both.
+
+            model.quantize("int8")
+            model.quantize("int8", filters=lambda layer: layer.name != "head")
+
+        Args:
+            mode: "int8"; "int4", which quantises kernels alone, in blocks of 128
+                inputs; or "float8", for training. None: that of `config`.
+            config: `keras.quantizers.Int8QuantizationConfig` or
+                `Int4QuantizationConfig`, for other settings.
+            filters: Which dense layers: a regular expression or a list of them,
+                searched in the layers' paths; or a function of a layer. None: all.
+
+        Raises:
+            ValueError: The mode is another one, the layers are quantised already,
+                compute in float16 or have adapters, or `filters` selects none. The
+                model is unchanged.
+        """
+        quantize(self, config, filters)
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes Keras's train function, of a model whose trained layers are floating.
+
+        Raises:
+            ValueError: A quantised layer is not frozen.
+        """
+        check_no_integers_trained(self)
+        super().make_train_function(force=force)
+
     def get_config(self) -> dict[str, Any]:
-        """Returns the graph's configuration, the record, and adapters if there are."""
+        """Returns the graph's configuration, the record, adapters and quantisation."""
         record = self.record and dict(self.record)
-        adapters = {"adapters": dict(self.adapters)} if self.adapters else {}
-        return {**super().get_config(), "record": record, **adapters}
+        config = {**super().get_config(), "record": record}
+        if self.adapters:
+            config["adapters"] = dict(self.adapters)
+        if settings := settings_of(self):
+            config["quantization"] = settings
+        return config
 
     @classmethod
     def from_config(
         cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> "ImageModel":
-        """Builds the model with its record and adapters."""
+        """Builds the model with its record, adapters and quantised layers."""
         config = dict(config)
         record, adapters = config.pop("record", None), config.pop("adapters", None)
+        settings = config.pop("quantization", ())
         model = super().from_config(config, custom_objects=custom_objects)
         model.record = record
+        restore(model, settings)
         if adapters:
             attach(model, adapters)
         return model

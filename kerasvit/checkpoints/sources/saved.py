@@ -13,7 +13,8 @@ from .known import CODE_BASES, SOURCES, VARIABLE_PATHS, resampling_kernel
 from .source import Source
 
 # Newest supported format of the key `kerasvit` in config.json. A folder with adapters
-# has format 2, because earlier versions would load the base weights alone.
+# has format 2, because earlier versions would load the base weights alone, and so has
+# one with quantised kernels.
 FORMAT = 2
 
 _TYPES: dict[str, Any] = {
@@ -59,6 +60,7 @@ class SavedFolder(Source):
             saved=True,
             variant=record.get("variant"),
             base=_base(record.get("base")),
+            quantization=_quantization(record.get("quantization", [])),
         )
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
@@ -124,6 +126,24 @@ def _checked(record: dict[str, Any]) -> dict[str, Any]:
             f"values of {', '.join(wrong)}. Save the model again."
         )
     return record
+
+
+def _quantization(groups: Any) -> tuple[dict[str, Any], ...]:
+    """Returns the quantised layers that the record states, checked."""
+    for group in groups if isinstance(groups, list) else [None]:
+        stated = group if isinstance(group, dict) else {}
+        mode, size = stated.get("mode"), stated.get("block_size")
+        layers = stated.get("layers")
+        known = mode in ("int8", "int4", "float8") and isinstance(layers, list)
+        known = known and all(isinstance(path, str) for path in layers)
+        known = known and isinstance(stated.get("inputs"), bool)
+        if not known or not (size in (None, -1) or isinstance(size, int) and size > 0):
+            raise CheckpointError(
+                "its config.json is damaged: `quantization` must list quantised layers "
+                f"as save_pretrained writes them. Received: {group!r:.200}. Save the "
+                "model again."
+            )
+    return tuple({"block_size": None, **group} for group in groups)
 
 
 def _base(base: Any) -> dict[str, str | None] | None:

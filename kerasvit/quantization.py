@@ -1,0 +1,230 @@
+"""Quantised layers of a model: chooses, describes, restores and lists them.
+
+Keras quantises dense layers in place. A layer inside a block is created again from the
+block's configuration, which states its arguments alone. `ImageModel` and model folders
+therefore state which layers are quantised, as a list of JSON objects: `mode`, "int8",
+"int4" or "float8"; `inputs`, whether the layers' inputs are quantised too; `block_size`
+of int4; and `layers`, their paths.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+import keras
+import numpy as np
+
+from .arguments import ArgumentError
+from .backend.keras_internals import layers_in, owners, variables_changed
+
+MODES = ("int8", "int4", "float8")
+Filters: TypeAlias = str | Iterable[str] | Callable[[Any], bool] | None
+
+
+class WeightFormat(NamedTuple):
+    """How the weights of a layer are stored.
+
+    Attributes:
+        path: Path of the layer.
+        kind: Name of its class.
+        dtype: "int8", "int4" or "float8" of a quantised kernel, else the dtype of the
+            weights, such as "float32".
+        bytes: Size of the layer's own weights in memory.
+        reason: Why the layer is not quantised; "" if it is.
+    """
+
+    path: str
+    kind: str
+    dtype: str
+    bytes: int
+    reason: str
+
+
+def weight_formats(model: keras.Model) -> list[WeightFormat]:
+    """Returns how the weights of each layer are stored, and why some are not quantised.
+
+        for layer in kerasvit.weight_formats(model):
+            print(layer.path, layer.dtype, layer.bytes, layer.reason)
+
+    Args:
+        model: Built `keras.Model`, quantised or not; for a trainer pass
+            `trainer.model`.
+    """
+    weights: dict[int, tuple[keras.layers.Layer, list[Any]]] = {}
+    by_variable = owners(model)
+    for variable in model.weights:
+        layer = by_variable[id(variable)]
+        weights.setdefault(id(layer), (layer, []))[1].append(variable)
+    return [
+        WeightFormat(
+            layer.path or layer.name,
+            type(layer).__name__,
+            layer.quantization_mode
+            or keras.backend.standardize_dtype(variables[0].dtype),
+            sum(_bytes(variable) for variable in variables),
+            _reason(layer, variables),
+        )
+        for layer, variables in weights.values()
+    ]
+
+
+def _bytes(variable: Any) -> int:
+    dtype = np.dtype(keras.backend.standardize_dtype(variable.dtype))
+    return int(np.prod(variable.shape)) * dtype.itemsize
+
+
+def _reason(layer: keras.layers.Layer, variables: list[Any]) -> str:
+    if layer.quantization_mode is not None:
+        return ""
+    if isinstance(layer, keras.layers.Dense):
+        return "not chosen"
+    if any(len(v.shape) == 4 and v.name == "kernel" for v in variables):
+        return "Keras quantises no convolutions"
+    return "no matrix product: a norm, scale, table or token"
+
+
+def quantize(model: Any, config: Any, filters: Filters = None) -> None:
+    """Quantises dense layers of a model, all or none if an error is raised.
+
+    Args:
+        model: `ImageModel`.
+        config: `keras.quantizers.QuantizationConfig`.
+        filters: As for `ImageModel.quantize`.
+
+    Raises:
+        ValueError: As for `ImageModel.quantize`.
+    """
+    if config.mode not in MODES:
+        raise ArgumentError(
+            f"`mode` must be one of {', '.join(MODES)}. Received: {config.mode!r}, "
+            "which Keras calibrates with samples of text, not of images.",
+            "mode",
+        )
+    if model.adapters:
+        raise ValueError(
+            f"{model.name} has adapters, which cannot be merged into quantised kernels "
+            "later. Call kerasvit.merge_lora(model) before `quantize`."
+        )
+    if _inputs(config) not in (
+        None,
+        _inputs(keras.quantizers.Int8QuantizationConfig()),
+    ):
+        raise ArgumentError(
+            "`activation_quantizer` must be the default or None: files state no other. "
+            f"Received: {config.activation_quantizer!r:.200}.",
+            "config",
+        )
+    layers = _chosen(model, filters)
+    if done := [layer for layer in layers if layer.quantization_mode is not None]:
+        raise ValueError(
+            f"{model.name} is quantised already: {done[0].path} and {len(done) - 1} "
+            f"other layers are {done[0].quantization_mode}. Load or build the model "
+            "again, or choose other layers with `filters`."
+        )
+    _quantize_all(model, layers, config)
+
+
+def _chosen(model: keras.Model, filters: Filters) -> list[keras.layers.Layer]:
+    """Returns the dense layers that `filters` selects."""
+    dense = [x for x in layers_in(model) if isinstance(x, keras.layers.Dense)]
+    if filters is None:
+        chosen = dense
+    elif callable(filters):
+        chosen = [layer for layer in dense if filters(layer)]
+    else:
+        chosen = [x for x in dense if _matches(filters, x.path)]
+    if not chosen:
+        kinds = dict.fromkeys("/".join(layer.path.split("/")[-2:]) for layer in dense)
+        raise ArgumentError(
+            f"`filters` must select dense layers of {model.name}, which are "
+            f"{', '.join(kinds) or 'none'}. Received: filters={filters!r:.200}.",
+            "filters",
+        )
+    return chosen
+
+
+def _matches(filters: str | Iterable[str], path: str) -> bool:
+    patterns = [filters] if isinstance(filters, str) else filters
+    try:
+        return any(re.search(pattern, path) for pattern in patterns)
+    except (re.error, TypeError) as error:
+        raise ArgumentError(
+            "`filters` must be a regular expression, a list of them, or a function of "
+            f"a layer. Received: filters={filters!r:.200}, {error}.",
+            "filters",
+        ) from error
+
+
+def _quantize_all(
+    model: keras.Model, layers: list[keras.layers.Layer], config: Any
+) -> None:
+    narrow = [layer.path for layer in layers if layer.compute_dtype == "float16"]
+    if config.mode == "int8" and narrow:
+        raise ArgumentError(
+            f"int8 needs layers that compute in float32 or bfloat16: float16 cannot "
+            f"hold their sums. Received: {len(narrow)} layers of float16, such as "
+            f'{narrow[0]}. Build the model with dtype="mixed_bfloat16".',
+            "dtype",
+        )
+    for layer in layers:
+        layer.quantize(config.mode, config=config)
+    variables_changed(model)
+
+
+def settings_of(model: keras.Model) -> list[dict[str, Any]]:
+    """Returns which layers are quantised and how, as in the module's docstring."""
+    groups: list[dict[str, Any]] = []
+    for layer in layers_in(model):
+        if isinstance(layer, keras.layers.Dense) and layer.quantization_mode:
+            settings = _settings(layer)
+            same = (group for group in groups if settings.items() <= group.items())
+            group = next(same, None)
+            if group is None:
+                groups.append(group := {**settings, "layers": []})
+            group["layers"] = sorted([*group["layers"], layer.path])
+    return groups
+
+
+def _settings(layer: keras.layers.Dense) -> dict[str, Any]:
+    config = layer.quantization_config
+    settings = {"mode": config.mode, "inputs": _inputs(config) is not None}
+    if config.mode == "int4":
+        settings["block_size"] = config.block_size
+    return settings
+
+
+def _inputs(config: Any) -> dict[str, Any] | None:
+    quantizer = config.activation_quantizer
+    return quantizer and keras.quantizers.serialize(quantizer)
+
+
+def restore(model: keras.Model, settings: Iterable[dict[str, Any]]) -> None:
+    """Quantises the layers that `settings_of` names, for kernels assigned afterwards.
+
+    Layers that Keras has restored as quantised, those of the graph, stay as they are.
+
+    Raises:
+        ValueError: The model has no such layer.
+    """
+    dense = {x.path: x for x in layers_in(model) if isinstance(x, keras.layers.Dense)}
+    for group in settings:
+        if missing := [path for path in group["layers"] if path not in dense]:
+            raise ValueError(
+                f"The model {model.name} has no dense layers {', '.join(missing[:5])}, "
+                "which are said to be quantised."
+            )
+        layers = [dense[path] for path in group["layers"]]
+        layers = [layer for layer in layers if layer.quantization_mode is None]
+        _quantize_all(model, layers, _config(group))
+
+
+def _config(settings: dict[str, Any]) -> Any:
+    quantizers = keras.quantizers
+    default = quantizers.Int8QuantizationConfig().activation_quantizer
+    inputs = {"activation_quantizer": default if settings["inputs"] else None}
+    if settings["mode"] == "int8":
+        return quantizers.Int8QuantizationConfig(**inputs)
+    if settings["mode"] == "int4":
+        size = settings["block_size"]
+        return quantizers.Int4QuantizationConfig(**inputs, block_size=size)
+    return quantizers.Float8QuantizationConfig()

@@ -1,0 +1,289 @@
+"""Quantised models: made, saved and loaded, and what cannot be done with them."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import kerasvit
+from kerasvit.checkpoints import CheckpointError
+from kerasvit.quantization import settings_of
+from tests.contract import to_numpy
+from tests.models.tiny import TINY, tiny
+from tests.once import mainly_on_last, on_last_backend
+
+X = np.random.default_rng(2).normal(size=(2, 16, 16, 3)).astype("float32")
+Y = np.array([0, 1])
+QUERY = "encoder_block_0/attention/query"
+
+
+def outputs(model):
+    return np.asarray(to_numpy(model(X)), "float32")
+
+
+def quantized(name="VisionTransformer", mode="int8", **changes):
+    model = tiny(name, **changes)
+    model.quantize(mode)
+    return model
+
+
+def dense(model):
+    return {
+        layer.path: layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.Dense)
+    }
+
+
+@pytest.mark.parametrize("name", mainly_on_last(TINY))
+def test_one_call_quantises_all_dense_layers_of_a_fresh_model(name):
+    model = tiny(name)
+    expected = outputs(model)
+    model.quantize("int8")
+    assert {each.quantization_mode for each in dense(model).values()} == {"int8"}
+    error = np.abs(outputs(model) - expected).max() / np.abs(expected).max()
+    assert 0 < error < 0.05
+
+
+@pytest.mark.parametrize("name", mainly_on_last(TINY))
+def test_a_keras_file_keeps_the_quantised_model(name, tmp_path):
+    model = quantized(name)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert settings_of(loaded) == settings_of(model)
+    np.testing.assert_array_equal(outputs(loaded), outputs(model))
+
+
+@pytest.mark.parametrize("name", mainly_on_last(TINY))
+def test_a_folder_keeps_the_quantised_model(name, tmp_path):
+    model = quantized(name)
+    kerasvit.save_pretrained(model, tmp_path)
+    loaded = kerasvit.from_pretrained(tmp_path)
+    assert settings_of(loaded) == settings_of(model)
+    np.testing.assert_array_equal(outputs(loaded), outputs(model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+def test_layers_of_bfloat16(mode, tmp_path):
+    model = quantized(mode=mode, dtype="mixed_bfloat16")
+    kerasvit.save_pretrained(model, tmp_path / "folder")
+    model.save(tmp_path / "model.keras")
+    for loaded in (
+        kerasvit.from_pretrained(tmp_path / "folder", dtype="mixed_bfloat16"),
+        keras.saving.load_model(tmp_path / "model.keras"),
+    ):
+        assert dense(loaded)[QUERY].compute_dtype == "bfloat16"
+        np.testing.assert_array_equal(outputs(loaded), outputs(model))
+
+
+def test_a_loaded_model_is_quantised_as_a_fresh_one(tmp_path):
+    model = tiny("VisionTransformer")
+    kerasvit.save_pretrained(model, tmp_path)
+    loaded = kerasvit.from_pretrained(tmp_path)
+    for each in (model, loaded):
+        each.quantize("int8")
+    np.testing.assert_array_equal(outputs(loaded), outputs(model))
+
+
+def test_a_file_of_a_reloaded_model_is_that_of_the_first(tmp_path):
+    model = quantized()
+    for i in range(2):
+        model.save(tmp_path / f"{i}.keras")
+        model = keras.saving.load_model(tmp_path / f"{i}.keras")
+    np.testing.assert_array_equal(outputs(model), outputs(quantized()))
+
+
+@pytest.mark.slow
+@on_last_backend
+def test_int4_has_half_the_bytes_of_int8_and_is_loaded_again(tmp_path):
+    model = quantized(mode="int4")
+    scale = dense(model)[QUERY].kernel_scale
+    assert tuple(scale.shape) == (1, 16)  # one block of at most 128 inputs
+    assert tuple(dense(model)[QUERY]._kernel.shape) == (16, 8)  # two numbers a byte
+    kerasvit.save_pretrained(model, tmp_path / "folder")
+    model.save(tmp_path / "model.keras")
+    for loaded in (
+        kerasvit.from_pretrained(tmp_path / "folder"),
+        keras.saving.load_model(tmp_path / "model.keras"),
+    ):
+        np.testing.assert_array_equal(outputs(loaded), outputs(model))
+
+
+@on_last_backend
+def test_settings_of_the_configuration_are_kept(tmp_path):
+    model = tiny("VisionTransformer")
+    config = keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
+    model.quantize(config=config, filters="mlp/")
+    (group,) = settings_of(model)
+    layers = [f"encoder_block_0/mlp/dense_{i}" for i in (0, 1)]
+    assert group == {"mode": "int8", "inputs": False, "layers": layers}
+    kerasvit.save_pretrained(model, tmp_path / "folder")
+    model.save(tmp_path / "model.keras")
+    for loaded in (
+        kerasvit.from_pretrained(tmp_path / "folder"),
+        keras.saving.load_model(tmp_path / "model.keras"),
+    ):
+        assert settings_of(loaded) == settings_of(model)
+        np.testing.assert_array_equal(outputs(loaded), outputs(model))
+
+
+@on_last_backend
+def test_clones_and_resized_models_are_quantised():
+    model = quantized()
+    values = {variable.path: variable for variable in model.weights}
+    clone = keras.models.clone_model(model)
+    for variable in clone.weights:
+        variable.assign(values[variable.path])
+    assert clone.record == model.record
+    for copy in (clone, kerasvit.resize(model, 16)):
+        assert {v.path: v.trainable for v in copy.weights} == {
+            v.path: v.trainable for v in model.weights
+        }
+        np.testing.assert_array_equal(outputs(copy), outputs(model))
+
+
+@on_last_backend
+def test_the_folder_has_integers_by_variable_path_and_a_card_that_says_so(tmp_path):
+    from safetensors.numpy import load_file
+
+    model = quantized()
+    kerasvit.save_pretrained(model, tmp_path, dtype="float16")
+    tensors = load_file(tmp_path / "model.safetensors")
+    assert set(tensors) == {variable.path for variable in model.weights}
+    assert tensors[f"{QUERY}/kernel"].dtype == np.int8
+    assert tensors[f"{QUERY}/kernel_scale"].dtype == np.float16
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["kerasvit"]["format_version"] == 2
+    assert "architecture" not in config  # timm would load the folder
+    card = (tmp_path / "README.md").read_text()
+    assert "Kernels of dense layers are int8" in card and "timm.create" not in card
+
+
+@on_last_backend
+def test_other_classes_get_a_head_of_floats(tmp_path):
+    kerasvit.save_pretrained(quantized(), tmp_path)
+    model = kerasvit.from_pretrained(tmp_path, num_classes=5)
+    assert {p for p, x in dense(model).items() if not x.quantization_mode} == {"head"}
+    for layer in model.layers:
+        layer.trainable = layer.name == "head"
+    model.compile("sgd", "mse")
+    before = to_numpy(model.get_layer("head").kernel).copy()
+    model.fit(X, np.eye(5)[Y], verbose=0)
+    assert np.abs(to_numpy(model.get_layer("head").kernel) - before).max() > 0
+
+
+@on_last_backend
+@pytest.mark.parametrize("name", ["VisionTransformer", "BigTransfer"])
+def test_the_list_has_all_bytes_and_a_reason_for_each_layer_of_floats(name):
+    model = quantized(name)
+    rows = kerasvit.weight_formats(model)
+    stored = sum(to_numpy(v).nbytes for v in model.weights)
+    assert sum(row.bytes for row in rows) == stored
+    assert all((row.dtype == "int8") == (row.reason == "") for row in rows)
+    reasons = {row.kind: row.reason for row in rows}
+    convolution = {"VisionTransformer": "PatchEmbedding"}.get(name, "StandardizedConv")
+    assert reasons[convolution] == "Keras quantises no convolutions"
+    assert reasons["Dense"] == ""
+
+
+WRONG = {
+    "twice": (lambda m: m.quantize("int4"), "quantised already.*Load or build"),
+    "mode": (lambda m: m.quantize("int9"), "Expected one of.*int8"),
+    "none": (lambda m: m.quantize("int8", filters="conv"), "`filters` must select"),
+    "pattern": (lambda m: m.quantize("int8", filters="("), "`filters` must be a reg"),
+    "lora": (lambda m: kerasvit.add_lora(m), "merge them before `quantize`"),
+}
+
+
+@on_last_backend
+@pytest.mark.parametrize("case", WRONG)
+def test_errors_name_what_to_do(case):
+    call, message = WRONG[case]
+    with pytest.raises(ValueError, match=message):
+        call(quantized())
+
+
+@on_last_backend
+def test_modes_that_need_text_are_an_error():
+    config = keras.quantizers.GPTQConfig(dataset=["text"], tokenizer=str.split)
+    with pytest.raises(ValueError, match="`mode` must be one of int8.*samples of text"):
+        tiny("VisionTransformer").quantize("gptq", config)
+
+
+@on_last_backend
+def test_float16_and_adapters_are_errors_that_change_nothing():
+    model = tiny("VisionTransformer", dtype="mixed_float16")
+    with pytest.raises(ValueError, match="float16"):
+        model.quantize("int8")
+    adapted = tiny("VisionTransformer")
+    kerasvit.add_lora(adapted, 2)
+    with pytest.raises(ValueError, match="merge_lora.*before `quantize`"):
+        adapted.quantize("int8")
+    assert settings_of(model) == settings_of(adapted) == []
+
+
+def trainers():
+    yield lambda model: model
+    yield kerasvit.SAM
+    yield kerasvit.LookSAM
+
+
+@pytest.mark.parametrize("trainer", mainly_on_last([*trainers()]))
+def test_integers_are_not_trained(trainer):
+    model = tiny("VisionTransformer")
+    trained = trainer(model)
+    trained.compile("sgd", "mse")
+    trained.fit(X, np.eye(3)[Y], verbose=0)
+    model.quantize("int8")
+    with pytest.raises(ValueError, match="Train the model before `quantize`"):
+        trained.fit(X, np.eye(3)[Y], verbose=0)
+
+
+@on_last_backend
+def test_a_quantised_mixer_keeps_its_image_size(tmp_path):
+    model = quantized("MLPMixer")
+    kerasvit.save_pretrained(model, tmp_path)
+    for change in (
+        lambda: kerasvit.resize(model, 32),
+        lambda: kerasvit.from_pretrained(tmp_path, image_size=32),
+    ):
+        with pytest.raises(ValueError, match="quantised for a grid of 4 × 4"):
+            change()
+
+
+DAMAGES = {
+    "no list": lambda record: record.update(quantization={"mode": "int8"}),
+    "mode": lambda record: record["quantization"][0].update(mode="gptq"),
+    "layers": lambda record: record["quantization"][0].update(layers=[1]),
+    "size": lambda record: record["quantization"][0].update(block_size=0),
+    "unknown": lambda record: record["quantization"][0].update(layers=["none"]),
+    "missing": lambda record: record.pop("quantization"),
+}
+
+
+@on_last_backend
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_configuration_is_an_error(damage, tmp_path):
+    kerasvit.save_pretrained(quantized(), tmp_path)
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    DAMAGES[damage](config["kerasvit"])
+    file.write_text(json.dumps(config))
+    with pytest.raises(CheckpointError):
+        kerasvit.from_pretrained(tmp_path)
+
+
+@on_last_backend
+def test_integers_of_another_file_are_an_error(tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    kerasvit.save_pretrained(tiny("VisionTransformer"), tmp_path)
+    file = tmp_path / "model.safetensors"
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.endswith("qkv.weight"))
+    save_file({**tensors, name: tensors[name].astype(np.int8)}, file)
+    (tmp_path / "config.json").unlink()
+    with pytest.raises(CheckpointError, match="holds int8 in .*complete folders"):
+        kerasvit.from_pretrained(file, num_heads=2)
