@@ -179,7 +179,7 @@ def test_other_classes_get_a_head_of_floats(tmp_path):
 def test_the_list_has_all_bytes_and_a_reason_for_each_layer_of_floats(name):
     model = quantized(name)
     rows = kerasvit.weight_formats(model)
-    stored = sum(to_numpy(v).nbytes for v in model.weights)
+    stored = sum(keras.ops.convert_to_numpy(v).nbytes for v in model.weights)
     assert sum(row.bytes for row in rows) == stored
     assert all((row.dtype == "int8") == (row.reason == "") for row in rows)
     reasons = {row.kind: row.reason for row in rows}
@@ -287,3 +287,24 @@ def test_integers_of_another_file_are_an_error(tmp_path):
     (tmp_path / "config.json").unlink()
     with pytest.raises(CheckpointError, match="holds int8 in .*complete folders"):
         kerasvit.from_pretrained(file, num_heads=2)
+
+
+@on_last_backend
+def test_adapters_beside_quantised_layers_are_trained_and_saved(tmp_path):
+    model = tiny("VisionTransformer")
+    model.quantize("int8", filters="mlp/")
+    kerasvit.add_lora(model, 2)
+    model.compile("sgd", "mse")
+    before = outputs(model)
+    for _ in range(2):  # the first step changes B alone, which is 0
+        model.fit(X, np.eye(3)[Y], verbose=0)
+    assert np.abs(outputs(model) - before).max() > 0
+    kerasvit.save_pretrained(model, tmp_path / "folder", keep_adapters=True)
+    model.save(tmp_path / "model.keras")
+    for loaded in (
+        kerasvit.from_pretrained(tmp_path / "folder"),
+        keras.saving.load_model(tmp_path / "model.keras"),
+    ):
+        assert loaded.adapters["layers"] == model.adapters["layers"]
+        assert settings_of(loaded) == settings_of(model)
+        np.testing.assert_array_equal(outputs(loaded), outputs(model))

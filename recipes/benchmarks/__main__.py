@@ -19,6 +19,7 @@ MEASUREMENTS = {  # {command: module that defines `measure`}
     "load": "loading",
     "import": "import_time",
     "data": "input_pipeline",
+    "quantization": "quantization",
 }
 
 
@@ -32,7 +33,7 @@ def main(config: settings.Config) -> None:
         on_every_backend(config)
         return
     # Imported late: it takes seconds, and fixes the backend of the process.
-    reader = ("tensorflow",) if config.what == "data" else ()
+    reader = ("tensorflow",) if config.what in ("data", "quantization") else ()
     startup.import_quietly("keras", *reader)
     import keras
 
@@ -40,6 +41,10 @@ def main(config: settings.Config) -> None:
 
     keras.config.set_dtype_policy(config.dtype)
     module = importlib.import_module(f"{__package__}.{MEASUREMENTS[config.what]}")
+    if config.what == "quantization":  # of a folder, not of a variant
+        config = dataclasses.replace(config, **counts)
+        results.show(module.measure(config, keras.backend.backend()))
+        return
     default = settings.MODELS.get(config.what, ("ViTB16",))
     for name in [config.model] if config.model else default:
         size = config.image_size or getattr(kerasvit, name).defaults["image_size"]

@@ -56,6 +56,7 @@ class Result:
             "import": ("import", []),
             "load": (f"{config.model} load", []),
             "data": ("data", steps[:2]),
+            "quantization": (f"{config.model} quantization", steps[:2]),
         }.get(config.what, (f"{config.model} {config.what}", steps))
         device = device_name.accelerator()
         places = [backend, *([device] if device else [])]

@@ -34,12 +34,14 @@ class Config:
     """Times kerasvit and other libraries on this machine."""
 
     what: Annotated[
-        Literal["forward", "train", "sam", "load", "import", "data", "table"],
+        Literal[
+            "forward", "train", "sam", "load", "import", "data", "quantization", "table"
+        ],
         tyro.conf.Positional,
     ]
     """forward: inference; train: an AdamW step; sam: SAM methods; load: a model file;
-    import: kerasvit; data: the input pipeline; table: prints the saved results as
-    Markdown."""
+    import: kerasvit; data: the input pipeline; quantization: int8 and int4 of a trained
+    model; table: prints the saved results as Markdown."""
     model: str | None = None
     """One of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
     train and data, and for sam both ViTS16 and BiTR50x1."""
@@ -58,7 +60,7 @@ class Config:
     folder: str | None = None
     """For load: a folder that save_pretrained wrote; default a new model. For data: a
     folder of class folders; default 400 JPEG files of scikit-learn's and
-    scikit-image's photographs."""
+    scikit-image's photographs. For quantization: the folder of a training."""
 
 
 def read(arguments: Sequence[str]) -> Config:
@@ -84,6 +86,9 @@ def read(arguments: Sequence[str]) -> Config:
             )
         if config.folder is not None and not Path(config.folder).is_dir():
             raise ValueError(f"`folder`: there is no folder {config.folder}.")
+        if config.what == "quantization":
+            check_training(config.folder)
+            startup.check_reader()
         if config.what == "table":
             return config
         if "KERAS_BACKEND" in os.environ or config.what not in ON_EVERY_BACKEND:
@@ -96,6 +101,18 @@ def read(arguments: Sequence[str]) -> Config:
                     "pip install scikit-image, or give a folder with `--folder`."
                 )
     return config
+
+
+def check_training(folder: str | None) -> None:
+    """Raises a `ValueError` if a folder is not that of a finished training."""
+    complete = folder and all(
+        Path(folder, name).exists() for name in ("config.json", "result.json", "model")
+    )
+    if not complete:
+        raise ValueError(
+            "`folder`: give the folder of a training by finetune.py or pretrain.py, "
+            f"which has config.json, result.json and model/. Received: {folder}."
+        )
 
 
 def counts(config: Config) -> dict[str, int]:

@@ -121,6 +121,17 @@ def test_arguments_of_the_hub_with_a_path_of_adapters(logged_in):
         kerasvit.load_adapters(small(), "adapters.safetensors", token="good")
 
 
+def test_a_quantised_model_goes_to_the_hub_and_back(logged_in):
+    model = small()
+    model.quantize("int8")
+    kerasvit.push_to_hub(model, "me/vit")
+    again = kerasvit.from_pretrained("hf://me/vit")
+    assert again.get_layer("head").quantization_mode == "int8"
+    np.testing.assert_array_equal(to_numpy(again(IMAGES)), to_numpy(model(IMAGES)))
+    page = logged_in.repositories["me/vit"].files["README.md"].decode()
+    assert "are int8" in page and "timm.create_model" not in page
+
+
 def test_one_commit_deletes_old_weights_and_keeps_the_page(logged_in):
     old = {"README.md": b"mine", "model.safetensors.index.json": b"{}", "x.txt": b"x"}
     repository = logged_in.add("me/vit", old)

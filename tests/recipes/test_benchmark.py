@@ -348,3 +348,29 @@ def test_no_module_shadows_another_one():
     names = {path.stem for path in (ROOT / "recipes/benchmarks").glob("[!_]*.py")}
     assert not names & {path.stem for path in (ROOT / "recipes").glob("*.py")}
     assert not names & set(sys.stdlib_module_names)
+
+
+@pytest.mark.long
+def test_quantization_prints_size_speed_and_accuracy(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    run = tmp_path / "run"
+    kerasvit.save_pretrained(
+        kerasvit.VisionTransformer(
+            **{"patch_size": 4, "width": 128, "depth": 1, "num_heads": 2},
+            **{"mlp_dim": 256, "image_size": 8, "num_classes": 10},
+        ),
+        run / "model",
+        label_names=[str(i) for i in range(10)],
+    )
+    facts = {"data": None, "dataset": "digits"}
+    (run / "config.json").write_text(json.dumps(facts))
+    with pytest.raises(command_line.BadInput, match="folder of a training"):
+        settings.read(["quantization", "--folder", str(run)])
+    (run / "result.json").write_text("{}")
+    options = ["--folder", str(run), "--batch-size=128", "--rounds=1"]
+    benchmarks.main(settings.read(["quantization", *options]))
+    [found] = results.saved(results.FOLDER)
+    rows = {name: list(map(float, cells[:1])) for name, *cells in found.rows}
+    assert list(rows) == ["float32", "bfloat16", "int8", "int8, bfloat16", "int4"]
+    assert rows["int4"] < rows["int8"] < rows["bfloat16"] < rows["float32"]
+    assert found.rows[0][4] == "1.00" and found.rows[0][6] == "100.0"

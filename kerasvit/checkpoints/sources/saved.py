@@ -131,13 +131,16 @@ def _checked(record: dict[str, Any]) -> dict[str, Any]:
 def _quantization(groups: Any) -> tuple[dict[str, Any], ...]:
     """Returns the quantised layers that the record states, checked."""
     for group in groups if isinstance(groups, list) else [None]:
-        stated = group if isinstance(group, dict) else {}
-        mode, size = stated.get("mode"), stated.get("block_size")
-        layers = stated.get("layers")
-        known = mode in ("int8", "int4", "float8") and isinstance(layers, list)
-        known = known and all(isinstance(path, str) for path in layers)
-        known = known and isinstance(stated.get("inputs"), bool)
-        if not known or not (size in (None, -1) or isinstance(size, int) and size > 0):
+        stated: dict[str, Any] = group if isinstance(group, dict) else {}
+        size, layers = stated.get("block_size"), stated.get("layers")
+        known = (
+            stated.get("mode") in ("int8", "int4", "float8")
+            and isinstance(stated.get("inputs"), bool)
+            and isinstance(layers, list)
+            and all(isinstance(path, str) for path in layers)
+            and (size in (None, -1) or isinstance(size, int) and size > 0)
+        )
+        if not known:
             raise CheckpointError(
                 "its config.json is damaged: `quantization` must list quantised layers "
                 f"as save_pretrained writes them. Received: {group!r:.200}. Save the "
