@@ -40,7 +40,15 @@ from validation import Evaluation, Validation
 
 import kerasvit
 
-SMALL = {  # for the study, 28 px; 112,000, 89,000 and 121,000 weights
+TWIN = {
+    "image_size": 28,
+    "depths": [2, 2, 2],
+    "bottleneck": False,
+    "stem": "cifar",
+    "widths": [12, 24, 48],
+    "stem_width": 12,
+}
+SMALL = {  # 28 px; the first three are for the study
     "small_vit": kerasvit.Variant(
         "small_vit",
         kerasvit.VisionTransformer,
@@ -68,6 +76,27 @@ SMALL = {  # for the study, 28 px; 112,000, 89,000 and 121,000 weights
         depths=[1, 1],
         width_factor=0.5,
     ),
+    "small_swin": kerasvit.Variant(
+        "small_swin",
+        kerasvit.SwinTransformer,
+        image_size=28,
+        patch_size=2,
+        width=32,
+        depths=[2, 2],
+        num_heads=[2, 4],
+        mlp_ratio=2.0,
+    ),
+    # Twins: in one, attention is in place of the last unit of later stages. Widths and
+    # heads are in the proportions of AlterNet18CIFAR.
+    "small_alternet": kerasvit.Variant(
+        "small_alternet",
+        kerasvit.AlterNet,
+        **TWIN,
+        attention_depths=[0, 1, 1],
+        num_heads=[3, 6, 12],
+        head_width=12,
+    ),
+    "small_preact": kerasvit.Variant("small_preact", kerasvit.PreActResNet, **TWIN),
 }
 
 

@@ -36,6 +36,9 @@ class Config(Common):
         "small_vit",
         "small_mixer",
         "small_bit",
+        "small_swin",
+        "small_alternet",
+        "small_preact",
     )  # defined in pretrain.py
     # Between DeiT, 1e-3 and then 5e-6 (README_deit.md), and Swin, 5e-4 and 2e-5
     # (swin_base_patch4_window12_384_finetune.yaml).

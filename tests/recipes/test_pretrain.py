@@ -308,6 +308,17 @@ def test_study_measures_every_training_once(small_study, capsys, monkeypatch):
 
 
 @on_last_backend
+def test_the_small_twins_differ_in_the_units_with_attention_only():
+    names = "small_alternet", "small_preact"
+    alternet, preact = (
+        {(weight.path, weight.shape) for weight in pretrain.SMALL[name]().weights}
+        for name in names
+    )
+    differing = {path.split("/")[0] for path, _ in alternet ^ preact}
+    assert differing == {"stage_1_unit_1", "stage_2_unit_1"}
+
+
+@on_last_backend
 def test_measured_loss_is_that_of_the_training_images(photos):
     settings = config(data=photos)
     pretrain.pretrain(settings)
