@@ -28,9 +28,10 @@ def _direction(subject, i):
     return inspection.random_direction(subject.model, seed=seed)
 
 
-def _losses(subject, directions, grid):
+def _losses(subject, directions, grid, path=None):
+    options = {"path": path, "batch_size": subject.batch_size}
     found = inspection.landscape(
-        *subject.data, directions=directions, grid=grid, batch_size=subject.batch_size
+        *subject.data, directions=directions, grid=grid, **options
     )
     return found.loss.tolist()
 
@@ -44,10 +45,10 @@ def _show_landscape(results):
     return [lines(caption, series, *labels)]
 
 
-def _plane(subject):
+def _plane(subject, path):
     directions = [_direction(subject, i) for i in range(2)]
-    grid = [GRID, GRID]
-    return {"alpha": GRID.tolist(), "loss": _losses(subject, directions, grid)}
+    loss = _losses(subject, directions, [GRID, GRID], path)
+    return {"alpha": GRID.tolist(), "loss": loss}
 
 
 def _show_plane(results):
@@ -109,5 +110,7 @@ MEASURES = {
         _differing,
         jointly=True,
     ),
-    "plane": Measure(_plane, _show_plane, lambda s: Passes(len(GRID) ** 2, 0, 1)),
+    "plane": Measure(
+        _plane, _show_plane, lambda s: Passes(len(GRID) ** 2, 0, 1), resumes=True
+    ),
 }

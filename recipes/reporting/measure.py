@@ -32,26 +32,36 @@ def has_it(*subjects: Subject) -> str:
     return ""
 
 
+def nothing_else(*subjects: Subject) -> dict:
+    """Returns {}: the measure depends on nothing but the models and the images."""
+    return {}
+
+
 @dataclasses.dataclass(frozen=True)
 class Measure:
     """A measure of one model, or of all models jointly.
 
     Attributes:
         compute: Function of the subjects that returns numbers as JSON has them, in
-            dictionaries and lists.
+            dictionaries and lists. If it resumes, it takes the `path` of a file, too.
         show: Function of {name of the model: numbers} that returns the tables and
             pictures; of a joint measure the name is `JOINT`.
         passes: Function of the subjects that returns the work.
         lacks: Function of the subjects that returns why they lack the measure, one
             sentence, or "".
+        depends: Function of the subjects that returns what the numbers depend on
+            besides them, as JSON has it: if it changes, they are measured again.
         jointly: Whether it is of two models jointly.
+        resumes: Whether a stopped `compute` goes on with what is in the file.
     """
 
     compute: Callable[..., dict]
     show: Callable[[dict[str, dict]], list]
     passes: Callable[..., Passes]
     lacks: Callable[..., str] = has_it
+    depends: Callable[..., dict] = nothing_else
     jointly: bool = False
+    resumes: bool = False
 
 
 JOINT = "both"

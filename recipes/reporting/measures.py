@@ -6,7 +6,7 @@ from . import attention, curvature, features, landscapes, spectra
 from .budget import Budget
 from .measure import JOINT, Measure
 from .sections import SECTIONS
-from .store import Store
+from .store import Store, key_of
 from .subjects import Subject
 
 _FOUND = {
@@ -63,12 +63,24 @@ def _known(name, group, store):
     """Returns why models lack a measure, or what is stored of it, or None."""
     if reason := MEASURES[name].lacks(*group):
         return {"reason": f"Not measured: {reason}"}
-    return store.find(name, group)
+    return store.find(name, group, _key(name, group))
 
 
 def _made(name, group, store):
+    measure, key = MEASURES[name], _key(name, group)
+    path = store.unfinished(name, group, key)
+    options = {"path": path} if measure.resumes else {}
     start = time.perf_counter()
-    numbers = MEASURES[name].compute(*group)
-    seconds = time.perf_counter() - start
-    passes = MEASURES[name].passes(*group)._asdict()
-    return store.add(name, group, numbers=numbers, seconds=seconds, passes=passes)
+    numbers = measure.compute(*group, **options)
+    found = {
+        "numbers": numbers,
+        "seconds": time.perf_counter() - start,
+        "passes": measure.passes(*group)._asdict(),
+    }
+    found = store.add(name, group, key, **found)
+    path.unlink(missing_ok=True)
+    return found
+
+
+def _key(name, group):
+    return key_of(name, group, MEASURES[name].depends(*group))

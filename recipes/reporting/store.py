@@ -31,29 +31,42 @@ class Store:
         except OSError as error:
             raise ValueError(f"`out`: {folder} cannot be used: {error}.") from error
 
-    def find(self, measure: str, subjects: list[Subject]) -> dict | None:
-        """Returns what was stored of a measure of the same weights and images."""
+    def find(self, measure: str, subjects: list[Subject], key: str) -> dict | None:
+        """Returns what was stored of a measure with the same key."""
         path = self._path(measure, subjects)
         if not path.is_file():
             return None
         stored = json.loads(path.read_text(encoding="utf-8"))
-        return stored if stored.pop("key") == _key(measure, subjects) else None
+        return stored if stored.pop("key") == key else None
 
-    def add(self, measure: str, subjects: list[Subject], **content) -> dict:
+    def add(self, measure: str, subjects: list[Subject], key: str, **content) -> dict:
         """Stores the numbers of a measure, and returns them as they are stored."""
         content = _plain(content)
-        key = _key(measure, subjects)
         write_json(self._path(measure, subjects), {"key": key, **content})
         return content
+
+    def unfinished(self, measure: str, subjects: list[Subject], key: str) -> Path:
+        """Returns the path of a file for what is done of a measure."""
+        sizes = [each.batch_size for each in subjects]
+        digest = hashlib.sha256(f"{key} {sizes}".encode()).hexdigest()
+        return self._path(measure, subjects).with_suffix(f".{digest[:16]}.npz")
 
     def _path(self, measure, subjects):
         name = " ".join([measure, *(each.name for each in subjects)])
         return self.folder / "measured" / (re.sub(r"[^\w.-]+", "_", name) + ".json")
 
 
-def _key(measure, subjects):
+def key_of(measure: str, subjects: list[Subject], others: dict) -> str:
+    """Returns a digest of what the numbers of a measure depend on.
+
+    Args:
+        measure: Name of the measure.
+        subjects: The models, with the images and the seed.
+        others: What else they depend on.
+    """
     parts = [measure, PROTOCOL]
     parts += [(each.weights, each.images, each.seed) for each in subjects]
+    parts += [others] if others else []
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 

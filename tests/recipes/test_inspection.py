@@ -11,29 +11,18 @@ import inspection
 import keras
 import numpy as np
 import pytest
-from inspection_settings import Config
-from reporting import budget, curvature, measures, tables
+from reporting import budget, curvature, landscapes, measures, tables
 from reporting.measure import Passes
 from reporting.sections import NAMES, SECTIONS
 
 import kerasvit
+from kerasvit.inspection.loss_at import LossAt
 from tests.models.tiny import tiny
 from tests.once import long_elsewhere, on_last_backend
 
-DIGITS = [str(i) for i in range(10)]
+from .inspected import config, save
+
 QUICK = ("attention", "variance", "active", "cka")
-
-
-def save(name, builder="VisionTransformer", scale=1.0, **options):
-    model = tiny(builder, num_classes=10, **options)
-    model.set_weights([scale * weight for weight in model.get_weights()])
-    kerasvit.save_pretrained(model, name, label_names=DIGITS)
-    return name
-
-
-def config(*models, **options):
-    options = {"image_set": "digits", "images": 16, "batch_size": 16, **options}
-    return Config(models, **options)
 
 
 def settings(**options):
@@ -106,6 +95,35 @@ def test_a_stopped_report_goes_on(tmp_path, monkeypatch):
     (tmp_path / "other").rename("model")
     with pytest.raises(AssertionError, match="measured again"):
         inspection.inspect(settings(only=("variance",)))
+
+
+@pytest.mark.slow
+@on_last_backend
+def test_a_stopped_plane_goes_on_at_its_next_point(tmp_path, monkeypatch):
+    save("model")
+    monkeypatch.setattr(landscapes, "GRID", np.linspace(-1, 1, 3))
+    value, points = LossAt.value, []
+
+    def interrupted(self, values, data):
+        if len(points) == 4:
+            raise KeyboardInterrupt
+        return counted(self, values, data)
+
+    def counted(self, values, data):
+        points.append(value(self, values, data))
+        return points[-1]
+
+    monkeypatch.setattr(LossAt, "value", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        inspection.inspect(settings(only=("plane",)))
+    monkeypatch.setattr(LossAt, "value", counted)
+    found = inspection.inspect(settings(only=("plane",)))
+    assert len(points) == 9
+    loss = found["measures"]["plane"]["models"]["model"]["numbers"]["loss"]
+    np.testing.assert_allclose(np.ravel(loss), points, rtol=1e-5)
+    assert [each.suffix for each in (tmp_path / "inspected/measured").iterdir()] == [
+        ".json"
+    ]
 
 
 @pytest.mark.slow
