@@ -28,6 +28,7 @@ def parse(arguments) -> Config:
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.start(parse, sys.argv[1:])
 
+import dataclasses
 import importlib.metadata
 import shlex
 
@@ -93,10 +94,13 @@ def versions() -> dict[str, str]:
 
 def command(config: Config) -> str:
     """Returns the command that makes the same report."""
-    options = ["--data", config.image_set, "--images", str(config.images)]
-    options += ["--only", *config.only] if config.only else []
-    options += ["--budget", config.budget] if config.budget else []
-    options += ["--seed", str(config.seed)] if config.seed else []
+    options = []
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name not in ("models", "out") and value != field.default:
+            name = "data" if field.name == "image_set" else field.name
+            values = value if isinstance(value, tuple) else (value,)
+            options += [f"--{name.replace('_', '-')}", *map(str, values)]
     return shlex.join(["python", "recipes/inspection.py", *config.models, *options])
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 import names
 import tyro
+from common_settings import AUGMENT
 from evaluate_settings import check_set
 from reporting.sections import NAMES
 
@@ -36,6 +37,20 @@ class Config:
     """Folder of the page and the numbers. What is in it is not computed again."""
     seed: int = 0
     """Seed of random vectors, directions and new weights."""
+    # The training, for the measure batch-spectrum; None: as the config.json in its
+    # folder says, and without one no changes of images and labels, and no L2 term.
+    augment: AUGMENT | None = None
+    """Changes of the images, as in pretrain.py."""
+    mixup: float | None = None
+    """alpha of Mixup, > 0; 0: off."""
+    cutmix: float | None = None
+    """alpha of CutMix, > 0; 0: off."""
+    label_smoothing: float | None = None
+    """In [0, 1)."""
+    weight_decay: float | None = None
+    """Weight λ of the L2 term."""
+    l2: Literal["squared", "norms"] = "squared"
+    """λ/2 Σ‖w‖², or λ Σ‖w‖ as how-do-vits-work has it."""
     batch_size: int = 32
     """Images per pass; it does not change the results."""
     # Values that a .keras model without a record expects.

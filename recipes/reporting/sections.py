@@ -60,10 +60,12 @@ SECTIONS = {
     ),
     "batch-spectrum": Section(
         "Spectrum of mini-batches",
-        "The five eigenvalues of largest magnitude of the Hessian of each mini-batch "
-        "of 16 of these images. The paper takes augmented training images and adds "
-        "the L2 term, early in the training; here the images are as they are, and "
-        "nothing is added.",
+        "The five eigenvalues of largest magnitude of the Hessian of the loss of each "
+        "mini-batch of 16 of these images. Images and labels are changed as in the "
+        "training, and the L2 term has its weight decay λ, over all trainable weights, "
+        "as far as the config.json of the training or options tell: the first table. "
+        "The paper takes training images, early in the training; here the weights are "
+        "the given ones, and dropout is off.",
         f"{PARK}, figure 4",
         "Values below 0 show a loss that is not convex there, and values far up a "
         "sharp one.",

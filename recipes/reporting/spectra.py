@@ -12,7 +12,7 @@ from .measure import EIGENPAIR, Measure, Passes
 from .tables import Table
 
 TRACE_VECTORS, STARTS, STEPS = 50, 3, 40
-SPECTRUM_BATCH = 16  # images
+TERMS = {"squared": "λ/2 Σ‖w‖²", "norms": "λ Σ‖w‖"}
 
 
 def _hessian(subject):
@@ -93,11 +93,16 @@ def _show_density(results):
 
 
 def _batch_spectrum(subject):
-    model, x, y, loss = subject.data
-    starts = range(0, len(x) - SPECTRUM_BATCH + 1, SPECTRUM_BATCH) or (0,)
-    data = [(x[i : i + SPECTRUM_BATCH], y[i : i + SPECTRUM_BATCH]) for i in starts]
-    found = inspection.batch_spectrum(model, data, loss)
+    objective = subject.objective
+    found = inspection.batch_spectrum(
+        subject.model,
+        objective.batches(),
+        objective.loss,
+        weight_decay=objective.weight_decay,
+        unsquared=objective.unsquared,
+    )
     return {
+        "objective": objective.facts,
         "values": found.values.tolist(),
         "residuals": found.residuals.tolist(),
         "negative_share": found.negative_share,
@@ -116,6 +121,7 @@ def _show_batch_spectrum(results):
     }
     labels = ("mini-batch", "eigenvalue (loss / weight²)")
     return [
+        _objective_table(results),
         Table(
             "Eigenvalues of mini-batches",
             [
@@ -135,6 +141,46 @@ def _show_batch_spectrum(results):
     ]
 
 
+def _objective_table(results):
+    found = {name: r["objective"] for name, r in results.items()}
+    head = ["", "images", "Mixup α", "CutMix α", "label smoothing", "loss", "L2 term"]
+    return Table(
+        "Images, labels and loss of the mini-batches",
+        [*head, "λ", "told by"],
+        [
+            [name, _images(r), r["mixup"], r["cutmix"], r["label_smoothing"], r["loss"]]
+            + [TERMS[r["l2"]] if r["weight_decay"] else None, r["weight_decay"]]
+            + [r["from"] + (", without the teacher" if r["teacher"] else "")]
+            for name, r in found.items()
+        ],
+    )
+
+
+def _images(facts):
+    """Returns how images are changed, in words."""
+    parts = ["as they are" if facts["augment"] == "none" else facts["augment"]]
+    if facts["rand_augment"] is not None:
+        parts.append(f"RandAugment {facts['rand_augment']:g}")
+    if facts["erasing"]:
+        parts.append(f"erasing {facts['erasing']:g}")
+    return ", ".join(parts)
+
+
+def _without_norms(subject):
+    """Tells whether a weight is zero, where its norm has no derivative."""
+    objective = subject.objective
+    if not (objective.unsquared and objective.weight_decay):
+        return ""
+    variables = subject.model.trainable_variables
+    zero = [v.path for v in variables if not np.any(v.numpy())]
+    if not zero:
+        return ""
+    return (
+        f"{subject.name} has weights of zeros, such as {zero[0]}, whose norm has no "
+        "derivative. Give --l2 squared."
+    )
+
+
 MEASURES = {
     "eigenvalues": Measure(
         _eigenvalues, _show_eigenvalues, lambda subject: Passes(0, 4 * EIGENPAIR)
@@ -145,6 +191,10 @@ MEASURES = {
         lambda subject: Passes(0, TRACE_VECTORS + STARTS * STEPS),
     ),
     "batch-spectrum": Measure(
-        _batch_spectrum, _show_batch_spectrum, lambda subject: Passes(0, 4 * EIGENPAIR)
+        _batch_spectrum,
+        _show_batch_spectrum,
+        lambda subject: Passes(0, 4 * EIGENPAIR),
+        _without_norms,
+        lambda subject: subject.objective.facts,
     ),
 }

@@ -10,6 +10,8 @@ from scoring import candidates, labels, sets
 
 from kerasvit.evaluation import scores
 
+from . import objective
+
 SMALLEST = 8  # images
 ROUNDING = 1e-3  # by which the sums of probabilities may differ from 1
 
@@ -29,6 +31,7 @@ class Subject:
         batch_size: Images per pass.
         seed: Seed of what is random.
         accuracy, loss: Top-1 and the mean cross-entropy on the images.
+        objective: The loss that the model was trained with, on these images.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Subject:
     seed: int
     accuracy: float
     loss: float
+    objective: objective.Objective
 
     @property
     def data(self) -> tuple:
@@ -101,21 +105,27 @@ def load(config) -> list[Subject]:
             f"`data`: {sum(known)} images of {image_set.name} are of classes of all "
             f"models. At least {SMALLEST} are needed. Give more --images."
         )
+    numbers = np.flatnonzero(known)
+    images = image_set.images.part(numbers)
     return [
-        _subject(config, candidate, image_set, match, np.array(known))
-        for candidate, match in zip(found, matches, strict=True)
+        _subject(
+            config,
+            name,
+            candidate,
+            sets.labelled(images, [match.labels[i][0] for i in numbers]),
+        )
+        for name, candidate, match in zip(config.models, found, matches, strict=True)
     ]
 
 
-def _subject(config, candidate, image_set, match, known):
+def _subject(config, name, candidate, images):
     batches = evaluation_batches(
-        image_set.images,
+        images,
         candidate.transform,
         normalize=candidate.normalize,
         batch_size=config.batch_size,
     )
-    x = np.concatenate([images for images, _ in batches.as_numpy_iterator()])[known]
-    y = np.array([each[0] if len(each) else 0 for each in match.labels])[known]
+    x, y = map(np.concatenate, zip(*batches.as_numpy_iterator(), strict=True))
     outputs = candidate.model.predict(x, config.batch_size, verbose=0)
     probabilities = bool(
         (outputs >= 0).all() and np.allclose(outputs.sum(1), 1, atol=ROUNDING)
@@ -127,7 +137,7 @@ def _subject(config, candidate, image_set, match, known):
         name=candidate.name,
         model=candidate.model,
         x=x,
-        y=y.astype("int32"),
+        y=y,
         probabilities=probabilities,
         weights=candidate.weights,
         images=digest.hexdigest(),
@@ -135,4 +145,5 @@ def _subject(config, candidate, image_set, match, known):
         seed=config.seed,
         accuracy=found["top1"].value,
         loss=found["nll"].value,
+        objective=objective.of(config, name, candidate, images, probabilities),
     )

@@ -153,9 +153,15 @@ def of_published(published: catalogue.Published) -> ImageSet:
 
 def numbered(images):
     """Returns `Indexed` or `Streamed` images with their numbers as labels."""
+    return labelled(images, np.arange(len(images)))
+
+
+def labelled(images, labels):
+    """Returns `Indexed` or `Streamed` images with other labels, int (count,)."""
     if isinstance(images, Indexed):
-        return Indexed(images.items, np.arange(len(images)), images.names)
+        return Indexed(images.items, labels, images.names)
+    labels = tf.constant(labels, tf.int32)
     stored = images.stored.enumerate()
-    stored = stored.map(lambda i, pair: (pair[0], tf.cast(i, tf.int32)))
+    stored = stored.map(lambda i, pair: (pair[0], labels[i]))
     count = tf.data.experimental.assert_cardinality(len(images))
     return Streamed(stored.apply(count), images.decode)

@@ -223,6 +223,7 @@ def test_names_are_escaped():
         ({"budget": "soon"}, "`budget` must be a time such as 90s, 10m or 2h"),
         ({"budget": "0m"}, "`budget` must be a time"),
         ({"seed": -1}, "`seed` must be at least 0"),
+        ({"augment": "photo", "mixup": -1.0}, "`mixup` must be at least 0"),
     ],
 )
 def test_wrong_input(changes, message):
