@@ -37,6 +37,9 @@ class Config:
     """Folder of the page and the numbers. What is in it is not computed again."""
     seed: int = 0
     """Seed of random vectors, directions and new weights."""
+    masks: str | None = None
+    """Folder of masks, NAME.png or CLASS/NAME.png of the image CLASS/NAME.jpg, for the
+    measure segmentation. Black is the background, other colours are the object."""
     # The training, for the measure batch-spectrum; None: as the config.json in its
     # folder says, and without one no changes of images and labels, and no L2 term.
     augment: AUGMENT | None = None
@@ -73,6 +76,10 @@ class Config:
             )
         if not Path(self.image_set).expanduser().exists():
             check_set(self.image_set, "data")
+        if self.masks is not None and not Path(self.masks).expanduser().is_dir():
+            raise ValueError(f"`masks`: there is no folder {self.masks}.")
+        if self.masks is None and "segmentation" in self.only:
+            raise ValueError("`only`: segmentation needs masks. Give --masks.")
         for name in self.models:
             check_model(name)
 

@@ -18,7 +18,7 @@ def _attention(subject):
     options = {"batch_size": min(8, subject.batch_size), "keep_weights": False}
     found = inspection.attention_maps(subject.model, subject.x, **options)
     layers, rollout = found.layers.items(), found.rollout
-    shown = np.linspace(0, len(subject.x) - 1, SHOWN).round().astype(int)
+    shown = chosen_images(len(subject.x))
     return {
         "distance": {
             path: each.distance.mean(0).tolist()
@@ -27,18 +27,28 @@ def _attention(subject):
         },
         "image_size": list(found.image_size),
         "numbers": (1 + shown).tolist(),
-        "images": [_pixels(image) for image in subject.x[shown]],
+        "images": [pixels(image).tolist() for image in subject.x[shown]],
         "heat": (100 * found.heat[shown]).tolist(),
         "rollout": None if rollout is None else (100 * rollout[shown]).tolist(),
     }
 
 
-def _pixels(image):
+def chosen_images(count):
+    """Returns the numbers of at most `SHOWN` images."""
+    return np.linspace(0, count - 1, min(count, SHOWN)).round().astype(int)
+
+
+def pixels(image):
     """Returns a small image with values from 0 to 255, stretched to this range."""
-    step = max(1, -(-max(image.shape[:2]) // PIXELS))
-    image = image[::step, ::step].astype("float64")
+    image = thinned(image).astype("float64")
     low, high = image.min(), image.max()
-    return np.round(255 * (image - low) / (high - low or 1)).astype(int).tolist()
+    return np.round(255 * (image - low) / (high - low or 1)).astype(int)
+
+
+def thinned(image):
+    """Returns every n-th row and column, at most `PIXELS` of them."""
+    step = max(1, -(-max(image.shape[:2]) // PIXELS))
+    return image[::step, ::step]
 
 
 def _show_attention(results):

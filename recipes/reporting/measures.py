@@ -2,7 +2,7 @@
 
 import time
 
-from . import attention, curvature, features, landscapes, spectra
+from . import attention, curvature, features, landscapes, segmentation, spectra
 from .budget import Budget
 from .measure import JOINT, Measure
 from .sections import SECTIONS
@@ -14,6 +14,7 @@ _FOUND = {
     **spectra.MEASURES,
     **landscapes.MEASURES,
     **attention.MEASURES,
+    **segmentation.MEASURES,
     **features.MEASURES,
 }
 MEASURES: dict[str, Measure] = {name: _FOUND[name] for name in SECTIONS}
@@ -24,6 +25,8 @@ def chosen(only: tuple[str, ...], subjects: list[Subject]) -> list[str]:
     if only:
         return [name for name in MEASURES if name in only]
     skipped = {"between"} if len(subjects) == 1 else set()
+    if not any(each.masks for each in subjects):
+        skipped.add("segmentation")
     return [
         name
         for name, section in SECTIONS.items()

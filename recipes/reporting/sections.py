@@ -125,6 +125,17 @@ SECTIONS = {
         "Heads near 0 look at neighbours, and high ones at the whole image. Bright "
         "patches of a map get most of the attention.",
     ),
+    "segmentation": Section(
+        "Attention and the object",
+        "The intersection over union (IoU) of a mask of the object and the hottest "
+        "patches that hold 60 % of the heat: for each head, for the mean of the last "
+        "layer’s heads, for the best of them in each image, and for the rollout. Mean "
+        "over the images that have a mask.",
+        "Caron et al. 2021, arXiv 2104.14294, figure 4; after "
+        "Chen, Hsieh and Gong 2021, arXiv 2106.01548, figure 3",
+        "1: the patches are the object. Attention that finds no object is near what "
+        "the whole image reaches, the share of the object, or below it.",
+    ),
     "embeddings": Section(
         "Patches and positions",
         "The first principal components of the filters that embed the patches, with "

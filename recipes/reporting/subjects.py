@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -10,7 +11,7 @@ from scoring import candidates, labels, sets
 
 from kerasvit.evaluation import scores
 
-from . import objective
+from . import masks, objective
 
 SMALLEST = 8  # images
 ROUNDING = 1e-3  # by which the sums of probabilities may differ from 1
@@ -32,6 +33,7 @@ class Subject:
         seed: Seed of what is random.
         accuracy, loss: Top-1 and the mean cross-entropy on the images.
         objective: The loss that the model was trained with, on these images.
+        masks: Masks of the objects; None if there are none.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Subject:
     accuracy: float
     loss: float
     objective: objective.Objective
+    masks: masks.Masks | None
 
     @property
     def data(self) -> tuple:
@@ -94,6 +97,7 @@ def load(config) -> list[Subject]:
             images.
     """
     image_set = sets.find(config.image_set)
+    files = masks.find(config.masks, image_set.images) if config.masks else {}
     found = candidates.load_all(config.models, config.model_input)
     image_set = image_set.sample(config.images)
     matches = [labels.match(image_set, each, "data") for each in found]
@@ -107,18 +111,24 @@ def load(config) -> list[Subject]:
         )
     numbers = np.flatnonzero(known)
     images = image_set.images.part(numbers)
+    if files and not any(path in files for path in map(Path, images.items)):
+        raise ValueError(
+            f"`masks`: none of the {len(numbers)} images has a mask. Give more "
+            f"--images: {len(files)} of all images of the set have one."
+        )
     return [
         _subject(
             config,
             name,
             candidate,
             sets.labelled(images, [match.labels[i][0] for i in numbers]),
+            files,
         )
         for name, candidate, match in zip(config.models, found, matches, strict=True)
     ]
 
 
-def _subject(config, name, candidate, images):
+def _subject(config, name, candidate, images, files):
     batches = evaluation_batches(
         images,
         candidate.transform,
@@ -146,4 +156,5 @@ def _subject(config, name, candidate, images):
         accuracy=found["top1"].value,
         loss=found["nll"].value,
         objective=objective.of(config, name, candidate, images, probabilities),
+        masks=masks.read(files, images, candidate.transform) if files else None,
     )
