@@ -149,7 +149,9 @@ SECTIONS = {
     "fourier": Section(
         "Frequencies of the features",
         "The logarithm of the amplitude of feature maps by frequency on the diagonal, "
-        "mean over images and channels, relative to frequency 0, after each block.",
+        "mean over images and channels, relative to frequency 0, after each block. "
+        "Frequencies are of the cells of each map, so that a stage with a smaller map "
+        "begins anew.",
         f"{PARK}, figures 2a and 8",
         "Attention lowers high frequencies, convolutions and MLPs raise them: a "
         "falling line is a low-pass filter.",

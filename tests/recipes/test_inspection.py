@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import re
+import shlex
 from html.parser import HTMLParser
 
 import command_line
@@ -169,6 +170,22 @@ def test_every_measure_of_two_transformers(tmp_path):
     assert rows["one"]["numbers"]["largest"][0] == pytest.approx(
         largest["whole"], rel=1e-2
     )
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"only": ("plane", "lesion"), "budget": "10m", "seed": 3},
+        {"masks": "my masks", "augment": "shift", "mixup": 0.2, "cutmix": 0.0},
+        {"label_smoothing": 0.1, "weight_decay": 0.05, "l2": "norms"},
+    ],
+)
+def test_the_command_on_the_page_makes_the_same_report(options):
+    given = config("runs/plain", "runs/sam", **options)
+    _, script, *arguments = shlex.split(inspection.command(given))
+    assert script == "recipes/inspection.py" and inspection.parse(arguments) == given
 
 
 @on_last_backend
