@@ -10,6 +10,7 @@ from .measure import JOINT, Measure, Passes
 
 DIRECTIONS = 3
 GRID = np.linspace(-1, 1, 21)
+EXTENT = (-1.05, 1.05, -1.05, 1.05)  # of cells with the points in their centres
 BETWEEN = np.linspace(-0.25, 1.25, 25)
 
 
@@ -60,7 +61,7 @@ def _show_plane(results):
             f"Loss on a plane, {name}",
             {"": [np.maximum(np.array(r["loss"]).T[::-1], low)]},
             "loss",
-            extent=(-1, 1, -1, 1),
+            extent=EXTENT,
             axes=("α (multiples of the filters’ norms)", "β"),
             norm=norm,
         )

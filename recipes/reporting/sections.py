@@ -153,8 +153,8 @@ SECTIONS = {
         "Frequencies are of the cells of each map, so that a stage with a smaller map "
         "begins anew.",
         f"{PARK}, figures 2a and 8",
-        "Attention lowers high frequencies, convolutions and MLPs raise them: a "
-        "falling line is a low-pass filter.",
+        "A line that falls from block to block is a low-pass filter. In the paper "
+        "attention lowers high frequencies, and convolutions and MLPs raise them.",
     ),
     "noise": Section(
         "Accuracy under noise of one frequency",
@@ -170,8 +170,8 @@ SECTIONS = {
         "The unbiased variance of a feature map over its cells, mean over images and "
         "channels, after each block.",
         f"{PARK}, figure 9",
-        "Attention averages feature maps and lowers the variance; convolutions and "
-        "MLPs raise it.",
+        "In the paper attention averages feature maps and lowers the variance, and "
+        "convolutions and MLPs raise it.",
     ),
     "active": Section(
         "Active neurons",
@@ -183,8 +183,8 @@ SECTIONS = {
     "cka": Section(
         "Similarity of layers",
         "Linear centred kernel alignment between the features of all pairs of blocks, "
-        "unbiased over mini-batches of 64: of each model with itself, and of the two "
-        "with each other if they take the same images.",
+        "unbiased over mini-batches of at most 64: of each model with itself, and of "
+        "the two with each other if they take the same images.",
         "Kornblith et al. 2019, arXiv 1905.00414; Nguyen et al. 2021, arXiv 2010.15327",
         "Bright: the features are the same up to rotation and scale. Bright squares "
         "on the diagonal are groups of blocks that change little.",

@@ -133,7 +133,7 @@ def _show_batch_spectrum(results):
             ],
             [
                 [name, 100 * r["negative_share"], r["mean_positive"]]
-                + [r["mean_negative"], len(r["values"])]
+                + [r["mean_negative"] or None, len(r["values"])]
                 for name, r in results.items()
             ],
         ),
