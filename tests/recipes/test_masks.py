@@ -54,6 +54,7 @@ def test_a_mask_is_cropped_and_resized_as_its_image(photos):
     np.testing.assert_array_equal(subject.masks.masks, [upper])
 
 
+@on_last_backend
 def test_the_score_of_images_with_masks(photos):
     save("model", image_size=16)
     mask("1/3.png")
