@@ -20,7 +20,7 @@ from kerasvit.backend.keras_internals import in_variable_dtype
 from kerasvit.typing import Tensor
 
 from .lanczos import Eigenpairs, eigenpairs
-from .mean_loss import batches, check_finite, chosen_variables, length, mean_loss
+from .mean_loss import MeanLoss, batches, check_finite, chosen_variables, length
 from .progress import Progress
 
 Loss: TypeAlias = keras.losses.Loss | Callable | str | None
@@ -67,7 +67,8 @@ class Hessian:
             one floating dtype of 32 bits or more, or none that `variables` selects;
             there is no loss, or several, or one that is a sum; `x` and `y` differ in
             length, are empty, or can be iterated only once. A product raises it if the
-            loss or its derivatives are not finite.
+            loss or its derivatives are not finite, or a class index is beyond the
+            model's outputs.
 
     Reference: Pearlmutter 1994, "Fast exact multiplication by the Hessian".
     """
@@ -89,7 +90,7 @@ class Hessian:
         size = sum(math.prod(variable.shape) for variable in self.variables)
         self.shape = (size, size)
         self._batches = batches(x, y, batch_size)
-        self._loss = mean_loss(model, loss)
+        self._loss = MeanLoss(model, loss)
         self._add_losses = add_losses
         self._derivatives = loss_derivatives(model, self.variables, self._loss_of)
 
@@ -195,7 +196,7 @@ class Hessian:
         total: list[Tensor] = []
         samples = 0
         with in_variable_dtype(self.model):
-            for x, y in self._batches():
+            for x, y in self._loss.checked(self._batches()):
                 size = length(x)
                 samples += size
                 derivatives = keras.tree.flatten(self._derivatives(parts, x, y))

@@ -12,7 +12,7 @@ from kerasvit.backend.keras_internals import in_variable_dtype
 from kerasvit.typing import Tensor
 
 from .hessian import Loss
-from .mean_loss import check_finite, length, mean_loss
+from .mean_loss import MeanLoss, check_finite, length
 
 
 class LossAt:
@@ -24,7 +24,7 @@ class LossAt:
     Args:
         model: Built `keras.Model`.
         variables: The variables whose values are given; others have their own.
-        loss: As for `mean_loss`.
+        loss: As for `MeanLoss`.
 
     Attributes:
         name: Name of the loss.
@@ -35,14 +35,14 @@ class LossAt:
     ) -> None:
         self.model = model
         self.variables = variables
-        of_batch = mean_loss(model, loss)
+        self._loss = MeanLoss(model, loss)
         given_loss = model.loss if loss is None else loss
         self.name = str(getattr(given_loss, "name", given_loss))
         given = {id(variable) for variable in variables}
         self._others = [v for v in model.variables if id(v) not in given]
 
         def function(x: Any, y: Any) -> Tensor:
-            return of_batch(y, model(x, training=False))
+            return self._loss(y, model(x, training=False))
 
         everything = [*variables, *self._others]
         self._value = value_at(everything, function)
@@ -60,7 +60,7 @@ class LossAt:
         total, samples = 0.0, 0
         with in_variable_dtype(self.model):
             values = [*values, *_constants(self._others)]
-            for x, y in data:
+            for x, y in self._loss.checked(data):
                 total += float(self._value(values, x, y)) * length(x)
                 samples += length(x)
         _check_any(samples)
@@ -78,7 +78,7 @@ class LossAt:
         sums: list[Tensor] = []
         with in_variable_dtype(self.model):
             values = [*values, *_constants(self._others)]
-            for x, y in data:
+            for x, y in self._loss.checked(data):
                 loss, found = self._gradients(values, x, y)
                 terms = [gradient * length(x) for gradient in found]
                 sums = [*map(ops.add, sums, terms)] if sums else terms

@@ -74,46 +74,70 @@ def inner_model(model: keras.Model) -> keras.Model:
     return model
 
 
-def mean_loss(model: keras.Model, loss: Any = None) -> Callable[[Any, Any], Tensor]:
-    """Returns the mean loss of a batch as a function of targets and outputs.
+class MeanLoss:
+    """The mean loss of a batch, as a function of targets and outputs.
 
     Args:
-        model: `keras.Model`.
+        model: Built `keras.Model`.
         loss: `keras.losses.Loss`, its name, or a function of targets and outputs that
             returns one loss per sample or their mean. None: the loss that `model` is
             compiled with.
 
     Raises:
-        ValueError: There is no loss, or a sum, or several losses. The returned function
-            raises it if the loss is not a tensor.
+        ValueError: There is no loss, or a sum, or several losses. A call raises it if
+            the loss is not a tensor.
     """
-    if loss is None:
-        loss = model.loss
-    if isinstance(loss, str):
-        loss = keras.losses.get(loss)
-    if not callable(loss):
-        raise ValueError(
-            "`loss` must be a keras.losses.Loss, the name of one, or a function of "
-            "targets and outputs (of all outputs, for a model with several); without "
-            f"it, `model` must be compiled with one loss. Received: {loss!r}."
-        )
-    if getattr(loss, "reduction", None) == "sum":
-        raise ValueError(
-            "`loss` must be the mean over the samples, for any number of them. "
-            f'Received: {loss!r} with reduction="sum". Take '
-            'reduction="sum_over_batch_size", and multiply by the number of samples.'
-        )
 
-    def of_batch(y: Any, y_pred: Any) -> Tensor:
-        value = loss(y, y_pred)
+    def __init__(self, model: keras.Model, loss: Any = None) -> None:
+        if loss is None:
+            loss = model.loss
+        if isinstance(loss, str):
+            loss = keras.losses.get(loss)
+        if not callable(loss):
+            raise ValueError(
+                "`loss` must be a keras.losses.Loss, the name of one, or a function of "
+                "targets and outputs (of all outputs, for a model with several); "
+                "without it, `model` must be compiled with one loss. Received: "
+                f"{loss!r}."
+            )
+        if getattr(loss, "reduction", None) == "sum":
+            raise ValueError(
+                "`loss` must be the mean over the samples, for any number of them. "
+                f'Received: {loss!r} with reduction="sum". Take '
+                'reduction="sum_over_batch_size", and multiply by the number of '
+                "samples."
+            )
+        self._model = model
+        self._loss = loss
+        self._classes: int | None = None  # unknown before the first batch
+
+    def __call__(self, y: Any, y_pred: Any) -> Tensor:
+        value = self._loss(y, y_pred)
         if not keras.ops.is_tensor(value) or "float" not in ops.dtype(value):
             raise ValueError(
                 "`loss` must return a tensor: one loss per sample, or their mean. "
-                f"Received: {value!r} from {loss!r}."
+                f"Received: {value!r} from {self._loss!r}."
             )
         return ops.mean(value)
 
-    return of_batch
+    def checked(self, data: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        """Yields batches (x, y), after checking class indices y of a sparse loss.
+
+        Without the check JAX gives a label beyond the classes the loss 0.
+
+        Raises:
+            ValueError: A label is not in [0, classes), for outputs (N, classes), and
+                not the `ignore_class` of the loss.
+        """
+        sparse = isinstance(self._loss, keras.losses.SparseCategoricalCrossentropy)
+        sparse |= self._loss is keras.losses.sparse_categorical_crossentropy
+        for x, y in data:
+            if sparse:
+                if self._classes is None:
+                    self._classes = _classes(self._model, x)
+                ignored = getattr(self._loss, "ignore_class", None)
+                _check_labels(y, self._classes, ignored)
+            yield x, y
 
 
 def batches(
@@ -170,6 +194,27 @@ def batches(
 def length(x: Any) -> int:
     """Returns the number of samples in a batch."""
     return int(keras.tree.flatten(x)[0].shape[0])
+
+
+def _classes(model: keras.Model, x: Any) -> int:
+    """Returns K of the outputs (N, K); 0 for outputs of another form."""
+    outputs = getattr(inner_model(model), "outputs", None)  # not of a subclass
+    if not outputs:
+        first = keras.tree.map_structure(lambda array: array[:1], x)
+        outputs = keras.tree.flatten(model(first, training=False))
+    shapes = [tuple(output.shape) for output in outputs]
+    return shapes[0][1] if [*map(len, shapes)] == [2] else 0
+
+
+def _check_labels(y: Any, classes: int, ignored: int | None) -> None:
+    labels = ops.convert_to_numpy(y)
+    wrong = ~((labels >= 0) & (labels < classes) | (labels == ignored))
+    if classes and wrong.any():
+        raise ValueError(
+            f"Labels must be in [0, {classes - 1}], for the {classes} classes of the "
+            f"model. Received: the label {labels[wrong][0]}. Check `y`, or take a "
+            "model with as many classes as the data."
+        )
 
 
 def check_finite(loss: np.ndarray, gradient: np.ndarray, product: np.ndarray) -> None:
