@@ -38,13 +38,9 @@ def loss_derivatives(
                 gradients = inner.gradient(value, weights, unconnected_gradients=zero)
             # The gradient of an embedding is a sparse `tf.IndexedSlices`.
             gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
-            slope = tf.add_n(
-                [
-                    tf.reduce_sum(gradient * part)
-                    for gradient, part in zip(gradients, vector, strict=True)
-                ]
-            )
-        products = outer.gradient(slope, weights, unconnected_gradients=zero)
+        products = outer.gradient(
+            gradients, weights, output_gradients=vector, unconnected_gradients=zero
+        )
         return value, gradients, [tf.convert_to_tensor(part) for part in products]
 
     return derivatives

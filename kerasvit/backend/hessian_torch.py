@@ -43,26 +43,31 @@ def loss_derivatives(
             keras.StatelessScope(mapping, collect_losses=True),
         ):
             value = loss(x, y)
-            gradients = _gradients(value, weights, create_graph=True)
-            slope = sum(
-                (gradient * part).sum()
-                for gradient, part in zip(gradients, vector, strict=True)
-            )
-            products = _gradients(slope, weights)
+            gradients = _gradients([value], weights, create_graph=True)
+            products = _gradients(gradients, weights, vector)
         return value.detach(), [gradient.detach() for gradient in gradients], products
 
     return derivatives
 
 
 def _gradients(
-    value: Tensor, weights: list[Tensor], create_graph: bool = False
+    values: list[Tensor],
+    weights: list[Tensor],
+    multiples: list[Tensor] | None = None,
+    create_graph: bool = False,
 ) -> list[Tensor]:
-    if not value.requires_grad:  # the loss is linear in all weights
+    """Returns the gradients of the sum of values, times multiples if they are given."""
+    pairs = zip(values, multiples or [None] * len(values), strict=True)
+    # Others are constant: for second derivatives, where the loss is linear.
+    pairs = [(value, each) for value, each in pairs if value.requires_grad]
+    if not pairs:
         return [torch.zeros_like(weight) for weight in weights]
+    values, multiples = zip(*pairs, strict=True)
     return list(
         torch.autograd.grad(
-            value,
+            values,
             weights,
+            multiples,
             create_graph=create_graph,
             allow_unused=True,
             materialize_grads=True,

@@ -193,27 +193,32 @@ class Hessian:
                 f"selected weights. Received: shape {vector.shape}."
             )
         parts = [ops.convert_to_tensor(part) for part in self._parts(vector)]
-        total: list[Tensor] = []
+        # The sums are on the host; the device has the derivatives of one batch.
+        sums = [np.zeros(size, self.dtype) for size in (1, *self.shape)]
         samples = 0
         with in_variable_dtype(self.model):
             for x, y in self._loss.checked(self._batches()):
-                size = length(x)
-                samples += size
-                derivatives = keras.tree.flatten(self._derivatives(parts, x, y))
-                terms = [part * size for part in derivatives]
-                total = [*map(ops.add, total, terms)] if total else terms
+                _add(sums, self._derivatives(parts, x, y), length(x))
+                samples += length(x)
                 if after_batch is not None:
                     after_batch()
         if not samples:
             raise ValueError("There must be at least one sample. Received: none.")
-        arrays = [ops.convert_to_numpy(part) / samples for part in total]
-        count = len(self.variables)
-        gradient, product = (
-            np.concatenate([array.ravel() for array in group]).astype(self.dtype)
-            for group in (arrays[1 : 1 + count], arrays[1 + count :])
-        )
-        check_finite(arrays[0], gradient, product)
-        return float(arrays[0]), gradient, product
+        for each in sums:
+            each /= samples
+        check_finite(*sums)
+        loss, gradient, product = sums
+        return float(loss[0]), gradient, product
+
+
+def _add(sums: list[np.ndarray], derivatives: Any, multiple: int) -> None:
+    """Adds a multiple of a loss, its gradient and a product to the sums of them."""
+    for total, parts in zip(sums, derivatives, strict=True):
+        end = 0
+        for part in keras.tree.flatten(parts):
+            array = ops.convert_to_numpy(part).ravel()
+            start, end = end, end + array.size
+            total[start:end] += multiple * array
 
 
 def largest_eigenvalue(
