@@ -7,6 +7,7 @@
     python -m recipes.benchmarks load       # ViT-B/16 from a file: seconds and memory
     python -m recipes.benchmarks import     # time that kerasvit adds to `import keras`
     python -m recipes.benchmarks data       # images per second of the input pipeline
+    python -m recipes.benchmarks hessian    # an eigenvalue of ViT-S/16 and PyHessian's
     python -m recipes.benchmarks table      # the saved results, as Markdown
 
     python -m recipes.benchmarks.study      # effect of SAM on accuracy and sharpness
@@ -14,9 +15,9 @@
 
 All implementations of a measurement run in turns in one process: a round times one step
 of each, and a ratio is the median over rounds, so that a change in the machine's speed
-affects all. KERAS_BACKEND sets the backend; without it, `sam`, `load` and `import` run
-on every installed backend, each in a separate process. Results are printed and saved in
-runs/benchmarks/. recipes/README.md contains measured results, and
+affects all. KERAS_BACKEND sets the backend; without it, `sam`, `load`, `import` and
+`hessian` run on every installed backend, each in a separate process. Results are
+printed and saved in runs/benchmarks/. recipes/README.md contains measured results, and
 kerasvit/training/README.md those of `sam`.
 """
 

@@ -20,6 +20,7 @@ MEASUREMENTS = {  # {command: module that defines `measure`}
     "import": "import_time",
     "data": "input_pipeline",
     "quantization": "quantization",
+    "hessian": "hessian_cost",
 }
 
 

@@ -22,11 +22,12 @@ MODELS = {
     "train": ("ViTS16",),
     "sam": ("ViTS16", "BiTR50x1"),
     "data": ("ViTS16",),
+    "hessian": ("ViTS16",),
 }
-ROUNDS = {"sam": 3}
+ROUNDS = {"sam": 3, "hessian": 60}
 WARMUP = {"forward": 2, "train": 2}
-ON_EVERY_BACKEND = ("sam", "load", "import")
-WITH_MEMORY = ("sam", "load")
+ON_EVERY_BACKEND = ("sam", "load", "import", "hessian")
+WITH_MEMORY = ("sam", "load", "hessian")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,31 +36,41 @@ class Config:
 
     what: Annotated[
         Literal[
-            "forward", "train", "sam", "load", "import", "data", "quantization", "table"
+            "forward",
+            "train",
+            "sam",
+            "load",
+            "import",
+            "data",
+            "quantization",
+            "hessian",
+            "table",
         ],
         tyro.conf.Positional,
     ]
     """forward: inference; train: an AdamW step; sam: SAM methods; load: a model file;
     import: kerasvit; data: the input pipeline; quantization: int8 and int4 of a trained
-    model; table: prints the saved results as Markdown."""
+    model; hessian: an eigenvalue of 32 images; table: prints the saved results as
+    Markdown."""
     model: str | None = None
     """One of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
-    train and data, and for sam both ViTS16 and BiTR50x1."""
+    train, data and hessian, and for sam both ViTS16 and BiTR50x1."""
     image_size: int | None = None
     """Pixels; default of the model."""
     batch_size: int = 8
     """Images per step."""
     rounds: int | None = None
-    """Timed steps per implementation; default 7, for sam 3."""
+    """Timed steps per implementation; default 7, for sam 3. For hessian, the largest
+    number of products; default 60."""
     warmup: int | None = None
     """Untimed steps before, which compile; default 1, for forward and train 2."""
     dtype: Literal["float32", "mixed_bfloat16"] = "float32"
     """Precision of the Keras models; timm runs in float32 or under autocast."""
     memory_of: str | None = None
-    """For sam and load: only print the memory of a row of the table, in bytes."""
+    """For sam, load and hessian: only print the memory of a row, in bytes."""
     folder: str | None = None
-    """For load: a folder that save_pretrained wrote; default a new model. For data: a
-    folder of class folders; default 400 JPEG files of scikit-learn's and
+    """For load and hessian: a folder that save_pretrained wrote; default a new model.
+    For data: a folder of class folders; default 400 JPEG files of scikit-learn's and
     scikit-image's photographs. For quantization: the folder of a training."""
 
 
@@ -81,7 +92,7 @@ def read(arguments: Sequence[str]) -> Config:
             names.check_model(config.model)
         if config.memory_of is not None and config.what not in WITH_MEMORY:
             raise ValueError(
-                f"`--memory-of` is for {' and '.join(WITH_MEMORY)}. Received: "
+                f"`--memory-of` is for {', '.join(WITH_MEMORY)}. Received: "
                 f"{config.what} --memory-of {config.memory_of}."
             )
         if config.folder is not None and not Path(config.folder).is_dir():

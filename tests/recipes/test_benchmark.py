@@ -19,6 +19,7 @@ from PIL import Image
 import kerasvit
 import recipes.benchmarks.__main__ as benchmarks
 from recipes.benchmarks import (
+    hessian_cost,
     import_time,
     input_pipeline,
     libraries,
@@ -185,6 +186,24 @@ def test_load_prints_seconds_and_memory(config, capsys, monkeypatch):
 
 
 @on_last_backend
+def test_hessian_prints_products_and_memory(config, capsys, monkeypatch):
+    monkeypatch.setattr(
+        timing, "in_new_process", lambda *_: hessian_cost.weight_bytes()
+    )
+    monkeypatch.setattr(libraries, "installed", lambda package: False)
+    monkeypatch.setattr(hessian_cost, "IMAGES", 3)
+    monkeypatch.setattr(kerasvit, "Tiny", TinyViT)
+    config = dataclasses.replace(config, what="hessian", image_size=8, rounds=40)
+    benchmarks.main(config)
+    ours, gradient, *memories = table(capsys.readouterr().out)
+    assert (ours[0], gradient[0]) == ("kerasvit", "a gradient")
+    assert 1 < int(ours[1]) < 40 and int(gradient[1]) == hessian_cost.GRADIENTS
+    assert float(ours[6]) <= hessian_cost.TOLERANCE and float(ours[7]) != 0
+    copies = [row[1] for row in memories if row[1]]  # long names have several lines
+    assert copies == ["1.00"] * len(hessian_cost.PEAKS)
+
+
+@on_last_backend
 def test_import_prints_the_additional_time(config, capsys, monkeypatch):
     ran = []
 
@@ -338,7 +357,9 @@ def test_table_shows_the_latest_of_every_measurement(config, capsys):
 
 @on_last_backend
 def test_memory_of_is_for_the_measurements_that_take_it():
-    with pytest.raises(ValueError, match="`--memory-of` is for sam and load. Received"):
+    with pytest.raises(
+        ValueError, match="`--memory-of` is for sam, load, hessian. Received"
+    ):
         settings.read(["forward", "--memory-of", "timm"])
 
 
