@@ -110,7 +110,7 @@ def merge_lora(model: keras.Model) -> None:
         model: `ImageModel` with adapters.
 
     Raises:
-        ValueError: The model has no adapters.
+        ValueError: The model has no adapters, or its kernels are quantised.
     """
     detach(_adapted(model), merge=True)
 
@@ -131,8 +131,8 @@ def save_adapters(model: keras.Model, path: str | os.PathLike) -> Path:
         The path, a `pathlib.Path`.
 
     Raises:
-        ValueError: The model has no adapters or weights that are not finite, or the
-            path has another extension or no folder.
+        ValueError: The model has no adapters, quantised kernels or weights that are not
+            finite, or the path has another extension or no folder.
     """
     content = content_of_adapters(model)
     file = Path(path).expanduser() if isinstance(path, (str, os.PathLike)) else Path()
@@ -233,6 +233,13 @@ def _adapted(model: Any) -> Any:
             f"{model.name} has no adapters. Call kerasvit.add_lora(model) before the "
             "training."
         )
+    for path, layer in adapted_layers(model).items():
+        if layer.quantization_mode is not None:
+            raise ValueError(
+                f"The adapters of {model.name} cannot be merged or saved, because the "
+                "kernels are quantised. Do it before `quantize`. Received: "
+                f"{path}, quantised as {layer.quantization_mode}."
+            )
     return model
 
 

@@ -39,6 +39,8 @@ np.save(folder + "/logits.npy", logits)
 small = keras.saving.load_model(folder + "/small.keras")
 small = (small, kerasvit.from_pretrained(folder + "/small"))
 np.save(folder + "/small.npy", [m.predict(x, verbose=0) for m in small])
+kerasvit.load_adapters(named, folder + "/adapters.safetensors")
+np.save(folder + "/adapted.npy", named.predict(x, verbose=0))
 """
 
 
@@ -67,6 +69,11 @@ def test_saved_models_load_on_other_backends(other, size, tmp_path):
     small.quantize("int8")
     small.save(tmp_path / "small.keras")
     kerasvit.save_pretrained(small, tmp_path / "small")
+    adapted = kerasvit.from_pretrained(tmp_path)
+    kerasvit.add_lora(adapted, 2)
+    for variable in adapted.trainable_weights:
+        variable.assign(rng.normal(size=variable.shape, scale=0.3))
+    kerasvit.save_adapters(adapted, tmp_path / "adapters.safetensors")
     subprocess.run(
         [sys.executable, "-c", LOAD, str(tmp_path)],
         env={**os.environ, "KERAS_BACKEND": other, "TF_CPP_MIN_LOG_LEVEL": "3"},
@@ -81,3 +88,5 @@ def test_saved_models_load_on_other_backends(other, size, tmp_path):
         # between the backends may become one step.
         expected = to_numpy(small(x))
         assert np.abs(logits - expected).max() < 0.01 * np.abs(expected).max()
+    found = np.load(tmp_path / "adapted.npy")
+    np.testing.assert_allclose(found, to_numpy(adapted(x)), atol=1e-5)

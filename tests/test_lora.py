@@ -156,22 +156,24 @@ def test_the_perturbation_has_one_norm_over_adapters_and_head():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", mainly_on_last(["GSAM", "accumulation", "mixed_bfloat16"], everywhere=0)
+    "case",
+    mainly_on_last(["all", "GSAM", "accumulation", "mixed_bfloat16"]),
 )
 def test_other_trainings_leave_the_base_as_it_is(case):
-    if case == "mixed_bfloat16":
-        keras.config.set_dtype_policy(case)
-    model = add(tiny("AlterNet"))
+    if case in ("mixed_bfloat16", "all"):
+        keras.config.set_dtype_policy("mixed_bfloat16")
+    model = random(add(tiny("VisionTransformer" if case == "all" else "AlterNet")))
     before, optimizer = arrays(model), None
     trained = {v.path for v in model.trainable_weights}
     trainer = kerasvit.SAM(model, 0.05)
     if case == "GSAM":
         trainer = kerasvit.GSAM(model, 0.05, 0.02, 0.4, lr_max=0.1, lr_min=0.0)
-    elif case == "accumulation":
+    elif case in ("accumulation", "all"):
         optimizer = keras.optimizers.Adam(0.1, gradient_accumulation_steps=2)
     train(trainer, optimizer)
     after = arrays(model)
-    assert trained >= {p for p in after if not np.array_equal(before[p], after[p])}
+    changed = {p for p in after if not np.array_equal(before[p], after[p])}
+    assert changed == trained if case == "all" else changed <= trained
 
 
 def test_norms_are_trained_if_asked_and_a_file_has_their_statistics(tmp_path):
@@ -293,6 +295,19 @@ def test_models_that_cannot_have_adapters():
     quantised.get_layer("encoder_block_0").attention.query.quantize("int8")
     with pytest.raises(ValueError, match="merge them before `quantize`"):
         add(quantised)
+
+
+@on_last_backend
+def test_adapters_are_merged_and_saved_before_kernels_are_quantised(tmp_path):
+    model = random(add(tiny("VisionTransformer")))
+    model.get_layer("encoder_block_0").attention.query.quantize("int8")
+    before = arrays(model)
+    with pytest.raises(ValueError, match="quantised. Do it before `quantize`.*query"):
+        kerasvit.merge_lora(model)
+    with pytest.raises(ValueError, match="cannot be merged or saved"):
+        kerasvit.save_adapters(model, tmp_path / "adapters.safetensors")
+    after = arrays(model)
+    assert all(np.array_equal(before[path], after[path]) for path in before)
 
 
 @on_last_backend
