@@ -293,3 +293,9 @@ def test_streamed_epochs_hold_every_image_once():
     epochs = [indices[:5], indices[5:10], indices[10:]]
     assert all(sorted(epoch) == list(range(5)) for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) > 1
+
+
+@on_last_backend
+def test_one_image_and_several():
+    found = [folders.counted(count) for count in (0, 1, 2, 1234)]
+    assert found == ["0 images", "1 image", "2 images", "1,234 images"]

@@ -12,7 +12,8 @@ import inspection
 import keras
 import numpy as np
 import pytest
-from reporting import budget, curvature, landscapes, measures, tables
+from inspection_settings import Config
+from reporting import budget, curvature, landscapes, measures, subjects, tables
 from reporting.measure import Passes
 from reporting.sections import NAMES, SECTIONS
 
@@ -73,6 +74,21 @@ def test_a_report_of_a_transformer_and_a_resnet(tmp_path):
     tex = (tmp_path / "inspected/inspection.tex").read_text(encoding="utf-8")
     row = next(line for line in tex.splitlines() if line.startswith("vit &"))
     assert row.count("&") == 5 and row.endswith(r"\\")
+
+
+@pytest.mark.slow
+@on_last_backend
+def test_a_file_of_keras_beside_a_model_of_kerasvit(tmp_path):
+    save("vit")
+    image = keras.Input((8, 8, 3))
+    keras.Model(image, keras.layers.Dense(10)(keras.layers.Flatten()(image))).save(
+        "other.keras"
+    )
+    vit, other = subjects.load(config("vit", "other.keras", model_input="unit"))
+    own = kerasvit.Preprocessing.from_config(vit.model.record["preprocessing"])
+    low, high = (-np.array(own.mean) / own.std, (1 - np.array(own.mean)) / own.std)
+    assert (vit.x >= low - 1e-5).all() and (vit.x <= high + 1e-5).all()
+    assert 1 < other.x.max() <= 255  # the file's own layer divides them by 255
 
 
 @pytest.mark.slow
