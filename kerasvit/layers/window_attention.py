@@ -1,6 +1,7 @@
 """Window attention with a relative position bias."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -117,7 +118,7 @@ class WindowAttention(keras.layers.Layer):
         x = ops.reshape(x, (-1, height // h, width // w, h, w, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, h, columns, w, D)
         x = ops.reshape(x, (-1, height, width, channels))
-        return ops.roll(x, self.shift, axis=[1, 2]) if any(self.shift) else x
+        return _rolled(x, self.shift)
 
     def attention_weights(self, x: Tensor) -> Tensor:
         """Returns the weights within the windows, (batch, windows, heads, N, N).
@@ -141,8 +142,7 @@ class WindowAttention(keras.layers.Layer):
     def _rows(self, x: Tensor) -> Tensor:
         """Orders cells by window: (B, H, W, D) → (B·windows·N, D)."""
         (height, width), (h, w), channels = self.grid, self.window, x.shape[-1]
-        if any(self.shift):
-            x = ops.roll(x, [-side for side in self.shift], axis=[1, 2])
+        x = _rolled(x, [-moved for moved in self.shift])
         x = ops.reshape(x, (-1, height // h, h, width // w, w, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, h, w, D)
         return ops.reshape(x, (-1, channels))  # one row per cell; see MLP
@@ -215,6 +215,18 @@ class WindowAttention(keras.layers.Layer):
             "dropout": self.dropout,
         }
         return {**super().get_config(), **config}
+
+
+def _rolled(x: Tensor, shift: Sequence[int]) -> Tensor:
+    """Rolls a map (B, H, W, D) down and to the right."""
+    if keras.backend.backend() != "tensorflow":
+        return ops.roll(x, shift, axis=[1, 2]) if any(shift) else x
+    # In two parts: LiteRT has no operation that rolls.
+    for axis, moved in enumerate(shift, 1):
+        if moved:
+            first, last = ops.split(x, [-moved % x.shape[axis]], axis=axis)
+            x = ops.concatenate([last, first], axis=axis)
+    return x
 
 
 def window_in(grid: tuple[int, int], window_size: int) -> tuple[int, int]:
