@@ -4,6 +4,7 @@ import math
 
 LIMITS = {  # {setting: (minimum, maximum)}
     "batch_size": (1, math.inf),
+    "batch": (1, math.inf),
     "image_size": (1, math.inf),
     "learning_rate": (1e-12, math.inf),
     "momentum": (0, 0.9999),

@@ -1,0 +1,146 @@
+"""Exports a model to the format of another runtime, and reads it back.
+
+    python recipes/export.py runs/pets --format onnx
+    python recipes/export.py ViTB16/sam --format litert --out vit.litert --batch 1
+    python recipes/export.py hf://user/name --format torch --outputs logits
+    python recipes/export.py --help
+
+The exported model takes pixels from 0 to 255 and returns probabilities. Images must
+have its size: resizing is not a part of it. Its folder has the file of the format,
+`labels.txt` with the name of class i in line i + 1, and `export.json` with sizes,
+transform and measured errors. Without KERAS_BACKEND a backend that writes the format
+is chosen. EXPORT.md has the use of each format, and what works where.
+"""
+
+# ruff: noqa: E402
+import os
+import sys
+
+import command_line
+import startup
+from export_settings import Config
+from exporting import formats
+
+
+def parse(arguments) -> Config:
+    """Returns the configuration of a command: `command_line.parse_options`."""
+    return command_line.parse_options(
+        arguments, Config, prog="export.py", description=Config.__doc__
+    )
+
+
+def start(arguments) -> Config:
+    """Returns the checked configuration of a command, and imports its backend."""
+    config = parse(arguments)
+    with command_line.checking_input():
+        chosen = os.environ.get("KERAS_BACKEND")
+        if chosen:
+            startup.check_backend()
+        backend = formats.backend_for(config.format, chosen)
+        config.check()
+    os.environ["KERAS_BACKEND"] = backend
+    startup.import_quietly(backend)
+    return config
+
+
+if __name__ == "__main__":  # before the imports that take seconds
+    CONFIG = command_line.main(lambda: start(sys.argv[1:]))
+
+import dataclasses
+from pathlib import Path
+
+import keras
+from exporting import checking, folders, serving, writing
+from progress import console, write_json
+from scoring import candidates
+
+from kerasvit.version import __version__
+
+
+def export(config: Config) -> Path:
+    """Exports the model, reads it back, and returns the folder of the export.
+
+    Raises:
+        command_line.BadInput: The input is wrong, or the export differs from the model.
+    """
+    with command_line.checking_input():
+        formats.backend_for(config.format, keras.backend.backend())
+        config.check()
+        out = folders.check(config.folder, config.replace)
+        candidate = load(config)
+        served = serving.served(candidate, config.inputs, config.outputs, config.batch)
+        with folders.complete(out, config.replace) as folder:
+            writing.write(served.model, config.format, folder)
+            errors = checking.check(
+                served.model, config.format, folder, served.low, served.high
+            )
+            checking.check_errors(errors, config.dtype)
+            names = candidate.label_names if candidate.has_head else None
+            if names is not None:
+                lines = [" ".join(name.split()) for name in names]
+                (folder / "labels.txt").write_text("\n".join([*lines, ""]), "utf-8")
+            write_json(folder / "export.json", described(config, served, errors, names))
+    for line in report(out, served, errors):
+        console.print(line, highlight=False, soft_wrap=True)
+    return out
+
+
+def load(config: Config) -> candidates.Candidate:
+    """Returns the model in its precision."""
+    is_policy = config.dtype != "int8"
+    keras.config.set_dtype_policy(config.dtype if is_policy else "float32")
+    found = candidates.load(
+        config.model, config.model_input, config.image_size, headless=True
+    )
+    if not is_policy:
+        found.model.quantize("int8")
+    return found
+
+
+def described(config: Config, served: serving.Served, errors, names) -> dict:
+    """Returns what `export.json` says about an export."""
+    backend = keras.backend.backend()
+    return {
+        "model": config.model,
+        "format": config.format,
+        "dtype": config.dtype,
+        "input": {
+            "name": "image",
+            "shape": list(served.model.input_shape),
+            "values": served.inputs,
+        },
+        "output": {
+            "name": served.outputs,
+            "shape": list(served.model.output_shape),
+            "label_names": names,
+        },
+        "preprocessing": served.transform.to_config(),
+        "compared": dataclasses.asdict(errors),
+        "versions": {
+            "kerasvit": __version__,
+            "keras": keras.__version__,
+            backend: sys.modules[backend].__version__,
+        },
+    }
+
+
+def report(out: Path, served: serving.Served, errors: checking.Errors) -> list[str]:
+    """Returns lines about an export."""
+    height, width = served.transform.size
+    sizes = ", ".join(map(str, errors.batch_sizes))
+    values = (
+        "pixels from 0 to 255" if served.inputs == "pixels" else "normalised images"
+    )
+    size = sum(each.stat().st_size for each in out.rglob("*") if each.is_file())
+    return [
+        f"Read back by {errors.runtime}, without Keras, in batches of {sizes}: largest "
+        f"difference {errors.absolute:.1e}, {errors.relative:.1e} of the largest "
+        f"output.",
+        f"It takes {values} of {height} × {width}, and returns {served.outputs}. "
+        "Resizing is not inside; export.json has the transform.",
+        f"Written: {out}, {size / 1e6:.1f} MB.",
+    ]
+
+
+if __name__ == "__main__":
+    command_line.main(lambda: export(CONFIG))

@@ -1,0 +1,128 @@
+"""Reads an export back with its own runtime, and compares it with the Keras model."""
+
+import dataclasses
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import keras
+import numpy as np
+
+from . import runtime
+
+BATCH_SIZES = (1, 2, 5)
+# Largest difference that passes, as a share of the largest output. Models in other
+# precisions round where another order of sums may round otherwise.
+TOLERANCES = {"float32": 1e-4, "mixed_bfloat16": 2e-2, "int8": 2e-2}
+RUNTIMES = {  # packages, of which the first that is installed reads a file
+    "savedmodel": ("tensorflow",),
+    "litert": ("ai-edge-litert", "tensorflow"),
+    "onnx": ("onnxruntime",),
+    "openvino": ("openvino",),
+    "torch": ("torch",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Errors:
+    """Differences between an exported model and the Keras model.
+
+    Attributes:
+        absolute: Largest difference of an output.
+        relative: The same, divided by the largest output.
+        batch_sizes: Numbers of images that were tried.
+        runtime: Package that read the file, with its version.
+    """
+
+    absolute: float
+    relative: float
+    batch_sizes: tuple[int, ...]
+    runtime: str
+
+
+def check(
+    model: keras.Model, name: str, folder: Path, low: float, high: float
+) -> Errors:
+    """Returns the differences for random images.
+
+    Args:
+        model: The model that was exported; its batch may be of one size.
+        name: Format.
+        folder: Folder with the file.
+        low, high: Range of the images' values.
+
+    Raises:
+        ValueError: The runtime cannot load or run the file.
+    """
+    batch, *shape = model.inputs[0].shape
+    sizes = (batch,) if batch else BATCH_SIZES
+    random = np.random.default_rng(0)
+    batches = {str(size): _images(random, (size, *shape), low, high) for size in sizes}
+    expected = {key: _outputs(model, each) for key, each in batches.items()}
+    found = _read_back(name, folder, batches)
+    for key, outputs in found.items():
+        if outputs.shape != expected[key].shape:
+            raise ValueError(
+                f"`format`: the exported model returns {outputs.shape} for {key} "
+                f"images; the Keras model {expected[key].shape}."
+            )
+    # `max` of Python would lose a NaN.
+    largest = np.max([np.abs(found[key] - expected[key]).max() for key in found])
+    scale = np.max([np.abs(each).max() for each in expected.values()])
+    return Errors(float(largest), float(largest / scale), sizes, reader(name))
+
+
+def check_errors(errors: Errors, dtype: str) -> None:
+    """Raises a `ValueError` if the differences are too large, or not finite."""
+    tolerance = TOLERANCES[dtype]
+    if not errors.relative <= tolerance:
+        raise ValueError(
+            f"`format`: the exported model differs from the Keras model by "
+            f"{errors.absolute:.1e}, {errors.relative:.1e} of the largest output, in "
+            f"{errors.runtime}; at most {tolerance:.0e} passes. Nothing was written."
+        )
+
+
+def reader(name: str) -> str:
+    """Returns the package that reads a format, with its version."""
+    for package in RUNTIMES[name]:
+        if importlib.util.find_spec(package.replace("-", "_")):
+            return f"{package} {importlib.metadata.version(package)}"
+    raise LookupError(f"No runtime for {name}: `formats.check` looks for it.")
+
+
+def _images(random, shape, low, high):
+    """Returns images of different brightness and contrast."""
+    ends = np.sort(random.uniform(low, high, size=(2, shape[0], 1, 1, 3)), axis=0)
+    return random.uniform(*ends, size=shape).astype("float32")
+
+
+def _outputs(model, images):
+    return np.asarray(model.predict(images, batch_size=len(images), verbose=0))
+
+
+def _read_back(name, folder, batches):
+    """Returns the outputs that a process without Keras computes."""
+    with tempfile.TemporaryDirectory() as temporary:
+        inputs, outputs = (f"{temporary}/{each}.npz" for each in ("in", "out"))
+        np.savez(inputs, **batches)
+        command = [sys.executable, "-P", runtime.__file__, name, str(folder)]
+        process = subprocess.run(
+            [*command, inputs, outputs],
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if process.returncode:
+            lines = process.stderr.strip().splitlines() or ["no message"]
+            raise ValueError(
+                f"`format`: {reader(name)} cannot run the exported model: "
+                f"{lines[-1]:.500} Nothing was written."
+            )
+        with np.load(outputs) as found:
+            return {key: found[key] for key in found.files}

@@ -1,0 +1,131 @@
+"""What each format needs, and which backend writes it.
+
+This module imports neither Keras nor kerasvit, so that a command is checked first. The
+reasons were found with Keras 3.15; EXPORT.md has the versions of the converters.
+"""
+
+import dataclasses
+import importlib.util
+from collections.abc import Mapping
+
+DTYPES = ("float32", "mixed_bfloat16", "int8")
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A file format, and what it takes to write and read it.
+
+    Attributes:
+        file: Main file in the folder of an export.
+        backends: Backends of Keras that write it, the first by default.
+        refused: {backend or dtype: why it is refused}.
+        modules: {module that must be installed: its package}, beside the backend.
+    """
+
+    file: str
+    backends: tuple[str, ...]
+    refused: Mapping[str, str]
+    modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+FORMATS = {
+    "savedmodel": Format(
+        "saved_model.pb",
+        ("tensorflow", "jax"),
+        {"torch": "Keras converts it with torch_xla, whose newest version, 2.9, is for "
+         "PyTorch 2.9"},
+        {"tensorflow": "tensorflow"},
+    ),
+    "litert": Format(
+        "model.tflite",
+        ("tensorflow",),
+        {
+            "jax": "Keras writes LiteRT on TensorFlow and PyTorch only",
+            "torch": "litert-torch 0.10 cannot be installed beside the versions of "
+            "constraints.txt (immutabledict)",
+            "mixed_bfloat16": "the converter of LiteRT has no bfloat16",
+            "int8": "the converter of LiteRT rejects Keras's products of int8 matrices",
+        },
+    ),
+    "onnx": Format(
+        "model.onnx",
+        ("torch",),
+        {
+            "tensorflow": "tf2onnx 1.17 has no rule for Erfc, a part of GELU",
+            "jax": "jax2onnx 0.13 has no rule for a reshape with a batch of any size, "
+            "and newer versions need an older orbax-checkpoint",
+            "mixed_bfloat16": "ONNX Runtime has no bfloat16 on processors",
+        },
+        {name: name for name in ("onnx", "onnxscript", "onnxruntime")},
+    ),
+    "openvino": Format(
+        "model.xml",
+        ("tensorflow", "torch"),
+        {
+            "jax": "OpenVINO has no rule for XlaCallModule, which JAX writes",
+            "mixed_bfloat16": "OpenVINO reads no bfloat16 constants of TensorFlow; it "
+            "chooses the precision when it loads a float32 file",
+            "int8": "OpenVINO's result of int8 models of TensorFlow is wrong (by 0.3), "
+            "and tracing those of PyTorch fails",
+        },
+        {"openvino": "openvino"},
+    ),
+    "torch": Format(
+        "model.pt2",
+        ("torch",),
+        {
+            name: "torch.export traces models of PyTorch only"
+            for name in ("tensorflow", "jax")
+        },
+    ),
+}  # fmt: skip
+
+
+def backend_for(name: str, chosen: str | None) -> str:
+    """Returns the backend that writes a format.
+
+    Args:
+        name: Key of `FORMATS`.
+        chosen: Backend that the user chose, or None.
+
+    Raises:
+        ValueError: The chosen backend does not write it, or none that does is
+            installed.
+    """
+    wanted = FORMATS[name]
+    able = " or ".join(wanted.backends)
+    if chosen in wanted.refused:
+        raise ValueError(
+            f"`format`: {name} is not written on {chosen}: {wanted.refused[chosen]}. "
+            f"Take KERAS_BACKEND={able}, or leave it unset."
+        )
+    backends = [chosen] if chosen else wanted.backends
+    installed = [each for each in backends if importlib.util.find_spec(each)]
+    if not installed:
+        raise ValueError(
+            f"`format`: {name} is written on {able}, which is not installed: "
+            f"pip install {wanted.backends[0]}."
+        )
+    return installed[0]
+
+
+def check(name: str, dtype: str) -> None:
+    """Raises a `ValueError` if a format refuses a dtype, or a package is missing."""
+    wanted = FORMATS[name]
+    if dtype in wanted.refused:
+        others = [each for each in DTYPES if each not in wanted.refused]
+        raise ValueError(
+            f"`dtype`: {name} takes no {dtype}: {wanted.refused[dtype]}. Take --dtype "
+            f"{' or '.join(others)}."
+        )
+    missing = [
+        package
+        for module, package in wanted.modules.items()
+        if not importlib.util.find_spec(module)
+    ]
+    if missing:
+        raise ValueError(
+            f"`format`: {name} needs {' and '.join(missing)}, not installed here: "
+            f"pip install {' '.join(missing)}, or all formats: pip install -e "
+            '".[export]".'
+        )

@@ -1,0 +1,101 @@
+"""The model that is exported: pixels to probabilities, or a part of that."""
+
+import dataclasses
+
+import keras
+import numpy as np
+from scoring.candidates import Candidate
+
+import kerasvit
+
+PIXELS = (0.0, 255.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Served:
+    """A model to export, and what it takes and returns.
+
+    Attributes:
+        model: Images (batch, height, width, 3) → outputs (batch, n), float32.
+        low, high: Range of its images' values.
+        inputs: "pixels" or "normalized".
+        outputs: "probabilities", "logits" or "features".
+        transform: Evaluation transform, whose size is the model's.
+    """
+
+    model: keras.Model
+    low: float
+    high: float
+    inputs: str
+    outputs: str
+    transform: kerasvit.Preprocessing
+
+
+def served(
+    candidate: Candidate, inputs: str, outputs: str, batch: int | None
+) -> Served:
+    """Returns the model with the normalisation before it and the softmax after it.
+
+    Args:
+        candidate: Loaded model.
+        inputs: "pixels" from 0 to 255, or "normalized".
+        outputs: "probabilities" or "logits"; without a head, features.
+        batch: Number of images; None: any.
+
+    Raises:
+        ValueError: The model itself normalises, its sides are unknown, or it has
+            several outputs.
+    """
+    inner, transform = candidate.model, candidate.transform
+    size = tuple(inner.inputs[0].shape[1:3])
+    if None in size:
+        raise ValueError(
+            "`image_size`: the model takes images of any size, and an export has one: "
+            f"give --image-size {' '.join(map(str, transform.size))}, or another."
+        )
+    if len(inner.outputs) != 1 or len(inner.output_shape) != 2:
+        raise ValueError(
+            "`model`: the model must have one output (batch, n). Its outputs have the "
+            f"shapes {[tuple(each.shape) for each in inner.outputs]}."
+        )
+    image = keras.Input((*size, 3), batch_size=batch, name="image", dtype="float32")
+    x, (low, high) = image, PIXELS
+    if inputs == "pixels" and candidate.normalize:
+        x = normalization(transform)(x)
+    elif inputs == "normalized":
+        if not candidate.normalize:
+            raise ValueError(
+                "`inputs`: the model itself normalises, and takes pixels: leave "
+                "--inputs out."
+            )
+        ends = [(end - m) / s for end in (0, 1) for m, s in _colours(transform)]
+        low, high = min(ends), max(ends)
+    x = inner(x)
+    if not candidate.has_head:
+        outputs = "features"
+    elif outputs == "probabilities":
+        x = probabilities(inner, x)
+    # Layers in float32 follow one of 16 bits, and give the output its name.
+    x = keras.layers.Activation("linear", dtype="float32", name=outputs)(x)
+    transform = transform.with_size(size)
+    return Served(keras.Model(image, x), low, high, inputs, outputs, transform)
+
+
+def normalization(transform: kerasvit.Preprocessing) -> keras.layers.Layer:
+    """Returns a layer that maps pixels to (pixel / 255 - mean) / std."""
+    scale = [1 / (255 * s) for _, s in _colours(transform)]
+    offset = [-m / s for m, s in _colours(transform)]
+    return keras.layers.Rescaling(scale, offset, dtype="float32", name="normalization")
+
+
+def probabilities(inner: keras.Model, outputs):
+    """Returns the softmax of logits; probabilities as they are."""
+    pixels = np.random.default_rng(0).uniform(*PIXELS, (2, *inner.input_shape[1:]))
+    found = np.asarray(inner.predict(pixels.astype("float32"), verbose=0), "float32")
+    if (found >= 0).all() and np.allclose(found.sum(axis=1), 1, atol=1e-3):
+        return outputs
+    return keras.layers.Activation("softmax", dtype="float32", name="softmax")(outputs)
+
+
+def _colours(transform):
+    return [*zip(transform.mean, transform.std, strict=True)]
