@@ -54,4 +54,9 @@ class Config:
         """Raises a `ValueError` for settings that are wrong or do not fit together."""
         limits.check(self)
         formats.check(self.format, self.dtype)
+        if self.dtype == "mixed_bfloat16" and self.model.endswith(".keras"):
+            raise ValueError(
+                "`dtype`: a .keras file has its own precision. Leave --dtype out, or "
+                "give a folder of save_pretrained."
+            )
         folders.check(self.folder, self.replace)

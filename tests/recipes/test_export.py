@@ -1,0 +1,263 @@
+"""`export.py`: from a model to a file that another runtime reads."""
+
+import importlib.util
+import json
+
+import command_line
+import export
+import keras
+import numpy as np
+import pytest
+from export_settings import Config
+from exporting import checking, folders, formats, runtime, serving
+from scoring import candidates
+
+import kerasvit
+from tests.models.tiny import tiny
+from tests.once import on_last_backend
+
+BACKEND = keras.backend.backend()
+WRITTEN = [name for name, each in formats.FORMATS.items() if BACKEND in each.backends]
+FORMAT = WRITTEN[-1]  # the fastest in this process
+NAMES = ["cat", "dog", "a bird"]
+LONG = [  # one of the others is in each family
+    ("SwinTransformer", "litert"),
+    ("SwinTransformer", "onnx"),
+    ("AlterNet", "onnx"),
+    ("BigTransfer", "openvino"),
+    ("MLPMixer", "savedmodel"),
+    ("DistilledVisionTransformer", "torch"),
+]
+
+
+def require(name):
+    """Skips a test where a package of the format is not installed."""
+    for module in formats.FORMATS[name].modules:
+        pytest.importorskip(module)
+
+
+def saved(path, builder="VisionTransformer", names=NAMES, **changes):
+    """The folder of a tiny model."""
+    kerasvit.save_pretrained(tiny(builder, **changes), path, label_names=names)
+    return str(path)
+
+
+def softmax(x):
+    exponentials = np.exp(x - x.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_runtime_alone_classifies_a_photograph(name, images, tmp_path):
+    require(name)
+    folder = saved(tmp_path / "vit")
+    photos = sorted((images("cat", 3)).glob("*/*.jpg"))
+    out = export.export(Config(folder, name, str(tmp_path / "out")))
+    model = kerasvit.from_pretrained(folder)
+    transform = kerasvit.Preprocessing.from_config(
+        json.loads((out / "export.json").read_text())["preprocessing"]
+    )
+    pixels = np.stack([transform(photo, normalize=False) for photo in photos])
+    found = runtime.READERS[name](out)(pixels)
+    labels = (out / "labels.txt").read_text().splitlines()
+    for row, expected in zip(found, kerasvit.classify(model, photos, top=3)):
+        order = np.argsort(-row)
+        assert [labels[i] for i in order] == [label for label, _ in expected]
+        np.testing.assert_allclose(row[order], [p for _, p in expected], atol=1e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("batch", [None, 3])
+@pytest.mark.parametrize(("builder", "name"), LONG)
+def test_families(builder, name, batch, tmp_path):
+    if name not in WRITTEN:
+        pytest.skip(f"{BACKEND} does not write {name}")
+    require(name)
+    out = str(tmp_path / "out")
+    folder = saved(tmp_path / "model", builder)
+    export.export(Config(folder, name, out, batch=batch, outputs="logits"))
+    found = json.loads((tmp_path / "out/export.json").read_text())
+    assert found["input"]["shape"] == [batch, 16, 16, 3]
+    assert found["compared"]["batch_sizes"] == ([batch] if batch else [1, 2, 5])
+    assert found["compared"]["relative"] < 1e-5
+
+
+def served(folder, inputs="pixels", outputs="probabilities", batch=None):
+    candidate = candidates.load(str(folder), headless=True)
+    return serving.served(candidate, inputs, outputs, batch)
+
+
+def pixels(count=2):
+    return np.random.default_rng(0).uniform(0, 255, (count, 16, 16, 3)).astype("f4")
+
+
+def test_pixels_are_normalised_and_logits_become_probabilities(tmp_path):
+    colours = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6]}
+    model = tiny("VisionTransformer")
+    transform = kerasvit.Preprocessing(16, **colours)
+    model.record["preprocessing"] = transform.to_config()
+    kerasvit.save_pretrained(model, tmp_path / "vit")
+    logits = model((pixels() / 255 - colours["mean"]) / colours["std"])
+    found = served(tmp_path / "vit").model(pixels())
+    expected = softmax(keras.ops.convert_to_numpy(logits))
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(found), expected, atol=1e-5)
+
+
+def test_normalised_images_and_logits(tmp_path):
+    saved(tmp_path / "vit")
+    found = served(tmp_path / "vit", "normalized", "logits", batch=2)
+    x = pixels() / 127.5 - 1
+    np.testing.assert_allclose(
+        keras.ops.convert_to_numpy(found.model(x)),
+        keras.ops.convert_to_numpy(tiny("VisionTransformer")(x)),
+        atol=1e-5,
+    )
+    assert found.model.input_shape == (2, 16, 16, 3)
+    assert (found.low, found.high) == (-1, 1)
+
+
+def test_a_model_that_normalises_takes_its_pixels(tmp_path):
+    normalization = {"mean": 0.5, "std": 0.5}
+    saved(tmp_path / "vit", normalization=normalization)
+    found = served(tmp_path / "vit", outputs="logits").model(pixels())
+    expected = tiny("VisionTransformer")(pixels() / 127.5 - 1)
+    np.testing.assert_allclose(
+        *map(keras.ops.convert_to_numpy, (found, expected)), atol=1e-5
+    )
+    with pytest.raises(ValueError, match="leave --inputs out"):
+        served(tmp_path / "vit", inputs="normalized")
+
+
+def test_a_model_without_classes_returns_features(tmp_path):
+    saved(tmp_path / "vit", names=None, num_classes=0)
+    found = served(tmp_path / "vit")
+    assert (found.outputs, found.model.output_shape) == ("features", (None, 16))
+
+
+@on_last_backend
+def test_probabilities_stay_as_they_are():
+    image = keras.Input((16, 16, 3))
+    x = keras.layers.Dense(3, activation="softmax")(keras.layers.Flatten()(image))
+    model = keras.Model(image, x)
+    assert serving.probabilities(model, x) is x
+
+
+@pytest.mark.slow
+def test_a_file_that_its_runtime_cannot_run_leaves_nothing(tmp_path, monkeypatch):
+    require(FORMAT)
+    monkeypatch.setattr(export.writing, "write", lambda *_: None)
+    config = Config(saved(tmp_path / "vit"), FORMAT, str(tmp_path / "made" / "out"))
+    with pytest.raises(command_line.BadInput, match="cannot run the exported model"):
+        export.export(config)
+    assert not [*(tmp_path / "made").iterdir()]
+
+
+@on_last_backend
+def test_a_file_with_other_outputs_leaves_nothing(tmp_path, monkeypatch):
+    wrong = {str(size): np.zeros((size, 3)) for size in checking.BATCH_SIZES}
+    monkeypatch.setattr(export.writing, "write", lambda *_: None)
+    monkeypatch.setattr(checking, "_read_back", lambda *_: wrong)
+    config = Config(saved(tmp_path / "vit"), FORMAT, str(tmp_path / "made" / "out"))
+    with pytest.raises(command_line.BadInput, match="differs from the Keras model by"):
+        export.export(config)
+    assert not [*(tmp_path / "made").iterdir()]
+
+
+@on_last_backend
+@pytest.mark.parametrize("value", [np.nan, 2e-4])
+def test_errors_that_do_not_pass(value):
+    errors = checking.Errors(value, value, (1,), "runtime 1.0")
+    with pytest.raises(ValueError, match="differs"):
+        checking.check_errors(errors, "float32")
+
+
+@on_last_backend
+def test_an_export_is_replaced_only_if_asked(tmp_path):
+    out = tmp_path / "out"
+    for text in ("first", "second"):
+        with folders.complete(out, replace=text == "second") as folder:
+            (folder / "export.json").write_text(text)
+            assert not out.exists() or (out / "export.json").read_text() == "first"
+    assert (out / "export.json").read_text() == "second"
+    assert [*tmp_path.iterdir()] == [out]
+    with pytest.raises(ValueError, match="exists. Give another --out, or --replace"):
+        folders.check(str(out), replace=False)
+    (out / "export.json").unlink()
+    with pytest.raises(ValueError, match="is no export"):
+        folders.check(str(out), replace=True)
+
+
+@on_last_backend
+def test_an_interrupted_export_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        with folders.complete(tmp_path / "out", replace=False) as folder:
+            (folder / "half").write_text("")
+            raise KeyboardInterrupt
+    assert not [*tmp_path.iterdir()]
+
+
+@on_last_backend
+@pytest.mark.parametrize(("name", "form"), formats.FORMATS.items())
+def test_each_backend_writes_a_format_or_is_refused_with_another_named(name, form):
+    for backend in ("tensorflow", "jax", "torch"):
+        if backend in form.backends:
+            assert formats.backend_for(name, backend) == backend
+        else:
+            with pytest.raises(
+                ValueError, match=f"Take KERAS_BACKEND={form.backends[0]}"
+            ):
+                formats.backend_for(name, backend)
+    assert formats.backend_for(name, None) == form.backends[0]
+
+
+@on_last_backend
+def test_a_missing_package_has_its_pip_line(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install onnx onnxscript onnxruntime, or"):
+        formats.check("onnx", "float32")
+    with pytest.raises(ValueError, match="written on torch, .*pip install torch"):
+        formats.backend_for("torch", None)
+
+
+@on_last_backend
+def test_a_precision_that_a_format_does_not_take():
+    with pytest.raises(ValueError, match="litert takes no int8: .* --dtype float32"):
+        formats.check("litert", "int8")
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("model", "folder"),
+    [
+        ("ViTB16/sam", "exported/ViTB16-sam-torch"),
+        ("hf://me/vit", "exported/hf-me-vit-torch"),
+        ("run/model", "exported/run-torch"),
+        ("vit.keras", "exported/vit-torch"),
+    ],
+)
+def test_the_folder_is_named_after_the_model(model, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run/model").mkdir(parents=True)
+    (tmp_path / "vit.keras").touch()
+    assert Config(model, "torch").folder == folder
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "nothing"}, "no file or folder nothing"),
+        ({"batch": 0}, "`batch` must be at least 1"),
+        ({"format": "litert"}, "litert is not written on"),
+        ({"model": "x.keras", "dtype": "mixed_bfloat16"}, "its own precision"),
+        ({"out": "."}, "exists. Give another"),
+    ],
+)
+def test_wrong_input(options, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = Config(**{"model": "vit", "format": FORMAT, **options})
+    if options.get("format") in WRITTEN:
+        pytest.skip("this backend writes it")
+    with pytest.raises(command_line.BadInput, match=message):
+        export.export(config)
