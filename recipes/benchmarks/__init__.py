@@ -12,6 +12,7 @@
 
     python -m recipes.benchmarks.study      # effect of SAM on accuracy and sharpness
     python -m recipes.benchmarks.study claim    # whether SAM helps with few images
+    python -m recipes.benchmarks.exports    # the table of EXPORT.md
 
 All implementations of a measurement run in turns in one process: a round times one step
 of each, and a ratio is the median over rounds, so that a change in the machine's speed
