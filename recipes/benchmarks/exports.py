@@ -34,7 +34,7 @@ FAMILIES = {  # {name in the table: (builder, arguments)}
     "DeiT": ("DistilledVisionTransformer", VIT),
     "hybrid": (
         "HybridVisionTransformer",
-        {**VIT, "patch_size": 1, "resnet_depths": [1, 1], "width_factor": 0.25},
+        {**VIT, "patch_size": 1, "resnet_depths": [1, 1], "width_factor": 0.5},
     ),
     "Mixer": (
         "MLPMixer",
@@ -46,7 +46,7 @@ FAMILIES = {  # {name in the table: (builder, arguments)}
             "channels_mlp_dim": 64,
         },
     ),
-    "BiT": ("BigTransfer", {"depths": [1, 1], "width_factor": 0.25}),
+    "BiT": ("BigTransfer", {"depths": [1, 1], "width_factor": 0.5}),
     "Swin": (
         "SwinTransformer",
         {

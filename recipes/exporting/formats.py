@@ -125,7 +125,7 @@ def check(name: str, dtype: str) -> None:
     ]
     if missing:
         raise ValueError(
-            f"`format`: {name} needs {' and '.join(missing)}, not installed here: "
+            f"`format`: {name} needs {', '.join(missing)}, not installed here: "
             f"pip install {' '.join(missing)}, or all formats: pip install -e "
             '".[export]".'
         )
