@@ -57,17 +57,15 @@ def _gradients(
     create_graph: bool = False,
 ) -> list[Tensor]:
     """Returns the gradients of the sum of values, times multiples if they are given."""
-    pairs = zip(values, multiples or [None] * len(values), strict=True)
     # Others are constant: for second derivatives, where the loss is linear.
-    pairs = [(value, each) for value, each in pairs if value.requires_grad]
-    if not pairs:
+    chosen = [i for i, value in enumerate(values) if value.requires_grad]
+    if not chosen:
         return [torch.zeros_like(weight) for weight in weights]
-    values, multiples = zip(*pairs, strict=True)
     return list(
         torch.autograd.grad(
-            values,
+            [values[i] for i in chosen],
             weights,
-            multiples,
+            multiples and [multiples[i] for i in chosen],
             create_graph=create_graph,
             allow_unused=True,
             materialize_grads=True,

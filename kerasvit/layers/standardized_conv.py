@@ -85,7 +85,7 @@ class StandardizedConv(keras.layers.Layer):
             return pointwise(x, kernel, self.strides)
         if border == "same" and self.strides == 1 and self.kernel_size % 2:
             border = self.kernel_size // 2
-        if border == "same":  # its zeros depend on the size of the map
+        if isinstance(border, str):  # the zeros depend on the size of the map
             return ops.conv(
                 x,
                 kernel,

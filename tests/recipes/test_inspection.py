@@ -12,7 +12,6 @@ import inspection
 import keras
 import numpy as np
 import pytest
-from inspection_settings import Config
 from reporting import budget, curvature, landscapes, measures, subjects, tables
 from reporting.measure import Passes
 from reporting.sections import NAMES, SECTIONS
