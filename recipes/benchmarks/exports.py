@@ -3,9 +3,9 @@
     python -m recipes.benchmarks.exports            # every backend that is installed
     python -m recipes.benchmarks.exports --table    # the table from what was measured
 
-Each cell is the error that `export.py` measured: the largest difference from the Keras
-model, divided by its largest output. It is kept in runs/benchmarks/, in the file
-exports-BACKEND.json, and not measured again with the same versions.
+Each cell is the error that `export.py` measured: the largest difference of a logit from
+the Keras model's, divided by its largest logit. It is kept in runs/benchmarks/, in the
+file exports-BACKEND.json, and not measured again with the same versions.
 """
 
 import argparse
@@ -72,7 +72,7 @@ FAMILIES = {  # {name in the table: (builder, arguments)}
         },
     ),
 }
-IN_OTHER_DTYPES = ("ViT",)
+IN_OTHER_DTYPES = ("ViT", "BiT")
 
 
 def main() -> None:
@@ -114,7 +114,8 @@ def measure(backend: str) -> None:
                     path, out = f"{folder}/model", f"{folder}/out"
                     kerasvit.save_pretrained(model(family), path)
                     try:
-                        export.export(Config(path, name, out, dtype=dtype))
+                        config = Config(path, name, out, dtype=dtype, outputs="logits")
+                        export.export(config)
                     except command_line.BadInput as error:
                         cells[key] = str(error)
                     else:

@@ -46,16 +46,30 @@ def _litert(model, path):
 
 
 def _openvino(model, path):
-    _export(model, path, "openvino")
+    """Writes OpenVINO's format; on PyTorch from torch.export.
+
+    There Keras traces the model twice and compares, which fails in hybrids.
+    """
+    if keras.backend.backend() != "torch":
+        return _export(model, path, "openvino")
+    import openvino
+
+    found = openvino.convert_model(_exported(model))
+    openvino.save_model(found, path, compress_to_fp16=False)
 
 
 def _torch(model, path):
     import torch
 
+    torch.export.save(_exported(model), path)
+
+
+def _exported(model):
+    import torch
+
     program, example, dynamic = _program(model)
     with torch.no_grad():
-        exported = torch.export.export(program, example, dynamic_shapes=dynamic)
-    torch.export.save(exported, path)
+        return torch.export.export(program, example, dynamic_shapes=dynamic)
 
 
 def _onnx(model, path):
