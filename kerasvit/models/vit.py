@@ -143,14 +143,13 @@ def VisionTransformer(
         ValueError: An argument is out of range, or `image_size` is not a multiple of P.
     """
     image, x = image_input(image_size, normalization)
-    embed = PatchEmbedding(
+    x = PatchEmbedding(
         patch_size,
         width=width,
         partial=partial_patches,
         use_bias=patch_bias,
         name="embedding",
-    )
-    x = embed(x)  # (B, N, D)
+    )(x)  # (B, N, D)
     prefix = class_token + register_tokens
     add_positions = position_embedding(
         image,
