@@ -32,7 +32,8 @@ BATCH, SECONDS = 4, [0.5, 0.1, 0.2]
 
 
 def candidate(model):
-    return types.SimpleNamespace(name="model", model=model)
+    transform = kerasvit.Preprocessing(model.input_shape[1:3])
+    return types.SimpleNamespace(name="model", model=model, transform=transform)
 
 
 def measured(**changes):
@@ -116,7 +117,7 @@ def test_frozen_layers_and_variables_stay_frozen():
 
 @on_last_backend
 def test_speed_is_that_of_the_same_model_on_this_device(monkeypatch):
-    monkeypatch.setattr(multiply_adds, "of", lambda model: None)  # it has no weights
+    monkeypatch.setattr(multiply_adds, "of", lambda *_: None)  # it has no weights
     model = zoo_model()
     saved = [
         results.Result("forward", "", [], [], ""),  # of version 0.1
@@ -137,7 +138,7 @@ def test_speed_is_that_of_the_same_model_on_this_device(monkeypatch):
 
 @on_last_backend
 def test_the_command_for_a_speed_that_is_missing(monkeypatch, tmp_path):
-    monkeypatch.setattr(multiply_adds, "of", lambda model: None)  # it has no weights
+    monkeypatch.setattr(multiply_adds, "of", lambda *_: None)  # it has no weights
     model = zoo_model()
     costs = {"model": cost.of(model, [])}
     found = cost.missing([model], costs, tmp_path)
