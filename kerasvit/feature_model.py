@@ -7,6 +7,7 @@ import keras
 
 from .adapters import adapted_layers, attach
 from .backend.clones import ClonableModel
+from .quantization import restore, settings_of
 
 FACTS = ("names", "strides", "channels", "preprocessing", "adapters")
 
@@ -15,8 +16,8 @@ FACTS = ("names", "strides", "channels", "preprocessing", "adapters")
 class FeatureModel(ClonableModel):
     """A functional model from images to features of blocks; see `features`.
 
-    Clones and `.keras` files, also of models that contain it, keep the attributes. The
-    first three have one entry for each block.
+    Clones and `.keras` files, also of models that contain it, keep the attributes and
+    quantised layers. The first three attributes have one entry for each block.
 
     Attributes:
         names: Names of the blocks, a tuple.
@@ -41,7 +42,7 @@ class FeatureModel(ClonableModel):
         super().__init__(inputs, outputs, name=name, **kwargs)
         original = self.pop_original()
         if original is not None:
-            self._revive(original.facts())
+            self._revive(original.facts(), settings_of(original))
         self._set(facts)
 
     def facts(self) -> dict[str, Any]:
@@ -52,22 +53,26 @@ class FeatureModel(ClonableModel):
         return json.loads(json.dumps(facts))
 
     def get_config(self) -> dict[str, Any]:
-        """Returns the graph's configuration and the attributes."""
-        return {**super().get_config(), **self.facts()}
+        """Returns the graph's configuration, the attributes and quantised layers."""
+        config = {**super().get_config(), **self.facts()}
+        return {**config, "quantization": settings_of(self)}
 
     @classmethod
     def from_config(
         cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None
     ) -> "FeatureModel":
-        """Builds the model with its attributes and adapters."""
-        graph = {key: value for key, value in config.items() if key not in FACTS}
+        """Builds the model with its attributes, adapters and quantised layers."""
+        graph = dict(config)
+        settings = graph.pop("quantization", [])
+        facts = {key: graph.pop(key) for key in FACTS if key in graph}
         model = super().from_config(graph, custom_objects=custom_objects)
-        model._revive({key: config[key] for key in FACTS if key in config})
+        model._revive(facts, settings)
         return model
 
-    def _revive(self, facts: dict[str, Any]) -> None:
-        """Sets the attributes of a model with new layers, and attaches adapters."""
+    def _revive(self, facts: dict[str, Any], settings: list[dict[str, Any]]) -> None:
+        """Sets what `facts` and `settings_of` returned, in a model with new layers."""
         self._set(facts)
+        restore(self, settings)
         if self.adapters:
             attach(self, self.adapters)
 

@@ -286,6 +286,20 @@ def test_the_model_computes_and_is_saved_as_before(name, tmp_path):
     np.testing.assert_allclose(to_numpy(loaded(X)), logits, rtol=1e-5, atol=1e-5)
 
 
+def test_files_and_clones_keep_quantised_layers(tmp_path):
+    model = vit()
+    model.quantize("int8")
+    found = kerasvit.features(model, 1)
+    found.save(tmp_path / "features.keras")
+    clone = keras.models.clone_model(found)
+    clone.set_weights(found.get_weights())
+    x = np.random.default_rng(0).normal(size=(2, 8, 16, 3)).astype("float32")
+    for other in (keras.saving.load_model(tmp_path / "features.keras"), clone):
+        modes = [each.dtype for each in kerasvit.weight_formats(other)]
+        assert modes.count("int8") == 2 * 6  # four of the attention, two of the MLP
+        np.testing.assert_allclose(arrays(other, x)[0], arrays(found, x)[0], atol=1e-6)
+
+
 @on_last_backend
 def test_tokens_before_the_patches_are_the_second_of_a_pair():
     model = vit(register_tokens=2)

@@ -28,7 +28,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
         *("adapters", "records", "quantization"),
     },
     "adapters": {"layers", "backend"},
-    "feature_model": {"adapters", "backend"},
+    "feature_model": {"adapters", "quantization", "backend"},
     "features": {"feature_model", "models", "layers", "records", "backend"},
     "quantization": {"backend"},
     "lora": {"adapters", "checkpoints", "hub", "loading", "models", "backend"},
