@@ -42,7 +42,7 @@ def test_built_in_normalisation_through_folder_resize_and_classify(tmp_path):
 
 @on_last_backend
 def test_list_models_ignores_case():
-    assert kerasvit.list_models("vits*") == ["ViTS8", "ViTS14", "ViTS16", "ViTS32"]
+    assert kerasvit.list_models("vits1*") == ["ViTS14", "ViTS16"]
 
 
 @on_last_backend

@@ -82,6 +82,8 @@ def _restore_quantization(
         {**group, "layers": [p for p in group["layers"] if p not in plan.left_out]}
         for group in checkpoint.description.quantization
     ]
+    if not settings:
+        return
     try:
         restore(model, settings)
     except ArgumentError:

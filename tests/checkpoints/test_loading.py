@@ -477,7 +477,7 @@ def test_an_odd_timm_config_is_a_value_error(tmp_path, config):
     "change",
     [
         {"hidden_act": "relu"},
-        {"hidden_act": "quick_gelu"},
+        {"hidden_act": "mish"},
         {"id2label": [1]},
         {"layer_norm_eps": "x"},
         {"image_size": 16.0},

@@ -32,6 +32,7 @@ class Outline:
 class _Variable:
     def __init__(self, variable):
         self.path, self.shape = variable.path, tuple(variable.shape)
+        self.dtype = "float32"
         self.assigned, self.value = 0, np.ones(1, "float32")  # no zeroed head
 
     def assign(self, array):
