@@ -19,7 +19,7 @@ import numpy as np
 import kerasvit
 from kerasvit import inspection
 
-SIZE = (16, 32)  # not square
+SIZE = (32, 48)  # not square
 CLASSES = 3
 LABELS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 SOFT = keras.losses.CategoricalCrossentropy(from_logits=True)
