@@ -75,9 +75,7 @@ def _patch_kernel(model: keras.Model) -> np.ndarray | None:
         if isinstance(layer, keras.layers.Conv2D):
             patches = tuple(layer.kernel_size) == tuple(layer.strides)
         else:
-            # `kernel` of a position embedding is the name of its resampling.
-            kernel = getattr(layer, "kernel", None)
-            patches = hasattr(layer, "patch_size") and hasattr(kernel, "shape")
+            patches = hasattr(layer, "patch_size") and hasattr(layer, "kernel")
         # Hybrids embed patches of the map of a ResNet.
         if patches and channels in (None, layer.kernel.shape[2]):
             return _array(layer.kernel, layer)

@@ -121,7 +121,7 @@ class PositionEmbedding(keras.layers.Layer):
         self.grid = pair(grid)
         self.prefix = prefix
         self.patch_size = patch_size
-        self.kernel = kernel
+        self.resampling_kernel = kernel
 
     def build(self, input_shape: Shape) -> None:
         """Creates the table."""
@@ -146,7 +146,7 @@ class PositionEmbedding(keras.layers.Layer):
         exact = keras.backend.result_type(table.dtype, "float32")
         width = table.shape[-1]
         cells = ops.reshape(table[0, self.prefix :], (*self.grid, width))
-        cells = resample_tensor(ops.cast(cells, exact), grid, self.kernel)
+        cells = resample_tensor(ops.cast(cells, exact), grid, self.resampling_kernel)
         cells = ops.cast(ops.reshape(cells, (-1, width)), table.dtype)
         return ops.concatenate([table[0, : self.prefix], cells])[None]
 
@@ -193,6 +193,6 @@ class PositionEmbedding(keras.layers.Layer):
             "grid": self.grid,
             "prefix": self.prefix,
             "patch_size": self.patch_size,
-            "kernel": self.kernel,
+            "kernel": self.resampling_kernel,
         }
         return {**super().get_config(), **config}
