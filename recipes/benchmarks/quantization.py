@@ -8,8 +8,8 @@ import dataclasses
 import json
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
+import inspection_settings
 import keras
 import numpy as np
 from reporting import subjects
@@ -69,16 +69,9 @@ def measure(config: Config, backend: str) -> Result:
 def load(folder: str) -> subjects.Subject:
     """Returns the model of a training and its test images."""
     training = json.loads(Path(folder, "config.json").read_text(encoding="utf-8"))
-    return subjects.load(
-        SimpleNamespace(
-            models=(folder,),
-            image_set=training["data"] or training["dataset"],
-            images=None,
-            model_input=None,
-            batch_size=64,
-            seed=0,
-        )
-    )[0]
+    images = training["data"] or training["dataset"]
+    every = inspection_settings.Config((folder,), images, images=None, batch_size=64)
+    return subjects.load(every)[0]
 
 
 def made(folder: str, policy: str, mode: str | None) -> keras.Model:
