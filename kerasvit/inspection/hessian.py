@@ -96,11 +96,11 @@ class Hessian:
 
     def __matmul__(self, vector: Any) -> np.ndarray:
         """Returns the product, an array (P,), of the matrix with an array (P,)."""
-        return self._derivatives_at(vector)[2]
+        return self._derivatives_at(vector, gradient=False)[2]
 
     def loss_and_gradient(self) -> tuple[float, np.ndarray]:
         """Returns the mean loss and its gradient, an array (P,)."""
-        return self._derivatives_at(np.zeros(self.shape[0]))[:2]
+        return self._derivatives_at(np.zeros(self.shape[0]), gradient=True)[:2]
 
     def eigenpairs(
         self,
@@ -115,9 +115,9 @@ class Hessian:
     ) -> Eigenpairs:
         """Returns the first k eigenvalues and eigenvectors, by Lanczos' method.
 
-        Memory on the host: `vectors` copies of the selected weights, and k more for the
-        result. For ViT-B/16, 86 million weights, a copy is 0.35 GB: 20 are 7 GB, 6 are
-        2 GB and need more products.
+        Memory on the host: `vectors` copies of the selected weights and three more, or k
+        more for the result. For ViT-B/16, 86 million weights, a copy is 0.35 GB: 20 are
+        7 GB, 6 are 2 GB and need more products.
 
         Args:
             k: Number of eigenvalues, in [1, P]; an exact repetition counts once.
@@ -142,7 +142,9 @@ class Hessian:
         progress = Progress(verbose)
 
         def product(vector: np.ndarray) -> np.ndarray:
-            return self._derivatives_at(vector, progress.batch)[2]
+            return self._derivatives_at(
+                vector, gradient=False, after_batch=progress.batch
+            )[2]
 
         pairs = eigenpairs(
             product,
@@ -183,9 +185,9 @@ class Hessian:
         return [p.reshape(v.shape) for p, v in zip(parts, self.variables, strict=True)]
 
     def _derivatives_at(
-        self, vector: Any, after_batch: Callable[[], None] | None = None
+        self, vector: Any, *, gradient: bool, after_batch: Callable | None = None
     ) -> tuple[float, np.ndarray, np.ndarray]:
-        """Returns the mean loss, its gradient, and the product with a vector."""
+        """Returns the mean loss, its gradient if wanted, and the product."""
         vector = np.asarray(vector, self.dtype)
         if vector.shape != self.shape[:1]:
             raise ValueError(
@@ -194,7 +196,8 @@ class Hessian:
             )
         parts = [ops.convert_to_tensor(part) for part in self._parts(vector)]
         # The sums are on the host; the device has the derivatives of one batch.
-        sums = [np.zeros(size, self.dtype) for size in (1, *self.shape)]
+        size = self.shape[0]
+        sums = [np.zeros(n, self.dtype) for n in (1, size if gradient else 0, size)]
         samples = 0
         with in_variable_dtype(self.model):
             for x, y in self._loss.checked(self._batches()):
@@ -207,15 +210,15 @@ class Hessian:
         for each in sums:
             each /= samples
         check_finite(*sums)
-        loss, gradient, product = sums
-        return float(loss[0]), gradient, product
+        loss, gradients, product = sums
+        return float(loss[0]), gradients, product
 
 
 def _add(sums: list[np.ndarray], derivatives: Any, multiple: int) -> None:
-    """Adds a multiple of a loss, its gradient and a product to the sums of them."""
+    """Adds multiples of a loss, its gradient and a product to sums that have a size."""
     for total, parts in zip(sums, derivatives, strict=True):
         end = 0
-        for part in keras.tree.flatten(parts):
+        for part in keras.tree.flatten(parts) if total.size else ():
             array = ops.convert_to_numpy(part).ravel()
             start, end = end, end + array.size
             total[start:end] += multiple * array

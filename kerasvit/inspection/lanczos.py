@@ -90,7 +90,8 @@ def eigenpairs(
     projected = np.zeros((vectors, vectors))  # the matrix in the basis
     new, used, products = _random(generator, size, dtype), 0, 0
     while True:
-        basis[used] = new / _norm(new)
+        np.divide(new, _norm(new), out=basis[used])
+        del new  # its memory is that of the product
         new = product(basis[used])
         products += 1
         used += 1
@@ -151,9 +152,11 @@ def orthogonal(vector: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.nda
         The orthogonal component, and the product of the vector with each row.
     """
     overlaps = rows @ vector
-    vector = vector - overlaps @ rows
-    corrections = rows @ vector
-    return vector - corrections @ rows, overlaps + corrections
+    component = overlaps @ rows
+    np.subtract(vector, component, out=component)
+    corrections = rows @ component
+    component -= corrections @ rows
+    return component, overlaps + corrections
 
 
 def _recombine(basis: np.ndarray, mixes: np.ndarray) -> None:
