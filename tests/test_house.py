@@ -61,6 +61,8 @@ EXCEPTIONS = {
     # Operations of PyTorch on maps with channels last, without Keras's copies.
     "layers/conv.py": {"backend"},
     "layers/standardized_conv.py": {"backend"},
+    "layers/preact_unit.py": {"backend"},
+    "layers/postact_unit.py": {"backend"},
     "layers/max_pool.py": {"backend"},
     "layers/group_norm.py": {"backend"},
     # A check of sizes that only a graph of TensorFlow does not know.
@@ -71,7 +73,7 @@ EXCEPTIONS = {
     "models/variant.py": {"loading", "hub"},
 }
 BODY_LINES, ARGUMENTS = 50, 8
-PACKAGE_LINES = 29_650  # of it 40 % docstrings and blank lines, 4 % type hints
+PACKAGE_LINES = 29_850  # of it 40 % docstrings and blank lines, 4 % type hints
 # Functions with more arguments, all but `ARGUMENTS` of them keyword-only and optional.
 BUDGETS = {
     # Builders: what differs between five code bases' checkpoints of one architecture.
@@ -288,7 +290,7 @@ def test_import_is_quiet_and_brings_in_keras_and_its_backend_only():
         "import kerasvit\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - before}\n"
         "assert dict(os.environ) == environment\n"
-        "known = {'kerasvit', 'PIL', *sys.stdlib_module_names}\n"
+        "known = {'kerasvit', 'keras', 'PIL', *sys.stdlib_module_names}\n"
         "assert new <= known, new - known\n"
         f"others = {{'tensorflow', 'torch'}} - {{{backend!r}}}\n"
         "assert not others & set(sys.modules), others & set(sys.modules)\n"

@@ -12,7 +12,10 @@ from kerasvit.typing import Tensor
 
 TORCH = keras.backend.backend() == "torch"
 if TORCH:
+    import torch
     from torch.nn import functional
+
+    from .transposed_torch import transposed
 
 
 def convolution(x: Tensor, kernel: Tensor, strides: int, border: int) -> Tensor:
@@ -28,9 +31,10 @@ def convolution(x: Tensor, kernel: Tensor, strides: int, border: int) -> Tensor:
         Feature maps, (batch, ⌊(H + 2 border − k) / strides⌋ + 1, …, filters).
     """
     if TORCH:
-        kernel = kernel.permute(3, 2, 0, 1)
-        maps = functional.conv2d(_first(x), kernel, None, strides, border)
-        return _last(maps)
+        # PyTorch would order the kernel as the maps by a slower copy, and leave its
+        # gradient in that order.
+        rows = transposed(kernel.flatten(0, 2)).unflatten(1, kernel.shape[:3])
+        return _last(functional.conv2d(_first(x), _first(rows), None, strides, border))
     padding = "valid"
     if strides == 1 and kernel.shape[0] == 2 * border + 1:
         padding = "same"  # the same zeros, without a copy of the map
@@ -52,6 +56,30 @@ def max_pool(x: Tensor, size: int, strides: int) -> Tensor:
     return ops.max_pool(
         x, size, strides=strides, padding="valid", data_format="channels_last"
     )
+
+
+def relu_of_new(x: Tensor) -> Tensor:
+    """Computes the ReLU of maps that nothing else reads, on PyTorch in place."""
+    return functional.relu(x, inplace=True) if TORCH else ops.relu(x)
+
+
+def standardized(kernel: Tensor, epsilon: float) -> Tensor:
+    """Subtracts from each filter its mean, and divides it by its standard deviation.
+
+    Args:
+        kernel: (k, k, C, filters).
+        epsilon: Small constant added to the variance.
+    """
+    if TORCH and not torch.compiler.is_compiling():
+        # The filters take the place of channels, and k · k rows of C that of pixels.
+        maps = _first(kernel.flatten(0, 1)[None])
+        return _last(
+            functional.batch_norm(maps, None, None, training=True, eps=epsilon)
+        ).reshape(kernel.shape)
+    # Two plain means: ops.moments has wrong second derivatives on TensorFlow.
+    kernel = kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True)
+    variance = ops.mean(ops.square(kernel), axis=(0, 1, 2), keepdims=True)
+    return kernel / ops.sqrt(variance + epsilon)
 
 
 def _first(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Group normalisation in one operation of PyTorch, forward and backward."""
+"""Group normalisation with two operations of PyTorch, forward and backward."""
 
 import math
 from typing import Any
@@ -23,25 +23,25 @@ def group_norm(
         beta: Shift, (C,), in the dtype of `x`.
         epsilon: Small constant added to the variance.
     """
-    maps = x.permute(0, 3, 1, 2)  # a view, in the memory format of channels last
-    # PyTorch subtracts squares of the mean from the mean of the squares, which loses
-    # digits of the variance far from zero. The result is the same, and so are all its
-    # derivatives, if a constant is subtracted first.
-    means = maps.detach().mean((2, 3)).unflatten(1, (groups, -1))
-    center = means.mean(2, keepdim=True).expand_as(means).flatten(1)
-    maps = maps - center[..., None, None]
-    if torch.is_grad_enabled():
-        maps, _, _ = _GroupNorm.apply(maps, gamma, beta, groups, epsilon)
-    else:
-        maps = functional.group_norm(maps, groups, gamma, beta, epsilon)
-    return maps.permute(0, 2, 3, 1)
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        maps = functional.group_norm(_first(x), groups, gamma, beta, epsilon)
+        return maps.permute(0, 2, 3, 1)
+    normalized, _, _ = _GroupNorm.apply(x, gamma, beta, groups, epsilon)
+    return normalized
+
+
+def _first(x: torch.Tensor) -> torch.Tensor:
+    """Returns a view with channels first, in the memory format of channels last."""
+    return x.permute(0, 3, 1, 2)
 
 
 class _GroupNorm(torch.autograd.Function):
-    """`native_group_norm` with a backward pass that computes all three gradients.
+    """Group normalisation on a CPU.
 
-    For maps with channels last, PyTorch 2.13 crashes on a CPU if the gradient of the
-    maps is not needed, as where they are the input of the model.
+    For maps with channels last, PyTorch 2.13 there subtracts the square of the mean
+    from the mean of the squares, which loses digits of the variance far from zero, and
+    crashes if the gradient of the maps is not needed, as where they are the input of
+    the model.
     """
 
     generate_vmap_rule = True
@@ -54,8 +54,22 @@ class _GroupNorm(torch.autograd.Function):
         groups: int,
         epsilon: float,
     ) -> tuple[torch.Tensor, ...]:
-        sizes = (*x.shape[:2], math.prod(x.shape[2:]))
-        return torch.native_group_norm(x, gamma, beta, *sizes, groups, epsilon)
+        # The statistics of batch normalisation, of each image: of pixels of a channel.
+        found = [
+            torch.batch_norm_update_stats(each, None, None, 0.0)
+            for each in x.flatten(1, 2)
+        ]
+        means, variances = (
+            torch.stack(each).unflatten(1, (groups, -1))
+            for each in zip(*found, strict=True)
+        )
+        mean = means.mean(2, keepdim=True)  # (batch, groups, 1)
+        variance = (variances + (means - mean).square()).mean(2, keepdim=True)
+        rstd = (variance + epsilon).rsqrt()
+        scale = rstd * gamma.unflatten(0, (groups, -1))
+        shift = beta.unflatten(0, (groups, -1)) - mean * scale
+        scale, shift = (each.flatten(1)[:, None, None] for each in (scale, shift))
+        return torch.addcmul(shift, x, scale), mean[..., 0], rstd[..., 0]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -66,14 +80,15 @@ class _GroupNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> tuple:
         x, gamma, mean, rstd = ctx.saved_tensors
+        gradient, x = _first(gradient), _first(x)
         if torch.is_grad_enabled():  # the gradient is differentiated again
             found = _gradients(gradient, x, gamma, ctx.groups, ctx.epsilon)
-            return *found, None, None
-        sizes = (*x.shape[:2], math.prod(x.shape[2:]))
-        found = torch.ops.aten.native_group_norm_backward(
-            gradient, x, mean, rstd, gamma, *sizes, ctx.groups, [True, True, True]
-        )
-        return *found, None, None
+        else:
+            sizes = (*x.shape[:2], math.prod(x.shape[2:]))
+            found = torch.ops.aten.native_group_norm_backward(
+                gradient, x, mean, rstd, gamma, *sizes, ctx.groups, [True, True, True]
+            )
+        return found[0].permute(0, 2, 3, 1), *found[1:], None, None
 
 
 def _gradients(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+from keras import ops
 
 from kerasvit.typing import Tensor
 
@@ -66,7 +67,8 @@ def _watched(
             seen.append((path_of(layer), x))
         outputs = original(x, *args, **kwargs)
         if at == "outputs":
-            seen.append((path_of(layer), outputs))
+            # On PyTorch a ReLU may overwrite them.
+            seen.append((path_of(layer), keras.tree.map_structure(ops.copy, outputs)))
         return outputs
 
     vars(layer)["call"] = call  # not by `setattr`, which Keras and PyTorch track

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from kerasvit.backend.channels_last import relu_of_new
 from kerasvit.typing import Shape, Tensor
 
 from .block import Block
@@ -71,7 +72,7 @@ class PostactUnit(Block):
                 x = ops.relu(x)
             x = norm(conv(x))
         dtype = self.compute_dtype  # sublayers may return a wider dtype
-        return ops.relu(ops.cast(shortcut, dtype) + ops.cast(x, dtype))
+        return relu_of_new(ops.cast(shortcut, dtype) + ops.cast(x, dtype))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the output shape of the last convolution."""

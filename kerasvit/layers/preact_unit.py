@@ -5,9 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from kerasvit.backend.channels_last import relu_of_new
 from kerasvit.typing import Shape, Tensor
 
 from .block import Block
+from .group_norm import GroupNorm
 from .stochastic_depth import StochasticDepth
 from .sublayers import deserialize, serialize
 
@@ -65,7 +67,8 @@ class PreactUnit(Block):
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         shortcut = x
         for i, (norm, conv) in enumerate(zip(self.norms, self.convs, strict=True)):
-            x = ops.relu(norm(x))
+            new = isinstance(norm, GroupNorm)  # others may return their input
+            x = relu_of_new(norm(x)) if new else ops.relu(norm(x))
             if i == 0 and self.projection is not None:
                 shortcut = self.projection(x)
             x = conv(x)

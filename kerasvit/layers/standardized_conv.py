@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.backend.channels_last import convolution
+from kerasvit.backend.channels_last import convolution, standardized
 from kerasvit.typing import Shape, Tensor
 
 from .conv import pointwise
@@ -98,12 +98,11 @@ class StandardizedConv(keras.layers.Layer):
     def standardized_kernel(self) -> Tensor:
         """Returns the standardised kernel in the variables' dtype."""
         kernel = ops.convert_to_tensor(self.kernel)
-        # Two plain means: ops.moments has wrong second derivatives on TensorFlow.
+        if not self.add_to_deviation:
+            return standardized(kernel, self.epsilon)
         kernel = kernel - ops.mean(kernel, axis=(0, 1, 2), keepdims=True)
         variance = ops.mean(ops.square(kernel), axis=(0, 1, 2), keepdims=True)
-        if self.add_to_deviation:
-            return kernel / (ops.sqrt(variance) + self.epsilon)
-        return kernel / ops.sqrt(variance + self.epsilon)
+        return kernel / (ops.sqrt(variance) + self.epsilon)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the output shape: (batch, H, W, C) → (batch, H', W', filters)."""

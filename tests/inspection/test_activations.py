@@ -239,3 +239,13 @@ def test_rows_and_swapped_axes_are_no_maps():
     for pattern in ("dense_0$", "token_mixing$"):
         with pytest.raises(ValueError, match="must be a map .*Received: shape"):
             next(Activations(mixer, pattern).maps(X))
+
+
+def test_outputs_of_norms_are_those_before_the_relu_that_overwrites_them():
+    model = tiny("BigTransfer")
+    activations = Activations(model, "stage_0_unit_0/norm_0$")
+    [found] = whole(activations)
+    before = keras.Model(model.inputs, model.get_layer("stage_0_unit_0").input)
+    norm = model.get_layer("stage_0_unit_0").norms[0]
+    close(found, norm(before(X)))
+    assert (found < 0).any()

@@ -1,0 +1,26 @@
+"""A transposed matrix in memory of its own on PyTorch, and so its gradient."""
+
+from typing import Any
+
+import torch
+
+
+def transposed(x: torch.Tensor) -> torch.Tensor:
+    """Returns a contiguous transposed matrix, whose gradient is contiguous, too."""
+    return _Transposed.apply(x)
+
+
+class _Transposed(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return x.t().contiguous()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        """Keeps nothing."""
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.t().contiguous()
