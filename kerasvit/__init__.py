@@ -134,6 +134,7 @@ from .training import GSAM as GSAM
 from .training import MSAM as MSAM
 from .training import SAM as SAM
 from .training import SAMON as SAMON
+from .training import AdamW as AdamW
 from .training import DistillationTrainer as DistillationTrainer
 from .training import LookSAM as LookSAM
 from .training import layer_decay as layer_decay

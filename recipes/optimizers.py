@@ -8,7 +8,7 @@ from schedules import accumulation, schedule
 import kerasvit
 
 CLASSES = {
-    "adamw": keras.optimizers.AdamW,
+    "adamw": kerasvit.AdamW,
     "sgd": keras.optimizers.SGD,
     "adam": keras.optimizers.Adam,
     "nadam": keras.optimizers.Nadam,

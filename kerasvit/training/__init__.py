@@ -1,5 +1,6 @@
 """SAM, distillation and learning rate schedules for any `keras.Model`."""
 
+from .adamw import AdamW as AdamW
 from .asam import ASAM as ASAM
 from .distillation import DistillationTrainer as DistillationTrainer
 from .gsam import GSAM as GSAM

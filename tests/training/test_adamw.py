@@ -1,0 +1,84 @@
+import keras
+import numpy as np
+import pytest
+
+import kerasvit
+from tests.contract import to_numpy
+
+SETTINGS = {
+    "plain": {},
+    "amsgrad": {"amsgrad": True},
+    "decay": {"weight_decay": 0.1, "epsilon": 1e-3, "beta_1": 0.8, "beta_2": 0.95},
+    "clip": {"global_clipnorm": 0.5, "use_ema": True, "ema_momentum": 0.9},
+    "accumulation": {"gradient_accumulation_steps": 2},
+    "schedule": {"learning_rate": keras.optimizers.schedules.CosineDecay(1e-2, 8)},
+}
+
+
+def trained(make, settings, steps=8, dtype="float32"):
+    """Weights and optimizer after steps with the same gradients."""
+    rng = np.random.default_rng(0)
+    weights = [
+        keras.Variable(rng.normal(size=shape), dtype=dtype)
+        for shape in ((3, 4), (5,), ())
+    ]
+    optimizer = make(**{"learning_rate": 1e-2, **settings})
+    for _ in range(steps):
+        gradients = [rng.normal(size=weight.shape) for weight in weights]
+        gradients = [keras.ops.convert_to_tensor(each, dtype) for each in gradients]
+        optimizer.apply(gradients, weights)
+    return [to_numpy(weight) for weight in weights], optimizer
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_trains_as_keras(name):
+    ours, optimizer = trained(kerasvit.AdamW, SETTINGS[name])
+    theirs, other = trained(keras.optimizers.AdamW, SETTINGS[name])
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    for a, b in zip(optimizer.variables, other.variables, strict=True):
+        np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=1e-5, atol=1e-6)
+
+
+def test_trains_weights_of_16_bits():
+    ours, _ = trained(kerasvit.AdamW, {}, dtype="bfloat16")
+    theirs, _ = trained(keras.optimizers.AdamW, {}, dtype="bfloat16")
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a.astype("float32"), b.astype("float32"), atol=0.01)
+
+
+def test_layers_have_rates_of_their_own():
+    layers = [
+        keras.layers.Dense(4, name="dense"),
+        keras.layers.Dense(2, name="dense_1"),
+    ]
+    model = keras.Sequential([keras.Input((3,)), *layers])
+    before = [to_numpy(w) for w in model.trainable_variables]
+    for make in (kerasvit.AdamW, keras.optimizers.AdamW):
+        for weight, value in zip(model.trainable_variables, before):
+            weight.assign(value)
+        optimizer = kerasvit.layer_decay(
+            make(1e-2, weight_decay=0.1), model, 0.5, groups=["dense/", "dense_1/"]
+        )
+        for _ in range(3):
+            gradients = [keras.ops.ones(w.shape) for w in model.trainable_variables]
+            optimizer.apply(gradients, model.trainable_variables)
+        after = [to_numpy(w) for w in model.trainable_variables]
+        if make is kerasvit.AdamW:
+            ours = after
+    for a, b in zip(ours, after, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_file_keeps_the_state(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile(kerasvit.AdamW(1e-2, weight_decay=0.1), "mse")
+    x, y = np.ones((4, 3), "float32"), np.ones((4, 2), "float32")
+    model.fit(x, y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert type(loaded.optimizer) is kerasvit.AdamW
+    for each in (model, loaded):
+        each.fit(x, y, verbose=0)
+    for a, b in zip(model.weights, loaded.weights, strict=True):
+        np.testing.assert_array_equal(to_numpy(a), to_numpy(b))
