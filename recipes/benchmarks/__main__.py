@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import command_line
 import startup
@@ -15,19 +16,21 @@ from . import results, settings, timing
 MEASUREMENTS = {  # {command: module that defines `measure`}
     "forward": "libraries",
     "train": "libraries",
+    "fit": "fit_overhead",
     "sam": "sam_cost",
     "load": "loading",
     "import": "import_time",
     "data": "input_pipeline",
     "quantization": "quantization",
     "hessian": "hessian_cost",
+    "table": "variants",
 }
 
 
 def main(config: settings.Config) -> None:
     """Prints and saves a table for each model, and for each backend if none is set."""
-    if config.what == "table":
-        print(results.collect())
+    if config.what == "results":
+        print(results.collect(Path(config.folder or results.FOLDER)))
         return
     counts = settings.counts(config)
     if "KERAS_BACKEND" not in os.environ and config.what in settings.ON_EVERY_BACKEND:
@@ -42,14 +45,14 @@ def main(config: settings.Config) -> None:
 
     keras.config.set_dtype_policy(config.dtype)
     module = importlib.import_module(f"{__package__}.{MEASUREMENTS[config.what]}")
-    if config.what == "quantization":  # of a folder, not of a variant
+    if config.what in ("quantization", "table"):  # not of one variant
         config = dataclasses.replace(config, **counts)
         results.show(module.measure(config, keras.backend.backend()))
         return
     default = settings.MODELS.get(config.what, ("ViTB16",))
-    for name in [config.model] if config.model else default:
+    for name in config.model or default:
         size = config.image_size or getattr(kerasvit, name).defaults["image_size"]
-        one = dataclasses.replace(config, model=name, image_size=size, **counts)
+        one = dataclasses.replace(config, model=(name,), image_size=size, **counts)
         if config.memory_of:
             print(module.most_bytes(one, config.memory_of))
         else:

@@ -33,7 +33,8 @@ from kerasvit.inspection.lanczos import eigenpairs
 from kerasvit.inspection.loss_at import LossAt
 from kerasvit.inspection.mean_loss import batches
 
-from . import libraries, loading, timing
+from . import loading, rivals, timing
+from .keras_steps import batch, kerasvit_model
 from .results import Result
 from .settings import Config
 
@@ -111,7 +112,7 @@ def model_folder(config: Config) -> Iterator[str]:
         if config.folder:
             yield config.folder
             return
-        model = getattr(kerasvit, config.model)(image_size=config.image_size)
+        model = kerasvit_model(config)
         rng = np.random.default_rng(0)
         for variable in model.weights:
             if not np.any(keras.ops.convert_to_numpy(variable)):  # biases, too
@@ -121,13 +122,13 @@ def model_folder(config: Config) -> Iterator[str]:
 
 def run(config: Config, folder: Path) -> dict[str, Course]:
     """Returns the courses of all methods, which take turns after each product."""
-    x, y = libraries.batch(dataclasses.replace(config, batch_size=IMAGES))
+    x, y = batch(dataclasses.replace(config, batch_size=IMAGES))
     model = kerasvit.from_pretrained(folder)
     hessian = Hessian(model, x, y, LOSS, batch_size=config.batch_size)
     courses = {OURS: Course(), GRADIENT: gradients(config, model, x, y)}
     theirs = None
     if "architecture" in json.loads((folder / "config.json").read_text()):
-        if libraries.installed("timm") and libraries.installed("pyhessian"):
+        if rivals.installed("timm") and rivals.installed("pyhessian"):
             courses[THEIRS] = Course()
             theirs = power_iteration(config, folder, x, y, courses[THEIRS])
     ours = courses[OURS]

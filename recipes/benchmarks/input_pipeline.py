@@ -24,7 +24,8 @@ from batches import AUGMENTATIONS, Indexed, evaluation_batches, training_batches
 
 import kerasvit
 
-from . import libraries, photographs
+from . import photographs
+from .keras_steps import batch, kerasvit_model, kerasvit_step
 from .results import Result
 from .settings import Config
 from .timing import in_turns, ratios
@@ -46,10 +47,9 @@ def measure(config: Config, backend: str) -> Result:
         for name, each in cpu.items()
     ]
     train = dataclasses.replace(config, what="train")
-    numbers = getattr(kerasvit, config.model).numbers
-    step = libraries.kerasvit_model(train, numbers, *libraries.batch(train))
+    step = kerasvit_step(train, kerasvit_model(train), *batch(train))
     seconds = {k: [each / batches(config) for each in v] for k, v in wall.items()}
-    name = f"training step, {config.model}"
+    name = f"training step, {config.name}"
     seconds |= in_turns({name: step}, config)
     rows.append(row(name, config.batch_size, seconds[name])[:-1])
     return Result.of(config, backend, COLUMNS, rows, seconds)

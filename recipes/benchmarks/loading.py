@@ -12,8 +12,9 @@ import memory
 
 import kerasvit
 
-from . import libraries, timing
+from . import rivals, timing
 from .import_timm import import_timm
+from .keras_steps import kerasvit_model
 from .results import Result
 from .settings import Config
 
@@ -29,12 +30,12 @@ def measure(config: Config, backend: str) -> Result:
         }
         times = timing.in_turns(loaders, config)
         size = (Path(folder) / "model.safetensors").stat().st_size
-    columns = ("kerasvit / it", "peak MB", f"/ {size / 1e6:.0f} of the file")
+    columns = ("kerasvit / it", "95 %", "peak MB", f"/ {size / 1e6:.0f} of the file")
     rows = [
         [
             name,
             *timing.spread(seconds),
-            timing.kerasvit_ratio(times, name),
+            *timing.kerasvit_ratio(times, name),
             f"{peaks[name] / 1e6:.0f}",
             f"{peaks[name] / size:.2f}",
         ]
@@ -60,20 +61,20 @@ def model_folder(config: Config) -> Iterator[str]:
         if config.folder:
             yield config.folder
         else:
-            model = getattr(kerasvit, config.model)(image_size=config.image_size)
+            model = kerasvit_model(config)
             yield str(kerasvit.save_pretrained(model, temporary))
 
 
 def steps(folder: str) -> dict[str, Callable]:
     """Returns {name: step} of the libraries that can load the folder."""
-    found = {"kerasvit": lambda: kerasvit_model(folder)}
+    found = {"kerasvit": lambda: load_kerasvit(folder)}
     config = json.loads((Path(folder) / "config.json").read_text())
-    if "architecture" in config and libraries.installed("timm"):
+    if "architecture" in config and rivals.installed("timm"):
         found["timm"] = lambda: timm_model(Path(folder), config)
     return found
 
 
-def kerasvit_model(folder: str) -> keras.Model:
+def load_kerasvit(folder: str) -> keras.Model:
     """Loads kerasvit's model and waits for its weights."""
     model = kerasvit.from_pretrained(folder)
     if keras.backend.backend() == "jax":

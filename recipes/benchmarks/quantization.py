@@ -61,7 +61,7 @@ def measure(config: Config, backend: str) -> Result:
             ]
         )
     label = f"{subject.builder} {Path(config.folder).name} of {len(subject.y)} images,"
-    stated = {"model": label, "image_size": subject.x.shape[1]}
+    stated = {"model": (label,), "image_size": subject.x.shape[1]}
     stated = dataclasses.replace(config, **stated)
     return Result.of(stated, backend, COLUMNS, rows, times)
 

@@ -1,7 +1,7 @@
 """Prints, saves and collects the tables of the measurements.
 
 results.show(result)        prints and saves a table
-results.collect()           returns all saved tables as Markdown
+results.collect(folder)     returns all saved tables as Markdown
 results.saved(folder)       returns the saved results
 """
 
@@ -52,17 +52,20 @@ class Result:
     def of(cls, config: Config, backend: str, columns, rows, seconds):
         """Returns a result with the settings in its title and the date of today."""
         steps = [f"{config.image_size} px", f"batch {config.batch_size}", config.dtype]
+        model = ", ".join(config.model)
         head, shown = {
             "import": ("import", []),
-            "load": (f"{config.model} load", []),
+            "load": (f"{model} load", []),
             "data": ("data", steps[:2]),
-            "quantization": (f"{config.model} quantization", steps[:2]),
-        }.get(config.what, (f"{config.model} {config.what}", steps))
+            "table": ("table", steps[1:]),
+            "quantization": (f"{model} quantization", steps[:2]),
+        }.get(config.what, (f"{model} {config.what}", steps))
         device = device_name.accelerator()
         places = [backend, *([device] if device else [])]
         title = ", ".join([head, *shown, *places, f"{config.rounds} rounds"])
         today = datetime.date.today().isoformat()
         about = {name: getattr(config, name) for name in SETTINGS}
+        about["model"] = ", ".join(config.model)
         about |= {"backend": backend, "device": device_name.of_first()}
         packages = [importlib.import_module(x) for x in ("kerasvit", "keras", backend)]
         about["versions"] = {each.__name__: each.__version__ for each in packages}
@@ -91,15 +94,15 @@ def saved(folder: Path) -> list[Result]:
     return found
 
 
-def collect() -> str:
+def collect(folder: Path) -> str:
     """Returns a Markdown table per measurement with its saved results.
 
     Ends the process if there are no results.
     """
-    results = saved(FOLDER)
+    results = saved(folder)
     if not results:
         sys.exit(
-            f"There are no results in {FOLDER}. Measure first, with\n"
+            f"There are no results in {folder}. Measure first, with\n"
             "    python -m recipes.benchmarks forward"
         )
     tables = {}

@@ -20,7 +20,13 @@ import memory  # noqa: E402
 
 import kerasvit  # noqa: E402
 
-from . import libraries, timing  # noqa: E402
+from . import timing  # noqa: E402
+from .keras_steps import (  # noqa: E402
+    batch,
+    keras_step,
+    kerasvit_model,
+    kerasvit_step,
+)
 from .results import Result  # noqa: E402
 from .settings import Config  # noqa: E402
 
@@ -58,9 +64,9 @@ def measure(config: Config, backend: str) -> Result:
 
 def steps(config: Config) -> dict[tuple[str, float], Callable]:
     """Returns {(name, share of all steps): step} of all methods and of one pass."""
-    model = getattr(kerasvit, config.model)(image_size=config.image_size)
+    model = kerasvit_model(config)
     sgd = keras.optimizers.SGD(1e-4)
-    one_pass = libraries.keras_step(config, model, *libraries.batch(config), sgd)
+    one_pass = keras_step(config, model, *batch(config), sgd)
     return {
         (name, share): step
         for name in METHODS
@@ -70,9 +76,9 @@ def steps(config: Config) -> dict[tuple[str, float], Callable]:
 
 def kinds_of_step(config: Config, name: str) -> dict[float, Callable]:
     """Returns {share of all steps: step} of one method with a new model."""
-    model = getattr(kerasvit, config.model)(image_size=config.image_size)
+    model = kerasvit_model(config)
     trainer = METHODS[name](model)
-    step = libraries.keras_step(config, trainer, *libraries.batch(config))
+    step = kerasvit_step(config, trainer, *batch(config))
     period = getattr(trainer, "every", 1)
     if period == 1:
         return {1.0: step}
@@ -100,7 +106,7 @@ def mean_over_cycles(times):
 
 def weight_bytes(config: Config) -> int:
     """Returns the size of the trainable variables in bytes."""
-    model = getattr(kerasvit, config.model)(image_size=config.image_size)
+    model = kerasvit_model(config)
     return sum(keras.ops.convert_to_numpy(v).nbytes for v in model.trainable_variables)
 
 

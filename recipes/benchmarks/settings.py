@@ -17,17 +17,23 @@ import names
 import startup
 import tyro
 
-# Defaults that differ from ViTB16, 7 rounds and 1 round of warm-up.
+# Defaults that differ from ViTB16, 15 rounds and 1 round of warm-up.
 MODELS = {
     "train": ("ViTS16",),
+    "fit": ("ViTS16",),
     "sam": ("ViTS16", "BiTR50x1"),
     "data": ("ViTS16",),
     "hessian": ("ViTS16",),
 }
-ROUNDS = {"sam": 3, "hessian": 60}
-WARMUP = {"forward": 2, "train": 2}
-ON_EVERY_BACKEND = ("sam", "load", "import", "hessian")
+ROUNDS = {"hessian": 60, "table": 5}
+WARMUP = {"forward": 2, "train": 2, "fit": 2}
+ON_EVERY_BACKEND = ("forward", "train", "fit", "sam", "load", "import", "hessian")
+ON_EVERY_BACKEND += ("table",)
 WITH_MEMORY = ("sam", "load", "hessian")
+SOURCES = {"flax_source": "vit_jax", "kerasformers_source": "kerasformers"}  # packages
+RIVAL = Literal[
+    "keras-hub", "ResNet50V2", "KerasFormers", "Flax", "timm", "timm-compiled"
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +44,7 @@ class Config:
         Literal[
             "forward",
             "train",
+            "fit",
             "sam",
             "load",
             "import",
@@ -45,25 +52,38 @@ class Config:
             "quantization",
             "hessian",
             "table",
+            "results",
         ],
         tyro.conf.Positional,
     ]
-    """forward: inference; train: an AdamW step; sam: SAM methods; load: a model file;
-    import: kerasvit; data: the input pipeline; quantization: int8 and int4 of a trained
-    model; hessian: an eigenvalue of 32 images; table: prints the saved results as
+    """forward: inference; train: an AdamW step; fit: what fit adds to steps; sam: SAM
+    methods; load: a model file; import: kerasvit; data: the input pipeline;
+    quantization: int8 and int4 of a trained model; hessian: an eigenvalue of 32 images;
+    table: images per second of every variant; results: prints saved results as
     Markdown."""
-    model: str | None = None
-    """One of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
-    train, data and hessian, and for sam both ViTS16 and BiTR50x1."""
+    model: tuple[str, ...] = ()
+    """Names of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
+    train, fit, data and hessian, both ViTS16 and BiTR50x1 for sam, and all up to
+    --gmacs for table."""
+    rivals: tuple[RIVAL, ...] | None = None
+    """Other libraries, for forward and train; default all that are installed or given,
+    but timm-compiled, whose compilation takes a minute."""
+    flax_source: str | None = None
+    """For forward and train on JAX: a checkout of google-research/vision_transformer,
+    to compare with the authors' code; needs flax, ml_collections and optax."""
+    kerasformers_source: str | None = None
+    """For forward and train: a checkout of IMvision12/KerasFormers."""
+    gmacs: float = 5.0
+    """For table: the largest number of multiply-adds of an image, in 10⁹."""
     image_size: int | None = None
     """Pixels; default of the model."""
     batch_size: int = 8
     """Images per step."""
     rounds: int | None = None
-    """Timed steps per implementation; default 7, for sam 3. For hessian, the largest
-    number of products; default 60."""
+    """Timed steps per implementation; default 15, for table 5. For hessian, the
+    largest number of products; default 60."""
     warmup: int | None = None
-    """Untimed steps before, which compile; default 1, for forward and train 2."""
+    """Untimed steps before, which compile; default 1, for forward, train and fit 2."""
     dtype: Literal["float32", "mixed_bfloat16"] = "float32"
     """Precision of the Keras models; timm runs in float32 or under autocast."""
     memory_of: str | None = None
@@ -71,7 +91,14 @@ class Config:
     folder: str | None = None
     """For load and hessian: a folder that save_pretrained wrote; default a new model.
     For data: a folder of class folders; default 400 JPEG files of scikit-learn's and
-    scikit-image's photographs. For quantization: the folder of a training."""
+    scikit-image's photographs. For quantization: the folder of a training. For results:
+    the folder of their files; default runs/benchmarks."""
+
+    @property
+    def name(self) -> str:
+        """Name of the only model."""
+        (name,) = self.model
+        return name
 
 
 def read(arguments: Sequence[str]) -> Config:
@@ -88,8 +115,8 @@ def read(arguments: Sequence[str]) -> Config:
     )
     with command_line.checking_input():
         limits.check(config)
-        if config.model is not None:
-            names.check_model(config.model)
+        for name in config.model:
+            names.check_model(name)
         if config.memory_of is not None and config.what not in WITH_MEMORY:
             raise ValueError(
                 f"`--memory-of` is for {', '.join(WITH_MEMORY)}. Received: "
@@ -97,10 +124,11 @@ def read(arguments: Sequence[str]) -> Config:
             )
         if config.folder is not None and not Path(config.folder).is_dir():
             raise ValueError(f"`folder`: there is no folder {config.folder}.")
+        check_sources(config)
         if config.what == "quantization":
             check_training(config.folder)
             startup.check_reader()
-        if config.what == "table":
+        if config.what == "results":
             return config
         if "KERAS_BACKEND" in os.environ or config.what not in ON_EVERY_BACKEND:
             startup.check_backend()
@@ -112,6 +140,17 @@ def read(arguments: Sequence[str]) -> Config:
                     "pip install scikit-image, or give a folder with `--folder`."
                 )
     return config
+
+
+def check_sources(config: Config) -> None:
+    """Raises a `ValueError` if a folder is not the checkout that it should be."""
+    for option, package in SOURCES.items():
+        folder = getattr(config, option)
+        if folder is not None and not Path(folder, package, "__init__.py").is_file():
+            raise ValueError(
+                f"`{option}`: give the folder of a checkout, with the package "
+                f"{package}. Received: {folder}."
+            )
 
 
 def check_training(folder: str | None) -> None:
@@ -129,7 +168,7 @@ def check_training(folder: str | None) -> None:
 def counts(config: Config) -> dict[str, int]:
     """Returns the numbers of timed and warm-up rounds, given or default."""
     return {
-        "rounds": _count(config.rounds, ROUNDS.get(config.what, 7), 1, "rounds"),
+        "rounds": _count(config.rounds, ROUNDS.get(config.what, 15), 1, "rounds"),
         "warmup": _count(config.warmup, WARMUP.get(config.what, 1), 0, "warmup"),
     }
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import math
 import os
 import statistics
 import subprocess
@@ -33,11 +34,12 @@ def in_turns(steps: dict[str, Callable], config: Config) -> dict[str, list[float
 def in_new_process(config: Config, backend: str, memory_of: str | None = None):
     """Runs the command on a backend; with `memory_of`, returns its output."""
     settings = dataclasses.asdict(dataclasses.replace(config, memory_of=memory_of))
-    options = [
-        f"--{key}={value}"
-        for key, value in settings.items()
-        if key != "what" and value is not None
-    ]
+    options = []
+    for key, value in settings.items():
+        if isinstance(value, tuple):
+            options += [f"--{key}", *value] if value or key == "rivals" else []
+        elif key != "what" and value is not None:
+            options.append(f"--{key}={value}")
     # For `memory_of`, the C library returns large blocks to the system when they are
     # freed, so that the memory of the process is that of its tensors.
     malloc = {"MALLOC_MMAP_THRESHOLD_": "65536"} if memory_of else {}
@@ -66,7 +68,31 @@ def ratios(seconds: Sequence[float], others: Sequence[float]) -> list[float]:
     return [a / b for a, b in zip(seconds, others, strict=True)]
 
 
-def kerasvit_ratio(times: dict[str, list[float]], other: str) -> str:
-    """Returns kerasvit's time divided by another library's; "" for kerasvit."""
-    ratio = statistics.median(ratios(times["kerasvit"], times[other]))
-    return "" if other == "kerasvit" else f"{ratio:.2f}"
+def kerasvit_ratio(times: dict[str, list[float]], other: str) -> list[str]:
+    """Returns kerasvit's time over another library's, and its 95 % interval.
+
+    Both are "" for kerasvit.
+    """
+    if other == "kerasvit":
+        return ["", ""]
+    each = ratios(times["kerasvit"], times[other])
+    least, most = interval(each)
+    return [f"{statistics.median(each):.2f}", f"{least:.2f} to {most:.2f}"]
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Returns an interval that contains the median with a probability of 95 %.
+
+    Its ends are the values of ranks r and n + 1 - r, for the largest r with which the
+    interval covers the median of the distribution with at least 95 %: ranks 4 and 12 of
+    15 values. Of fewer than 6 values, the ends are the smallest and the largest.
+    """
+    n = len(values)
+    outside = 0.0  # probability that r or fewer of n values are below the median
+    for r in range(n):
+        outside += math.comb(n, r) / 2**n
+        if 2 * outside > 0.05:
+            break
+    ordered = sorted(values)
+    first = max(r - 1, 0)
+    return ordered[first], ordered[-1 - first]

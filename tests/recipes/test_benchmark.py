@@ -22,9 +22,10 @@ from recipes.benchmarks import (
     hessian_cost,
     import_time,
     input_pipeline,
-    libraries,
+    matrix_product,
     photographs,
     results,
+    rivals,
     sam_cost,
     settings,
     timing,
@@ -61,8 +62,23 @@ def config(monkeypatch, tmp_path):
         )
 
     tiny.numbers, tiny.defaults = {}, {"image_size": 8, "num_classes": 3}
+    tiny.multiply_adds = None
     monkeypatch.setattr(kerasvit, "Tiny", tiny, raising=False)
-    return settings.Config("sam", model="Tiny", batch_size=2, rounds=1, warmup=1)
+    monkeypatch.setattr(matrix_product, "SIDE", 64)
+    return settings.Config("sam", model=("Tiny",), batch_size=2, rounds=1, warmup=1)
+
+
+class Cheap:
+    """A variant with given costs, and a model that compiles fast."""
+
+    defaults = {"image_size": 8, "num_classes": 3}
+
+    def __init__(self, parameters, multiply_adds):
+        self.parameters, self.multiply_adds = parameters, multiply_adds
+
+    def __call__(self, image_size):
+        pixels = keras.Input((image_size, image_size, 3))
+        return keras.Model(pixels, keras.layers.GlobalAveragePooling2D()(pixels))
 
 
 def test_forward_prints_every_library(config, capsys):
@@ -76,6 +92,7 @@ def test_forward_prints_every_library(config, capsys):
     assert tuple(found.about[name] for name in names) == settings
     assert found.about["versions"]["keras"] == keras.__version__
     assert f"{found.seconds['kerasvit'][0]:.3f}" == found.rows[0][1]
+    assert found.about["products"].endswith("GFLOP/s")
 
 
 @long_elsewhere
@@ -114,10 +131,65 @@ def test_a_new_process_gets_all_settings(config, monkeypatch, tmp_path):
     )
     monkeypatch.setattr(timing, "COMMAND", (str(script),))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    config = dataclasses.replace(config, image_size=16, dtype="mixed_bfloat16")
+    given = {"image_size": 16, "dtype": "mixed_bfloat16", "rivals": ("timm", "Flax")}
+    config = dataclasses.replace(config, **given)
     printed = timing.in_new_process(config, "jax", "LookSAM(k=5)")
     config = dataclasses.replace(config, memory_of="LookSAM(k=5)")
     assert printed.strip() == f"jax {config}"
+
+
+@on_last_backend
+def test_an_interval_covers_the_median_by_ranks():
+    assert timing.interval(range(1, 16)) == (4, 12)  # 96 %, of ranks 5 and 11 88 %
+    assert timing.interval(range(1, 7)) == (1, 6)
+    assert timing.interval([3.0]) == (3.0, 3.0)
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("model", "backend", "names"),
+    [
+        ("ViTS16", "torch", ["keras-hub", "KerasFormers", "timm"]),
+        ("ViTS16", "jax", ["keras-hub", "KerasFormers", "Flax"]),
+        ("MixerB16", "jax", ["Flax"]),
+        ("BiTR50x1", "tensorflow", ["ResNet50V2"]),
+    ],
+)
+def test_rivals_of_a_model(monkeypatch, model, backend, names):
+    monkeypatch.setattr(rivals, "installed", lambda package: True)
+    monkeypatch.setattr(keras.backend, "backend", lambda: backend)
+    folders = {"flax_source": ".", "kerasformers_source": "."}
+    config = settings.Config("train", model=(model,), **folders)
+    assert list(rivals.found(config)) == names
+    config = dataclasses.replace(config, rivals=("timm-compiled",))
+    assert list(rivals.found(config)) == ["timm-compiled"] * ("timm" in names)
+
+
+@on_last_backend
+def test_a_source_must_be_a_checkout(tmp_path):
+    for option, package in settings.SOURCES.items():
+        flag = f"--{option.replace('_', '-')}"
+        with pytest.raises(command_line.BadInput, match=f"the package {package}"):
+            settings.read(["train", flag, str(tmp_path)])
+
+
+@on_last_backend
+def test_table_has_every_variant_up_to_a_cost(config, capsys, monkeypatch):
+    names = ["ViTTi16", "ViTS32", "BiTR50x1"]
+    monkeypatch.setattr(kerasvit, "list_models", lambda: names)
+    monkeypatch.setattr(kerasvit, "ViTTi16", Cheap(5.7e6, 1.3))
+    monkeypatch.setattr(kerasvit, "ViTS32", Cheap(22.9e6, 1.2))
+    config = dataclasses.replace(config, what="table", model=(), gmacs=1.5)
+    benchmarks.main(config)
+    rows = [row[:4] for row in table(capsys.readouterr().out)]
+    assert rows == [["ViTS32", "22.9", "1.2", "8"], ["ViTTi16", "5.7", "1.3", "8"]]
+
+
+def test_fit_is_compared_with_its_steps(config, capsys):
+    benchmarks.main(dataclasses.replace(config, what="fit", image_size=8))
+    rows = {row[0]: row[1:] for row in table(capsys.readouterr().out)}
+    assert list(rows) == ["train_on_batch", "fit", "fit, verbose=1"]
+    assert rows["train_on_batch"][3] == "1.000"
 
 
 def test_most_bytes_measures_only_the_function():
@@ -175,12 +247,13 @@ def test_load_prints_seconds_and_memory(config, capsys, monkeypatch):
         return printed.getvalue()
 
     monkeypatch.setattr(timing, "in_new_process", in_this_process)
-    monkeypatch.setattr(libraries, "installed", lambda package: False)
+    monkeypatch.setattr(rivals, "installed", lambda package: False)
     monkeypatch.setattr(kerasvit, "Tiny", TinyViT)
     benchmarks.main(dataclasses.replace(config, what="load", image_size=8))
     (row,) = table(capsys.readouterr().out)
-    name, *seconds, ratio, peak, share = row
-    assert name == "kerasvit" and all(float(s) > 0 for s in seconds) and ratio == ""
+    name, *seconds, ratio, interval, peak, share = row
+    assert name == "kerasvit" and all(float(s) > 0 for s in seconds)
+    assert ratio == interval == ""
     assert list(bytes_of) == ["kerasvit"] and float(share) >= 0
     assert float(peak) == pytest.approx(bytes_of["kerasvit"] / 1e6, abs=0.5)
 
@@ -190,7 +263,7 @@ def test_hessian_prints_products_and_memory(config, capsys, monkeypatch):
     monkeypatch.setattr(
         timing, "in_new_process", lambda *_: hessian_cost.weight_bytes()
     )
-    monkeypatch.setattr(libraries, "installed", lambda package: False)
+    monkeypatch.setattr(rivals, "installed", lambda package: False)
     monkeypatch.setattr(hessian_cost, "IMAGES", 3)
     monkeypatch.setattr(kerasvit, "Tiny", TinyViT)
     config = dataclasses.replace(config, what="hessian", image_size=8, rounds=40)
@@ -212,7 +285,7 @@ def test_import_prints_the_additional_time(config, capsys, monkeypatch):
         return subprocess.CompletedProcess(command, 0, stderr=b"")
 
     monkeypatch.setattr(import_time.subprocess, "run", run)
-    config = dataclasses.replace(config, what="import", model=None, rounds=3)
+    config = dataclasses.replace(config, what="import", model=(), rounds=3)
     benchmarks.main(config)
     assert ran == ["import keras", "import keras, kerasvit"] * 4
     alone, both = table(capsys.readouterr().out)
@@ -324,9 +397,9 @@ def test_data_without_scikit_image(monkeypatch):
 
 
 @on_last_backend
-def test_table_shows_the_latest_of_every_measurement(config, capsys):
+def test_results_show_the_latest_of_every_measurement(config, capsys):
     with pytest.raises(SystemExit, match="no results in runs.benchmarks. Measure"):
-        benchmarks.main(dataclasses.replace(config, what="table"))
+        benchmarks.main(dataclasses.replace(config, what="results"))
     for backend, seconds in (("jax", "9"), ("torch", "2"), ("jax", "1")):
         rows = [["kerasvit", seconds, ""], ["timm", "2"]]
         settings = dataclasses.replace(config, what="forward", image_size=8)
@@ -340,7 +413,7 @@ def test_table_shows_the_latest_of_every_measurement(config, capsys):
     imported = dataclasses.replace(config, what="import")
     results.show(results.Result.of(imported, "jax", ["median s"], [["keras", "3"]], {}))
     capsys.readouterr()
-    benchmarks.main(dataclasses.replace(config, what="table"))
+    benchmarks.main(dataclasses.replace(config, what="results"))
     forward, imports = capsys.readouterr().out.strip().split("\n\n")
     head, line, *rows = forward.splitlines()
     assert head == "| date | forward |  | median s | / it |" and line.count("---") == 5
