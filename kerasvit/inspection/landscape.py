@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,8 +73,8 @@ def landscape(
         grid: Multiples of each direction, one ascending array for each. None: 21 from
             −1 to 1.
         path: File in which each point is stored when it is computed. A call with the
-            same arguments goes on with the points that it lacks. Of the samples, the
-            first batch is compared with that of the file.
+            same arguments goes on with the points that it lacks. A function as the
+            loss is compared with that of the file by its name.
         batch_size: Number of samples per pass; it does not change the result.
 
     Returns:
@@ -97,7 +98,7 @@ def landscape(
     start = at.values()
     steps = [_tensors(direction, moved) for direction in directions]
     shape = tuple(len(axis) for axis in axes)
-    file = path and _File(Path(path), _fingerprint(start, steps, axes, data, at.name))
+    file = path and _File(Path(path), _fingerprint(model, steps, axes, data, at.name))
     found = file.read(shape) if file else np.full(shape, np.nan)
     for index in map(tuple, np.argwhere(np.isnan(found))):
         point = [float(axis[i]) for axis, i in zip(axes, index, strict=True)]
@@ -212,15 +213,15 @@ def _tensors(
 
 
 def _fingerprint(
-    start: list[Tensor], steps: list[list[Tensor]], axes: Any, data: Any, loss: str
+    model: keras.Model, steps: list[list[Tensor]], axes: Any, data: Any, loss: str
 ) -> str:
-    """Returns a hash of all that determines a landscape, of the first batch only."""
-    first = next(iter(data()), ())
+    """Returns a hash of all that determines a landscape."""
     digest = hashlib.sha256(loss.encode())
-    for value in keras.tree.flatten((start, steps, list(axes), first)):
-        array = np.ascontiguousarray(ops.convert_to_numpy(value))
-        digest.update(f"{array.dtype}{array.shape}".encode())
-        digest.update(array.tobytes())
+    for part in ([model.weights, steps, list(axes)], *data()):
+        for value in keras.tree.flatten(part):
+            array = np.ascontiguousarray(ops.convert_to_numpy(value))
+            digest.update(f"{array.dtype}{array.shape}".encode())
+            digest.update(array.tobytes())
     return digest.hexdigest()
 
 
@@ -235,13 +236,20 @@ class _File:
         """Returns the losses of the file, or NaN if there is none.
 
         Raises:
-            ArgumentError: The file is one of other arguments.
+            ArgumentError: The file is another one, or its folder does not exist.
         """
+        if not self.path.parent.is_dir():
+            raise ArgumentError(
+                f"`path` must be in a folder that exists. Received: "
+                f"{os.fspath(self.path)!r}.",
+                "path",
+            )
         if not self.path.exists():
             return np.full(shape, np.nan)
-        with np.load(self.path) as stored:
-            if str(stored["fingerprint"]) == self.fingerprint:
-                return stored["loss"]
+        if zipfile.is_zipfile(self.path):
+            with np.load(self.path) as stored:
+                if str(stored.get("fingerprint")) == self.fingerprint:
+                    return stored["loss"]
         raise ArgumentError(
             "`path` must be a file of the same weights, directions, grid, samples, "
             f"batch size and loss. Received: {os.fspath(self.path)!r}, of others. "

@@ -27,7 +27,7 @@ class LossAt:
         loss: As for `MeanLoss`.
 
     Attributes:
-        name: Name of the loss.
+        name: What tells the loss from others, in any process.
     """
 
     def __init__(
@@ -36,8 +36,7 @@ class LossAt:
         self.model = model
         self.variables = variables
         self._loss = MeanLoss(model, loss)
-        given_loss = model.loss if loss is None else loss
-        self.name = str(getattr(given_loss, "name", given_loss))
+        self.name = _name(model.loss if loss is None else loss)
         given = {id(variable) for variable in variables}
         self._others = [v for v in model.variables if id(v) not in given]
 
@@ -93,6 +92,15 @@ class LossAt:
 def norm(tensors: list[Tensor]) -> float:
     """Returns the Euclidean norm of all entries of several tensors."""
     return float(np.sqrt(sum(float(ops.sum(ops.square(each))) for each in tensors)))
+
+
+def _name(loss: Any) -> str:
+    """Returns the name of a loss with its settings; of a function, its name."""
+    if isinstance(loss, str):
+        return loss
+    name = getattr(loss, "__qualname__", type(loss).__qualname__)
+    settings = loss.get_config() if isinstance(loss, keras.losses.Loss) else ""
+    return f"{name} {settings}"
 
 
 def _constants(variables: list[keras.Variable]) -> list[Tensor]:

@@ -173,6 +173,52 @@ def test_a_stopped_landscape_goes_on(passes, tmp_path):
             landscape(model, [(x, Y)], grid=grid, **options)
 
 
+@on_last_backend
+def test_a_file_is_of_one_loss_and_of_all_samples_and_weights(tmp_path):
+    def square():  # another object in each process
+        def of_outputs(y, y_pred):
+            return ops.mean(ops.square(y_pred), axis=-1)
+
+        return of_outputs
+
+    def found(loss=None, x=X, model=None, name="line"):
+        model = model or network()
+        kernel = random_direction(model)["head/kernel"]
+        return landscape(
+            model, x, targets, loss or square(), directions=[{"head/kernel": kernel}],
+            grid=[[0, 1]], path=tmp_path / f"{name}.npz", batch_size=3,
+        ).loss  # fmt: skip
+
+    targets, smooth = np.eye(3)[Y], keras.losses.CategoricalCrossentropy
+    np.testing.assert_array_equal(found(), found())
+    assert np.isfinite(found(smooth(from_logits=True), name="plain")).all()
+    later, other = X.copy(), network()
+    later[5] += 1
+    other.get_layer("hidden").kernel.assign(np.ones((4, 5)))
+    for changes in (
+        {"x": later},
+        {"model": other},
+        {"loss": "mse"},
+        {"loss": smooth(from_logits=True, label_smoothing=0.1), "name": "plain"},
+    ):
+        with pytest.raises(ValueError, match="`path` must be a file of the same"):
+            found(**changes)
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("none/line.npz", "folder that exists"), ("text", "path` must be a file of")],
+)
+def test_a_file_that_is_none_of_a_landscape(name, expected, tmp_path, passes):
+    (tmp_path / "text").write_text("")
+    np.savez(tmp_path / "other.npz", a=1)
+    for file in {name, name.replace("text", "other.npz")}:
+        with pytest.raises(ValueError, match=expected):
+            landscape(network(), X, Y, CROSS_ENTROPY, path=tmp_path / file)
+    assert not passes
+
+
 def norms(array, axes):
     return np.sqrt((np.asarray(array, "float64") ** 2).sum(axes, keepdims=True))
 
