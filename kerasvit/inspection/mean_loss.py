@@ -123,11 +123,14 @@ class MeanLoss:
     def checked(self, data: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         """Yields batches (x, y), after checking class indices y of a sparse loss.
 
-        Without the check JAX gives a label beyond the classes the loss 0.
+        Without the check JAX gives a label beyond the classes the loss 0. Samples of
+        the `ignore_class` of the loss are left out, so that the mean over all batches
+        is one over the others, for any size of the batches.
 
         Raises:
             ValueError: A label is not in [0, classes), for outputs (N, classes), and
-                not the `ignore_class` of the loss.
+                not the `ignore_class` of the loss; or the loss has one, and the
+                outputs have another shape.
         """
         sparse = isinstance(self._loss, keras.losses.SparseCategoricalCrossentropy)
         sparse |= self._loss is keras.losses.sparse_categorical_crossentropy
@@ -137,7 +140,10 @@ class MeanLoss:
                     self._classes = _classes(self._model, x)
                 ignored = getattr(self._loss, "ignore_class", None)
                 _check_labels(y, self._classes, ignored)
-            yield x, y
+                if ignored is not None:
+                    x, y = _without(x, y, ignored)
+            if length(x):
+                yield x, y
 
 
 def batches(
@@ -206,8 +212,19 @@ def _classes(model: keras.Model, x: Any) -> int:
     return shapes[0][1] if [*map(len, shapes)] == [2] else 0
 
 
+def _without(x: Any, y: Any, ignored: int) -> tuple[Any, Any]:
+    """Returns the samples of a batch whose label is another one."""
+    kept = np.flatnonzero(ops.convert_to_numpy(y).ravel() != ignored)
+    return keras.tree.map_structure(lambda a: ops.take(a, kept, axis=0), (x, y))
+
+
 def _check_labels(y: Any, classes: int, ignored: int | None) -> None:
     labels = ops.convert_to_numpy(y)
+    if ignored is not None and not classes:
+        raise ValueError(
+            "A loss with `ignore_class` needs outputs (N, classes): the mean over "
+            "batches is not known for others. Leave the ignored samples out."
+        )
     wrong = ~((labels >= 0) & (labels < classes) | (labels == ignored))
     if classes and wrong.any():
         raise ValueError(
