@@ -7,8 +7,8 @@ import numpy as np
 
 from .activations import Activations, activations_of
 
-# The hidden layers of the blocks' MLPs, before the activation.
-HIDDEN = r"(mlp|_mixing)/dense_0$"
+# The last layers of the blocks' MLPs, whose inputs are the hidden neurons.
+HIDDEN = r"(mlp|_mixing)/dense_1$"
 
 
 def feature_variance(
@@ -51,15 +51,15 @@ def active_share(
 ) -> dict[str, float]:
     """Returns the share of active neurons by depth.
 
-    A neuron is active for a token if its value after the activation is above 0. The
-    hidden layers of MLPs are looked at before the activation: GELU and ReLU are above 0
-    exactly where their argument is. The share is over all images, tokens and neurons.
+    A neuron is active for a token if its value after the activation is above 0; in a
+    gated MLP, the product with the gate. The share is over all images, tokens and
+    neurons.
 
     Args:
-        model: Built functional `keras.Model`, of which the hidden layers of the blocks'
-            MLPs are taken; or `Activations` of chosen layers, such as
-            `Activations(model, "norm_1$")` for what follows these normalisations in a
-            ResNet with ReLU.
+        model: Built functional `keras.Model`, of which the hidden neurons of all MLPs
+            are taken, as the inputs of their last layers; or `Activations` of chosen
+            layers, such as `Activations(model, "norm_1$")` for what follows these
+            normalisations in a ResNet with ReLU.
         x: Images (N, H, W, C) as the model takes them, or an iterable of batches.
         batch_size: Number of images per batch; it does not change the result.
 
@@ -70,7 +70,7 @@ def active_share(
         ValueError: As for `Activations`.
     """
     if not isinstance(model, Activations):
-        model = Activations(model, HIDDEN)
+        model = Activations(model, HIDDEN, at="inputs")
     active, count = np.zeros(len(model.names)), np.zeros(len(model.names))
     for features in model.batches(x, batch_size):
         active += [np.count_nonzero(each > 0) for each in features]

@@ -10,7 +10,7 @@ from progress import write_json
 
 from .subjects import Subject
 
-PROTOCOL = 1  # changed with the meaning of the numbers: others are measured again
+PROTOCOL = 2  # changed with the meaning of the numbers: others are measured again
 DIGITS = 6  # of stored numbers, significant ones
 
 

@@ -41,7 +41,7 @@ def test_a_map_of_one_cell_has_no_variance():
 def test_neurons_are_active_where_the_activation_is_above_zero():
     model = tiny("VisionTransformer")
     found = active_share(model, X, batch_size=2)
-    assert list(found) == ["encoder_block_0/mlp/dense_0"]
+    assert list(found) == ["encoder_block_0/mlp/dense_1"]
     ((normed,),) = Activations(model, "mlp_norm$").batches(X)
     kernel, bias = (np.array(v) for v in model.get_layer("encoder_block_0").mlp
                     .dense_0.get_weights())  # fmt: skip
@@ -52,11 +52,25 @@ def test_neurons_are_active_where_the_activation_is_above_zero():
 
 
 @on_last_backend
+def test_neurons_of_a_gated_mlp_are_the_products_with_the_gate():
+    model = tiny("VisionTransformer", mlp="swiglu")
+    found = active_share(model, X)
+    ((normed,),) = Activations(model, "mlp_norm$").batches(X)
+    mlp = model.get_layer("encoder_block_0").mlp
+    gate, values = (
+        normed.astype("float64") @ kernel + bias
+        for kernel, bias in (mlp.gate.get_weights(), mlp.dense_0.get_weights())
+    )
+    expected = np.mean(gate * values > 0)  # silu has the sign of its argument
+    np.testing.assert_allclose(list(found.values()), expected, atol=1e-3)
+
+
+@on_last_backend
 def test_both_mlps_of_a_mixer_have_neurons():
     found = active_share(tiny("MLPMixer"), X)
     block = "mixer_block_0"
     assert list(found) == [
-        *(f"{block}/token_mixing/dense_0", f"{block}/channel_mixing/dense_0"),
+        *(f"{block}/token_mixing/dense_1", f"{block}/channel_mixing/dense_1"),
     ]
     assert all(0 < share < 1 for share in found.values())
 
