@@ -1,5 +1,6 @@
 """The empirical neural tangent kernel of a model, and its condition number."""
 
+import itertools
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError, integer, one_of
 from kerasvit.backend import gradients_at
-from kerasvit.backend.keras_internals import in_dtype
+from kerasvit.backend.keras_internals import in_dtype, in_variable_dtype
 from kerasvit.typing import Tensor
 
 from .mean_loss import chosen_variables, inner_model
@@ -63,8 +64,9 @@ def ntk(
     and is not changed.
 
     Cost: n gradients for "summed", n·K for the others, once for every block of weights.
-    A block holds so many that their gradients fit into `memory`. On the device are one
-    image and a copy of the gradients.
+    A block holds so many that the gradients of all images by them, for "full" those of
+    all logits, fit into `memory`. On the device are one image and a copy of the
+    gradients.
 
     Args:
         model: Built `keras.Model` with one output (N, K), the logits; not
@@ -103,19 +105,21 @@ def ntk(
         raise ArgumentError(
             f'`head` must be None or "random". Received: head={head!r}.', "head"
         )
+    images = integer("len(x)", len(keras.tree.flatten(x)[0]), 1)
     directions = np.eye(count)[[integer("logits", a, 0, count - 1) for a in indices]]
     if form == "summed":
+        _check_logits(model, x)
         directions = directions.sum(0, keepdims=True)
+    # Gradients of different logits are compared in the full form alone.
+    groups = [directions] if form == "full" else [*directions[:, None]]
     values = _values(model, chosen, head, seed)
     size = sum(math.prod(variable.shape) for variable in chosen)
-    images = integer("len(x)", len(keras.tree.flatten(x)[0]), 1)
-    width = max(1, memory // (images * len(directions) * np.dtype("float64").itemsize))
     with in_dtype(model, dtype):
         gradient = _gradient(model, x, values, len(chosen), dtype)
-        matrix = _gram(gradient, size, images, directions, width, form == "full")
-    if form in ("summed", "traced"):
-        matrix = matrix.sum(0)
-    return _spectrum(matrix, dtype)
+        matrices = np.stack(
+            [_gram(gradient, size, images, group, memory) for group in groups]
+        )
+    return _spectrum(matrices if form == "logit" else matrices.sum(0), dtype)
 
 
 def _outputs(model: keras.Model) -> int:
@@ -129,6 +133,23 @@ def _outputs(model: keras.Model) -> int:
             "model",
         )
     return shape[-1]
+
+
+def _check_logits(model: keras.Model, x: Any) -> None:
+    """Checks that the outputs of the first images are not probabilities.
+
+    The derivatives of their sum, which is 1, are rounding errors.
+    """
+    first = keras.tree.map_structure(lambda a: np.asarray(a[:2]), x)
+    with in_variable_dtype(model):
+        outputs = ops.convert_to_numpy(model(first, training=False))
+    if (outputs >= 0).all() and np.allclose(outputs.sum(1), 1, atol=1e-4):
+        raise ArgumentError(
+            "`model` must return logits, whose sum depends on the weights. Received: "
+            f"{model!r}, whose outputs are probabilities. Pass "
+            "keras.Model(model.inputs, logits), or another `form`.",
+            "model",
+        )
 
 
 def _values(
@@ -201,29 +222,29 @@ def _gram(
     size: int,
     images: int,
     directions: np.ndarray,
-    width: int,
-    full: bool,
+    memory: int,
 ) -> np.ndarray:
-    """Returns the products of gradients, of equal directions or of all.
+    """Returns the products of the gradients of all images and directions.
 
     Args:
         gradient: Function of an image's index and a direction, as `_gradient` returns.
         size: Number of entries of a gradient, P.
         images: Number of images, n.
         directions: Array (R, K).
-        width: Largest number of entries of each gradient in memory.
-        full: Whether to compare all directions: (n·R, n·R) instead of (R, n, n).
+        memory: Bytes for the gradients.
+
+    Returns:
+        Array (n·R, n·R), row i·R + j.
     """
-    total: Any = 0.0
+    rows = [*itertools.product(range(images), directions)]
+    width = max(1, memory // (len(rows) * np.dtype("float64").itemsize))
+    total = np.zeros((len(rows), len(rows)))
     for start in range(0, size, width):
-        shape = (len(directions), images, min(width, size - start))
-        block = np.empty(shape)
-        for i, j in np.ndindex(images, len(directions)):
-            block[j, i] = gradient(i, directions[j])[start : start + width]
-        if full:
-            block = block.swapaxes(0, 1).reshape(1, -1, shape[-1])
-        total = total + block @ block.swapaxes(1, 2)
-    return total[0] if full else total
+        block = np.empty((len(rows), min(width, size - start)))
+        for i, row in enumerate(rows):
+            block[i] = gradient(*row)[start : start + width]
+        total += block @ block.T
+    return total
 
 
 def _spectrum(matrix: np.ndarray, dtype: str) -> NTK:
@@ -237,7 +258,7 @@ def _spectrum(matrix: np.ndarray, dtype: str) -> NTK:
     if not np.all(largest > 0):
         raise ValueError(
             "The logits must depend on the weights. Received: gradients that are all "
-            "zero. Pass logits, not probabilities, whose sum is constant."
+            "zero. Check the images and the weights."
         )
     rounding = matrix.shape[-1] * np.finfo(dtype).eps * largest
     singular = smallest <= rounding

@@ -1,11 +1,14 @@
 """The empirical neural tangent kernel, against its formula."""
 
+import importlib
+
 import keras
 import numpy as np
 import pytest
 from keras import layers, ops
 
 import kerasvit
+from kerasvit.backend import gradients_at
 from kerasvit.inspection import ntk
 from tests.models.tiny import tiny
 from tests.once import mainly_on_last, on_last_backend
@@ -61,6 +64,22 @@ def test_all_forms(memory):
     found = ntk(model, X, form="full", logits=[2, 0])
     picked = jacobian[:, [2, 0]].reshape(8, -1)
     np.testing.assert_allclose(found.matrix, picked @ picked.T, rtol=1e-3, atol=1e-4)
+
+
+@on_last_backend
+@pytest.mark.parametrize(("form", "blocks"), [("traced", 1), ("full", 3)])
+def test_memory_is_of_the_gradients_that_are_compared(form, blocks, monkeypatch):
+    calls = []
+    module = importlib.import_module("kerasvit.inspection.ntk")
+
+    def counted(*arguments):
+        gradients = gradients_at(*arguments)
+        return lambda *values: (calls.append(1), gradients(*values))[1]
+
+    monkeypatch.setattr(module, "gradients_at", counted)
+    model, *_ = network()
+    ntk(model, X, form=form, memory=8 * 4 * (5 * 6 + 6 * 3))  # of 4 images
+    assert len(calls) == 4 * 3 * blocks
 
 
 @pytest.mark.parametrize(
@@ -133,7 +152,8 @@ def test_arguments(options, expected):
 @pytest.mark.parametrize(
     ("head", "x", "expected"),
     [
-        ({"activation": "softmax"}, X, "all zero. Pass logits, not probabilities"),
+        ({"activation": "softmax"}, X, "must return logits.*outputs are probabilities"),
+        ({}, 0 * X, "gradients that are all zero"),
         ({}, X * np.nan, "gradients of the logits must be finite"),
         ({}, X[:0], r"`len\(x\)` must be a whole number ≥ 1"),
         ({}, X[:, :4], "incompatible.*expected axis -1.*value 5"),
@@ -141,9 +161,6 @@ def test_arguments(options, expected):
 )
 def test_kernels_that_do_not_exist(head, x, expected):
     model, *_ = network(**head)
-    if head:  # the sum of the probabilities is exactly 1 for equal logits only
-        model.layers[-1].kernel.assign(np.ones((6, 3)))
-        model.layers[-1].trainable = True
     with pytest.raises(ValueError, match=expected):
         ntk(model, x, form="summed")
 
