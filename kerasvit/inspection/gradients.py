@@ -10,7 +10,7 @@ from kerasvit.arguments import integer, one_of
 
 from .hessian import Loss
 from .loss_at import LossAt
-from .mean_loss import batches, chosen_variables
+from .mean_loss import batches, chosen_variables, inner_model
 
 
 def gradient_norms(
@@ -84,7 +84,8 @@ def gradient_norms(
 
 def _zero_heads(model: keras.Model, variables: list[keras.Variable]) -> list[int]:
     """Returns the numbers of kernels of zeros with a column for each output."""
-    units = {each.shape[-1] for each in getattr(model, "outputs", None) or []}
+    outputs = getattr(inner_model(model), "outputs", None) or []
+    units = {each.shape[-1] for each in outputs}
     return [
         i
         for i, variable in enumerate(variables)

@@ -78,6 +78,16 @@ def test_a_random_head_takes_the_place_of_zeros_without_being_written(build, x):
 
 
 @on_last_backend
+def test_the_head_in_a_trainer_is_found():
+    x = X[:, 0, :4, 0]
+    trainer = kerasvit.SAM(dense())
+    with pytest.raises(ValueError, match=r"'head/kernel' of zeros"):
+        gradient_norms(trainer, x, Y, CROSS_ENTROPY)
+    found = gradient_norms(trainer, x, Y, CROSS_ENTROPY, head="random")
+    assert list(found) == ["hidden", "head"] and min(found.values()) > 0
+
+
+@on_last_backend
 def test_the_last_mlp_has_a_smaller_gradient_in_deeper_models_with_pre_norm_only():
     """Theorem 1 of the paper: constant with post-norm, 1 / √L with pre-norm."""
 
