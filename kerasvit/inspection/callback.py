@@ -18,7 +18,8 @@ class Inspect(keras.callbacks.Callback):
         inspect.steps, inspect.values["λmax"]
 
     The measurements see the weights after a step, and must not write any. They take
-    place before the first step and then after every n-th epoch or step.
+    place before the first step and then after every n-th epoch or step; where
+    `steps_per_execution` is not 1, after the execution in which that step is.
 
     Args:
         measures: {name: function of the model that `fit` was called on}. A result may
@@ -45,7 +46,8 @@ class Inspect(keras.callbacks.Callback):
         at_start: bool = True,
     ) -> None:
         super().__init__()
-        if not measures or not all(map(callable, measures.values())):
+        known = isinstance(measures, Mapping) and measures
+        if not known or not all(map(callable, measures.values())):
             raise ArgumentError(
                 "`measures` must be a dictionary {name: function of a model} that is "
                 f"not empty. Received: {measures!r}.",
@@ -60,17 +62,25 @@ class Inspect(keras.callbacks.Callback):
         self.at_start = at_start
         self.steps: list[int] = []
         self.values: dict[str, list] = {name: [] for name in self.measures}
-        self._step = self._epoch = 0
+        self._step = self._begun = self._epoch = 0
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Measures the model before its first step."""
         if self.at_start and not self._step:
             self._measure()
 
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Counts steps from here."""
+        self._begun = self._step
+
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Measures the model, if its turn has come."""
-        self._step += 1
-        if self.unit == "step" and self._step % self.every == 0:
+        before = self._step
+        # With `steps_per_execution`, several steps end at once; `batch` is the last,
+        # which may be beyond the end of the epoch.
+        steps = min(batch + 1, self.params.get("steps") or batch + 1)
+        self._step = self._begun + steps
+        if self.unit == "step" and self._step // self.every > before // self.every:
             self._measure()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:

@@ -61,11 +61,23 @@ def test_a_second_fit_counts_on():
     assert inspect.steps == [3, 6, 9]
 
 
+@pytest.mark.skipif(
+    keras.backend.backend() == "torch", reason="Keras has one step per execution there"
+)
+def test_steps_of_one_execution_are_counted():
+    inspect = Inspect({"weights": weights}, unit="step", every=3)
+    model = network()
+    model.compile(keras.optimizers.SGD(0.1), LOSS, steps_per_execution=2)
+    model.fit(X, Y, 4, 2, verbose=0, callbacks=[inspect])  # 3 steps an epoch
+    assert inspect.steps == [0, 3, 6]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (({},), "`measures` must be a dictionary"),
         (({"norm": 3},), "`measures` must be a dictionary"),
+        (([weights],), "`measures` must be a dictionary"),
         (({"weights": weights}, 0), "`every` must be a whole number"),
         (({"weights": weights}, 1, "hour"), '"epoch" or "step"'),
     ],
