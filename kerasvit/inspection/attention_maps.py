@@ -49,6 +49,17 @@ class AttentionMaps:
         """Heat of the last layer, mean over its heads, (images, height, width)."""
         return list(self.layers.values())[-1].heat.mean(axis=1)
 
+    @property
+    def normalized_rollout(self) -> np.ndarray | None:
+        """The rollout over its maximum in each image, as it is drawn over images.
+
+        As in keras-team/keras-io examples/vision/probing_vits.py; None without rollout.
+        """
+        if self.rollout is None:
+            return None
+        largest = self.rollout.max(axis=(1, 2), keepdims=True)
+        return self.rollout / np.where(largest > 0, largest, 1)
+
 
 def attention_maps(
     model: keras.Model,

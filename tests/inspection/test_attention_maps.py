@@ -123,7 +123,7 @@ def check_windows(model, layer, dense, grid, x):
     np.testing.assert_allclose(found.heat, heat, atol=1e-4)
     distance = (dense * pixels_between(grid, 1)).sum(-1).mean(-1)
     np.testing.assert_allclose(found.distance, distance, rtol=1e-3)
-    assert maps.rollout is None
+    assert maps.rollout is None and maps.normalized_rollout is None
 
 
 @pytest.mark.parametrize("shifted", mainly_on_last([True, False]))
@@ -223,6 +223,8 @@ def test_rollout_of_a_model_is_that_of_its_weights():
     np.testing.assert_allclose(
         maps.rollout, total[:, 0, 1:].reshape(3, 2, 3), atol=1e-6
     )
+    largest = maps.rollout.max((1, 2))[:, None, None]
+    np.testing.assert_allclose(maps.normalized_rollout, maps.rollout / largest)
 
 
 @pytest.mark.parametrize(
