@@ -132,6 +132,11 @@ class Activations:
     def _layout(self, name: str, shape: Shape) -> tuple[tuple[int, int], int | None]:
         if len(shape) == 4:
             return shape[1:3], None
+        if len(shape) == 3 and shape[1] is None:
+            raise ValueError(
+                f"The features of {name!r} are tokens of images of any size, whose "
+                "grid is not known. Take `kerasvit.resize(model, size)`."
+            )
         if len(shape) == 3 and self._grid is None:
             raise ValueError(
                 f"The features of {name!r} are tokens {shape}, and the layers of the "
@@ -175,7 +180,10 @@ def _chosen(model: keras.Model, pattern: str) -> list[tuple[tuple, list]]:
     """
     calls = layer_calls(model)
     trees = [layers_in(layer) for layer, _, _ in calls]
-    matches = matching([path_of(each) for tree in trees for each in tree], pattern)
+    paths = [path_of(each) for tree in trees for each in tree]
+    matches = matching(
+        paths, pattern, hint=" Choose others with `Activations(model, layers)`."
+    )
     chosen = [[each for each in tree if matches(path_of(each))] for tree in trees]
     return [pair for pair in zip(calls, chosen, strict=True) if pair[1]]
 
@@ -248,8 +256,13 @@ def check_functional(model: Any) -> None:
         )
 
 
-def matching(paths: list[str], pattern: str, what: str = "layers") -> Callable:
+def matching(paths: list[str], pattern: str, hint: str = "") -> Callable:
     """Returns a function that tells whether a path matches a regular expression.
+
+    Args:
+        paths: Paths of layers.
+        pattern: Regular expression, the argument `layers`.
+        hint: End of the message.
 
     Raises:
         ValueError: No path matches; the message names similar ones.
@@ -258,14 +271,15 @@ def matching(paths: list[str], pattern: str, what: str = "layers") -> Callable:
         search = re.compile(pattern).search
     except (re.error, TypeError) as error:
         raise ArgumentError(
-            f"`{what}` must be a regular expression. Received: {pattern!r}: {error}.",
-            what,
+            f"`layers` must be a regular expression. Received: {pattern!r}: {error}.",
+            "layers",
         ) from error
     if not any(map(search, paths)):
         near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.3)
         raise ArgumentError(
-            f"`{what}` must be a regular expression that is found in the path of a "
-            f"layer. Received: {pattern!r}. Examples of paths: {near or paths[:3]}.",
-            what,
+            "`layers` must be a regular expression that is found in the path of a "
+            f"layer. Received: {pattern!r}. Examples of paths: {near or paths[:3]}."
+            + hint,
+            "layers",
         )
     return search

@@ -11,6 +11,7 @@ import numpy as np
 from kerasvit.arguments import ArgumentError
 
 from .batch_spectrum import BatchSpectrum
+from .figures import new_figure
 from .landscape import Landscape
 from .ntk import NTK
 from .spectral_density import SpectralDensity, smoothed
@@ -204,10 +205,7 @@ def _labelled(results: Any, kind: type) -> dict[str, Any]:
 
 
 def _figure(columns: int, width: float = 5.0) -> tuple["Figure", Any]:
-    # Without pyplot, which would keep the figure and choose a window system.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, 4.0), layout="constrained")
+    figure = new_figure(width * columns, 4.0)
     return figure, figure.subplots(1, columns, squeeze=False)[0]
 
 
@@ -236,16 +234,14 @@ def _curves(named: dict[str, Landscape], log: bool) -> "Figure":
 
 
 def _planes(named: dict[str, Landscape], log: bool) -> "Figure":
-    from matplotlib.colors import LogNorm, Normalize
-
     losses = np.array([each.loss for each in named.values()])
     ends = losses.min(), losses.max()
     figure, row = _figure(len(named))
-    norm = (LogNorm if log else Normalize)(*ends)
+    scale = {"norm": "log" if log else "linear", "vmin": ends[0], "vmax": ends[1]}
     levels = (np.geomspace if log else np.linspace)(*ends, LEVELS)
     for axes, (label, each) in zip(row, named.items(), strict=True):
-        image = axes.pcolormesh(*each.grid, each.loss.T, norm=norm, cmap="cividis")
-        if ends[0] < ends[1]:
+        image = axes.pcolormesh(*each.grid, each.loss.T, cmap="cividis", **scale)
+        if ends[0] < ends[1] and min(each.loss.shape) > 1:
             axes.contour(
                 *each.grid, each.loss.T, levels, colors="white", linewidths=0.6
             )

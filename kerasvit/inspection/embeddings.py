@@ -56,7 +56,7 @@ def embeddings(model: keras.Model, count: int = 28) -> Embeddings:
     check_built(model)
     integer("count", count, 1)
     model = inner_model(model)
-    kernel, table = _patch_kernel(model), _positions(model)
+    kernel, table = patch_kernel(model), position_vectors(model)
     if kernel is None and table is None:
         raise ArgumentError(
             "`model` must embed patches of the image or have embeddings of positions. "
@@ -68,7 +68,7 @@ def embeddings(model: keras.Model, count: int = 28) -> Embeddings:
     return Embeddings(filters, variance, None if table is None else _similarity(table))
 
 
-def _patch_kernel(model: keras.Model) -> np.ndarray | None:
+def patch_kernel(model: keras.Model) -> np.ndarray | None:
     """Returns the kernel (P, P, channels, D) that embeds patches of the image."""
     channels = input_shape(model)[-1]
     for layer in layers_in(model):
@@ -82,7 +82,7 @@ def _patch_kernel(model: keras.Model) -> np.ndarray | None:
     return None
 
 
-def _positions(model: keras.Model) -> np.ndarray | None:
+def position_vectors(model: keras.Model) -> np.ndarray | None:
     """Returns the embeddings (h, w, D) of the patches' positions."""
     for layer in layers_in(model):
         if hasattr(layer, "grid") and hasattr(layer, "table"):

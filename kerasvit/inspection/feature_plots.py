@@ -110,8 +110,6 @@ def plot_alignment(result: Alignment) -> Any:
 
 def plot_receptive_fields(result: ReceptiveFields) -> Any:
     """Draws which pixels the centre of each layer depends on, on a log scale."""
-    from matplotlib.colors import LogNorm
-
     columns = min(4, len(result.names))
     rows = -(-len(result.names) // columns)
     figure, axes = _figure(rows, columns, (2.6 * columns + 1, 2.6 * rows + 0.4))
@@ -119,8 +117,7 @@ def plot_receptive_fields(result: ReceptiveFields) -> Any:
     for axis, name, field, side in zip(
         flat, result.names, result.fields, result.sides(), strict=False
     ):
-        scale = LogNorm(1e-3, 1, clip=True)
-        image = axis.imshow(np.maximum(field, 1e-3), MAP, norm=scale)
+        image = axis.imshow(np.maximum(field, 1e-3), MAP, norm="log", vmin=1e-3, vmax=1)
         axis.set_title(f"{name}\nside {side:.0f} px", fontsize=8)
         axis.tick_params(labelsize=7)
     for axis in flat[len(result.names) :]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from kerasvit.arguments import ArgumentError, integer, number
 
@@ -152,7 +153,9 @@ def frequency_noise_accuracy(
     number("rms", rms, positive=True)
     integer("batch_size", batch_size, 1)
     check_images(model, x)
+    x = ops.convert_to_numpy(x)
     y = check_labels(model, y, len(x))
+    _check_bands(bands)
     masks = [_mask(x.shape[1:3], *band) for band in bands]
 
     def share(mask: np.ndarray | None) -> float:
@@ -183,6 +186,14 @@ def band_noise(shape: tuple[int, ...], mask: np.ndarray, seed: Any) -> np.ndarra
     spectrum = np.fft.fft2(noise, axes=(0, 1)) * mask[..., None]
     noise = np.fft.ifft2(spectrum, axes=(0, 1)).real  # the mask is symmetric
     return noise / np.sqrt(np.mean(noise**2))
+
+
+def _check_bands(bands: Any) -> None:
+    if not len(bands) or not all(np.shape(band) == (2,) for band in bands):
+        raise ArgumentError(
+            f"`bands` must be pairs (low, high), at least one. Received: {bands}.",
+            "bands",
+        )
 
 
 def _mask(sides: tuple[int, ...], low: float, high: float) -> np.ndarray:

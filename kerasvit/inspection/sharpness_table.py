@@ -117,6 +117,7 @@ def sharpness_table(
         components = components_of(model)
     if activations is None:
         activations = blocks_of(model) if _record(model) else []
+    _check_components(components, chosen)
     outputs = _outputs(model, activations)
     hessians = {
         name: Hessian(model, x, y, loss, batch_size=batch_size, variables=pattern)
@@ -164,6 +165,36 @@ def blocks_of(model: keras.Model) -> list[str]:
     names = dict.fromkeys(match[2] for match in found if match)
     order = {layer.name: i for i, layer in enumerate(inner_model(model).layers)}
     return sorted(names, key=lambda name: order.get(name, len(order)))
+
+
+def _check_components(
+    components: Mapping[str, str], variables: list[keras.Variable]
+) -> None:
+    """Checks that each component has trainable weights.
+
+    Raises:
+        ArgumentError: One has none; the message names it.
+    """
+    if not isinstance(components, Mapping):
+        raise ArgumentError(
+            "`components` must be a dictionary {name: regular expression}. Received: "
+            f"{components!r:.200}.",
+            "components",
+        )
+    paths = [variable.path for variable in variables]
+    for name, pattern in components.items():
+        try:
+            found = any(re.search(pattern, path) for path in paths)
+        except re.error:
+            found = False
+        if not found:
+            raise ArgumentError(
+                "Each of `components` must be a regular expression that is found in "
+                f"the path of a trainable variable. Received: {pattern!r} for "
+                f"{name!r}, and variables from {paths[0]} to {paths[-1]}. Are its "
+                "weights frozen? Then pass `components` without it.",
+                "components",
+            )
 
 
 def _record(model: keras.Model) -> dict[str, Any] | None:

@@ -9,7 +9,7 @@ from kerasvit.arguments import ArgumentError, integer, number
 
 from .hessian import Hessian
 from .lanczos import orthogonal
-from .trace import random_signs
+from .trace import check_matrix, random_signs
 
 POINTS_PER_SIGMA = 4
 TAIL = 5.0  # standard deviations between the outermost eigenvalues and the grid's ends
@@ -80,6 +80,7 @@ def spectral_density(
     Reference: Ghorbani et al. 2019, arXiv 1901.10159, algorithms 1 and 2; `density` and
     `density_plot.py` of amirgholami/PyHessian.
     """
+    check_matrix(hessian)
     integer("starts", starts, 1)
     steps = min(integer("steps", steps, 1), hessian.shape[0])
     if sigma is not None:

@@ -1,10 +1,11 @@
 """The trace of a Hessian, estimated from products with random vectors."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from kerasvit.arguments import integer
+from kerasvit.arguments import ArgumentError, integer
 
 from .hessian import Hessian
 
@@ -49,6 +50,7 @@ def trace(hessian: Hessian, *, vectors: int = 100, seed: int = 0) -> Trace:
     Reference: Hutchinson 1990, Commun. Stat. Simul. Comput. 19; `hessian.trace` of
     amirgholami/PyHessian, which stops early where the mean changes little.
     """
+    check_matrix(hessian)
     integer("vectors", vectors, 2)
     generator = np.random.default_rng(seed)
     samples = np.empty(vectors)
@@ -57,6 +59,20 @@ def trace(hessian: Hessian, *, vectors: int = 100, seed: int = 0) -> Trace:
         samples[i] = np.dot(vector, hessian @ vector)
     error = samples.std(ddof=1) / np.sqrt(vectors)
     return Trace(float(samples.mean()), float(error), samples)
+
+
+def check_matrix(hessian: Any) -> None:
+    """Checks that something has a shape and products with vectors.
+
+    Raises:
+        ArgumentError: It has not.
+    """
+    if not hasattr(hessian, "shape") or not hasattr(hessian, "__matmul__"):
+        raise ArgumentError(
+            "`hessian` must be a Hessian: Hessian(model, x, y, loss). Received: "
+            f"{type(hessian).__name__}.",
+            "hessian",
+        )
 
 
 def random_signs(generator: np.random.Generator, hessian: Hessian) -> np.ndarray:

@@ -203,7 +203,7 @@ def channels_first():
         (subclassed, (), "functional or Sequential"),
         (lambda: kerasvit.SAM(tiny("MLPMixer")), (), "Pass its `.model`"),
         (channels_first, ("conv",), "channels last"),
-        (lambda: tiny("MLPMixer"), ("encoder_blok_0",), "paths: .*'mixer_block_0"),
+        (lambda: tiny("MLPMixer"), ("encoder_blok_0",), "mixer_block_0.*`Activations"),
         (lambda: tiny("MLPMixer"), ("(",), "regular expression.*unterminated"),
         (lambda: tiny("MLPMixer"), ("drop$",), "exactly once.*mixer_block_0/drop"),
     ],
@@ -231,6 +231,13 @@ def test_images_that_do_not_fit_are_errors(x, expected):
     activations = Activations(tiny("VisionTransformer"))
     with pytest.raises(ValueError, match=expected):
         whole(activations, x)
+
+
+@on_last_backend
+def test_tokens_of_images_of_any_size_have_no_grid():
+    model = tiny("VisionTransformer", image_size=(None, None))
+    with pytest.raises(ValueError, match="'encoder_block_0' .* any size.*resize"):
+        next(Activations(model).maps(X))
 
 
 @on_last_backend

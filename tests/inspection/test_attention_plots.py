@@ -9,12 +9,16 @@ import pytest
 from kerasvit.inspection import (
     AttentionMaps,
     Embeddings,
+    Landscape,
     LayerAttention,
+    ReceptiveFields,
     plot_attention,
     plot_distances,
     plot_filters,
     plot_heads,
+    plot_landscape,
     plot_positions,
+    plot_receptive_fields,
 )
 from tests.once import on_last_backend
 
@@ -122,7 +126,15 @@ def test_what_cannot_be_drawn(draw, expected):
         draw()
 
 
-def test_matplotlib_is_missing(monkeypatch):
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda: plot_distances(maps()),
+        lambda: plot_landscape(Landscape(np.ones((2, 2)), (np.arange(2.0),) * 2)),
+        lambda: plot_receptive_fields(ReceptiveFields(["a"], np.ones((1, 2, 2)))),
+    ],
+)
+def test_matplotlib_is_missing(monkeypatch, draw):
     load = builtins.__import__
 
     def without(name, *arguments, **options):
@@ -132,4 +144,4 @@ def test_matplotlib_is_missing(monkeypatch):
 
     monkeypatch.setattr(builtins, "__import__", without)
     with pytest.raises(ImportError, match="pip install matplotlib"):
-        plot_distances(maps())
+        draw()

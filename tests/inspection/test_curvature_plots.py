@@ -94,6 +94,11 @@ def test_a_flat_plane_is_drawn(tmp_path):
     assert png(plot_landscape(flat), tmp_path) > 1000
 
 
+def test_a_plane_of_one_row_is_drawn(tmp_path):
+    row = Landscape(np.ones((1, 3)) * [1, 2, 3], (np.zeros(1), np.arange(3.0)))
+    assert png(plot_landscape(row), tmp_path) > 1000
+
+
 def test_kernels(tmp_path):
     found = {"ViT": kernel([0.5, 2, 8]), "Mixer": kernel([-1e-9, 1, 4])}
     found["Mixer"] = NTK(found["Mixer"].matrix, found["Mixer"].eigenvalues, np.inf)

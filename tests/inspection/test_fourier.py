@@ -163,6 +163,8 @@ def test_a_low_pass_filter_is_robust_to_high_frequencies_alone():
         ({"x": X[:, :8]}, r"images \(16, 16, 3\)"),
         ({"x": X * np.nan}, "outputs of the model must be finite"),
         ({"rms": 0}, "`rms` must be"),
+        ({"bands": [0.5]}, r"`bands` must be pairs .low, high.*Received: .0.5"),
+        ({"bands": []}, "`bands` must be pairs"),
         ({"bands": [(0.51, 0.515)]}, r"contain a frequency.*\(0.51, 0.515\)"),
     ],
 )
@@ -170,6 +172,16 @@ def test_wrong_arguments_of_the_noise_are_errors(changes, expected):
     arguments = {"x": X, "y": Y, "rms": 1.0, **changes}
     with pytest.raises(ValueError, match=expected):
         frequency_noise_accuracy(tiny("MLPMixer"), **arguments)
+
+
+@on_last_backend
+def test_images_may_be_a_tensor():
+    model = tiny("MLPMixer")
+    found, expected = (
+        frequency_noise_accuracy(model, x, Y, 3.0)
+        for x in (ops.convert_to_tensor(X), X)
+    )
+    np.testing.assert_array_equal(found.accuracies, expected.accuracies)
 
 
 @on_last_backend

@@ -110,6 +110,7 @@ def test_components_of_a_family(builder, kinds, blocks):
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
+        ({"components": ["hidden"]}, "`components` must be a dictionary"),
         ({}, "`components` must be given .*hidden/kernel … head/bias"),
         (
             {"components": {"first": "hiden"}},
@@ -124,6 +125,15 @@ def test_components_of_a_family(builder, kinds, blocks):
 def test_arguments(options, expected):
     with pytest.raises(ValueError, match=expected):
         sharpness_table(dense_net(), X, Y, CROSS_ENTROPY, **options)
+
+
+@on_last_backend
+def test_a_component_without_trainable_weights_is_named():
+    model = tiny("MLPMixer", image_size=8)
+    model.get_layer("stem").trainable = False
+    x = np.zeros((2, 8, 8, 3), "float32")
+    with pytest.raises(ValueError, match="for 'embedding'.*weights frozen?"):
+        sharpness_table(model, x, Y[:2], CROSS_ENTROPY)
 
 
 @on_last_backend

@@ -148,6 +148,14 @@ def test_arguments_of_the_density(options, expected):
 
 
 @on_last_backend
+@pytest.mark.parametrize("tool", [trace, spectral_density])
+def test_a_model_in_place_of_its_hessian(tool):
+    model = keras.Sequential([keras.Input((2,)), layers.Dense(1)])
+    with pytest.raises(ValueError, match=r"must be a Hessian.*Received: Sequential"):
+        tool(model)
+
+
+@on_last_backend
 def test_a_standard_error_needs_two_vectors():
     with pytest.raises(ValueError, match="`vectors` must be a whole number ≥ 2"):
         trace(np.eye(3), vectors=1)
