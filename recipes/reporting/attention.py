@@ -3,6 +3,7 @@
 import numpy as np
 
 from kerasvit import inspection
+from kerasvit.inspection.embeddings import patch_kernel, position_vectors
 
 from .figures import lines, maps
 from .measure import Measure, Passes, without_attention
@@ -143,17 +144,9 @@ def _show_embeddings(results):
 
 def without_embeddings(subject):
     """Tells whether a model embeds no patches and has no position embedding."""
-    names = [variable.path for variable in subject.model.weights]
-    embeds = any("position_embedding" in name for name in names)
-    patches = any(_embeds_patches(layer) for layer in subject.model.layers)
-    if embeds or patches or any(hasattr(x, "table") for x in subject.model.layers):
-        return ""
-    return f"{subject.name} embeds neither patches of the image nor positions."
-
-
-def _embeds_patches(layer):
-    kernel = getattr(layer, "kernel", None)
-    return hasattr(layer, "patch_size") and kernel is not None and kernel.shape[2] == 3
+    if patch_kernel(subject.model) is None and position_vectors(subject.model) is None:
+        return f"{subject.name} embeds neither patches of the image nor positions."
+    return ""
 
 
 MEASURES = {

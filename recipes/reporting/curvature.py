@@ -1,6 +1,7 @@
 """Measures of sharpness, and of the tangent kernel."""
 
 import math
+import re
 from itertools import zip_longest
 
 import numpy as np
@@ -10,7 +11,15 @@ from kerasvit.inspection.sharpness_table import FAMILIES, components_of
 
 from . import papers
 from .figures import by_depth, lines
-from .measure import EIGENPAIR, Measure, Passes, without_blocks, without_logits
+from .measure import (
+    EIGENPAIR,
+    Measure,
+    Passes,
+    either,
+    without_blocks,
+    without_derivatives,
+    without_logits,
+)
 from .tables import Table
 
 RHOS = (0.01, 0.02, 0.05, 0.1, 0.2)
@@ -80,10 +89,14 @@ def _three(values):
     return [values[i] for i in (0, (len(values) - 1) // 2, -1)]
 
 
-def _without_record(subject):
-    """Tells whether it is not known what the components of a model are."""
+def _without_components(subject):
+    """Tells whether components of a model are not known, or not trainable."""
     if not subject.builder:
         return f"{subject.name} has no record of kerasvit, which tells its components."
+    paths = [variable.path for variable in subject.model.trainable_variables]
+    for component, pattern in components_of(subject.model).items():
+        if not any(re.search(pattern, path) for path in paths):
+            return f"{subject.name} has no trainable weights of its {component}."
     return without_blocks(subject)
 
 
@@ -190,8 +203,18 @@ def _steps_passes(subject):
 
 MEASURES = {
     "components": Measure(
-        _components, _show_components, _component_passes, _without_record
+        _components,
+        _show_components,
+        _component_passes,
+        either(without_derivatives, _without_components),
     ),
-    "sharpness": Measure(_sharpness, _show_sharpness, _steps_passes),
-    "ntk": Measure(_kernel, _show_kernel, _kernel_passes, without_logits),
+    "sharpness": Measure(
+        _sharpness, _show_sharpness, _steps_passes, without_derivatives
+    ),
+    "ntk": Measure(
+        _kernel,
+        _show_kernel,
+        _kernel_passes,
+        either(without_derivatives, without_logits),
+    ),
 }

@@ -14,7 +14,10 @@ from .measure import (
     Measure,
     Passes,
     block_paths,
+    either,
+    quantised,
     without_blocks,
+    without_derivatives,
     without_hidden,
     without_maps,
 )
@@ -273,13 +276,20 @@ MEASURES = {
     "fourier": Measure(_fourier, _show_fourier, lambda s: ONE, without_maps),
     "noise": Measure(_noise, _show_noise, lambda s: Passes(11)),
     "variance": Measure(_variance, _show_variance, lambda s: ONE, without_maps),
-    "active": Measure(_active, _show_active, lambda s: ONE, without_hidden),
+    "active": Measure(
+        _active, _show_active, lambda s: ONE, either(quantised, without_hidden)
+    ),
     "cka": Measure(_cka, _show_cka, lambda *s: Passes(4), without_blocks, jointly=True),
     "receptive-field": Measure(
         _receptive_field, _show_receptive_field, _field_passes, without_maps
     ),
     "gradients": Measure(
-        _gradients, _show_gradients, lambda s: Passes(0, 1), without_blocks
+        _gradients,
+        _show_gradients,
+        lambda s: Passes(0, 1),
+        either(without_derivatives, without_blocks),
     ),
-    "lesion": Measure(_lesion, _show_lesion, _lesion_passes, without_blocks),
+    "lesion": Measure(
+        _lesion, _show_lesion, _lesion_passes, either(quantised, without_blocks)
+    ),
 }

@@ -6,7 +6,7 @@ from matplotlib.colors import LogNorm
 from kerasvit import inspection
 
 from .figures import lines, maps
-from .measure import JOINT, Measure, Passes
+from .measure import JOINT, Measure, Passes, either, without_derivatives
 
 DIRECTIONS = 3
 GRID = np.linspace(-1, 1, 21)
@@ -71,10 +71,13 @@ def _show_plane(results):
 
 def _between(subject, other):
     direction = inspection.direction_between(subject.model, other.model)
+    alpha = BETWEEN
+    if any("moving_variance" in path for path in direction):  # it stays above 0
+        alpha = alpha[(alpha >= 0) & (alpha <= 1)]
     return {
         "names": [subject.name, other.name],
-        "alpha": BETWEEN.tolist(),
-        "loss": _losses(subject, [direction], [BETWEEN]),
+        "alpha": alpha.tolist(),
+        "loss": _losses(subject, [direction], [alpha]),
     }
 
 
@@ -102,16 +105,23 @@ def _show_between(results):
 
 MEASURES = {
     "landscape": Measure(
-        _landscape, _show_landscape, lambda s: Passes(DIRECTIONS * len(GRID), 0, 1)
+        _landscape,
+        _show_landscape,
+        lambda s: Passes(DIRECTIONS * len(GRID), 0, 1),
+        without_derivatives,
     ),
     "between": Measure(
         _between,
         _show_between,
         lambda *s: Passes(len(BETWEEN), 0, 1),
-        _differing,
+        either(without_derivatives, _differing),
         jointly=True,
     ),
     "plane": Measure(
-        _plane, _show_plane, lambda s: Passes(len(GRID) ** 2, 0, 1), resumes=True
+        _plane,
+        _show_plane,
+        lambda s: Passes(len(GRID) ** 2, 0, 1),
+        without_derivatives,
+        resumes=True,
     ),
 }

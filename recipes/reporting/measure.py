@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kerasvit.backend.integers import integer_layers
 from kerasvit.inspection import Activations
 from kerasvit.inspection.activations import BLOCKS
 from kerasvit.inspection.attention_layers import attention_layers
@@ -64,6 +65,15 @@ class Measure:
     resumes: bool = False
 
 
+def either(*checks: Callable[..., str]) -> Callable[..., str]:
+    """Returns a function of subjects that returns the first reason of several."""
+
+    def first(*subjects: Subject) -> str:
+        return next(filter(None, (check(*subjects) for check in checks)), "")
+
+    return first
+
+
 JOINT = "both"
 EIGENPAIR = 30  # products that an eigenvalue needs, about
 
@@ -83,6 +93,22 @@ def without_blocks(*subjects: Subject) -> str:
     return ""
 
 
+def without_derivatives(*subjects: Subject) -> str:
+    """Tells which model has no weights by which its loss has derivatives."""
+    for each in subjects:
+        if not each.model.trainable_variables:
+            return f"{each.name} has no trainable weights."
+    return quantised(*subjects)
+
+
+def quantised(*subjects: Subject) -> str:
+    """Tells which model has weights of integers."""
+    for each in subjects:
+        if integer_layers(each.model):
+            return f"{each.name} is quantised: give it as it was before."
+    return ""
+
+
 def without_maps(*subjects: Subject) -> str:
     """Tells which model's blocks have no feature maps of 3 × 3 cells or more."""
     if reason := without_blocks(*subjects):
@@ -90,6 +116,8 @@ def without_maps(*subjects: Subject) -> str:
     for each in subjects:
         activations = Activations(each.model)
         shapes = [tensor.shape for tensor in activations.model.outputs]
+        if any(None in shape[1:3] for shape in shapes):
+            return f"{each.name} takes images of any size: resize it before."
         if any(len(shape) == 3 for shape in shapes) and not has_grid(each):
             return f"{each.name} does not tell the grid of its tokens."
         if min(min(grid) for grid, _ in activations.layouts()) < 3:

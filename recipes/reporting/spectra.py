@@ -8,7 +8,7 @@ from kerasvit import inspection
 
 from . import papers
 from .figures import lines
-from .measure import EIGENPAIR, Measure, Passes
+from .measure import EIGENPAIR, Measure, Passes, either, without_derivatives
 from .tables import Table
 
 TRACE_VECTORS, STARTS, STEPS = 50, 3, 40
@@ -183,18 +183,22 @@ def _without_norms(subject):
 
 MEASURES = {
     "eigenvalues": Measure(
-        _eigenvalues, _show_eigenvalues, lambda subject: Passes(0, 4 * EIGENPAIR)
+        _eigenvalues,
+        _show_eigenvalues,
+        lambda subject: Passes(0, 4 * EIGENPAIR),
+        without_derivatives,
     ),
     "density": Measure(
         _density,
         _show_density,
         lambda subject: Passes(0, TRACE_VECTORS + STARTS * STEPS),
+        without_derivatives,
     ),
     "batch-spectrum": Measure(
         _batch_spectrum,
         _show_batch_spectrum,
         lambda subject: Passes(0, 4 * EIGENPAIR),
-        _without_norms,
+        either(without_derivatives, _without_norms),
         lambda subject: subject.objective.facts,
     ),
 }

@@ -6,13 +6,22 @@ import math
 import re
 import shlex
 from html.parser import HTMLParser
+from types import SimpleNamespace
 
 import command_line
 import inspection
 import keras
 import numpy as np
 import pytest
-from reporting import budget, curvature, landscapes, measures, subjects, tables
+from reporting import (
+    attention,
+    budget,
+    curvature,
+    landscapes,
+    measures,
+    subjects,
+    tables,
+)
 from reporting.measure import Passes
 from reporting.sections import NAMES, SECTIONS
 
@@ -21,7 +30,7 @@ from kerasvit.inspection.loss_at import LossAt
 from tests.models.tiny import tiny
 from tests.once import long_elsewhere, on_last_backend
 
-from .inspected import config, save
+from .inspected import DIGITS, config, save
 
 QUICK = ("attention", "variance", "active", "cka")
 
@@ -278,6 +287,56 @@ def test_a_batch_of_which_the_last_has_four_images():
         size = _batch(count)
         assert size <= 64 and (count % size == 0 or count % size >= 4)
     assert np.array_equal([_batch(64), _batch(66)], [64, 62])
+
+
+@on_last_backend
+def test_a_quantised_model_has_the_measures_without_derivatives(tmp_path):
+    model = tiny("VisionTransformer", num_classes=10)
+    model.quantize("int8")
+    kerasvit.save_pretrained(model, "model", label_names=DIGITS)
+    only = ("components", "batch-spectrum", "plane", "attention", "active", "lesion")
+    found = inspection.inspect(settings(only=only, budget="1h"))["measures"]
+    for name in only:
+        result = found[name]["models"]["model"]
+        lacks = "model is quantised" in result.get("reason", "")
+        assert lacks == (name != "attention"), (name, result)
+
+
+def stub(model, name="model", builder=""):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((3, *model.input_shape[1:])).astype("float32")
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    data = (model, x, np.arange(3), loss)
+    return SimpleNamespace(
+        name=name, model=model, data=data, batch_size=3, builder=builder
+    )
+
+
+@on_last_backend
+def test_between_models_with_batch_normalisation_no_variance_is_negative():
+    models = tiny("AlterNet"), tiny("AlterNet")
+    for variable in models[1].weights:
+        if "moving_variance" in variable.path:
+            variable.assign(0.01 * variable)
+    found = landscapes._between(*map(stub, models))
+    assert (found["alpha"][0], found["alpha"][-1]) == (0, 1)
+    assert (
+        len(found["loss"]) == len(found["alpha"]) and np.isfinite(found["loss"]).all()
+    )
+
+
+@on_last_backend
+def test_frozen_components_and_patches_of_keras_layers():
+    mixer = tiny("MLPMixer")
+    assert not curvature._without_components(stub(mixer, builder="MLPMixer"))
+    mixer.get_layer("stem").trainable = False
+    reason = curvature._without_components(stub(mixer, builder="MLPMixer"))
+    assert reason == "model has no trainable weights of its embedding."
+    image = keras.Input((8, 8, 3))
+    patches = keras.layers.Conv2D(4, 4, 4)(image)
+    assert not attention.without_embeddings(stub(keras.Model(image, patches)))
+    convolution = keras.layers.Conv2D(4, 3)(image)
+    assert attention.without_embeddings(stub(keras.Model(image, convolution)))
 
 
 @on_last_backend
