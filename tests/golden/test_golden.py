@@ -26,7 +26,8 @@ CASES = read_manifest(ROOT)
 @pytest.fixture
 def precise(name):
     """float64 on TensorFlow, where Keras has it: a wrong epsilon is 1e-4 off."""
-    if keras.backend.backend() == "tensorflow" and CASES[name]["kind"] in FAMILIES:
+    kind = CASES[name]["kind"]
+    if keras.backend.backend() == "tensorflow" and kind in {*FAMILIES, "analysis"}:
         keras.config.set_floatx("float64")
         keras.config.set_dtype_policy("float64")
     yield
@@ -59,7 +60,7 @@ def run(*arguments, **environment):
     keras.backend.backend() != "tensorflow", reason="test_case computes in float32"
 )
 @pytest.mark.parametrize(
-    "name", ["vit_token", pytest.param("", marks=pytest.mark.long)]
+    "name", ["vit_token", "analysis_mlp", pytest.param("", marks=pytest.mark.long)]
 )
 def test_float32(name):
     """The name of one case, or "" for all."""
