@@ -92,10 +92,11 @@ def layer_attention(
     """
     heads, queries, keys = weights.shape[-3:]
     if weights.ndim != (4 if cells is None else 5) or queries not in (1, keys):
-        raise ValueError(
+        raise ArgumentError(
             "Attention weights must be (images, heads, queries, keys), with as many "
             f"queries as keys, or one. Received: shape {weights.shape}. `layers` can "
-            "leave the layer out."
+            "leave the layer out.",
+            "layers",
         )
     size = grid[0] * grid[1]
     prefix = 0 if cells is not None else keys - size

@@ -65,16 +65,12 @@ def _show_attention(results):
     options = {"extent": (0, width, height, 0)}
     options["titles"] = [f"image {i}" for i in first["numbers"]]
     pictures = [np.array(each) / 255 for each in first["images"]]
-    found = [
-        lines(
-            "Mean attention distance of each head",
-            distances,
-            "attention layer",
-            "distance (pixels)",
-            zero=True,
-            points=True,
-        )
-    ]
+    found = []
+    if any(distances.values()):  # none of layers that pool
+        labels = ("attention layer", "distance (pixels)")
+        caption = "Mean attention distance of each head"
+        found.append(_distance_table(results))
+        found.append(lines(caption, distances, *labels, zero=True, points=True))
     for key, caption in (
         ("heat", "Heat of the last attention layer"),
         ("rollout", "Attention rollout"),
@@ -83,12 +79,14 @@ def _show_attention(results):
         if rows:
             rows = {"images": pictures, **rows}
             found.append(maps(caption, rows, "% of the attention", **options))
-    return [_distance_table(results), *found]
+    return found
 
 
 def _distance_table(results):
     rows = []
     for name, r in results.items():
+        if not r["distance"]:
+            continue
         means = [float(np.mean(heads)) for heads in r["distance"].values()]
         every = np.concatenate(list(r["distance"].values()))
         rows.append([name, means[0], means[(len(means) - 1) // 2], means[-1]])

@@ -5,8 +5,9 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kerasvit.arguments import ArgumentError
 from kerasvit.backend.integers import integer_layers
-from kerasvit.inspection import Activations
+from kerasvit.inspection import Activations, attention_maps
 from kerasvit.inspection.activations import BLOCKS
 from kerasvit.inspection.attention_layers import attention_layers
 from kerasvit.inspection.feature_statistics import HIDDEN
@@ -140,10 +141,16 @@ def without_hidden(*subjects: Subject) -> str:
 
 
 def without_attention(*subjects: Subject) -> str:
-    """Tells which model has no attention layers."""
+    """Tells which model has no attention layers, or others than of its patches."""
     for each in subjects:
         if not attention_layers(each.model):
             return f"{each.name} has no attention layers."
+        if each.builder:
+            continue
+        try:
+            attention_maps(each.model, each.x[:1])
+        except ArgumentError as error:
+            return f"{each.name}: {error}"
     return ""
 
 

@@ -22,7 +22,7 @@ from reporting import (
     subjects,
     tables,
 )
-from reporting.measure import Passes
+from reporting.measure import Passes, without_attention
 from reporting.sections import NAMES, SECTIONS
 
 import kerasvit
@@ -308,7 +308,7 @@ def stub(model, name="model", builder=""):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     data = (model, x, np.arange(3), loss)
     return SimpleNamespace(
-        name=name, model=model, data=data, batch_size=3, builder=builder
+        name=name, model=model, x=x, data=data, batch_size=3, builder=builder
     )
 
 
@@ -323,6 +323,21 @@ def test_between_models_with_batch_normalisation_no_variance_is_negative():
     assert (
         len(found["loss"]) == len(found["alpha"]) and np.isfinite(found["loss"]).all()
     )
+
+
+@on_last_backend
+def test_attention_that_is_not_of_the_patches_or_pools_alone():
+    image = keras.Input((8, 8, 3))
+    tokens = keras.layers.Reshape((64, 3))(image)
+
+    def model(count):
+        attention = keras.layers.MultiHeadAttention(1, 2)
+        return stub(keras.Model(image, attention(tokens[:, :count], tokens)))
+
+    assert "as many queries as keys" in without_attention(model(5))
+    assert not without_attention(model(1))
+    shown = attention._show_attention({"model": attention._attention(model(1))})
+    assert [each.caption for each in shown] == ["Heat of the last attention layer"]
 
 
 @on_last_backend
