@@ -8,7 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasvit.backend.keras_internals import layers_in, without_flash_attention
+from kerasvit.backend.keras_internals import (
+    in_variable_dtype,
+    layers_in,
+    without_flash_attention,
+)
 from kerasvit.typing import Shape, Tensor
 
 # Layer, shape of its input, and its weights.
@@ -40,8 +44,9 @@ def read_attention(
 ) -> Iterator[list[Call]]:
     """Yields the calls of attention layers, in their order, for each batch of images.
 
-    The model runs with `training=False`, with explicit instead of fused attention and
-    without rematerialisation, and its variables do not change. Keras compiles it as in
+    The model runs with `training=False`, in the dtype of its variables, with explicit
+    instead of fused attention and without rematerialisation, and its variables do not
+    change. Keras compiles it as in
     `predict`, once: the last batch is filled up.
 
     Args:
@@ -54,7 +59,8 @@ def read_attention(
     size = min(batch_size, len(images))
     for start in range(0, len(images), size):
         batch = images.take(range(start, start + size), axis=0, mode="clip")
-        arrays = reader.predict_on_batch(batch)
+        with in_variable_dtype(reader):
+            arrays = reader.predict_on_batch(batch)
         rows = slice(len(images) - start)
         yield [
             (layer, shape, array[rows])

@@ -77,7 +77,8 @@ def attention_maps(
     It finds the attention layers of kerasvit and `keras.layers.MultiHeadAttention`,
     also inside of other layers, and in the model of a trainer such as `SAM`. The model
     runs with `training=False`, with explicit instead of fused attention, and does not
-    change. The weights are float32 at least, also under mixed precision.
+    change. It computes in the dtype of its variables, also under mixed precision; the
+    weights are float32 at least.
 
     The mean distance is that of arXiv 2010.11929, figures 7 and 11: for each patch, the
     distances in pixels to the centres of all patches, weighted by its attention; then

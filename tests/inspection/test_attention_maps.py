@@ -329,10 +329,12 @@ def test_mixed_precision(build):
     keras.config.set_dtype_policy("mixed_bfloat16")
     half = build()
     half.set_weights(exact.get_weights())
+    dtypes = [each.compute_dtype for each in half.layers]
     expected, found = (attention_maps(each, images()) for each in (exact, half))
     assert found.heat.dtype == found.rollout.dtype == "float32"
-    np.testing.assert_allclose(found.heat, expected.heat, atol=0.02)
-    np.testing.assert_allclose(found.rollout, expected.rollout, atol=0.02)
+    np.testing.assert_allclose(found.heat, expected.heat, atol=1e-5)
+    np.testing.assert_allclose(found.rollout, expected.rollout, atol=1e-5)
+    assert [each.compute_dtype for each in half.layers] == dtypes
 
 
 @on_last_backend
