@@ -5,7 +5,7 @@ from keras import ops
 from keras.src.backend.torch.optimizers.torch_adamw import AdamW as KerasAdamW
 from torch.optim.adamw import adamw
 
-from kerasvit.typing import Gradients, Tensor
+from kerasvit.typing import Tensor
 
 
 class FusedAdamW(KerasAdamW):
@@ -15,7 +15,7 @@ class FusedAdamW(KerasAdamW):
     """
 
     def _parallel_update_step(
-        self, grads: Gradients, variables: list, learning_rate: Tensor
+        self, grads: list, variables: list, learning_rate: Tensor
     ) -> None:
         weights = [variable.value for variable in variables]
         if not all(map(_has_fused_update, weights)):

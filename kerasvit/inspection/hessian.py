@@ -115,9 +115,9 @@ class Hessian:
     ) -> Eigenpairs:
         """Returns the first k eigenvalues and eigenvectors, by Lanczos' method.
 
-        Memory on the host: `vectors` copies of the selected weights and three more, or k
-        more for the result. For ViT-B/16, 86 million weights, a copy is 0.35 GB: 20 are
-        7 GB, 6 are 2 GB and need more products.
+        Memory on the host: `vectors` copies of the selected weights and three more, or
+        k more for the result. For ViT-B/16, 86 million weights, a copy is 0.35 GB: 20
+        are 7 GB, 6 are 2 GB and need more products.
 
         Args:
             k: Number of eigenvalues, in [1, P]; an exact repetition counts once.

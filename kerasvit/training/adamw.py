@@ -1,11 +1,14 @@
 """AdamW with a faster step on PyTorch."""
 
+from typing import Any
+
 import keras
 
+Base: Any = keras.optimizers.AdamW
 if keras.backend.backend() == "torch":
-    from kerasvit.backend.adamw_torch import FusedAdamW as Base
-else:
-    Base = keras.optimizers.AdamW
+    from kerasvit.backend.adamw_torch import FusedAdamW
+
+    Base = FusedAdamW
 
 
 @keras.saving.register_keras_serializable("kerasvit")
