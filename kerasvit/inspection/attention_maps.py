@@ -202,6 +202,15 @@ def _rollout(
 
 def _checked_images(model: keras.Model, images: Any) -> np.ndarray:
     """Returns images as an array, after comparing its shape with the model's input."""
+    if isinstance(images, (list, tuple)):  # of images, or of batches
+        shapes = list(map(np.shape, images))
+        if len({*shapes}) > 1:
+            raise ArgumentError(
+                "`images` must be one array (images, height, width, channels). "
+                f"Received: arrays of shapes {shapes[:3]}. Join batches with "
+                "numpy.concatenate.",
+                "images",
+            )
     array = ops.convert_to_numpy(images) if ops.is_tensor(images) else images
     array = np.asarray(array)
     if array.ndim != 4 or not len(array) or array.dtype.kind not in "fiu":

@@ -43,7 +43,9 @@ SECTIONS = {
         "Ends of the spectrum",
         "The five most positive eigenvalues of the Hessian of the mean loss, and the "
         "most negative one, by Lanczos’ method to a residual of 10⁻³ λ. The loss has "
-        "no regulariser, and the model runs as in inference.",
+        "no regulariser, and the model runs as in inference. Where the loss has kinks, "
+        "as with ReLU and max-pooling, its second derivatives are those of the smooth "
+        "pieces.",
         f"{CHEN}, table 1",
         "A large λ1 is a sharp minimum; a λmin far below 0 says that the weights are "
         "not at a minimum on these images.",

@@ -133,3 +133,10 @@ def test_rollouts_of_other_shapes():
         rollout([np.ones((1, 2, n, n)) for n in (2, 3)])
     with pytest.raises(ValueError, match=r"one for each layer.*Received: shapes \[\]"):
         rollout([])
+
+
+@on_last_backend
+def test_a_list_of_batches():
+    batches = [np.zeros((2, 16, 16, 3)), np.zeros((1, 16, 16, 3))]
+    with pytest.raises(ValueError, match="Join batches with numpy.concatenate"):
+        attention_maps(tiny("VisionTransformer"), batches)
