@@ -6,14 +6,13 @@ from typing import Any
 import keras
 
 from .adapters import adapted_layers, attach
-from .backend.clones import ClonableModel
-from .quantization import restore, settings_of
+from .quantization import QuantizableModel, restore, settings_of
 
 FACTS = ("names", "strides", "channels", "preprocessing", "adapters")
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class FeatureModel(ClonableModel):
+class FeatureModel(QuantizableModel):
     """A functional model from images to features of blocks; see `features`.
 
     Clones and `.keras` files, also of models that contain it, keep the attributes and

@@ -1,10 +1,10 @@
 """Quantised layers of a model: chooses, describes, restores and lists them.
 
 Keras quantises dense layers in place. A layer inside a block is created again from the
-block's configuration, which states its arguments alone. `ImageModel` and model folders
-therefore state which layers are quantised, as a list of JSON objects: `mode`, "int8",
-"int4" or "float8"; `inputs`, whether the layers' inputs are quantised too; `block_size`
-of int4; and `layers`, their paths.
+block's configuration, which states its arguments alone. `ImageModel`, `FeatureModel`
+and model folders therefore state which layers are quantised, as a list of JSON objects:
+`mode`, "int8", "int4" or "float8"; `inputs`, whether the layers' inputs are quantised
+too; `block_size` of int4; and `layers`, their paths.
 """
 
 import re
@@ -15,6 +15,8 @@ import keras
 import numpy as np
 
 from .arguments import ArgumentError
+from .backend.clones import ClonableModel
+from .backend.integers import check_no_integers_trained
 from .backend.keras_internals import layers_in, owners, variables_changed
 
 MODES = ("int8", "int4", "float8")
@@ -83,16 +85,64 @@ def _reason(layer: keras.layers.Layer, variables: list[Any]) -> str:
     return "no matrix product: a norm, scale, table or token"
 
 
+class QuantizableModel(ClonableModel):
+    """A model whose dense layers are quantised by one call.
+
+    Attributes:
+        adapters: Settings of LoRA, which its subclasses set, or None.
+    """
+
+    adapters: dict[str, Any] | None = None
+
+    def quantize(
+        self,
+        mode: str | None = None,
+        config: Any = None,
+        filters: Filters = None,
+    ) -> None:
+        """Quantises the dense layers in place; see kerasvit/QUANTIZATION.md.
+
+        All other layers keep their weights: Keras quantises no convolutions.
+        `kerasvit.weight_formats` lists both.
+
+            model.quantize("int8")
+            model.quantize("int8", filters=lambda layer: layer.name != "head")
+
+        Args:
+            mode: "int8"; "int4", which quantises kernels alone, in blocks of 128
+                inputs; or "float8", for training. None: that of `config`.
+            config: `keras.quantizers.Int8QuantizationConfig` or
+                `Int4QuantizationConfig`, for other settings.
+            filters: Which dense layers: a regular expression or a list of them,
+                searched in the layers' paths; or a function of a layer. None: all.
+
+        Raises:
+            ValueError: The mode is another one, the layers are quantised already,
+                compute in float16 or have adapters, or `filters` selects none. The
+                model is unchanged.
+        """
+        quantize(self, config, filters)
+
+    def make_train_function(self, force: bool = False) -> None:
+        """Makes Keras's train function, of a model whose trained layers are floating.
+
+        Raises:
+            ValueError: A quantised layer is not frozen.
+        """
+        check_no_integers_trained(self)
+        super().make_train_function(force=force)
+
+
 def quantize(model: Any, config: Any, filters: Filters = None) -> None:
     """Quantises dense layers of a model, all or none if an error is raised.
 
     Args:
-        model: `ImageModel`.
+        model: `QuantizableModel`.
         config: `keras.quantizers.QuantizationConfig`.
-        filters: As for `ImageModel.quantize`.
+        filters: As for `QuantizableModel.quantize`.
 
     Raises:
-        ValueError: As for `ImageModel.quantize`.
+        ValueError: As for `QuantizableModel.quantize`.
     """
     if config.mode not in MODES:
         raise ArgumentError(
@@ -127,6 +177,11 @@ def quantize(model: Any, config: Any, filters: Filters = None) -> None:
 def _chosen(model: keras.Model, filters: Filters) -> list[keras.layers.Layer]:
     """Returns the dense layers that `filters` selects."""
     dense = [x for x in layers_in(model) if isinstance(x, keras.layers.Dense)]
+    if not dense:
+        raise ValueError(
+            f"{model.name} has no dense layers, and Keras quantises no convolutions. "
+            'Take a model with dense layers, or dtype="mixed_bfloat16".'
+        )
     if filters is None:
         chosen = dense
     elif callable(filters):
@@ -137,7 +192,7 @@ def _chosen(model: keras.Model, filters: Filters) -> list[keras.layers.Layer]:
         kinds = dict.fromkeys("/".join(layer.path.split("/")[-2:]) for layer in dense)
         raise ArgumentError(
             f"`filters` must select dense layers of {model.name}, which are "
-            f"{', '.join(kinds) or 'none'}. Received: filters={filters!r:.200}.",
+            f"{', '.join(kinds)}. Received: filters={filters!r:.200}.",
             "filters",
         )
     return chosen

@@ -146,6 +146,22 @@ def test_models_in_mixed_precision_and_without_a_head_are_trained(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("mlp", mainly_on_last(["swiglu", "plain"]))
+def test_features_are_quantised_by_one_call_and_not_trained(mlp, tmp_path):
+    backbone = kerasvit.features(vit(mlp=mlp))
+    expected = arrays(backbone)[0]
+    backbone.quantize("int8")
+    error = np.abs(arrays(backbone)[0] - expected).max() / np.abs(expected).max()
+    assert 0 < error < 0.05
+    backbone.save(tmp_path / "features.keras")
+    assert_same(keras.saving.load_model(tmp_path / "features.keras"), backbone)
+    with pytest.raises(ValueError, match="quantised already"):
+        backbone.quantize("int8")
+    backbone.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="integers have no gradient"):
+        backbone.fit(X, arrays(backbone)[0], verbose=0)
+
+
 @on_last_backend
 def test_a_folder_takes_the_whole_model_only(tmp_path):
     model = vit()

@@ -28,7 +28,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
         *("adapters", "records", "quantization"),
     },
     "adapters": {"layers", "backend"},
-    "feature_model": {"adapters", "quantization", "backend"},
+    "feature_model": {"adapters", "quantization"},
     "features": {"feature_model", "models", "layers", "records", "backend"},
     "quantization": {"backend"},
     "lora": {"adapters", "checkpoints", "hub", "loading", "models", "backend"},
@@ -67,8 +67,6 @@ EXCEPTIONS = {
     "layers/group_norm.py": {"backend"},
     # A check of sizes that only a graph of TensorFlow does not know.
     "layers/patch_embedding.py": {"backend"},
-    # `clone_model` of Keras has no public hook, which keeps the record of clones.
-    "models/image_model.py": {"backend"},
     # The bridge between models and weights; `hub` for the names of weights.
     "models/variant.py": {"loading", "hub"},
 }

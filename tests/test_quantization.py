@@ -46,6 +46,14 @@ def test_one_call_quantises_all_dense_layers_of_a_fresh_model(name):
     assert 0 < error < 0.05
 
 
+@on_last_backend
+@pytest.mark.parametrize("name", [*TINY, "SwiGLU"])
+def test_a_fresh_model_has_built_all_of_its_layers(name):
+    model = tiny("VisionTransformer", mlp="swiglu", pool="attention")
+    model = model if name == "SwiGLU" else tiny(name)
+    assert [layer.path for layer in model._flatten_layers() if not layer.built] == []
+
+
 @pytest.mark.parametrize("name", mainly_on_last(TINY))
 def test_a_keras_file_keeps_the_quantised_model(name, tmp_path):
     model = quantized(name)
@@ -64,17 +72,22 @@ def test_a_folder_keeps_the_quantised_model(name, tmp_path):
     np.testing.assert_array_equal(outputs(loaded), outputs(model))
 
 
+OF_16_BITS = [("VisionTransformer", "int8"), ("VisionTransformer", "int4")]
+OF_16_BITS += [(name, "int8") for name in TINY if name != "VisionTransformer"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", ["int8", "int4"])
-def test_layers_of_bfloat16(mode, tmp_path):
-    model = quantized(mode=mode, dtype="mixed_bfloat16")
+@pytest.mark.parametrize(("name", "mode"), mainly_on_last(OF_16_BITS, everywhere=2))
+def test_layers_of_bfloat16(name, mode, tmp_path):
+    model = quantized(name, mode, dtype="mixed_bfloat16")
     kerasvit.save_pretrained(model, tmp_path / "folder")
     model.save(tmp_path / "model.keras")
     for loaded in (
         kerasvit.from_pretrained(tmp_path / "folder", dtype="mixed_bfloat16"),
         keras.saving.load_model(tmp_path / "model.keras"),
     ):
-        assert dense(loaded)[QUERY].compute_dtype == "bfloat16"
+        inner = [x for path, x in dense(loaded).items() if not path.startswith("head")]
+        assert {x.compute_dtype for x in inner} <= {"bfloat16"}
         np.testing.assert_array_equal(outputs(loaded), outputs(model))
 
 
@@ -188,11 +201,16 @@ def test_the_list_has_all_bytes_and_a_reason_for_each_layer_of_floats(name):
     assert reasons["Dense"] == ""
 
 
+def features_of_bit():
+    return tiny("BigTransfer", num_classes=0)
+
+
 WRONG = {
     "twice": (lambda m: m.quantize("int4"), "quantised already.*Load or build"),
     "mode": (lambda m: m.quantize("int9"), "Expected one of.*int8"),
     "none": (lambda m: m.quantize("int8", filters="conv"), "`filters` must select"),
     "pattern": (lambda m: m.quantize("int8", filters="("), "`filters` must be a reg"),
+    "convolutions": (lambda m: features_of_bit().quantize("int8"), "no dense layers"),
     "lora": (lambda m: kerasvit.add_lora(m), "merge them before `quantize`"),
 }
 
@@ -242,14 +260,18 @@ def test_integers_are_not_trained(trainer):
 
 
 @on_last_backend
-def test_a_quantised_mixer_keeps_its_image_size(tmp_path):
-    model = quantized("MLPMixer")
+@pytest.mark.parametrize("options", [{}, {"mode": "int4"}, {"filters": "dense_1"}])
+def test_a_quantised_mixer_keeps_its_image_size(options, tmp_path):
+    model = tiny("MLPMixer")
+    model.quantize(**{"mode": "int8", **options})
     kerasvit.save_pretrained(model, tmp_path)
+    loaded = kerasvit.from_pretrained(tmp_path)
+    np.testing.assert_array_equal(outputs(loaded), outputs(model))
     for change in (
         lambda: kerasvit.resize(model, 32),
         lambda: kerasvit.from_pretrained(tmp_path, image_size=32),
     ):
-        with pytest.raises(ValueError, match="quantised for a grid of 4 × 4"):
+        with pytest.raises(ValueError, match="quantised for one grid and .* 8 × 8"):
             change()
 
 

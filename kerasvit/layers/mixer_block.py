@@ -141,24 +141,30 @@ class MixerBlock(Block):
         if name not in methods:
             return array
         method, axis = methods[name]
+        own = next(tuple(v.shape) for v in self.weights if v.path.endswith(name))
+        same = source_grid is None or pair(source_grid) == self.grid
+        if same and array.shape == own:  # int4 kernels have fewer rows than tokens
+            return array
+        self._check_floating(name.split("/")[1])
         source = table_grid(
             array.shape[axis],
             own_grid=self.grid,
             source_grid=source_grid,
             name=f"token mixing's {name.rpartition('/')[2]}",
         )
-        if source == self.grid:
-            return array
-        if self.token_mixing.dense_0.quantization_mode is not None:
-            raise ValueError(
-                f"The token mixing of {self.name} is quantised for a grid of "
-                f"{source[0]} × {source[1]} and cannot be resampled. Change the image "
-                "size before `quantize`."
-            )
         cells = array.T if axis else array  # (h·w, ...)
         cells = method(cells.reshape(*source, *cells.shape[1:]), self.grid, kernel)
         cells = cells.reshape(-1, *cells.shape[2:])
         return cells.T if axis else cells
+
+    def _check_floating(self, name: str) -> None:
+        """Raises a `ValueError` if a layer of the token mixing is quantised."""
+        if getattr(self.token_mixing, name).quantization_mode is not None:
+            raise ValueError(
+                f"The token mixing of {self.name} is quantised for one grid and cannot "
+                f"be resampled to {self.grid[0]} × {self.grid[1]}. Change the image "
+                "size before `quantize`."
+            )
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""

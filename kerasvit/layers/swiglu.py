@@ -43,6 +43,7 @@ class SwiGLU(keras.layers.Layer):
         self.gate.build((None, width))
         self.dense_0.build((None, width))
         self.dense_1.build((None, self.mlp_dim))
+        self.drop.build((None, width))
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         shape = ops.shape(x)

@@ -2,22 +2,21 @@
 
 import json
 import math
+from importlib.util import find_spec
 from typing import Any
 
 import keras
 
 from kerasvit.adapters import attach
-from kerasvit.backend.clones import ClonableModel
-from kerasvit.backend.integers import check_no_integers_trained
 from kerasvit.preprocessing import Preprocessing
-from kerasvit.quantization import Filters, quantize, restore, settings_of
+from kerasvit.quantization import QuantizableModel, restore, settings_of
 from kerasvit.records import OWNER, found_record, table_size
 
 from .same_graph import computes_the_same
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class ImageModel(ClonableModel):
+class ImageModel(QuantizableModel):
     """A functional model with a record of how it was built.
 
     `keras.models.clone_model` keeps the record if the clone computes the same function
@@ -29,7 +28,8 @@ class ImageModel(ClonableModel):
             `kwargs`, which rebuild the architecture; `variant`, the name of the variant
             or None; `origin`, the code base of the weights or None; `preprocessing`,
             the evaluation transform of the weights; `label_names`, a list, "imagenet1k"
-            or None.
+            or None; `kernel`, which resamples the position table, if it is not that of
+            the code base.
         adapters: Settings of LoRA that `add_lora` sets and `.keras` files and clones
             keep, or None; see `kerasvit/adapters.py`.
     """
@@ -60,13 +60,23 @@ class ImageModel(ClonableModel):
                 attach(self, json.loads(json.dumps(model.adapters)))
         self.record = record and json.loads(json.dumps(record))
 
-    def export(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Exports as `keras.Model.export`.
+    def export(
+        self, filepath: Any, format: str = "tf_saved_model", *args: Any, **kwargs: Any
+    ) -> None:
+        """Exports as `keras.Model.export`; recipes/EXPORT.md has what works where.
 
         Raises:
-            ValueError: JAX or PyTorch would export a model for images of any size.
+            ValueError: JAX or PyTorch would export a model for images of any size, or
+                PyTorch a SavedModel without torch_xla.
         """
-        signature = kwargs.get("input_signature") or args[2:]
+        xla = keras.backend.backend() != "torch" or find_spec("torch_xla")
+        if format == "tf_saved_model" and not xla:
+            raise ValueError(
+                "Keras writes SavedModels of PyTorch with torch_xla, which is not "
+                "installed. Load the weights with KERAS_BACKEND=tensorflow or jax, or "
+                'export another format, such as format="torch".'
+            )
+        signature = kwargs.get("input_signature") or args[1:]
         unknown = None in self.inputs[0].shape[1:3] and not signature
         if unknown and keras.backend.backend() != "tensorflow":
             raise ValueError(
@@ -75,45 +85,7 @@ class ImageModel(ClonableModel):
                 "or pass input_signature=[keras.InputSpec('float32', (None, height, "
                 "width, 3))]."
             )
-        super().export(filepath, *args, **kwargs)
-
-    def quantize(
-        self,
-        mode: str | None = None,
-        config: Any = None,
-        filters: Filters = None,
-    ) -> None:
-        """Quantises the dense layers in place; see kerasvit/QUANTIZATION.md.
-
-        All other layers keep their weights: Keras quantises no convolutions.
-        `kerasvit.weight_formats` lists both.
-
-            model.quantize("int8")
-            model.quantize("int8", filters=lambda layer: layer.name != "head")
-
-        Args:
-            mode: "int8"; "int4", which quantises kernels alone, in blocks of 128
-                inputs; or "float8", for training. None: that of `config`.
-            config: `keras.quantizers.Int8QuantizationConfig` or
-                `Int4QuantizationConfig`, for other settings.
-            filters: Which dense layers: a regular expression or a list of them,
-                searched in the layers' paths; or a function of a layer. None: all.
-
-        Raises:
-            ValueError: The mode is another one, the layers are quantised already,
-                compute in float16 or have adapters, or `filters` selects none. The
-                model is unchanged.
-        """
-        quantize(self, config, filters)
-
-    def make_train_function(self, force: bool = False) -> None:
-        """Makes Keras's train function, of a model whose trained layers are floating.
-
-        Raises:
-            ValueError: A quantised layer is not frozen.
-        """
-        check_no_integers_trained(self)
-        super().make_train_function(force=force)
+        super().export(filepath, format, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the graph's configuration, the record, adapters and quantisation."""

@@ -6,7 +6,8 @@ import keras
 import pytest
 
 import kerasvit
-from tests.models.tiny import TINY
+from kerasvit.models import image_model
+from tests.models.tiny import TINY, tiny
 from tests.once import on_last_backend
 
 pytestmark = pytest.mark.slow
@@ -52,3 +53,10 @@ def test_arguments_are_named_and_complete(name):
     for function in (builder, builder.check):
         with pytest.raises(TypeError, match=f"^{name}: missing a required .*argument"):
             function()
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="others write them")
+def test_a_saved_model_of_pytorch_names_other_backends(tmp_path, monkeypatch):
+    monkeypatch.setattr(image_model, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow or jax"):
+        tiny("VisionTransformer").export(tmp_path / "model")
