@@ -143,7 +143,8 @@ def resize(
     builder = _builder(record["builder"])
     table = {
         "image_size": table_size(record["kwargs"]),
-        "kernel": resampling_kernel(record["origin"], record["builder"]),
+        "kernel": record.get("kernel")
+        or resampling_kernel(record["origin"], record["builder"]),
         **(kwargs.get("resampling") or {}),
     }
     if kernel is not None:

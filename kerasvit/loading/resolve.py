@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kerasvit.arguments import ArgumentError, is_any, sides_or_any
-from kerasvit.checkpoints import CheckpointError, Description, printable
+from kerasvit.checkpoints import (
+    CheckpointError,
+    Description,
+    printable,
+    resampling_kernel,
+)
 from kerasvit.preprocessing import Preprocessing
 
 from .labels import check_count
@@ -27,7 +32,7 @@ class Plan:
     Attributes:
         kwargs: All arguments of the builder.
         record: Fields of `ImageModel.record`: `variant`, `preprocessing`, and for
-            loaded weights `origin`, `label_names` and `base`.
+            loaded weights `origin`, `label_names`, `kernel` and `base`.
         mismatch: Differences between the numbers of the weights and of the variant, or
             "" if they agree.
         explicit: Names of the arguments in `kwargs` that the caller stated.
@@ -93,6 +98,9 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
         "origin": description.code_base,
         "label_names": names,
     }
+    own = resampling_kernel(description.code_base, description.builder)
+    if description.kernel != own:
+        record["kernel"] = description.kernel  # of this file only
     return Plan(
         kwargs=kwargs,
         record={**record, "base": description.base} if description.base else record,

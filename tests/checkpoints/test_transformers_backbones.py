@@ -156,6 +156,16 @@ def test_a_beit_raises(tmp_path):
         Checkpoint(tmp_path)
 
 
+def test_a_dinov3_raises(tmp_path):
+    names = ["cls_token", "register_tokens", "patch_embeddings.weight"]
+    names = [f"embeddings.{name}" for name in names]
+    names += ["layer.0.attention.q_proj.weight", "layer.0.layer_scale1.lambda1"]
+    tensors = dict.fromkeys(names, np.ones(3, "float32"))
+    folder(tmp_path, tensors, {"model_type": "dinov3_vit"})
+    with pytest.raises(CheckpointError, match="DINOv3, .* rotary positions"):
+        Checkpoint(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("case", "part"), [("hf_clip", "vision_config"), ("hf_mae", None)]
 )
@@ -175,6 +185,24 @@ def test_registers_have_zeros_as_positions():
     assert not table[:, 1:4].any()
     file = tensors_of("hf_dinov2")["embeddings.position_embeddings"]
     np.testing.assert_array_equal(table[:, 0], file[:, 0])
+
+
+def test_a_loaded_model_is_resized_as_its_file(tmp_path):
+    model = kerasvit.from_pretrained(GOLDEN / "hf_dinov2")
+    kerasvit.save_pretrained(model, tmp_path)
+    expected = kerasvit.from_pretrained(GOLDEN / "hf_dinov2", image_size=(32, 24))
+    for other in (
+        kerasvit.resize(model, (32, 24)),
+        kerasvit.resize(kerasvit.resize(model, (None, None)), (32, 24)),
+        kerasvit.from_pretrained(tmp_path, image_size=(32, 24)),
+    ):
+        np.testing.assert_array_equal(features(other), features(expected))
+        assert other.record["kernel"] == "bicubic_antialias"  # not transformers'
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["kerasvit"]["kernel"] = ["bicubic"]
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match="damaged.*kernel"):
+        Checkpoint(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,8 @@ from .source import Source
 # one with quantised kernels.
 FORMAT = 2
 
+# Kernels of position tables that a file may have.
+_KERNELS = (None, "bilinear_antialias", *(source.kernel for source in SOURCES))
 _TYPES: dict[str, Any] = {
     "builder": str, "kwargs": dict, "preprocessing": dict, "format_version": int,
     "variant": (str, type(None)), "weights_sha256": (str, type(None)),
@@ -41,7 +43,8 @@ class SavedFolder(Source):
         self._naming = _naming(self._record, names)
         self.code_base = self._naming.code_base
         self.builder = self._record["builder"]
-        self.kernel = resampling_kernel(self._record.get("origin"), self.builder)
+        own = resampling_kernel(self._record.get("origin"), self.builder)
+        self.kernel = self._record.get("kernel") or own
 
     def recognises(self, names: Set[str]) -> bool:
         return True
@@ -118,6 +121,8 @@ def _checked(record: dict[str, Any]) -> dict[str, Any]:
             wrong.append(name)
     if record.get("origin") not in (None, *CODE_BASES):
         wrong.append("origin")
+    if record.get("kernel") not in _KERNELS:
+        wrong.append("kernel")
     if not str(record.get("variant")).isprintable():
         wrong.append("variant")
     if wrong:
