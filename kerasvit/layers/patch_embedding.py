@@ -84,13 +84,15 @@ class PatchEmbedding(keras.layers.Layer):
         p, sides = self.patch_size, (height, width)
         whole = [side >= p if self.partial else side % p == 0 for side in sides]
         message = f"The image must be a whole number of patches of {p} × {p} pixels."
+        choice = f"multiples of {p}"
         if self.partial:
             message = f"The image must have at least one patch of {p} × {p} pixels."
+            choice = f"sides of at least {p}"
         if not all(isinstance(side, int) for side in sides):
             return checked_in_graph(images, whole, message, *sides)
         if not all(whole):
             raise ValueError(
-                f"{message} Received: {height} × {width}. Choose multiples of {p}."
+                f"{message} Received: {height} × {width}. Choose {choice}."
             )
         return images
 
