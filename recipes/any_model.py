@@ -5,6 +5,7 @@
 
 A name is a folder or file of weights, hf://user/repository, VARIANT/NAME of public
 weights, a .keras file, or a class of keras.applications, with its weights of ImageNet.
+Adapters of LoRA are merged into their kernels.
 """
 
 import dataclasses
@@ -70,6 +71,8 @@ def load(name: str, setting: str, values: str | None = None) -> Found:
     else:
         model = _load_kerasvit(name, setting)
     _check_inputs(model, name, setting)
+    if getattr(model, "adapters", None):
+        kerasvit.merge_lora(model)
     if hasattr(model, "record"):
         found = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
         if model.record["kwargs"].get("normalization"):

@@ -54,6 +54,7 @@ from exporting import checking, folders, serving, writing
 from progress import console, write_json
 from scoring import candidates
 
+import kerasvit
 from kerasvit.version import __version__
 
 
@@ -68,42 +69,52 @@ def export(config: Config) -> Path:
         config.check()
         out = folders.check(config.folder, config.replace)
         candidate = load(config)
+        precision = serving.precision(candidate.model)
+        formats.check_model(config.format, precision)
         served = serving.served(candidate, config.inputs, config.outputs, config.batch)
         with folders.complete(out, config.replace) as folder:
             writing.write(served.model, config.format, folder)
             errors = checking.check(
                 served.model, config.format, folder, served.low, served.high
             )
-            checking.check_errors(errors, config.dtype)
+            checking.check_errors(errors, precision)
             names = candidate.label_names if candidate.has_head else None
             if names is not None:
                 lines = [" ".join(name.split()) for name in names]
                 (folder / "labels.txt").write_text("\n".join([*lines, ""]), "utf-8")
-            write_json(folder / "export.json", described(config, served, errors, names))
+            write_json(
+                folder / "export.json",
+                described(config, precision, served, errors, names),
+            )
     for line in report(out, served, errors):
         console.print(line, highlight=False, soft_wrap=True)
     return out
 
 
 def load(config: Config) -> candidates.Candidate:
-    """Returns the model in its precision."""
+    """Returns the model in its precision, for images of one size."""
     is_policy = config.dtype != "int8"
     keras.config.set_dtype_policy(config.dtype if is_policy else "float32")
     found = candidates.load(
         config.model, config.model_input, config.image_size, headless=True
     )
-    if not is_policy:
-        found.model.quantize("int8")
-    return found
+    model = found.model
+    if None in model.inputs[0].shape[1:3]:
+        model = kerasvit.resize(model, found.transform.size)
+    if not is_policy and serving.precision(model) != "int8":
+        model.quantize("int8")
+    return dataclasses.replace(found, model=model)
 
 
-def described(config: Config, served: serving.Served, errors, names) -> dict:
+def described(
+    config: Config, precision: str, served: serving.Served, errors, names
+) -> dict:
     """Returns what `export.json` says about an export."""
     backend = keras.backend.backend()
     return {
         "model": config.model,
         "format": config.format,
-        "dtype": config.dtype,
+        "dtype": precision,
         "input": {
             "name": "image",
             "shape": list(served.model.input_shape),

@@ -17,7 +17,8 @@ from . import runtime
 BATCH_SIZES = (1, 2, 5)
 # Largest difference that passes, as a share of the largest output. Models in other
 # precisions round where another order of sums may round otherwise.
-TOLERANCES = {"float32": 1e-4, "mixed_bfloat16": 2e-2, "int8": 2e-2}
+TOLERANCES = dict.fromkeys(("mixed_bfloat16", "mixed_float16", "int8"), 2e-2)
+TOLERANCES["float32"] = 1e-4
 RUNTIMES = {  # packages, of which the first that is installed reads a file
     "savedmodel": ("tensorflow",),
     "litert": ("ai-edge-litert", "tensorflow"),
@@ -76,9 +77,9 @@ def check(
     return Errors(float(largest), float(largest / scale), sizes, reader(name))
 
 
-def check_errors(errors: Errors, dtype: str) -> None:
+def check_errors(errors: Errors, precision: str) -> None:
     """Raises a `ValueError` if the differences are too large, or not finite."""
-    tolerance = TOLERANCES[dtype]
+    tolerance = TOLERANCES[precision]
     if not errors.relative <= tolerance:
         raise ValueError(
             f"`format`: the exported model differs from the Keras model by "

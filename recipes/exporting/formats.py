@@ -129,3 +129,18 @@ def check(name: str, dtype: str) -> None:
             f"pip install {' '.join(missing)}, or all formats: pip install -e "
             '".[export]".'
         )
+
+
+def check_model(name: str, precision: str) -> None:
+    """Raises a `ValueError` if a format refuses what a file says of its model.
+
+    Args:
+        name: Key of `FORMATS`.
+        precision: Result of `serving.precision`.
+    """
+    what = "quantised" if precision == "int8" else precision
+    if reason := FORMATS[name].refused.get(precision):
+        raise ValueError(
+            f"`model`: it is {what}, which {name} does not take: {reason}. Export the "
+            "model of float32 that it was made from."
+        )

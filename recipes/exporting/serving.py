@@ -7,8 +7,10 @@ import numpy as np
 from scoring.candidates import Candidate
 
 import kerasvit
+from kerasvit.backend.keras_internals import layers_in
 
 PIXELS = (0.0, 255.0)
+HALVES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,16 +45,10 @@ def served(
         batch: Number of images; None: any.
 
     Raises:
-        ValueError: The model itself normalises, its sides are unknown, or it has
-            several outputs.
+        ValueError: The model itself normalises, or it has several outputs.
     """
     inner, transform = candidate.model, candidate.transform
     size = tuple(inner.inputs[0].shape[1:3])
-    if None in size:
-        raise ValueError(
-            "`image_size`: the model takes images of any size, and an export has one: "
-            f"give --image-size {' '.join(map(str, transform.size))}, or another."
-        )
     if len(inner.outputs) != 1 or len(inner.output_shape) != 2:
         raise ValueError(
             "`model`: the model must have one output (batch, n). Its outputs have the "
@@ -79,6 +75,15 @@ def served(
     x = keras.layers.Activation("linear", dtype="float32", name=outputs)(x)
     transform = transform.with_size(size)
     return Served(keras.Model(image, x), low, high, inputs, outputs, transform)
+
+
+def precision(model: keras.Model) -> str:
+    """Returns "int8" for quantised kernels of any kind, else the dtype policy."""
+    layers = [each for each in layers_in(model) if each.weights]
+    if any(each.quantization_mode for each in layers):
+        return "int8"
+    halves = [each.compute_dtype for each in layers if each.compute_dtype in HALVES]
+    return HALVES[halves[0]] if halves else "float32"
 
 
 def normalization(transform: kerasvit.Preprocessing) -> keras.layers.Layer:

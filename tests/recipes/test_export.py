@@ -1,5 +1,6 @@
 """`export.py`: from a model to a file that another runtime reads."""
 
+import dataclasses
 import importlib.util
 import json
 
@@ -133,6 +134,46 @@ def test_a_model_without_classes_returns_features(tmp_path):
     saved(tmp_path / "vit", names=None, num_classes=0)
     found = served(tmp_path / "vit")
     assert (found.outputs, found.model.output_shape) == ("features", (None, 16))
+
+
+@on_last_backend
+def test_a_model_for_any_size_is_exported_for_that_of_its_transform(tmp_path):
+    model = kerasvit.resize(tiny("VisionTransformer"), (None, None))
+    kerasvit.save_pretrained(model, tmp_path / "vit")
+    config = Config(str(tmp_path / "vit"), FORMAT)
+    assert export.load(config).model.input_shape == (None, 16, 16, 3)
+    larger = dataclasses.replace(config, image_size=(24, 32))
+    assert export.load(larger).model.input_shape == (None, 24, 32, 3)
+
+
+@on_last_backend
+def test_adapters_are_merged(tmp_path):
+    model = tiny("VisionTransformer")
+    kerasvit.add_lora(model, 2)
+    for variable in model.trainable_weights:
+        variable.assign(keras.random.normal(variable.shape, seed=1))
+    kerasvit.save_pretrained(model, tmp_path / "vit", keep_adapters=True)
+    loaded = export.load(Config(str(tmp_path / "vit"), FORMAT)).model
+    assert loaded.adapters is None
+    found, expected = (keras.ops.convert_to_numpy(m(pixels())) for m in (loaded, model))
+    np.testing.assert_allclose(found, expected, atol=1e-5 * abs(expected).max())
+
+
+@on_last_backend
+def test_the_precision_of_a_file_is_refused_where_the_option_is(tmp_path):
+    model = tiny("VisionTransformer")
+    assert serving.precision(model) == "float32"
+    model.quantize("int8")
+    kerasvit.save_pretrained(model, tmp_path / "vit")
+    for dtype in ("float32", "int8"):
+        config = Config(str(tmp_path / "vit"), FORMAT, dtype=dtype)
+        assert serving.precision(export.load(config).model) == "int8"
+    with pytest.raises(
+        ValueError, match="it is quantised, which litert does not.*conv"
+    ):
+        formats.check_model("litert", "int8")
+    half = tiny("VisionTransformer", dtype="mixed_bfloat16")
+    assert serving.precision(half) == "mixed_bfloat16"
 
 
 @on_last_backend
