@@ -200,6 +200,12 @@ TIMM = {
     "VisionTransformer": {**DEEP, "register_tokens": 2},
     "ViT that normalises after its pooling": {**DEEP, "pool": "average_then_norm"},
     "ViT without a head": {**DEEP, "num_classes": 0},
+    "ViT with attention pooling": {**DEEP, "pool": "attention"},
+    "CLIP": {
+        **DEEP, "pre_norm": True, "patch_bias": False, "activation": "quick_gelu",
+        "epsilon": 1e-5,
+    },
+    "DINOv2, giant": {**DEEP, "mlp": "swiglu", "layer_scale": 0.1, "num_classes": 0},
     "DistilledVisionTransformer": DEEP,
     "HybridVisionTransformer": {**DEEP, "patch_size": 2, "resnet_depths": []},
     "SwinTransformer": {
@@ -225,7 +231,7 @@ def test_features_are_those_of_timm(timm, name, tmp_path):
     images = np.random.default_rng(1).normal(size=(2, *model.input_shape[1:]))
     images = images.astype("float32")
     stages = name in ("SwinTransformer", "BigTransfer")
-    prefix = not stages and "after" not in name
+    prefix = not stages and "pooling" not in name
     for normalize in (True, False):
         options = {"return_prefix_tokens": True} if prefix else {}
         expected = reference.forward_intermediates(
