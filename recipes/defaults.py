@@ -18,6 +18,7 @@ FROM_PRETRAINED = {  # measured: recipes/README.md, "How the defaults were chose
     "linear_head": (True, "a head of zeros would send random gradients"),
     "rho": (0.002, "SAM, two passes a step; pretrained weights are sharp"),
 }
+LORA_RATE = 2e-3, "adapters begin at zero, beside frozen weights"
 SMALL_MODEL = {  # chosen on the validation images of digits
     "batch_size": (64, "the small model, from fresh weights"),
     "optimizer": ("sgd", "the small model, from fresh weights"),
@@ -66,7 +67,8 @@ def resolve(config, count: int, images: str, model, devices: int = 1):
     """
     pretrained = config.weights is not None
     if pretrained:
-        chosen = {**FROM_PRETRAINED, "learning_rate": _learning_rate(model)}
+        rate = LORA_RATE if config.lora else _learning_rate(model)
+        chosen = {**FROM_PRETRAINED, "learning_rate": rate}
     else:
         chosen = dict(SMALL_MODEL if config.model in (None, "small") else FRESH)
     chosen["augment"] = AUGMENT[images]

@@ -54,6 +54,14 @@ def test_the_rate_is_a_share_of_the_weights():
         assert config.learning_rate == rate
 
 
+def test_adapters_have_a_rate_of_their_own():
+    config, reasons = resolved(weights="vit.npz", lora=8)
+    assert config.learning_rate == 2e-3 and "adapters" in reasons["learning_rate"]
+    assert (
+        resolved(weights="vit.npz", lora=8, learning_rate=0.1)[0].learning_rate == 0.1
+    )
+
+
 def test_drawings_are_not_flipped():
     assert resolved(images="drawings", weights="vit.npz")[0].augment == "shift"
 
