@@ -4,10 +4,12 @@ from typing import Any
 
 import keras
 
+from .kept import KeepsValues
+
 _ORIGINAL = "_kerasvit_original"  # attribute of an output tensor of a clone
 
 
-class ClonableModel(keras.Model):
+class ClonableModel(KeepsValues, keras.Model):
     """A functional model whose clones can find it."""
 
     def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:

@@ -13,10 +13,11 @@ from keras import ops
 from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
 from .integers import check_no_integers_trained
+from .kept import KeepsValues
 from .micro_batches import MicroBatches
 
 
-class Step(MicroBatches, keras.Model):
+class Step(MicroBatches, KeepsValues, keras.Model):
     """Base of the train steps of all backends.
 
     Attributes:
