@@ -23,7 +23,7 @@ def group_norm(
         beta: Shift, (C,), in the dtype of `x`.
         epsilon: Small constant added to the variance.
     """
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
+    if x.device.type != "cpu" or torch.compiler.is_compiling() or not len(x):
         maps = functional.group_norm(_first(x), groups, gamma, beta, epsilon)
         return maps.permute(0, 2, 3, 1)
     normalized, _, _ = _GroupNorm.apply(x, gamma, beta, groups, epsilon)

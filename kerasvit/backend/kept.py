@@ -22,7 +22,7 @@ def _kept(model: Any) -> Iterator[None]:
         return
     variables = [*model.trainable_variables, *model.non_trainable_variables]
     variables += model.metrics_variables
-    if model.compiled:
+    if model.compiled and model.optimizer is not None:
         variables += model.optimizer.variables
     values = [variable._value for variable in variables]
     try:

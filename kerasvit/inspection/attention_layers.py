@@ -46,8 +46,7 @@ def read_attention(
 
     The model runs with `training=False`, in the dtype of its variables, with explicit
     instead of fused attention and without rematerialisation, and its variables do not
-    change. Keras compiles it as in
-    `predict`, once: the last batch is filled up.
+    change. Keras compiles it as in `predict`, once: the last batch is filled up.
 
     Args:
         model: Built `keras.Model`.

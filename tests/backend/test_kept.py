@@ -33,6 +33,12 @@ def test_a_call_that_fails_changes_no_value(sam):
     assert np.abs(model.predict(X, verbose=0) - before).max() > 0
 
 
+def test_a_model_without_an_optimizer_is_evaluated():
+    model = tiny("MLPMixer")
+    model.compile(optimizer=None, loss="sparse_categorical_crossentropy")
+    assert model.evaluate(X, Y, verbose=0) > 0
+
+
 def test_methods_have_the_signatures_of_keras():
     for name in CALLS:
         for owner in (kerasvit.SAM, type(tiny("MLPMixer"))):

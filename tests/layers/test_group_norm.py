@@ -99,6 +99,10 @@ def test_second_derivatives():
     np.testing.assert_allclose(tape.gradient(product, x), slope, atol=1e-6)
 
 
+def test_no_image():
+    assert filled(6, 2)(np.zeros((0, 3, 3, 6), "float32")).shape == (0, 3, 3, 6)
+
+
 def test_channels_that_groups_do_not_divide():
     with pytest.raises(ValueError, match="multiple of the 32 groups. Received: 48"):
         GroupNorm().build((None, 4, 4, 48))
