@@ -171,7 +171,7 @@ def compiled(config: Config, model: keras.Model, steps: int, classes: int):
     warnings.filterwarnings("ignore", "Explicitly requested dtype int64")
     trainer = kerasvit.SAM(model, config.rho)
     trainer.compile(
-        optimizer=keras.optimizers.AdamW(rate, weight_decay=config.weight_decay),
+        optimizer=kerasvit.AdamW(rate, weight_decay=config.weight_decay),
         loss=keras.losses.SparseCategoricalCrossentropy(
             from_logits=True, ignore_class=IGNORED
         ),

@@ -66,15 +66,21 @@ def build(config: Config, images, labels, *, compiled: bool = False) -> Callable
 def new_model(config: Config):
     """Returns timm's model with new weights."""
     timm = import_timm()
-    numbers = getattr(kerasvit, config.name).numbers
     if config.name in NAMES:
         size = {} if "BiT" in config.name else {"img_size": config.image_size}
         return timm.create_model(NAMES[config.name], num_classes=1000, **size)
     return timm.models.VisionTransformer(
-        img_size=config.image_size,
-        patch_size=numbers["patch_size"],
-        embed_dim=numbers["width"],
-        depth=numbers["depth"],
-        num_heads=numbers["num_heads"],
-        mlp_ratio=numbers["mlp_dim"] / numbers["width"],
+        img_size=config.image_size, **vit_arguments(config)
     )
+
+
+def vit_arguments(config: Config) -> dict:
+    """Returns the arguments of a ViT of the same size, by timm's names."""
+    numbers = getattr(kerasvit, config.name).numbers
+    return {
+        "patch_size": numbers["patch_size"],
+        "embed_dim": numbers["width"],
+        "depth": numbers["depth"],
+        "num_heads": numbers["num_heads"],
+        "mlp_ratio": numbers["mlp_dim"] / numbers["width"],
+    }

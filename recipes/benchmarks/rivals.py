@@ -66,19 +66,14 @@ def keras_hub_vit(config: Config, images, labels) -> Callable:
 
 
 def kerasformers_vit(config: Config, images, labels) -> Callable:
-    """Returns a step of KerasFormers' ViT of the same size."""
+    """Returns a step of KerasFormers' ViT of the same size, with timm's arguments."""
     sys.path.append(config.kerasformers_source)
     from kerasformers.models.vit import ViTImageClassify
 
-    numbers = getattr(kerasvit, config.name).numbers
     model = ViTImageClassify(
         image_size=config.image_size,
-        patch_size=numbers["patch_size"],
-        embed_dim=numbers["width"],
-        depth=numbers["depth"],
-        num_heads=numbers["num_heads"],
-        mlp_ratio=numbers["mlp_dim"] / numbers["width"],
         include_normalization=False,
+        **rival_timm.vit_arguments(config),
     )
     return keras_step(config, model, images, labels)
 
