@@ -6,7 +6,7 @@ from pathlib import Path
 
 from progress import replace_file, write_json
 
-from . import tables
+from . import readings, tables
 from .budget import duration
 from .figures import Picture
 from .measures import MEASURES
@@ -137,7 +137,8 @@ def _section(name, found, blocks):
 def _figure(picture):
     return (
         f"<figure><figcaption>{html.escape(picture.caption)}</figcaption>"
-        f"{picture.svg}</figure>"
+        f'{picture.svg}<p class="soft">{html.escape(readings.of(picture.caption))}</p>'
+        "</figure>"
     )
 
 

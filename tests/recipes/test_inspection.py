@@ -1,11 +1,13 @@
 """`inspection.py`: from one or two models to a page and its numbers."""
 
 import dataclasses
+import html
 import json
 import math
 import re
 import shlex
 from html.parser import HTMLParser
+from pathlib import Path
 from types import SimpleNamespace
 
 import command_line
@@ -19,6 +21,7 @@ from reporting import (
     curvature,
     landscapes,
     measures,
+    readings,
     subjects,
     tables,
 )
@@ -237,6 +240,19 @@ def test_a_number_on_the_page_and_in_latex(value, text, latex):
     assert tables.to_latex(tables.Table("", ["", "x"], [["m", value]])).endswith(
         rf"m & {latex} \\"
     )
+
+
+@on_last_backend
+def test_every_picture_says_how_it_is_read():
+    picture = r"<figcaption>([^<]*)</figcaption><svg.*?</svg>\s*(.*?)</figure>"
+    read = set()
+    for path in (Path(__file__).parents[2] / "recipes/reports").glob("*.html"):
+        for caption, after in re.findall(picture, path.read_text("utf-8"), re.S):
+            sentence = readings.of(html.unescape(caption))
+            assert after == f'<p class="soft">{html.escape(sentence)}</p>'
+            read.add(sentence)
+    # Of masks, of ViTs whose heads are lesioned, and of two models of one architecture.
+    assert len(read) >= len(readings.READINGS) - 3
 
 
 @on_last_backend
