@@ -7,6 +7,7 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError
 from kerasvit.backend.channels_last import convolution
+from kerasvit.backend.linear import product
 from kerasvit.typing import Shape, Tensor
 
 # Uniform in ±1 / √fan_in, which has the variance 1 / (3 · fan_in), as
@@ -57,9 +58,9 @@ class Conv(keras.layers.Layer):
         )
 
     def call(self, x: Tensor) -> Tensor:
-        if self.kernel_size == 1:
-            return pointwise(x, self.kernel, self.strides)
         kernel = ops.convert_to_tensor(self.kernel)
+        if self.kernel_size == 1:
+            return pointwise(x, kernel, self.strides)
         return convolution(x, kernel, self.strides, self.kernel_size // 2)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -96,5 +97,5 @@ def pointwise(x: Tensor, kernel: Tensor, strides: int = 1) -> Tensor:
     """
     if strides > 1:
         x = x[:, ::strides, ::strides]
-    rows = ops.matmul(ops.reshape(x, (-1, x.shape[-1])), kernel[0, 0])
+    rows = product(ops.reshape(x, (-1, x.shape[-1])), kernel[0, 0])
     return ops.reshape(rows, (*ops.shape(x)[:-1], kernel.shape[-1]))

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.backend.keras_internals import remove_variable
-from kerasvit.backend.linear import product_plus_bias
+from kerasvit.backend.linear import product, product_plus_bias
 from kerasvit.typing import Tensor
 
 FACTORS = ("lora_kernel_a", "lora_kernel_b")  # Keras's names of an adapter's variables
@@ -31,15 +31,13 @@ class Dense(keras.layers.Dense):
     """
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
-        plain = self.use_bias and len(x.shape) == 2
-        if (
-            keras.backend.backend() != "torch"
-            or not plain
-            or self.activation is not keras.activations.linear
-        ):
+        plain = len(x.shape) == 2 and self.activation is keras.activations.linear
+        if keras.backend.backend() != "torch" or not plain:
             return super().call(x, training=training)
-        bias, kernel = (ops.convert_to_tensor(w) for w in (self.bias, self.kernel))
-        return product_plus_bias(x, kernel, bias)
+        kernel = ops.convert_to_tensor(self.kernel)
+        if not self.use_bias:
+            return product(x, kernel)
+        return product_plus_bias(x, kernel, ops.convert_to_tensor(self.bias))
 
     def quantize(
         self, mode: str | None = None, type_check: bool = True, **kwargs: Any

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.backend.checked_in_graph import checked_in_graph
+from kerasvit.backend.linear import product, product_plus_bias
 from kerasvit.typing import Shape, Tensor
 
 
@@ -74,9 +75,12 @@ class PatchEmbedding(keras.layers.Layer):
             images = images[:, : rows * p, : columns * p]
         x = ops.reshape(images, (batch, rows, p, columns, p, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, P, P, C)
-        x = ops.reshape(x, (-1, p * p * channels))
-        x = ops.matmul(x, ops.reshape(self.kernel, (-1, self.width)))
-        x = x + self.bias if self.use_bias else x
+        x = ops.cast(ops.reshape(x, (-1, p * p * channels)), self.compute_dtype)
+        kernel = ops.reshape(self.kernel, (-1, self.width))
+        if self.use_bias:
+            x = product_plus_bias(x, kernel, ops.convert_to_tensor(self.bias))
+        else:
+            x = product(x, kernel)
         return ops.reshape(x, (-1, rows * columns, self.width))
 
     def _checked(self, images: Tensor | None, height: Any, width: Any) -> Tensor | None:

@@ -1,0 +1,108 @@
+"""Products of large matrices on CPUs by PyTorch's 1 × 1 convolution.
+
+PyTorch computes matrix products in float32 with MKL, which uses AVX-512 on CPUs of
+Intel only, and convolutions with oneDNN, which uses it on all. On an AMD EPYC with
+AVX-512 the convolution has 2.1 times the rate for 1,576 rows, 768 columns and 3,072
+units.
+"""
+
+from typing import Any
+
+import torch
+from torch.backends import mkldnn
+from torch.nn import functional
+from torch.nn.grad import conv2d_weight
+
+WITH_AVX512 = mkldnn.is_available() and (
+    torch.backends.cpu.get_cpu_capability() == "AVX512"
+)
+# For fewer rows or multiplications the matrix product is faster.
+LEAST_ROWS = 256
+LEAST_MULTIPLICATIONS = 2**23
+LEAST_ROWS_OF_GRADIENT = 1024  # for the gradient of the kernel
+
+
+def product(
+    x: torch.Tensor, kernel: torch.Tensor, bias: torch.Tensor | None = None
+) -> torch.Tensor:
+    """Returns `x @ kernel`, plus the bias if there is one.
+
+    Args:
+        x: (rows, D).
+        kernel: (D, units).
+        bias: (units,).
+    """
+    if _by_convolution(x, kernel):
+        return _Product.apply(x, kernel, bias)
+    return x @ kernel if bias is None else torch.addmm(bias, x, kernel)
+
+
+def _by_convolution(x: torch.Tensor, kernel: torch.Tensor) -> bool:
+    return (
+        WITH_AVX512
+        and mkldnn.enabled
+        and x.device.type == "cpu"
+        and x.dtype == kernel.dtype == torch.float32
+        and len(x) >= LEAST_ROWS
+        and len(x) * kernel.numel() >= LEAST_MULTIPLICATIONS
+        and not torch.compiler.is_compiling()
+    )
+
+
+class _Product(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(
+        x: torch.Tensor, kernel: torch.Tensor, bias: torch.Tensor | None
+    ) -> torch.Tensor:
+        # A transposed convolution's kernel has the units last; a convolution's has them
+        # first, as the transposed kernel of the backward pass has in memory.
+        if kernel.is_contiguous():
+            convolve = functional.conv_transpose2d
+        else:
+            convolve, kernel = functional.conv2d, kernel.t()
+        return convolve(_maps(x), kernel[:, :, None, None], bias)[0, :, 0].t()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
+        x, kernel, bias = inputs
+        ctx.with_bias = bias is not None
+        ctx.save_for_backward(x, kernel)
+        ctx.save_for_forward(x, kernel)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: torch.Tensor | None) -> torch.Tensor:
+        of_x, of_kernel, of_bias = tangents
+        x, kernel = ctx.saved_tensors
+        parts = [of_x is not None and product(of_x, kernel)]
+        parts += [of_kernel is not None and product(x, of_kernel)]
+        parts += [of_bias is not None and of_bias.expand(len(x), -1)]
+        return sum(part for part in parts if part is not False)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        x, kernel = ctx.saved_tensors
+        of_x, of_kernel, of_bias = ctx.needs_input_grad
+        return (
+            product(gradient, kernel.t()) if of_x else None,
+            _of_kernel(x, gradient) if of_kernel else None,
+            gradient.sum(0) if of_bias and ctx.with_bias else None,
+        )
+
+
+def _of_kernel(x: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Returns `x.T @ gradient`."""
+    # PyTorch differentiates the gradient of a kernel by a convolution with a kernel as
+    # large as its maps.
+    if torch.is_grad_enabled():
+        return product(x.t(), gradient)
+    if len(x) < LEAST_ROWS_OF_GRADIENT:
+        return x.t() @ gradient
+    size = (x.shape[1], gradient.shape[1], 1, 1)
+    return conv2d_weight(_maps(gradient), size, _maps(x))[:, :, 0, 0]
+
+
+def _maps(x: torch.Tensor) -> torch.Tensor:
+    """Returns rows as the pixels of an image, in the memory format of channels last."""
+    return x.contiguous()[None, None].permute(0, 3, 1, 2)

@@ -1,0 +1,113 @@
+"""Products by a convolution, against matrix products of PyTorch."""
+
+import keras
+import numpy as np
+import pytest
+
+if keras.backend.backend() != "torch":
+    pytest.skip("other backends have one matrix product", allow_module_level=True)
+
+import torch
+
+from kerasvit.backend import product_torch
+from kerasvit.backend.product_torch import product
+
+
+@pytest.fixture(autouse=True)
+def convolutions(monkeypatch):
+    """Uses convolutions on every CPU."""
+    monkeypatch.setattr(product_torch, "WITH_AVX512", True)
+
+
+def tensors(rows=1100):
+    generator = torch.Generator().manual_seed(0)
+    shapes = (rows, 300), (300, 200), (200,)
+    return [
+        torch.randn(shape, generator=generator, requires_grad=True) for shape in shapes
+    ]
+
+
+def plain(x, kernel, bias=None):
+    y = x @ kernel
+    return y if bias is None else y + bias
+
+
+def assert_close(found, expected):
+    for a, b in zip(found, expected, strict=True):
+        a, b = a.detach(), b.detach()
+        # Some are sums of 330,000 values.
+        np.testing.assert_allclose(a, b, atol=4e-5 * float(b.abs().max()))
+
+
+def with_gradients(function, inputs):
+    y = function(*inputs)
+    return y, *torch.autograd.grad((y.tanh() * y).mean(), inputs)
+
+
+@pytest.mark.parametrize("rows", [8, 300, 1100])
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_values_and_gradients(rows, with_bias):
+    inputs = tensors(rows)[: 2 + with_bias]
+    uses = rows > 8
+    node = product(*inputs).grad_fn
+    assert ("_Product" in type(node).__name__) == uses
+    assert_close(with_gradients(product, inputs), with_gradients(plain, inputs))
+
+
+def test_strides_of_any_order():
+    x, kernel, bias = tensors()
+    expected = plain(x, kernel, bias)
+    for strided in (kernel.t().contiguous().t(), kernel.repeat(1, 2)[:, :200]):
+        assert_close([product(x, strided, bias)], [expected])
+    assert_close([product(x.t().contiguous().t(), kernel, bias)], [expected])
+    assert product(x, kernel).is_contiguous()
+
+
+def test_only_wanted_gradients():
+    x, kernel, bias = tensors()
+    assert product(x.detach(), kernel.detach(), bias.detach()).grad_fn is None
+    (gradient,) = torch.autograd.grad(product(x.detach(), kernel, bias).sum(), kernel)
+    assert_close([gradient], [x.sum(0)[:, None].expand(-1, 200)])
+
+
+def test_second_derivatives():
+    def second(function):
+        inputs = tensors()
+        y = function(*inputs)
+        gradients = torch.autograd.grad(
+            (y.tanh() ** 2).mean(), inputs, None, True, True
+        )
+        products = sum((g * g.detach().roll(1)).sum() for g in gradients)
+        return torch.autograd.grad(products, inputs)
+
+    assert_close(second(product), second(plain))
+
+
+def test_forward_derivatives_and_vectorisation():
+    x, kernel, bias = (tensor.detach() for tensor in tensors())
+
+    def forward(function):
+        tangents = torch.ones_like(x), kernel, bias
+        found = torch.func.jvp(function, (x, kernel, bias), tangents)
+        return *found, torch.func.jvp(lambda x: function(x, kernel), (x,), (x,))[1]
+
+    def gradients_of_two(function):
+        loss = torch.func.grad(lambda kernel, x: function(x, kernel, bias).sin().mean())
+        return (torch.func.vmap(loss, (None, 0))(kernel, torch.stack([x, 2 * x])),)
+
+    assert_close(forward(product), forward(plain))
+    assert_close(gradients_of_two(product), gradients_of_two(plain))
+
+
+def test_other_types_and_compiled_graphs_take_the_matrix_product():
+    x, kernel, _ = tensors()
+    for dtype in (torch.float64, torch.bfloat16):
+        y = product(x.to(dtype), kernel.to(dtype))
+        assert "_Product" not in type(y.grad_fn).__name__
+
+    class Model(torch.nn.Module):
+        def forward(self, x, kernel):
+            return product(x, kernel)
+
+    graph = torch.export.export(Model(), (x.detach(), kernel.detach()))
+    assert "conv" not in str(graph)
