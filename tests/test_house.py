@@ -65,13 +65,14 @@ EXCEPTIONS = {
     "layers/postact_unit.py": {"backend"},
     "layers/max_pool.py": {"backend"},
     "layers/group_norm.py": {"backend"},
+    "layers/batch_norm.py": {"backend"},
     # A check of sizes that only a graph of TensorFlow does not know.
     "layers/patch_embedding.py": {"backend"},
     # The bridge between models and weights; `hub` for the names of weights.
     "models/variant.py": {"loading", "hub"},
 }
 BODY_LINES, ARGUMENTS = 50, 8
-PACKAGE_LINES = 30_060  # of it 40 % docstrings and blank lines, 4 % type hints
+PACKAGE_LINES = 30_260  # of it 40 % docstrings and blank lines, 4 % type hints
 # Functions with more arguments, all but `ARGUMENTS` of them keyword-only and optional.
 BUDGETS = {
     # Builders: what differs between five code bases' checkpoints of one architecture.

@@ -1,0 +1,51 @@
+"""Batch normalisation."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from kerasvit.typing import Tensor
+
+if keras.backend.backend() == "torch":
+    from kerasvit.backend import batch_norm_torch
+
+
+@keras.saving.register_keras_serializable("kerasvit")
+class BatchNorm(keras.layers.BatchNormalization):
+    """`keras.layers.BatchNormalization` with the same variables and values.
+
+    On PyTorch one operation normalises feature maps, where Keras's layer computes with
+    five arrays of their size. For a mask, other ranks and other backends it calls
+    Keras's own `call`.
+
+    Shape: (batch, H, W, C) → same.
+
+    Args: those of `keras.layers.BatchNormalization`.
+
+    Reference: Ioffe and Szegedy 2015, arXiv 1502.03167.
+    """
+
+    def call(self, x: Tensor, training: bool | None = None, mask: Any = None) -> Tensor:
+        maps = len(x.shape) == 4 and self.axis in (-1, 3) and 0 not in x.shape
+        special = mask is not None or self.renorm or self.synchronized
+        if keras.backend.backend() != "torch" or not maps or special:
+            return super().call(x, training=training, mask=mask)
+        # bfloat16 would round the statistics.
+        x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+        scale = ops.cast(self.gamma, x.dtype) if self.scale else None
+        shift = ops.cast(self.beta, x.dtype) if self.center else None
+        variables = self.moving_mean, self.moving_variance
+        moving = [ops.cast(variable, x.dtype) for variable in variables]
+        if training and self.trainable:
+            x, *found = batch_norm_torch.normalized_by_batch(
+                x, scale, shift, self.epsilon
+            )
+            for variable, old, new in zip(variables, moving, found, strict=True):
+                variable.assign(old * self.momentum + new * (1.0 - self.momentum))
+        else:
+            mean, variance = moving
+            x = batch_norm_torch.normalized_by(
+                x, mean, variance, scale, shift, self.epsilon
+            )
+        return ops.cast(x, self.compute_dtype)
