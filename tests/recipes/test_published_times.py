@@ -1,0 +1,73 @@
+"""The times in the READMEs, against the results that are kept."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.once import on_last_backend
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "recipes" / "benchmarks" / "results"
+BACKENDS = {"JAX": "jax", "TensorFlow": "tensorflow", "PyTorch": "torch"}
+WHAT = {"AdamW step": "train", "forward": "forward"}
+ROW = r"\| (\.\.\.|\S+ (?:AdamW step|forward),) (\w+) \|(.*)\|"
+RIVALS = ("keras-hub", "ResNet50V2"), ("timm", "Flax")  # of the columns
+
+
+def published():
+    """Returns {(model, what, backend): cells} of the tables of recipes/README.md."""
+    text = (ROOT / "recipes" / "README.md").read_text()
+    section = text.split("## What training and prediction cost")[1].split("\n## ")[0]
+    rows = {}
+    for line in section.splitlines():
+        found = re.match(
+            r"\| (\.\.\.|\S+ (?:AdamW step|forward),) (\w+) \|(.*)\|", line
+        )
+        if not found:
+            continue
+        label, backend, cells = found.groups()
+        if label != "...":
+            model, _, what = label.strip(",").partition(" ")
+            model = re.sub("[-/]", "", model)
+        cells = [cell.strip().strip("*") for cell in cells.split("|")]
+        rows[model, WHAT[what], BACKENDS[backend]] = cells
+    return rows
+
+
+def kept(model, what, backend):
+    """Returns {name of a library: row} of a file of results."""
+    (file,) = FOLDER.glob(f"{model}-{what}-*-float32-{backend}-15-rounds.json")
+    result = json.loads(file.read_text())
+    return {row[0]: dict(zip(result["columns"], row[1:])) for row in result["rows"]}
+
+
+@on_last_backend
+@pytest.mark.parametrize("row", published(), ids="-".join)
+def test_table(row):
+    own, *pairs = published()[row]
+    results = kept(*row)
+    assert float(own) == pytest.approx(float(results["kerasvit"]["median s"]), abs=6e-3)
+    for names, time, ratio in zip(RIVALS, pairs[::2], pairs[1::2], strict=True):
+        found = [results[name] for name in names if name in results]
+        assert len(found) == bool(time)
+        for other in found:
+            assert float(time) == pytest.approx(float(other["median s"]), abs=6e-3)
+            assert ratio == other["kerasvit / it"]
+
+
+@on_last_backend
+def test_all_results_are_published():
+    assert len(published()) == len(list(FOLDER.glob("*.json")))
+
+
+@on_last_backend
+def test_readme():
+    text = (ROOT / "README.md").read_text().split("## Speed")[1].split("\n## ")[0]
+    bit = [ratios for (model, *_), ratios in published().items() if "BiT" in model]
+    versus_resnet = [cells[2] for cells in bit]
+    ratios = [cell for cells in published().values() for cell in (cells[2], cells[4])]
+    for ratio in re.findall(r"\b\d\.\d\d\b", text):
+        assert ratio in ratios
+    assert f"{min(versus_resnet)} to {max(versus_resnet)}" in " ".join(text.split())
