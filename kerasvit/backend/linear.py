@@ -10,16 +10,16 @@ if TORCH:
     from . import product_torch
 
 
-def product(x: Tensor, kernel: Tensor) -> Tensor:
-    """Returns `x @ kernel` of matrices (rows, D) and (D, units)."""
-    return product_torch.product(x, kernel) if TORCH else ops.matmul(x, kernel)
+def product(x: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Returns `x @ kernel`, plus the bias if there is one.
 
-
-def product_plus_bias(x: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
-    """Returns `x @ kernel + bias` of matrices (rows, D) and (D, units).
-
-    PyTorch starts the product from the bias, which saves a second pass over the result.
+    Args:
+        x: (rows, D).
+        kernel: (D, units).
+        bias: (units,). PyTorch starts the product from it, which saves a second pass
+            over the result.
     """
     if TORCH:
         return product_torch.product(x, kernel, bias)
-    return ops.add(ops.matmul(x, kernel), bias)
+    rows = ops.matmul(x, kernel)
+    return rows if bias is None else ops.add(rows, bias)

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.backend.keras_internals import remove_variable
-from kerasvit.backend.linear import product, product_plus_bias
+from kerasvit.backend.linear import product
 from kerasvit.typing import Tensor
 
 FACTORS = ("lora_kernel_a", "lora_kernel_b")  # Keras's names of an adapter's variables
@@ -34,10 +34,8 @@ class Dense(keras.layers.Dense):
         plain = len(x.shape) == 2 and self.activation is keras.activations.linear
         if keras.backend.backend() != "torch" or not plain:
             return super().call(x, training=training)
-        kernel = ops.convert_to_tensor(self.kernel)
-        if not self.use_bias:
-            return product(x, kernel)
-        return product_plus_bias(x, kernel, ops.convert_to_tensor(self.bias))
+        bias = ops.convert_to_tensor(self.bias) if self.use_bias else None
+        return product(x, ops.convert_to_tensor(self.kernel), bias)
 
     def quantize(
         self, mode: str | None = None, type_check: bool = True, **kwargs: Any

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.backend.checked_in_graph import checked_in_graph
-from kerasvit.backend.linear import product, product_plus_bias
+from kerasvit.backend.linear import product
 from kerasvit.typing import Shape, Tensor
 
 
@@ -77,10 +77,8 @@ class PatchEmbedding(keras.layers.Layer):
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, P, P, C)
         x = ops.cast(ops.reshape(x, (-1, p * p * channels)), self.compute_dtype)
         kernel = ops.reshape(self.kernel, (-1, self.width))
-        if self.use_bias:
-            x = product_plus_bias(x, kernel, ops.convert_to_tensor(self.bias))
-        else:
-            x = product(x, kernel)
+        bias = ops.convert_to_tensor(self.bias) if self.use_bias else None
+        x = product(x, kernel, bias)
         return ops.reshape(x, (-1, rows * columns, self.width))
 
     def _checked(self, images: Tensor | None, height: Any, width: Any) -> Tensor | None:
