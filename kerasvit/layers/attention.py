@@ -26,9 +26,26 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any = None) -> Tenso
     """
     if is_fused(query, key, mask):
         return ops.dot_product_attention(query, key, value, mask=mask)
-    weights = ops.cast(softmax_weights(query, key, mask), query.dtype)
-    x = ops.matmul(weights, ops.transpose(value, (0, 2, 1, 3)))
+    scores = _scores(query, key, mask)
+    value = ops.transpose(value, (0, 2, 1, 3))
+    if _divides_last(value.dtype):
+        largest = ops.stop_gradient(ops.max(scores, axis=-1, keepdims=True))
+        weights = ops.exp(scores - largest)
+        x = ops.matmul(ops.cast(weights, value.dtype), value)
+        x = ops.cast(x / ops.sum(weights, axis=-1, keepdims=True), value.dtype)
+    else:
+        x = ops.matmul(ops.cast(ops.softmax(scores), value.dtype), value)
     return ops.transpose(x, (0, 2, 1, 3))
+
+
+def _divides_last(dtype: Any) -> bool:
+    """Returns whether the sums of the softmax divide the products with the values.
+
+    For XLA a softmax is another pass over all weights, which are more than the results.
+    The softmax of TensorFlow is one operation. float16 could overflow in the products.
+    """
+    name = keras.backend.standardize_dtype(dtype)
+    return keras.backend.backend() == "jax" and name != "float16"
 
 
 def is_fused(query: Tensor, key: Tensor, mask: Any = None) -> bool:
@@ -53,6 +70,11 @@ def is_fused(query: Tensor, key: Tensor, mask: Any = None) -> bool:
 
 def softmax_weights(query: Tensor, key: Tensor, mask: Any = None) -> Tensor:
     """Returns the weights of `attend`, (B, H, N, M), float32 at least."""
+    return ops.softmax(_scores(query, key, mask))
+
+
+def _scores(query: Tensor, key: Tensor, mask: Any = None) -> Tensor:
+    """Returns the scores before the softmax, (B, H, N, M), float32 at least."""
     query = ops.transpose(query, (0, 2, 1, 3)) * query.shape[-1] ** -0.5
     scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))  # (B, H, N, M)
     # bfloat16 has 8 bits of precision: too few for a sum over hundreds of weights.
@@ -60,7 +82,7 @@ def softmax_weights(query: Tensor, key: Tensor, mask: Any = None) -> Tensor:
     exact = ops.cast(scores, at_least)
     if mask is not None:
         exact = ops.where(mask, exact, -1e9)  # its exponential is 0
-    return ops.softmax(exact)
+    return exact
 
 
 @keras.saving.register_keras_serializable("kerasvit")

@@ -8,6 +8,7 @@ from keras import ops
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
+from .layer_norm import LayerNorm
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -40,7 +41,7 @@ class PatchMerging(keras.layers.Layer):
                 "Height and width of the map must be even. Received: "
                 f"{height} × {width}."
             )
-        self.norm = keras.layers.LayerNormalization(
+        self.norm = LayerNorm(
             epsilon=self.epsilon, name="norm", dtype=self.dtype_policy
         )
         self.reduction = Dense(

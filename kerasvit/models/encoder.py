@@ -5,7 +5,14 @@ from typing import Any
 
 import keras
 
-from kerasvit.layers import MLP, Attention, EncoderBlock, LayerScaleBlock, SwiGLU
+from kerasvit.layers import (
+    MLP,
+    Attention,
+    EncoderBlock,
+    LayerNorm,
+    LayerScaleBlock,
+    SwiGLU,
+)
 from kerasvit.typing import Tensor
 
 
@@ -35,7 +42,7 @@ def encoder(
     """
     x = keras.layers.Dropout(dropout, name="dropout")(x)
     if pre_norm:
-        x = keras.layers.LayerNormalization(epsilon=epsilon, name="pre_norm")(x)
+        x = LayerNorm(epsilon=epsilon, name="pre_norm")(x)
     branch = SwiGLU if mlp == "swiglu" else partial(MLP, activation=activation)
     for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
         parts: dict[str, Any] = {

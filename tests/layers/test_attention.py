@@ -88,6 +88,25 @@ def tensors(dtype="bfloat16", tokens=5, size=8):
     return [keras.ops.cast(each, dtype) for each in query.astype("float32")]
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_attend_with_large_scores_and_masks(dtype):
+    """Neither exponentials of large scores nor float16 sums of many values overflow."""
+    rng = np.random.default_rng(0)
+    query, key = rng.integers(-9, 10, (2, 2, 300, 2, 8)).astype("float64")
+    value = rng.uniform(900, 1000, (2, 300, 2, 8))
+    mask = rng.random((2, 2, 300, 300)) < 0.9
+    for scale in (0, 1):
+        scores = np.einsum("bnhd,bmhd->bhnm", scale * query, key) / np.sqrt(8)
+        scores = np.where(mask, scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        expected = np.einsum("bhnm,bmhd->bnhd", weights, value)
+        inputs = (keras.ops.cast(x, dtype) for x in (scale * query, key, value))
+        found = to_numpy(keras.ops.cast(attend(*inputs, mask), "float32"))
+        tolerance = 1e-5 if dtype == "float32" else 2e-2
+        np.testing.assert_allclose(found, expected, rtol=tolerance)
+
+
 @pytest.fixture
 def on_a_gpu(monkeypatch):
     """A GPU stands in for the device; returns the calls of Keras's operation."""
