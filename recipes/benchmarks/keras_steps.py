@@ -19,9 +19,9 @@ def batch(config: Config) -> tuple[np.ndarray, np.ndarray]:
     return images, rng.integers(0, classes, config.batch_size)
 
 
-def kerasvit_model(config: Config) -> keras.Model:
-    """Returns a new model."""
-    return getattr(kerasvit, config.name)(image_size=config.image_size)
+def kerasvit_model(config: Config, **arguments) -> keras.Model:
+    """Returns a new model; takes further arguments of it."""
+    return getattr(kerasvit, config.name)(image_size=config.image_size, **arguments)
 
 
 def kerasvit_step(config: Config, model, images, labels) -> Callable:

@@ -35,7 +35,7 @@ def measure(config: Config, backend: str) -> Result:
         [
             name,
             *timing.spread(seconds),
-            *timing.kerasvit_ratio(times, name),
+            *timing.ratio(times["kerasvit"], None if name == "kerasvit" else seconds),
             f"{peaks[name] / 1e6:.0f}",
             f"{peaks[name] / size:.2f}",
         ]

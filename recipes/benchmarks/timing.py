@@ -68,16 +68,20 @@ def ratios(seconds: Sequence[float], others: Sequence[float]) -> list[float]:
     return [a / b for a, b in zip(seconds, others, strict=True)]
 
 
-def kerasvit_ratio(times: dict[str, list[float]], other: str) -> list[str]:
-    """Returns kerasvit's time over another library's, and its 95 % interval.
+def ratio(
+    seconds: Sequence[float], others: Sequence[float] | None, digits: int = 2
+) -> list[str]:
+    """Returns the median ratio of the rounds and its 95 % interval, formatted.
 
-    Both are "" for kerasvit.
+    Both are "" without other times.
     """
-    if other == "kerasvit":
+    if others is None:
         return ["", ""]
-    each = ratios(times["kerasvit"], times[other])
-    least, most = interval(each)
-    return [f"{statistics.median(each):.2f}", f"{least:.2f} to {most:.2f}"]
+    each = ratios(seconds, others)
+    median, least, most = (
+        f"{number:.{digits}f}" for number in (statistics.median(each), *interval(each))
+    )
+    return [median, f"{least} to {most}"]
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:

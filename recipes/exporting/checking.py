@@ -17,7 +17,8 @@ from . import runtime
 BATCH_SIZES = (1, 2, 5)
 # Largest difference that passes, as a share of the largest output. Models in other
 # precisions round where another order of sums may round otherwise.
-TOLERANCES = dict.fromkeys(("mixed_bfloat16", "mixed_float16", "int8"), 2e-2)
+ROUNDED = ("mixed_bfloat16", "mixed_float16", "int8", "int4", "float8")
+TOLERANCES = dict.fromkeys(ROUNDED, 2e-2)
 TOLERANCES["float32"] = 1e-4
 RUNTIMES = {  # packages, of which the first that is installed reads a file
     "savedmodel": ("tensorflow",),

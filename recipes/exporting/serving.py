@@ -78,10 +78,10 @@ def served(
 
 
 def precision(model: keras.Model) -> str:
-    """Returns "int8" for quantised kernels of any kind, else the dtype policy."""
+    """Returns "int8", "int4" or "float8" of quantised kernels, or the dtype policy."""
     layers = [each for each in layers_in(model) if each.weights]
-    if any(each.quantization_mode for each in layers):
-        return "int8"
+    if modes := {each.quantization_mode for each in layers} - {None}:
+        return min(modes)
     halves = [each.compute_dtype for each in layers if each.compute_dtype in HALVES]
     return HALVES[halves[0]] if halves else "float32"
 
