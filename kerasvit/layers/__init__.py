@@ -11,7 +11,7 @@ from .convolution_as_attention import set_convolution as set_convolution
 from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .group_norm import GroupNorm as GroupNorm
-from .layer_norm import LayerNorm as LayerNorm
+from .layer_norm import LayerNormalization as LayerNormalization
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
 from .local_attention import LocalAttention as LocalAttention
 from .max_pool import MaxPool as MaxPool

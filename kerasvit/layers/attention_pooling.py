@@ -8,7 +8,7 @@ from keras import ops
 from kerasvit.typing import Shape, Tensor
 
 from .attention import Attention
-from .layer_norm import LayerNorm
+from .layer_norm import LayerNormalization
 from .mlp import MLP
 
 
@@ -54,7 +54,9 @@ class AttentionPooling(keras.layers.Layer):
         )
         policy = {"dtype": self.dtype_policy}
         self.attention = Attention(self.num_heads, name="attention", **policy)
-        self.mlp_norm = LayerNorm(epsilon=self.epsilon, name="mlp_norm", **policy)
+        self.mlp_norm = LayerNormalization(
+            epsilon=self.epsilon, name="mlp_norm", **policy
+        )
         self.mlp = MLP(self.mlp_dim, activation=self.activation, name="mlp", **policy)
         for layer in (self.attention, self.mlp_norm, self.mlp):
             layer.build((None, 1, width))

@@ -7,7 +7,7 @@ import keras
 from kerasvit.typing import Shape, Tensor
 
 from .block import Block
-from .layer_norm import LayerNorm
+from .layer_norm import LayerNormalization
 from .stochastic_depth import StochasticDepth
 from .sublayers import deserialize, serialize
 
@@ -48,8 +48,8 @@ class EncoderBlock(Block):
     def build(self, input_shape: Shape) -> None:
         """Builds the sublayers."""
         same = {"epsilon": self.epsilon, "dtype": self.dtype_policy}
-        self.attention_norm = LayerNorm(name="attention_norm", **same)
-        self.mlp_norm = LayerNorm(name="mlp_norm", **same)
+        self.attention_norm = LayerNormalization(name="attention_norm", **same)
+        self.mlp_norm = LayerNormalization(name="mlp_norm", **same)
         self.drop = StochasticDepth(
             self.stochastic_depth, name="drop", dtype=self.dtype_policy
         )

@@ -7,8 +7,11 @@ from kerasvit.typing import Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class LayerNorm(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` with the same variables and values.
+class LayerNormalization(keras.layers.LayerNormalization):
+    """`keras.layers.LayerNormalization` with the same name, variables and values.
+
+    Files of weights contain the name of the class, so that those with Keras's layer
+    load.
 
     On JAX it computes on one row for each token, the shape of dense layers. In the
     shape of its input, XLA computes the gradient of the residual twice, in both shapes.

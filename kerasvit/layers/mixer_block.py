@@ -11,7 +11,7 @@ from keras import ops
 from kerasvit.typing import Shape, Tensor
 
 from .block import Block
-from .layer_norm import LayerNorm
+from .layer_norm import LayerNormalization
 from .mlp import MLP
 from .position_embedding import pair, table_grid
 from .resampling import resample_grid, spread_grid
@@ -75,9 +75,9 @@ class MixerBlock(Block):
         same = {"dtype": self.dtype_policy}
         norm = {"epsilon": self.epsilon, **same}
         mlp = {"activation": self.activation, **same}
-        self.token_norm = LayerNorm(name="token_norm", **norm)
+        self.token_norm = LayerNormalization(name="token_norm", **norm)
         self.token_mixing = MLP(self.tokens_mlp_dim, name="token_mixing", **mlp)
-        self.channel_norm = LayerNorm(name="channel_norm", **norm)
+        self.channel_norm = LayerNormalization(name="channel_norm", **norm)
         self.channel_mixing = MLP(self.channels_mlp_dim, name="channel_mixing", **mlp)
         self.drop = StochasticDepth(self.stochastic_depth, name="drop", **same)
         self.token_mixing.build((batch, width, tokens))

@@ -8,7 +8,7 @@ from keras import ops
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
-from .layer_norm import LayerNorm
+from .layer_norm import LayerNormalization
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -41,7 +41,7 @@ class PatchMerging(keras.layers.Layer):
                 "Height and width of the map must be even. Received: "
                 f"{height} × {width}."
             )
-        self.norm = LayerNorm(
+        self.norm = LayerNormalization(
             epsilon=self.epsilon, name="norm", dtype=self.dtype_policy
         )
         self.reduction = Dense(

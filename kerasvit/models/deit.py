@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.layers import LayerNorm, PatchEmbedding, PrefixTokens
+from kerasvit.layers import LayerNormalization, PatchEmbedding, PrefixTokens
 from kerasvit.preprocessing.defaults import IMAGENET
 
 from .builder import builder
@@ -113,7 +113,7 @@ def DistilledVisionTransformer(
         qkv_bias=qkv_bias,
         layer_scale=layer_scale,
     )
-    x = LayerNorm(epsilon=epsilon, name="encoder_norm")(x)
+    x = LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)
     logits = [head(num_classes, key)(x[:, i]) for i, key in enumerate(HEADS)]
     # In the heads' full precision.
     x = keras.layers.Average(

@@ -9,7 +9,7 @@ from kerasvit.layers import (
     MLP,
     Attention,
     EncoderBlock,
-    LayerNorm,
+    LayerNormalization,
     LayerScaleBlock,
     SwiGLU,
 )
@@ -42,7 +42,7 @@ def encoder(
     """
     x = keras.layers.Dropout(dropout, name="dropout")(x)
     if pre_norm:
-        x = LayerNorm(epsilon=epsilon, name="pre_norm")(x)
+        x = LayerNormalization(epsilon=epsilon, name="pre_norm")(x)
     branch = SwiGLU if mlp == "swiglu" else partial(MLP, activation=activation)
     for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
         parts: dict[str, Any] = {

@@ -16,7 +16,7 @@ from kerasvit.arguments import ArgumentError, number, one_of
 from kerasvit.layers import (
     Dense,
     GroupNorm,
-    LayerNorm,
+    LayerNormalization,
     PatchEmbedding,
     PostactUnit,
     PrefixTokens,
@@ -205,7 +205,7 @@ def HybridVisionTransformer(
         dropout=dropout,
         stochastic_depth=stochastic_depth,
     )
-    x = LayerNorm(epsilon=epsilon, name="encoder_norm")(x)
+    x = LayerNormalization(epsilon=epsilon, name="encoder_norm")(x)
     x = x[:, 0] if prefix else keras.ops.mean(x, axis=1)  # (B, D)
     if representation_size:
         x = Dense(representation_size, activation="tanh", name="pre_logits")(x)

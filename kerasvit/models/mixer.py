@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.layers import LayerNorm, MixerBlock, PatchEmbedding
+from kerasvit.layers import LayerNormalization, MixerBlock, PatchEmbedding
 
 from .arguments import known_sides, multiple_of
 from .builder import builder
@@ -87,7 +87,7 @@ def MLPMixer(
             stochastic_depth=rate,
             name=f"mixer_block_{i}",
         )(x)
-    x = LayerNorm(epsilon=epsilon, name="pre_head_norm")(x)
+    x = LayerNormalization(epsilon=epsilon, name="pre_head_norm")(x)
     x = keras.ops.mean(x, axis=1)  # (B, C)
     return ImageModel(image, head(num_classes)(x), name=name)
 

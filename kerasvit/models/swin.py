@@ -13,7 +13,7 @@ import keras
 from kerasvit.arguments import ArgumentError, number
 from kerasvit.layers import (
     MLP,
-    LayerNorm,
+    LayerNormalization,
     PatchEmbedding,
     PatchMerging,
     SwinBlock,
@@ -160,7 +160,7 @@ def SwinTransformer(
             do not fill the image; the message names the nearest size that fits.
     """
     image, x = image_input(image_size, normalization)
-    norm = functools.partial(LayerNorm, epsilon=epsilon)
+    norm = functools.partial(LayerNormalization, epsilon=epsilon)
     x = PatchEmbedding(patch_size, width=width, name="embedding")(x)
     grid = [side // patch_size for side in image_size]
     x = keras.layers.Reshape((*grid, width), name="map")(x)  # (B, H/P, W/P, C)

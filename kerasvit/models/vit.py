@@ -15,7 +15,7 @@ from kerasvit.arguments import ArgumentError, number, one_of
 from kerasvit.layers import (
     AttentionPooling,
     Dense,
-    LayerNorm,
+    LayerNormalization,
     PatchEmbedding,
     PrefixTokens,
 )
@@ -202,7 +202,7 @@ def _pooled(
 
     `attention` are further arguments of `AttentionPooling`.
     """
-    norm = LayerNorm(epsilon=epsilon, name="encoder_norm")
+    norm = LayerNormalization(epsilon=epsilon, name="encoder_norm")
     x = x if pool == "average_then_norm" else norm(x)
     if pool == "token":
         return x[:, 0]

@@ -17,7 +17,7 @@ from kerasvit.layers import (
     MLP,
     Attention,
     EncoderBlock,
-    LayerNorm,
+    LayerNormalization,
     NeighborhoodAttention,
     PatchEmbedding,
     PostNormBlock,
@@ -131,7 +131,7 @@ def VisionTransformerAblation(
             name=f"encoder_block_{i}",
         )(x)
     if norm == "pre":
-        x = LayerNorm(epsilon=EPSILON, name="encoder_norm")(x)
+        x = LayerNormalization(epsilon=EPSILON, name="encoder_norm")(x)
     x = x[:, 0] if prefix else keras.ops.mean(x, axis=1)  # (B, D)
     return ImageModel(image, head(num_classes)(x), name=name)
 

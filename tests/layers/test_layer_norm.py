@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from kerasvit.layers import LayerNorm
+from kerasvit.layers import LayerNormalization
 from tests.contract import check_layer, to_numpy
 
 
@@ -13,14 +13,19 @@ def values(shape):
 
 def test_contract():
     check_layer(
-        LayerNorm(), input_shape=(3, 5, 6), output_shape=(3, 5, 6), parameters=12
+        LayerNormalization(),
+        input_shape=(3, 5, 6),
+        output_shape=(3, 5, 6),
+        parameters=12,
     )
 
 
 @pytest.mark.parametrize("shape", [(3, 6), (3, 5, 6), (2, 3, 4, 6), (0, 5, 6)])
 @pytest.mark.parametrize("options", [{}, {"scale": False}, {"center": False}])
 def test_is_keras_layer(shape, options):
-    layers = [f(**options) for f in (LayerNorm, keras.layers.LayerNormalization)]
+    layers = [
+        f(**options) for f in (LayerNormalization, keras.layers.LayerNormalization)
+    ]
     for layer in layers:
         layer.build((None, *shape[1:]))
         rng = np.random.default_rng(0)
@@ -36,7 +41,7 @@ def test_other_axes_are_keras_own(axis):
     x = values((3, 4, 6))
     found, expected = (
         to_numpy(layer(axis=axis)(x))
-        for layer in (LayerNorm, keras.layers.LayerNormalization)
+        for layer in (LayerNormalization, keras.layers.LayerNormalization)
     )
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
@@ -47,23 +52,25 @@ def test_longhand():
         x.var(-1, keepdims=True) + 1e-6
     )
     np.testing.assert_allclose(
-        to_numpy(LayerNorm(epsilon=1e-6)(x)), expected, atol=1e-5
+        to_numpy(LayerNormalization(epsilon=1e-6)(x)), expected, atol=1e-5
     )
 
 
 def test_bfloat16_is_rounded_at_the_end():
-    layer = LayerNorm(dtype="mixed_bfloat16")
+    layer = LayerNormalization(dtype="mixed_bfloat16")
     x = ops.cast(values((2, 5, 6)), "bfloat16")
     result = layer(x)
     assert keras.backend.standardize_dtype(result.dtype) == "bfloat16"
-    exact = to_numpy(LayerNorm()(ops.cast(x, "float32")))
+    exact = to_numpy(LayerNormalization()(ops.cast(x, "float32")))
     rounded = to_numpy(ops.cast(ops.cast(exact, "bfloat16"), "float32"))
     np.testing.assert_array_equal(to_numpy(ops.cast(result, "float32")), rounded)
 
 
 def test_sizes_that_are_not_known():
     image = keras.Input((None, None, 6))
-    model = keras.Model(image, LayerNorm()(image))
+    model = keras.Model(image, LayerNormalization()(image))
     assert model.output_shape == (None, None, None, 6)
     x = values((2, 3, 4, 6))
-    np.testing.assert_allclose(to_numpy(model(x)), to_numpy(LayerNorm()(x)), atol=1e-6)
+    np.testing.assert_allclose(
+        to_numpy(model(x)), to_numpy(LayerNormalization()(x)), atol=1e-6
+    )

@@ -126,7 +126,7 @@ SAME = {
         )
     },
     "precision": {
-        "encoder_norm": lambda c: keras.layers.LayerNormalization(
+        "encoder_norm": lambda c: kerasvit.layers.LayerNormalization(
             epsilon=c["epsilon"], name=c["name"], dtype="float64"
         )
     },

@@ -59,7 +59,46 @@ def test_table(row):
 
 @on_last_backend
 def test_all_results_are_published():
-    assert len(published()) == len(list(FOLDER.glob("*.json")))
+    assert len(published()) == len(list(FOLDER.glob("*-[ft]*-float32-*.json")))
+    assert len(list(FOLDER.glob("*-sam-*.json"))) == 2 * len(BACKENDS)
+    assert len(list(FOLDER.glob("*-bfloat16-*.json"))) == len(BACKENDS)
+
+
+@on_last_backend
+@pytest.mark.parametrize("model", ["ViTS16", "BiTR50x1"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_cost_of_sam(model, backend):
+    text = (ROOT / "kerasvit" / "training" / "README.md").read_text()
+    lines = text.split("SAM / floor |")[1].splitlines()[2:8]
+    (line,) = (x for x in lines[3 * (model != "ViTS16") :][:3] if f" {backend} |" in x)
+    plain, *ratios, floor, last = [x.strip().strip("*") for x in line.split("|")[2:-1]]
+    (file,) = FOLDER.glob(f"{model}-sam-*-float32-{BACKENDS[backend]}-15-rounds.json")
+    result = json.loads(file.read_text())
+    rows = {row[0]: dict(zip(result["columns"], row[1:])) for row in result["rows"]}
+    assert plain == f"{float(rows['plain step']['median s']):.2f} s"
+    methods = "SAM", "LookSAM(k=5)", "SAM(every=5)", "2 passes"
+    assert [*ratios, floor] == [rows[name]["it / plain"] for name in methods]
+    interval = rows["SAM"]["95 %"].replace(" to ", "–")
+    assert last == f"{rows['SAM']['it / floor']}** ({interval})"
+
+
+@on_last_backend
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_bfloat16(backend):
+    text = (ROOT / "recipes" / "README.md").read_text()
+    table = text.split("| mixed_bfloat16 | float32 |")[1]
+    line = next(x for x in table.splitlines() if x.startswith(f"| {backend} |"))
+    half, single, ratio, *rates = [x.strip().strip("*") for x in line.split("|")[2:-1]]
+    files = [
+        FOLDER / f"ViTS16-train-224-px-batch-8-{x}-{BACKENDS[backend]}-15-rounds.json"
+        for x in ("mixed-bfloat16", "float32")
+    ]
+    results = [json.loads(file.read_text()) for file in files]
+    assert rates == [result["about"]["products"] for result in results]
+    ours, other = results[0]["rows"]
+    assert other[0] == "kerasvit, float32"
+    assert (half, single) == tuple(f"{float(row[1]):.2f}" for row in (ours, other))
+    assert ratio == other[1 + results[0]["columns"].index("kerasvit / it")]
 
 
 @on_last_backend
