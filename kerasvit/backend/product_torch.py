@@ -39,12 +39,15 @@ def product(
 def _by_convolution(x: torch.Tensor, kernel: torch.Tensor) -> bool:
     return (
         WITH_AVX512
+        # Before the sizes, which a program for any batch must not fix.
+        and not torch.compiler.is_compiling()
+        and not torch.jit.is_tracing()
+        and not torch.is_autocast_enabled("cpu")
         and mkldnn.enabled
         and x.device.type == "cpu"
         and x.dtype == kernel.dtype == torch.float32
         and len(x) >= LEAST_ROWS
         and len(x) * kernel.numel() >= LEAST_MULTIPLICATIONS
-        and not torch.compiler.is_compiling()
     )
 
 

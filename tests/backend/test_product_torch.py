@@ -111,3 +111,12 @@ def test_other_types_and_compiled_graphs_take_the_matrix_product():
 
     graph = torch.export.export(Model(), (x.detach(), kernel.detach()))
     assert "conv" not in str(graph)
+
+
+def test_autocast_takes_the_matrix_product():
+    x, kernel = (torch.randn(512, 512, requires_grad=True) for _ in range(2))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        result = product(x, kernel)
+    result.float().sum().backward()
+    assert result.dtype == torch.bfloat16
+    assert x.grad is not None and kernel.grad is not None

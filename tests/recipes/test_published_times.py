@@ -22,9 +22,7 @@ def published():
     section = text.split("## What training and prediction cost")[1].split("\n## ")[0]
     rows = {}
     for line in section.splitlines():
-        found = re.match(
-            r"\| (\.\.\.|\S+ (?:AdamW step|forward),) (\w+) \|(.*)\|", line
-        )
+        found = re.match(ROW, line)
         if not found:
             continue
         label, backend, cells = found.groups()
