@@ -9,6 +9,7 @@ The authors' code approximates GELU by tanh, and the models of its weights do to
 compared with a model that does, a further row; the others compute the exact GELU.
 """
 
+import statistics
 from collections.abc import Callable
 
 import kerasvit
@@ -38,7 +39,7 @@ def measure(config: Config, backend: str) -> Result:
     rows = []
     for name, seconds in times.items():
         row = [name, *spread(seconds)]
-        speed = config.batch_size / float(row[1])
+        speed = config.batch_size / statistics.median(seconds)
         needed = 2e9 * (variant.multiply_adds or 0) * PASSES[config.what] * speed
         stated = name not in ("ResNet50V2", IN_FLOAT32) and needed
         stated = stated and config.image_size == variant.defaults["image_size"]
