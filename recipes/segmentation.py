@@ -128,7 +128,7 @@ def segmenter(backbone: kerasvit.FeatureModel, classes: int) -> keras.Model:
     logits = []
     maps = keras.tree.flatten(backbone(image))
     for name, x in zip(backbone.names, maps, strict=True):
-        x = kerasvit.layers.BatchNorm(name=f"{name}_norm")(x)
+        x = kerasvit.layers.BatchNormalization(name=f"{name}_norm")(x)
         x = keras.layers.Conv2D(
             classes, 1, data_format="channels_last", name=f"{name}_classifier"
         )(x)

@@ -38,6 +38,9 @@ def normalized_by(
     epsilon: float,
 ) -> torch.Tensor:
     """Normalises maps by given statistics, (C,) each; see `normalized_by_batch`."""
+    if torch.is_grad_enabled():
+        # The backward pass needs them, and they may be updated in place before it.
+        mean, variance = mean.clone(), variance.clone()
     maps = functional.batch_norm(
         x.permute(0, 3, 1, 2), mean, variance, gamma, beta, False, 0.0, epsilon
     )

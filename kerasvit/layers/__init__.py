@@ -3,7 +3,7 @@
 from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling
 from .attention_unit import AttentionUnit as AttentionUnit
-from .batch_norm import BatchNorm as BatchNorm
+from .batch_norm import BatchNormalization as BatchNormalization
 from .block import Block as Block
 from .conv import Conv as Conv
 from .convolution_as_attention import kernel_of_patches as kernel_of_patches

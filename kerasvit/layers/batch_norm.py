@@ -12,8 +12,11 @@ if keras.backend.backend() == "torch":
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class BatchNorm(keras.layers.BatchNormalization):
-    """`keras.layers.BatchNormalization` with the same variables and values.
+class BatchNormalization(keras.layers.BatchNormalization):
+    """`keras.layers.BatchNormalization` with the same name, variables and values.
+
+    Files of weights contain the name of the class, so that those with Keras's layer
+    load.
 
     On PyTorch one operation normalises feature maps, where Keras's layer computes with
     five arrays of their size. For a mask, other ranks and other backends it calls
@@ -26,13 +29,16 @@ class BatchNorm(keras.layers.BatchNormalization):
     Reference: Ioffe and Szegedy 2015, arXiv 1502.03167.
     """
 
-    def call(self, x: Tensor, training: bool | None = None, mask: Any = None) -> Tensor:
-        maps = len(x.shape) == 4 and self.axis in (-1, 3) and 0 not in x.shape
+    def call(
+        self, inputs: Tensor, training: bool | None = None, mask: Any = None
+    ) -> Tensor:
+        shape = inputs.shape
+        maps = len(shape) == 4 and self.axis in (-1, 3) and 0 not in shape
         special = mask is not None or self.renorm or self.synchronized
         if keras.backend.backend() != "torch" or not maps or special:
-            return super().call(x, training=training, mask=mask)
+            return super().call(inputs, training=training, mask=mask)
         # bfloat16 would round the statistics.
-        x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
+        x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
         scale = ops.cast(self.gamma, x.dtype) if self.scale else None
         shift = ops.cast(self.beta, x.dtype) if self.center else None
         variables = self.moving_mean, self.moving_variance

@@ -1,4 +1,4 @@
-"""A dense layer on rows, with the fastest bias addition of each backend."""
+"""A dense layer on rows, with the fastest product and bias addition."""
 
 from typing import Any
 
@@ -18,8 +18,9 @@ class Dense(keras.layers.Dense):
     """`keras.layers.Dense` with the same variables, applied to one row per token.
 
     On PyTorch one operation computes the product and adds the bias, which Keras adds in
-    a second pass over the result. For quantised kernels, other ranks and other backends
-    it calls Keras's own `call`.
+    a second pass over the result; on CPUs with AVX-512, oneDNN computes large products
+    in float32, at up to twice the rate of PyTorch's own. For quantised kernels, other
+    ranks and other backends it calls Keras's own `call`.
 
     Keras's files keep the kernel and the two factors of LoRA apart. Keras's own layer
     saves their sum in the compute dtype, and loads zeros for both factors, which then

@@ -23,8 +23,8 @@ class LayerNormalization(keras.layers.LayerNormalization):
     Reference: Ba et al. 2016, arXiv 1607.06450.
     """
 
-    def call(self, x: Tensor) -> Tensor:
+    def call(self, inputs: Tensor) -> Tensor:
         if keras.backend.backend() != "jax" or self.axis != [-1]:
-            return super().call(x)
-        rows = super().call(ops.reshape(x, (-1, x.shape[-1])))
-        return ops.reshape(rows, ops.shape(x))
+            return super().call(inputs)
+        rows = super().call(ops.reshape(inputs, (-1, inputs.shape[-1])))
+        return ops.reshape(rows, ops.shape(inputs))

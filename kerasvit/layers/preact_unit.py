@@ -8,7 +8,7 @@ from keras import ops
 from kerasvit.backend.channels_last import relu_of_new
 from kerasvit.typing import Shape, Tensor
 
-from .batch_norm import BatchNorm
+from .batch_norm import BatchNormalization
 from .block import Block
 from .group_norm import GroupNorm
 from .stochastic_depth import StochasticDepth
@@ -68,7 +68,9 @@ class PreactUnit(Block):
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         shortcut = x
         for i, (norm, conv) in enumerate(zip(self.norms, self.convs, strict=True)):
-            new = isinstance(norm, GroupNorm | BatchNorm)  # others may not copy
+            new = isinstance(
+                norm, GroupNorm | BatchNormalization
+            )  # others may not copy
             x = relu_of_new(norm(x)) if new else ops.relu(norm(x))
             if i == 0 and self.projection is not None:
                 shortcut = self.projection(x)

@@ -14,7 +14,7 @@ import keras
 from kerasvit.arguments import ArgumentError, one_of
 from kerasvit.layers import (
     AttentionUnit,
-    BatchNorm,
+    BatchNormalization,
     Conv,
     LocalAttention,
     MaxPool,
@@ -232,7 +232,7 @@ def _logits(x: Tensor, num_classes: int) -> Tensor:
 
 def _norm(name: str) -> keras.layers.Layer:
     # As torch.nn.BatchNorm2d, whose momentum of 0.1 is the share of the new value.
-    return BatchNorm(epsilon=1e-5, momentum=0.9, name=name)
+    return BatchNormalization(epsilon=1e-5, momentum=0.9, name=name)
 
 
 # Units of each stage: He et al. 2015, arXiv 1512.03385, table 1. The last stage of most

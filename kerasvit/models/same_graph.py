@@ -14,13 +14,15 @@ _FREE_ENDS = ("_initializer", "_regularizer", "_constraint")
 def computes_the_same(one: keras.Model, other: keras.Model) -> bool:
     """Returns whether two models have the same layers, connections and variable names.
 
-    Precision, dropout, initial values, regularisation and batch size may differ.
+    Precision, dropout, initial values, regularisation and batch size may differ. A
+    layer of this package with the name of one of Keras's, such as `Dense`, computes
+    the same.
 
     Args:
         one: Functional `keras.Model`.
         other: Functional `keras.Model`; all of its layers have a `get_config`.
     """
-    kinds = [[type(op) for op in model.operations] for model in (one, other)]
+    kinds = [[_kind(type(op)) for op in model.operations] for model in (one, other)]
     if kinds[0] != kinds[1]:
         return False
     try:
@@ -45,6 +47,13 @@ def _graph(model: keras.Model) -> list:
     return [layers, [_history(end, indices) for end in ends]]
 
 
+def _kind(cls: type) -> type:
+    """Returns Keras's class with the name of a class of this package, or the class."""
+    base = getattr(keras.layers, cls.__name__, None)
+    ours = cls.__module__.startswith("kerasvit.")
+    return base if ours and base and issubclass(cls, base) else cls
+
+
 def _is_input(operation: Any) -> bool:
     return isinstance(operation, keras.layers.InputLayer)
 
@@ -57,6 +66,9 @@ def _plain(config: Any, places: dict[str, int]) -> Any:
         return config
     if "keras_history" in config:
         return _history(config["keras_history"], places)
+    cls = keras.saving.get_registered_object(config.get("registered_name"))
+    if isinstance(cls, type) and _kind(cls) is not cls:
+        config = {**config, "module": "keras.layers", "registered_name": None}
     return {
         key: _plain(part, places)
         for key, part in config.items()

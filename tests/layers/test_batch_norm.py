@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from kerasvit.layers import BatchNorm
+from kerasvit.layers import BatchNormalization
 from tests.contract import check_layer, to_numpy
 
 SHAPE = (3, 4, 5, 6)
@@ -10,7 +10,7 @@ SHAPE = (3, 4, 5, 6)
 
 def pair(**options):
     """Returns this layer and Keras's with the same values."""
-    layers = [BatchNorm(**options), keras.layers.BatchNormalization(**options)]
+    layers = [BatchNormalization(**options), keras.layers.BatchNormalization(**options)]
     for layer in layers:
         layer.build((None, None, None, SHAPE[-1]))
         rng = np.random.default_rng(0)
@@ -24,7 +24,10 @@ def maps(mean=0.0):
 
 def test_contract():
     check_layer(
-        BatchNorm(), input_shape=SHAPE, output_shape=SHAPE, parameters=6 + 6 + 6 + 6
+        BatchNormalization(),
+        input_shape=SHAPE,
+        output_shape=SHAPE,
+        parameters=6 + 6 + 6 + 6,
     )
 
 
@@ -51,7 +54,7 @@ def test_frozen_keeps_its_statistics():
 
 
 def test_equal_pixels_have_no_variance():
-    layer = BatchNorm(momentum=0.0)
+    layer = BatchNormalization(momentum=0.0)
     layer(np.full(SHAPE, 7.0, "float32"), training=True)
     assert np.all(layer.get_weights()[3] >= 0)
     np.testing.assert_allclose(layer.get_weights()[3], 0, atol=1e-8)
@@ -59,7 +62,10 @@ def test_equal_pixels_have_no_variance():
 
 def test_masks_vectors_and_other_axes_are_keras_own():
     for shape, options in (((3, 6), {}), ((3, 6, 4, 4), {"axis": 1})):
-        layers = BatchNorm(**options), keras.layers.BatchNormalization(**options)
+        layers = (
+            BatchNormalization(**options),
+            keras.layers.BatchNormalization(**options),
+        )
         x = np.random.default_rng(2).normal(size=shape).astype("float32")
         found, expected = (to_numpy(layer(x, training=True)) for layer in layers)
         np.testing.assert_allclose(found, expected, atol=1e-5)
@@ -70,8 +76,34 @@ def test_masks_vectors_and_other_axes_are_keras_own():
 
 
 def test_bfloat16_keeps_statistics_in_float32():
-    half = BatchNorm(dtype="mixed_bfloat16", momentum=0.0)
+    half = BatchNormalization(dtype="mixed_bfloat16", momentum=0.0)
     x = np.random.default_rng(1).integers(-4, 5, SHAPE) / 2 + 8  # exact in bfloat16
     result = half(x.astype("float32"), training=True)
     assert keras.backend.standardize_dtype(result.dtype) == "bfloat16"
     np.testing.assert_allclose(half.get_weights()[3], x.var((0, 1, 2)), rtol=1e-5)
+
+
+def test_files_of_keras_layer_load(tmp_path):
+    layers = BatchNormalization, keras.layers.BatchNormalization
+    image = keras.Input(SHAPE[1:])
+    models = [keras.Model(image, layer()(image)) for layer in layers]
+    values = [np.full(6, i + 1.0) for i in range(4)]
+    for ours, theirs in (models, reversed(models)):
+        theirs.set_weights(values)
+        theirs.save_weights(tmp_path / "of.weights.h5")
+        ours.set_weights([np.zeros(6)] * 4)
+        ours.load_weights(tmp_path / "of.weights.h5")
+        np.testing.assert_array_equal(ours.get_weights(), values)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="gradients by a tape")
+def test_statistics_may_change_before_the_backward_pass():
+    import torch
+
+    layer, _ = pair()
+    kernel = torch.ones(SHAPE[-1], requires_grad=True)
+    first = layer(torch.tensor(maps()) * kernel, training=False)
+    expected = torch.autograd.grad(first.square().sum(), kernel, retain_graph=True)
+    layer(torch.tensor(maps(mean=9.0)), training=True)
+    found = torch.autograd.grad(first.square().sum(), kernel)
+    np.testing.assert_array_equal(*map(to_numpy, (found[0], expected[0])))

@@ -74,3 +74,15 @@ def test_sizes_that_are_not_known():
     np.testing.assert_allclose(
         to_numpy(model(x)), to_numpy(LayerNormalization()(x)), atol=1e-6
     )
+
+
+def test_files_of_keras_layer_load(tmp_path):
+    layers = LayerNormalization, keras.layers.LayerNormalization
+    tokens = keras.Input((5, 6))
+    models = [keras.Model(tokens, layer()(tokens)) for layer in layers]
+    for ours, theirs in (models, reversed(models)):
+        theirs.set_weights([np.full(6, 2.0), np.full(6, 3.0)])
+        theirs.save_weights(tmp_path / "of.weights.h5")
+        ours.set_weights([np.zeros(6)] * 2)
+        ours.load_weights(tmp_path / "of.weights.h5")
+        np.testing.assert_array_equal(ours.get_weights(), theirs.get_weights())

@@ -125,8 +125,8 @@ SAME = {
             4, width=16, name=c["name"], trainable=False
         )
     },
-    "precision": {
-        "encoder_norm": lambda c: kerasvit.layers.LayerNormalization(
+    "precision, and the layer of Keras": {
+        "encoder_norm": lambda c: keras.layers.LayerNormalization(
             epsilon=c["epsilon"], name=c["name"], dtype="float64"
         )
     },
@@ -167,6 +167,24 @@ def test_a_clone_with_layers_that_compute_the_same_keeps_it(change, tmp_path):
         np.testing.assert_allclose(
             to_numpy(one(X)), to_numpy(model(X)), rtol=1e-5, atol=1e-5
         )
+
+
+@on_last_backend
+def test_parts_of_layers_may_be_those_of_keras():
+    model = named("AlterNet")
+
+    def clone(layer):
+        config = layer.get_config()
+        if isinstance(layer, kerasvit.layers.PreactUnit):
+            norms = [keras.layers.BatchNormalization.from_config(n["config"])
+                     for n in config["norms"]]  # fmt: skip
+            config["norms"] = [keras.saving.serialize_keras_object(n) for n in norms]
+        return type(layer).from_config(config)
+
+    other = keras.models.clone_model(model, clone_function=clone)
+    units = [x for x in other.layers if isinstance(x, kerasvit.layers.PreactUnit)]
+    assert {type(x) for x in units[0].norms} == {keras.layers.BatchNormalization}
+    assert other.record == model.record
 
 
 @on_last_backend
