@@ -32,7 +32,8 @@ def product(
         bias: (units,).
     """
     if _by_convolution(x, kernel):
-        return _Product.apply(x, kernel, bias)
+        # A view that a function returns may not be changed in place.
+        return _rows(_Product.apply(x, kernel, bias))
     return x @ kernel if bias is None else torch.addmm(bias, x, kernel)
 
 
@@ -46,12 +47,15 @@ def _by_convolution(x: torch.Tensor, kernel: torch.Tensor) -> bool:
         and mkldnn.enabled
         and x.device.type == "cpu"
         and x.dtype == kernel.dtype == torch.float32
+        and torch.get_num_threads() > 1  # with one, PyTorch does not call oneDNN
         and len(x) >= LEAST_ROWS
         and len(x) * kernel.numel() >= LEAST_MULTIPLICATIONS
     )
 
 
 class _Product(torch.autograd.Function):
+    """The product as the pixels of an image, (1, units, 1, rows)."""
+
     generate_vmap_rule = True
 
     @staticmethod
@@ -64,13 +68,15 @@ class _Product(torch.autograd.Function):
             convolve = functional.conv_transpose2d
         else:
             convolve, kernel = functional.conv2d, kernel.t()
-        return convolve(_maps(x), kernel[:, :, None, None], bias)[0, :, 0].t()
+        return convolve(_maps(x), kernel[:, :, None, None], bias)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: torch.Tensor) -> None:
         x, kernel, bias = inputs
         ctx.with_bias = bias is not None
-        ctx.save_for_backward(x, kernel)
+        of_x, of_kernel, _ = ctx.needs_input_grad
+        # The inputs of a frozen kernel are not kept.
+        ctx.save_for_backward(x if of_kernel else None, kernel if of_x else None)
         ctx.save_for_forward(x, kernel)
 
     @staticmethod
@@ -84,12 +90,13 @@ class _Product(torch.autograd.Function):
             parts.append(product(x, of_kernel))
         if of_bias is not None:
             parts.append(of_bias.expand(len(x), -1))
-        return sum(parts)
+        return _maps(sum(parts))
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         x, kernel = ctx.saved_tensors
         of_x, of_kernel, of_bias = ctx.needs_input_grad
+        gradient = _rows(gradient)
         return (
             product(gradient, kernel.t()) if of_x else None,
             _of_kernel(x, gradient) if of_kernel else None,
@@ -112,3 +119,8 @@ def _of_kernel(x: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
 def _maps(x: torch.Tensor) -> torch.Tensor:
     """Returns rows as the pixels of an image, in the memory format of channels last."""
     return x.contiguous()[None, None].permute(0, 3, 1, 2)
+
+
+def _rows(maps: torch.Tensor) -> torch.Tensor:
+    """Returns the pixels of an image as rows."""
+    return maps[0, :, 0].t()

@@ -68,10 +68,9 @@ class PreactUnit(Block):
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         shortcut = x
         for i, (norm, conv) in enumerate(zip(self.norms, self.convs, strict=True)):
-            new = isinstance(
-                norm, GroupNorm | BatchNormalization
-            )  # others may not copy
-            x = relu_of_new(norm(x)) if new else ops.relu(norm(x))
+            x = norm(x)
+            own = isinstance(norm, GroupNorm | BatchNormalization)
+            x = relu_of_new(x) if own else ops.relu(x)  # others may not copy
             if i == 0 and self.projection is not None:
                 shortcut = self.projection(x)
             x = conv(x)

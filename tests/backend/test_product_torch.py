@@ -15,8 +15,9 @@ from kerasvit.backend.product_torch import product
 
 @pytest.fixture(autouse=True)
 def convolutions(monkeypatch):
-    """Uses convolutions on every CPU."""
+    """Uses convolutions on every CPU, and with any number of threads."""
     monkeypatch.setattr(product_torch, "WITH_AVX512", True)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
 
 
 def tensors(rows=1100):
@@ -25,6 +26,14 @@ def tensors(rows=1100):
     return [
         torch.randn(shape, generator=generator, requires_grad=True) for shape in shapes
     ]
+
+
+def is_convolution(y):
+    """Whether a result is that of a convolution."""
+    nodes = [y.grad_fn]
+    for node in nodes:
+        nodes += [each for each, _ in node.next_functions if each is not None]
+    return any("_Product" in type(node).__name__ for node in nodes)
 
 
 def plain(x, kernel, bias=None):
@@ -49,8 +58,7 @@ def with_gradients(function, inputs):
 def test_values_and_gradients(rows, with_bias):
     inputs = tensors(rows)[: 2 + with_bias]
     uses = rows > 8
-    node = product(*inputs).grad_fn
-    assert ("_Product" in type(node).__name__) == uses
+    assert is_convolution(product(*inputs)) == uses
     assert_close(with_gradients(product, inputs), with_gradients(plain, inputs))
 
 
@@ -102,8 +110,7 @@ def test_forward_derivatives_and_vectorisation():
 def test_other_types_and_compiled_graphs_take_the_matrix_product():
     x, kernel, _ = tensors()
     for dtype in (torch.float64, torch.bfloat16):
-        y = product(x.to(dtype), kernel.to(dtype))
-        assert "_Product" not in type(y.grad_fn).__name__
+        assert not is_convolution(product(x.to(dtype), kernel.to(dtype)))
 
     class Model(torch.nn.Module):
         def forward(self, x, kernel):
@@ -120,3 +127,40 @@ def test_autocast_takes_the_matrix_product():
     result.float().sum().backward()
     assert result.dtype == torch.bfloat16
     assert x.grad is not None and kernel.grad is not None
+
+
+def test_one_thread_takes_the_matrix_product(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    assert not is_convolution(product(*tensors()))
+
+
+def test_results_may_be_changed_in_place():
+    inputs = tensors()
+    y = product(*inputs)
+    y += 1
+    y.mul_(2)
+    found = torch.autograd.grad(y.square().sum(), inputs)
+    expected = torch.autograd.grad((2 * plain(*inputs) + 2).square().sum(), inputs)
+    assert_close(found, expected)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_inputs_of_frozen_kernels_are_not_kept(frozen):
+    x, kernel, bias = tensors()
+    kernel.requires_grad_(not frozen)
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda none: none):
+        product(x, kernel, bias)
+    expected = [kernel] if frozen else [x, kernel]
+    assert [each.shape for each in kept] == [each.shape for each in expected]
+
+
+def test_a_program_for_any_batch():
+    class Model(torch.nn.Module):
+        def forward(self, x, kernel):
+            return product(x, kernel)
+
+    x, kernel, _ = (tensor.detach() for tensor in tensors())
+    rows = {0: torch.export.Dim("batch")}
+    program = torch.export.export(Model(), (x, kernel), dynamic_shapes=(rows, None))
+    assert_close([program.module()(x[:7], kernel)], [plain(x[:7], kernel)])
