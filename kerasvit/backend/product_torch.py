@@ -123,4 +123,4 @@ def _maps(x: torch.Tensor) -> torch.Tensor:
 
 def _rows(maps: torch.Tensor) -> torch.Tensor:
     """Returns the pixels of an image as rows."""
-    return maps[0, :, 0].t()
+    return maps.squeeze((0, 2)).t()  # the gradient of an index is a copy
