@@ -37,7 +37,7 @@ def start(arguments) -> Config:
         if chosen:
             startup.check_backend()
         backend = formats.backend_for(config.format, chosen)
-        config.check()
+        config.check(backend)
     os.environ["KERAS_BACKEND"] = backend
     startup.import_quietly(backend)
     return config
@@ -65,12 +65,12 @@ def export(config: Config) -> Path:
         command_line.BadInput: The input is wrong, or the export differs from the model.
     """
     with command_line.checking_input():
-        formats.backend_for(config.format, keras.backend.backend())
-        config.check()
+        backend = formats.backend_for(config.format, keras.backend.backend())
+        config.check(backend)
         out = folders.check(config.folder, config.replace)
         candidate = load(config)
         precision = serving.precision(candidate.model)
-        formats.check_model(config.format, precision)
+        formats.check_model(config.format, precision, backend)
         served = serving.served(candidate, config.inputs, config.outputs, config.batch)
         with folders.complete(out, config.replace) as folder:
             writing.write(served.model, config.format, folder)
@@ -93,16 +93,16 @@ def export(config: Config) -> Path:
 
 def load(config: Config) -> candidates.Candidate:
     """Returns the model in its precision, for images of one size."""
-    is_policy = config.dtype != "int8"
-    keras.config.set_dtype_policy(config.dtype if is_policy else "float32")
+    quantised = config.dtype in ("int8", "int4")
+    keras.config.set_dtype_policy("float32" if quantised else config.dtype)
     found = candidates.load(
         config.model, config.model_input, config.image_size, headless=True
     )
     model = found.model
     if None in model.inputs[0].shape[1:3]:
         model = kerasvit.resize(model, found.transform.size)
-    if not is_policy and serving.precision(model) != "int8":
-        model.quantize("int8")
+    if quantised and serving.precision(model) != config.dtype:
+        model.quantize(config.dtype)
     return dataclasses.replace(found, model=model)
 
 

@@ -37,8 +37,8 @@ class Config:
     image_size: tuple[int] | tuple[int, int] | None = None
     # Values that a .keras model without a record expects.
     model_input: Literal["pixels", "unit", "tf", "torch"] | None = None
-    dtype: Literal["float32", "mixed_bfloat16", "int8"] = "float32"
-    """Keras policy, or int8: the dense layers quantised by Keras."""
+    dtype: Literal["float32", "mixed_bfloat16", "int8", "int4"] = "float32"
+    """Keras policy, or int8 or int4: the dense layers quantised by Keras."""
 
     @property
     def folder(self) -> str:
@@ -50,10 +50,14 @@ class Config:
         stem = "-".join(parts[-1:] if is_path else parts) or "model"
         return self.out or f"exported/{stem.removesuffix('.keras')}-{self.format}"
 
-    def check(self) -> None:
-        """Raises a `ValueError` for settings that are wrong or do not fit together."""
+    def check(self, backend: str) -> None:
+        """Raises a `ValueError` for settings that are wrong or do not fit together.
+
+        Args:
+            backend: Backend that writes the export.
+        """
         limits.check(self)
-        formats.check(self.format, self.dtype)
+        formats.check(self.format, self.dtype, backend)
         if self.dtype == "mixed_bfloat16" and self.model.endswith(".keras"):
             raise ValueError(
                 "`dtype`: a .keras file has its own precision. Leave --dtype out, or "

@@ -108,7 +108,8 @@ def measure(backend: str) -> None:
         for dtype in DTYPES if family in IN_OTHER_DTYPES else DTYPES[:1]:
             for name, form in FORMATS.items():
                 key = cell(backend, name, dtype, family)
-                if backend in form.refused or dtype in form.refused or key in cells:
+                refused = backend in form.refused or form.reason(dtype, backend)
+                if refused or key in cells:
                     continue
                 with tempfile.TemporaryDirectory() as folder:
                     path, out = f"{folder}/model", f"{folder}/out"
@@ -180,7 +181,7 @@ def table() -> str:
     rows.append(["---"] * len(rows[0]))
     for name, form in FORMATS.items():
         for backend in form.backends:
-            for dtype in (each for each in DTYPES if each not in form.refused):
+            for dtype in (x for x in DTYPES if not form.reason(x, backend)):
                 found = (cells.get(cell(backend, name, dtype, f)) for f in FAMILIES)
                 rows.append([name, backend, dtype, *map(shown, found)])
     lines = [f"| {' | '.join(row)} |" for row in rows]

@@ -8,7 +8,7 @@ import dataclasses
 import importlib.util
 from collections.abc import Mapping
 
-DTYPES = ("float32", "mixed_bfloat16", "int8")
+DTYPES = ("float32", "mixed_bfloat16", "int8", "int4")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Format:
     Attributes:
         file: Main file in the folder of an export.
         backends: Backends of Keras that write it, the first by default.
-        refused: {backend or dtype: why it is refused}.
+        refused: {backend, dtype, or "dtype on backend": why it is refused}. A dtype
+            is one of `DTYPES`, or "float8".
         modules: {module that must be installed: its package}, beside the backend.
     """
 
@@ -26,6 +27,10 @@ class Format:
     backends: tuple[str, ...]
     refused: Mapping[str, str]
     modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def reason(self, dtype: str, backend: str) -> str | None:
+        """Returns why a dtype is refused on a backend that writes it, or None."""
+        return self.refused.get(dtype) or self.refused.get(f"{dtype} on {backend}")
 
 
 FORMATS = {
@@ -45,6 +50,7 @@ FORMATS = {
             "constraints.txt (immutabledict)",
             "mixed_bfloat16": "the converter of LiteRT has no bfloat16",
             "int8": "the converter of LiteRT rejects Keras's products of int8 matrices",
+            "float8": "the converter of LiteRT has no float8",
         },
     ),
     "onnx": Format(
@@ -55,6 +61,8 @@ FORMATS = {
             "jax": "jax2onnx 0.13 has no rule for a reshape with a batch of any size, "
             "and newer versions need an older orbax-checkpoint",
             "mixed_bfloat16": "ONNX Runtime has no bfloat16 on processors",
+            "int4": "PyTorch's exporter writes the subtraction that unpacks int4 with "
+            "two types, which ONNX Runtime does not load",
         },
         {name: name for name in ("onnx", "onnxscript", "onnxruntime")},
     ),
@@ -67,6 +75,8 @@ FORMATS = {
             "chooses the precision when it loads a float32 file",
             "int8": "OpenVINO's result of int8 models of TensorFlow is wrong (by 0.3), "
             "and tracing those of PyTorch fails",
+            "int4 on torch": "OpenVINO has no rule for the bit shifts that unpack int4",
+            "float8 on tensorflow": "OpenVINO cannot run TensorFlow's casts to float8",
         },
         {"openvino": "openvino"},
     ),
@@ -109,14 +119,14 @@ def backend_for(name: str, chosen: str | None) -> str:
     return installed[0]
 
 
-def check(name: str, dtype: str) -> None:
+def check(name: str, dtype: str, backend: str) -> None:
     """Raises a `ValueError` if a format refuses a dtype, or a package is missing."""
     wanted = FORMATS[name]
-    if dtype in wanted.refused:
-        others = [each for each in DTYPES if each not in wanted.refused]
+    if reason := wanted.reason(dtype, backend):
+        others = [each for each in DTYPES if not wanted.reason(each, backend)]
         raise ValueError(
-            f"`dtype`: {name} takes no {dtype}: {wanted.refused[dtype]}. Take --dtype "
-            f"{' or '.join(others)}."
+            f"`dtype`: {name} takes no {dtype}: {reason}. Take --dtype "
+            f"{' or '.join(others)}{elsewhere(name, dtype)}."
         )
     missing = [
         package
@@ -131,16 +141,24 @@ def check(name: str, dtype: str) -> None:
         )
 
 
-def check_model(name: str, precision: str) -> None:
+def check_model(name: str, precision: str, backend: str) -> None:
     """Raises a `ValueError` if a format refuses what a file says of its model.
 
     Args:
         name: Key of `FORMATS`.
         precision: Result of `serving.precision`.
+        backend: Backend that writes it.
     """
-    what = "quantised" if precision == "int8" else precision
-    if reason := FORMATS[name].refused.get(precision):
+    if reason := FORMATS[name].reason(precision, backend):
         raise ValueError(
-            f"`model`: it is {what}, which {name} does not take: {reason}. Export the "
-            "model of float32 that it was made from."
+            f"`model`: its precision is {precision}, which {name} does not take: "
+            f"{reason}. Export the model of float32 that it was made from"
+            f"{elsewhere(name, precision)}."
         )
+
+
+def elsewhere(name: str, dtype: str) -> str:
+    """Returns words about the backends that write a dtype, after other advice."""
+    form = FORMATS[name]
+    able = [each for each in form.backends if not form.reason(dtype, each)]
+    return f", or KERAS_BACKEND={' or '.join(able)}" if able else ""

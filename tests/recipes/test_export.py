@@ -84,6 +84,20 @@ def test_families(builder, name, batch, tmp_path):
     assert found["compared"]["relative"] < 1e-5
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["int8", "int4"])
+@pytest.mark.parametrize("name", formats.FORMATS)
+def test_quantised_models(name, dtype, tmp_path):
+    form = formats.FORMATS[name]
+    if BACKEND not in form.backends or form.reason(dtype, BACKEND):
+        pytest.skip(f"{BACKEND} does not write {dtype} to {name}")
+    require(name)
+    folder = saved(tmp_path / "model", "VisionTransformer")
+    export.export(Config(folder, name, str(tmp_path / "out"), dtype=dtype))
+    found = json.loads((tmp_path / "out/export.json").read_text())
+    assert found["dtype"] == dtype and found["compared"]["relative"] < 1e-5
+
+
 def served(folder, inputs="pixels", outputs="probabilities", batch=None):
     candidate = candidates.load(str(folder), headless=True)
     return serving.served(candidate, inputs, outputs, batch)
@@ -168,10 +182,8 @@ def test_the_precision_of_a_file_is_refused_where_the_option_is(tmp_path):
     for dtype in ("float32", "int8"):
         config = Config(str(tmp_path / "vit"), FORMAT, dtype=dtype)
         assert serving.precision(export.load(config).model) == "int8"
-    with pytest.raises(
-        ValueError, match="it is quantised, which litert does not.*conv"
-    ):
-        formats.check_model("litert", "int8")
+    with pytest.raises(ValueError, match="is int8, which litert does not.*was made fr"):
+        formats.check_model("litert", "int8", "tensorflow")
     half = tiny("VisionTransformer", dtype="mixed_bfloat16")
     assert serving.precision(half) == "mixed_bfloat16"
 
@@ -256,7 +268,7 @@ def test_each_backend_writes_a_format_or_is_refused_with_another_named(name, for
 def test_a_missing_package_has_its_pip_line(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="pip install onnx onnxscript onnxruntime, or"):
-        formats.check("onnx", "float32")
+        formats.check("onnx", "float32", "torch")
     with pytest.raises(ValueError, match="written on torch, .*pip install torch"):
         formats.backend_for("torch", None)
 
@@ -264,7 +276,15 @@ def test_a_missing_package_has_its_pip_line(monkeypatch):
 @on_last_backend
 def test_a_precision_that_a_format_does_not_take():
     with pytest.raises(ValueError, match="litert takes no int8: .* --dtype float32"):
-        formats.check("litert", "int8")
+        formats.check("litert", "int8", "tensorflow")
+    with pytest.raises(ValueError, match="onnx takes no int4: .* subtraction"):
+        formats.check("onnx", "int4", "torch")
+    elsewhere = "float32, or KERAS_BACKEND=tensorflow"
+    with pytest.raises(ValueError, match="openvino takes no int4: .*" + elsewhere):
+        formats.check("openvino", "int4", "torch")
+    formats.check_model("openvino", "int4", "tensorflow")
+    with pytest.raises(ValueError, match="float8.*, or KERAS_BACKEND=torch"):
+        formats.check_model("openvino", "float8", "tensorflow")
 
 
 @on_last_backend
