@@ -6,10 +6,16 @@ import keras
 
 from .kept import KeepsValues
 
+Base: Any = KeepsValues
+if keras.backend.backend() == "torch":
+    from .compiled_torch import CompiledModel
+
+    Base = CompiledModel
+
 _ORIGINAL = "_kerasvit_original"  # attribute of an output tensor of a clone
 
 
-class ClonableModel(KeepsValues, keras.Model):
+class ClonableModel(Base, keras.Model):
     """A functional model whose clones can find it."""
 
     def _run_through_graph(self, *args: Any, **kwargs: Any) -> Any:

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from .recorded import is_recorded
+
 
 def group_norm(
     x: torch.Tensor,
@@ -23,11 +25,39 @@ def group_norm(
         beta: Shift, (C,), in the dtype of `x`.
         epsilon: Small constant added to the variance.
     """
+    if is_recorded() and not torch.is_grad_enabled():
+        return _in_plain_operations(x, groups, gamma, beta, epsilon)
     if x.device.type != "cpu" or torch.compiler.is_compiling() or not len(x):
         maps = functional.group_norm(_first(x), groups, gamma, beta, epsilon)
         return maps.permute(0, 2, 3, 1)
     normalized, _, _ = _GroupNorm.apply(x, gamma, beta, groups, epsilon)
     return normalized
+
+
+def _in_plain_operations(
+    x: torch.Tensor,
+    groups: int,
+    gamma: torch.Tensor,
+    beta: torch.Tensor,
+    epsilon: float,
+) -> torch.Tensor:
+    """Computes it by operations that the compiler joins, on maps as they lie.
+
+    PyTorch's own operation needs maps with channels first on a GPU: a copy of each map.
+    Its gradient is faster, and keeps less: a compiled step of BiT-R50x1 on an H200 has
+    34.4 ms of kernels, with these operations 36.1, and needs 0.87 times the memory.
+    """
+    at_least = torch.promote_types(x.dtype, torch.float32)
+    maps = x.to(at_least)
+    # Of each channel first, so that neighbouring threads read neighbouring numbers.
+    variances, means = torch.var_mean(maps, (1, 2), correction=0)  # (batch, C)
+    means, variances = (v.unflatten(1, (groups, -1)) for v in (means, variances))
+    mean = means.mean(2, keepdim=True)
+    variance = (variances + (means - mean).square()).mean(2, keepdim=True)
+    scale = (variance + epsilon).rsqrt() * gamma.to(at_least).unflatten(0, (groups, -1))
+    shift = beta.to(at_least).unflatten(0, (groups, -1)) - mean * scale
+    scale, shift = (each.flatten(1)[:, None, None] for each in (scale, shift))
+    return (maps * scale + shift).to(x.dtype)
 
 
 def _first(x: torch.Tensor) -> torch.Tensor:

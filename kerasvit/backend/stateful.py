@@ -55,8 +55,7 @@ class StatefulStep(Step):
         for variable, value in zip(written, values, strict=True):
             if value is not None:
                 variable.assign(value)
-        self._loss_tracker.update_state(total.loss, sample_weight=batch_size(x))
-        gradients, overwritten = total.gradients, total.overwritten
+        loss, gradients, overwritten = total.loss, total.gradients, total.overwritten
         del total, slots, values  # frees memory for the optimizer
         if variables:
             gradients = gradients if scale is None else times(gradients, scale)
@@ -65,6 +64,8 @@ class StatefulStep(Step):
             warnings.warn(
                 "The model does not have any trainable weights.", stacklevel=2
             )
+        # After the optimizer: PyTorch copies the number to a GPU and waits for it.
+        self._loss_tracker.update_state(loss, sample_weight=batch_size(x))
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def assign_between_steps(self, variable: keras.Variable, value: Any) -> None:

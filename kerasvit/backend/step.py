@@ -71,6 +71,10 @@ class Step(MicroBatches, KeepsValues, keras.Model):
         """Returns the trainer's slot variables: those that a step changes."""
         return []
 
+    def called(self, model: keras.Model, inputs: Any, training: bool | None) -> Any:
+        """Returns the outputs of a model inside."""
+        return model(inputs, training=training)
+
     def step_targets(self, x: Any, y: Any) -> Any:
         """Returns the targets of the passes of a step; for subclasses.
 

@@ -11,13 +11,14 @@ from torch import distributed
 
 from kerasvit.typing import Gradients, Tensor
 
+from .compiled_torch import CompiledSteps, in_one_graph
 from .masks import masked, masks_of
 from .stateful import StatefulStep
 from .stateless import batch_size, training_pass
 from .update import Update
 
 
-class TrainStep(StatefulStep):
+class TrainStep(CompiledSteps, StatefulStep):
     """`keras.Model` whose train step uses the gradients of `step_gradients`.
 
     In a process group (`torchrun`) each process takes a step on its own batch, and all
@@ -42,6 +43,10 @@ class TrainStep(StatefulStep):
             self.batches = int(
                 _of_first(torch.tensor(self.batches, device=get_device()))
             )
+
+    def called(self, model: keras.Model, inputs: Any, training: bool | None) -> Any:
+        """Returns the outputs of a model, by a compiled call if wanted."""
+        return in_one_graph(model, model, inputs, training=training)
 
     def sum_micro_batches(
         self,

@@ -6,12 +6,20 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.backend.linear import product
+from kerasvit.backend.recorded import is_recorded
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any = None) -> Tensor:
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Any = None,
+    training: bool | None = False,
+) -> Tensor:
     """Computes scaled dot-product attention of H heads.
 
     Args:
@@ -20,11 +28,12 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Any = None) -> Tenso
         value: (B, M, H, d).
         mask: Booleans that broadcast to (B, H, N, M), True where a query attends to a
             key; None: everywhere.
+        training: Whether gradients may follow.
 
     Returns:
         (B, N, H, d).
     """
-    if is_fused(query, key, mask):
+    if is_fused(query, key, mask, training):
         return ops.dot_product_attention(query, key, value, mask=mask)
     scores = _scores(query, key, mask)
     value = ops.transpose(value, (0, 2, 1, 3))
@@ -48,13 +57,18 @@ def _divides_last(dtype: Any) -> bool:
     return keras.backend.backend() == "jax" and name != "float16"
 
 
-def is_fused(query: Tensor, key: Tensor, mask: Any = None) -> bool:
+def is_fused(
+    query: Tensor, key: Tensor, mask: Any = None, training: bool | None = False
+) -> bool:
     """Returns whether `attend` leaves attention to one operation of the backend.
 
     PyTorch has one for all devices and chooses its kernel. JAX has cuDNN's flash
     attention on GPUs, for self-attention without a mask in 16 bits, with heads whose
-    size is a multiple of 8 up to 128; Keras computes the softmax product on GPUs older
-    than Ampere. TensorFlow has none: Keras refuses `flash_attention=True` there.
+    size is a multiple of 8 up to 128, and in training for an even number of tokens: JAX
+    refuses gradients for others, and the operation that Keras takes then needs 1.16
+    times the time of the products here (ViT-B/16, 577 tokens, H200). Keras computes the
+    softmax product on GPUs older than Ampere. TensorFlow has none: Keras refuses
+    `flash_attention=True` there.
 
     cuDNN's operation has no forward derivatives. `kerasvit.inspection` computes second
     derivatives in the dtype of the variables, 32 bits or more, and so without it.
@@ -63,7 +77,8 @@ def is_fused(query: Tensor, key: Tensor, mask: Any = None) -> bool:
         return keras.backend.backend() == "torch"
     half = keras.backend.standardize_dtype(query.dtype) in ("bfloat16", "float16")
     fits = query.shape[1] == key.shape[1] and query.shape[-1] in range(8, 129, 8)
-    if mask is not None or not (half and fits):
+    odd = query.shape[1] is None or query.shape[1] % 2
+    if mask is not None or not (half and fits) or (training and odd):
         return False
     return keras.distribution.list_devices()[0].startswith("gpu")
 
@@ -151,13 +166,8 @@ class Attention(keras.layers.Layer):
         self, x: Tensor, context: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
         shape = ops.shape(x)
-        context = x if context is None else context
-        x = attend(
-            self._heads(self.query, x),
-            self._heads(self.key, context),
-            self._heads(self.value, context),
-            self._mask,
-        )
+        query, key, value = self._projected(x, context)
+        x = attend(query, key, value, self._mask, training)
         x = self.output_dense(ops.reshape(x, (-1, shape[-1])))
         return ops.reshape(self.drop(x, training=training), shape)
 
@@ -170,6 +180,25 @@ class Attention(keras.layers.Layer):
         context = x if context is None else context
         query, key = self._heads(self.query, x), self._heads(self.key, context)
         return softmax_weights(query, key, self._mask)
+
+    def _projected(self, x: Tensor, context: Tensor | None) -> list[Tensor]:
+        """Returns queries of `x`, keys and values of the context, (B, N or M, H, d)."""
+        projections = (self.query, self.key, self.value)
+        floating = all(dense.quantization_mode is None for dense in projections)
+        if not is_recorded() or context is not None or not floating:
+            inputs = (x, *[x if context is None else context] * 2)
+            return [
+                self._heads(*each) for each in zip(projections, inputs, strict=True)
+            ]
+        # One large product takes less time on a GPU than three, and its gradient is no
+        # sum of three. The compiler joins the kernels as it casts them.
+        width, length = x.shape[-1], ops.shape(x)[1]
+        kernel = ops.concatenate([dense.kernel for dense in projections], axis=1)
+        biases = [dense.bias for dense in projections] if self.use_bias else None
+        bias = ops.concatenate(biases) if biases else None
+        heads = (-1, length, 3, self.num_heads, width // self.num_heads)
+        joined = product(ops.reshape(x, (-1, width)), kernel, bias)
+        return list(ops.unstack(ops.reshape(joined, heads), axis=2))
 
     def _heads(self, dense: Dense, x: Tensor) -> Tensor:
         """Projects tokens to the heads: (B, N, D) → (B, N, H, d)."""

@@ -6,11 +6,12 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.backend.random import DrawsInGraphs, uniform
 from kerasvit.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class StochasticDepth(keras.layers.Layer):
+class StochasticDepth(DrawsInGraphs, keras.layers.Layer):
     """Drops a residual branch, per sample, during training.
 
     A kept branch is divided by the probability of keeping it, so that its expectation
@@ -47,7 +48,7 @@ class StochasticDepth(keras.layers.Layer):
         shape = (ops.shape(x)[0],) + (1,) * (len(x.shape) - 1)
         keep = 1 - self.rate
         # Drawn in float32: bfloat16 has too few values between 0 and 1 for the rate.
-        draw = keras.random.uniform(shape, dtype="float32", seed=self.seed_generator)
+        draw = uniform(shape, self.seed_generator)
         mask = ops.cast(draw < keep, x.dtype)
         return x * mask / keep
 

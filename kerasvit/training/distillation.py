@@ -176,7 +176,7 @@ class DistillationTrainer(SAM):
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         heads = self._untracked.heads if training else None
-        return (heads or self.model)(inputs, training=training)
+        return self.called(heads or self.model, inputs, training)
 
     def compute_loss(
         self,

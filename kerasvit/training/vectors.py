@@ -6,11 +6,16 @@ are iterators, so that one entry is in memory at a time and not the whole vector
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import keras
 from keras import ops
 
 from kerasvit.typing import Gradients, Tensor
+
+TORCH = keras.backend.backend() == "torch"
+if TORCH:
+    from kerasvit.backend import vectors_torch
 
 
 def dot(first: Iterable[Tensor | None], second: Iterable[Tensor | None]) -> Tensor:
@@ -29,6 +34,10 @@ def dot(first: Iterable[Tensor | None], second: Iterable[Tensor | None]) -> Tens
 
 def norm(vector: Gradients) -> Tensor:
     """Returns the Euclidean norm."""
+    entries = [v for v in vector if v is not None]
+    if TORCH and entries:
+        of_each = vectors_torch.norms(entries, 2, _sum_dtype(*entries))
+        return vectors_torch.norms([of_each], 2, _sum_dtype(of_each))[0]
     return ops.sqrt(dot(vector, vector))
 
 
@@ -42,7 +51,7 @@ def over(rho: Tensor | float, length: Tensor) -> Tensor:
     # 1e-12 as in davda54/sam and big_vision. The authors' code adds nothing, so that a
     # zero gradient gives NaN.
     rho = _number(rho, length.dtype)
-    return ops.where(ops.isfinite(length), rho / (length + 1e-12), float("nan"))
+    return rho / (length + 1e-12) * _one_or_nan(ops.isfinite(length), length.dtype)
 
 
 def ascend(
@@ -59,7 +68,15 @@ def ascend(
         New tensors, each of the dtype of its weight. A zero gradient changes nothing. A
         norm that is not finite makes every tensor that has a gradient NaN.
     """
-    return add(weights, gradients, over(rho, norm(gradients)))
+    factor = over(rho, norm(gradients))
+    pairs = list(zip(weights, gradients, strict=True))
+    moved = [(w, g) for w, g in pairs if g is not None]
+    dtypes = {entry.dtype for pair in moved for entry in pair}
+    if TORCH and len(dtypes) == 1 and dtypes == {factor.dtype}:
+        from_, along = zip(*moved, strict=True)
+        found = iter(vectors_torch.sums(list(from_), list(along), factor))
+        return [w if g is None else next(found) for w, g in pairs]
+    return add(weights, gradients, factor)
 
 
 def add(
@@ -98,6 +115,10 @@ def all_finite(vector: Gradients) -> Tensor:
     """Returns whether all entries and their sums are finite, a scalar tensor."""
     # An entry with a number that is not finite has a sum that is not finite. The sums
     # take less memory than a test of each number.
+    entries = [v for v in vector if v is not None]
+    if TORCH and entries:
+        lengths = vectors_torch.norms(entries, 1, _sum_dtype(*entries))
+        return ops.all(ops.isfinite(lengths))
     sums = (ops.sum(ops.cast(v, _sum_dtype(v))) for v in vector if v is not None)
     finite = [ops.isfinite(total) for total in sums]
     return ops.all(ops.stack(finite)) if finite else ops.isfinite(ops.zeros(()))
@@ -108,10 +129,21 @@ def only_if(condition: Tensor, vector: Gradients) -> Gradients:
 
     The list is changed in place, so that only one vector is in memory.
     """
+    numbers = {
+        dtype: _one_or_nan(condition, dtype)
+        for dtype in {v.dtype for v in vector if v is not None}
+    }
     for i, v in enumerate(vector):
         if v is not None:
-            vector[i] = ops.where(condition, v, float("nan"))
+            vector[i] = v * numbers[v.dtype]
     return vector
+
+
+def _one_or_nan(condition: Tensor, dtype: Any) -> Tensor:
+    """Returns 1, or NaN where a scalar tensor is False."""
+    number = ops.cast(condition, keras.backend.standardize_dtype(dtype))
+    # PyTorch would copy a constant to a GPU, and wait for its work first; 0 / 0 is NaN.
+    return number / number if TORCH else ops.where(condition, number, float("nan"))
 
 
 def _sums(

@@ -1,5 +1,6 @@
 """Computes outputs, loss and metrics of a trainer with the methods of its model."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,9 +19,10 @@ class ModelWrapper:
     """
 
     model: keras.Model
+    called: Callable[..., Any]  # of the train step
 
     def call(self, inputs: Any, training: bool | None = None) -> Any:
-        return self.model(inputs, training=training)
+        return self.called(self.model, inputs, training)
 
     def compute_loss(
         self,

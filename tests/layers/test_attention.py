@@ -136,6 +136,13 @@ def test_attention_in_16_bits_is_fused_on_a_gpu(on_a_gpu, dtype):
 
 
 @on_jax
+@pytest.mark.parametrize("tokens", [5, 6])
+def test_an_odd_number_of_tokens_is_not_fused_in_training(on_a_gpu, tokens):
+    attend(*tensors(tokens=tokens), training=True)
+    assert len(on_a_gpu) == (tokens % 2 == 0)
+
+
+@on_jax
 @pytest.mark.parametrize(
     "case", [{"dtype": "float32"}, {"size": 12}, {"size": 136}, {"size": 4}], ids=str
 )

@@ -40,6 +40,16 @@ def test_trains_as_keras(name):
         np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch's own update")
+@pytest.mark.parametrize("name", SETTINGS)
+def test_trains_as_keras_off_a_cpu(name, monkeypatch):
+    """The update of other devices, which a CPU stands for."""
+    from kerasvit.backend import adamw_torch
+
+    monkeypatch.setattr(adamw_torch, "_has_fused_update", lambda weight: False)
+    test_trains_as_keras(name)
+
+
 def test_trains_weights_of_16_bits():
     ours, _ = trained(kerasvit.AdamW, {}, dtype="bfloat16")
     theirs, _ = trained(keras.optimizers.AdamW, {}, dtype="bfloat16")

@@ -1,0 +1,140 @@
+"""`jit_compile=True` on PyTorch: one graph for each pass, with the same results."""
+
+import keras
+import numpy as np
+import pytest
+
+import kerasvit
+from tests.contract import to_numpy
+from tests.tiny_vit import TinyViT
+
+on_torch = keras.backend.backend() == "torch"
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not on_torch, reason="other backends compile the whole step"),
+]
+
+
+def vit(**options):
+    return TinyViT(image_size=8, num_classes=3, **options)
+
+
+def bit(**options):
+    sizes = {"image_size": 32, "num_classes": 3, "stage_widths": [128] * 2}
+    return kerasvit.BigTransfer(depths=[1, 1], width_factor=0.5, **sizes, **options)
+
+
+def with_norm():
+    pixels = keras.Input((8, 8, 3))
+    x = keras.layers.Conv2D(4, 3)(pixels)
+    x = keras.layers.BatchNormalization(momentum=0.7)(x)
+    x = keras.layers.Dense(3, activity_regularizer="l2")(x)
+    return keras.Model(pixels, keras.layers.GlobalAveragePooling2D()(x))
+
+
+MODELS = {
+    "vit": vit,
+    "half": lambda: vit(dtype="mixed_bfloat16"),
+    "bit": bit,
+    "keras": with_norm,
+}
+TRAINERS = {
+    "plain": lambda model: model,
+    "sam": lambda model: kerasvit.SAM(model, 0.1),
+    "looksam": lambda model: kerasvit.LookSAM(model, 0.1, k=2),
+}
+
+
+def data(model, count=6):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(count, *model.input_shape[1:])).astype("float32")
+    return x, np.arange(count) % 3
+
+
+def trained(make_model, make_trainer, jit, **fit):
+    """History, predictions and variables after a full and a smaller batch, twice."""
+    keras.utils.set_random_seed(1)
+    model = make_model()
+    trainer = make_trainer(model)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    trainer.compile(kerasvit.AdamW(1e-3), loss, metrics=["accuracy"], jit_compile=jit)
+    x, y = data(model)
+    options = {"batch_size": 4, "epochs": 2, "shuffle": False, "verbose": 0}
+    history = trainer.fit(x, y, validation_data=(x, y), **{**options, **fit}).history
+    predicted = trainer.predict(x, batch_size=6, verbose=0)
+    return history, predicted, [to_numpy(v) for v in model.variables]
+
+
+@pytest.fixture
+def graphs():
+    """Numbers of compiled graphs, and of breaks."""
+    from torch._dynamo.utils import counters
+
+    counters.clear()
+    return counters
+
+
+@pytest.mark.parametrize(
+    ("model", "trainer"),
+    [
+        ("vit", "sam"),
+        pytest.param("half", "plain", marks=pytest.mark.long),
+        ("bit", "plain"),
+        ("keras", "sam"),
+        pytest.param("vit", "looksam", marks=pytest.mark.long),
+        pytest.param("bit", "sam", marks=pytest.mark.long),
+    ],
+)
+def test_results_are_those_without_compilation(model, trainer, graphs):
+    make = MODELS[model], TRAINERS[trainer]
+    history, predicted, weights = trained(*make, jit=True)
+    assert graphs["stats"]["unique_graphs"] > 0 and not graphs["graph_break"]
+    other, expected, plain = trained(*make, jit=False)
+    atol = 2e-2 if model == "half" else 2e-4
+    for name, values in other.items():
+        np.testing.assert_allclose(history[name], values, atol=atol)
+    np.testing.assert_allclose(predicted, expected, atol=atol)
+    for a, b in zip(weights, plain, strict=True):
+        np.testing.assert_allclose(a, b, atol=3e-3 if model == "half" else 1e-4)
+
+
+def test_random_layers_draw_the_same_masks_in_both_passes_of_sam(graphs):
+    """At radius 0 both passes have the same masks, and so SAM's gradient is plain."""
+
+    def model():
+        return vit(dropout=0.3, stochastic_depth=0.3)
+
+    def almost_plain(model):
+        return kerasvit.SAM(model, 1e-12)
+
+    options = {"batch_size": 6, "epochs": 3}
+    _, _, weights = trained(model, almost_plain, jit=True, **options)
+    _, _, plain = trained(model, TRAINERS["plain"], jit=True, **options)
+    assert not graphs["graph_break"]
+    for a, b in zip(weights, plain, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
+
+
+def test_a_seed_of_a_layer_is_refused():
+    pixels = keras.Input((4, 4, 3))
+    x = keras.layers.Dropout(0.5, seed=1, name="seeded")(pixels)
+    x = keras.layers.GaussianNoise(0.1, name="noise")(x)
+    trainer = kerasvit.SAM(keras.Model(pixels, keras.layers.Flatten()(x)))
+    trainer.compile("sgd", "mse", jit_compile=True)
+    with pytest.raises(ValueError, match=r"jit_compile=False.*'seeded', 'noise'"):
+        trainer.fit(np.ones((2, 4, 4, 3)), np.ones((2, 48)), verbose=0)
+
+
+def test_an_adapted_and_quantised_model_is_compiled():
+    model = vit()
+    x, _ = data(model)
+    kerasvit.add_lora(model, 2)
+    expected = model.predict(x, verbose=0)
+    model.compile(jit_compile=True)
+    np.testing.assert_allclose(model.predict(x, verbose=0), expected, atol=1e-5)
+    kerasvit.merge_lora(model)
+    model.quantize("int8")
+    model.compile(jit_compile=False)
+    expected = model.predict(x, verbose=0)
+    model.compile(jit_compile=True)
+    np.testing.assert_allclose(model.predict(x, verbose=0), expected, atol=1e-2)
