@@ -66,7 +66,7 @@ class FusedAdamW(KerasAdamW):
     ) -> None:
         """Updates weights and slots on their device, as Keras does."""
         dtype = weights[0].dtype
-        step = (self.iterations.value + 1).to(dtype)
+        step = (ops.convert_to_tensor(self.iterations) + 1).to(dtype)
         rate = ops.convert_to_tensor(learning_rate).to(dtype)
         rate = rate * (1 - self.beta_2**step).sqrt() / (1 - self.beta_1**step)
         torch._foreach_mul_(means, self.beta_1)

@@ -26,7 +26,8 @@ def bit(**options):
 
 def with_norm():
     pixels = keras.Input((8, 8, 3))
-    x = keras.layers.Conv2D(4, 3)(pixels)
+    # A bias before the normalisation has no gradient but rounding, which Adam scales up.
+    x = keras.layers.Conv2D(4, 3, use_bias=False)(pixels)
     x = keras.layers.BatchNormalization(momentum=0.7)(x)
     x = keras.layers.Dense(3, activity_regularizer="l2")(x)
     return keras.Model(pixels, keras.layers.GlobalAveragePooling2D()(x))
