@@ -22,6 +22,23 @@ def most_bytes(work) -> int:
     return peak()
 
 
+def in_use() -> int | None:
+    """Returns the bytes of the GPU that the process uses now.
+
+    None on CPUs and where the peak of `most_bytes` is that since the start.
+    """
+    if keras.backend.backend() == "torch":
+        import torch
+
+        return torch.cuda.memory_allocated() if torch.cuda.is_available() else None
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if tf.config.list_physical_devices("GPU"):
+            return tf.config.experimental.get_memory_info("GPU:0")["current"]
+    return None
+
+
 def peak() -> tuple[int, bool]:
     """Returns the peak number of bytes since the start, and whether it is a GPU's."""
     of_device = _of_device()

@@ -18,6 +18,7 @@ MEASUREMENTS = {  # {command: module that defines `measure`}
     "train": "libraries",
     "fit": "fit_overhead",
     "sam": "sam_cost",
+    "attention": "attention_cost",
     "load": "loading",
     "import": "import_time",
     "data": "input_pipeline",

@@ -9,19 +9,26 @@ The authors' code approximates GELU by tanh, and the models of its weights do to
 compared with a model that does, a further row; the others compute the exact GELU.
 """
 
+import functools
+import os
 import statistics
 from collections.abc import Callable
 
-import kerasvit
+# Otherwise JAX reserves most of a GPU's memory, and other processes have too little.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
-from . import rivals
+import device_name  # noqa: E402
+import memory  # noqa: E402
+
+import kerasvit  # noqa: E402
+
+from . import rivals, timing
 from .keras_steps import batch, kerasvit_model, kerasvit_step
 from .matrix_product import operations_per_second
 from .results import Result
 from .settings import Config
-from .timing import SPREAD, in_turns, ratio, spread
 
-COLUMNS = (*SPREAD, "images/s", "of products", "kerasvit / it", "95 %")
+COLUMNS = (*timing.SPREAD, "images/s", "of products", "kerasvit / it", "95 %")
 IN_FLOAT32 = "kerasvit, float32"
 WITH_TANH = "kerasvit, tanh"
 PASSES = {"forward": 1, "train": 3}  # the gradients take two products for each
@@ -33,26 +40,35 @@ def measure(config: Config, backend: str) -> Result:
     `of products` is the share of the rate of multiply-adds of a large product of two
     matrices, in the same precision.
     """
-    times = in_turns(steps(config), config)
+    steps, peaks = {}, {}
+    for name, build in builders(config).items():
+        before = memory.in_use()
+        steps[name] = build()
+        # JAX's peak is that since the start, and so that of the first row alone.
+        if config.memory and device_name.accelerator() and (before or not peaks):
+            peaks[name] = _peak(steps[name]) - (before or 0)
+    times = timing.in_turns(steps, config)
     most = operations_per_second(config.dtype)
     variant = getattr(kerasvit, config.name)
     rows = []
     for name, seconds in times.items():
-        row = [name, *spread(seconds)]
+        row = [name, *timing.spread(seconds)]
         speed = config.batch_size / statistics.median(seconds)
         needed = 2e9 * (variant.multiply_adds or 0) * PASSES[config.what] * speed
         stated = name not in ("ResNet50V2", IN_FLOAT32) and needed
         stated = stated and config.image_size == variant.defaults["image_size"]
         row += [f"{speed:.1f}", f"{needed / most:.0%}" if stated else ""]
         same = times[WITH_TANH if name == "Flax" else "kerasvit"]
-        rows.append(row + ratio(same, None if name == "kerasvit" else seconds))
-    result = Result.of(config, backend, COLUMNS, rows, times)
+        row += timing.ratio(same, None if name == "kerasvit" else seconds)
+        rows.append(row + ([f"{peaks[name] / 2**20:.0f}"] if name in peaks else []))
+    columns = (*COLUMNS, "peak MiB") if peaks else COLUMNS
+    result = Result.of(config, backend, columns, rows, times)
     result.about["products"] = f"{most / 1e9:.0f} GFLOP/s"
     return result
 
 
-def steps(config: Config) -> dict[str, Callable]:
-    """Returns {name: step} of kerasvit and the rivals that can run."""
+def builders(config: Config) -> dict[str, Callable]:
+    """Returns {name: function that builds a step} of kerasvit and the rivals."""
     images, labels = batch(config)
 
     def own(**arguments):
@@ -60,11 +76,22 @@ def steps(config: Config) -> dict[str, Callable]:
         return kerasvit_step(config, model, images, labels)
 
     others = rivals.found(config)
-    found = {"kerasvit": own()}
-    if config.dtype != "float32":
-        found[IN_FLOAT32] = own(dtype="float32")
+    found = {"kerasvit": own}
+    if config.dtype != "float32" and not device_name.accelerator():
+        found[IN_FLOAT32] = functools.partial(own, dtype="float32")
     if "Flax" in others:
-        found[WITH_TANH] = own(activation="gelu_tanh")
+        found[WITH_TANH] = functools.partial(own, activation="gelu_tanh")
     for name, build in others.items():
-        found[name] = build(config, images, labels)
+        found[name] = functools.partial(build, config, images, labels)
     return found
+
+
+def most_bytes(config: Config, name: str) -> int:
+    """Returns the peak memory of steps of a row after the first, in bytes."""
+    timing.check_row(name, named := builders(config))
+    return _peak(named[name]())
+
+
+def _peak(step: Callable) -> int:
+    step()  # compiles
+    return memory.most_bytes(lambda: (step(), step()))

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import numpy as np
-
 import kerasvit
 
 from .import_timm import import_timm
@@ -36,9 +34,9 @@ def build(config: Config, images, labels, *, compiled: bool = False) -> Callable
     device = "cuda" if torch.cuda.is_available() else "cpu"
     model = new_model(config).to(device)
     run = torch.compile(model) if compiled else model
-    # Copied to the device in every step, as Keras does with its arrays.
-    x = torch.from_numpy(np.ascontiguousarray(images.transpose(0, 3, 1, 2)))
-    y = torch.from_numpy(labels)
+    # Arrays are copied to the device in every step, as Keras does.
+    x = torch.as_tensor(images).permute(0, 3, 1, 2).contiguous()
+    y = torch.as_tensor(labels)
     half = config.dtype == "mixed_bfloat16"
     cast = torch.autocast(device, torch.bfloat16, enabled=half)
 

@@ -13,7 +13,7 @@ import kerasvit
 
 from . import rival_flax, rival_timm
 from .import_timm import import_timm
-from .keras_steps import keras_step
+from .keras_steps import keras_step, kerasvit_model, kerasvit_step
 from .settings import Config
 
 RESNET50 = ("BiTR50x1", "PreActResNet50", "AlterNet50")  # similar to ResNet-50 v2
@@ -34,10 +34,17 @@ def found(config: Config) -> dict[str, Callable]:
         "timm": (timm and installed("timm"), rival_timm.build),
     }
     builders["timm-compiled"] = (builders["timm"][0], rival_timm.build_compiled)
+    builders["kerasvit-compiled"] = (backend == "torch", kerasvit_compiled)
     wanted = config.rivals
     if wanted is None:
-        wanted = tuple(name for name in builders if name != "timm-compiled")
+        wanted = tuple(name for name in builders if "-compiled" not in name)
     return {name: builders[name][1] for name in wanted if builders[name][0]}
+
+
+def kerasvit_compiled(config: Config, images, labels) -> Callable:
+    """Returns a step of kerasvit's model whose passes PyTorch compiles."""
+    model = kerasvit_model(config)
+    return kerasvit_step(config, model, images, labels, jit=True)
 
 
 def keras_resnet(config: Config, images, labels) -> Callable:

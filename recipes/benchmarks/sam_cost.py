@@ -49,7 +49,8 @@ MEMORY = ("peak MiB", "weights more")
 def measure(config: Config, backend: str) -> Result:
     """Times the steps of each method; measures memory in separate processes."""
     peaks = {
-        name: int(timing.in_new_process(config, backend, name)) for name in METHODS
+        name: int(timing.in_new_process(config, backend, name))
+        for name in (METHODS if config.memory else ())
     }
     times = mean_over_cycles(timing.in_turns(steps(config), config))
     weights = weight_bytes(config)
@@ -57,19 +58,21 @@ def measure(config: Config, backend: str) -> Result:
     for name, seconds in times.items():
         of_plain, _ = timing.ratio(seconds, times[PLAIN])
         row = [name, *timing.spread(seconds), of_plain]
-        if name in peaks:
+        if name in METHODS:
             row += timing.ratio(seconds, times.get(FLOOR_OF[name]), digits=3)
+        if name in peaks:
             more = (peaks[name] - peaks[PLAIN]) / weights
             row += [f"{peaks[name] / 2**20:.0f}", f"{more:+.2f}"]
         rows.append(row)
-    return Result.of(config, backend, [*timing.SPREAD, *COLUMNS, *MEMORY], rows, times)
+    columns = [*timing.SPREAD, *COLUMNS, *(MEMORY if peaks else ())]
+    return Result.of(config, backend, columns, rows, times)
 
 
 def steps(config: Config) -> dict[tuple[str, float], Callable]:
     """Returns {(name, share of all steps): step} of all methods and of one pass."""
     model = kerasvit_model(config)
     sgd = keras.optimizers.SGD(1e-4)
-    one_pass = keras_step(config, model, *batch(config), sgd)
+    one_pass = keras_step(config, model, *batch(config), sgd, config.jit_compile)
     return {
         (name, share): step
         for name in METHODS
@@ -81,7 +84,7 @@ def kinds_of_step(config: Config, name: str) -> dict[float, Callable]:
     """Returns {share of all steps: step} of one method with a new model."""
     model = kerasvit_model(config)
     trainer = METHODS[name](model)
-    step = kerasvit_step(config, trainer, *batch(config))
+    step = kerasvit_step(config, trainer, *batch(config), jit=config.jit_compile)
     period = getattr(trainer, "every", 1)
     if period == 1:
         return {1.0: step}

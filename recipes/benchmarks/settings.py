@@ -28,11 +28,17 @@ MODELS = {
 ROUNDS = {"hessian": 60, "table": 5}
 WARMUP = {"forward": 2, "train": 2, "fit": 2}
 ON_EVERY_BACKEND = ("forward", "train", "fit", "sam", "load", "import", "hessian")
-ON_EVERY_BACKEND += ("table",)
-WITH_MEMORY = ("sam", "load", "hessian")
+ON_EVERY_BACKEND += ("table", "attention")
+WITH_MEMORY = ("forward", "train", "sam", "attention", "load", "hessian")
 SOURCES = {"flax_source": "vit_jax", "kerasformers_source": "kerasformers"}  # packages
 RIVAL = Literal[
-    "keras-hub", "ResNet50V2", "KerasFormers", "Flax", "timm", "timm-compiled"
+    "keras-hub",
+    "ResNet50V2",
+    "KerasFormers",
+    "Flax",
+    "timm",
+    "timm-compiled",
+    "kerasvit-compiled",
 ]
 
 
@@ -46,6 +52,7 @@ class Config:
             "train",
             "fit",
             "sam",
+            "attention",
             "load",
             "import",
             "data",
@@ -57,17 +64,20 @@ class Config:
         tyro.conf.Positional,
     ]
     """forward: inference; train: an AdamW step; fit: what fit adds to steps; sam: SAM
-    methods; load: a model file; import: kerasvit; data: the input pipeline;
-    quantization: int8 and int4 of a trained model; hessian: an eigenvalue of 32 images;
-    table: images per second of every variant; results: prints saved results as
-    Markdown."""
+    methods; attention: fused or not; load: a model file; import: kerasvit; data: the
+    input pipeline; quantization: int8 and int4 of a trained model; hessian: an
+    eigenvalue of 32 images; table: images per second of every variant; results:
+    prints saved results as Markdown."""
     model: tuple[str, ...] = ()
     """Names of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
     train, fit, data and hessian, both ViTS16 and BiTR50x1 for sam, and all up to
     --gmacs for table."""
     rivals: tuple[RIVAL, ...] | None = None
     """Other libraries, for forward and train; default all that are installed or given,
-    but timm-compiled, whose compilation takes a minute."""
+    but timm-compiled and kerasvit-compiled (PyTorch), whose compilation takes a
+    minute."""
+    jit_compile: bool = False
+    """For sam on PyTorch: compile the passes of all methods."""
     flax_source: str | None = None
     """For forward and train on JAX: a checkout of google-research/vision_transformer,
     to compare with the authors' code; needs flax, ml_collections and optax."""
@@ -87,7 +97,11 @@ class Config:
     dtype: Literal["float32", "mixed_bfloat16"] = "float32"
     """Precision of the Keras models; timm runs in float32 or under autocast."""
     memory_of: str | None = None
-    """For sam, load and hessian: only print the memory of a row, in bytes."""
+    """For forward, train, sam, attention, load and hessian: only print the memory of a
+    row, in bytes."""
+    memory: bool = True
+    """For forward and train on a GPU, and sam: also measure the memory, which takes
+    longer."""
     folder: str | None = None
     """For load and hessian: a folder that save_pretrained wrote; default a new model.
     For data: a folder of class folders; default 400 JPEG files of scikit-learn's and
@@ -121,6 +135,11 @@ def read(arguments: Sequence[str]) -> Config:
             raise ValueError(
                 f"`--memory-of` is for {', '.join(WITH_MEMORY)}. Received: "
                 f"{config.what} --memory-of {config.memory_of}."
+            )
+        if config.jit_compile and config.what != "sam":
+            raise ValueError(
+                "`--jit-compile` is for sam; forward and train have the rival "
+                f"kerasvit-compiled. Received: {config.what} --jit-compile."
             )
         if config.folder is not None and not Path(config.folder).is_dir():
             raise ValueError(f"`folder`: there is no folder {config.folder}.")

@@ -38,6 +38,8 @@ def in_new_process(config: Config, backend: str, memory_of: str | None = None):
     for key, value in settings.items():
         if isinstance(value, tuple):
             options += [f"--{key}", *value] if value or key == "rivals" else []
+        elif isinstance(value, bool):
+            options.append(f"--{key}" if value else f"--no-{key}")
         elif key != "what" and value is not None:
             options.append(f"--{key}={value}")
     # For `memory_of`, the C library returns large blocks to the system when they are

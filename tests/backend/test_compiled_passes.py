@@ -26,7 +26,7 @@ def bit(**options):
 
 def with_norm():
     pixels = keras.Input((8, 8, 3))
-    # A bias before the normalisation has no gradient but rounding, which Adam scales up.
+    # A bias here has a gradient of rounding only, which Adam would scale up.
     x = keras.layers.Conv2D(4, 3, use_bias=False)(pixels)
     x = keras.layers.BatchNormalization(momentum=0.7)(x)
     x = keras.layers.Dense(3, activity_regularizer="l2")(x)

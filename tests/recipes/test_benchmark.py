@@ -18,7 +18,9 @@ from PIL import Image
 
 import kerasvit
 import recipes.benchmarks.__main__ as benchmarks
+from kerasvit.layers import attention
 from recipes.benchmarks import (
+    attention_cost,
     hessian_cost,
     import_time,
     input_pipeline,
@@ -95,6 +97,32 @@ def test_forward_prints_every_library(config, capsys):
     assert found.about["products"].endswith("GFLOP/s")
 
 
+def test_attention_prints_both_kinds_of_both_passes(config, capsys, monkeypatch):
+    monkeypatch.setattr(timing, "in_new_process", lambda config, backend, name: 2**20)
+    benchmarks.main(dataclasses.replace(config, what="attention", image_size=8))
+    rows = {row[0]: row[1:] for row in table(capsys.readouterr().out)}
+    assert list(rows) == list(attention_cost.KINDS)
+    assert all(row[-1] == "1" and float(row[3]) > 0 for row in rows.values())
+    assert [bool(row[4]) for row in rows.values()] == [False, True] * 2
+
+
+def test_products_are_attention_without_its_operation(config, monkeypatch):
+    asked = []
+    monkeypatch.setattr(attention_cost, "kerasvit_model", lambda config: None)
+    monkeypatch.setattr(
+        attention_cost, "kerasvit_step", lambda *_: lambda: asked.append(is_fused(1, 2))
+    )
+    monkeypatch.setattr(attention, "is_fused", lambda *_: True)
+
+    def is_fused(*arguments):
+        return attention.is_fused(*arguments)
+
+    config = dataclasses.replace(config, what="attention", image_size=8)
+    for name in attention_cost.KINDS:
+        attention_cost.step(config, name)()
+    assert asked == [True, False] * 2
+
+
 @long_elsewhere
 def test_sam_prints_seconds_and_memory_of_every_method(config, capsys, monkeypatch):
     bytes_of = {}
@@ -135,6 +163,7 @@ def test_a_new_process_gets_all_settings(config, monkeypatch, tmp_path):
     monkeypatch.setattr(timing, "COMMAND", (str(script),))
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     given = {"image_size": 16, "dtype": "mixed_bfloat16", "rivals": ("timm", "Flax")}
+    given |= {"jit_compile": True, "memory": False}
     config = dataclasses.replace(config, **given)
     printed = timing.in_new_process(config, "jax", "LookSAM(k=5)")
     config = dataclasses.replace(config, memory_of="LookSAM(k=5)")
@@ -164,8 +193,9 @@ def test_rivals_of_a_model(monkeypatch, model, backend, names):
     folders = {"flax_source": ".", "kerasformers_source": "."}
     config = settings.Config("train", model=(model,), **folders)
     assert list(rivals.found(config)) == names
-    config = dataclasses.replace(config, rivals=("timm-compiled",))
-    assert list(rivals.found(config)) == ["timm-compiled"] * ("timm" in names)
+    compiled = ("timm-compiled", "kerasvit-compiled")
+    config = dataclasses.replace(config, rivals=compiled)
+    assert list(rivals.found(config)) == list(compiled) * ("timm" in names)
 
 
 @on_last_backend
@@ -433,10 +463,14 @@ def test_results_show_the_latest_of_every_measurement(config, capsys):
 
 @on_last_backend
 def test_memory_of_is_for_the_measurements_that_take_it():
-    with pytest.raises(
-        ValueError, match="`--memory-of` is for sam, load, hessian. Received"
-    ):
-        settings.read(["forward", "--memory-of", "timm"])
+    with pytest.raises(ValueError, match="`--memory-of` is for .*, hessian. Received"):
+        settings.read(["fit", "--memory-of", "fit"])
+
+
+@on_last_backend
+def test_compiled_passes_are_a_rival_of_forward_and_train():
+    with pytest.raises(ValueError, match="the rival kerasvit-compiled. Received: fit"):
+        settings.read(["fit", "--jit-compile"])
 
 
 @on_last_backend

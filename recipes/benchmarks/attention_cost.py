@@ -1,0 +1,79 @@
+"""Measures `attention`: steps with fused attention and with the products and softmax.
+
+Fused attention is one operation of the backend, which stores no weights of attention:
+`kerasvit.layers.attention.is_fused` tells where there is one. Where there is none,
+both rows of a kind are the same steps.
+"""
+
+import dataclasses
+import os
+import statistics
+from collections.abc import Callable
+from unittest import mock
+
+# Otherwise JAX reserves most of a GPU's memory, and other processes have too little.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+import memory  # noqa: E402
+
+from kerasvit.layers import attention  # noqa: E402
+
+from . import timing  # noqa: E402
+from .keras_steps import batch, kerasvit_model, kerasvit_step  # noqa: E402
+from .results import Result  # noqa: E402
+from .settings import Config  # noqa: E402
+
+KINDS = {  # {name: measurement of its step, whether attention is fused}
+    "forward, fused": ("forward", True),
+    "forward, products": ("forward", False),
+    "train, fused": ("train", True),
+    "train, products": ("train", False),
+}
+COLUMNS = (*timing.SPREAD, "images/s", "fused / it", "95 %", "peak MiB")
+
+
+def measure(config: Config, backend: str) -> Result:
+    """Times both kinds of steps; measures their memory in separate processes."""
+    steps, peaks = {}, {}
+    for name in KINDS:
+        before = memory.in_use()
+        steps[name] = step(config, name)
+        if before is None:
+            peaks[name] = int(timing.in_new_process(config, backend, name))
+        else:
+            peaks[name] = _peak(steps[name]) - before
+    times = timing.in_turns(steps, config)
+    rows = []
+    for name, seconds in times.items():
+        what, fused = KINDS[name]
+        speed = config.batch_size / statistics.median(seconds)
+        row = [name, *timing.spread(seconds), f"{speed:.1f}"]
+        row += timing.ratio(times[f"{what}, fused"], None if fused else seconds)
+        rows.append([*row, f"{peaks[name] / 2**20:.0f}"])
+    return Result.of(config, backend, COLUMNS, rows, times)
+
+
+def step(config: Config, name: str) -> Callable:
+    """Returns a step of a new model."""
+    what, fused = KINDS[name]
+    one = dataclasses.replace(config, what=what)
+    run = kerasvit_step(one, kerasvit_model(config), *batch(config))
+    if fused:
+        return run
+
+    def with_products():
+        with mock.patch.object(attention, "is_fused", lambda *_: False):
+            return run()
+
+    return with_products
+
+
+def most_bytes(config: Config, name: str) -> int:
+    """Returns the peak memory of the steps of a row after the first, in bytes."""
+    timing.check_row(name, KINDS)
+    return _peak(step(config, name))
+
+
+def _peak(step: Callable) -> int:
+    step()  # compiles
+    return memory.most_bytes(lambda: (step(), step()))
