@@ -19,7 +19,7 @@ RIVALS = ("keras-hub", "ResNet50V2"), ("timm", "Flax")  # of the columns
 def published():
     """Returns {(model, what, backend): cells} of the tables of recipes/README.md."""
     text = (ROOT / "recipes" / "README.md").read_text()
-    section = text.split("## What training and prediction cost")[1].split("\n## ")[0]
+    section = text.split("## What training and prediction cost")[1].split("\n##")[0]
     rows = {}
     for line in section.splitlines():
         found = re.match(ROW, line)
@@ -100,11 +100,47 @@ def test_bfloat16(backend):
 
 
 @on_last_backend
+def test_gpu():
+    """Images per second, memory, and ratios to timm's compiled ones."""
+    text = (ROOT / "recipes" / "README.md").read_text()
+    lines = text.split("| images/s; peak MiB |")[1].splitlines()[2:]
+    for line in lines[: lines.index("")]:
+        label, *cells, last = [cell.strip() for cell in line.split("|")[1:-1]]
+        found = re.fullmatch(r"(\S+) (AdamW step|forward), (\w+)", label)
+        model, what = re.sub("[-/]", "", found[1]), WHAT[found[2]]
+        best = of_gpu(model, what, "torch")["timm-compiled"]
+        if found[3] == "JAX":
+            assert cells[1] == f"{int(of_gpu(model, 'sam', 'jax')['plain step'][1]):,}"
+            ratios = [rate(cells[1]) / int(best[1])]
+        else:
+            rows = of_gpu(model, what, "torch")
+            names = "kerasvit", "kerasvit-compiled", "timm", "timm-compiled"
+            of_rows = [f"{int(rows[x][1]):,}; {int(rows[x][2]):,}" for x in names]
+            assert cells == of_rows
+            _, own, *_ = (rows[name] for name in names)
+            ratios = [int(a) / int(b) for a, b in zip(own[1:], best[1:], strict=True)]
+        assert last.replace("*", "").split("; ") == [f"{x:.2f}" for x in ratios]
+
+
+def of_gpu(model, what, backend):
+    """Returns {name of a row: cells} of a file of the GPU."""
+    (file,) = FOLDER.glob(f"h200/{model}-{what}-224-px-*-{backend}-15-rounds.json")
+    return {row[0]: row[1:] for row in json.loads(file.read_text())["rows"]}
+
+
+def rate(cell):
+    return int(cell.replace(",", ""))
+
+
+@on_last_backend
 def test_readme():
     text = (ROOT / "README.md").read_text().split("## Speed")[1].split("\n## ")[0]
-    bit = [ratios for (model, *_), ratios in published().items() if "BiT" in model]
-    versus_resnet = [cells[2] for cells in bit]
     ratios = [cell for cells in published().values() for cell in (cells[2], cells[4])]
+    for what in ("forward", "train"):
+        own, best = (
+            int(of_gpu("ViTB16", what, "torch")[name][1])
+            for name in ("kerasvit-compiled", "timm-compiled")
+        )
+        ratios.append(f"{own / best:.2f}")
     for ratio in re.findall(r"\b\d\.\d\d\b", text):
         assert ratio in ratios
-    assert f"{min(versus_resnet)} to {max(versus_resnet)}" in " ".join(text.split())
