@@ -75,7 +75,12 @@ def export(config: Config) -> Path:
         with folders.complete(out, config.replace) as folder:
             writing.write(served.model, config.format, folder)
             errors = checking.check(
-                served.model, config.format, folder, served.low, served.high
+                served.model,
+                precision,
+                config.format,
+                folder,
+                served.low,
+                served.high,
             )
             checking.check_errors(errors, precision)
             names = candidate.label_names if candidate.has_head else None
@@ -143,10 +148,18 @@ def report(out: Path, served: serving.Served, errors: checking.Errors) -> list[s
         "pixels from 0 to 255" if served.inputs == "pixels" else "normalised images"
     )
     size = sum(each.stat().st_size for each in out.rglob("*") if each.is_file())
+    compared = []
+    if errors.of_rounding is not None:
+        compared.append(
+            f"Rounding in float32 changes this model's outputs as much: the difference "
+            f"is {errors.of_rounding:.2g} times that of images changed by "
+            f"{checking.ROUNDING:.0e}."
+        )
     return [
         f"Read back by {errors.runtime}, without Keras, in batches of {sizes}: largest "
         f"difference {errors.absolute:.1e}, {errors.relative:.1e} of the largest "
         f"output.",
+        *compared,
         f"It takes {values} of {height} × {width}, and returns {served.outputs}. "
         "Resizing is not inside; export.json has the transform.",
         f"Written: {out}, {size / 1e6:.1f} MB.",

@@ -61,6 +61,9 @@ EXCEPTIONS = {
     # One product for three projections, and random numbers, in graphs of PyTorch.
     "layers/attention.py": {"backend"},
     "layers/stochastic_depth.py": {"backend"},
+    # The error function on JAX.
+    "layers/mlp.py": {"backend"},
+    "layers/attention_unit.py": {"backend"},
     # Operations of PyTorch on maps with channels last, without Keras's copies.
     "layers/conv.py": {"backend"},
     "layers/standardized_conv.py": {"backend"},
@@ -75,7 +78,7 @@ EXCEPTIONS = {
     "models/variant.py": {"loading", "hub"},
 }
 BODY_LINES, ARGUMENTS = 50, 8
-PACKAGE_LINES = 30_800  # of it 40 % docstrings and blank lines, 4 % type hints
+PACKAGE_LINES = 30_900  # of it 40 % docstrings and blank lines, 4 % type hints
 # Functions with more arguments, all but `ARGUMENTS` of them keyword-only and optional.
 BUDGETS = {
     # Builders: what differs between five code bases' checkpoints of one architecture.

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from kerasvit.backend.gelu import gelu
 from kerasvit.typing import Shape, Tensor
 
 from .block import Block
@@ -65,7 +66,7 @@ class AttentionUnit(Block):
         self.drop.build(shape)
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
-        branch = keras.activations.gelu(self.conv_norm(x), approximate=False)
+        branch = gelu(self.conv_norm(x))
         branch = self.attention(self.attention_norm(self.conv(branch)))
         return x + self.drop(branch, training=training)
 

@@ -6,12 +6,13 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.backend.gelu import gelu
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
 
 ACTIVATIONS = {
-    "gelu": lambda x: keras.activations.gelu(x, approximate=False),
+    "gelu": gelu,
     "gelu_tanh": lambda x: keras.activations.gelu(x, approximate=True),
     "quick_gelu": lambda x: x * keras.activations.sigmoid(1.702 * x),
 }

@@ -228,6 +228,42 @@ def test_errors_that_do_not_pass(value):
 
 
 @on_last_backend
+@pytest.mark.parametrize("changes", [1.0, 10.0])
+def test_rounded_numbers_may_change_as_much_as_by_rounding(changes, monkeypatch):
+    """A runtime with differences of 1 or 10 times those of float32's rounding."""
+    images = keras.Input((8, 8, 3))
+    x = keras.layers.Dense(5)(keras.layers.Flatten()(images))
+    model = keras.Model(images, x)
+
+    def runtime(name, folder, batches):
+        random = np.random.default_rng(2)
+        return {
+            key: checking._outputs(
+                model,
+                each + changes * 1e-6 * each * random.normal(size=each.shape),
+            )
+            for key, each in batches.items()
+        }
+
+    monkeypatch.setattr(checking, "_read_back", runtime)
+    monkeypatch.setattr(checking, "reader", lambda name: "runtime 1.0")
+    arguments = "onnx", None, 0, 255
+    small = checking.check(model, "int8", *arguments)
+    assert small.of_rounding is None  # below the tolerance: not measured
+    monkeypatch.setitem(checking.TOLERANCES, "int8", 0.0)
+    errors = checking.check(model, "int8", *arguments)
+    assert errors.of_rounding == pytest.approx(changes, rel=0.4)
+    if changes < checking.MOST_OF_ROUNDING:
+        checking.check_errors(errors, "int8")
+    else:
+        with pytest.raises(ValueError, match="differs"):
+            checking.check_errors(errors, "int8")
+    with pytest.raises(ValueError, match="differs"):
+        nan = dataclasses.replace(errors, relative=np.nan, of_rounding=np.nan)
+        checking.check_errors(nan, "int8")
+
+
+@on_last_backend
 def test_an_export_is_replaced_only_if_asked(tmp_path):
     out = tmp_path / "out"
     for text in ("first", "second"):

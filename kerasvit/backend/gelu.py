@@ -1,0 +1,23 @@
+"""The exact GELU, with a faster error function on JAX."""
+
+import keras
+from keras import ops
+
+from kerasvit.typing import Tensor
+
+
+def gelu(x: Tensor) -> Tensor:
+    """Returns x Φ(x), where Φ is the distribution function of the standard normal.
+
+    JAX computes it from the complementary error function. Its first approximation and
+    its exponential take XLA longer than the error function, a ratio of polynomials.
+
+    Reference: Hendrycks and Gimpel 2016, arXiv 1606.08415.
+    """
+    dtype = keras.backend.standardize_dtype(x.dtype)
+    if keras.backend.backend() != "jax" or dtype == "float64":
+        return keras.activations.gelu(x, approximate=False)
+    from .erf_jax import erf
+
+    single = ops.cast(x, "float32")
+    return ops.cast(0.5 * single * (1.0 + erf(single * 0.5**0.5)), dtype)
