@@ -39,7 +39,8 @@ class FusedAdamW(KerasAdamW):
         done = float(ops.convert_to_numpy(self.iterations))
         adamw(
             weights,
-            [g.to(w.dtype) for g, w in zip(grads, weights, strict=True)],
+            # PyTorch's update reads them in the order of the weights' memory.
+            [g.to(w.dtype).contiguous() for g, w in zip(grads, weights, strict=True)],
             values(self._momentums),
             values(self._velocities),
             values(self._velocity_hats) if self.amsgrad else [],
@@ -86,4 +87,5 @@ class FusedAdamW(KerasAdamW):
 def _has_fused_update(weight: torch.Tensor) -> bool:
     whole = type(weight) in (torch.Tensor, torch.nn.Parameter)  # not on several devices
     exact = weight.dtype in (torch.float32, torch.float64)
+    whole = whole and weight.is_contiguous()
     return whole and exact and weight.device.type == "cpu"

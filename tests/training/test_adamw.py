@@ -50,6 +50,26 @@ def test_trains_as_keras_off_a_cpu(name, monkeypatch):
     test_trains_as_keras(name)
 
 
+def test_gradients_may_lie_in_memory_in_another_order():
+    """A transposed tensor, and a part of a larger one."""
+    rng = np.random.default_rng(0)
+    shapes = [(3, 4), (4, 5)]
+    values = [rng.normal(size=shape).astype("float32") for shape in shapes]
+    found = []
+    for make in (kerasvit.AdamW, keras.optimizers.AdamW):
+        weights = [keras.Variable(value) for value in values]
+        optimizer = make(1e-2)
+        for step in range(3):
+            random = np.random.default_rng(step).normal(size=(4, 8)).astype("float32")
+            tensor = keras.ops.convert_to_tensor(random)
+            optimizer.apply(
+                [keras.ops.transpose(tensor[:, :3]), tensor[:, 3:]], weights
+            )
+        found.append([to_numpy(weight) for weight in weights])
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 def test_trains_weights_of_16_bits():
     ours, _ = trained(kerasvit.AdamW, {}, dtype="bfloat16")
     theirs, _ = trained(keras.optimizers.AdamW, {}, dtype="bfloat16")
