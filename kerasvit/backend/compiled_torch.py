@@ -7,7 +7,9 @@ it records without reading its code.
 """
 
 import contextlib
+import functools
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
@@ -17,10 +19,12 @@ import torch
 from keras.src.backend import AutocastScope
 
 from .contexts import contexts, restored
+from .copies_torch import queued_copies
 from .kept import KeepsValues
 from .keras_internals import layers_in
 from .random import DrawsInGraphs
 from .recorded import recording
+from .stateless import batch_size
 
 # Compiled passes of the step that is running, by model and arguments; None without.
 _passes: ContextVar[dict | None] = ContextVar("compiled passes", default=None)
@@ -56,6 +60,9 @@ class CompiledSteps:
         function = getattr(self, name)
         if function is before or not self.jit_compile:
             return
+        keras_step = keras.Model.train_step
+        if name == "train_function" and type(self).train_step is keras_step:  # type: ignore[attr-defined]
+            function = functools.partial(_train_step, self)
         passes: dict = {}
 
         def compiled(*arguments: Any) -> Any:
@@ -141,8 +148,8 @@ class _Pass:
         with AutocastScope(None):  # layers cast their variables themselves
             values = [variable.value for variable in self.variables]
         if torch.is_grad_enabled():
-            # Keras drops the gradients of the last step after this pass, at the end of
-            # which the memory is full.
+            # Another train step drops the gradients of the last one after this pass, at
+            # the end of which the memory is full.
             for value in values:
                 value.grad = None
         found = self.function(tensors, values)
@@ -154,6 +161,31 @@ class _Pass:
             # A functional model has losses of its layers alone, and refuses its own.
             keras.layers.Layer.add_loss(self.model, loss)
         return keras.tree.pack_sequence_as(self.outputs, found[:count])
+
+
+def _train_step(model: Any, batches: list) -> dict[str, Any]:
+    """Takes Keras's step on PyTorch, without waiting for a GPU until its end.
+
+    Follows keras/src/backend/torch/trainer.py, whose loss and its mean copy numbers to
+    the GPU between the passes.
+    """
+    (data,) = batches
+    x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+    variables = model.trainable_variables
+    y_pred = model(x, training=True)
+    with queued_copies():
+        loss = model._compute_loss(x, y, y_pred, sample_weight, training=True)
+    if variables:
+        values = [variable.value for variable in variables]
+        scaled = model.optimizer.scale_loss(loss)
+        gradients = torch.autograd.grad(scaled, values, allow_unused=True)
+        with torch.no_grad():
+            model.optimizer.apply(list(gradients), variables)
+    else:
+        warnings.warn("The model does not have any trainable weights.", stacklevel=2)
+    with queued_copies():
+        model._loss_tracker.update_state(loss, sample_weight=batch_size(x))
+        return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
 
 @contextlib.contextmanager

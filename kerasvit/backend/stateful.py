@@ -64,9 +64,9 @@ class StatefulStep(Step):
             warnings.warn(
                 "The model does not have any trainable weights.", stacklevel=2
             )
-        # After the optimizer: PyTorch copies the number to a GPU and waits for it.
-        self._loss_tracker.update_state(loss, sample_weight=batch_size(x))
-        return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        with self.copies():
+            self._loss_tracker.update_state(loss, sample_weight=batch_size(x))
+            return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def assign_between_steps(self, variable: keras.Variable, value: Any) -> None:
         """Assigns a variable of the trainer, also during `fit`."""
@@ -209,6 +209,10 @@ class StatefulStep(Step):
 
     def no_gradients(self) -> contextlib.AbstractContextManager:
         """Returns a context in which no operations are recorded for gradients."""
+        return contextlib.nullcontext()
+
+    def copies(self) -> contextlib.AbstractContextManager:
+        """Returns a context for losses and metrics, which copy numbers to a device."""
         return contextlib.nullcontext()
 
     def loss_factor(self) -> Tensor | None:

@@ -12,6 +12,7 @@ from torch import distributed
 from kerasvit.typing import Gradients, Tensor
 
 from .compiled_torch import CompiledSteps, in_one_graph
+from .copies_torch import queued_copies
 from .masks import masked, masks_of
 from .stateful import StatefulStep
 from .stateless import batch_size, training_pass
@@ -112,6 +113,14 @@ class TrainStep(CompiledSteps, StatefulStep):
     def no_gradients(self) -> AbstractContextManager:
         """Returns a context in which no operations are recorded for gradients."""
         return torch.no_grad()
+
+    def copies(self) -> AbstractContextManager:
+        """Returns a context whose copies to a GPU do not wait for its work."""
+        return queued_copies()
+
+    def _compute_loss(self, *arguments: Any, **options: Any) -> Tensor:
+        with self.copies():
+            return super()._compute_loss(*arguments, **options)
 
     def apply(self, gradients: Gradients, variables: list[keras.Variable]) -> None:
         """Applies the optimizer."""

@@ -1,0 +1,55 @@
+"""Copies from the memory of the host to a GPU for which nobody waits.
+
+PyTorch waits for all work of the GPU at each copy from ordinary memory, and Keras's
+losses and metrics copy numbers: the size of a batch, the weight of its loss. Until the
+copy is done, the next operations are not even queued.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from keras.src.backend.torch.core import get_device
+from torch.overrides import TorchFunctionMode
+
+MOST_BYTES = 2**20  # of a copy: it takes memory that the system cannot swap out
+_OF_NUMBERS = (torch.as_tensor, torch.tensor)
+
+
+class QueuedCopies(TorchFunctionMode):
+    """Context in which small copies to a GPU are queued behind its other work."""
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _OF_NUMBERS and args and not isinstance(args[0], torch.Tensor):
+            if _is_gpu(kwargs.get("device")):
+                made = func(*args, **{**kwargs, "device": "cpu"})
+                return _queued(made, kwargs["device"])
+        elif func is torch.Tensor.to and len(args) == 2 and not kwargs:
+            tensor, to = args
+            if isinstance(to, str | torch.device) and _is_gpu(to):
+                return _queued(tensor, to)
+        return func(*args, **kwargs)
+
+
+def queued_copies() -> AbstractContextManager:
+    """Returns a context for operations that copy numbers, if Keras computes on a GPU.
+
+    All functions of PyTorch take longer in it: not for a whole step.
+    """
+    return QueuedCopies() if _is_gpu(get_device()) else nullcontext()
+
+
+def _is_gpu(device: Any) -> bool:
+    return device is not None and torch.device(device).type == "cuda"
+
+
+def _queued(tensor: torch.Tensor, device: Any) -> torch.Tensor:
+    small = tensor.numel() * tensor.element_size() <= MOST_BYTES
+    if tensor.device.type != "cpu" or tensor.requires_grad or not small:
+        return tensor.to(device)
+    # The memory is not used again before the copy is done.
+    return tensor.pin_memory().to(device, non_blocking=True)
