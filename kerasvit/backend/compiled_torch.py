@@ -22,10 +22,12 @@ from .contexts import contexts, restored
 from .copies_torch import queued_copies
 from .kept import KeepsValues
 from .keras_internals import layers_in
+from .masks import masked, masks_of
 from .random import DrawsInGraphs
 from .recorded import recording
 from .stateless import batch_size
 
+MOST_PASSES = 8  # of a model in training or in inference; each takes time to compile
 # Compiled passes of the step that is running, by model and arguments; None without.
 _passes: ContextVar[dict | None] = ContextVar("compiled passes", default=None)
 
@@ -92,19 +94,32 @@ def in_one_graph(model: Any, call: Callable, inputs: Any, **options: Any) -> Any
         inputs: Tensor, or structure of tensors.
         options: `training` and `mask`.
 
+    Each size of the batch is compiled, up to `MOST_PASSES`; others are not.
+
     Raises:
-        ValueError: A layer draws random numbers with a seed of its own.
+        ValueError: A layer draws random numbers with a seed of its own, or calls a
+            module of PyTorch.
     """
     passes = _passes.get()
     masks = keras.tree.flatten(options.get("mask"))
     if passes is None or any(mask is not None for mask in masks):
         return call(inputs, **options)
     tensors = [keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)]
-    key = id(model), options["training"]
+    with AutocastScope(None):  # layers cast their variables themselves
+        values = [variable.value for variable in model.variables]
+    same_call = id(model), options["training"]
+    key = (
+        *same_call,
+        torch.is_grad_enabled(),
+        tuple((tensor.shape, tensor.dtype) for tensor in tensors),
+        tuple(value.requires_grad for value in values),
+    )
     if key not in passes:
-        _check_seeds(model)
+        if sum(each[:2] == same_call for each in passes) >= MOST_PASSES:
+            return call(inputs, **options)
+        _check_layers(model, options["training"])
         passes[key] = _Pass(model, call, inputs, options)
-    return passes[key](tensors)
+    return passes[key](tensors, values)
 
 
 class _Pass:
@@ -114,53 +129,66 @@ class _Pass:
         self.model = model
         self.variables = list(model.variables)
         self.outputs: Any = None  # structure of the outputs
+        self.masks: list[bool] = []  # whether an output has a mask
         self.written: list[int] = []  # numbers of the variables that a pass assigns
+        self.held = _held_tensors(model)
         outside = contexts()
 
-        def record(tensors: list, values: list) -> list:
+        def record(tensors: list, values: list, held: list) -> list:
             scope = keras.StatelessScope(
                 zip(self.variables, values, strict=True), collect_losses=True
             )
-            before = dict(scope.state_mapping)
-            with not_compiling(), recording(), restored(outside), scope:
-                outputs = call(keras.tree.pack_sequence_as(inputs, tensors), **options)
-            after = scope.state_mapping
-            self.outputs = outputs
-            self.written = [
-                i
-                for i, v in enumerate(self.variables)
-                if after[id(v)] is not before[id(v)]
-            ]
-            new = (after[id(self.variables[i])] for i in self.written)
-            return [*keras.tree.flatten(outputs), *new, *scope.losses]
+            with not_compiling(), recording(), restored(outside), self._holding(held):
+                before = dict(scope.state_mapping)
+                with scope:
+                    packed = keras.tree.pack_sequence_as(inputs, tensors)
+                    outputs = call(packed, **options)
+            return self._flat(outputs, scope, before)
 
         torch.compiler.allow_in_graph(record)
 
-        def compiled(tensors: list, values: list) -> list:
-            return record(tensors, values)
+        def compiled(tensors: list, values: list, held: list) -> list:
+            return record(tensors, values, held)
 
         # PyTorch counts the compilations of a code object, and stops after a few.
         code, cells = compiled.__code__.replace(), compiled.__closure__
         own = types.FunctionType(code, globals(), "compiled", None, cells)
         self.function = torch.compile(own, fullgraph=True, dynamic=False)
 
-    def __call__(self, tensors: list) -> Any:
-        with AutocastScope(None):  # layers cast their variables themselves
-            values = [variable.value for variable in self.variables]
-        if torch.is_grad_enabled():
-            # Another train step drops the gradients of the last one after this pass, at
-            # the end of which the memory is full.
-            for value in values:
-                value.grad = None
-        found = self.function(tensors, values)
-        count = len(keras.tree.flatten(self.outputs))
-        last = count + len(self.written)
-        for i, value in zip(self.written, found[count:last], strict=True):
-            self.variables[i].assign(value)
-        for loss in found[last:]:
+    def _flat(self, outputs: Any, scope: keras.StatelessScope, before: dict) -> list:
+        """Returns outputs, masks, assigned values and losses; keeps what they are."""
+        masks = masks_of(outputs)
+        self.outputs, self.masks = outputs, [mask is not None for mask in masks]
+        keys = [id(variable) for variable in self.variables]
+        after = scope.state_mapping
+        self.written = [i for i, k in enumerate(keys) if after[k] is not before[k]]
+        present = (mask for mask in masks if mask is not None)
+        new = (after[keys[i]] for i in self.written)
+        return [*keras.tree.flatten(outputs), *present, *new, *scope.losses]
+
+    def __call__(self, tensors: list, values: list) -> Any:
+        held = [attributes[name] for attributes, name in self.held]
+        found = iter(self.function(tensors, values, held))
+        outputs = [next(found) for _ in self.masks]
+        masks = [next(found) if each else None for each in self.masks]
+        for i in self.written:
+            self.variables[i].assign(next(found))
+        for loss in found:
             # A functional model has losses of its layers alone, and refuses its own.
             keras.layers.Layer.add_loss(self.model, loss)
-        return keras.tree.pack_sequence_as(self.outputs, found[:count])
+        return masked(keras.tree.pack_sequence_as(self.outputs, outputs), masks)
+
+    @contextlib.contextmanager
+    def _holding(self, tensors: list) -> Iterator[None]:
+        """Context in which the attributes hold other tensors."""
+        before = [attributes[name] for attributes, name in self.held]
+        for (attributes, name), tensor in zip(self.held, tensors, strict=True):
+            attributes[name] = tensor
+        try:
+            yield
+        finally:
+            for (attributes, name), tensor in zip(self.held, before, strict=True):
+                attributes[name] = tensor
 
 
 def _train_step(model: Any, batches: list) -> dict[str, Any]:
@@ -198,15 +226,39 @@ def not_compiling() -> Iterator[None]:
         _passes.reset(token)
 
 
-def _check_seeds(model: Any) -> None:
-    drawing = [layer for layer in layers_in(model) if hasattr(layer, "seed_generator")]
+def _held_tensors(model: Any) -> list[tuple[dict, str]]:
+    """Returns attributes that hold a tensor, as the mean of a Normalization layer."""
+    return [
+        (vars(each), name)
+        for layer in layers_in(model)
+        for each in (layer, getattr(layer, "activity_regularizer", None))
+        if hasattr(each, "__dict__")
+        for name, value in vars(each).items()
+        if isinstance(value, torch.Tensor)
+    ]
+
+
+def _check_layers(model: Any, training: bool | None) -> None:
+    layers = layers_in(model)
+    modules = [
+        layer.name
+        for layer in layers
+        if isinstance(layer, keras.layers.TorchModuleWrapper)
+    ]
+    if modules:
+        raise ValueError(
+            "PyTorch compiles no weights that a module of its own reads. Pass "
+            "jit_compile=False to `compile`. "
+            f"Received: jit_compile=True, and modules in {modules}."
+        )
+    drawing = [layer for layer in layers if hasattr(layer, "seed_generator")]
     others = [
         layer.name
         for layer in drawing
         if not isinstance(layer, keras.layers.Dropout | DrawsInGraphs)
         or (layer.seed, getattr(layer, "noise_shape", None)) != (None, None)
     ]
-    if others:
+    if training and others:
         raise ValueError(
             "PyTorch compiles random numbers of keras.layers.Dropout and "
             "StochasticDepth alone, and those without a seed. Pass jit_compile=False "

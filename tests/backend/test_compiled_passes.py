@@ -5,10 +5,14 @@ import numpy as np
 import pytest
 
 import kerasvit
+from kerasvit.backend.clones import ClonableModel
 from tests.contract import to_numpy
 from tests.tiny_vit import TinyViT
 
 on_torch = keras.backend.backend() == "torch"
+if on_torch:
+    from kerasvit.backend.compiled_torch import MOST_PASSES
+
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not on_torch, reason="other backends compile the whole step"),
@@ -25,11 +29,13 @@ def bit(**options):
 
 
 def with_norm():
+    """A model with layers that hold tensors which are no variables."""
     pixels = keras.Input((8, 8, 3))
+    x = keras.layers.Normalization(mean=[0.1] * 3, variance=[2.0] * 3)(pixels)
     # A bias here has a gradient of rounding only, which Adam would scale up.
-    x = keras.layers.Conv2D(4, 3, use_bias=False)(pixels)
+    x = keras.layers.Conv2D(4, 3, use_bias=False)(x)
     x = keras.layers.BatchNormalization(momentum=0.7)(x)
-    x = keras.layers.Dense(3, activity_regularizer="l2")(x)
+    x = keras.layers.Dense(3, activity_regularizer="l1")(x)
     return keras.Model(pixels, keras.layers.GlobalAveragePooling2D()(x))
 
 
@@ -124,6 +130,79 @@ def test_a_seed_of_a_layer_is_refused():
     trainer.compile("sgd", "mse", jit_compile=True)
     with pytest.raises(ValueError, match=r"jit_compile=False.*'seeded', 'noise'"):
         trainer.fit(np.ones((2, 4, 4, 3)), np.ones((2, 48)), verbose=0)
+
+
+def test_a_random_layer_draws_nothing_in_a_prediction():
+    pixels = keras.Input((4,))
+    model = ClonableModel(pixels, keras.layers.GaussianNoise(0.1, seed=1)(pixels))
+    model.compile(jit_compile=True)
+    x = np.ones((2, 4), "float32")
+    np.testing.assert_array_equal(model.predict(x, verbose=0), x)
+
+
+def test_a_module_of_pytorch_is_refused():
+    import torch
+
+    pixels = keras.Input((4,))
+    layer = keras.layers.TorchModuleWrapper(
+        torch.nn.Linear(4, 2), name="module", output_shape=(None, 2)
+    )
+    model = ClonableModel(pixels, layer(pixels))
+    model.compile(jit_compile=True)
+    with pytest.raises(ValueError, match=r"jit_compile=False.*\['module'\]"):
+        model.predict(np.ones((2, 4)), verbose=0)
+
+
+def test_masks_of_outputs_are_kept():
+    steps = keras.Input((5, 2))
+    x = keras.layers.Masking(0.0)(steps)
+    model = keras.Model(steps, keras.layers.Dense(1, kernel_initializer="ones")(x))
+    x = np.random.default_rng(0).normal(size=(4, 5, 2)).astype("float32")
+    x[:, 2:] = 0
+    losses = []
+    for jit in (False, True):
+        trainer = kerasvit.SAM(model, 0.05)
+        trainer.compile(keras.optimizers.SGD(0.0), "mse", jit_compile=jit)
+        losses.append(trainer.evaluate(x, np.ones((4, 5, 1)), verbose=0))
+        losses.append(trainer.train_on_batch(x, np.ones((4, 5, 1))))
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
+
+
+def test_more_sizes_of_a_batch_than_are_compiled(graphs):
+    pixels = keras.Input((4,))
+    model = ClonableModel(pixels, keras.layers.Dense(2)(pixels))
+    model.compile(jit_compile=True)
+    x = np.random.default_rng(0).normal(size=(MOST_PASSES + 2, 4))
+    for size in range(1, len(x) + 1):
+        found = model.predict(x[:size], verbose=0)
+        expected = x[:size] @ to_numpy(model.layers[-1].kernel)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert graphs["stats"]["unique_graphs"] == MOST_PASSES
+
+
+def test_a_train_step_of_a_subclass_may_add_gradients():
+    class Chunked(ClonableModel):
+        def train_step(self, data):
+            x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
+            self.zero_grad()
+            for part in (slice(2), slice(2, 4)):
+                self.compute_loss(x, y[part], self(x[part], training=True)).backward()
+            self.norms.append(
+                [float(v.value.grad.norm()) for v in self.trainable_variables]
+            )
+            return {}
+
+    norms = []
+    for jit in (False, True):
+        keras.utils.set_random_seed(0)
+        pixels = keras.Input((4,))
+        model = Chunked(pixels, keras.layers.Dense(3)(pixels))
+        model.norms = []
+        model.compile("sgd", "mse", jit_compile=jit)
+        rng = np.random.default_rng(0)
+        model.fit(rng.normal(size=(4, 4)), rng.normal(size=(4, 3)), verbose=0)
+        norms += model.norms
+    np.testing.assert_allclose(*norms, rtol=1e-5)
 
 
 def test_an_adapted_and_quantised_model_is_compiled():
