@@ -1,4 +1,4 @@
-"""AdamW whose update on PyTorch is one operation for each weight."""
+"""AdamW whose update on PyTorch is a few operations on all weights."""
 
 import torch
 from keras import ops
@@ -21,7 +21,8 @@ class FusedAdamW(KerasAdamW):
         if self.weight_decay is not None:
             rate = ops.convert_to_tensor(self._get_current_learning_rate())
             decayed = [v.value for v in variables if self._use_weight_decay(v)]
-            torch._foreach_mul_(decayed, 1 - self.weight_decay * rate)
+            if decayed:
+                torch._foreach_mul_(decayed, 1 - self.weight_decay * rate)
 
     def _parallel_update_step(
         self, grads: list, variables: list, learning_rate: Tensor

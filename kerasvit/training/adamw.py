@@ -13,10 +13,12 @@ if keras.backend.backend() == "torch":
 
 @keras.saving.register_keras_serializable("kerasvit")
 class AdamW(Base):
-    """`keras.optimizers.AdamW`, with PyTorch's fused update on a CPU.
+    """`keras.optimizers.AdamW`, with a faster update on PyTorch.
 
-    Arguments, variables and results are those of Keras's class, and weights of one
-    optimizer fit to the other. On JAX, TensorFlow and GPUs the step is Keras's, too.
+    On CPUs it is PyTorch's fused one; on GPUs it waits for no copies of numbers.
+    Arguments and variables are those of Keras's class, and weights of one optimizer fit
+    to the other. So are the results, but for weights in float16, of which squares of
+    gradients are rounded less often. On JAX and TensorFlow it is Keras's step.
 
         trainer.compile(kerasvit.AdamW(1e-4, weight_decay=0.05), loss="…")
 

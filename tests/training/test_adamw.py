@@ -70,6 +70,14 @@ def test_gradients_may_lie_in_memory_in_another_order():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def test_weight_decay_of_no_weight():
+    weight = keras.Variable([1.0], name="bias")
+    optimizer = kerasvit.AdamW(1e-2, weight_decay=0.1)
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    optimizer.apply([keras.ops.ones(1)], [weight])
+    np.testing.assert_allclose(to_numpy(weight), [0.99], rtol=1e-5)
+
+
 def test_trains_weights_of_16_bits():
     ours, _ = trained(kerasvit.AdamW, {}, dtype="bfloat16")
     theirs, _ = trained(keras.optimizers.AdamW, {}, dtype="bfloat16")
