@@ -151,9 +151,9 @@ def report(out: Path, served: serving.Served, errors: checking.Errors) -> list[s
     compared = []
     if errors.of_rounding is not None:
         compared.append(
-            f"Rounding in float32 changes this model's outputs as much: the difference "
-            f"is {errors.of_rounding:.2g} times that of images changed by "
-            f"{checking.ROUNDING:.0e}."
+            f"On average it is {errors.of_rounding:.2g} times the change of the Keras "
+            f"model's outputs when the images change by {checking.ROUNDING:.0e}; at "
+            f"most {checking.MOST_OF_ROUNDING} passes."
         )
     return [
         f"Read back by {errors.runtime}, without Keras, in batches of {sizes}: largest "

@@ -29,15 +29,17 @@ KINDS = {  # {name: measurement of its step, whether attention is fused}
     "train, fused": ("train", True),
     "train, products": ("train", False),
 }
-COLUMNS = (*timing.SPREAD, "images/s", "fused / it", "95 %", "peak MiB")
+COLUMNS = (*timing.SPREAD, "images/s", "fused / it", "95 %")
 
 
 def measure(config: Config, backend: str) -> Result:
-    """Times both kinds of steps; measures their memory in separate processes."""
+    """Times both kinds of steps; on a CPU, their memory is that of new processes."""
     steps, peaks = {}, {}
     for name in KINDS:
         before = memory.in_use()
         steps[name] = step(config, name)
+        if not config.memory:
+            continue
         if before is None:
             peaks[name] = int(timing.in_new_process(config, backend, name))
         else:
@@ -49,8 +51,9 @@ def measure(config: Config, backend: str) -> Result:
         speed = config.batch_size / statistics.median(seconds)
         row = [name, *timing.spread(seconds), f"{speed:.1f}"]
         row += timing.ratio(times[f"{what}, fused"], None if fused else seconds)
-        rows.append([*row, f"{peaks[name] / 2**20:.0f}"])
-    return Result.of(config, backend, COLUMNS, rows, times)
+        rows.append([*row, *([f"{peaks[name] / 2**20:.0f}"] if peaks else [])])
+    columns = (*COLUMNS, "peak MiB") if peaks else COLUMNS
+    return Result.of(config, backend, columns, rows, times)
 
 
 def step(config: Config, name: str) -> Callable:

@@ -100,8 +100,8 @@ class Config:
     """For forward, train, sam, attention, load and hessian: only print the memory of a
     row, in bytes."""
     memory: bool = True
-    """For forward and train on a GPU, and sam: also measure the memory, which takes
-    longer."""
+    """For forward and train on a GPU, sam and attention: also measure the memory,
+    which takes longer."""
     folder: str | None = None
     """For load and hessian: a folder that save_pretrained wrote; default a new model.
     For data: a folder of class folders; default 400 JPEG files of scikit-learn's and
@@ -136,11 +136,7 @@ def read(arguments: Sequence[str]) -> Config:
                 f"`--memory-of` is for {', '.join(WITH_MEMORY)}. Received: "
                 f"{config.what} --memory-of {config.memory_of}."
             )
-        if config.jit_compile and config.what != "sam":
-            raise ValueError(
-                "`--jit-compile` is for sam; forward and train have the rival "
-                f"kerasvit-compiled. Received: {config.what} --jit-compile."
-            )
+        check_rivals(config)
         if config.folder is not None and not Path(config.folder).is_dir():
             raise ValueError(f"`folder`: there is no folder {config.folder}.")
         check_sources(config)
@@ -159,6 +155,27 @@ def read(arguments: Sequence[str]) -> Config:
                     "pip install scikit-image, or give a folder with `--folder`."
                 )
     return config
+
+
+def check_rivals(config: Config) -> None:
+    """Raises a `ValueError` if a measurement has no rivals or compiled passes."""
+    if config.rivals and config.what not in ("forward", "train"):
+        raise ValueError(
+            f"`--rivals` is for forward and train. Received: {config.what} --rivals "
+            f"{' '.join(config.rivals)}."
+        )
+    if config.jit_compile and config.what != "sam":
+        raise ValueError(
+            "`--jit-compile` is for sam; forward and train have the rival "
+            f"kerasvit-compiled. Received: {config.what} --jit-compile."
+        )
+    backend = os.environ.get("KERAS_BACKEND")
+    compiled = config.jit_compile or "kerasvit-compiled" in (config.rivals or ())
+    if compiled and backend not in ("torch", None):
+        raise ValueError(
+            "Compiled passes are PyTorch's; the other backends compile each step. Set "
+            f"KERAS_BACKEND=torch. Received: KERAS_BACKEND={backend}."
+        )
 
 
 def check_sources(config: Config) -> None:

@@ -105,10 +105,17 @@ def check_errors(errors: Errors, precision: str) -> None:
     as_rounding = errors.of_rounding is not None
     as_rounding = as_rounding and errors.of_rounding <= MOST_OF_ROUNDING
     if not (errors.relative <= tolerance or as_rounding):
+        by_rounding = (
+            ""
+            if errors.of_rounding is None
+            else f" On average it is {errors.of_rounding:.2g} times what rounding "
+            f"changes; at most {MOST_OF_ROUNDING} passes."
+        )
         raise ValueError(
             f"`format`: the exported model differs from the Keras model by "
             f"{errors.absolute:.1e}, {errors.relative:.1e} of the largest output, in "
-            f"{errors.runtime}; at most {tolerance:.0e} passes. Nothing was written."
+            f"{errors.runtime}; at most {tolerance:.0e} passes.{by_rounding} Nothing "
+            "was written."
         )
 
 

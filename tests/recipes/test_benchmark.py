@@ -468,9 +468,18 @@ def test_memory_of_is_for_the_measurements_that_take_it():
 
 
 @on_last_backend
-def test_compiled_passes_are_a_rival_of_forward_and_train():
+def test_compiled_passes_are_a_rival_of_forward_and_train(monkeypatch):
     with pytest.raises(ValueError, match="the rival kerasvit-compiled. Received: fit"):
         settings.read(["fit", "--jit-compile"])
+    with pytest.raises(ValueError, match="for forward and train. Received: sam"):
+        settings.read(["sam", "--rivals", "timm"])
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    for command in (
+        ["sam", "--jit-compile"],
+        ["train", "--rivals", "kerasvit-compiled"],
+    ):
+        with pytest.raises(ValueError, match="Set KERAS_BACKEND=torch"):
+            settings.read(command)
 
 
 @on_last_backend
