@@ -27,7 +27,7 @@ from .random import DrawsInGraphs
 from .recorded import recording
 from .stateless import batch_size
 
-MOST_PASSES = 8  # of a model in training or in inference; each takes time to compile
+MOST_SIZES = 8  # of a batch, in training and in inference; each takes time to compile
 # Compiled passes of the step that is running, by model and arguments; None without.
 _passes: ContextVar[dict | None] = ContextVar("compiled passes", default=None)
 
@@ -94,8 +94,6 @@ def in_one_graph(model: Any, call: Callable, inputs: Any, **options: Any) -> Any
         inputs: Tensor, or structure of tensors.
         options: `training` and `mask`.
 
-    Each size of the batch is compiled, up to `MOST_PASSES`; others are not.
-
     Raises:
         ValueError: A layer draws random numbers with a seed of its own, or calls a
             module of PyTorch.
@@ -104,45 +102,70 @@ def in_one_graph(model: Any, call: Callable, inputs: Any, **options: Any) -> Any
     masks = keras.tree.flatten(options.get("mask"))
     if passes is None or any(mask is not None for mask in masks):
         return call(inputs, **options)
-    tensors = [keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)]
-    with AutocastScope(None):  # layers cast their variables themselves
-        values = [variable.value for variable in model.variables]
-    same_call = id(model), options["training"]
-    key = (
-        *same_call,
-        torch.is_grad_enabled(),
-        tuple((tensor.shape, tensor.dtype) for tensor in tensors),
-        tuple(value.requires_grad for value in values),
-    )
+    key = id(model), options["training"]
     if key not in passes:
-        if sum(each[:2] == same_call for each in passes) >= MOST_PASSES:
-            return call(inputs, **options)
         _check_layers(model, options["training"])
-        passes[key] = _Pass(model, call, inputs, options)
-    return passes[key](tensors, values)
+        passes[key] = _Pass(model, functools.partial(call, **options))
+    return passes[key](inputs)
 
 
 class _Pass:
-    """A compiled function of the inputs and the variables of a model."""
+    """A model's call, with a graph for each of the first `MOST_SIZES` batch sizes."""
 
-    def __init__(self, model: Any, call: Callable, inputs: Any, options: dict) -> None:
+    def __init__(self, model: Any, call: Callable) -> None:
         self.model = model
+        self.call = call
         self.variables = list(model.variables)
+        self.held = _held_tensors(model)
+        self.contexts = contexts()
+        self.graphs: dict[tuple, _Graph] = {}
+
+    def __call__(self, inputs: Any) -> Any:
+        tensors = [keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)]
+        with AutocastScope(None):  # layers cast their variables themselves
+            values = [variable.value for variable in self.variables]
+        key = (
+            torch.is_grad_enabled(),
+            tuple((tensor.shape, tensor.dtype) for tensor in tensors),
+            tuple(value.requires_grad for value in values),
+        )
+        if key not in self.graphs:
+            if len(self.graphs) == MOST_SIZES:
+                return self.call(inputs)
+            self.graphs[key] = _Graph(self, inputs)
+        return self.graphs[key](tensors, values)
+
+    @contextlib.contextmanager
+    def holding(self, tensors: list) -> Iterator[None]:
+        """Context in which attributes of layers hold other tensors."""
+        before = [attributes[name] for attributes, name in self.held]
+        for (attributes, name), tensor in zip(self.held, tensors, strict=True):
+            attributes[name] = tensor
+        try:
+            yield
+        finally:
+            for (attributes, name), tensor in zip(self.held, before, strict=True):
+                attributes[name] = tensor
+
+
+class _Graph:
+    """A pass as a compiled function of inputs, variables and held tensors."""
+
+    def __init__(self, of: _Pass, inputs: Any) -> None:
+        self.of = of
         self.outputs: Any = None  # structure of the outputs
         self.masks: list[bool] = []  # whether an output has a mask
         self.written: list[int] = []  # numbers of the variables that a pass assigns
-        self.held = _held_tensors(model)
-        outside = contexts()
 
         def record(tensors: list, values: list, held: list) -> list:
             scope = keras.StatelessScope(
-                zip(self.variables, values, strict=True), collect_losses=True
+                zip(of.variables, values, strict=True), collect_losses=True
             )
-            with not_compiling(), recording(), restored(outside), self._holding(held):
-                before = dict(scope.state_mapping)
+            before = dict(scope.state_mapping)
+            packed = keras.tree.pack_sequence_as(inputs, tensors)
+            with not_compiling(), recording(), restored(of.contexts), of.holding(held):
                 with scope:
-                    packed = keras.tree.pack_sequence_as(inputs, tensors)
-                    outputs = call(packed, **options)
+                    outputs = of.call(packed)
             return self._flat(outputs, scope, before)
 
         torch.compiler.allow_in_graph(record)
@@ -159,7 +182,7 @@ class _Pass:
         """Returns outputs, masks, assigned values and losses; keeps what they are."""
         masks = masks_of(outputs)
         self.outputs, self.masks = outputs, [mask is not None for mask in masks]
-        keys = [id(variable) for variable in self.variables]
+        keys = [id(variable) for variable in self.of.variables]
         after = scope.state_mapping
         self.written = [i for i, k in enumerate(keys) if after[k] is not before[k]]
         present = (mask for mask in masks if mask is not None)
@@ -167,28 +190,16 @@ class _Pass:
         return [*keras.tree.flatten(outputs), *present, *new, *scope.losses]
 
     def __call__(self, tensors: list, values: list) -> Any:
-        held = [attributes[name] for attributes, name in self.held]
+        held = [attributes[name] for attributes, name in self.of.held]
         found = iter(self.function(tensors, values, held))
         outputs = [next(found) for _ in self.masks]
         masks = [next(found) if each else None for each in self.masks]
         for i in self.written:
-            self.variables[i].assign(next(found))
+            self.of.variables[i].assign(next(found))
         for loss in found:
             # A functional model has losses of its layers alone, and refuses its own.
-            keras.layers.Layer.add_loss(self.model, loss)
+            keras.layers.Layer.add_loss(self.of.model, loss)
         return masked(keras.tree.pack_sequence_as(self.outputs, outputs), masks)
-
-    @contextlib.contextmanager
-    def _holding(self, tensors: list) -> Iterator[None]:
-        """Context in which the attributes hold other tensors."""
-        before = [attributes[name] for attributes, name in self.held]
-        for (attributes, name), tensor in zip(self.held, tensors, strict=True):
-            attributes[name] = tensor
-        try:
-            yield
-        finally:
-            for (attributes, name), tensor in zip(self.held, before, strict=True):
-                attributes[name] = tensor
 
 
 def _train_step(model: Any, batches: list) -> dict[str, Any]:

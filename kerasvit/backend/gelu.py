@@ -5,6 +5,10 @@ from keras import ops
 
 from kerasvit.typing import Tensor
 
+JAX = keras.backend.backend() == "jax"
+if JAX:
+    from .erf_jax import erf
+
 
 def gelu(x: Tensor) -> Tensor:
     """Returns x Φ(x), where Φ is the distribution function of the standard normal.
@@ -16,9 +20,7 @@ def gelu(x: Tensor) -> Tensor:
     Reference: Hendrycks and Gimpel 2016, arXiv 1606.08415.
     """
     dtype = keras.backend.standardize_dtype(x.dtype)
-    if keras.backend.backend() != "jax" or dtype == "float64":
+    if not JAX or dtype == "float64":
         return keras.activations.gelu(x, approximate=False)
-    from .erf_jax import erf
-
     single = ops.cast(x, "float32")
     return ops.cast(0.5 * single * (1.0 + erf(single * 0.5**0.5)), dtype)

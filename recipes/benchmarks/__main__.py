@@ -37,6 +37,8 @@ def main(config: settings.Config) -> None:
     if "KERAS_BACKEND" not in os.environ and config.what in settings.ON_EVERY_BACKEND:
         on_every_backend(config)
         return
+    # Otherwise JAX reserves most of a GPU, and other processes have too little.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     # Imported late: it takes seconds, and fixes the backend of the process.
     reader = ("tensorflow",) if config.what in ("data", "quantization") else ()
     startup.import_quietly("keras", *reader)

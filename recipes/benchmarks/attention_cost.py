@@ -6,22 +6,17 @@ both rows of a kind are the same steps.
 """
 
 import dataclasses
-import os
+import functools
 import statistics
 from collections.abc import Callable
 from unittest import mock
 
-# Otherwise JAX reserves most of a GPU's memory, and other processes have too little.
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+from kerasvit.layers import attention
 
-import memory  # noqa: E402
-
-from kerasvit.layers import attention  # noqa: E402
-
-from . import timing  # noqa: E402
-from .keras_steps import batch, kerasvit_model, kerasvit_step  # noqa: E402
-from .results import Result  # noqa: E402
-from .settings import Config  # noqa: E402
+from . import timing
+from .keras_steps import batch, kerasvit_model, kerasvit_step
+from .results import Result
+from .settings import Config
 
 KINDS = {  # {name: measurement of its step, whether attention is fused}
     "forward, fused": ("forward", True),
@@ -33,17 +28,9 @@ COLUMNS = (*timing.SPREAD, "images/s", "fused / it", "95 %")
 
 
 def measure(config: Config, backend: str) -> Result:
-    """Times both kinds of steps; on a CPU, their memory is that of new processes."""
-    steps, peaks = {}, {}
-    for name in KINDS:
-        before = memory.in_use()
-        steps[name] = step(config, name)
-        if not config.memory:
-            continue
-        if before is None:
-            peaks[name] = int(timing.in_new_process(config, backend, name))
-        else:
-            peaks[name] = _peak(steps[name]) - before
+    """Times both kinds of steps, and measures their memory."""
+    builders = {name: functools.partial(step, config, name) for name in KINDS}
+    steps, peaks = timing.built(builders, config, backend, measured=config.memory)
     times = timing.in_turns(steps, config)
     rows = []
     for name, seconds in times.items():
@@ -74,9 +61,4 @@ def step(config: Config, name: str) -> Callable:
 def most_bytes(config: Config, name: str) -> int:
     """Returns the peak memory of the steps of a row after the first, in bytes."""
     timing.check_row(name, KINDS)
-    return _peak(step(config, name))
-
-
-def _peak(step: Callable) -> int:
-    step()  # compiles
-    return memory.most_bytes(lambda: (step(), step()))
+    return timing.peak(step(config, name))

@@ -10,17 +10,12 @@ compared with a model that does, a further row; the others compute the exact GEL
 """
 
 import functools
-import os
 import statistics
 from collections.abc import Callable
 
-# Otherwise JAX reserves most of a GPU's memory, and other processes have too little.
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+import device_name
 
-import device_name  # noqa: E402
-import memory  # noqa: E402
-
-import kerasvit  # noqa: E402
+import kerasvit
 
 from . import rivals, timing
 from .keras_steps import batch, kerasvit_model, kerasvit_step
@@ -40,13 +35,8 @@ def measure(config: Config, backend: str) -> Result:
     `of products` is the share of the rate of multiply-adds of a large product of two
     matrices, in the same precision.
     """
-    steps, peaks = {}, {}
-    for name, build in builders(config).items():
-        before = memory.in_use()
-        steps[name] = build()
-        # JAX's peak is that since the start, and so that of the first row alone.
-        if config.memory and device_name.accelerator() and (before or not peaks):
-            peaks[name] = _peak(steps[name]) - (before or 0)
+    measured = config.memory and device_name.accelerator() is not None
+    steps, peaks = timing.built(builders(config), config, backend, measured=measured)
     times = timing.in_turns(steps, config)
     most = operations_per_second(config.dtype)
     variant = getattr(kerasvit, config.name)
@@ -60,7 +50,7 @@ def measure(config: Config, backend: str) -> Result:
         row += [f"{speed:.1f}", f"{needed / most:.0%}" if stated else ""]
         same = times[WITH_TANH if name == "Flax" else "kerasvit"]
         row += timing.ratio(same, None if name == "kerasvit" else seconds)
-        rows.append(row + ([f"{peaks[name] / 2**20:.0f}"] if name in peaks else []))
+        rows.append(row + ([f"{peaks[name] / 2**20:.0f}"] if peaks else []))
     columns = (*COLUMNS, "peak MiB") if peaks else COLUMNS
     result = Result.of(config, backend, columns, rows, times)
     result.about["products"] = f"{most / 1e9:.0f} GFLOP/s"
@@ -89,9 +79,4 @@ def builders(config: Config) -> dict[str, Callable]:
 def most_bytes(config: Config, name: str) -> int:
     """Returns the peak memory of steps of a row after the first, in bytes."""
     timing.check_row(name, named := builders(config))
-    return _peak(named[name]())
-
-
-def _peak(step: Callable) -> int:
-    step()  # compiles
-    return memory.most_bytes(lambda: (step(), step()))
+    return timing.peak(named[name]())

@@ -95,28 +95,31 @@ def check(
     if precision in ROUNDED and not relative <= TOLERANCES[precision]:
         own = _differences_by_rounding(model, batches, expected)
         with np.errstate(divide="ignore"):
-            of_rounding = float(_mean(differences) / _mean(own))
+            of_rounding = float(_quadratic_mean(differences) / _quadratic_mean(own))
     return Errors(largest, relative, sizes, reader(name), of_rounding)
 
 
 def check_errors(errors: Errors, precision: str) -> None:
     """Raises a `ValueError` if the differences are too large, or not finite."""
-    tolerance = TOLERANCES[precision]
-    as_rounding = errors.of_rounding is not None
-    as_rounding = as_rounding and errors.of_rounding <= MOST_OF_ROUNDING
-    if not (errors.relative <= tolerance or as_rounding):
-        by_rounding = (
-            ""
-            if errors.of_rounding is None
-            else f" On average it is {errors.of_rounding:.2g} times what rounding "
-            f"changes; at most {MOST_OF_ROUNDING} passes."
+    tolerance, ratio = TOLERANCES[precision], errors.of_rounding
+    if errors.relative <= tolerance or (
+        ratio is not None and ratio <= MOST_OF_ROUNDING
+    ):
+        return
+    average = (
+        ""
+        if ratio is None
+        else (
+            f" On average it is {ratio:.2g} times what rounding changes; at most "
+            f"{MOST_OF_ROUNDING} passes."
         )
-        raise ValueError(
-            f"`format`: the exported model differs from the Keras model by "
-            f"{errors.absolute:.1e}, {errors.relative:.1e} of the largest output, in "
-            f"{errors.runtime}; at most {tolerance:.0e} passes.{by_rounding} Nothing "
-            "was written."
-        )
+    )
+    raise ValueError(
+        f"`format`: the exported model differs from the Keras model by "
+        f"{errors.absolute:.1e}, {errors.relative:.1e} of the largest output, in "
+        f"{errors.runtime}; at most {tolerance:.0e} passes.{average} Nothing was "
+        "written."
+    )
 
 
 def reader(name: str) -> str:
@@ -149,8 +152,7 @@ def _flat(outputs):
     return np.concatenate([each.ravel() for each in outputs.values()])
 
 
-def _mean(differences):
-    """Returns the quadratic mean."""
+def _quadratic_mean(differences):
     return np.sqrt(np.mean(np.square(differences, dtype="float64")))
 
 

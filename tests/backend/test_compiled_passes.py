@@ -11,7 +11,7 @@ from tests.tiny_vit import TinyViT
 
 on_torch = keras.backend.backend() == "torch"
 if on_torch:
-    from kerasvit.backend.compiled_torch import MOST_PASSES
+    from kerasvit.backend.compiled_torch import MOST_SIZES
 
 pytestmark = [
     pytest.mark.slow,
@@ -172,12 +172,12 @@ def test_more_sizes_of_a_batch_than_are_compiled(graphs):
     pixels = keras.Input((4,))
     model = ClonableModel(pixels, keras.layers.Dense(2)(pixels))
     model.compile(jit_compile=True)
-    x = np.random.default_rng(0).normal(size=(MOST_PASSES + 2, 4))
+    x = np.random.default_rng(0).normal(size=(MOST_SIZES + 2, 4))
     for size in range(1, len(x) + 1):
         found = model.predict(x[:size], verbose=0)
         expected = x[:size] @ to_numpy(model.layers[-1].kernel)
         np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert graphs["stats"]["unique_graphs"] == MOST_PASSES
+    assert graphs["stats"]["unique_graphs"] == MOST_SIZES
 
 
 def test_a_train_step_of_a_subclass_may_add_gradients():

@@ -6,7 +6,7 @@ import pytest
 
 on_torch = keras.backend.backend() == "torch"
 if not on_torch:
-    pytest.skip("PyTorch's copies", allow_module_level=True)
+    pytest.skip("imports torch, whose copies it tests", allow_module_level=True)
 
 import torch  # noqa: E402
 

@@ -36,7 +36,9 @@ def test_ends():
     np.testing.assert_allclose(to_numpy(gelu(x)), expected, 1e-6, 1e-5)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="others have their own")
+@pytest.mark.skipif(
+    keras.backend.backend() != "jax", reason="other backends compute Keras's GELU"
+)
 def test_derivatives():
     """First and second, with both kinds of differentiation for the second."""
     import jax

@@ -135,6 +135,8 @@ def rate(cell):
 @on_last_backend
 def test_readme():
     text = (ROOT / "README.md").read_text().split("## Speed")[1].split("\n## ")[0]
+    bit = [ratios for (model, *_), ratios in published().items() if "BiT" in model]
+    versus_resnet = [cells[2] for cells in bit]
     ratios = [cell for cells in published().values() for cell in (cells[2], cells[4])]
     for what in ("forward", "train"):
         own, best = (
@@ -144,3 +146,4 @@ def test_readme():
         ratios.append(f"{own / best:.2f}")
     for ratio in re.findall(r"\b\d\.\d\d\b", text):
         assert ratio in ratios
+    assert f"{min(versus_resnet)} to {max(versus_resnet)}" in " ".join(text.split())
