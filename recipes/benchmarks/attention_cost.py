@@ -13,7 +13,7 @@ from unittest import mock
 
 from kerasvit.layers import attention
 
-from . import timing
+from . import peak_memory, timing
 from .keras_steps import batch, kerasvit_model, kerasvit_step
 from .results import Result
 from .settings import Config
@@ -30,7 +30,7 @@ COLUMNS = (*timing.SPREAD, "images/s", "fused / it", "95 %")
 def measure(config: Config, backend: str) -> Result:
     """Times both kinds of steps, and measures their memory."""
     builders = {name: functools.partial(step, config, name) for name in KINDS}
-    steps, peaks = timing.built(builders, config, backend, measured=config.memory)
+    steps, peaks = peak_memory.built(builders, config, backend, measured=config.memory)
     times = timing.in_turns(steps, config)
     rows = []
     for name, seconds in times.items():
@@ -61,4 +61,4 @@ def step(config: Config, name: str) -> Callable:
 def most_bytes(config: Config, name: str) -> int:
     """Returns the peak memory of the steps of a row after the first, in bytes."""
     timing.check_row(name, KINDS)
-    return timing.peak(step(config, name))
+    return peak_memory.peak(step(config, name))

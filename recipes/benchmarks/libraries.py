@@ -17,7 +17,7 @@ import device_name
 
 import kerasvit
 
-from . import rivals, timing
+from . import peak_memory, rivals, timing
 from .keras_steps import batch, kerasvit_model, kerasvit_step
 from .matrix_product import operations_per_second
 from .results import Result
@@ -36,7 +36,8 @@ def measure(config: Config, backend: str) -> Result:
     matrices, in the same precision.
     """
     measured = config.memory and device_name.accelerator() is not None
-    steps, peaks = timing.built(builders(config), config, backend, measured=measured)
+    named = builders(config)
+    steps, peaks = peak_memory.built(named, config, backend, measured=measured)
     times = timing.in_turns(steps, config)
     most = operations_per_second(config.dtype)
     variant = getattr(kerasvit, config.name)
@@ -79,4 +80,4 @@ def builders(config: Config) -> dict[str, Callable]:
 def most_bytes(config: Config, name: str) -> int:
     """Returns the peak memory of steps of a row after the first, in bytes."""
     timing.check_row(name, named := builders(config))
-    return timing.peak(named[name]())
+    return peak_memory.peak(named[name]())
