@@ -72,13 +72,20 @@ EXCEPTIONS = {
     "layers/max_pool.py": {"backend"},
     "layers/group_norm.py": {"backend"},
     "layers/batch_norm.py": {"backend"},
+    # Calls without Keras's bookkeeping on PyTorch.
+    "layers/dropout.py": {"backend"},
+    "layers/layer_norm.py": {"backend"},
+    "layers/local_attention.py": {"backend"},
+    "layers/relative_attention.py": {"backend"},
+    "layers/swiglu.py": {"backend"},
+    "layers/window_attention.py": {"backend"},
     # A check of sizes that only a graph of TensorFlow does not know.
     "layers/patch_embedding.py": {"backend"},
     # The bridge between models and weights; `hub` for the names of weights.
     "models/variant.py": {"loading", "hub"},
 }
 BODY_LINES, ARGUMENTS = 50, 8
-PACKAGE_LINES = 31_100  # of it 40 % docstrings and blank lines, 4 % type hints
+PACKAGE_LINES = 31_300  # of it 40 % docstrings and blank lines, 4 % type hints
 # Functions with more arguments, all but `ARGUMENTS` of them keyword-only and optional.
 BUDGETS = {
     # Builders: what differs between five code bases' checkpoints of one architecture.

@@ -6,11 +6,14 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.backend.linear import product
 from kerasvit.backend.recorded import is_recorded
+from kerasvit.backend.reshaping import reshape
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
+from .dropout import Dropout
 
 
 def attend(
@@ -101,7 +104,7 @@ def _scores(query: Tensor, key: Tensor, mask: Any = None) -> Tensor:
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Attention(keras.layers.Layer):
+class Attention(DirectCalls):
     """Multi-head self-attention.
 
     softmax(q kᵀ / √d) v with d = D / num_heads, then a dense layer over the joined
@@ -157,9 +160,7 @@ class Attention(keras.layers.Layer):
         self.key = dense("key", self.use_bias)
         self.value = dense("value", self.use_bias)
         self.output_dense = dense("output", True)
-        self.drop = keras.layers.Dropout(
-            self.dropout, name="drop", dtype=self.dtype_policy
-        )
+        self.drop = Dropout(self.dropout, name="drop", dtype=self.dtype_policy)
         self.drop.build((None, width))
 
     def call(
@@ -168,8 +169,8 @@ class Attention(keras.layers.Layer):
         shape = ops.shape(x)
         query, key, value = self._projected(x, context)
         x = attend(query, key, value, self._mask, training)
-        x = self.output_dense(ops.reshape(x, (-1, shape[-1])))
-        return ops.reshape(self.drop(x, training=training), shape)
+        x = self.output_dense(reshape(x, (-1, shape[-1])))
+        return reshape(self.drop(x, training=training), shape)
 
     def attention_weights(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Returns the weights softmax(q kᵀ / √d), (batch, H, N, M).
@@ -197,15 +198,15 @@ class Attention(keras.layers.Layer):
         biases = [dense.bias for dense in projections] if self.use_bias else None
         bias = ops.concatenate(biases) if biases else None
         heads = (-1, length, 3, self.num_heads, width // self.num_heads)
-        joined = product(ops.reshape(x, (-1, width)), kernel, bias)
-        return list(ops.unstack(ops.reshape(joined, heads), axis=2))
+        joined = product(reshape(x, (-1, width)), kernel, bias)
+        return list(ops.unstack(reshape(joined, heads), axis=2))
 
     def _heads(self, dense: Dense, x: Tensor) -> Tensor:
         """Projects tokens to the heads: (B, N, D) → (B, N, H, d)."""
         width = x.shape[-1]
         length = ops.shape(x)[1]
-        x = dense(ops.reshape(x, (-1, width)))  # one row per token; see MLP
-        return ops.reshape(x, (-1, length, self.num_heads, width // self.num_heads))
+        x = dense(reshape(x, (-1, width)))  # one row per token; see MLP
+        return reshape(x, (-1, length, self.num_heads, width // self.num_heads))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of the input."""

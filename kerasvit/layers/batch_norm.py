@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.typing import Tensor
 
 if keras.backend.backend() == "torch":
@@ -12,7 +13,7 @@ if keras.backend.backend() == "torch":
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class BatchNormalization(keras.layers.BatchNormalization):
+class BatchNormalization(DirectCalls, keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` with the same name, variables and values.
 
     Files of weights contain the name of the class, so that those with Keras's layer

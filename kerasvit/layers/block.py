@@ -3,12 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import keras
-
 from kerasvit.backend import rematerialized
+from kerasvit.backend.direct_calls import DirectCalls
 
 
-class Block(keras.layers.Layer):
+class Block(DirectCalls):
     """A layer that Keras can rematerialise on every backend.
 
     If it was constructed in `keras.RematScope("list_of_layers", layer_names=…)`, which

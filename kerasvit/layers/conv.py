@@ -7,7 +7,9 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError
 from kerasvit.backend.channels_last import convolution
+from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.backend.linear import product
+from kerasvit.backend.reshaping import reshape
 from kerasvit.typing import Shape, Tensor
 
 # Uniform in ±1 / √fan_in, which has the variance 1 / (3 · fan_in), as
@@ -16,7 +18,7 @@ TORCH_UNIFORM = {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"}
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Conv(keras.layers.Layer):
+class Conv(DirectCalls):
     """Convolution without bias, with equal zero padding on both sides.
 
     Every border gets k // 2 zeros. With a stride, Keras's padding "same" may put one
@@ -99,8 +101,8 @@ def pointwise(x: Tensor, kernel: Tensor, strides: int = 1) -> Tensor:
         return convolution(x, kernel, strides, 0)
     if strides > 1:
         x = x[:, ::strides, ::strides]
-    rows = product(ops.reshape(x, (-1, x.shape[-1])), kernel[0, 0])
-    return ops.reshape(rows, (*ops.shape(x)[:-1], kernel.shape[-1]))
+    rows = product(reshape(x, (-1, x.shape[-1])), kernel[0, 0])
+    return reshape(rows, (*ops.shape(x)[:-1], kernel.shape[-1]))
 
 
 def _takes_rows() -> bool:

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.backend.keras_internals import remove_variable
 from kerasvit.backend.linear import product
 from kerasvit.typing import Tensor
@@ -14,7 +15,7 @@ FACTORS = ("lora_kernel_a", "lora_kernel_b")  # Keras's names of an adapter's va
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Dense(keras.layers.Dense):
+class Dense(DirectCalls, keras.layers.Dense):
     """`keras.layers.Dense` with the same variables, applied to one row per token.
 
     On PyTorch one operation computes the product and adds the bias, which Keras adds in

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.typing import Shape, Tensor
 
 if keras.backend.backend() == "torch":
@@ -12,7 +13,7 @@ if keras.backend.backend() == "torch":
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class GroupNorm(keras.layers.Layer):
+class GroupNorm(DirectCalls):
     """Normalises each image within groups of channels, with scale and shift.
 
     Values and variables are those of `keras.layers.GroupNormalization`, whose second

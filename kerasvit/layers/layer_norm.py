@@ -3,11 +3,12 @@
 import keras
 from keras import ops
 
+from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.typing import Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class LayerNormalization(keras.layers.LayerNormalization):
+class LayerNormalization(DirectCalls, keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` with the same name, variables and values.
 
     Files of weights contain the name of the class, so that those with Keras's layer

@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.backend.reshaping import reshape
 from kerasvit.typing import Shape, Tensor
 
 from .conv import TORCH_UNIFORM
@@ -16,7 +18,7 @@ from .window_attention import in_windows
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class LocalAttention(keras.layers.Layer):
+class LocalAttention(DirectCalls):
     """Multi-head attention of each pixel to the pixels of its window.
 
     softmax(q kᵀ / √d + b) v, then a dense layer over the joined heads. The windows
@@ -110,10 +112,10 @@ class LocalAttention(keras.layers.Layer):
         value = self._split(self.value(rows), (0, 2, 1, 3))
         x = ops.matmul(ops.cast(self._weights(rows), value.dtype), value)
         x = ops.transpose(x, (0, 2, 1, 3))
-        x = self.output_dense(ops.reshape(x, (-1, self.num_heads * self.head_width)))
-        x = ops.reshape(x, (-1, down, across, edge, edge, self.width))
+        x = self.output_dense(reshape(x, (-1, self.num_heads * self.head_width)))
+        x = reshape(x, (-1, down, across, edge, edge, self.width))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
-        return ops.reshape(x, (-1, height, width, self.width))
+        return reshape(x, (-1, height, width, self.width))
 
     def attention_weights(self, x: Tensor) -> Tensor:
         """Returns the weights within the windows, (batch, windows, heads, N, N).
@@ -123,7 +125,7 @@ class LocalAttention(keras.layers.Layer):
         """
         weights = self._weights(self._rows(x))  # (B·windows, heads, N, N)
         windows = x.shape[1] * x.shape[2] // self.window_size**2
-        return ops.reshape(weights, (-1, windows, *weights.shape[1:]))
+        return reshape(weights, (-1, windows, *weights.shape[1:]))
 
     def window_cells(self, height: int, width: int) -> np.ndarray:
         """Returns the pixels of the windows, (windows, N) indices of the map's pixels.
@@ -138,13 +140,13 @@ class LocalAttention(keras.layers.Layer):
         """Orders pixels by window: (B, H, W, C) → (B·windows·N, C)."""
         _, height, width, channels = x.shape
         edge = self.window_size
-        x = ops.reshape(x, (-1, height // edge, edge, width // edge, edge, channels))
+        x = reshape(x, (-1, height // edge, edge, width // edge, edge, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))
-        return ops.reshape(x, (-1, channels))  # one row a pixel, window after window
+        return reshape(x, (-1, channels))  # one row a pixel, window after window
 
     def _split(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
         shape = (-1, self.window_size**2, self.num_heads, self.head_width)
-        return ops.transpose(ops.reshape(x, shape), axes)
+        return ops.transpose(reshape(x, shape), axes)
 
     def _weights(self, rows: Tensor) -> Tensor:
         """Returns (B·windows, heads, N, N) for (B·windows·N, C)."""

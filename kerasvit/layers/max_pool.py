@@ -6,11 +6,12 @@ import keras
 from keras import ops
 
 from kerasvit.backend.channels_last import max_pool
+from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class MaxPool(keras.layers.Layer):
+class MaxPool(DirectCalls):
     """Max-pooling of stride 2 with PyTorch's padding.
 
     The k × k windows are centred on the pixels with even row and column. Keras's

@@ -6,10 +6,13 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.backend.gelu import gelu
+from kerasvit.backend.reshaping import reshape
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
+from .dropout import Dropout
 
 ACTIVATIONS = {
     "gelu": gelu,
@@ -19,7 +22,7 @@ ACTIVATIONS = {
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class MLP(keras.layers.Layer):
+class MLP(DirectCalls):
     """Two dense layers with a GELU in between, applied to each token.
 
     Shape: (batch, ..., D) → same.
@@ -64,9 +67,7 @@ class MLP(keras.layers.Layer):
         same = {"bias_initializer": bias, "dtype": self.dtype_policy}
         self.dense_0 = Dense(self.mlp_dim, name="dense_0", **same)
         self.dense_1 = Dense(width, name="dense_1", **same)
-        self.drop = keras.layers.Dropout(
-            self.dropout, name="drop", dtype=self.dtype_policy
-        )
+        self.drop = Dropout(self.dropout, name="drop", dtype=self.dtype_policy)
         self.dense_0.build((None, width))
         self.dense_1.build((None, self.mlp_dim))
         self.drop.build((None, width))
@@ -75,11 +76,11 @@ class MLP(keras.layers.Layer):
         shape = ops.shape(x)
         # One row per token: on CPU, XLA takes twice as long for the gradient of the
         # same product with three axes.
-        x = ops.reshape(x, (-1, x.shape[-1]))
+        x = reshape(x, (-1, x.shape[-1]))
         x = ACTIVATIONS[self.activation](self.dense_0(x))
         x = self.drop(x, training=training)
         x = self.drop(self.dense_1(x), training=training)
-        return ops.reshape(x, shape)
+        return reshape(x, shape)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of the input."""

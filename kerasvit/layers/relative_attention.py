@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.backend.reshaping import reshape
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
@@ -21,7 +23,7 @@ def shifts(grid: tuple[int, int], padding: int) -> np.ndarray:
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class RelativeAttention(keras.layers.Layer):
+class RelativeAttention(DirectCalls):
     """Multi-head attention with scores that depend on relative positions only.
 
     From cell i, head h attends to cell j with the weight
@@ -122,8 +124,8 @@ class RelativeAttention(keras.layers.Layer):
         seen = self._padded(x)
         weights = ops.cast(self._weights(x, seen), x.dtype)
         x = ops.matmul(weights, self._heads(self.value, seen))  # (B, heads, N, d)
-        x = ops.reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, self.value.units))
-        return ops.reshape(self.output_dense(x), (-1, height, width, self.filters))
+        x = reshape(ops.transpose(x, (0, 2, 1, 3)), (-1, self.value.units))
+        return reshape(self.output_dense(x), (-1, height, width, self.filters))
 
     def attention_weights(self, x: Tensor) -> Tensor:
         """Returns the weights of cells to cells, (batch, heads, N, N), N = H·W.
@@ -134,11 +136,11 @@ class RelativeAttention(keras.layers.Layer):
         batch, (height, width) = ops.shape(x)[0], x.shape[1:3]
         weights = self._weights(x, self._padded(x))
         p = self.padding
-        weights = ops.reshape(
-            weights, (*weights.shape[:3], height + 2 * p, width + 2 * p)
-        )[..., p : p + height, p : p + width]
+        weights = reshape(weights, (*weights.shape[:3], height + 2 * p, width + 2 * p))[
+            ..., p : p + height, p : p + width
+        ]
         cells = height * width
-        weights = ops.reshape(weights, (-1, self.num_heads, cells, cells))
+        weights = reshape(weights, (-1, self.num_heads, cells, cells))
         return ops.broadcast_to(weights, (batch, self.num_heads, cells, cells))
 
     def _padded(self, x: Tensor) -> Tensor:
@@ -160,9 +162,9 @@ class RelativeAttention(keras.layers.Layer):
 
     def _heads(self, dense: Dense, x: Tensor) -> Tensor:
         _, height, width, channels = x.shape
-        x = dense(ops.reshape(x, (-1, channels)))  # one row per cell; see MLP
+        x = dense(reshape(x, (-1, channels)))  # one row per cell; see MLP
         size = dense.units // self.num_heads
-        x = ops.reshape(x, (-1, height * width, self.num_heads, size))
+        x = reshape(x, (-1, height * width, self.num_heads, size))
         return ops.transpose(x, (0, 2, 1, 3))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:

@@ -7,13 +7,14 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError
 from kerasvit.backend.channels_last import convolution, standardized
+from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.typing import Shape, Tensor
 
 from .conv import pointwise
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class StandardizedConv(keras.layers.Layer):
+class StandardizedConv(DirectCalls):
     """Convolution without bias, with weight standardisation of the kernel.
 
     From each filter, over its height, width and input channels, the mean is subtracted,

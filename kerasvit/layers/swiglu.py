@@ -5,13 +5,16 @@ from typing import Any
 import keras
 from keras import ops
 
+from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.backend.reshaping import reshape
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
+from .dropout import Dropout
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class SwiGLU(keras.layers.Layer):
+class SwiGLU(DirectCalls):
     """MLP with a gated hidden layer, applied to each token.
 
     (silu(x G) ⊙ (x V)) W with silu(x) = x · σ(x); all three products have a bias.
@@ -39,7 +42,7 @@ class SwiGLU(keras.layers.Layer):
         self.gate = Dense(self.mlp_dim, name="gate", **policy)
         self.dense_0 = Dense(self.mlp_dim, name="dense_0", **policy)
         self.dense_1 = Dense(width, name="dense_1", **policy)
-        self.drop = keras.layers.Dropout(self.dropout, name="drop", **policy)
+        self.drop = Dropout(self.dropout, name="drop", **policy)
         self.gate.build((None, width))
         self.dense_0.build((None, width))
         self.dense_1.build((None, self.mlp_dim))
@@ -47,11 +50,11 @@ class SwiGLU(keras.layers.Layer):
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         shape = ops.shape(x)
-        x = ops.reshape(x, (-1, x.shape[-1]))  # one row per token; see MLP
+        x = reshape(x, (-1, x.shape[-1]))  # one row per token; see MLP
         x = ops.silu(self.gate(x)) * self.dense_0(x)
         x = self.drop(x, training=training)
         x = self.drop(self.dense_1(x), training=training)
-        return ops.reshape(x, shape)
+        return reshape(x, shape)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of the input."""

@@ -9,15 +9,18 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.backend.reshaping import reshape
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
+from .dropout import Dropout
 from .resampling import MAX_CELLS, resample_grid
 from .table_size import check_table_size
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class WindowAttention(keras.layers.Layer):
+class WindowAttention(DirectCalls):
     """Multi-head attention within windows of a map, shifted or not.
 
     softmax(q kᵀ / √d + b) v in every window of M × M cells, d = D / num_heads. b is
@@ -97,9 +100,7 @@ class WindowAttention(keras.layers.Layer):
         self.key = dense("key", self.use_bias)
         self.value = dense("value", self.use_bias)
         self.output_dense = dense("output", True)
-        self.drop = keras.layers.Dropout(
-            self.dropout, name="drop", dtype=self.dtype_policy
-        )
+        self.drop = Dropout(self.dropout, name="drop", dtype=self.dtype_policy)
         self.drop.build((None, channels))
         self.position_bias = self.add_weight(
             name="position_bias",
@@ -113,11 +114,11 @@ class WindowAttention(keras.layers.Layer):
         rows = self._rows(x)
         value = ops.transpose(self._heads(self.value(rows)), (0, 1, 3, 2, 4))
         x = ops.matmul(ops.cast(self._weights(rows), value.dtype), value)
-        x = ops.reshape(ops.transpose(x, (0, 1, 3, 2, 4)), (-1, channels))
+        x = reshape(ops.transpose(x, (0, 1, 3, 2, 4)), (-1, channels))
         x = self.drop(self.output_dense(x), training=training)
-        x = ops.reshape(x, (-1, height // h, width // w, h, w, channels))
+        x = reshape(x, (-1, height // h, width // w, h, w, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, h, columns, w, D)
-        x = ops.reshape(x, (-1, height, width, channels))
+        x = reshape(x, (-1, height, width, channels))
         return _rolled(x, self.shift)
 
     def attention_weights(self, x: Tensor) -> Tensor:
@@ -143,14 +144,14 @@ class WindowAttention(keras.layers.Layer):
         """Orders cells by window: (B, H, W, D) → (B·windows·N, D)."""
         (height, width), (h, w), channels = self.grid, self.window, x.shape[-1]
         x = _rolled(x, [-moved for moved in self.shift])
-        x = ops.reshape(x, (-1, height // h, h, width // w, w, channels))
+        x = reshape(x, (-1, height // h, h, width // w, w, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, h, w, D)
-        return ops.reshape(x, (-1, channels))  # one row per cell; see MLP
+        return reshape(x, (-1, channels))  # one row per cell; see MLP
 
     def _heads(self, x: Tensor) -> Tensor:
         """Splits rows: (B·windows·N, D) → (B, windows, N, heads, d)."""
         head = x.shape[-1] // self.num_heads
-        return ops.reshape(x, (-1, *self._regions.shape, self.num_heads, head))
+        return reshape(x, (-1, *self._regions.shape, self.num_heads, head))
 
     def _weights(self, rows: Tensor) -> Tensor:
         """Returns (B, windows, heads, N, N), N = h·w, for (B·windows·N, D)."""
