@@ -1,4 +1,4 @@
-"""AdamW with a faster step on PyTorch."""
+"""AdamW with a faster step on PyTorch and TensorFlow."""
 
 from typing import Any
 
@@ -6,19 +6,24 @@ import keras
 
 Base: Any = keras.optimizers.AdamW
 if keras.backend.backend() == "torch":
-    from kerasvit.backend.adamw_torch import FusedAdamW
+    from kerasvit.backend import adamw_torch
 
-    Base = FusedAdamW
+    Base = adamw_torch.FusedAdamW
+elif keras.backend.backend() == "tensorflow":
+    from kerasvit.backend import adamw_tensorflow
+
+    Base = adamw_tensorflow.FusedAdamW
 
 
 @keras.saving.register_keras_serializable("kerasvit")
 class AdamW(Base):
-    """`keras.optimizers.AdamW`, with a faster update on PyTorch.
+    """`keras.optimizers.AdamW`, with a faster update on PyTorch and TensorFlow.
 
-    On CPUs it is PyTorch's fused one; on GPUs it waits for no copies of numbers.
-    Arguments and variables are those of Keras's class, and weights of one optimizer fit
-    to the other. So are the results, but for weights in float16, of which squares of
-    gradients are rounded less often. On JAX and TensorFlow it is Keras's step.
+    On TensorFlow, and on PyTorch on CPUs, it is the backend's own operation; with
+    PyTorch on GPUs it waits for no copies of numbers. Arguments and variables are those
+    of Keras's class, and weights of one optimizer fit to the other. So are the results,
+    but for weights in 16 bits, whose slots are rounded less often. On JAX it is Keras's
+    step.
 
         trainer.compile(kerasvit.AdamW(1e-4, weight_decay=0.05), loss="…")
 
