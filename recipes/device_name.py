@@ -1,6 +1,9 @@
 """Names the device on which the backend computes.
 
 device_name.of_first()      # "NVIDIA H100 80GB HBM3", or "AMD EPYC 7B13, 8 cores"
+
+A virtual machine may hide the model of its processor. Then the name has the numbers of
+the processor's family and model: "AMD EPYC (family 25, model 17), 2 cores".
 """
 
 import os
@@ -18,8 +21,10 @@ def of_first() -> str:
     if found := accelerator():
         return found
     text = CPUINFO.read_text() if CPUINFO.is_file() else ""
-    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    name = named[1].strip() if named else platform.processor() or platform.machine()
+    fields = dict(re.findall(r"^(\S[^\t:]*)\s*: (.+)$", text, re.MULTILINE))
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    if "cpu family" in fields and not re.search(r"\d", name):  # a virtual machine's
+        name += f" (family {fields['cpu family']}, model {fields['model']})"
     known = hasattr(os, "sched_getaffinity")  # those that this process may use
     cores = len(os.sched_getaffinity(0)) if known else os.cpu_count()
     return f"{name}, {cores} cores"
