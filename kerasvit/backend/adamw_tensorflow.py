@@ -7,23 +7,29 @@ from kerasvit.typing import Tensor
 
 
 class FusedAdamW(keras.optimizers.AdamW):
-    """Keras's AdamW, with TensorFlow's own update.
+    """Keras's AdamW, with TensorFlow's own update of weights in 32 or 64 bits.
 
     Keras's takes a dozen operations, each of which reads and writes the weight or a
-    slot.
+    slot. It remains for `amsgrad`, sparse gradients and weights in 16 bits, to which
+    TensorFlow's would round β₁ and β₂: 0.999 is 1 in bfloat16.
     """
 
     def update_step(
         self, gradient: Tensor, variable: tf.Variable, learning_rate: Tensor
     ) -> None:
         """Updates a weight and its slots."""
-        if self.amsgrad or isinstance(gradient, tf.IndexedSlices):
+        dtype = variable.dtype
+        exact = dtype in (tf.float32, tf.float64)
+        if self.amsgrad or not exact or isinstance(gradient, tf.IndexedSlices):
             super().update_step(gradient, variable, learning_rate)
             return
-        dtype = variable.dtype
         index = self._get_variable_index(variable)
         step = tf.cast(self.iterations + 1, dtype)
-        beta_1, beta_2 = (tf.cast(beta, dtype) for beta in (self.beta_1, self.beta_2))
+        # `tf.cast` would round Python's numbers to float32 first.
+        beta_1, beta_2, epsilon = (
+            tf.constant(number, dtype)
+            for number in (self.beta_1, self.beta_2, self.epsilon)
+        )
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
@@ -33,6 +39,6 @@ class FusedAdamW(keras.optimizers.AdamW):
             lr=tf.cast(learning_rate, dtype),
             beta1=beta_1,
             beta2=beta_2,
-            epsilon=tf.cast(self.epsilon, dtype),
+            epsilon=epsilon,
             grad=tf.cast(gradient, dtype),
         )

@@ -6,34 +6,35 @@ on 100 images. Other backends trace a call once.
 """
 
 import contextlib
-import inspect
 from typing import Any
 
 import keras
 
 from kerasvit.typing import Tensor
 
+from .keras_internals import layers_in
+
 if keras.backend.backend() == "torch":
     import torch
     from keras.src.backend import AutocastScope
     from keras.src.backend.common import global_state
 
+KERAS_CALL = keras.layers.Layer.__call__
+
 
 class DirectCalls(keras.layers.Layer):
-    """Base of layers whose `__call__` skips what has no effect, on PyTorch.
+    """Base of layers whose `__call__` skips steps of Keras on PyTorch.
 
-    A call is direct if the layer is built, another layer calls it with one tensor in
-    its compute dtype, without a mask and with the same `training`, and its outputs have
-    neither a regulariser nor a layout. What follows the bookkeeping remains: PyTorch's
-    hooks, rematerialisation, quantisation, and the arguments in the message of an
-    exception.
+    A call is direct if another layer calls this one with one tensor, without a mask, in
+    the dtype in which it computes, and with the `training` of the outer call or none.
+    The layer and all layers inside must be built, and its outputs have neither a
+    regulariser nor a layout. These steps of Keras would then change nothing.
+
+    What follows them remains: PyTorch's hooks, rematerialisation, quantisation, and the
+    arguments in the message of an exception.
     """
 
-    _takes_training: bool
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls._takes_training = "training" in inspect.signature(cls.call).parameters
+    _is_plain = False  # whether `_has_no_special_steps` found so
 
     if keras.backend.backend() == "torch":
 
@@ -41,13 +42,12 @@ class DirectCalls(keras.layers.Layer):
             outer = global_state.get_global_attribute("current_call_ctx")
             if outer is None or len(args) != 1 or kwargs.keys() - {"training"}:
                 return super().__call__(*args, **kwargs)
-            inherited = outer.get_value("training")
-            given = kwargs.get("training")
-            same = given is None or given is inherited
+            training = outer.get_value("training")
+            same = kwargs.get("training", training) is training
             if not same or not self._takes_as_it_is(args[0]):
                 return super().__call__(*args, **kwargs)
-            passes = self._takes_training and inherited is not None
-            kwargs = {"training": inherited} if passes else {}
+            takes = self._call_has_training_arg and training is not None
+            kwargs = {"training": training} if takes else {}
             with self._scope():
                 return torch.nn.Module.__call__(self, *args, **kwargs)
 
@@ -55,23 +55,38 @@ class DirectCalls(keras.layers.Layer):
         """Returns whether Keras would pass `x` on as it is, and the result."""
         return (
             type(x) is torch.Tensor
-            and self.built
             and getattr(x, "_keras_mask", None) is None
             and (
                 not self.autocast
-                or keras.backend.standardize_dtype(x.dtype) == self.compute_dtype
+                or keras.backend.standardize_dtype(x.dtype) == self.input_dtype
             )
             and self.activity_regularizer is None
             and keras.distribution.distribution() is None
             and _fits(self.input_spec, x)
+            # A class after this one, or a tool, may have another `__call__`.
+            and super().__call__.__func__ is KERAS_CALL
+            and (self._is_plain or self._has_no_special_steps())
         )
+
+    def _has_no_special_steps(self) -> bool:
+        """Returns whether no call creates variables, masks or values of arguments."""
+        if not all(layer.built for layer in layers_in(self)):
+            return False  # Keras's scopes name the variables of their parts
+        training = self._call_signature.parameters.get("training")
+        self._is_plain = (
+            set(self._call_context_args) == {"training"}
+            and (training is None or not training.default)
+            and type(self).compute_mask is keras.layers.Layer.compute_mask
+        )
+        return self._is_plain
 
     def _scope(self) -> contextlib.AbstractContextManager:
         """Returns the context that casts variables, as Keras chooses it."""
         scope = global_state.get_global_attribute("autocast_scope")
-        dtype = self.compute_dtype if self.autocast else None
+        casts = self.autocast and "float" in self.compute_dtype
+        dtype = self.compute_dtype if casts else None
         current = self.variable_dtype if scope is None else scope.dtype
-        if dtype == current or dtype is scope is None:
+        if dtype == current or (dtype is None and scope is None):
             return contextlib.nullcontext()
         return AutocastScope(dtype)
 

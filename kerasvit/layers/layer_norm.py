@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from kerasvit.backend.direct_calls import DirectCalls
-from kerasvit.typing import Tensor
+from kerasvit.typing import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -16,7 +16,8 @@ class LayerNormalization(DirectCalls, keras.layers.LayerNormalization):
 
     On JAX it computes on one row for each token, the shape of dense layers. In the
     shape of its input, XLA computes the gradient of the residual twice, in both shapes.
-    On TensorFlow it has fewer operations on whole arrays, in both passes.
+    On TensorFlow it has fewer operations on whole arrays, in both passes, and does not
+    round the results of integers.
 
     Shape: (..., D) → same.
 
@@ -25,17 +26,24 @@ class LayerNormalization(DirectCalls, keras.layers.LayerNormalization):
     Reference: Ba et al. 2016, arXiv 1607.06450.
     """
 
+    def build(self, input_shape: Shape) -> None:
+        """Creates the variables; on TensorFlow other widths would be broadcast."""
+        super().build(input_shape)
+        if self.axis == [-1]:
+            self.input_spec = keras.layers.InputSpec(axes={-1: input_shape[-1]})
+
     def call(self, inputs: Tensor) -> Tensor:
         backend = keras.backend.backend()
-        if backend == "torch" or self.axis != [-1]:
-            return super().call(inputs)
-        if backend == "tensorflow" and not self.rms_scaling:
+        if backend == "jax" and self.axis == [-1]:
+            rows = super().call(ops.reshape(inputs, (-1, inputs.shape[-1])))
+            return ops.reshape(rows, ops.shape(inputs))
+        own = self.axis == [-1] and not self.rms_scaling and self.epsilon is not None
+        if backend == "tensorflow" and own:
             return self._by_deviations(inputs)
-        rows = super().call(ops.reshape(inputs, (-1, inputs.shape[-1])))
-        return ops.reshape(rows, ops.shape(inputs))
+        return super().call(inputs)
 
     def _by_deviations(self, inputs: Tensor) -> Tensor:
-        """Normalises the deviations from the mean, which Keras computes twice."""
+        """Subtracts the mean once, for the variance and for the result."""
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
         x = x - ops.mean(x, axis=-1, keepdims=True)
         variance = ops.mean(ops.square(x), axis=-1, keepdims=True)

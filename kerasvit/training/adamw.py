@@ -22,8 +22,8 @@ class AdamW(Base):
     On TensorFlow, and on PyTorch on CPUs, it is the backend's own operation; with
     PyTorch on GPUs it waits for no copies of numbers. Arguments and variables are those
     of Keras's class, and weights of one optimizer fit to the other. So are the results,
-    but for weights in 16 bits, whose slots are rounded less often. On JAX it is Keras's
-    step.
+    but on PyTorch for weights in float16, of which squares of gradients are rounded
+    less often. On JAX it is Keras's step.
 
         trainer.compile(kerasvit.AdamW(1e-4, weight_decay=0.05), loss="…")
 

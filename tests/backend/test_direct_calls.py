@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 
 import kerasvit
+from kerasvit.backend import direct_calls
 from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.layers.attention import Attention
 from kerasvit.layers.dense import Dense
+from kerasvit.layers.mlp import MLP
 from tests.contract import to_numpy
 from tests.models.tiny import TINY, tiny
 from tests.tiny_vit import TinyViT
@@ -29,7 +32,10 @@ def calls():
         names.append(self.name)
         return original(self, *args, **kwargs)
 
-    with mock.patch.object(keras.Layer, "__call__", call):
+    with (
+        mock.patch.object(keras.Layer, "__call__", call),
+        mock.patch.object(direct_calls, "KERAS_CALL", call),
+    ):
         yield names
 
 
@@ -97,6 +103,86 @@ def test_training_is_inherited():
     y = to_numpy(Block()(x, training=True))
     np.testing.assert_allclose(y.mean((0, 1, 2)), 0, atol=1e-6)
     assert np.any(to_numpy(norm.moving_mean))
+
+
+def test_no_training_is_not_inherited():
+    """As in Keras, if the argument is given."""
+
+    class Outer(keras.layers.Layer):
+        def call(self, x):
+            return drop(x, training=None)
+
+    drop = kerasvit.layers.StochasticDepth(0.9)
+    drop.build((None, 4))
+    assert np.all(to_numpy(Outer()(np.ones((64, 4), "float32"), training=True)) == 1)
+
+
+def test_parts_that_build_themselves_have_their_names():
+    class WithExtra(MLP):
+        def build(self, input_shape):
+            super().build(input_shape)
+            self.extra = keras.layers.Dense(8, name="extra")
+
+        def call(self, x, training=None):
+            return self.extra(super().call(x, training=training))
+
+    parts = Attention(2, name="attention"), WithExtra(4, name="mlp")
+    block = kerasvit.layers.EncoderBlock(*parts, name="block")
+    x = keras.Input((3, 8))
+    model = keras.Model(x, block(x))
+    model(np.ones((2, 3, 8), "float32"))
+    assert "block/mlp/extra/kernel" in [v.path for v in model.variables]
+
+
+def test_layers_that_compute_in_integers():
+    class Outer(keras.layers.Layer):
+        def call(self, x):
+            return drop(x)
+
+    drop = kerasvit.layers.StochasticDepth(0.5, dtype="int32")
+    drop.build((None, 4))
+    x = np.ones((2, 4), "int32")
+    y = Outer(dtype="mixed_bfloat16", autocast=False)(x, training=False)
+    np.testing.assert_array_equal(to_numpy(y), x)
+
+
+def test_a_default_of_training_is_taken():
+    class Part(MLP):
+        def call(self, x, training=True):
+            return self.drop(x)
+
+    class Outer(keras.layers.Layer):
+        def call(self, x):
+            return part(x)
+
+    part = Part(4, dropout=0.9)
+    part.build((None, 8))
+    assert np.any(to_numpy(Outer()(np.ones((9, 8), "float32"))) == 0)
+
+
+def test_other_calls_of_keras_are_seen():
+    model = TinyViT(image_size=8, num_classes=3)
+    seen = []
+    original = keras.Layer.__call__
+
+    def call(self, *args, **kwargs):
+        seen.append(self.name)
+        return original(self, *args, **kwargs)
+
+    with mock.patch.object(keras.Layer, "__call__", call):
+        model(images(model))
+    assert "query" in seen
+
+
+def test_weights_of_attention_take_other_arrays():
+    layer = Attention(2)
+    layer.build((None, 3, 8))
+    x = np.random.default_rng(0).normal(size=(2, 3, 8)).astype("float32")
+    expected = to_numpy(layer.attention_weights(keras.ops.convert_to_tensor(x)))
+    np.testing.assert_array_equal(to_numpy(layer.attention_weights(x)), expected)
+    symbolic = keras.Input((3, 8))
+    model = keras.Model(symbolic, layer.attention_weights(symbolic))
+    np.testing.assert_allclose(to_numpy(model(x)), expected, rtol=1e-6)
 
 
 def test_hooks_of_pytorch_are_called():

@@ -46,6 +46,21 @@ def test_other_axes_are_keras_own(axis):
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.parametrize(("built", "given"), [(8, 1), (1, 8)])
+def test_other_widths_are_refused(built, given):
+    layer = LayerNormalization()
+    layer.build((None, built))
+    with pytest.raises(ValueError, match=f"axis -1 .* to have value {built}"):
+        layer(values((2, given)))
+
+
+@pytest.mark.parametrize("options", [{"rms_scaling": True}, {"epsilon": None}])
+def test_other_options_are_keras_own(options):
+    layers = LayerNormalization, keras.layers.LayerNormalization
+    found, expected = (to_numpy(each(**options)(values((3, 6)))) for each in layers)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_longhand():
     x = values((3, 5, 6))
     expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(

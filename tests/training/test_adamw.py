@@ -79,10 +79,29 @@ def test_weight_decay_of_no_weight():
 
 
 def test_trains_weights_of_16_bits():
-    ours, _ = trained(kerasvit.AdamW, {}, dtype="bfloat16")
-    theirs, _ = trained(keras.optimizers.AdamW, {}, dtype="bfloat16")
+    settings = {"beta_2": 0.9}  # 0.999 is 1 in bfloat16
+    start, _ = trained(kerasvit.AdamW, settings, steps=0, dtype="bfloat16")
+    ours, _ = trained(kerasvit.AdamW, settings, dtype="bfloat16")
+    theirs, _ = trained(keras.optimizers.AdamW, settings, dtype="bfloat16")
+    assert np.any(start[0] != ours[0])
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a.astype("float32"), b.astype("float32"), atol=0.01)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="has 32 bits by default")
+def test_weights_of_64_bits_by_hand():
+    rng = np.random.default_rng(0)
+    expected, mean, square = rng.normal(size=3), 0, 0
+    weight = keras.Variable(expected, dtype="float64")
+    optimizer = kerasvit.AdamW(1e-2, weight_decay=0.1, epsilon=1e-7)
+    for step in range(1, 51):
+        gradient = rng.normal(size=3)
+        optimizer.apply([keras.ops.convert_to_tensor(gradient, "float64")], [weight])
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * gradient**2
+        rate = 1e-2 * np.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+        expected = expected * (1 - 1e-3) - rate * mean / (np.sqrt(square) + 1e-7)
+    np.testing.assert_allclose(to_numpy(weight), expected, rtol=1e-6)
 
 
 def test_layers_have_rates_of_their_own():
