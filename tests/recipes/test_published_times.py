@@ -133,6 +133,21 @@ def rate(cell):
 
 
 @on_last_backend
+def test_another_processor():
+    """Ratios and intervals in the paragraph that names the folder of results."""
+    folder = FOLDER / "epyc-family-25-model-17"
+    text = (ROOT / "recipes" / "README.md").read_text().split(folder.name)[1]
+    text = " ".join(text.split("\n\n")[0].split())
+    results = [json.loads(file.read_text()) for file in folder.glob("*.json")]
+    rows = [row for result in results for row in result["rows"][1:]]
+    kept = {
+        number for *_, ratio, ends in rows for number in (ratio, *ends.split(" to "))
+    }
+    found = re.findall(r"\b\d\.\d\d\b", text)
+    assert len(found) == 14 and set(found) <= kept
+
+
+@on_last_backend
 def test_readme():
     text = (ROOT / "README.md").read_text().split("## Speed")[1].split("\n## ")[0]
     bit = [ratios for (model, *_), ratios in published().items() if "BiT" in model]
