@@ -1,8 +1,8 @@
 """Calls of layers inside a model without Keras's bookkeeping, on PyTorch.
 
 `keras.Layer.__call__` converts inputs, opens name scopes, binds arguments and looks for
-masks. That takes 0.13 ms each time, for a ViT with 12 blocks longer than a GPU computes
-on 100 images. Other backends trace a call once.
+masks. That takes 0.13 ms each time: 25 ms in a forward pass of ViT-B/16, in which an
+NVIDIA H200 computes on 300 images. Other backends trace a call once.
 """
 
 import contextlib

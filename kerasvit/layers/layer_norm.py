@@ -27,20 +27,21 @@ class LayerNormalization(DirectCalls, keras.layers.LayerNormalization):
     """
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the variables; on TensorFlow other widths would be broadcast."""
+        """Creates the variables. Other widths, which could broadcast, are refused."""
         super().build(input_shape)
         if self.axis == [-1]:
             self.input_spec = keras.layers.InputSpec(axes={-1: input_shape[-1]})
 
     def call(self, inputs: Tensor) -> Tensor:
         backend = keras.backend.backend()
-        if backend == "jax" and self.axis == [-1]:
+        if backend == "torch" or self.axis != [-1]:
+            return super().call(inputs)
+        if backend == "jax":
             rows = super().call(ops.reshape(inputs, (-1, inputs.shape[-1])))
             return ops.reshape(rows, ops.shape(inputs))
-        own = self.axis == [-1] and not self.rms_scaling and self.epsilon is not None
-        if backend == "tensorflow" and own:
-            return self._by_deviations(inputs)
-        return super().call(inputs)
+        if self.rms_scaling or self.epsilon is None:
+            return super().call(inputs)
+        return self._by_deviations(inputs)
 
     def _by_deviations(self, inputs: Tensor) -> Tensor:
         """Subtracts the mean once, for the variance and for the result."""

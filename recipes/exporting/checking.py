@@ -102,18 +102,16 @@ def check(
 def check_errors(errors: Errors, precision: str) -> None:
     """Raises a `ValueError` if the differences are too large, or not finite."""
     tolerance, ratio = TOLERANCES[precision], errors.of_rounding
-    if errors.relative <= tolerance or (
-        ratio is not None and ratio <= MOST_OF_ROUNDING
-    ):
+    if errors.relative <= tolerance:
         return
-    average = (
-        ""
-        if ratio is None
-        else (
+    average = ""
+    if ratio is not None:
+        if ratio <= MOST_OF_ROUNDING:
+            return
+        average = (
             f" On average it is {ratio:.2g} times what rounding changes; at most "
             f"{MOST_OF_ROUNDING} passes."
         )
-    )
     raise ValueError(
         f"`format`: the exported model differs from the Keras model by "
         f"{errors.absolute:.1e}, {errors.relative:.1e} of the largest output, in "

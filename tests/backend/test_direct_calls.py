@@ -9,6 +9,7 @@ import pytest
 import kerasvit
 from kerasvit.backend import direct_calls
 from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.backend.masks import masked, masks_of
 from kerasvit.layers.attention import Attention
 from kerasvit.layers.dense import Dense
 from kerasvit.layers.mlp import MLP
@@ -205,13 +206,13 @@ def test_regularizers_of_activities_are_added():
 def test_masks_are_passed_on():
     class Outer(keras.layers.Layer):
         def call(self, x):
-            keras.src.backend.set_keras_mask(x, torch.ones(2, 3))
-            return norm(x)
+            return norm(masked(x, [torch.ones(2, 3)]))
 
     norm = kerasvit.layers.LayerNormalization()
     norm.build((None, 3, 4))
     y = Outer()(np.ones((2, 3, 4), "float32"))
-    assert y._keras_mask.shape == (2, 3)
+    (mask,) = masks_of(y)
+    assert mask.shape == (2, 3)
 
 
 def test_inputs_are_converted():
