@@ -1,4 +1,6 @@
-"""AdamW whose update on PyTorch is a few operations on all weights."""
+"""AdamW whose update on PyTorch is one operation on all weights, or a few."""
+
+import math
 
 import torch
 from keras import ops
@@ -7,9 +9,11 @@ from torch.optim.adamw import adamw
 
 from kerasvit.typing import Tensor
 
+from .keras_internals import values_of
+
 
 class FusedAdamW(KerasAdamW):
-    """Keras's AdamW, with PyTorch's fused update where the weights are on a CPU.
+    """Keras's AdamW, by PyTorch's fused update on CPUs and GPUs of NVIDIA and AMD.
 
     Keras's own takes ten operations, each of which reads and writes all weights. On a
     GPU it also copies its numbers there, and each copy waits for all work of the GPU:
@@ -20,40 +24,65 @@ class FusedAdamW(KerasAdamW):
     def _apply_weight_decay(self, variables: list) -> None:
         if self.weight_decay is not None:
             rate = ops.convert_to_tensor(self._get_current_learning_rate())
-            decayed = [v.value for v in variables if self._use_weight_decay(v)]
+            decayed = [v for v in variables if self._use_weight_decay(v)]
             if decayed:
-                torch._foreach_mul_(decayed, 1 - self.weight_decay * rate)
+                torch._foreach_mul_(values_of(decayed), 1 - self.weight_decay * rate)
 
     def _parallel_update_step(
         self, grads: list, variables: list, learning_rate: Tensor
     ) -> None:
-        weights = [variable.value for variable in variables]
+        weights = values_of(variables)
+        indices = [self._get_variable_index(variable) for variable in variables]
 
         def values(slots: list) -> list[torch.Tensor]:
-            return [slots[self._get_variable_index(v)].value for v in variables]
+            return values_of([slots[i] for i in indices])
 
-        if not all(map(_has_fused_update, weights)):
-            slots = values(self._momentums), values(self._velocities)
-            hats = values(self._velocity_hats) if self.amsgrad else None
+        slots = values(self._momentums), values(self._velocities)
+        hats = values(self._velocity_hats) if self.amsgrad else None
+        if all(map(_has_fused_update, weights)):
+            self._update_at_once(weights, grads, *slots, hats, learning_rate)
+        else:
             self._update(weights, grads, *slots, hats, learning_rate)
-            return
-        done = float(ops.convert_to_numpy(self.iterations))
+
+    def _corrected(self, learning_rate: Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Returns the rate with the corrections of both moments, on its device."""
+        step = (ops.convert_to_tensor(self.iterations) + 1).to(dtype)
+        rate = ops.convert_to_tensor(learning_rate).to(dtype)
+        return rate * (1 - self.beta_2**step).sqrt() / (1 - self.beta_1**step)
+
+    def _update_at_once(
+        self,
+        weights: list,
+        gradients: list,
+        means: list,
+        squares: list,
+        hats: list | None,
+        learning_rate: Tensor,
+    ) -> None:
+        """Updates weights and slots by PyTorch's fused update.
+
+        It adds ε to the root of the corrected velocity, Keras to that of the velocity.
+        With corrections in the rate, those of an infinite step are 1.
+        """
+        on_gpu = weights[0].device.type != "cpu"
+        rate = self._corrected(learning_rate, torch.float64)
+        endless = torch.full((), math.inf, device=weights[0].device)
+        # PyTorch's update reads them in the order of the weights' memory.
+        pairs = zip(gradients, weights, strict=True)
         adamw(
             weights,
-            # PyTorch's update reads them in the order of the weights' memory.
-            [g.to(w.dtype).contiguous() for g, w in zip(grads, weights, strict=True)],
-            values(self._momentums),
-            values(self._velocities),
-            values(self._velocity_hats) if self.amsgrad else [],
-            [torch.tensor(done) for _ in weights],
+            [g.to(w.dtype).contiguous() for g, w in pairs],
+            means,
+            squares,
+            hats or [],
+            [endless] * len(weights),
             fused=True,
             amsgrad=self.amsgrad,
             beta1=self.beta_1,
             beta2=self.beta_2,
-            lr=float(learning_rate),
+            lr=rate.float() if on_gpu else float(rate),
             weight_decay=0.0,  # Keras applies it before
-            # PyTorch adds it to the root of the corrected velocity, Keras before.
-            eps=self.epsilon / (1 - self.beta_2 ** (done + 1)) ** 0.5,
+            eps=self.epsilon,
             maximize=False,
         )
 
@@ -67,10 +96,7 @@ class FusedAdamW(KerasAdamW):
         learning_rate: Tensor,
     ) -> None:
         """Updates weights and slots on their device, as Keras does."""
-        dtype = weights[0].dtype
-        step = (ops.convert_to_tensor(self.iterations) + 1).to(dtype)
-        rate = ops.convert_to_tensor(learning_rate).to(dtype)
-        rate = rate * (1 - self.beta_2**step).sqrt() / (1 - self.beta_1**step)
+        rate = self._corrected(learning_rate, weights[0].dtype)
         torch._foreach_mul_(means, self.beta_1)
         torch._foreach_add_(means, gradients, alpha=1 - self.beta_1)
         torch._foreach_mul_(squares, self.beta_2)
@@ -89,4 +115,4 @@ def _has_fused_update(weight: torch.Tensor) -> bool:
     whole = type(weight) in (torch.Tensor, torch.nn.Parameter)  # not on several devices
     exact = weight.dtype in (torch.float32, torch.float64)
     whole = whole and weight.is_contiguous()
-    return whole and exact and weight.device.type == "cpu"
+    return whole and exact and weight.device.type in ("cpu", "cuda")

@@ -19,11 +19,11 @@ elif keras.backend.backend() == "tensorflow":
 class AdamW(Base):
     """`keras.optimizers.AdamW`, with a faster update on PyTorch and TensorFlow.
 
-    On TensorFlow, and on PyTorch on CPUs, it is the backend's own operation; with
-    PyTorch on GPUs it waits for no copies of numbers. Arguments and variables are those
-    of Keras's class, and weights of one optimizer fit to the other. So are the results,
-    but on PyTorch for weights in float16, of which squares of gradients are rounded
-    less often. On JAX it is Keras's step.
+    On both it is the backend's own operation; on PyTorch for weights of 32 and 64 bits
+    on CPUs and GPUs of NVIDIA and AMD, others have a few operations of PyTorch. On JAX
+    it is Keras's step. Arguments and variables are those of Keras's class, and weights
+    of one optimizer fit to the other. So are the results, but on PyTorch for weights in
+    float16, of which squares of gradients are rounded less often.
 
         trainer.compile(kerasvit.AdamW(1e-4, weight_decay=0.05), loss="…")
 
