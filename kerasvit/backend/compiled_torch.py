@@ -6,30 +6,29 @@ again at each step. Here `torch.compile` gets one function of tensors, whose ope
 it records without reading its code.
 """
 
-import contextlib
 import functools
-import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
 import keras
+import numpy as np
 import torch
-from keras.src.backend import AutocastScope
+from keras.src.backend.common import global_state
+from keras.src.backend.common.stateless_scope import get_stateless_scope
 
-from .contexts import contexts, restored
 from .copies_torch import queued_copies
+from .graphs_torch import Pass
 from .kept import KeepsValues
-from .keras_internals import layers_in
-from .masks import masked, masks_of
+from .keras_internals import layers_in, values_of
+from .masks import masks_of
 from .random import DrawsInGraphs
-from .recorded import recording
+from .recorded import is_recorded
 from .stateless import batch_size
 
-MOST_SIZES = 8  # of a batch, in training and in inference; each takes time to compile
-# Compiled passes of the step that is running, by model and arguments; None without.
-_passes: ContextVar[dict | None] = ContextVar("compiled passes", default=None)
+# What the running step keeps for the next: graphs, and lists of variables and layers.
+_kept: ContextVar[dict | None] = ContextVar("kept from step to step", default=None)
 
 
 class CompiledSteps:
@@ -40,9 +39,60 @@ class CompiledSteps:
     """
 
     jit_compile: bool
+    train_function: Any
+    optimizer: Any
+    dtype_policy: Any
+    autocast: Any
+    input_dtype: Any
+    _compile_loss: Any
+    _compile_metrics: Any
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the model; in a step, again as Keras did for such arguments before."""
+        kept = _of_step()
+        key = None if kept is None else _kind_of_call(self, args, kwargs)
+        if kept is None or key is None:
+            return super().__call__(*args, **kwargs)  # type: ignore[misc]
+        if key not in kept:
+            outputs = super().__call__(*args, **kwargs)  # type: ignore[misc]
+            if not any(mask is not None for mask in masks_of(outputs)):
+                kept[key] = layers_in(self)
+            return outputs
+        for layer in kept[key]:
+            if layer._losses or layer._loss_ids:
+                layer._clear_losses()
+        x = self.dtype_policy.convert_input(*args, self.autocast, self.input_dtype)
+        return torch.nn.Module.__call__(self, x, **kwargs)
+
+    @property
+    def variables(self) -> list:
+        """All variables; those of the first step, in each step."""
+        kept, key = _of_step(), (id(self), "variables")
+        if kept is None:
+            return super().variables  # type: ignore[misc]
+        if key not in kept:
+            kept[key] = super().variables  # type: ignore[misc]
+        return [*kept[key]]
+
+    @property
+    def losses(self) -> list:
+        """Losses of layers and regularisers; [] sooner if a step has none."""
+        if _of_step() is None or _has_losses(self):
+            return super().losses  # type: ignore[misc]
+        return []
 
     def _should_torch_compile(self) -> bool:
         return False  # not the step
+
+    def _symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        """Builds what a step needs, once: Keras's `train_on_batch` does it each time.
+
+        Then nothing is left to build, but Keras would collect all weights again.
+        """
+        parts = self._compile_loss, self._compile_metrics, self.optimizer
+        built = all(part is None or part.built for part in parts)
+        if self.train_function is None or not built:
+            super()._symbolic_build(iterator, data_batch)  # type: ignore[misc]
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes Keras's train function, with compiled passes of its own."""
@@ -65,14 +115,14 @@ class CompiledSteps:
         keras_step = keras.Model.train_step
         if name == "train_function" and type(self).train_step is keras_step:  # type: ignore[attr-defined]
             function = functools.partial(_train_step, self)
-        passes: dict = {}
+        kept: dict = {}
 
         def compiled(*arguments: Any) -> Any:
-            token = _passes.set(passes)
+            token = _kept.set(kept)
             try:
                 return function(*arguments)
             finally:
-                _passes.reset(token)
+                _kept.reset(token)
 
         setattr(self, name, compiled)
 
@@ -98,108 +148,51 @@ def in_one_graph(model: Any, call: Callable, inputs: Any, **options: Any) -> Any
         ValueError: A layer draws random numbers with a seed of its own, or calls a
             module of PyTorch.
     """
-    passes = _passes.get()
+    kept = _of_step()
     masks = keras.tree.flatten(options.get("mask"))
-    if passes is None or any(mask is not None for mask in masks):
+    if kept is None or any(mask is not None for mask in masks):
         return call(inputs, **options)
     key = id(model), options["training"]
-    if key not in passes:
+    if key not in kept:
         _check_layers(model, options["training"])
-        passes[key] = _Pass(model, functools.partial(call, **options))
-    return passes[key](inputs)
+        kept[key] = Pass(model, functools.partial(call, **options))
+    return kept[key](inputs)
 
 
-class _Pass:
-    """A model's call, with a graph for each of the first `MOST_SIZES` batch sizes."""
-
-    def __init__(self, model: Any, call: Callable) -> None:
-        self.model = model
-        self.call = call
-        self.variables = list(model.variables)
-        self.held = _held_tensors(model)
-        self.contexts = contexts()
-        self.graphs: dict[tuple, _Graph] = {}
-
-    def __call__(self, inputs: Any) -> Any:
-        tensors = [keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)]
-        with AutocastScope(None):  # layers cast their variables themselves
-            values = [variable.value for variable in self.variables]
-        key = (
-            torch.is_grad_enabled(),
-            tuple((tensor.shape, tensor.dtype) for tensor in tensors),
-            tuple(value.requires_grad for value in values),
-        )
-        if key not in self.graphs:
-            if len(self.graphs) == MOST_SIZES:
-                return self.call(inputs)
-            self.graphs[key] = _Graph(self, inputs)
-        return self.graphs[key](tensors, values)
-
-    @contextlib.contextmanager
-    def holding(self, tensors: list) -> Iterator[None]:
-        """Context in which attributes of layers hold other tensors."""
-        before = [attributes[name] for attributes, name in self.held]
-        for (attributes, name), tensor in zip(self.held, tensors, strict=True):
-            attributes[name] = tensor
-        try:
-            yield
-        finally:
-            for (attributes, name), tensor in zip(self.held, before, strict=True):
-                attributes[name] = tensor
+def _of_step() -> dict | None:
+    """Returns what a compiled step keeps; None in others, and in recorded passes."""
+    return None if is_recorded() else _kept.get()
 
 
-class _Graph:
-    """A pass as a compiled function of inputs, variables and held tensors."""
+def _has_losses(model: Any) -> bool:
+    """Returns whether `model.losses` may be more than []."""
+    scope = get_stateless_scope()
+    return (
+        (scope is not None and bool(scope.losses))
+        or any(variable.regularizer is not None for variable in model.variables)
+        or any(layer._losses for layer in layers_in(model))
+    )
 
-    def __init__(self, of: _Pass, inputs: Any) -> None:
-        self.of = of
-        self.outputs: Any = None  # structure of the outputs
-        self.masks: list[bool] = []  # whether an output has a mask
-        self.written: list[int] = []  # numbers of the variables that a pass assigns
 
-        def record(tensors: list, values: list, held: list) -> list:
-            scope = keras.StatelessScope(
-                zip(of.variables, values, strict=True), collect_losses=True
-            )
-            before = dict(scope.state_mapping)
-            packed = keras.tree.pack_sequence_as(inputs, tensors)
-            with not_compiling(), recording(), restored(of.contexts), of.holding(held):
-                with scope:
-                    outputs = of.call(packed)
-            return self._flat(outputs, scope, before)
+def _kind_of_call(model: Any, arguments: tuple, options: dict) -> tuple | None:
+    """Returns a key of the calls that Keras treats as this one, or None.
 
-        torch.compiler.allow_in_graph(record)
-
-        def compiled(tensors: list, values: list, held: list) -> list:
-            return record(tensors, values, held)
-
-        # PyTorch counts the compilations of a code object, and stops after a few.
-        code, cells = compiled.__code__.replace(), compiled.__closure__
-        own = types.FunctionType(code, globals(), "compiled", None, cells)
-        self.function = torch.compile(own, fullgraph=True, dynamic=False)
-
-    def _flat(self, outputs: Any, scope: keras.StatelessScope, before: dict) -> list:
-        """Returns outputs, masks, assigned values and losses; keeps what they are."""
-        masks = masks_of(outputs)
-        self.outputs, self.masks = outputs, [mask is not None for mask in masks]
-        keys = [id(variable) for variable in self.of.variables]
-        after = scope.state_mapping
-        self.written = [i for i, k in enumerate(keys) if after[k] is not before[k]]
-        present = (mask for mask in masks if mask is not None)
-        new = (after[keys[i]] for i in self.written)
-        return [*keras.tree.flatten(outputs), *present, *new, *scope.losses]
-
-    def __call__(self, tensors: list, values: list) -> Any:
-        held = [attributes[name] for attributes, name in self.of.held]
-        found = iter(self.function(tensors, values, held))
-        outputs = [next(found) for _ in self.masks]
-        masks = [next(found) if each else None for each in self.masks]
-        for i in self.written:
-            self.of.variables[i].assign(next(found))
-        for loss in found:
-            # A functional model has losses of its layers alone, and refuses its own.
-            keras.layers.Layer.add_loss(self.of.model, loss)
-        return masked(keras.tree.pack_sequence_as(self.outputs, outputs), masks)
+    They differ in the values of an array alone. `keras.Layer.__call__` takes a third of
+    the time that Python needs for a compiled forward pass.
+    """
+    x: Any = arguments[0] if len(arguments) == 1 else None
+    scope = get_stateless_scope()
+    if (
+        type(x) in (torch.Tensor, np.ndarray)
+        and getattr(x, "_keras_mask", None) is None
+        and options.keys() == {"training"}
+        and global_state.get_global_attribute("current_call_ctx") is None
+        and (scope is None or not scope.losses)
+        and model.activity_regularizer is None
+        and keras.distribution.distribution() is None
+    ):
+        return id(model), "call", options["training"], type(x), x.shape, x.dtype
+    return None
 
 
 def _train_step(model: Any, batches: list) -> dict[str, Any]:
@@ -210,12 +203,11 @@ def _train_step(model: Any, batches: list) -> dict[str, Any]:
     """
     (data,) = batches
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-    variables = model.trainable_variables
     y_pred = model(x, training=True)
     with queued_copies():
         loss = model._compute_loss(x, y, y_pred, sample_weight, training=True)
-    if variables:
-        values = [variable.value for variable in variables]
+    if variables := model.trainable_variables:
+        values = values_of(variables)
         scaled = model.optimizer.scale_loss(loss)
         gradients = torch.autograd.grad(scaled, values, allow_unused=True)
         with torch.no_grad():
@@ -225,28 +217,6 @@ def _train_step(model: Any, batches: list) -> dict[str, Any]:
     with queued_copies():
         model._loss_tracker.update_state(loss, sample_weight=batch_size(x))
         return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-
-
-@contextlib.contextmanager
-def not_compiling() -> Iterator[None]:
-    """Context in which models are called without compilation."""
-    token = _passes.set(None)
-    try:
-        yield
-    finally:
-        _passes.reset(token)
-
-
-def _held_tensors(model: Any) -> list[tuple[dict, str]]:
-    """Returns attributes that hold a tensor, as the mean of a Normalization layer."""
-    return [
-        (vars(each), name)
-        for layer in layers_in(model)
-        for each in (layer, getattr(layer, "activity_regularizer", None))
-        if hasattr(each, "__dict__")
-        for name, value in vars(each).items()
-        if isinstance(value, torch.Tensor)
-    ]
 
 
 def _check_layers(model: Any, training: bool | None) -> None:

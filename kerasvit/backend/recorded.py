@@ -1,4 +1,4 @@
-"""Tells whether a pass is being recorded for `compiled_torch.py`."""
+"""Tells whether a pass is being recorded for `graphs_torch.py`."""
 
 import contextlib
 from collections.abc import Iterator

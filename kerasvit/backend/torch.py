@@ -13,6 +13,7 @@ from kerasvit.typing import Gradients, Tensor
 
 from .compiled_torch import CompiledSteps, in_one_graph
 from .copies_torch import queued_copies
+from .keras_internals import values_of
 from .masks import masked, masks_of
 from .stateful import StatefulStep
 from .stateless import batch_size, training_pass
@@ -72,15 +73,16 @@ class TrainStep(CompiledSteps, StatefulStep):
 
         `assign` changes them too, so they must not be used after it.
         """
-        return [v.value.detach() for v in variables]
+        return [value.detach() for value in values_of(variables)]
 
     def gradients_of(
         self, values: list[Tensor], seeds: list, batch: Any
     ) -> tuple[Tensor, Gradients, Any, keras.StatelessScope]:
         """Returns (loss, gradients, outputs, scope) of a pass at given weights."""
         leaves = [value.detach().requires_grad_() for value in values]
-        mapping = [*zip(self.trainable_variables, leaves, strict=True), *seeds]
-        scope = keras.StatelessScope(mapping, collect_losses=True)
+        scope = keras.StatelessScope(seeds, collect_losses=True)
+        for update in zip(self.trainable_variables, leaves, strict=True):
+            scope.add_update(update)  # the scope would compare shapes and dtypes
         with training_pass(self, scope, *batch) as (y_pred, loss):
             scaled = self.optimizer.scale_loss(loss)
             # `backward` would also write gradients to `.grad` of the weights.

@@ -11,7 +11,7 @@ from tests.tiny_vit import TinyViT
 
 on_torch = keras.backend.backend() == "torch"
 if on_torch:
-    from kerasvit.backend.compiled_torch import MOST_SIZES
+    from kerasvit.backend.graphs_torch import MOST_SIZES
 
 pytestmark = [
     pytest.mark.slow,
@@ -178,6 +178,78 @@ def test_more_sizes_of_a_batch_than_are_compiled(graphs):
         expected = x[:size] @ to_numpy(model.layers[-1].kernel)
         np.testing.assert_allclose(found, expected, atol=1e-5)
     assert graphs["stats"]["unique_graphs"] == MOST_SIZES
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Names of layers and models that Keras calls, with all its steps."""
+    names, keras_call = [], keras.layers.Layer.__call__
+
+    def call(layer, *args, **kwargs):
+        names.append(layer.name)
+        return keras_call(layer, *args, **kwargs)
+
+    monkeypatch.setattr(keras.layers.Layer, "__call__", call)
+    return names
+
+
+@pytest.mark.parametrize("trainer", ["plain", "sam"])
+def test_keras_calls_nothing_from_the_second_step_on(trainer, calls):
+    trained = TRAINERS[trainer](vit())
+    trained.compile("sgd", "mse", jit_compile=True)
+    x, _ = data(trained.model if trainer == "sam" else trained)
+    losses = []
+    for _ in range(3):
+        calls.clear()
+        losses.append(trained.train_on_batch(x, np.ones((6, 3))))
+    assert not calls and losses[2] < losses[1] < losses[0]
+    trained.train_on_batch(x[:4], np.ones((4, 3)))
+    assert calls  # another size
+
+
+def regularized():
+    pixels = keras.Input((4,))
+    x = keras.layers.Dense(3, activity_regularizer="l2", name="first")(pixels)
+    x = keras.layers.Dense(2, kernel_regularizer="l2", name="last")(x)
+    return ClonableModel(pixels, x)
+
+
+def test_losses_of_layers_and_weights_are_added_once():
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(8, 4)), rng.normal(size=(8, 2))
+    found = []
+    for jit in (False, True):
+        keras.utils.set_random_seed(0)
+        model = regularized()
+        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit)
+        found.append([model.train_on_batch(x, y) for _ in range(4)])
+        found[-1] += [model.evaluate(x, y, verbose=0) for _ in range(2)]
+        assert len(model.losses) == 2
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+def test_a_layer_is_frozen_and_the_model_compiled_again_between_steps():
+    model = regularized()
+    model.compile(kerasvit.AdamW(0.1), "mse", jit_compile=True)
+    x, y = np.ones((4, 4)), np.ones((4, 2))
+    model.train_on_batch(x, y)
+    model.get_layer("first").trainable = False
+    before = [to_numpy(weight) for weight in model.weights]
+    model.train_on_batch(x, y)
+    same = [np.array_equal(a, to_numpy(b)) for a, b in zip(before, model.weights)]
+    assert same == [True, True, False, False]
+    model.compile(kerasvit.AdamW(0.1), "mse", metrics=["mae"], jit_compile=True)
+    assert len(model.train_on_batch(x, y)) == 2
+
+
+def test_sizes_that_are_not_compiled_compute_in_mixed_precision():
+    model = vit(dtype="mixed_bfloat16")
+    x, _ = data(model, MOST_SIZES + 2)
+    expected = model.predict(x, verbose=0)
+    model.compile(jit_compile=True)
+    for size in [*range(1, len(x) + 1), len(x)]:
+        found = model.predict_on_batch(x[:size])
+        np.testing.assert_allclose(found, expected[:size], atol=2e-2)
 
 
 def test_a_train_step_of_a_subclass_may_add_gradients():

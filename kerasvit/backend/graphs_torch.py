@@ -1,0 +1,126 @@
+"""Calls of a model on PyTorch as graphs, for `compiled_torch.py`."""
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import torch
+
+from .contexts import contexts, restored
+from .keras_internals import layers_in, values_of
+from .masks import masked, masks_of
+from .recorded import recording
+
+MOST_SIZES = 8  # of a batch, in training and in inference; each takes time to compile
+
+
+class Pass:
+    """A model's call, with a graph for each of the first `MOST_SIZES` batch sizes."""
+
+    def __init__(self, model: Any, call: Callable) -> None:
+        self.model = model
+        self.call = call
+        self.variables = list(model.variables)
+        self.held = _held_tensors(model)
+        self.contexts = contexts()
+        self.graphs: dict[tuple, _Graph] = {}
+
+    def __call__(self, inputs: Any) -> Any:
+        tensors = [keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)]
+        values = values_of(self.variables)  # layers cast them themselves
+        key = (
+            torch.is_grad_enabled(),
+            tuple((tensor.shape, tensor.dtype) for tensor in tensors),
+            tuple(value.requires_grad for value in values),
+        )
+        if key not in self.graphs:
+            if len(self.graphs) == MOST_SIZES:
+                with restored(self.contexts):
+                    return self.call(inputs)
+            self.graphs[key] = _Graph(self, inputs)
+        return self.graphs[key](tensors, values)
+
+    @contextlib.contextmanager
+    def holding(self, tensors: list) -> Iterator[None]:
+        """Context in which attributes of layers hold other tensors."""
+        before = [attributes[name] for attributes, name in self.held]
+        for (attributes, name), tensor in zip(self.held, tensors, strict=True):
+            attributes[name] = tensor
+        try:
+            yield
+        finally:
+            for (attributes, name), tensor in zip(self.held, before, strict=True):
+                attributes[name] = tensor
+
+
+class _Graph:
+    """A pass as a compiled function of inputs, variables and held tensors."""
+
+    def __init__(self, of: Pass, inputs: Any) -> None:
+        self.of = of
+        self.outputs: Any = None  # structure of the outputs
+        self.masks: list[bool] = []  # whether an output has a mask
+        self.written: list[int] = []  # numbers of the variables that a pass assigns
+
+        def record(tensors: list, values: list, held: list) -> list:
+            scope = keras.StatelessScope(
+                zip(of.variables, values, strict=True), collect_losses=True
+            )
+            before = dict(scope.state_mapping)
+            packed = keras.tree.pack_sequence_as(inputs, tensors)
+            with recording(), restored(of.contexts), of.holding(held):
+                with scope:
+                    outputs = of.call(packed)
+            return self._flat(outputs, scope, before)
+
+        torch.compiler.allow_in_graph(record)
+
+        def compiled(tensors: list, values: list, held: list) -> list:
+            return record(tensors, values, held)
+
+        # PyTorch counts the compilations of a code object, and stops after a few.
+        code, cells = compiled.__code__.replace(), compiled.__closure__
+        own = types.FunctionType(code, globals(), "compiled", None, cells)
+        # Maps have channels last. PyTorch would take (batch, H, W, C) before or after a
+        # convolution for (batch, C, H, W), order it as W, C, H, and copy it back.
+        options: Any = {"layout_optimization": False}
+        self.function = torch.compile(
+            own, fullgraph=True, dynamic=False, options=options
+        )
+
+    def _flat(self, outputs: Any, scope: keras.StatelessScope, before: dict) -> list:
+        """Returns outputs, masks, assigned values and losses; keeps what they are."""
+        masks = masks_of(outputs)
+        self.outputs, self.masks = outputs, [mask is not None for mask in masks]
+        keys = [id(variable) for variable in self.of.variables]
+        after = scope.state_mapping
+        self.written = [i for i, k in enumerate(keys) if after[k] is not before[k]]
+        present = (mask for mask in masks if mask is not None)
+        new = (after[keys[i]] for i in self.written)
+        return [*keras.tree.flatten(outputs), *present, *new, *scope.losses]
+
+    def __call__(self, tensors: list, values: list) -> Any:
+        held = [attributes[name] for attributes, name in self.of.held]
+        found = iter(self.function(tensors, values, held))
+        outputs = [next(found) for _ in self.masks]
+        masks = [next(found) if each else None for each in self.masks]
+        for i in self.written:
+            self.of.variables[i].assign(next(found))
+        for loss in found:
+            # A functional model has losses of its layers alone, and refuses its own.
+            keras.layers.Layer.add_loss(self.of.model, loss)
+        return masked(keras.tree.pack_sequence_as(self.outputs, outputs), masks)
+
+
+def _held_tensors(model: Any) -> list[tuple[dict, str]]:
+    """Returns attributes that hold a tensor, as the mean of a Normalization layer."""
+    return [
+        (vars(each), name)
+        for layer in layers_in(model)
+        for each in (layer, getattr(layer, "activity_regularizer", None))
+        if hasattr(each, "__dict__")
+        for name, value in vars(each).items()
+        if isinstance(value, torch.Tensor)
+    ]
