@@ -16,8 +16,8 @@ class FusedAdamW(KerasAdamW):
     """Keras's AdamW, by PyTorch's fused update on CPUs and GPUs of NVIDIA and AMD.
 
     Keras's own takes ten operations, each of which reads and writes all weights. On a
-    GPU it also copies its numbers there, and each copy waits for all work of the GPU:
-    here these are operands of operations with the step and the rate, which are there.
+    GPU it also copies its numbers there, and each copy waits for all work of the GPU.
+    Here the step and the rate, which are there, stay there.
     """
 
     @torch.no_grad()
@@ -62,7 +62,7 @@ class FusedAdamW(KerasAdamW):
         """Updates weights and slots by PyTorch's fused update.
 
         It adds ε to the root of the corrected velocity, Keras to that of the velocity.
-        With corrections in the rate, those of an infinite step are 1.
+        With an infinite step its own corrections are 1; Keras's are in the rate.
         """
         on_gpu = weights[0].device.type != "cpu"
         rate = self._corrected(learning_rate, torch.float64)

@@ -9,7 +9,6 @@ it records without reading its code.
 import functools
 import warnings
 from collections.abc import Callable
-from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -19,16 +18,13 @@ from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 
 from .copies_torch import queued_copies
-from .graphs_torch import Pass
+from .graphs_torch import Pass, keeping, of_step
 from .kept import KeepsValues
-from .keras_internals import layers_in, values_of
+from .keras_internals import changes_of, layers_in, values_of
 from .masks import masks_of
 from .random import DrawsInGraphs
-from .recorded import is_recorded
+from .recorded import is_only_a_pass, only_a_pass
 from .stateless import batch_size
-
-# What the running step keeps for the next: graphs, and lists of variables and layers.
-_kept: ContextVar[dict | None] = ContextVar("kept from step to step", default=None)
 
 
 class CompiledSteps:
@@ -48,8 +44,11 @@ class CompiledSteps:
     _compile_metrics: Any
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the model; in a step, again as Keras did for such arguments before."""
-        kept = _of_step()
+        """Calls the model: by its pass alone, if one step did so and Keras no more.
+
+        Keras's call takes a third of Python's time of a compiled forward pass.
+        """
+        kept = of_step()
         key = None if kept is None else _kind_of_call(self, args, kwargs)
         if kept is None or key is None:
             return super().__call__(*args, **kwargs)  # type: ignore[misc]
@@ -63,23 +62,6 @@ class CompiledSteps:
                 layer._clear_losses()
         x = self.dtype_policy.convert_input(*args, self.autocast, self.input_dtype)
         return torch.nn.Module.__call__(self, x, **kwargs)
-
-    @property
-    def variables(self) -> list:
-        """All variables; those of the first step, in each step."""
-        kept, key = _of_step(), (id(self), "variables")
-        if kept is None:
-            return super().variables  # type: ignore[misc]
-        if key not in kept:
-            kept[key] = super().variables  # type: ignore[misc]
-        return [*kept[key]]
-
-    @property
-    def losses(self) -> list:
-        """Losses of layers and regularisers; [] sooner if a step has none."""
-        if _of_step() is None or _has_losses(self):
-            return super().losses  # type: ignore[misc]
-        return []
 
     def _should_torch_compile(self) -> bool:
         return False  # not the step
@@ -118,11 +100,8 @@ class CompiledSteps:
         kept: dict = {}
 
         def compiled(*arguments: Any) -> Any:
-            token = _kept.set(kept)
-            try:
+            with keeping(kept):
                 return function(*arguments)
-            finally:
-                _kept.reset(token)
 
         setattr(self, name, compiled)
 
@@ -130,6 +109,7 @@ class CompiledSteps:
 class CompiledModel(CompiledSteps, KeepsValues):
     """Base before `keras.Model` of a model whose calls in a step are compiled."""
 
+    @only_a_pass
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         call = super().call  # type: ignore[misc]
         return in_one_graph(self, call, inputs, training=training, mask=mask)
@@ -148,42 +128,30 @@ def in_one_graph(model: Any, call: Callable, inputs: Any, **options: Any) -> Any
         ValueError: A layer draws random numbers with a seed of its own, or calls a
             module of PyTorch.
     """
-    kept = _of_step()
+    kept = of_step()
     masks = keras.tree.flatten(options.get("mask"))
     if kept is None or any(mask is not None for mask in masks):
         return call(inputs, **options)
-    key = id(model), options["training"]
+    key = id(model), changes_of(model), options["training"]
     if key not in kept:
         _check_layers(model, options["training"])
         kept[key] = Pass(model, functools.partial(call, **options))
     return kept[key](inputs)
 
 
-def _of_step() -> dict | None:
-    """Returns what a compiled step keeps; None in others, and in recorded passes."""
-    return None if is_recorded() else _kept.get()
-
-
-def _has_losses(model: Any) -> bool:
-    """Returns whether `model.losses` may be more than []."""
-    scope = get_stateless_scope()
-    return (
-        (scope is not None and bool(scope.losses))
-        or any(variable.regularizer is not None for variable in model.variables)
-        or any(layer._losses for layer in layers_in(model))
-    )
-
-
 def _kind_of_call(model: Any, arguments: tuple, options: dict) -> tuple | None:
-    """Returns a key of the calls that Keras treats as this one, or None.
+    """Returns what equal calls have in common for Keras, or None.
 
-    They differ in the values of an array alone. `keras.Layer.__call__` takes a third of
-    the time that Python needs for a compiled forward pass.
+    They are calls from outside of other layers, which differ in the numbers of an array
+    without a mask alone, by a `call` that does nothing around its pass: that would need
+    the contexts that Keras sets. A regulariser of the outputs or a distribution would
+    be another step of Keras, and losses of an earlier call in the scope are kept.
     """
     x: Any = arguments[0] if len(arguments) == 1 else None
     scope = get_stateless_scope()
     if (
-        type(x) in (torch.Tensor, np.ndarray)
+        is_only_a_pass(type(model).call)
+        and type(x) in (torch.Tensor, np.ndarray)
         and getattr(x, "_keras_mask", None) is None
         and options.keys() == {"training"}
         and global_state.get_global_attribute("current_call_ctx") is None

@@ -3,6 +3,7 @@
 import contextlib
 import types
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -14,6 +15,23 @@ from .masks import masked, masks_of
 from .recorded import recording
 
 MOST_SIZES = 8  # of a batch, in training and in inference; each takes time to compile
+# What a step with compiled passes keeps for the next: passes by model and arguments.
+_kept: ContextVar[dict | None] = ContextVar("compiled passes", default=None)
+
+
+def of_step() -> dict | None:
+    """Returns what the running step keeps for the next; None without compilation."""
+    return _kept.get()
+
+
+@contextlib.contextmanager
+def keeping(kept: dict | None) -> Iterator[None]:
+    """Context of a step that compiles its passes, or of calls that do not (None)."""
+    token = _kept.set(kept)
+    try:
+        yield
+    finally:
+        _kept.reset(token)
 
 
 class Pass:
@@ -35,12 +53,15 @@ class Pass:
             tuple((tensor.shape, tensor.dtype) for tensor in tensors),
             tuple(value.requires_grad for value in values),
         )
-        if key not in self.graphs:
+        graph = self.graphs.get(key)
+        if graph is None:
             if len(self.graphs) == MOST_SIZES:
-                with restored(self.contexts):
+                with keeping(None), restored(self.contexts):
                     return self.call(inputs)
-            self.graphs[key] = _Graph(self, inputs)
-        return self.graphs[key](tensors, values)
+            graph = _Graph(self, inputs)
+        outputs = graph(tensors, values)
+        self.graphs[key] = graph  # it works
+        return outputs
 
     @contextlib.contextmanager
     def holding(self, tensors: list) -> Iterator[None]:
@@ -63,6 +84,7 @@ class _Graph:
         self.outputs: Any = None  # structure of the outputs
         self.masks: list[bool] = []  # whether an output has a mask
         self.written: list[int] = []  # numbers of the variables that a pass assigns
+        refused: list[ValueError] = []  # of inputs, by a layer
 
         def record(tensors: list, values: list, held: list) -> list:
             scope = keras.StatelessScope(
@@ -70,9 +92,13 @@ class _Graph:
             )
             before = dict(scope.state_mapping)
             packed = keras.tree.pack_sequence_as(inputs, tensors)
-            with recording(), restored(of.contexts), of.holding(held):
+            with keeping(None), recording(), restored(of.contexts), of.holding(held):
                 with scope:
-                    outputs = of.call(packed)
+                    try:
+                        outputs = of.call(packed)
+                    except ValueError as error:
+                        refused.append(error)
+                        raise
             return self._flat(outputs, scope, before)
 
         torch.compiler.allow_in_graph(record)
@@ -89,6 +115,7 @@ class _Graph:
         self.function = torch.compile(
             own, fullgraph=True, dynamic=False, options=options
         )
+        self.refused = refused
 
     def _flat(self, outputs: Any, scope: keras.StatelessScope, before: dict) -> list:
         """Returns outputs, masks, assigned values and losses; keeps what they are."""
@@ -103,7 +130,12 @@ class _Graph:
 
     def __call__(self, tensors: list, values: list) -> Any:
         held = [attributes[name] for attributes, name in self.of.held]
-        found = iter(self.function(tensors, values, held))
+        try:
+            found = iter(self.function(tensors, values, held))
+        except RuntimeError:  # PyTorch's own, around the layer's
+            if self.refused:
+                raise self.refused[0] from None
+            raise
         outputs = [next(found) for _ in self.masks]
         masks = [next(found) if each else None for each in self.masks]
         for i in self.written:

@@ -1,8 +1,9 @@
-"""Tells whether a pass is being recorded for `graphs_torch.py`."""
+"""What layers and models tell the compiled passes on PyTorch, and learn of them."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
+from typing import Any
 
 _recorded: ContextVar[bool] = ContextVar("a pass is being recorded", default=False)
 
@@ -20,3 +21,14 @@ def recording() -> Iterator[None]:
         yield
     finally:
         _recorded.reset(token)
+
+
+def only_a_pass(call: Any) -> Any:
+    """Marks a model's `call` that does nothing around the pass that is compiled."""
+    call.only_a_pass = True
+    return call
+
+
+def is_only_a_pass(call: Callable) -> bool:
+    """Returns whether `call` is marked so."""
+    return getattr(call, "only_a_pass", False)

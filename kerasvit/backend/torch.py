@@ -35,6 +35,21 @@ class TrainStep(CompiledSteps, StatefulStep):
     Follows keras/src/backend/torch/trainer.py.
     """
 
+    @property
+    def variables(self) -> list[keras.Variable]:
+        """All variables; during a step, those at its start."""
+        kept = vars(self).get("_variables_of_step")
+        return [*(super().variables if kept is None else kept)]
+
+    def _train_step(self, data: Any) -> dict[str, Any]:
+        # A step asks ten times for variables, and Keras looks through all layers.
+        attributes: Any = vars(self)
+        attributes["_variables_of_step"] = self.variables
+        try:
+            return super()._train_step(data)
+        finally:
+            del attributes["_variables_of_step"]
+
     def make_train_function(self, force: bool = False) -> None:
         """Makes the train function; broadcasts the variables of the first process."""
         fresh = self.train_function is None

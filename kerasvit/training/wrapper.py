@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from kerasvit.backend.keras_internals import compute_loss
+from kerasvit.backend.recorded import only_a_pass
 from kerasvit.backend.stateless import lend_compiled
 from kerasvit.typing import Tensor
 
@@ -21,6 +22,7 @@ class ModelWrapper:
     model: keras.Model
     called: Callable[..., Any]  # of the train step
 
+    @only_a_pass
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         return self.called(self.model, inputs, training)
 

@@ -168,13 +168,19 @@ def test_masks_of_outputs_are_kept():
     np.testing.assert_allclose(losses, losses[0], rtol=1e-5)
 
 
-def test_more_sizes_of_a_batch_than_are_compiled(graphs):
+@pytest.mark.parametrize("trainer", ["plain", "sam"])
+def test_more_sizes_of_a_batch_than_are_compiled(trainer, graphs):
     pixels = keras.Input((4,))
     model = ClonableModel(pixels, keras.layers.Dense(2)(pixels))
-    model.compile(jit_compile=True)
+    trainer = TRAINERS[trainer](model)
+    trainer.compile("sgd", "mse", jit_compile=True)
     x = np.random.default_rng(0).normal(size=(MOST_SIZES + 2, 4))
+    for wrong in range(1, MOST_SIZES + 1):
+        with pytest.raises(ValueError, match="expected (shape=|axis).*4.*shape"):
+            trainer.predict_on_batch(x[:wrong, :3])
+    graphs.clear()
     for size in range(1, len(x) + 1):
-        found = model.predict(x[:size], verbose=0)
+        found = trainer.predict(x[:size], verbose=0)
         expected = x[:size] @ to_numpy(model.layers[-1].kernel)
         np.testing.assert_allclose(found, expected, atol=1e-5)
     assert graphs["stats"]["unique_graphs"] == MOST_SIZES
@@ -205,6 +211,43 @@ def test_keras_calls_nothing_from_the_second_step_on(trainer, calls):
     assert not calls and losses[2] < losses[1] < losses[0]
     trained.train_on_batch(x[:4], np.ones((4, 3)))
     assert calls  # another size
+
+
+def test_a_call_may_do_more_than_its_pass():
+    class Normalized(ClonableModel):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self.norm = keras.layers.BatchNormalization(momentum=0.5)
+            self.norm.build((None, 2))
+
+        def call(self, inputs, training=None, mask=None):
+            return self.norm(super().call(inputs, training=training, mask=mask))
+
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(8, 4)), rng.normal(size=(8, 2))
+    found = []
+    for jit in (False, True):
+        keras.utils.set_random_seed(0)
+        pixels = keras.Input((4,))
+        model = Normalized(pixels, keras.layers.Dense(2)(pixels))
+        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit)
+        losses = [model.train_on_batch(x, y) for _ in range(3)]
+        found.append([*losses, *to_numpy(model.norm.moving_mean)])
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+def test_a_trainer_computes_with_the_integers_of_its_model():
+    model = vit()
+    x, _ = data(model)
+    for weight in model.trainable_variables:
+        weight.assign(weight + 0.1 * np.random.default_rng(0).normal(size=weight.shape))
+    trainer = kerasvit.SAM(model, 0.05)
+    trainer.compile("sgd", "mse", jit_compile=True)
+    before = trainer.predict_on_batch(x)
+    model.quantize("int8")
+    after = trainer.predict_on_batch(x)
+    np.testing.assert_allclose(after, to_numpy(model(x)), atol=1e-5)
+    assert np.abs(after - before).max() > 1e-4
 
 
 def regularized():
