@@ -20,10 +20,10 @@ from keras.src.backend.common.stateless_scope import get_stateless_scope
 from .copies_torch import queued_copies
 from .graphs_torch import Pass, keeping, of_step
 from .kept import KeepsValues
-from .keras_internals import changes_of, layers_in, values_of
+from .keras_internals import layers_in, values_of
 from .masks import masks_of
 from .random import DrawsInGraphs
-from .recorded import is_only_a_pass, only_a_pass
+from .recorded import calls_only_a_pass, only_a_pass
 from .stateless import batch_size
 
 
@@ -132,8 +132,8 @@ def in_one_graph(model: Any, call: Callable, inputs: Any, **options: Any) -> Any
     masks = keras.tree.flatten(options.get("mask"))
     if kept is None or any(mask is not None for mask in masks):
         return call(inputs, **options)
-    key = id(model), changes_of(model), options["training"]
-    if key not in kept:
+    key = id(model), call is model, options["training"]
+    if key not in kept or kept[key].is_outdated():
         _check_layers(model, options["training"])
         kept[key] = Pass(model, functools.partial(call, **options))
     return kept[key](inputs)
@@ -150,7 +150,7 @@ def _kind_of_call(model: Any, arguments: tuple, options: dict) -> tuple | None:
     x: Any = arguments[0] if len(arguments) == 1 else None
     scope = get_stateless_scope()
     if (
-        is_only_a_pass(type(model).call)
+        calls_only_a_pass(model)
         and type(x) in (torch.Tensor, np.ndarray)
         and getattr(x, "_keras_mask", None) is None
         and options.keys() == {"training"}

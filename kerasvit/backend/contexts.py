@@ -21,7 +21,7 @@ def restored(contexts: list) -> Iterator[None]:
     """Restores the surrounding contexts for a function that runs again."""
     others = [global_state.get_global_attribute(name) for name in _CONTEXTS]
     for name, context in zip(_CONTEXTS, contexts, strict=True):
-        global_state.set_global_attribute(name, context)
+        global_state.set_global_attribute(name, copy.copy(context))
     try:
         yield
     finally:

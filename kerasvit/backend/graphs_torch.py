@@ -40,10 +40,16 @@ class Pass:
     def __init__(self, model: Any, call: Callable) -> None:
         self.model = model
         self.call = call
+        self.layers = layers_in(model)
+        self.state = _state_of(self.layers)
         self.variables = list(model.variables)
         self.held = _held_tensors(model)
         self.contexts = contexts()
         self.graphs: dict[tuple, _Graph] = {}
+
+    def is_outdated(self) -> bool:
+        """Returns whether layers have other variables, or are quantised, since."""
+        return _state_of(self.layers) != self.state
 
     def __call__(self, inputs: Any) -> Any:
         tensors = [keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)]
@@ -84,6 +90,7 @@ class _Graph:
         self.outputs: Any = None  # structure of the outputs
         self.masks: list[bool] = []  # whether an output has a mask
         self.written: list[int] = []  # numbers of the variables that a pass assigns
+        self.of_losses: list = []  # layers that add them
         refused: list[ValueError] = []  # of inputs, by a layer
 
         def record(tensors: list, values: list, held: list) -> list:
@@ -124,6 +131,11 @@ class _Graph:
         keys = [id(variable) for variable in self.of.variables]
         after = scope.state_mapping
         self.written = [i for i, k in enumerate(keys) if after[k] is not before[k]]
+        model, layers = self.of.model, self.of.layers
+        self.of_losses = [
+            next((each for each in layers if id(loss) in each._loss_ids), model)
+            for loss in scope.losses
+        ]
         present = (mask for mask in masks if mask is not None)
         new = (after[keys[i]] for i in self.written)
         return [*keras.tree.flatten(outputs), *present, *new, *scope.losses]
@@ -140,10 +152,22 @@ class _Graph:
         masks = [next(found) if each else None for each in self.masks]
         for i in self.written:
             self.of.variables[i].assign(next(found))
-        for loss in found:
-            # A functional model has losses of its layers alone, and refuses its own.
-            keras.layers.Layer.add_loss(self.of.model, loss)
+        for layer, loss in zip(self.of_losses, found, strict=True):
+            # A functional model refuses losses of its own.
+            keras.layers.Layer.add_loss(layer, loss)
         return masked(keras.tree.pack_sequence_as(self.outputs, outputs), masks)
+
+
+def _state_of(layers: list) -> list[tuple]:
+    """Returns what changes if variables are added to layers, or these are quantised."""
+    return [
+        (
+            len(layer._trainable_variables),
+            len(layer._non_trainable_variables),
+            id(layer._dtype_policy),
+        )
+        for layer in layers
+    ]
 
 
 def _held_tensors(model: Any) -> list[tuple[dict, str]]:

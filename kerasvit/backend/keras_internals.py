@@ -131,14 +131,8 @@ def variables_changed(model: keras.Model) -> None:
     A function that was traced before would use the old ones.
     """
     model.train_function = model.test_function = model.predict_function = None
-    vars(model)["_times_changed"] = changes_of(model) + 1
     for layer in layers_in(model):
         layer._post_build()  # PyTorch collects the parameters of modules here
-
-
-def changes_of(model: keras.Model) -> int:
-    """Returns how often `variables_changed` was called for a model."""
-    return vars(model).get("_times_changed", 0)
 
 
 @contextlib.contextmanager

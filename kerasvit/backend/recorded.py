@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+_only_passes: set[Callable] = set()
 _recorded: ContextVar[bool] = ContextVar("a pass is being recorded", default=False)
 
 
@@ -23,12 +24,12 @@ def recording() -> Iterator[None]:
         _recorded.reset(token)
 
 
-def only_a_pass(call: Any) -> Any:
+def only_a_pass(call: Callable) -> Callable:
     """Marks a model's `call` that does nothing around the pass that is compiled."""
-    call.only_a_pass = True
+    _only_passes.add(call)
     return call
 
 
-def is_only_a_pass(call: Callable) -> bool:
-    """Returns whether `call` is marked so."""
-    return getattr(call, "only_a_pass", False)
+def calls_only_a_pass(model: Any) -> bool:
+    """Returns whether the `call` of a model is marked so."""
+    return getattr(model.call, "__func__", None) in _only_passes

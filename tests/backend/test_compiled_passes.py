@@ -49,7 +49,13 @@ TRAINERS = {
     "plain": lambda model: model,
     "sam": lambda model: kerasvit.SAM(model, 0.1),
     "looksam": lambda model: kerasvit.LookSAM(model, 0.1, k=2),
+    "nested": lambda model: kerasvit.SAM(distilled(model), 0.1),
 }
+
+
+def distilled(model):
+    teacher = keras.models.clone_model(model)
+    return kerasvit.DistillationTrainer(model, teacher, "soft", probabilities=False)
 
 
 def data(model, count=6):
@@ -213,7 +219,8 @@ def test_keras_calls_nothing_from_the_second_step_on(trainer, calls):
     assert calls  # another size
 
 
-def test_a_call_may_do_more_than_its_pass():
+@pytest.mark.parametrize("trainer", ["plain", "sam"])
+def test_a_call_may_do_more_than_its_pass(trainer):
     class Normalized(ClonableModel):
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, **options)
@@ -221,7 +228,12 @@ def test_a_call_may_do_more_than_its_pass():
             self.norm.build((None, 2))
 
         def call(self, inputs, training=None, mask=None):
-            return self.norm(super().call(inputs, training=training, mask=mask))
+            return self.norm(super().call(inputs))
+
+        def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+            other = self(x, training=training)
+            loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+            return loss + 10 * keras.ops.mean((other - y_pred) ** 2)
 
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(8, 4)), rng.normal(size=(8, 2))
@@ -229,19 +241,38 @@ def test_a_call_may_do_more_than_its_pass():
     for jit in (False, True):
         keras.utils.set_random_seed(0)
         pixels = keras.Input((4,))
-        model = Normalized(pixels, keras.layers.Dense(2)(pixels))
-        model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit)
-        losses = [model.train_on_batch(x, y) for _ in range(3)]
-        found.append([*losses, *to_numpy(model.norm.moving_mean)])
+        y_pred = keras.layers.BatchNormalization()(keras.layers.Dense(3)(pixels))
+        model = Normalized(pixels, keras.layers.Dense(2)(y_pred))
+        trained = TRAINERS[trainer](model)
+        trained.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit)
+        losses = [trained.train_on_batch(x, y) for _ in range(3)]
+        found.append([*losses, *to_numpy(model.norm.moving_variance)])
     np.testing.assert_allclose(*found, rtol=1e-5)
 
 
-def test_a_trainer_computes_with_the_integers_of_its_model():
+def test_a_call_may_leave_out_training():
+    """Keras sets it for the layers after Dropout in the context of the call."""
+
+    class Short(ClonableModel):
+        def call(self, inputs, training=None, mask=None):
+            return super().call(inputs)
+
+    pixels = keras.Input((4,))
+    x = keras.layers.BatchNormalization()(keras.layers.Dense(3)(pixels))
+    model = Short(pixels, keras.layers.Dense(2)(keras.layers.Dropout(0.5)(x)))
+    model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=True)
+    x, y = np.random.default_rng(0).normal(size=(8, 4)), np.ones((8, 2))
+    losses = [model.train_on_batch(x, y) for _ in range(3)]
+    assert losses[2] < losses[0]
+
+
+@pytest.mark.parametrize("trainer", ["sam", "nested"])
+def test_a_trainer_computes_with_the_integers_of_its_model(trainer):
     model = vit()
     x, _ = data(model)
     for weight in model.trainable_variables:
         weight.assign(weight + 0.1 * np.random.default_rng(0).normal(size=weight.shape))
-    trainer = kerasvit.SAM(model, 0.05)
+    trainer = TRAINERS[trainer](model)
     trainer.compile("sgd", "mse", jit_compile=True)
     before = trainer.predict_on_batch(x)
     model.quantize("int8")
@@ -257,13 +288,14 @@ def regularized():
     return ClonableModel(pixels, x)
 
 
-def test_losses_of_layers_and_weights_are_added_once():
+@pytest.mark.parametrize("trainer", ["plain", "sam", "nested"])
+def test_losses_of_layers_and_weights_are_added_once(trainer):
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(8, 4)), rng.normal(size=(8, 2))
     found = []
     for jit in (False, True):
         keras.utils.set_random_seed(0)
-        model = regularized()
+        model = TRAINERS[trainer](regularized())
         model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit)
         found.append([model.train_on_batch(x, y) for _ in range(4)])
         found[-1] += [model.evaluate(x, y, verbose=0) for _ in range(2)]
