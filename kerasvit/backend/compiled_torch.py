@@ -14,9 +14,9 @@ from typing import Any
 import keras
 import numpy as np
 import torch
-from keras.src.backend.common import global_state
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 
+from .contexts import current_call
 from .copies_torch import queued_copies
 from .graphs_torch import Pass, keeping, of_step
 from .kept import KeepsValues
@@ -132,9 +132,12 @@ def in_one_graph(model: Any, call: Callable, inputs: Any, **options: Any) -> Any
     masks = keras.tree.flatten(options.get("mask"))
     if kept is None or any(mask is not None for mask in masks):
         return call(inputs, **options)
-    key = id(model), call is model, options["training"]
+    training, outer = options["training"], current_call()
+    if training is None and outer is not None:
+        training = outer.get_value("training")
+    key = id(model), call is model, training
     if key not in kept or kept[key].is_outdated():
-        _check_layers(model, options["training"])
+        _check_layers(model, training)
         kept[key] = Pass(model, functools.partial(call, **options))
     return kept[key](inputs)
 
@@ -154,7 +157,7 @@ def _kind_of_call(model: Any, arguments: tuple, options: dict) -> tuple | None:
         and type(x) in (torch.Tensor, np.ndarray)
         and getattr(x, "_keras_mask", None) is None
         and options.keys() == {"training"}
-        and global_state.get_global_attribute("current_call_ctx") is None
+        and current_call() is None
         and (scope is None or not scope.losses)
         and model.activity_regularizer is None
         and keras.distribution.distribution() is None

@@ -3,12 +3,18 @@
 import contextlib
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 from keras.src.backend.common import global_state
 
 # A layer's call sets them for the layers inside it: the `training` argument, and the
 # dtype that variables are cast to.
 _CONTEXTS = ("current_call_ctx", "autocast_scope")
+
+
+def current_call() -> Any:
+    """Returns the context of the layer's call that is running, or None."""
+    return global_state.get_global_attribute(_CONTEXTS[0])
 
 
 def contexts() -> list:
