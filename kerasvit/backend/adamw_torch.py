@@ -37,38 +37,19 @@ class FusedAdamW(KerasAdamW):
         def values(slots: list) -> list[torch.Tensor]:
             return values_of([slots[i] for i in indices])
 
-        slots = values(self._momentums), values(self._velocities)
+        means, squares = values(self._momentums), values(self._velocities)
         hats = values(self._velocity_hats) if self.amsgrad else None
-        if all(map(_has_fused_update, weights)):
-            self._update_at_once(weights, grads, *slots, hats, learning_rate)
-        else:
-            self._update(weights, grads, *slots, hats, learning_rate)
-
-    def _corrected(self, learning_rate: Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """Returns the rate with the corrections of both moments, on its device."""
-        step = (ops.convert_to_tensor(self.iterations) + 1).to(dtype)
-        rate = ops.convert_to_tensor(learning_rate).to(dtype)
-        return rate * (1 - self.beta_2**step).sqrt() / (1 - self.beta_1**step)
-
-    def _update_at_once(
-        self,
-        weights: list,
-        gradients: list,
-        means: list,
-        squares: list,
-        hats: list | None,
-        learning_rate: Tensor,
-    ) -> None:
-        """Updates weights and slots by PyTorch's fused update.
-
-        It adds ε to the root of the corrected velocity, Keras to that of the velocity.
-        With an infinite step its own corrections are 1; Keras's are in the rate.
-        """
-        on_gpu = weights[0].device.type != "cpu"
+        if not all(map(_has_fused_update, weights)):
+            rate = self._corrected(learning_rate, weights[0].dtype)
+            self._update(weights, grads, means, squares, hats, rate)
+            return
         rate = self._corrected(learning_rate, torch.float64)
-        endless = torch.full((), math.inf, device=weights[0].device)
-        # PyTorch's update reads them in the order of the weights' memory.
-        pairs = zip(gradients, weights, strict=True)
+        device = weights[0].device
+        # PyTorch adds ε to the root of the corrected velocity, Keras to that of the
+        # velocity: with an infinite step PyTorch corrects nothing, and the rate does.
+        endless = torch.full((), math.inf, device=device)
+        # PyTorch's update reads gradients in the order of the weights' memory.
+        pairs = zip(grads, weights, strict=True)
         adamw(
             weights,
             [g.to(w.dtype).contiguous() for g, w in pairs],
@@ -80,11 +61,17 @@ class FusedAdamW(KerasAdamW):
             amsgrad=self.amsgrad,
             beta1=self.beta_1,
             beta2=self.beta_2,
-            lr=rate.float() if on_gpu else float(rate),
+            lr=float(rate) if device.type == "cpu" else rate.float(),
             weight_decay=0.0,  # Keras applies it before
             eps=self.epsilon,
             maximize=False,
         )
+
+    def _corrected(self, learning_rate: Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Returns the rate with the corrections of both moments, on its device."""
+        step = (ops.convert_to_tensor(self.iterations) + 1).to(dtype)
+        rate = ops.convert_to_tensor(learning_rate).to(dtype)
+        return rate * (1 - self.beta_2**step).sqrt() / (1 - self.beta_1**step)
 
     def _update(
         self,
@@ -93,10 +80,9 @@ class FusedAdamW(KerasAdamW):
         means: list,
         squares: list,
         hats: list | None,
-        learning_rate: Tensor,
+        rate: torch.Tensor,
     ) -> None:
         """Updates weights and slots on their device, as Keras does."""
-        rate = self._corrected(learning_rate, weights[0].dtype)
         torch._foreach_mul_(means, self.beta_1)
         torch._foreach_add_(means, gradients, alpha=1 - self.beta_1)
         torch._foreach_mul_(squares, self.beta_2)

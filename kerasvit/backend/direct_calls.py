@@ -12,6 +12,7 @@ import keras
 
 from kerasvit.typing import Tensor
 
+from .contexts import current_call
 from .keras_internals import layers_in
 
 if keras.backend.backend() == "torch":
@@ -39,7 +40,7 @@ class DirectCalls(keras.layers.Layer):
     if keras.backend.backend() == "torch":
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            outer = global_state.get_global_attribute("current_call_ctx")
+            outer = current_call()
             if outer is None or len(args) != 1 or kwargs.keys() - {"training"}:
                 return super().__call__(*args, **kwargs)
             training = outer.get_value("training")
