@@ -1,6 +1,7 @@
 """AdamW whose update on PyTorch is one operation on all weights, or a few."""
 
 import math
+import operator
 
 import torch
 from keras import ops
@@ -19,6 +20,8 @@ class FusedAdamW(KerasAdamW):
     GPU it also copies its numbers there, and each copy waits for all work of the GPU.
     Here the step and the rate, which are there, stay there.
     """
+
+    _of_weights: tuple[list, list | None] = ([], None)  # of `_dtypes_of_fused`
 
     @torch.no_grad()
     def _apply_weight_decay(self, variables: list) -> None:
@@ -39,7 +42,8 @@ class FusedAdamW(KerasAdamW):
 
         means, squares = values(self._momentums), values(self._velocities)
         hats = values(self._velocity_hats) if self.amsgrad else None
-        if not all(map(_has_fused_update, weights)):
+        dtypes = self._dtypes_of_fused(weights)
+        if dtypes is None:
             rate = self._corrected(learning_rate, weights[0].dtype)
             self._update(weights, grads, means, squares, hats, rate)
             return
@@ -49,10 +53,10 @@ class FusedAdamW(KerasAdamW):
         # velocity: with an infinite step PyTorch corrects nothing, and the rate does.
         endless = torch.full((), math.inf, device=device)
         # PyTorch's update reads gradients in the order of the weights' memory.
-        pairs = zip(grads, weights, strict=True)
+        pairs = zip(grads, dtypes, strict=True)
         adamw(
             weights,
-            [g.to(w.dtype).contiguous() for g, w in pairs],
+            [gradient.to(dtype).contiguous() for gradient, dtype in pairs],
             means,
             squares,
             hats or [],
@@ -66,6 +70,18 @@ class FusedAdamW(KerasAdamW):
             eps=self.epsilon,
             maximize=False,
         )
+
+    def _dtypes_of_fused(self, weights: list) -> list[torch.dtype] | None:
+        """Returns the dtypes of weights, or None if one has no fused update.
+
+        Both are kept for the same weights: a step asks for nothing of each.
+        """
+        before, dtypes = self._of_weights
+        if len(before) != len(weights) or any(map(operator.is_not, before, weights)):
+            dtypes = [weight.dtype for weight in weights]
+            dtypes = dtypes if all(map(_has_fused_update, weights)) else None
+            self._of_weights = weights, dtypes
+        return dtypes
 
     def _corrected(self, learning_rate: Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Returns the rate with the corrections of both moments, on its device."""
