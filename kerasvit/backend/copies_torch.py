@@ -13,6 +13,8 @@ import torch
 from keras.src.backend.torch.core import get_device
 from torch.overrides import TorchFunctionMode
 
+from .recorded import is_recorded
+
 MOST_BYTES = 2**20  # of a copy: it takes memory that the system cannot swap out
 _OF_NUMBERS = (torch.as_tensor, torch.tensor)
 
@@ -35,11 +37,30 @@ class QueuedCopies(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
+class FilledNumbers(TorchFunctionMode):
+    """Context in which a single number is recorded as one, and not as a copy of it."""
+
+    def __torch_function__(
+        self, func: Callable, types: Any, args: tuple = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func in _OF_NUMBERS and args:
+            value: Any = args[0]
+            shape = (1,) if isinstance(value, tuple | list) and len(value) == 1 else ()
+            value = value[0] if shape else value
+            if isinstance(value, int | float) and kwargs.keys() <= {"dtype", "device"}:
+                return torch.full(shape, value, **kwargs)
+        return func(*args, **kwargs)
+
+
 def queued_copies() -> AbstractContextManager:
     """Returns a context for operations that copy numbers, if Keras computes on a GPU.
 
-    All functions of PyTorch take longer in it: not for a whole step.
+    All functions of PyTorch take longer in it: not for a whole step. A compiled pass
+    records the numbers, and copies none.
     """
+    if is_recorded():
+        return FilledNumbers()
     return QueuedCopies() if _is_gpu(get_device()) else nullcontext()
 
 

@@ -1,6 +1,7 @@
 """Calls of a model on PyTorch as graphs, for `compiled_torch.py`."""
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -9,9 +10,10 @@ from typing import Any
 import keras
 import torch
 
-from .contexts import contexts, restored
+from .contexts import contexts, current_call, restored
 from .keras_internals import layers_in, values_of
 from .masks import masked, masks_of
+from .random import DrawsInGraphs
 from .recorded import recording
 
 MOST_SIZES = 8  # of a batch, in training and in inference; each takes time to compile
@@ -32,6 +34,40 @@ def keeping(kept: dict | None) -> Iterator[None]:
         yield
     finally:
         _kept.reset(token)
+
+
+def in_one_graph(
+    model: Any, call: Callable, inputs: Any, kind: Any = "call", **options: Any
+) -> Any:
+    """Returns `call(inputs, **options)`; in a step with `jit_compile=True`, compiled.
+
+    Args:
+        model: Built `keras.Model` with all variables that `call` uses.
+        call: Its `call`, the model, or a function of it.
+        inputs: Tensor, or structure of tensors.
+        kind: What functions of the same model differ in.
+        options: `training` and `mask`.
+
+    Raises:
+        ValueError: A layer draws random numbers with a seed of its own, or calls a
+            module of PyTorch.
+    """
+    kept = of_step()
+    masks = keras.tree.flatten(options.get("mask"))
+    if kept is None or any(mask is not None for mask in masks):
+        return call(inputs, **options)
+    training, outer = options["training"], current_call()
+    if training is None and outer is not None:
+        training = outer.get_value("training")
+    key = id(model), kind, training
+    if key not in kept or kept[key].is_outdated():
+        _check_layers(model, training)
+        kept[key] = Pass(model, functools.partial(call, **options))
+    if outer is None:  # Keras forgets the losses of the call before, too
+        for layer in kept[key].layers:
+            if layer._losses or layer._loss_ids:
+                layer._clear_losses()
+    return kept[key](inputs)
 
 
 class Pass:
@@ -180,3 +216,32 @@ def _held_tensors(model: Any) -> list[tuple[dict, str]]:
         for name, value in vars(each).items()
         if isinstance(value, torch.Tensor)
     ]
+
+
+def _check_layers(model: Any, training: bool | None) -> None:
+    layers = layers_in(model)
+    modules = [
+        layer.name
+        for layer in layers
+        if isinstance(layer, keras.layers.TorchModuleWrapper)
+    ]
+    if modules:
+        raise ValueError(
+            "PyTorch compiles no weights that a module of its own reads. Pass "
+            "jit_compile=False to `compile`. "
+            f"Received: jit_compile=True, and modules in {modules}."
+        )
+    drawing = [layer for layer in layers if hasattr(layer, "seed_generator")]
+    others = [
+        layer.name
+        for layer in drawing
+        if not isinstance(layer, keras.layers.Dropout | DrawsInGraphs)
+        or (layer.seed, getattr(layer, "noise_shape", None)) != (None, None)
+    ]
+    if training and others:
+        raise ValueError(
+            "PyTorch compiles random numbers of keras.layers.Dropout and "
+            "StochasticDepth alone, and those without a seed. Pass jit_compile=False "
+            "to `compile`. "
+            f"Received: jit_compile=True, and other layers, {sorted(others)}."
+        )

@@ -24,12 +24,12 @@ def recording() -> Iterator[None]:
         _recorded.reset(token)
 
 
-def only_a_pass(call: Callable) -> Callable:
-    """Marks a model's `call` that does nothing around the pass that is compiled."""
-    _only_passes.add(call)
-    return call
+def only_a_pass(method: Callable) -> Callable:
+    """Marks a `call` or `compute_loss` that does nothing around what is recorded."""
+    _only_passes.add(method)
+    return method
 
 
-def calls_only_a_pass(model: Any) -> bool:
-    """Returns whether the `call` of a model is marked so."""
-    return getattr(model.call, "__func__", None) in _only_passes
+def is_only_a_pass(method: Any) -> bool:
+    """Returns whether a method of a model is marked so."""
+    return getattr(method, "__func__", None) in _only_passes

@@ -11,10 +11,11 @@ from torch import distributed
 
 from kerasvit.typing import Gradients, Tensor
 
-from .compiled_torch import CompiledSteps, in_one_graph
+from .compiled_torch import CompiledSteps
 from .copies_torch import queued_copies
+from .graphs_torch import in_one_graph
 from .keras_internals import values_of
-from .masks import masked, masks_of
+from .loss_torch import detached, outputs_and_loss
 from .stateful import StatefulStep
 from .stateless import batch_size, training_pass
 from .update import Update
@@ -63,7 +64,7 @@ class TrainStep(CompiledSteps, StatefulStep):
 
     def called(self, model: keras.Model, inputs: Any, training: bool | None) -> Any:
         """Returns the outputs of a model, by a compiled call if wanted."""
-        return in_one_graph(model, model, inputs, training=training)
+        return in_one_graph(model, model, inputs, "model", training=training)
 
     def sum_micro_batches(
         self,
@@ -98,7 +99,8 @@ class TrainStep(CompiledSteps, StatefulStep):
         scope = keras.StatelessScope(seeds, collect_losses=True)
         for update in zip(self.trainable_variables, leaves, strict=True):
             scope.add_update(update)  # the scope would compare shapes and dtypes
-        with training_pass(self, scope, *batch) as (y_pred, loss):
+        with scope:  # also around the gradients: a rematerialised layer runs again
+            y_pred, loss = outputs_and_loss(self, *batch)
             scaled = self.optimizer.scale_loss(loss)
             # `backward` would also write gradients to `.grad` of the weights.
             gradients = leaves and torch.autograd.grad(
@@ -106,10 +108,8 @@ class TrainStep(CompiledSteps, StatefulStep):
             )
         self.check_unwritten(scope, leaves)
         # Results with a graph would keep `values` in memory.
-        masks = masks_of(y_pred)
-        y_pred = masked(keras.tree.map_structure(_detached, y_pred), masks)
         written = scope.state_mapping
-        scope.state_mapping = {key: _detached(v) for key, v in written.items()}
+        scope.state_mapping = {key: detached(v) for key, v in written.items()}
         return loss.detach(), list(gradients), y_pred, scope
 
     @torch.compiler.disable
@@ -135,13 +135,9 @@ class TrainStep(CompiledSteps, StatefulStep):
         """Returns a context whose copies to a GPU do not wait for its work."""
         return queued_copies()
 
-    def _compute_loss(self, *arguments: Any, **options: Any) -> Tensor:
-        with self.copies():
-            return super()._compute_loss(*arguments, **options)
-
     def apply(self, gradients: Gradients, variables: list[keras.Variable]) -> None:
         """Applies the optimizer."""
-        with torch.no_grad():
+        with torch.no_grad(), self.copies():
             self.optimizer.apply(gradients, variables)
 
     def device_number(self) -> int:
@@ -185,10 +181,6 @@ class TrainStep(CompiledSteps, StatefulStep):
     def set_random_state(self, state: list[Tensor]) -> None:
         """Restores the states that `random_state` returned."""
         _set_random_state(state)
-
-
-def _detached(value: Any) -> Any:
-    return value.detach() if torch.is_tensor(value) else value
 
 
 def _processes() -> int:

@@ -26,6 +26,7 @@ class ModelWrapper:
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         return self.called(self.model, inputs, training)
 
+    @only_a_pass
     def compute_loss(
         self,
         x: Any = None,

@@ -11,7 +11,12 @@ if not on_torch:
 import torch  # noqa: E402
 
 from kerasvit.backend import copies_torch  # noqa: E402
-from kerasvit.backend.copies_torch import MOST_BYTES, QueuedCopies  # noqa: E402
+from kerasvit.backend.copies_torch import (  # noqa: E402
+    MOST_BYTES,
+    QueuedCopies,
+    queued_copies,
+)
+from kerasvit.backend.recorded import recording  # noqa: E402
 from tests.backend.test_compiled_passes import TRAINERS, trained, vit  # noqa: E402
 
 
@@ -50,6 +55,37 @@ def test_what_is_large_or_has_gradients_is_copied_as_ever(pinned):
         torch.zeros(2).to(torch.float64)
         torch.as_tensor(data=[1.0])
     assert pinned == [] and torch.equal(weight.grad, torch.full((2,), 2.0))
+
+
+def test_a_recorded_number_is_no_copy(pinned, monkeypatch):
+    values = [3, 0.5, True, (2,), [4.0], (2, 3), np.arange(4.0)]
+    expected = [keras.ops.convert_to_tensor(value) for value in values]
+    filled, full = [], torch.full
+    monkeypatch.setattr(
+        torch, "full", lambda *a, **k: filled.append(a) or full(*a, **k)
+    )
+    with recording(), queued_copies():
+        found = [keras.ops.convert_to_tensor(value) for value in values]
+    for a, b in zip(found, expected, strict=True):
+        assert a.dtype == b.dtype and torch.equal(a, b)
+    assert len(filled) == 5 and pinned == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trainer", ["plain", "sam"])
+def test_the_optimizer_queues_its_copies(trainer, pinned):
+    trainer = TRAINERS[trainer](vit())
+    trainer.compile(keras.optimizers.SGD(), "mse", jit_compile=True)
+    queued, add = [], trainer.optimizer.iterations.assign_add
+
+    def assign_add(value):
+        before = len(pinned)
+        add(value)
+        queued.append(len(pinned) > before)
+
+    trainer.optimizer.iterations.assign_add = assign_add
+    trainer.train_on_batch(np.ones((2, 8, 8, 3)), np.ones((2, 3)))
+    assert queued == [True]
 
 
 @pytest.mark.slow
