@@ -17,9 +17,9 @@ import torch
 
 from .contexts import current_call
 from .copies_torch import queued_copies
-from .graphs_torch import in_one_graph, keeping, of_step
+from .graphs_torch import in_one_graph, keeping, of_step, state_of
 from .kept import KeepsValues
-from .keras_internals import values_of
+from .keras_internals import layers_in, values_of
 from .loss_torch import outputs_and_loss
 from .recorded import is_only_a_pass, only_a_pass
 from .stateless import batch_size
@@ -92,8 +92,14 @@ class CompiledSteps:
         if name == "train_function" and type(self).train_step is keras_step:  # type: ignore[attr-defined]
             function = functools.partial(_train_step, self)
         kept: dict = {}
+        layers: list = []
+        state: list = []
 
         def compiled(*arguments: Any) -> Any:
+            if not layers or state_of(layers) != state:
+                kept.clear()
+                layers[:] = layers_in(self)
+                state[:] = state_of(layers)
             with keeping(kept):
                 return function(*arguments)
 

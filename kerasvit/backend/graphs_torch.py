@@ -60,7 +60,7 @@ def in_one_graph(
     if training is None and outer is not None:
         training = outer.get_value("training")
     key = id(model), kind, training
-    if key not in kept or kept[key].is_outdated():
+    if key not in kept:
         _check_layers(model, training)
         kept[key] = Pass(model, functools.partial(call, **options))
     if outer is None:  # Keras forgets the losses of the call before, too
@@ -77,15 +77,10 @@ class Pass:
         self.model = model
         self.call = call
         self.layers = layers_in(model)
-        self.state = _state_of(self.layers)
         self.variables = list(model.variables)
         self.held = _held_tensors(model)
         self.contexts = contexts()
         self.graphs: dict[tuple, _Graph] = {}
-
-    def is_outdated(self) -> bool:
-        """Returns whether layers have other variables, or are quantised, since."""
-        return _state_of(self.layers) != self.state
 
     def __call__(self, inputs: Any) -> Any:
         tensors = [keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)]
@@ -194,7 +189,7 @@ class _Graph:
         return masked(keras.tree.pack_sequence_as(self.outputs, outputs), masks)
 
 
-def _state_of(layers: list) -> list[tuple]:
+def state_of(layers: list) -> list[tuple]:
     """Returns what changes if variables are added to layers, or these are quantised."""
     return [
         (

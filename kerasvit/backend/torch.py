@@ -13,7 +13,7 @@ from kerasvit.typing import Gradients, Tensor
 
 from .compiled_torch import CompiledSteps
 from .copies_torch import queued_copies
-from .graphs_torch import in_one_graph
+from .graphs_torch import in_one_graph, of_step
 from .keras_internals import values_of
 from .loss_torch import detached, outputs_and_loss
 from .stateful import StatefulStep
@@ -42,10 +42,15 @@ class TrainStep(CompiledSteps, StatefulStep):
         kept = vars(self).get("_variables_of_step")
         return [*(super().variables if kept is None else kept)]
 
+    @property
+    def metrics_variables(self) -> list[keras.Variable]:
+        """Variables of all metrics."""
+        return _kept("metrics", lambda: super(TrainStep, self).metrics_variables)
+
     def _train_step(self, data: Any) -> dict[str, Any]:
         # A step asks ten times for variables, and Keras looks through all layers.
         attributes: Any = vars(self)
-        attributes["_variables_of_step"] = self.variables
+        attributes["_variables_of_step"] = _kept("variables", lambda: self.variables)
         try:
             return super()._train_step(data)
         finally:
@@ -181,6 +186,16 @@ class TrainStep(CompiledSteps, StatefulStep):
     def set_random_state(self, state: list[Tensor]) -> None:
         """Restores the states that `random_state` returned."""
         _set_random_state(state)
+
+
+def _kept(name: str, make: Callable[[], list]) -> list:
+    """Returns a list that the next steps use, too, if they are compiled."""
+    kept = of_step()
+    if kept is None:
+        return make()
+    if name not in kept:
+        kept[name] = make()
+    return kept[name]
 
 
 def _processes() -> int:

@@ -133,6 +133,9 @@ def only_if(condition: Tensor, vector: Gradients) -> Gradients:
         dtype: _one_or_nan(condition, dtype)
         for dtype in {v.dtype for v in vector if v is not None}
     }
+    if TORCH and len(numbers) == 1:
+        vectors_torch.multiply(vector, *numbers.values())
+        return vector
     for i, v in enumerate(vector):
         if v is not None:
             vector[i] = v * numbers[v.dtype]
@@ -166,5 +169,6 @@ def _number(value: Tensor | float, dtype: str) -> Tensor | float:
 
 
 def _sum_dtype(*entries: Tensor) -> str:
-    dtypes = {keras.backend.standardize_dtype(entry.dtype) for entry in entries}
-    return "float64" if "float64" in dtypes else "float32"
+    dtypes = {entry.dtype for entry in entries}
+    names = map(keras.backend.standardize_dtype, dtypes)
+    return "float64" if "float64" in names else "float32"
