@@ -71,11 +71,13 @@ def warn_if_worse(result: dict) -> None:
     final = kept_logs(result["results"][result["kept"]])["val_accuracy"]
     # The accuracies are those of different sums in float32.
     if final < start["accuracy"] - 0.5 / start["tested"]:
+        with_sam = result["kept"] != "without SAM"
+        smaller = "--rho or --learning-rate" if with_sam else "--learning-rate"
         console.print(
             f"Warning: the training made the model worse. It ends at {final:.2%} of "
             f"the validation images; before it, the same weights had "
-            f"{start['accuracy']:.2%} of {start['tested']:,}. Give a smaller "
-            "--learning-rate or more --steps.",
+            f"{start['accuracy']:.2%} of {start['tested']:,}. "
+            f"Give a smaller {smaller}, or more --steps.",
             style="bold red",
             soft_wrap=True,
             highlight=False,

@@ -104,7 +104,20 @@ def test_a_training_that_reduces_the_accuracy_warns(folder, monkeypatch, capsys)
     monkeypatch.chdir(folder)
     bad = {"learning_rate": 3.0, "optimizer": "sgd", "steps": 6, "rho": 0.0}
     finetune.show(finetune.finetune(settings(folder, **bad, out="bad")))
-    assert "Warning: the training made the model worse." in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "Warning: the training made the model worse." in out
+    assert "Give a smaller --learning-rate, or more --steps." in out
+
+
+def test_the_warning_after_sam_names_its_radius(capsys):
+    result = {
+        "start": {"accuracy": 0.9, "tested": 40},
+        "kept": "with SAM",
+        "results": {"with SAM": {"history": [{"val_accuracy": 0.5}]}},
+    }
+    starting_point.warn_if_worse(result)
+    out = capsys.readouterr().out
+    assert "Give a smaller --rho or --learning-rate, or more --steps." in out
 
 
 def test_an_equal_accuracy_does_not_warn(capsys):
