@@ -1,7 +1,6 @@
 """AdamW whose update on PyTorch is one operation on all weights, or a few."""
 
 import math
-import operator
 
 import torch
 from keras import ops
@@ -10,6 +9,7 @@ from torch.optim.adamw import adamw
 
 from kerasvit.typing import Tensor
 
+from .copies_torch import unqueued
 from .keras_internals import values_of
 
 
@@ -20,8 +20,6 @@ class FusedAdamW(KerasAdamW):
     GPU it also copies its numbers there, and each copy waits for all work of the GPU.
     Here the step and the rate, which are there, stay there.
     """
-
-    _of_weights: tuple[list, list | None] = ([], None)  # of `_dtypes_of_fused`
 
     @torch.no_grad()
     def _apply_weight_decay(self, variables: list) -> None:
@@ -42,8 +40,13 @@ class FusedAdamW(KerasAdamW):
 
         means, squares = values(self._momentums), values(self._velocities)
         hats = values(self._velocity_hats) if self.amsgrad else None
-        dtypes = self._dtypes_of_fused(weights)
-        if dtypes is None:
+        with unqueued():
+            fused = all(map(_has_fused_update, weights))
+            if fused:
+                # PyTorch's update reads gradients in the order of the weights' memory.
+                pairs = zip(grads, weights, strict=True)
+                grads = [g.to(w.dtype).contiguous() for g, w in pairs]
+        if not fused:
             rate = self._corrected(learning_rate, weights[0].dtype)
             self._update(weights, grads, means, squares, hats, rate)
             return
@@ -52,11 +55,9 @@ class FusedAdamW(KerasAdamW):
         # PyTorch adds ε to the root of the corrected velocity, Keras to that of the
         # velocity: with an infinite step PyTorch corrects nothing, and the rate does.
         endless = torch.full((), math.inf, device=device)
-        # PyTorch's update reads gradients in the order of the weights' memory.
-        pairs = zip(grads, dtypes, strict=True)
         adamw(
             weights,
-            [gradient.to(dtype).contiguous() for gradient, dtype in pairs],
+            grads,
             means,
             squares,
             hats or [],
@@ -70,18 +71,6 @@ class FusedAdamW(KerasAdamW):
             eps=self.epsilon,
             maximize=False,
         )
-
-    def _dtypes_of_fused(self, weights: list) -> list[torch.dtype] | None:
-        """Returns the dtypes of weights, or None if one has no fused update.
-
-        Both are kept for the same weights: a step asks for nothing of each.
-        """
-        before, dtypes = self._of_weights
-        if len(before) != len(weights) or any(map(operator.is_not, before, weights)):
-            dtypes = [weight.dtype for weight in weights]
-            dtypes = dtypes if all(map(_has_fused_update, weights)) else None
-            self._of_weights = weights, dtypes
-        return dtypes
 
     def _corrected(self, learning_rate: Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Returns the rate with the corrections of both moments, on its device."""

@@ -17,9 +17,9 @@ import torch
 
 from .contexts import current_call
 from .copies_torch import queued_copies
-from .graphs_torch import in_one_graph, keeping, of_step, state_of
+from .graphs_torch import Kept, in_one_graph, keeping, of_step
 from .kept import KeepsValues
-from .keras_internals import layers_in, values_of
+from .keras_internals import values_of
 from .loss_torch import outputs_and_loss
 from .recorded import is_only_a_pass, only_a_pass
 from .stateless import batch_size
@@ -28,8 +28,8 @@ from .stateless import batch_size
 class CompiledSteps:
     """Base before `keras.Model`: `jit_compile=True` compiles the passes of its steps.
 
-    A pass is a call by `in_one_graph`: of a model, in training with its loss if that is
-    Keras's. Other losses, metrics and optimizer run as they do without compilation.
+    A pass is a call by `in_one_graph`: of a model, in training with the loss if that is
+    a common one. Other losses, metrics and optimizer run as without compilation.
     """
 
     jit_compile: bool
@@ -38,6 +38,7 @@ class CompiledSteps:
     _compile_loss: Any
     _compile_metrics: Any
 
+    @only_a_pass
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the model; in a step, in one graph with Keras's steps around its pass.
 
@@ -65,11 +66,6 @@ class CompiledSteps:
         with queued_copies():
             return super()._compute_loss(*arguments, **options)  # type: ignore[misc]
 
-    def _flatten_metrics_in_order(self, logs: dict[str, Any]) -> Any:
-        # Keras would look for metrics in all layers.
-        one = len(logs) == 1
-        return [*logs.values()][0] if one else super()._flatten_metrics_in_order(logs)  # type: ignore[misc]
-
     def make_train_function(self, force: bool = False) -> None:
         """Makes Keras's train function, with compiled passes of its own."""
         self._make("train_function", super().make_train_function, force)  # type: ignore[misc]
@@ -91,15 +87,10 @@ class CompiledSteps:
         keras_step = keras.Model.train_step
         if name == "train_function" and type(self).train_step is keras_step:  # type: ignore[attr-defined]
             function = functools.partial(_train_step, self)
-        kept: dict = {}
-        layers: list = []
-        state: list = []
+        kept = Kept()
 
         def compiled(*arguments: Any) -> Any:
-            if not layers or state_of(layers) != state:
-                kept.clear()
-                layers[:] = layers_in(self)
-                state[:] = state_of(layers)
+            kept.renew()
             with keeping(kept):
                 return function(*arguments)
 

@@ -48,9 +48,15 @@ class FilledNumbers(TorchFunctionMode):
             value: Any = args[0]
             shape = (1,) if isinstance(value, tuple | list) and len(value) == 1 else ()
             value = value[0] if shape else value
-            if isinstance(value, int | float) and kwargs.keys() <= {"dtype", "device"}:
+            is_number = type(value) in (bool, int, float)
+            if is_number and kwargs.keys() <= {"dtype", "device"}:
                 return torch.full(shape, value, **kwargs)
         return func(*args, **kwargs)
+
+
+def unqueued() -> AbstractContextManager:
+    """Returns a context in `queued_copies` of many operations that copy no numbers."""
+    return torch._C.DisableTorchFunction()
 
 
 def queued_copies() -> AbstractContextManager:

@@ -17,17 +17,37 @@ from .random import DrawsInGraphs
 from .recorded import recording
 
 MOST_SIZES = 8  # of a batch, in training and in inference; each takes time to compile
-# What a step with compiled passes keeps for the next: passes by model and arguments.
-_kept: ContextVar[dict | None] = ContextVar("compiled passes", default=None)
+_kept: ContextVar["Kept | None"] = ContextVar("compiled passes", default=None)
 
 
-def of_step() -> dict | None:
+class Kept(dict):
+    """What a step with compiled passes keeps for the next: passes, and lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.states: dict[int, tuple[list, list]] = {}  # layers of models, and theirs
+
+    def watched(self, model: Any) -> list:
+        """Returns the layers of a model, whose changes make `renew` forget all."""
+        if id(model) not in self.states:
+            layers = layers_in(model)
+            self.states[id(model)] = layers, _state_of(layers)
+        return self.states[id(model)][0]
+
+    def renew(self) -> None:
+        """Forgets all if layers have other variables, or are quantised, since."""
+        if any(_state_of(layers) != state for layers, state in self.states.values()):
+            self.clear()
+            self.states.clear()
+
+
+def of_step() -> Kept | None:
     """Returns what the running step keeps for the next; None without compilation."""
     return _kept.get()
 
 
 @contextlib.contextmanager
-def keeping(kept: dict | None) -> Iterator[None]:
+def keeping(kept: Kept | None) -> Iterator[None]:
     """Context of a step that compiles its passes, or of calls that do not (None)."""
     token = _kept.set(kept)
     try:
@@ -62,7 +82,8 @@ def in_one_graph(
     key = id(model), kind, training
     if key not in kept:
         _check_layers(model, training)
-        kept[key] = Pass(model, functools.partial(call, **options))
+        call = functools.partial(call, **options)
+        kept[key] = Pass(model, call, kept.watched(model))
     if outer is None:  # Keras forgets the losses of the call before, too
         for layer in kept[key].layers:
             if layer._losses or layer._loss_ids:
@@ -71,19 +92,26 @@ def in_one_graph(
 
 
 class Pass:
-    """A model's call, with a graph for each of the first `MOST_SIZES` batch sizes."""
+    """A model's call, or one with its loss, as a graph for each size of a batch.
 
-    def __init__(self, model: Any, call: Callable) -> None:
+    There are `MOST_SIZES` graphs at most.
+    """
+
+    def __init__(self, model: Any, call: Callable, layers: list) -> None:
         self.model = model
         self.call = call
-        self.layers = layers_in(model)
+        self.layers = layers
         self.variables = list(model.variables)
         self.held = _held_tensors(model)
         self.contexts = contexts()
         self.graphs: dict[tuple, _Graph] = {}
 
     def __call__(self, inputs: Any) -> Any:
-        tensors = [keras.ops.convert_to_tensor(x) for x in keras.tree.flatten(inputs)]
+        # PyTorch would compile again for another order in memory.
+        tensors = [
+            keras.ops.convert_to_tensor(x).contiguous()
+            for x in keras.tree.flatten(inputs)
+        ]
         values = values_of(self.variables)  # layers cast them themselves
         key = (
             torch.is_grad_enabled(),
@@ -93,12 +121,24 @@ class Pass:
         graph = self.graphs.get(key)
         if graph is None:
             if len(self.graphs) == MOST_SIZES:
-                with keeping(None), restored(self.contexts):
-                    return self.call(inputs)
+                return self.uncompiled(inputs)
             graph = _Graph(self, inputs)
-        outputs = graph(tensors, values)
-        self.graphs[key] = graph  # it works
-        return outputs
+        try:
+            outputs = graph(tensors, values)
+            self.graphs[key] = graph  # it works
+            return outputs
+        except RuntimeError as raised:
+            error = raised
+        # PyTorch's error has that of a layer or a loss in its text, or does not say
+        # which number was wrong. Raises their own, if it is one of theirs.
+        with torch.no_grad(), keras.StatelessScope(collect_losses=True):
+            self.uncompiled(inputs)
+        raise error
+
+    def uncompiled(self, inputs: Any) -> Any:
+        """Returns the outputs without a graph."""
+        with keeping(None), restored(self.contexts):
+            return self.call(inputs)
 
     @contextlib.contextmanager
     def holding(self, tensors: list) -> Iterator[None]:
@@ -122,7 +162,6 @@ class _Graph:
         self.masks: list[bool] = []  # whether an output has a mask
         self.written: list[int] = []  # numbers of the variables that a pass assigns
         self.of_losses: list = []  # layers that add them
-        refused: list[ValueError] = []  # of inputs, by a layer
 
         def record(tensors: list, values: list, held: list) -> list:
             scope = keras.StatelessScope(
@@ -132,11 +171,7 @@ class _Graph:
             packed = keras.tree.pack_sequence_as(inputs, tensors)
             with keeping(None), recording(), restored(of.contexts), of.holding(held):
                 with scope:
-                    try:
-                        outputs = of.call(packed)
-                    except ValueError as error:
-                        refused.append(error)
-                        raise
+                    outputs = of.call(packed)
             return self._flat(outputs, scope, before)
 
         torch.compiler.allow_in_graph(record)
@@ -153,7 +188,6 @@ class _Graph:
         self.function = torch.compile(
             own, fullgraph=True, dynamic=False, options=options
         )
-        self.refused = refused
 
     def _flat(self, outputs: Any, scope: keras.StatelessScope, before: dict) -> list:
         """Returns outputs, masks, assigned values and losses; keeps what they are."""
@@ -173,12 +207,7 @@ class _Graph:
 
     def __call__(self, tensors: list, values: list) -> Any:
         held = [attributes[name] for attributes, name in self.of.held]
-        try:
-            found = iter(self.function(tensors, values, held))
-        except RuntimeError:  # PyTorch's own, around the layer's
-            if self.refused:
-                raise self.refused[0] from None
-            raise
+        found = iter(self.function(tensors, values, held))
         outputs = [next(found) for _ in self.masks]
         masks = [next(found) if each else None for each in self.masks]
         for i in self.written:
@@ -189,12 +218,14 @@ class _Graph:
         return masked(keras.tree.pack_sequence_as(self.outputs, outputs), masks)
 
 
-def state_of(layers: list) -> list[tuple]:
-    """Returns what changes if variables are added to layers, or these are quantised."""
+def _state_of(layers: list) -> list[tuple]:
+    """Returns what a step depends on besides numbers: variables, policies, metrics."""
     return [
         (
             len(layer._trainable_variables),
             len(layer._non_trainable_variables),
+            len(layer._metrics),
+            layer._trainable,
             id(layer._dtype_policy),
         )
         for layer in layers

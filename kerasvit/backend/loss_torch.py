@@ -12,9 +12,16 @@ import torch
 
 from kerasvit.typing import Tensor
 
-from .graphs_torch import in_one_graph, of_step
+from .graphs_torch import Kept, in_one_graph, of_step
 from .masks import masked, masks_of
 from .recorded import is_only_a_pass
+
+_RECORDED = (  # others have branches on numbers, or operations without a graph
+    *(keras.losses.binary_crossentropy, keras.losses.categorical_crossentropy),
+    *(keras.losses.sparse_categorical_crossentropy, keras.losses.huber),
+    *(keras.losses.mean_absolute_error, keras.losses.mean_squared_error),
+)
+_CONSTANTS = (bool, int, float, str, type(None))
 
 
 def outputs_and_loss(
@@ -23,28 +30,24 @@ def outputs_and_loss(
     """Returns the outputs of a training pass, without a gradient, and its loss.
 
     In a step with `jit_compile=True` one graph computes both, if the model has Keras's
-    `compute_loss` with one loss of Keras. Other losses may do what cannot be recorded.
+    `compute_loss` with one loss of `_RECORDED`, and no regulariser of weights, which
+    users may change between steps.
 
     Args:
         model: Compiled `keras.Model`.
         x: Inputs of a batch.
         y: Targets, or None.
         sample_weight: Weights of the samples, or None.
-
-    Raises:
-        ValueError: Integer targets are no classes of the model.
     """
     kept = of_step()
-    plain = y is not None and not any(map(keras.tree.is_nested, (y, sample_weight)))
-    if kept is None or not plain or not _is_recordable(model, kept):
+    settings = None
+    if kept is not None and _is_plain(x, y, sample_weight):
+        settings = _settings_of(model._compile_loss)
+    if kept is None or settings is None or not _is_recordable(model, kept):
         return _computed(model, (x, y, sample_weight))
     batch = (x, y) if sample_weight is None else (x, y, sample_weight)
     call = functools.partial(_computed, model)
-    try:
-        return in_one_graph(model, call, batch, kind=len(batch), training=True)
-    except RuntimeError:  # PyTorch's, for a label, does not say which one
-        _check_labels(model, y)
-        raise
+    return in_one_graph(model, call, batch, ("loss", *settings), training=True)
 
 
 def _computed(model: Any, batch: tuple, training: bool = True) -> tuple[Any, Tensor]:
@@ -60,22 +63,23 @@ def detached(value: Any) -> Any:
     return value.detach() if torch.is_tensor(value) else value
 
 
-def _is_recordable(model: Any, kept: dict) -> bool:
-    """Returns whether nothing but a pass and one loss of Keras is computed."""
-    losses = model._compile_loss
-    if losses is None or not losses.built:
-        return False
-    key = id(model), "loss"
-    if key not in kept:
-        # The losses of several outputs have metrics, which they update.
-        single = not losses.metrics and _is_of_keras(losses._user_loss)
-        kept[key] = single and is_only_a_pass(model.call) and _has_loss(model)
-    return kept[key]
+def _is_plain(x: Any, y: Any, sample_weight: Any) -> bool:
+    """Returns whether a batch has one array of targets, and inputs without masks."""
+    single = y is not None and not any(map(keras.tree.is_nested, (y, sample_weight)))
+    return single and all(mask is None for mask in masks_of(x))
 
 
-def _has_loss(model: Any) -> bool:
-    """Returns whether a model, or the one in a trainer, has Keras's `compute_loss`."""
-    return type(_innermost(model)).compute_loss is keras.Model.compute_loss
+def _is_recordable(model: Any, kept: Kept) -> bool:
+    """Returns whether a model has nothing of a user's around its pass and its loss."""
+    if "recordable" not in kept:
+        kept.watched(model)
+        own = getattr(_innermost(model).compute_loss, "__func__", None)
+        kept["recordable"] = (
+            own is keras.Model.compute_loss
+            and all(map(is_only_a_pass, (model.__call__, model.call)))
+            and all(v.regularizer is None for v in model.trainable_variables)
+        )
+    return kept["recordable"]
 
 
 def _innermost(model: Any) -> Any:
@@ -85,22 +89,18 @@ def _innermost(model: Any) -> Any:
     return model
 
 
-def _is_of_keras(loss: Any) -> bool:
-    if isinstance(loss, str):
-        loss = keras.losses.get(loss)
-    parts = loss, getattr(loss, "fn", loss)
-    return all(getattr(part, "__module__", "").startswith("keras.") for part in parts)
-
-
-def _check_labels(model: Any, y: Any) -> None:
-    loss = model._compile_loss._user_loss
-    name = loss if isinstance(loss, str) else getattr(loss, "fn", loss).__name__
-    classes = _innermost(model).output_shape[-1]
-    labels = keras.ops.convert_to_numpy(y)
-    labels = labels[labels != getattr(loss, "ignore_class", None)]
-    wrong = labels[(labels < 0) | (labels >= classes)]
-    if name == "sparse_categorical_crossentropy" and wrong.size:
-        raise ValueError(
-            f"Labels of {classes} classes must be from 0 to {classes - 1}. Received: "
-            f"{wrong[0]}. Correct the labels, or build the model with more classes."
-        )
+def _settings_of(losses: Any) -> tuple | None:
+    """Returns the settings of a `CompileLoss` that can be recorded; None for others."""
+    if losses is None or not losses.built or len(losses._flat_losses) != 1:
+        return None
+    (single,) = losses._flat_losses
+    loss = single.loss
+    settings = *getattr(loss, "_fn_kwargs", {}).values(), single.loss_weights
+    # A subclass, or an attribute, may compute something else.
+    known = (
+        any(getattr(loss, "fn", None) is each for each in _RECORDED)
+        and type(loss).__module__.startswith("keras.")
+        and "call" not in vars(loss)
+        and all(type(each) in _CONSTANTS for each in settings)
+    )
+    return settings if known else None

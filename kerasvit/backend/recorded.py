@@ -25,7 +25,7 @@ def recording() -> Iterator[None]:
 
 
 def only_a_pass(method: Callable) -> Callable:
-    """Marks a `call` or `compute_loss` that does nothing around what is recorded."""
+    """Marks a method of a model that does nothing around what is recorded."""
     _only_passes.add(method)
     return method
 

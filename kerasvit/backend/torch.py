@@ -45,16 +45,28 @@ class TrainStep(CompiledSteps, StatefulStep):
     @property
     def metrics_variables(self) -> list[keras.Variable]:
         """Variables of all metrics."""
-        return _kept("metrics", lambda: super(TrainStep, self).metrics_variables)
+        return self._kept("metrics", lambda: super(TrainStep, self).metrics_variables)
 
     def _train_step(self, data: Any) -> dict[str, Any]:
         # A step asks ten times for variables, and Keras looks through all layers.
         attributes: Any = vars(self)
-        attributes["_variables_of_step"] = _kept("variables", lambda: self.variables)
+        attributes["_variables_of_step"] = self._kept(
+            "variables", lambda: self.variables
+        )
         try:
             return super()._train_step(data)
         finally:
             del attributes["_variables_of_step"]
+
+    def _kept(self, name: str, make: Callable[[], list]) -> list:
+        """Returns a list that the next steps use, too, if they are compiled."""
+        kept = of_step()
+        if kept is None:
+            return make()
+        if name not in kept:
+            kept.watched(self)
+            kept[name] = make()
+        return kept[name]
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes the train function; broadcasts the variables of the first process."""
@@ -186,16 +198,6 @@ class TrainStep(CompiledSteps, StatefulStep):
     def set_random_state(self, state: list[Tensor]) -> None:
         """Restores the states that `random_state` returned."""
         _set_random_state(state)
-
-
-def _kept(name: str, make: Callable[[], list]) -> list:
-    """Returns a list that the next steps use, too, if they are compiled."""
-    kept = of_step()
-    if kept is None:
-        return make()
-    if name not in kept:
-        kept[name] = make()
-    return kept[name]
 
 
 def _processes() -> int:
