@@ -55,7 +55,10 @@ class FilledNumbers(TorchFunctionMode):
 
 
 def unqueued() -> AbstractContextManager:
-    """Returns a context in `queued_copies` of many operations that copy no numbers."""
+    """Returns a context without `queued_copies`, nor any other mode of functions.
+
+    For many operations on given tensors, which copy no numbers.
+    """
     return torch._C.DisableTorchFunction()
 
 

@@ -34,8 +34,15 @@ class Kept(dict):
             self.states[id(model)] = layers, _state_of(layers)
         return self.states[id(model)][0]
 
+    def listed(self, name: str, model: Any, make: Callable[[], list]) -> list:
+        """Returns a list of a model's variables, made by the first call."""
+        if name not in self:
+            self.watched(model)
+            self[name] = make()
+        return self[name]
+
     def renew(self) -> None:
-        """Forgets all if layers have other variables, or are quantised, since."""
+        """Forgets all if layers have other variables, metrics or policies since."""
         if any(_state_of(layers) != state for layers, state in self.states.values()):
             self.clear()
             self.states.clear()
@@ -65,7 +72,7 @@ def in_one_graph(
         model: Built `keras.Model` with all variables that `call` uses.
         call: Its `call`, the model, or a function of it.
         inputs: Tensor, or structure of tensors.
-        kind: What functions of the same model differ in.
+        kind: Name of the function among those of the model.
         options: `training` and `mask`.
 
     Raises:
@@ -115,6 +122,7 @@ class Pass:
         values = values_of(self.variables)  # layers cast them themselves
         key = (
             torch.is_grad_enabled(),
+            tuple([layer._trainable for layer in self.layers]),
             tuple((tensor.shape, tensor.dtype) for tensor in tensors),
             tuple(value.requires_grad for value in values),
         )
@@ -131,9 +139,12 @@ class Pass:
             error = raised
         # PyTorch's error has that of a layer or a loss in its text, or does not say
         # which number was wrong. Raises their own, if it is one of theirs.
-        with torch.no_grad(), keras.StatelessScope(collect_losses=True):
-            self.uncompiled(inputs)
-        raise error
+        try:
+            with keras.StatelessScope(collect_losses=True):
+                self.uncompiled(inputs)
+            raise error
+        finally:
+            del error  # it holds this frame
 
     def uncompiled(self, inputs: Any) -> Any:
         """Returns the outputs without a graph."""
@@ -225,7 +236,6 @@ def _state_of(layers: list) -> list[tuple]:
             len(layer._trainable_variables),
             len(layer._non_trainable_variables),
             len(layer._metrics),
-            layer._trainable,
             id(layer._dtype_policy),
         )
         for layer in layers

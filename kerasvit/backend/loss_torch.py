@@ -30,8 +30,8 @@ def outputs_and_loss(
     """Returns the outputs of a training pass, without a gradient, and its loss.
 
     In a step with `jit_compile=True` one graph computes both, if the model has Keras's
-    `compute_loss` with one loss of `_RECORDED`, and no regulariser of weights, which
-    users may change between steps.
+    `compute_loss` with one loss of `_RECORDED`, the settings of the first step, and no
+    regulariser of weights: users may change these between steps.
 
     Args:
         model: Compiled `keras.Model`.
@@ -43,11 +43,16 @@ def outputs_and_loss(
     settings = None
     if kept is not None and _is_plain(x, y, sample_weight):
         settings = _settings_of(model._compile_loss)
-    if kept is None or settings is None or not _is_recordable(model, kept):
+    if (
+        kept is None
+        or settings is None
+        or kept.setdefault("settings", settings) != settings
+        or not _is_recordable(model, kept)
+    ):
         return _computed(model, (x, y, sample_weight))
     batch = (x, y) if sample_weight is None else (x, y, sample_weight)
     call = functools.partial(_computed, model)
-    return in_one_graph(model, call, batch, ("loss", *settings), training=True)
+    return in_one_graph(model, call, batch, "loss", training=True)
 
 
 def _computed(model: Any, batch: tuple, training: bool = True) -> tuple[Any, Tensor]:
@@ -71,15 +76,13 @@ def _is_plain(x: Any, y: Any, sample_weight: Any) -> bool:
 
 def _is_recordable(model: Any, kept: Kept) -> bool:
     """Returns whether a model has nothing of a user's around its pass and its loss."""
-    if "recordable" not in kept:
-        kept.watched(model)
-        own = getattr(_innermost(model).compute_loss, "__func__", None)
-        kept["recordable"] = (
-            own is keras.Model.compute_loss
-            and all(map(is_only_a_pass, (model.__call__, model.call)))
-            and all(v.regularizer is None for v in model.trainable_variables)
-        )
-    return kept["recordable"]
+    variables = kept.listed("variables", model, lambda: model.variables)
+    own = getattr(_innermost(model).compute_loss, "__func__", None)
+    return (
+        own is keras.Model.compute_loss
+        and all(map(is_only_a_pass, (model.__call__, model.call)))
+        and all(variable.regularizer is None for variable in variables)
+    )
 
 
 def _innermost(model: Any) -> Any:
@@ -95,12 +98,12 @@ def _settings_of(losses: Any) -> tuple | None:
         return None
     (single,) = losses._flat_losses
     loss = single.loss
-    settings = *getattr(loss, "_fn_kwargs", {}).values(), single.loss_weights
+    numbers = *getattr(loss, "_fn_kwargs", {}).values(), single.loss_weights
     # A subclass, or an attribute, may compute something else.
     known = (
-        any(getattr(loss, "fn", None) is each for each in _RECORDED)
+        getattr(loss, "fn", None) in _RECORDED
         and type(loss).__module__.startswith("keras.")
         and "call" not in vars(loss)
-        and all(type(each) in _CONSTANTS for each in settings)
+        and all(type(each) in _CONSTANTS for each in numbers)
     )
-    return settings if known else None
+    return (loss.fn, loss.reduction, loss.dtype, *numbers) if known else None

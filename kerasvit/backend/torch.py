@@ -61,12 +61,7 @@ class TrainStep(CompiledSteps, StatefulStep):
     def _kept(self, name: str, make: Callable[[], list]) -> list:
         """Returns a list that the next steps use, too, if they are compiled."""
         kept = of_step()
-        if kept is None:
-            return make()
-        if name not in kept:
-            kept.watched(self)
-            kept[name] = make()
-        return kept[name]
+        return make() if kept is None else kept.listed(name, self, make)
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes the train function; broadcasts the variables of the first process."""

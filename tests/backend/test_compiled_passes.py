@@ -342,6 +342,46 @@ def test_the_loss_is_that_without_compilation(loss, trainer):
         np.testing.assert_allclose(a, b, rtol=1e-4)
 
 
+def sum_of_squares(x=None, y=None, y_pred=None, sample_weight=None, training=True):
+    return keras.ops.sum(y_pred**2)
+
+
+CHANGES = {
+    "reduction": lambda model, loss: setattr(loss, "reduction", "sum"),
+    "regulariser": lambda model, loss: setattr(
+        model.layers[-1].kernel, "regularizer", keras.regularizers.L2(0.5)
+    ),
+    "loss": lambda model, loss: setattr(model, "compute_loss", sum_of_squares),
+}
+
+
+@pytest.mark.parametrize("trainer", ["plain", "sam"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_loss_may_change_between_steps(change, trainer):
+    x, y = np.random.default_rng(0).normal(size=(2, 8, 4))
+    found = []
+    for jit in (False, True):
+        keras.utils.set_random_seed(0)
+        model, loss = one_output(), keras.losses.MeanSquaredError()
+        trained = TRAINERS[trainer](model)
+        trained.compile(keras.optimizers.SGD(0.01), loss, jit_compile=jit)
+        found.append([trained.train_on_batch(x, y[:, :3])])
+        CHANGES[change](model, loss)
+        found[-1] += [trained.train_on_batch(x, y[:, :3]) for _ in range(2)]
+    np.testing.assert_allclose(*found, rtol=1e-5)
+
+
+def test_layers_that_are_frozen_in_turns_are_compiled_once(graphs):
+    pixels = keras.Input((4,))
+    hidden = keras.layers.Dense(3)
+    model = ClonableModel(pixels, keras.layers.Dense(2)(hidden(pixels)))
+    model.compile("sgd", "mse", jit_compile=True)
+    for step in range(6):
+        hidden.trainable = step % 2 == 0
+        model.train_on_batch(np.ones((4, 4)), np.ones((4, 2)))
+    assert graphs["stats"]["unique_graphs"] == 2
+
+
 @pytest.mark.parametrize("trainer", ["plain", "sam"])
 @pytest.mark.parametrize("kind", ["l1", "l2"])
 def test_a_regulariser_may_change_between_steps(kind, trainer):
