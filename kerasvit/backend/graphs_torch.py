@@ -64,7 +64,7 @@ def keeping(kept: Kept | None) -> Iterator[None]:
 
 
 def in_one_graph(
-    model: Any, call: Callable, inputs: Any, kind: Any = "call", **options: Any
+    model: Any, call: Callable, inputs: Any, kind: str = "call", **options: Any
 ) -> Any:
     """Returns `call(inputs, **options)`; in a step with `jit_compile=True`, compiled.
 
@@ -72,7 +72,8 @@ def in_one_graph(
         model: Built `keras.Model` with all variables that `call` uses.
         call: Its `call`, the model, or a function of it.
         inputs: Tensor, or structure of tensors.
-        kind: Name of the function among those of the model.
+        kind: "call", "step" (Keras's whole call), "model" (the same, by a trainer
+            around it) or "loss" (with the loss): functions of one model.
         options: `training` and `mask`.
 
     Raises:

@@ -40,17 +40,9 @@ def outputs_and_loss(
         sample_weight: Weights of the samples, or None.
     """
     kept = of_step()
-    settings = None
-    if kept is not None and _is_plain(x, y, sample_weight):
-        settings = _settings_of(model._compile_loss)
-    if (
-        kept is None
-        or settings is None
-        or kept.setdefault("settings", settings) != settings
-        or not _is_recordable(model, kept)
-    ):
-        return _computed(model, (x, y, sample_weight))
     batch = (x, y) if sample_weight is None else (x, y, sample_weight)
+    if kept is None or not _is_plain(*batch) or not _is_recordable(model, kept):
+        return _computed(model, batch)
     call = functools.partial(_computed, model)
     return in_one_graph(model, call, batch, "loss", training=True)
 
@@ -68,7 +60,7 @@ def detached(value: Any) -> Any:
     return value.detach() if torch.is_tensor(value) else value
 
 
-def _is_plain(x: Any, y: Any, sample_weight: Any) -> bool:
+def _is_plain(x: Any, y: Any, sample_weight: Any = None) -> bool:
     """Returns whether a batch has one array of targets, and inputs without masks."""
     single = y is not None and not any(map(keras.tree.is_nested, (y, sample_weight)))
     return single and all(mask is None for mask in masks_of(x))
@@ -76,10 +68,13 @@ def _is_plain(x: Any, y: Any, sample_weight: Any) -> bool:
 
 def _is_recordable(model: Any, kept: Kept) -> bool:
     """Returns whether a model has nothing of a user's around its pass and its loss."""
+    settings = _settings_of(model._compile_loss)
     variables = kept.listed("variables", model, lambda: model.variables)
     own = getattr(_innermost(model).compute_loss, "__func__", None)
     return (
-        own is keras.Model.compute_loss
+        settings is not None
+        and kept.setdefault("settings", settings) == settings
+        and own is keras.Model.compute_loss
         and all(map(is_only_a_pass, (model.__call__, model.call)))
         and all(variable.regularizer is None for variable in variables)
     )

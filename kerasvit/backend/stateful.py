@@ -212,7 +212,7 @@ class StatefulStep(Step):
         return contextlib.nullcontext()
 
     def copies(self) -> contextlib.AbstractContextManager:
-        """Returns a context for what copies numbers to a device: losses, metrics, …"""
+        """Returns a context for what copies numbers to a device: loss, optimizer."""
         return contextlib.nullcontext()
 
     def loss_factor(self) -> Tensor | None:
