@@ -15,6 +15,12 @@ from kerasvit.typing import Shape, Tensor
 from .dense import Dense
 from .dropout import Dropout
 
+BACKEND = keras.backend.backend()
+if BACKEND == "torch":
+    from kerasvit.backend import attention_torch
+elif BACKEND == "jax":
+    from kerasvit.backend import attention_jax
+
 
 def attend(
     query: Tensor,
@@ -37,7 +43,9 @@ def attend(
         (B, N, H, d).
     """
     if is_fused(query, key, mask, training):
-        return ops.dot_product_attention(query, key, value, mask=mask)
+        if BACKEND == "torch":
+            return attention_torch.fused_attention(query, key, value, mask)
+        return attention_jax.fused_attention(query, key, value, training)
     scores = _scores(query, key, mask)
     value = ops.transpose(value, (0, 2, 1, 3))
     if _divides_last(value.dtype):
@@ -57,7 +65,7 @@ def _divides_last(dtype: Any) -> bool:
     The softmax of TensorFlow is one operation. float16 could overflow in the products.
     """
     name = keras.backend.standardize_dtype(dtype)
-    return keras.backend.backend() == "jax" and name != "float16"
+    return BACKEND == "jax" and name != "float16"
 
 
 def is_fused(
@@ -67,23 +75,18 @@ def is_fused(
 
     PyTorch has one for all devices and chooses its kernel. JAX has cuDNN's flash
     attention on GPUs, for self-attention without a mask in 16 bits, with heads whose
-    size is a multiple of 8 up to 128, and in training for an even number of tokens: JAX
-    refuses gradients for others, and the operation that Keras takes then needs 1.16
-    times the time of the products here (ViT-B/16, 577 tokens, H200). Keras computes the
-    softmax product on GPUs older than Ampere. TensorFlow has none: Keras refuses
-    `flash_attention=True` there.
+    size is a multiple of 8 up to 128. Its gradients are of even numbers of tokens; on
+    one GPU a token is added to odd numbers. With Keras's distributions it is not, and
+    the operation that Keras takes then needs 1.16 times the time of the products here
+    (ViT-B/16, 577 tokens, H200). Keras computes the softmax product on GPUs older than
+    Ampere. TensorFlow has none: Keras refuses `flash_attention=True` there.
 
     cuDNN's operation has no forward derivatives. `kerasvit.inspection` computes second
     derivatives in the dtype of the variables, 32 bits or more, and so without it.
     """
-    if keras.backend.backend() != "jax":
-        return keras.backend.backend() == "torch"
-    half = keras.backend.standardize_dtype(query.dtype) in ("bfloat16", "float16")
-    fits = query.shape[1] == key.shape[1] and query.shape[-1] in range(8, 129, 8)
-    odd = query.shape[1] is None or query.shape[1] % 2
-    if mask is not None or not (half and fits) or (training and odd):
-        return False
-    return keras.distribution.list_devices()[0].startswith("gpu")
+    if BACKEND != "jax":
+        return BACKEND == "torch"
+    return mask is None and attention_jax.computes(query, key, training)
 
 
 def softmax_weights(query: Tensor, key: Tensor, mask: Any = None) -> Tensor:

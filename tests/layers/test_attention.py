@@ -1,3 +1,5 @@
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -122,6 +124,8 @@ def on_a_gpu(monkeypatch):
 
 
 on_jax = pytest.mark.skipif(keras.backend.backend() != "jax", reason="of JAX")
+if keras.backend.backend() == "jax":
+    import jax
 
 
 @on_jax
@@ -135,11 +139,62 @@ def test_attention_in_16_bits_is_fused_on_a_gpu(on_a_gpu, dtype):
     assert len(on_a_gpu) == 1  # 32 bits are not fused
 
 
+@pytest.fixture
+def capability(monkeypatch):
+    """The device has a compute capability; returns the calls with a token added."""
+    calls, compute = [], jax.nn.dot_product_attention
+
+    def without_cudnn(*args, implementation, **options):
+        calls.append((args, implementation))
+        return compute(*args, **options)
+
+    def of(version):
+        device = types.SimpleNamespace(compute_capability=version, platform="gpu")
+        monkeypatch.setattr(jax, "devices", lambda: [device])
+        monkeypatch.setattr(jax.nn, "dot_product_attention", without_cudnn)
+        return calls
+
+    return of
+
+
 @on_jax
+@pytest.mark.parametrize("version", ["7.5", "gfx90a", None])
 @pytest.mark.parametrize("tokens", [5, 6])
-def test_an_odd_number_of_tokens_is_not_fused_in_training(on_a_gpu, tokens):
+def test_odd_tokens_are_not_fused_in_training_on_other_gpus(
+    on_a_gpu, capability, tokens, version
+):
+    assert not capability(version)
     attend(*tensors(tokens=tokens), training=True)
     assert len(on_a_gpu) == (tokens % 2 == 0)
+
+
+@on_jax
+def test_odd_tokens_are_fused_in_training_with_one_more(on_a_gpu, capability):
+    calls = capability("9.0")
+    inputs = tensors(size=16)
+
+    def loss(inputs, training):
+        found = attend(*inputs, training=training).astype("float32")
+        return (found * np.cos(np.arange(found.size)).reshape(found.shape)).sum(), found
+
+    (_, found), gradients = jax.value_and_grad(loss, has_aux=True)(inputs, True)
+    ((arrays, implementation),) = calls
+    assert [a.shape for a in arrays] == [(2, 6, 2, 16)] * 3
+    assert implementation == "cudnn"
+    exact = [x.astype("float32") for x in inputs]
+    (_, same), expected = jax.value_and_grad(loss, has_aux=True)(exact, False)
+    assert len(calls) == 1
+    np.testing.assert_allclose(found, same, atol=0.02)
+    for one, other in zip(gradients, expected, strict=True):
+        np.testing.assert_allclose(one.astype("float32"), other, atol=0.03)
+
+
+@on_jax
+def test_no_token_is_added_where_keras_distributes(on_a_gpu, capability, monkeypatch):
+    calls = capability("9.0")
+    monkeypatch.setattr(keras.distribution, "distribution", lambda: "DataParallel")
+    attend(*tensors(), training=True)
+    assert not calls
 
 
 @on_jax
@@ -183,3 +238,27 @@ def test_second_derivatives_use_no_fused_attention(on_a_gpu):
 def test_pytorch_fuses_attention_and_tensorflow_does_not():
     query, key, _ = tensors("float32")
     assert is_fused(query, key) == (keras.backend.backend() == "torch")
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="of PyTorch")
+@pytest.mark.parametrize("masked", [False, True])
+def test_pytorch_chooses_the_kernel_on_a_gpu(monkeypatch, on_a_gpu, masked):
+    from kerasvit.backend import attention_torch
+
+    query, key, value = (np.float32(x) for x in np.random.normal(size=(3, 2, 5, 2, 8)))
+    mask = np.eye(5, dtype=bool) if masked else None
+    query, key, value = (keras.ops.convert_to_tensor(x) for x in (query, key, value))
+    expected = to_numpy(attend(query, key, value, mask))
+    assert len(on_a_gpu) == 1
+
+    class OnGPU:
+        """The tensor of a GPU."""
+
+        device = types.SimpleNamespace(type="cuda")
+        transpose = query.transpose
+
+    found = attention_torch.fused_attention(
+        query if masked else OnGPU(), key, value, mask
+    )
+    np.testing.assert_allclose(to_numpy(found), expected, atol=1e-6)
+    assert len(on_a_gpu) == 1 + masked
