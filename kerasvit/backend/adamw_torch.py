@@ -5,7 +5,6 @@ import math
 import torch
 from keras import ops
 from keras.src.backend.torch.optimizers.torch_adamw import AdamW as KerasAdamW
-from torch.optim.adamw import adamw
 
 from kerasvit.typing import Tensor
 
@@ -52,25 +51,23 @@ class FusedAdamW(KerasAdamW):
             return
         rate = self._corrected(learning_rate, torch.float64)
         device = weights[0].device
+        on_cpu = device.type == "cpu"
         # PyTorch adds ε to the root of the corrected velocity, Keras to that of the
         # velocity: with an infinite step PyTorch corrects nothing, and the rate does.
         endless = torch.full((), math.inf, device=device)
-        adamw(
-            weights,
-            grads,
-            means,
-            squares,
-            hats or [],
-            [endless] * len(weights),
-            fused=True,
-            amsgrad=self.amsgrad,
-            beta1=self.beta_1,
-            beta2=self.beta_2,
-            lr=float(rate) if device.type == "cpu" else rate.float(),
-            weight_decay=0.0,  # Keras applies it before
-            eps=self.epsilon,
-            maximize=False,
-        )
+        lists = [weights, grads, means, squares, hats or [], [endless] * len(weights)]
+        for dtype in {weight.dtype for weight in weights}:
+            # `torch.optim` would look at each tensor again, and add 1 to each step.
+            torch._fused_adamw_(
+                *(_of_dtype(each, weights, dtype) for each in lists),
+                amsgrad=self.amsgrad,
+                beta1=self.beta_1,
+                beta2=self.beta_2,
+                lr=float(rate) if on_cpu else rate.float(),
+                weight_decay=0.0,  # Keras applies it before
+                eps=self.epsilon,
+                maximize=False,
+            )
 
     def _corrected(self, learning_rate: Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Returns the rate with the corrections of both moments, on its device."""
@@ -100,6 +97,12 @@ class FusedAdamW(KerasAdamW):
         changes = torch._foreach_div(means, roots)
         torch._foreach_mul_(changes, rate)
         torch._foreach_sub_(weights, changes)
+
+
+def _of_dtype(tensors: list, weights: list, dtype: torch.dtype) -> list:
+    """Returns the tensors that belong to weights of a dtype."""
+    pairs = zip(tensors, weights, strict=bool(tensors))
+    return [tensor for tensor, weight in pairs if weight.dtype == dtype]
 
 
 def _has_fused_update(weight: torch.Tensor) -> bool:

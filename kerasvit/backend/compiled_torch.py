@@ -20,7 +20,7 @@ from .copies_torch import queued_copies
 from .graphs_torch import Kept, in_one_graph, keeping, of_step
 from .kept import KeepsValues
 from .keras_internals import values_of
-from .loss_torch import outputs_and_loss
+from .loss_torch import add_to_mean, outputs_and_loss
 from .recorded import is_only_a_pass, only_a_pass
 from .stateless import batch_size
 
@@ -102,7 +102,7 @@ class CompiledModel(CompiledSteps, KeepsValues):
 
     @only_a_pass
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        call = super().call  # type: ignore[misc]
+        call = super().call
         return in_one_graph(self, call, inputs, training=training, mask=mask)
 
 
@@ -140,5 +140,5 @@ def _train_step(model: Any, batches: list) -> dict[str, Any]:
     else:
         warnings.warn("The model does not have any trainable weights.", stacklevel=2)
     with queued_copies():
-        model._loss_tracker.update_state(loss, sample_weight=batch_size(x))
+        add_to_mean(model._loss_tracker, loss, batch_size(x))
         return model.compute_metrics(x, y, y_pred, sample_weight=sample_weight)

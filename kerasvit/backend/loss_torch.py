@@ -55,6 +55,25 @@ def _computed(model: Any, batch: tuple, training: bool = True) -> tuple[Any, Ten
     return masked(keras.tree.map_structure(detached, y_pred), masks), loss
 
 
+@torch.no_grad()
+def add_to_mean(mean: Any, loss: Tensor, samples: int) -> None:
+    """Adds the loss of a batch to Keras's mean of losses.
+
+    `update_state` takes ten operations for it, and copies the number to the GPU twice.
+
+    Args:
+        mean: The metric.
+        loss: Scalar.
+        samples: Size of the batch, the weight of the loss.
+    """
+    quick = type(mean) is keras.metrics.Mean and mean.dtype == "float32"
+    if not quick or loss.dtype != torch.float32 or loss.ndim:
+        mean.update_state(loss, sample_weight=samples)
+        return
+    for variable, added in ((mean.total, loss * samples), (mean.count, samples)):
+        variable.assign(variable.value + added)
+
+
 def detached(value: Any) -> Any:
     """Returns a tensor without its gradient's graph, or another value as it is."""
     return value.detach() if torch.is_tensor(value) else value

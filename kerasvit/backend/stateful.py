@@ -65,7 +65,7 @@ class StatefulStep(Step):
                 "The model does not have any trainable weights.", stacklevel=2
             )
         with self.copies():
-            self._loss_tracker.update_state(loss, sample_weight=batch_size(x))
+            self.track(loss, batch_size(x))
             return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def assign_between_steps(self, variable: keras.Variable, value: Any) -> None:
@@ -214,6 +214,10 @@ class StatefulStep(Step):
     def copies(self) -> contextlib.AbstractContextManager:
         """Returns a context for what copies numbers to a device: loss, optimizer."""
         return contextlib.nullcontext()
+
+    def track(self, loss: Tensor, samples: int) -> None:
+        """Adds the loss of a batch to the mean that Keras reports."""
+        self._loss_tracker.update_state(loss, sample_weight=samples)
 
     def loss_factor(self) -> Tensor | None:
         """Returns the loss scale that the optimizer expects, or None.

@@ -15,7 +15,7 @@ from .compiled_torch import CompiledSteps
 from .copies_torch import queued_copies
 from .graphs_torch import in_one_graph, of_step
 from .keras_internals import values_of
-from .loss_torch import detached, outputs_and_loss
+from .loss_torch import add_to_mean, detached, outputs_and_loss
 from .stateful import StatefulStep
 from .stateless import batch_size, training_pass
 from .update import Update
@@ -146,6 +146,10 @@ class TrainStep(CompiledSteps, StatefulStep):
     def copies(self) -> AbstractContextManager:
         """Returns a context whose copies to a GPU do not wait for its work."""
         return queued_copies()
+
+    def track(self, loss: Tensor, samples: int) -> None:
+        """Adds the loss of a batch to the mean, in few operations."""
+        add_to_mean(self._loss_tracker, loss, samples)
 
     def apply(self, gradients: Gradients, variables: list[keras.Variable]) -> None:
         """Applies the optimizer."""
