@@ -8,6 +8,11 @@ from typing import Any
 import keras
 
 _like: Any = functools.wraps  # its types would be those of calls of `keras.Model`
+Base: Any = object
+if keras.backend.backend() == "jax" and not keras.config.is_nnx_enabled():
+    from .state_jax import QuickState
+
+    Base = QuickState
 
 
 @contextlib.contextmanager
@@ -34,7 +39,7 @@ def _kept(model: Any) -> Iterator[None]:
                 variable._value = value
 
 
-class KeepsValues:
+class KeepsValues(Base):
     """Base before `keras.Model`: its variables keep their values in a failed call."""
 
     # `keras.Model` is no base of this class: Keras would make it functional, and so
@@ -43,14 +48,14 @@ class KeepsValues:
     @_like(keras.Model.evaluate)
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         with _kept(self):
-            return super().evaluate(*args, **kwargs)  # type: ignore[misc]
+            return super().evaluate(*args, **kwargs)
 
     @_like(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         with _kept(self):
-            return super().fit(*args, **kwargs)  # type: ignore[misc]
+            return super().fit(*args, **kwargs)
 
     @_like(keras.Model.predict)
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         with _kept(self):
-            return super().predict(*args, **kwargs)  # type: ignore[misc]
+            return super().predict(*args, **kwargs)
