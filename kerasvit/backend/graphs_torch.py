@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 import torch
+from torch._functorch import config as functorch_config
 
 from .contexts import contexts, current_call, restored
 from .keras_internals import layers_in, values_of
@@ -219,7 +220,9 @@ class _Graph:
 
     def __call__(self, tensors: list, values: list) -> Any:
         held = [attributes[name] for attributes, name in self.of.held]
-        found = iter(self.function(tensors, values, held))
+        first = self.outputs is None  # which divides the graph into both passes
+        with _compiling() if first else contextlib.nullcontext():
+            found = iter(self.function(tensors, values, held))
         outputs = [next(found) for _ in self.masks]
         masks = [next(found) if each else None for each in self.masks]
         for i in self.written:
@@ -228,6 +231,15 @@ class _Graph:
             # A functional model refuses losses of its own.
             keras.layers.Layer.add_loss(layer, loss)
         return masked(keras.tree.pack_sequence_as(self.outputs, outputs), masks)
+
+
+def _compiling() -> contextlib.AbstractContextManager:
+    """Returns a context in which the backward pass makes views again.
+
+    Else PyTorch keeps, instead of a ReLU's outputs, their view as rows for a matrix
+    product, and beside it a mask for the gradient: half as much again.
+    """
+    return functorch_config.patch(recompute_views=True)
 
 
 def _state_of(layers: list) -> list[tuple]:
