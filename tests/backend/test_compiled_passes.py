@@ -552,3 +552,21 @@ def test_an_adapted_and_quantised_model_is_compiled():
     expected = model.predict(x, verbose=0)
     model.compile(jit_compile=True)
     np.testing.assert_allclose(model.predict(x, verbose=0), expected, atol=1e-2)
+
+
+def test_a_compiled_pass_keeps_no_masks_beside_outputs_of_relu():
+    """A mask has half the bytes of an output; one layer's may be kept."""
+    import torch
+
+    model = bit(dtype="mixed_bfloat16")
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(kerasvit.AdamW(1e-4), loss, jit_compile=True)
+    kept = {torch.bfloat16: 0, torch.bool: 0}
+
+    def keep(tensor):
+        kept[tensor.dtype] = kept.get(tensor.dtype, 0) + tensor.nbytes
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model.train_on_batch(np.ones((2, 32, 32, 3), "float32"), np.array([0, 1]))
+    assert 0 < kept[torch.bool] < kept[torch.bfloat16] / 20
