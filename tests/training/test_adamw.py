@@ -18,14 +18,18 @@ SETTINGS = {
 def trained(make, settings, steps=8, dtype="float32"):
     """Weights and optimizer after steps with the same gradients."""
     rng = np.random.default_rng(0)
+    dtypes = dtype if isinstance(dtype, list) else [dtype] * 3
     weights = [
-        keras.Variable(rng.normal(size=shape), dtype=dtype)
-        for shape in ((3, 4), (5,), ())
+        keras.Variable(rng.normal(size=shape), dtype=each)
+        for shape, each in zip(((3, 4), (5,), ()), dtypes, strict=True)
     ]
     optimizer = make(**{"learning_rate": 1e-2, **settings})
     for _ in range(steps):
         gradients = [rng.normal(size=weight.shape) for weight in weights]
-        gradients = [keras.ops.convert_to_tensor(each, dtype) for each in gradients]
+        gradients = [
+            keras.ops.convert_to_tensor(each, weight.dtype)
+            for each, weight in zip(gradients, weights, strict=True)
+        ]
         optimizer.apply(gradients, weights)
     return [to_numpy(weight) for weight in weights], optimizer
 
@@ -67,6 +71,16 @@ def test_gradients_may_lie_in_memory_in_another_order():
             )
         found.append([to_numpy(weight) for weight in weights])
     for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX has no float64")
+@pytest.mark.parametrize("name", ["plain", "amsgrad"])
+def test_trains_weights_of_two_dtypes(name):
+    dtypes = ["float32", "float64", "float32"]
+    ours, _ = trained(kerasvit.AdamW, SETTINGS[name], dtype=dtypes)
+    exact, _ = trained(keras.optimizers.AdamW, SETTINGS[name])
+    for a, b in zip(ours, exact, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
