@@ -57,9 +57,10 @@ class FusedAdamW(KerasAdamW):
         endless = torch.full((), math.inf, device=device)
         lists = [weights, grads, means, squares, hats or [], [endless] * len(weights)]
         for dtype in {weight.dtype for weight in weights}:
+            chosen = [i for i, weight in enumerate(weights) if weight.dtype == dtype]
             # `torch.optim` would look at each tensor again, and add 1 to each step.
             torch._fused_adamw_(
-                *(_of_dtype(each, weights, dtype) for each in lists),
+                *([each[i] for i in chosen] if each else [] for each in lists),
                 amsgrad=self.amsgrad,
                 beta1=self.beta_1,
                 beta2=self.beta_2,
@@ -97,12 +98,6 @@ class FusedAdamW(KerasAdamW):
         changes = torch._foreach_div(means, roots)
         torch._foreach_mul_(changes, rate)
         torch._foreach_sub_(weights, changes)
-
-
-def _of_dtype(tensors: list, weights: list, dtype: torch.dtype) -> list:
-    """Returns the tensors that belong to weights of a dtype."""
-    pairs = zip(tensors, weights, strict=bool(tensors))
-    return [tensor for tensor, weight in pairs if weight.dtype == dtype]
 
 
 def _has_fused_update(weight: torch.Tensor) -> bool:

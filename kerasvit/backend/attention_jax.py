@@ -9,7 +9,7 @@ from keras import ops
 
 
 def computes(query: jax.Array, key: jax.Array, training: bool | None) -> bool:
-    """Returns whether cuDNN computes self-attention and, in training, its gradients.
+    """Returns whether cuDNN computes attention and, in training, its gradients.
 
     Args:
         query: (B, N, H, d).
@@ -20,7 +20,7 @@ def computes(query: jax.Array, key: jax.Array, training: bool | None) -> bool:
     fits = query.shape[1] == key.shape[1] and query.shape[-1] in range(8, 129, 8)
     if not (half and fits and keras.distribution.list_devices()[0].startswith("gpu")):
         return False
-    return not (training and _is_odd(query)) or _pads()
+    return _pads() if training and _is_odd(query) else True
 
 
 def fused_attention(
@@ -36,7 +36,9 @@ def fused_attention(
     batch, count = query.shape[:2]
     one_more = ((0, 0), (0, 1), (0, 0), (0, 0))
     even = (jnp.pad(x, one_more) for x in (query, key, value))
-    lengths = jnp.full(batch, count, "int32")
+    # An array for each sample also under `vmap`, whose rule for cuDNN expects it.
+    first = query[:, 0, 0, 0] == 0
+    lengths = jnp.where(first, count, jnp.full(batch, count, "int32"))
     attended = jax.nn.dot_product_attention(
         *even,
         query_seq_lengths=lengths,
@@ -51,7 +53,7 @@ def _is_odd(query: jax.Array) -> bool:
 
 
 def _pads() -> bool:
-    """Returns whether a token is added to odd numbers: on one GPU from Ampere on."""
+    """Returns whether a token is added to odd numbers: on GPUs from Ampere on."""
     device: Any = jax.devices()[0]
     # "8.0"; of AMD "gfx90a".
     generation = str(getattr(device, "compute_capability", "")).partition(".")[0]

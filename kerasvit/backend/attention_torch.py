@@ -15,7 +15,8 @@ def fused_attention(
     On a GPU Keras asks for the kernel of FlashAttention 2 wherever it can compute.
     PyTorch itself chooses that of cuDNN on an H200, which takes 0.7 of the time.
     """
-    if mask is not None or query.device.type != "cuda":
+    device = getattr(query, "device", None)  # a symbolic tensor has none
+    if mask is not None or device is None or device.type != "cuda":
         return ops.dot_product_attention(query, key, value, mask=mask)
     heads_first = (x.transpose(1, 2) for x in (query, key, value))
     return scaled_dot_product_attention(*heads_first).transpose(1, 2)

@@ -13,24 +13,26 @@ from kerasvit.typing import Tensor
 
 from .keras_internals import values_of
 
+_LISTS = "_lists_of_step"
 _like: Any = functools.wraps  # its types would be those of calls of `keras.Model`
 
 
 @contextlib.contextmanager
 def _looking_once(model: Any, function: Callable | None) -> Iterator[None]:
-    """Context of a call that looks through a model's layers once.
+    """Context of a step that looks through a model's layers once.
 
-    The first call, without a function, may add variables to metrics and optimizer.
+    Not of the first step, which has no compiled function yet: it may add variables to
+    the optimizer and to metrics.
     """
     attributes = vars(model)
-    if function is None or "_found" in attributes:
+    if function is None or _LISTS in attributes:
         yield
         return
-    attributes["_found"] = {}  # Keras would track an attribute that is set
+    attributes[_LISTS] = {}  # Keras would track an attribute that is set
     try:
         yield
     finally:
-        del attributes["_found"]
+        attributes.pop(_LISTS, None)
 
 
 class QuickState:
@@ -90,26 +92,30 @@ class QuickState:
 
     def _once(self, name: str, find: Callable[[], list]) -> list:
         """Returns a new list of what is found, in a step by the first call."""
-        found = vars(self).get("_found")
-        if found is None:
+        lists = vars(self).get(_LISTS)
+        if lists is None:
             return find()
-        if name not in found:
-            found[name] = find()
-        return [*found[name]]
+        if name not in lists:
+            lists[name] = find()
+        return [*lists[name]]
 
     def _get_jax_state(
-        self, *, purge_model_variables: bool = False, **groups: bool
+        self,
+        trainable_variables: bool = False,
+        non_trainable_variables: bool = False,
+        optimizer_variables: bool = False,
+        metrics_variables: bool = False,
+        purge_model_variables: bool = False,
     ) -> tuple[list[Tensor], ...]:
-        """Returns the values of groups of variables, in Keras's order."""
-        taken = {
-            name: self.optimizer.variables
-            if name == "optimizer_variables"
-            else getattr(self, name)
-            for name, wanted in groups.items()
-            if wanted
+        """Returns the values of groups of variables."""
+        groups = {
+            "trainable_variables": trainable_variables,
+            "non_trainable_variables": non_trainable_variables,
+            "optimizer_variables": optimizer_variables,
+            "metrics_variables": metrics_variables,
         }
-        vars(self)["_taken"] = taken
-        state = tuple(values_of(variables) for variables in taken.values())
+        wanted = [name for name, each in groups.items() if each]
+        state = tuple(values_of(self._group(name)) for name in wanted)
         if purge_model_variables:
             self._purge_model_variables(**groups)  # type: ignore[attr-defined]
         return state
@@ -119,18 +125,24 @@ class QuickState:
         state = vars(self).get("_jax_state")
         if not state or self._jax_state_synced:
             return
-        taken = vars(self).get("_taken", {})
-        if in_stateless_scope() or not state.keys() <= taken.keys():
+        if in_stateless_scope():
             super().jax_state_sync()  # type: ignore[misc]
             return
         for name, values in state.items():
-            for variable, value in zip(taken[name], values or (), strict=bool(values)):
-                _write(variable, value)
+            if values:
+                # Not strict: a step may have added variables to a metric.
+                for variable, value in zip(self._group(name), values, strict=False):
+                    _write(variable, value)
         self._jax_state_synced = True
+
+    def _group(self, name: str) -> list[keras.Variable]:
+        if name == "optimizer_variables":
+            return self.optimizer.variables
+        return getattr(self, name)
 
 
 def _write(variable: Any, value: Tensor) -> None:
-    """Assigns a value, without the checks of `assign` where it is as the one before."""
+    """Assigns a value, without checks if it has the shape and dtype of that before."""
     before = variable._value
     alike = isinstance(before, jax.Array) and isinstance(value, jax.Array)
     if alike and before.aval == value.aval and variable._layout is None:

@@ -75,13 +75,14 @@ def is_fused(
 
     PyTorch has one for all devices and chooses its kernel. JAX has cuDNN's flash
     attention on GPUs, for self-attention without a mask in 16 bits, with heads whose
-    size is a multiple of 8 up to 128. Its gradients are of even numbers of tokens; on
-    one GPU a token is added to odd numbers. With Keras's distributions it is not, and
+    size is a multiple of 8 up to 128. It has gradients for even numbers of tokens only,
+    and a token is added to odd ones. With Keras's distributions it is not, and
     the operation that Keras takes then needs 1.16 times the time of the products here
     (ViT-B/16, 577 tokens, H200). Keras computes the softmax product on GPUs older than
     Ampere. TensorFlow has none: Keras refuses `flash_attention=True` there.
 
-    cuDNN's operation has no forward derivatives. `kerasvit.inspection` computes second
+    cuDNN's operation has no forward or second derivatives, and JAX cannot vectorise its
+    gradients by `vmap`: use 32 bits for these. `kerasvit.inspection` computes second
     derivatives in the dtype of the variables, 32 bits or more, and so without it.
     """
     if BACKEND != "jax":

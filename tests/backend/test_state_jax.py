@@ -1,5 +1,8 @@
 """Steps on JAX that look once through the layers."""
 
+import gc
+import weakref
+
 import keras
 import numpy as np
 import pytest
@@ -68,8 +71,9 @@ def steps(trainer):
     return [np.asarray(each) for each in (*results, *values)]
 
 
-@pytest.mark.parametrize("trainer", [lambda model: model, kerasvit.SAM], ids=str)
-def test_steps_are_those_of_keras(trainer, keras_s):
+@pytest.mark.parametrize("name", ["plain", "sam"])
+def test_steps_are_those_of_keras(name, keras_s):
+    trainer = {"plain": lambda model: model, "sam": kerasvit.SAM}[name]
     found = steps(trainer)
     keras_s()
     for one, other in zip(found, steps(trainer), strict=True):
@@ -89,7 +93,7 @@ def test_a_step_looks_once_through_the_layers(monkeypatch):
     monkeypatch.setattr(keras.layers.Layer, "variables", property(counted))
     model.train_on_batch(X, Y)
     assert sum(looked) == 1
-    assert "_found" not in vars(model)
+    assert "_lists_of_step" not in vars(model)
 
 
 def test_a_failed_step_is_not_remembered():
@@ -97,7 +101,7 @@ def test_a_failed_step_is_not_remembered():
     model.train_on_batch(X, Y)
     with pytest.raises((TypeError, ValueError)):
         model.train_on_batch(X[:, :4], Y)
-    assert "_found" not in vars(model)
+    assert "_lists_of_step" not in vars(model)
     assert np.isfinite(model.train_on_batch(X, Y)).all()
 
 
@@ -125,3 +129,52 @@ def test_a_callback_sees_the_weights_of_its_step():
     model.fit(X, Y, batch_size=2, verbose=0, callbacks=[Reads()])
     assert len(seen) == 2 and np.abs(seen[0] - seen[1]).max() > 0
     np.testing.assert_array_equal(seen[1], model.get_weights()[0])
+
+
+class Grows(keras.metrics.Metric):
+    """A metric that adds a variable in a later update."""
+
+    updates = 0
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.updates += 1
+        if self.updates < 4:
+            variable = self.add_variable((), "zeros", name=f"count_{self.updates}")
+            variable.assign(variable + 1)
+
+    def result(self):
+        return sum(variable.value for variable in self.variables)
+
+
+def test_a_metric_may_add_variables_later(keras_s):
+    def losses():
+        model, _ = compiled(metrics=[Grows()])
+        sizes = (4, 4, 3, 2, 4)  # each new size is compiled again
+        return [model.train_on_batch(X[:n], Y[:n])[0] for n in sizes]
+
+    found = losses()
+    keras_s()
+    assert found == losses()
+
+
+def test_the_error_of_a_step_is_that_of_keras():
+    model, _ = compiled()
+
+    class Freezes(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.model.layers[2].trainable = False
+            self.model.jax_state_sync()
+            self.model.make_train_function(force=True)
+
+    with pytest.raises(ValueError) as raised:
+        model.fit(X, Y, batch_size=1, verbose=0, callbacks=[Freezes()])
+    assert "zip()" not in str(raised.value)
+
+
+def test_slots_of_an_old_optimizer_are_freed():
+    model, _ = compiled()
+    model.fit(X, Y, verbose=0)
+    slot = weakref.ref(model.optimizer.variables[-1])
+    model.compile("sgd", model.loss)
+    gc.collect()
+    assert slot() is None

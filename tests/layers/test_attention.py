@@ -262,3 +262,8 @@ def test_pytorch_chooses_the_kernel_on_a_gpu(monkeypatch, on_a_gpu, masked):
     )
     np.testing.assert_allclose(to_numpy(found), expected, atol=1e-6)
     assert len(on_a_gpu) == 1 + masked
+
+
+def test_attention_of_symbolic_tensors():
+    query, key, value = (keras.KerasTensor((2, 5, 2, 8)) for _ in range(3))
+    assert attend(query, key, value).shape == (2, 5, 2, 8)
