@@ -1,4 +1,4 @@
-"""Fused attention on JAX, by cuDNN, which computes no gradients of odd numbers."""
+"""Fused attention on JAX, by cuDNN, also of odd numbers of tokens in training."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def computes(query: jax.Array, key: jax.Array, training: bool | None) -> bool:
     fits = query.shape[1] == key.shape[1] and query.shape[-1] in range(8, 129, 8)
     if not (half and fits and keras.distribution.list_devices()[0].startswith("gpu")):
         return False
-    return _pads() if training and _is_odd(query) else True
+    return not (training and _is_odd(query)) or _adds_token()
 
 
 def fused_attention(
@@ -52,8 +52,8 @@ def _is_odd(query: jax.Array) -> bool:
     return query.shape[1] is None or query.shape[1] % 2 == 1
 
 
-def _pads() -> bool:
-    """Returns whether a token is added to odd numbers: on GPUs from Ampere on."""
+def _adds_token() -> bool:
+    """Returns whether a token is added: from Ampere on, without a distribution."""
     device: Any = jax.devices()[0]
     # "8.0"; of AMD "gfx90a".
     generation = str(getattr(device, "compute_capability", "")).partition(".")[0]

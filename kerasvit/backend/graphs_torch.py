@@ -4,6 +4,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from contextvars import ContextVar
 from typing import Any
 
@@ -220,8 +221,12 @@ class _Graph:
 
     def __call__(self, tensors: list, values: list) -> Any:
         held = [attributes[name] for attributes, name in self.of.held]
-        first = self.outputs is None  # which divides the graph into both passes
-        with _compiling() if first else contextlib.nullcontext():
+        # The first call divides the graph into both passes. Unless the backward pass
+        # makes views again, PyTorch keeps, instead of a ReLU's outputs, their view as
+        # rows for a matrix product, and beside it a mask for the gradient.
+        first = self.outputs is None
+        views = functorch_config.patch(recompute_views=True) if first else nullcontext()
+        with views:
             found = iter(self.function(tensors, values, held))
         outputs = [next(found) for _ in self.masks]
         masks = [next(found) if each else None for each in self.masks]
@@ -231,15 +236,6 @@ class _Graph:
             # A functional model refuses losses of its own.
             keras.layers.Layer.add_loss(layer, loss)
         return masked(keras.tree.pack_sequence_as(self.outputs, outputs), masks)
-
-
-def _compiling() -> contextlib.AbstractContextManager:
-    """Returns a context in which the backward pass makes views again.
-
-    Else PyTorch keeps, instead of a ReLU's outputs, their view as rows for a matrix
-    product, and beside it a mask for the gradient: half as much again.
-    """
-    return functorch_config.patch(recompute_views=True)
 
 
 def _state_of(layers: list) -> list[tuple]:

@@ -124,6 +124,21 @@ def test_gpu():
         assert last.replace("*", "").split("; ") == [f"{x:.2f}" for x in ratios]
 
 
+@on_last_backend
+def test_gpu_second_run():
+    """Images per second in the paragraphs that name the folder of the second run."""
+    text = (ROOT / "recipes" / "README.md").read_text().split("h200/second-run/")[1]
+    text = text.split("- **JAX**")[0]
+    results = (FOLDER / "h200" / "second-run").glob("*.json")
+    kept = {
+        f"{128 / statistics.median(seconds):,.0f}"
+        for file in results
+        for seconds in json.loads(file.read_text())["seconds"].values()
+    }
+    found = re.findall(r"\b\d+,\d{3}\b", text)
+    assert len(found) == 5 and set(found) <= kept
+
+
 def of_gpu(model, what, backend):
     """Returns {name of a row: [images/s, MiB if measured]} of a file of the GPU."""
     (file,) = FOLDER.glob(f"h200/{model}-{what}-224-px-*-{backend}-15-rounds.json")
