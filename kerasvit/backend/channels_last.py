@@ -10,6 +10,8 @@ from keras import ops
 
 from kerasvit.typing import Tensor
 
+from .recorded import is_recorded
+
 TORCH = keras.backend.backend() == "torch"
 if TORCH:
     import torch
@@ -70,7 +72,7 @@ def standardized(kernel: Tensor, epsilon: float) -> Tensor:
         kernel: (k, k, C, filters).
         epsilon: Small constant added to the variance.
     """
-    if TORCH and not torch.compiler.is_compiling():
+    if TORCH and (is_recorded() or not torch.compiler.is_compiling()):
         # The filters take the place of channels, and k · k rows of C that of pixels.
         maps = _first(kernel.flatten(0, 1)[None])
         return _last(
