@@ -6,9 +6,10 @@ again at each step. Here `torch.compile` gets one function of tensors, whose ope
 it records without reading its code.
 """
 
+import contextlib
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -17,12 +18,15 @@ import torch
 
 from .contexts import current_call
 from .copies_torch import queued_copies
-from .graphs_torch import Kept, in_one_graph, keeping, of_step
+from .graphs_torch import in_one_graph
 from .kept import KeepsValues
 from .keras_internals import values_of
 from .loss_torch import add_to_mean, outputs_and_loss
 from .recorded import is_only_a_pass, only_a_pass
 from .stateless import batch_size
+from .step_lists import Kept, keeping, listed, of_step
+
+_like: Any = functools.wraps  # its types would be those of calls of `keras.Model`
 
 
 class CompiledSteps:
@@ -33,10 +37,41 @@ class CompiledSteps:
     """
 
     jit_compile: bool
+    trainable: bool
     train_function: Any
+    test_function: Any
     optimizer: Any
     _compile_loss: Any
     _compile_metrics: Any
+
+    @property
+    def trainable_variables(self) -> list[keras.Variable]:
+        """All variables that are trained, in Keras's order."""
+        if of_step() is None:
+            return super().trainable_variables  # type: ignore[misc]
+        variables = listed("variables", self, lambda: self.variables)  # type: ignore[attr-defined]
+        return [v for v in variables if v.trainable] if self.trainable else []
+
+    @property
+    def metrics(self) -> list[keras.metrics.Metric]:
+        """All metrics, in Keras's order."""
+        every: Any = super()
+        if of_step() is None:
+            return every.metrics
+        own = self._get_own_metrics()  # type: ignore[attr-defined]
+        # They come first. Keras searches those of each layer in all layers within it.
+        others = listed("metrics of layers", self, lambda: every.metrics[len(own) :])
+        return [*own, *others]
+
+    @_like(keras.Model.train_on_batch)
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with _keeping_on(self.train_function):
+            return super().train_on_batch(*args, **kwargs)  # type: ignore[misc]
+
+    @_like(keras.Model.test_on_batch)
+    def test_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        with _keeping_on(self.test_function):
+            return super().test_on_batch(*args, **kwargs)  # type: ignore[misc]
 
     @only_a_pass
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -60,7 +95,8 @@ class CompiledSteps:
         parts = self._compile_loss, self._compile_metrics, self.optimizer
         built = all(part is None or part.built for part in parts)
         if self.train_function is None or not built:
-            super()._symbolic_build(iterator, data_batch)  # type: ignore[misc]
+            with keeping(None):
+                super()._symbolic_build(iterator, data_batch)  # type: ignore[misc]
 
     def _compute_loss(self, *arguments: Any, **options: Any) -> Any:
         with queued_copies():
@@ -87,13 +123,12 @@ class CompiledSteps:
         keras_step = keras.Model.train_step
         if name == "train_function" and type(self).train_step is keras_step:  # type: ignore[attr-defined]
             function = functools.partial(_train_step, self)
-        kept = Kept()
 
         def compiled(*arguments: Any) -> Any:
-            kept.renew()
-            with keeping(kept):
+            with _keeping_on(compiled):
                 return function(*arguments)
 
+        compiled.kept = Kept()  # type: ignore[attr-defined]
         setattr(self, name, compiled)
 
 
@@ -104,6 +139,18 @@ class CompiledModel(CompiledSteps, KeepsValues):
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         call = super().call
         return in_one_graph(self, call, inputs, training=training, mask=mask)
+
+
+@contextlib.contextmanager
+def _keeping_on(function: Any) -> Iterator[None]:
+    """Context of a step that uses what a compiled function of steps kept, if any."""
+    kept = getattr(function, "kept", None)
+    if kept is None or kept is of_step():
+        yield
+        return
+    kept.renew()
+    with keeping(kept):
+        yield
 
 
 def _differs_in_numbers_alone(model: Any, arguments: tuple, options: dict) -> bool:

@@ -2,10 +2,10 @@
 
 import contextlib
 import functools
+import operator
 import types
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from contextvars import ContextVar
 from typing import Any
 
 import keras
@@ -17,52 +17,11 @@ from .keras_internals import layers_in, values_of
 from .masks import masked, masks_of
 from .random import DrawsInGraphs
 from .recorded import recording
+from .step_lists import keeping, of_step
 
 MOST_SIZES = 8  # of a batch, in training and in inference; each takes time to compile
-_kept: ContextVar["Kept | None"] = ContextVar("compiled passes", default=None)
-
-
-class Kept(dict):
-    """What a step with compiled passes keeps for the next: passes, and lists."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.states: dict[int, tuple[list, list]] = {}  # layers of models, and theirs
-
-    def watched(self, model: Any) -> list:
-        """Returns the layers of a model, whose changes make `renew` forget all."""
-        if id(model) not in self.states:
-            layers = layers_in(model)
-            self.states[id(model)] = layers, _state_of(layers)
-        return self.states[id(model)][0]
-
-    def listed(self, name: str, model: Any, make: Callable[[], list]) -> list:
-        """Returns a list of a model's variables, made by the first call."""
-        if name not in self:
-            self.watched(model)
-            self[name] = make()
-        return self[name]
-
-    def renew(self) -> None:
-        """Forgets all if layers have other variables, metrics or policies since."""
-        if any(_state_of(layers) != state for layers, state in self.states.values()):
-            self.clear()
-            self.states.clear()
-
-
-def of_step() -> Kept | None:
-    """Returns what the running step keeps for the next; None without compilation."""
-    return _kept.get()
-
-
-@contextlib.contextmanager
-def keeping(kept: Kept | None) -> Iterator[None]:
-    """Context of a step that compiles its passes, or of calls that do not (None)."""
-    token = _kept.set(kept)
-    try:
-        yield
-    finally:
-        _kept.reset(token)
+_trainable = operator.attrgetter("_trainable")
+_requires_grad = operator.attrgetter("requires_grad")
 
 
 def in_one_graph(
@@ -125,9 +84,9 @@ class Pass:
         values = values_of(self.variables)  # layers cast them themselves
         key = (
             torch.is_grad_enabled(),
-            tuple([layer._trainable for layer in self.layers]),
+            tuple(map(_trainable, self.layers)),
             tuple((tensor.shape, tensor.dtype) for tensor in tensors),
-            tuple(value.requires_grad for value in values),
+            tuple(map(_requires_grad, values)),
         )
         graph = self.graphs.get(key)
         if graph is None:
@@ -236,19 +195,6 @@ class _Graph:
             # A functional model refuses losses of its own.
             keras.layers.Layer.add_loss(layer, loss)
         return masked(keras.tree.pack_sequence_as(self.outputs, outputs), masks)
-
-
-def _state_of(layers: list) -> list[tuple]:
-    """Returns what a step depends on besides numbers: variables, policies, metrics."""
-    return [
-        (
-            len(layer._trainable_variables),
-            len(layer._non_trainable_variables),
-            len(layer._metrics),
-            id(layer._dtype_policy),
-        )
-        for layer in layers
-    ]
 
 
 def _held_tensors(model: Any) -> list[tuple[dict, str]]:

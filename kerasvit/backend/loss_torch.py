@@ -12,9 +12,10 @@ import torch
 
 from kerasvit.typing import Tensor
 
-from .graphs_torch import Kept, in_one_graph, of_step
+from .graphs_torch import in_one_graph
 from .masks import masked, masks_of
 from .recorded import is_only_a_pass
+from .step_lists import Kept, of_step
 
 _RECORDED = (  # others have branches on numbers, or operations without a graph
     *(keras.losses.binary_crossentropy, keras.losses.categorical_crossentropy),

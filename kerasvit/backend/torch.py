@@ -13,11 +13,12 @@ from kerasvit.typing import Gradients, Tensor
 
 from .compiled_torch import CompiledSteps
 from .copies_torch import queued_copies
-from .graphs_torch import in_one_graph, of_step
+from .graphs_torch import in_one_graph
 from .keras_internals import values_of
 from .loss_torch import add_to_mean, detached, outputs_and_loss
 from .stateful import StatefulStep
 from .stateless import batch_size, training_pass
+from .step_lists import listed
 from .update import Update
 
 
@@ -45,23 +46,19 @@ class TrainStep(CompiledSteps, StatefulStep):
     @property
     def metrics_variables(self) -> list[keras.Variable]:
         """Variables of all metrics."""
-        return self._kept("metrics", lambda: super(TrainStep, self).metrics_variables)
+        every: Any = super()
+        return listed("variables of metrics", self, lambda: every.metrics_variables)
 
     def _train_step(self, data: Any) -> dict[str, Any]:
         # A step asks ten times for variables, and Keras looks through all layers.
         attributes: Any = vars(self)
-        attributes["_variables_of_step"] = self._kept(
-            "variables", lambda: self.variables
+        attributes["_variables_of_step"] = listed(
+            "variables", self, lambda: self.variables
         )
         try:
             return super()._train_step(data)
         finally:
             del attributes["_variables_of_step"]
-
-    def _kept(self, name: str, make: Callable[[], list]) -> list:
-        """Returns a list that the next steps use, too, if they are compiled."""
-        kept = of_step()
-        return make() if kept is None else kept.listed(name, self, make)
 
     def make_train_function(self, force: bool = False) -> None:
         """Makes the train function; broadcasts the variables of the first process."""
