@@ -1,6 +1,7 @@
 """AdamW whose update on PyTorch is one operation on all weights, or a few."""
 
 import math
+import operator
 
 import torch
 from keras import ops
@@ -10,6 +11,10 @@ from kerasvit.typing import Tensor
 
 from .copies_torch import unqueued
 from .keras_internals import values_of
+
+# Functions in C: a step asks for these of each weight, while a GPU waits.
+_dtype = operator.attrgetter("dtype")
+_is_cpu, _is_cuda = map(operator.attrgetter, ("is_cpu", "is_cuda"))
 
 
 class FusedAdamW(KerasAdamW):
@@ -40,11 +45,13 @@ class FusedAdamW(KerasAdamW):
         means, squares = values(self._momentums), values(self._velocities)
         hats = values(self._velocity_hats) if self.amsgrad else None
         with unqueued():
-            fused = all(map(_has_fused_update, weights))
+            fused = _have_fused_update(weights)
             if fused:
                 # PyTorch's update reads gradients in the order of the weights' memory.
-                pairs = zip(grads, weights, strict=True)
-                grads = [g.to(w.dtype).contiguous() for g, w in pairs]
+                if [*map(_dtype, grads)] != [*map(_dtype, weights)]:
+                    pairs = zip(grads, weights, strict=True)
+                    grads = [g.to(w.dtype) for g, w in pairs]
+                grads = [*map(torch.Tensor.contiguous, grads)]
         if not fused:
             rate = self._corrected(learning_rate, weights[0].dtype)
             self._update(weights, grads, means, squares, hats, rate)
@@ -100,8 +107,11 @@ class FusedAdamW(KerasAdamW):
         torch._foreach_sub_(weights, changes)
 
 
-def _has_fused_update(weight: torch.Tensor) -> bool:
-    whole = type(weight) in (torch.Tensor, torch.nn.Parameter)  # not on several devices
-    exact = weight.dtype in (torch.float32, torch.float64)
-    whole = whole and weight.is_contiguous()
-    return whole and exact and weight.device.type in ("cpu", "cuda")
+def _have_fused_update(weights: list[torch.Tensor]) -> bool:
+    whole = {torch.Tensor, torch.nn.Parameter}  # not on several devices
+    return (
+        whole.issuperset(map(type, weights))
+        and {torch.float32, torch.float64}.issuperset(map(_dtype, weights))
+        and (all(map(_is_cpu, weights)) or all(map(_is_cuda, weights)))
+        and all(map(torch.Tensor.is_contiguous, weights))
+    )

@@ -50,7 +50,7 @@ def test_trains_as_keras_off_a_cpu(name, monkeypatch):
     """The update of other devices, which a CPU stands for."""
     from kerasvit.backend import adamw_torch
 
-    monkeypatch.setattr(adamw_torch, "_has_fused_update", lambda weight: False)
+    monkeypatch.setattr(adamw_torch, "_have_fused_update", lambda weights: False)
     test_trains_as_keras(name)
 
 
