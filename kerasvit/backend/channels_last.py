@@ -17,6 +17,7 @@ if TORCH:
     import torch
     from torch.nn import functional
 
+    from .standardized_torch import standardized_rows
     from .transposed_torch import transposed
 
 
@@ -35,8 +36,10 @@ def convolution(x: Tensor, kernel: Tensor, strides: int, border: int) -> Tensor:
     if TORCH:
         # PyTorch would order the kernel as the maps by a slower copy, and leave its
         # gradient in that order.
-        rows = transposed(kernel.flatten(0, 2)).unflatten(1, kernel.shape[:3])
-        return _last(functional.conv2d(_first(x), _first(rows), None, strides, border))
+        rows = kernel.flatten(0, 2)
+        rows = rows.t() if rows.t().is_contiguous() else transposed(rows)
+        rows = _first(rows.unflatten(1, kernel.shape[:3]))
+        return _last(functional.conv2d(_first(x), rows, None, strides, border))
     padding = "valid"
     if strides == 1 and kernel.shape[0] == 2 * border + 1:
         padding = "same"  # the same zeros, without a copy of the map
@@ -72,7 +75,9 @@ def standardized(kernel: Tensor, epsilon: float) -> Tensor:
         kernel: (k, k, C, filters).
         epsilon: Small constant added to the variance.
     """
-    if TORCH and (is_recorded() or not torch.compiler.is_compiling()):
+    if TORCH and is_recorded():
+        return standardized_rows(kernel, epsilon)
+    if TORCH and not torch.compiler.is_compiling():
         # The filters take the place of channels, and k · k rows of C that of pixels.
         maps = _first(kernel.flatten(0, 1)[None])
         return _last(

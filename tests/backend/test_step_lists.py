@@ -9,8 +9,6 @@ from kerasvit.backend.clones import ClonableModel
 from kerasvit.backend.step_lists import keeping, of_step
 
 on_torch = keras.backend.backend() == "torch"
-if on_torch:
-    from kerasvit.backend import channels_last
 
 pytestmark = pytest.mark.skipif(
     not on_torch, reason="other backends compile the whole step"
@@ -119,27 +117,3 @@ def test_quantised_layers_are_refused_when_they_are_trained_again():
     quantised[0].trainable = True
     with pytest.raises(ValueError, match="cannot be trained"):
         model.train_on_batch(*batch)
-
-
-@pytest.mark.slow
-def test_a_compiled_pass_standardises_a_kernel_by_one_operation(monkeypatch):
-    """PyTorch 2.13 says in a recorded pass, too, that it compiles."""
-    shapes = []
-    norm = channels_last.functional.batch_norm
-    monkeypatch.setattr(
-        channels_last.functional,
-        "batch_norm",
-        lambda x, *a, **k: shapes.append(x.shape) or norm(x, *a, **k),
-    )
-    model = kerasvit.BigTransfer(
-        depths=[1],
-        stage_widths=[128],
-        width_factor=0.5,
-        image_size=32,
-        num_classes=3,
-    )
-    model.compile("sgd", "mse", jit_compile=True)
-    model.predict_on_batch(np.ones((2, 32, 32, 3)))
-    recorded = len(shapes)
-    model.predict_on_batch(np.ones((2, 32, 32, 3)))
-    assert recorded == len(shapes) >= 5  # the root's kernel, and four of a unit
