@@ -36,10 +36,8 @@ def convolution(x: Tensor, kernel: Tensor, strides: int, border: int) -> Tensor:
     if TORCH:
         # PyTorch would order the kernel as the maps by a slower copy, and leave its
         # gradient in that order.
-        rows = kernel.flatten(0, 2)
-        rows = rows.t() if rows.t().is_contiguous() else transposed(rows)
-        rows = _first(rows.unflatten(1, kernel.shape[:3]))
-        return _last(functional.conv2d(_first(x), rows, None, strides, border))
+        rows = transposed(kernel.flatten(0, 2)).unflatten(1, kernel.shape[:3])
+        return _last(functional.conv2d(_first(x), _first(rows), None, strides, border))
     padding = "valid"
     if strides == 1 and kernel.shape[0] == 2 * border + 1:
         padding = "same"  # the same zeros, without a copy of the map

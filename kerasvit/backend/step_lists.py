@@ -47,7 +47,8 @@ class Kept(dict):
         """Forgets all if layers have other parts or policies since."""
         if self._state() != self.state:
             self.clear()
-            self.__init__()  # type: ignore[misc]
+            self.of_models.clear()
+            self.layers, self.lists, self.state = [], [], []
 
     def _state(self) -> list:
         """Returns what a step depends on besides numbers.

@@ -6,8 +6,11 @@ import torch
 
 
 def transposed(x: torch.Tensor) -> torch.Tensor:
-    """Returns a contiguous transposed matrix, whose gradient is contiguous, too."""
-    return _Transposed.apply(x)
+    """Returns a contiguous transposed matrix, whose gradient is contiguous, too.
+
+    A matrix that lies in this order already is not copied, nor is its gradient.
+    """
+    return x.t() if x.t().is_contiguous() else _Transposed.apply(x)
 
 
 class _Transposed(torch.autograd.Function):
