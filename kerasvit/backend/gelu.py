@@ -5,6 +5,8 @@ from keras import ops
 
 from kerasvit.typing import Tensor
 
+from .recomputed import recomputed
+
 BACKEND = keras.backend.backend()
 if BACKEND == "jax":
     from .erf_jax import erf
@@ -12,6 +14,7 @@ elif BACKEND == "tensorflow":
     from . import gelu_tensorflow
 
 
+@recomputed
 def gelu(x: Tensor) -> Tensor:
     """Returns x Φ(x), where Φ is the distribution function of the standard normal.
 

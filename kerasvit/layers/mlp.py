@@ -1,5 +1,6 @@
 """The MLP of a Transformer block."""
 
+from functools import partial
 from typing import Any
 
 import keras
@@ -8,6 +9,7 @@ from keras import ops
 from kerasvit.arguments import ArgumentError
 from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.backend.gelu import gelu
+from kerasvit.backend.recomputed import recomputed
 from kerasvit.backend.reshaping import reshape
 from kerasvit.typing import Shape, Tensor
 
@@ -16,8 +18,8 @@ from .dropout import Dropout
 
 ACTIVATIONS = {
     "gelu": gelu,
-    "gelu_tanh": lambda x: keras.activations.gelu(x, approximate=True),
-    "quick_gelu": lambda x: x * keras.activations.sigmoid(1.702 * x),
+    "gelu_tanh": recomputed(partial(keras.activations.gelu, approximate=True)),
+    "quick_gelu": recomputed(lambda x: x * keras.activations.sigmoid(1.702 * x)),
 }
 
 

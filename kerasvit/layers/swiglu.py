@@ -6,11 +6,18 @@ import keras
 from keras import ops
 
 from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.backend.recomputed import recomputed
 from kerasvit.backend.reshaping import reshape
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
 from .dropout import Dropout
+
+
+@recomputed
+def gated(gate: Tensor, x: Tensor) -> Tensor:
+    """Returns silu(gate) ⊙ x."""
+    return ops.silu(gate) * x
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -51,7 +58,7 @@ class SwiGLU(DirectCalls):
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         shape = ops.shape(x)
         x = reshape(x, (-1, x.shape[-1]))  # one row per token; see MLP
-        x = ops.silu(self.gate(x)) * self.dense_0(x)
+        x = gated(self.gate(x), self.dense_0(x))
         x = self.drop(x, training=training)
         x = self.drop(self.dense_1(x), training=training)
         return reshape(x, shape)
