@@ -7,6 +7,8 @@ import keras
 from jax import numpy as jnp
 from keras import ops
 
+from .gpu_jax import on_gpu
+
 
 def computes(query: jax.Array, key: jax.Array, training: bool | None) -> bool:
     """Returns whether cuDNN computes attention and, in training, its gradients.
@@ -18,7 +20,7 @@ def computes(query: jax.Array, key: jax.Array, training: bool | None) -> bool:
     """
     half = keras.backend.standardize_dtype(query.dtype) in ("bfloat16", "float16")
     fits = query.shape[1] == key.shape[1] and query.shape[-1] in range(8, 129, 8)
-    if not (half and fits and keras.distribution.list_devices()[0].startswith("gpu")):
+    if not (half and fits and on_gpu()):
         return False
     return not (training and _is_odd(query)) or _adds_token()
 

@@ -101,3 +101,32 @@ def test_files_of_keras_layer_load(tmp_path):
         ours.set_weights([np.zeros(6)] * 2)
         ours.load_weights(tmp_path / "of.weights.h5")
         np.testing.assert_array_equal(ours.get_weights(), theirs.get_weights())
+
+
+@pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA's kernels on a GPU")
+@pytest.mark.parametrize("options", [{}, {"scale": False}, {"center": False}])
+def test_inference_on_gpus(monkeypatch, options):
+    """It is the same function, whose input XLA does not compute again."""
+    import jax
+
+    from kerasvit.backend import gpu_jax
+
+    layer = LayerNormalization(**options)
+    layer.build((None, 5, 6))
+    layer.set_weights([w + 0.5 * np.arange(6) for w in layer.get_weights()])
+    x = values((3, 5, 6))
+
+    def derivatives(x):
+        first = jax.grad(lambda x: (layer(x, training=False) ** 3).sum())
+        return layer(x, training=False), jax.jvp(first, (x,), (x,)), jax.vmap(first)(x)
+
+    expected = derivatives(x)
+    monkeypatch.setattr(gpu_jax, "on_gpu", lambda: True)
+    for found, other in zip(*map(jax.tree.leaves, (derivatives(x), expected))):
+        np.testing.assert_allclose(found, other, 1e-5, 1e-4)
+
+    def program(training):
+        return str(jax.make_jaxpr(lambda x: layer(x, training=training))(x))
+
+    assert "optimization_barrier" in program(False)
+    assert "optimization_barrier" not in program(True)
