@@ -5,6 +5,8 @@ last is a memory format of PyTorch, in which its operations read and write the m
 they lie. On other backends the operations are Keras's.
 """
 
+import math
+
 import keras
 from keras import ops
 
@@ -75,7 +77,8 @@ def standardized(kernel: Tensor, epsilon: float) -> Tensor:
     """
     if TORCH and is_recorded():
         return standardized_rows(kernel, epsilon)
-    if TORCH and not torch.compiler.is_compiling():
+    several = kernel.shape[-1] < math.prod(kernel.shape)  # numbers in each filter
+    if TORCH and several and not torch.compiler.is_compiling():
         # The filters take the place of channels, and k · k rows of C that of pixels.
         maps = _first(kernel.flatten(0, 1)[None])
         return _last(

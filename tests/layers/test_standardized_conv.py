@@ -43,6 +43,11 @@ def test_kernel_is_standardised_by_the_formula(epsilon, outside):
     )
 
 
+def test_filters_of_one_number_become_zeros():
+    layer = layer_with(np.array([[[[0.5, -2.0, 3.0]]]], "float32"))
+    np.testing.assert_array_equal(to_numpy(layer.standardized_kernel()), 0.0)
+
+
 def test_explicit_padding_is_symmetric_where_same_is_not():
     kernel = np.random.default_rng(0).normal(size=(3, 3, 1, 1)).astype("float32")
     x = np.zeros((1, 4, 4, 1), "float32")
