@@ -1,6 +1,7 @@
 """What compiled steps on PyTorch keep for the next: passes, and lists of variables."""
 
 import contextlib
+import itertools
 import operator
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -21,22 +22,18 @@ class Kept(dict):
     def __init__(self) -> None:
         super().__init__()
         self.of_models: dict[int, list] = {}  # their layers
-        self.layers: list = []  # of all models
-        self.lists: list = []  # their variables, metrics and layers
-        self.state: list = []
+        self.parts: list[_Parts] = []  # of the layers of all models
 
     def watched(self, model: Any) -> list:
         """Returns the layers of a model, whose changes make `renew` forget all."""
         if id(model) not in self.of_models:
-            self.of_models[id(model)] = layers_in(model)
-            every = (layer for layers in self.of_models.values() for layer in layers)
-            self.layers = [*{id(layer): layer for layer in every}.values()]
-            self.lists = [each for layer in self.layers for each in _lists_of(layer)]
-            self.state = self._state()
+            before = {id(x) for layers in self.of_models.values() for x in layers}
+            self.of_models[id(model)] = layers = layers_in(model)
+            self.parts.append(_Parts([x for x in layers if id(x) not in before]))
         return self.of_models[id(model)]
 
     def listed(self, name: str, model: Any, make: Callable[[], list]) -> list:
-        """Returns a list of a model's variables or metrics, made by the first call."""
+        """Returns a list of a model's layers or their parts, made by the first call."""
         key = id(model), name
         if key not in self:
             self.watched(model)
@@ -45,17 +42,36 @@ class Kept(dict):
 
     def renew(self) -> None:
         """Forgets all if layers have other parts or policies since."""
-        if self._state() != self.state:
+        if any(parts.differ() for parts in self.parts):
             self.clear()
             self.of_models.clear()
-            self.layers, self.lists, self.state = [], [], []
+            self.parts.clear()
 
-    def _state(self) -> list:
-        """Returns what a step depends on besides numbers.
 
-        Keras adds to the lists of a layer and removes from them, and makes no others.
-        """
-        return [*map(len, self.lists), *map(_policy_of, self.layers)]
+class _Parts:
+    """Variables, metrics, layers and policies of layers at one time.
+
+    Keras adds to the lists of a layer and removes from them, and makes no others.
+    """
+
+    def __init__(self, layers: list) -> None:
+        self.layers = layers
+        self.lists = [each for layer in layers for each in _lists_of(layer)]
+        self.lengths, self.policies, self.parts = self._now()
+
+    def _now(self) -> tuple[list, list, list]:
+        return (
+            [*map(len, self.lists)],
+            [*map(_policy_of, self.layers)],
+            [*itertools.chain.from_iterable(self.lists)],
+        )
+
+    def differ(self) -> bool:
+        """Returns whether a layer has other ones now."""
+        lengths, policies, parts = self._now()
+        same = (lengths, policies) == (self.lengths, self.policies)
+        # Variables compare their numbers, not themselves.
+        return not (same and all(map(operator.is_, parts, self.parts)))
 
 
 def of_step() -> Kept | None:
