@@ -121,7 +121,8 @@ class CompiledSteps:
         if function is before or not self.jit_compile:
             return
         keras_step = keras.Model.train_step
-        if name == "train_function" and type(self).train_step is keras_step:  # type: ignore[attr-defined]
+        step = getattr(self.train_step, "__func__", None)  # type: ignore[attr-defined]
+        if name == "train_function" and step is keras_step:
             function = functools.partial(_train_step, self)
 
         def compiled(*arguments: Any) -> Any:

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import operator
 import types
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -70,7 +71,9 @@ class Pass:
         self.model = model
         self.call = call
         self.layers = layers
-        self.variables = list(model.variables)
+        counts = [v for x in layers for each in x._metrics for v in each.variables]
+        # Without those that are both: of the metrics of a trainer.
+        self.variables = [*{id(v): v for v in [*model.variables, *counts]}.values()]
         self.held = _held_tensors(model)
         self.contexts = contexts()
         self.graphs: dict[tuple, _Graph] = {}
@@ -80,19 +83,22 @@ class Pass:
         tensors = [
             keras.ops.convert_to_tensor(x).contiguous()
             for x in keras.tree.flatten(inputs)
+            if x is not None
         ]
+        given = keras.tree.map_structure(lambda x: x is not None, inputs)
         values = values_of(self.variables)  # layers cast them themselves
         key = (
             torch.is_grad_enabled(),
             tuple(map(_trainable, self.layers)),
             tuple((tensor.shape, tensor.dtype) for tensor in tensors),
+            repr(given),
             tuple(map(_requires_grad, values)),
         )
         graph = self.graphs.get(key)
         if graph is None:
             if len(self.graphs) == MOST_SIZES:
                 return self.uncompiled(inputs)
-            graph = _Graph(self, inputs)
+            graph = _Graph(self, given)
         try:
             outputs = graph(tensors, values)
             self.graphs[key] = graph  # it works
@@ -129,23 +135,19 @@ class Pass:
 class _Graph:
     """A pass as a compiled function of inputs, variables and held tensors."""
 
-    def __init__(self, of: Pass, inputs: Any) -> None:
+    def __init__(self, of: Pass, given: Any) -> None:
+        """Takes the structure of the inputs, True where there is a tensor."""
         self.of = of
         self.outputs: Any = None  # structure of the outputs
         self.masks: list[bool] = []  # whether an output has a mask
         self.written: list[int] = []  # numbers of the variables that a pass assigns
         self.of_losses: list = []  # layers that add them
 
-        def record(tensors: list, values: list, held: list) -> list:
-            scope = keras.StatelessScope(
-                zip(of.variables, values, strict=True), collect_losses=True
-            )
-            before = dict(scope.state_mapping)
-            packed = keras.tree.pack_sequence_as(inputs, tensors)
-            with keeping(None), recording(), restored(of.contexts), of.holding(held):
-                with scope:
-                    outputs = of.call(packed)
-            return self._flat(outputs, scope, before)
+        # PyTorch keeps the function, and would keep the model with it.
+        graph = weakref.ref(self)
+
+        def record(*arguments: list) -> list:
+            return graph()._record(given, *arguments)  # type: ignore[union-attr]
 
         torch.compiler.allow_in_graph(record)
 
@@ -162,10 +164,23 @@ class _Graph:
             own, fullgraph=True, dynamic=False, options=options
         )
 
+    def _record(self, given: Any, tensors: list, values: list, held: list) -> list:
+        scope = keras.StatelessScope(
+            zip(self.of.variables, values, strict=True), collect_losses=True
+        )
+        before, left = dict(scope.state_mapping), iter(tensors)
+        inputs = keras.tree.map_structure(lambda x: next(left) if x else None, given)
+        of = self.of
+        with keeping(None), recording(), restored(of.contexts), of.holding(held):
+            with scope:
+                outputs = of.call(inputs)
+        return self._flat(outputs, scope, before)
+
     def _flat(self, outputs: Any, scope: keras.StatelessScope, before: dict) -> list:
         """Returns outputs, masks, assigned values and losses; keeps what they are."""
         masks = masks_of(outputs)
-        self.outputs, self.masks = outputs, [mask is not None for mask in masks]
+        self.outputs = keras.tree.map_structure(lambda _: True, outputs)
+        self.masks = [mask is not None for mask in masks]
         keys = [id(variable) for variable in self.of.variables]
         after = scope.state_mapping
         self.written = [i for i, k in enumerate(keys) if after[k] is not before[k]]
