@@ -85,7 +85,7 @@ EXCEPTIONS = {
     "models/variant.py": {"loading", "hub"},
 }
 BODY_LINES, ARGUMENTS = 50, 8
-PACKAGE_LINES = 32_100  # of it 40 % docstrings and blank lines, 4 % type hints
+PACKAGE_LINES = 32_200  # of it 40 % docstrings and blank lines, 4 % type hints
 # Functions with more arguments, all but `ARGUMENTS` of them keyword-only and optional.
 BUDGETS = {
     # Builders: what differs between five code bases' checkpoints of one architecture.
