@@ -12,8 +12,8 @@ def recomputed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     JAX would store what its operations need, also in float32 where a model computes in
     bfloat16: for the exact GELU of ViT-B/16 and 128 images 310 MB per block beside the
-    argument's 155. The other backends have operations for the common activations,
-    which store the argument.
+    argument's 155. On a CPU, reading them takes longer than computing them. The other
+    backends have operations for the common activations, which store the argument.
     """
     if keras.backend.backend() != "jax":
         return function
