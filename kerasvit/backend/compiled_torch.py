@@ -8,6 +8,7 @@ it records without reading its code.
 
 import contextlib
 import functools
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -120,9 +121,8 @@ class CompiledSteps:
         function = getattr(self, name)
         if function is before or not self.jit_compile:
             return
-        keras_step = keras.Model.train_step
-        step = getattr(self.train_step, "__func__", None)  # type: ignore[attr-defined]
-        if name == "train_function" and step is keras_step:
+        keras_step = types.MethodType(keras.Model.train_step, self)
+        if name == "train_function" and self.train_step == keras_step:  # type: ignore[attr-defined]
             function = functools.partial(_train_step, self)
 
         def compiled(*arguments: Any) -> Any:

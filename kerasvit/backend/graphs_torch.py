@@ -72,7 +72,7 @@ class Pass:
         self.call = call
         self.layers = layers
         counts = [v for x in layers for each in x._metrics for v in each.variables]
-        # Without those that are both: of the metrics of a trainer.
+        # Each once: layers may share a metric.
         self.variables = [*{id(v): v for v in [*model.variables, *counts]}.values()]
         self.held = _held_tensors(model)
         self.contexts = contexts()
@@ -169,7 +169,8 @@ class _Graph:
             zip(self.of.variables, values, strict=True), collect_losses=True
         )
         before, left = dict(scope.state_mapping), iter(tensors)
-        inputs = keras.tree.map_structure(lambda x: next(left) if x else None, given)
+        flat = [next(left) if each else None for each in keras.tree.flatten(given)]
+        inputs = keras.tree.pack_sequence_as(given, flat)
         of = self.of
         with keeping(None), recording(), restored(of.contexts), of.holding(held):
             with scope:

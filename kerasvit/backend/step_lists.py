@@ -67,7 +67,7 @@ class _Parts:
         )
 
     def differ(self) -> bool:
-        """Returns whether a layer has other ones now."""
+        """Returns whether a layer has other parts or another policy now."""
         lengths, policies, parts = self._now()
         same = (lengths, policies) == (self.lengths, self.policies)
         # Variables compare their numbers, not themselves.

@@ -52,8 +52,30 @@ def test_inputs_may_be_a_list_or_a_dictionary():
     a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
     outputs = keras.layers.Dense(3)(a) - keras.layers.Dense(3)(b)
     trainer = trained_by("sam", keras.Model([b, a], outputs))
-    found = [trainer.predict_on_batch(x) for x in ([X, 2 * X], {"a": 2 * X, "b": X})]
-    np.testing.assert_allclose(*found, atol=1e-6)
+    inputs = [X, 2 * X], {"a": 2 * X, "b": X}, {"b": X, "a": 2 * X}
+    found = [trainer.predict_on_batch(x) for x in inputs]
+    for other in found[1:]:
+        np.testing.assert_allclose(other, found[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("names", [("b", "a"), (2, 1)])
+def test_dictionaries_keep_the_names_of_inputs(names):
+    """Keras sorts their keys in one function, and not in another."""
+
+    class Difference(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(3)
+
+        def call(self, x):
+            first, second = (x[name] for name in names)
+            return self.dense(first) - 2 * self.dense(second[0])
+
+    model = Difference()
+    x = dict(zip(names, (X, [2 * X]), strict=True))
+    expected = to_numpy(model(x))
+    found = trained_by("sam", model).predict_on_batch(x)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_an_input_may_be_left_out():
