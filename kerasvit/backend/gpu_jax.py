@@ -1,4 +1,4 @@
-"""What XLA is told on GPUs."""
+"""Whether JAX computes on a GPU, and a barrier for XLA."""
 
 import jax
 import keras

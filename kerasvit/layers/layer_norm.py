@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from kerasvit.backend.contexts import current_call
 from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.typing import Shape, Tensor
 
@@ -20,7 +21,8 @@ class LayerNormalization(DirectCalls, keras.layers.LayerNormalization):
     On JAX it computes on one row for each token, the shape of dense layers. In the
     shape of its input, XLA computes the gradient of the residual twice, in both shapes.
     In inference on a GPU it subtracts the mean first, which XLA compiles into one
-    kernel instead of four; a gradient would store more.
+    kernel instead of four (compiled for an H100, not timed); a gradient would store
+    more.
     On TensorFlow it has fewer operations on whole arrays, in both passes, and does not
     round the results of integers.
 
@@ -37,7 +39,7 @@ class LayerNormalization(DirectCalls, keras.layers.LayerNormalization):
         if self.axis == [-1]:
             self.input_spec = keras.layers.InputSpec(axes={-1: input_shape[-1]})
 
-    def call(self, inputs: Tensor, training: bool | None = None) -> Tensor:
+    def call(self, inputs: Tensor) -> Tensor:
         backend = keras.backend.backend()
         if backend == "torch" or self.axis != [-1]:
             return super().call(inputs)
@@ -45,8 +47,9 @@ class LayerNormalization(DirectCalls, keras.layers.LayerNormalization):
         if backend == "tensorflow":
             return self._by_deviations(inputs) if plain else super().call(inputs)
         rows = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        if plain and not training and gpu_jax.on_gpu():
-            # The sums of the residual before would be computed again after the MLP.
+        if plain and gpu_jax.on_gpu() and not _may_be_training():
+            # Without a barrier XLA adds the residual here, and once more where the
+            # result of the MLP is added.
             rows = self._by_deviations(gpu_jax.materialized(rows))
         else:
             rows = super().call(rows)
@@ -63,3 +66,13 @@ class LayerNormalization(DirectCalls, keras.layers.LayerNormalization):
         if self.beta is not None:
             x = x + ops.cast(self.beta, x.dtype)
         return ops.cast(x, self.compute_dtype)
+
+
+def _may_be_training() -> bool:
+    """Returns whether the call around this one is, or may be, one of a training.
+
+    No argument: TensorFlow refuses it in `keras.RematScope`, where JAX traces it.
+    """
+    call = current_call()
+    training = None if call is None else call.get_value("training")
+    return not (training is None or training is False)

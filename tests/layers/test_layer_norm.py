@@ -103,6 +103,20 @@ def test_files_of_keras_layer_load(tmp_path):
         np.testing.assert_array_equal(ours.get_weights(), theirs.get_weights())
 
 
+@pytest.mark.parametrize("mode", ["full", "list_of_layers"])
+def test_it_is_computed_again(mode, monkeypatch):
+    """Keras then gives JAX `training` as a traced boolean."""
+    if keras.backend.backend() == "jax":
+        from kerasvit.backend import gpu_jax
+
+        monkeypatch.setattr(gpu_jax, "on_gpu", lambda: True)
+    with keras.RematScope(mode, layer_names=["norm"]):
+        layer = LayerNormalization(name="norm")
+    model = keras.Sequential([keras.Input((6,)), layer, keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    assert np.isfinite(model.train_on_batch(values((3, 6)), np.ones((3, 2))))
+
+
 @pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA's kernels on a GPU")
 @pytest.mark.parametrize("options", [{}, {"scale": False}, {"center": False}])
 def test_inference_on_gpus(monkeypatch, options):
@@ -111,14 +125,17 @@ def test_inference_on_gpus(monkeypatch, options):
 
     from kerasvit.backend import gpu_jax
 
-    layer = LayerNormalization(**options)
-    layer.build((None, 5, 6))
+    layer = keras.Sequential([keras.Input((5, 6)), LayerNormalization(**options)])
     layer.set_weights([w + 0.5 * np.arange(6) for w in layer.get_weights()])
     x = values((3, 5, 6))
 
     def derivatives(x):
         first = jax.grad(lambda x: (layer(x, training=False) ** 3).sum())
-        return layer(x, training=False), jax.jvp(first, (x,), (x,)), jax.vmap(first)(x)
+        return (
+            layer(x, training=False),
+            jax.jvp(first, (x,), (x,)),
+            jax.vmap(first)(x[None]),
+        )
 
     expected = derivatives(x)
     monkeypatch.setattr(gpu_jax, "on_gpu", lambda: True)
