@@ -17,6 +17,15 @@ def current_call() -> Any:
     return global_state.get_global_attribute(_CONTEXTS[0])
 
 
+def current_training() -> Any:
+    """Returns `training` of the layer's call that is running, or None.
+
+    In `keras.RematScope` it is a traced boolean on JAX.
+    """
+    call = current_call()
+    return None if call is None else call.get_value("training")
+
+
 def contexts() -> list:
     """Returns copies, because the layers that are called next change the contexts."""
     return [copy.copy(global_state.get_global_attribute(name)) for name in _CONTEXTS]

@@ -13,7 +13,7 @@ import keras
 import torch
 from torch._functorch import config as functorch_config
 
-from .contexts import contexts, current_call, restored
+from .contexts import contexts, current_call, current_training, restored
 from .keras_internals import layers_in, values_of
 from .masks import masked, masks_of
 from .random import DrawsInGraphs
@@ -46,15 +46,15 @@ def in_one_graph(
     masks = keras.tree.flatten(options.get("mask"))
     if kept is None or any(mask is not None for mask in masks):
         return call(inputs, **options)
-    training, outer = options["training"], current_call()
-    if training is None and outer is not None:
-        training = outer.get_value("training")
+    training = options["training"]
+    if training is None:
+        training = current_training()
     key = id(model), kind, training
     if key not in kept:
         _check_layers(model, training)
         call = functools.partial(call, **options)
         kept[key] = Pass(model, call, kept.watched(model))
-    if outer is None:  # Keras forgets the losses of the call before, too
+    if current_call() is None:  # Keras forgets the losses of the call before, too
         for layer in kept[key].layers:
             if layer._losses or layer._loss_ids:
                 layer._clear_losses()
@@ -138,6 +138,7 @@ class _Graph:
     def __init__(self, of: Pass, given: Any) -> None:
         """Takes the structure of the inputs, True where there is a tensor."""
         self.of = of
+        self.given = given
         self.outputs: Any = None  # structure of the outputs
         self.masks: list[bool] = []  # whether an output has a mask
         self.written: list[int] = []  # numbers of the variables that a pass assigns
@@ -147,7 +148,7 @@ class _Graph:
         graph = weakref.ref(self)
 
         def record(*arguments: list) -> list:
-            return graph()._record(given, *arguments)  # type: ignore[union-attr]
+            return graph()._record(*arguments)  # type: ignore[union-attr]
 
         torch.compiler.allow_in_graph(record)
 
@@ -164,14 +165,14 @@ class _Graph:
             own, fullgraph=True, dynamic=False, options=options
         )
 
-    def _record(self, given: Any, tensors: list, values: list, held: list) -> list:
+    def _record(self, tensors: list, values: list, held: list) -> list:
+        of, left = self.of, iter(tensors)
+        flat = [next(left) if x else None for x in keras.tree.flatten(self.given)]
+        inputs = keras.tree.pack_sequence_as(self.given, flat)
         scope = keras.StatelessScope(
-            zip(self.of.variables, values, strict=True), collect_losses=True
+            zip(of.variables, values, strict=True), collect_losses=True
         )
-        before, left = dict(scope.state_mapping), iter(tensors)
-        flat = [next(left) if each else None for each in keras.tree.flatten(given)]
-        inputs = keras.tree.pack_sequence_as(given, flat)
-        of = self.of
+        before = dict(scope.state_mapping)
         with keeping(None), recording(), restored(of.contexts), of.holding(held):
             with scope:
                 outputs = of.call(inputs)

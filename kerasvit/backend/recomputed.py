@@ -19,8 +19,4 @@ def recomputed(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     Args:
         function: Function of arrays, and not of `keras.Variable` or `KerasTensor`.
     """
-    if keras.backend.backend() != "jax":
-        return function
-    import jax
-
-    return jax.checkpoint(function)
+    return keras.remat(function) if keras.backend.backend() == "jax" else function

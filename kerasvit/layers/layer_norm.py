@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from kerasvit.backend.contexts import current_call
+from kerasvit.backend.contexts import current_training
 from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.typing import Shape, Tensor
 
@@ -47,7 +47,10 @@ class LayerNormalization(DirectCalls, keras.layers.LayerNormalization):
         if backend == "tensorflow":
             return self._by_deviations(inputs) if plain else super().call(inputs)
         rows = ops.reshape(inputs, (-1, inputs.shape[-1]))
-        if plain and gpu_jax.on_gpu() and not _may_be_training():
+        # No argument of `call`: TensorFlow refuses it in `keras.RematScope`.
+        training = current_training()
+        inference = training is None or training is False
+        if plain and inference and gpu_jax.on_gpu():
             # Without a barrier XLA adds the residual here, and once more where the
             # result of the MLP is added.
             rows = self._by_deviations(gpu_jax.materialized(rows))
@@ -66,13 +69,3 @@ class LayerNormalization(DirectCalls, keras.layers.LayerNormalization):
         if self.beta is not None:
             x = x + ops.cast(self.beta, x.dtype)
         return ops.cast(x, self.compute_dtype)
-
-
-def _may_be_training() -> bool:
-    """Returns whether the call around this one is, or may be, one of a training.
-
-    No argument: TensorFlow refuses it in `keras.RematScope`, where JAX traces it.
-    """
-    call = current_call()
-    training = None if call is None else call.get_value("training")
-    return not (training is None or training is False)

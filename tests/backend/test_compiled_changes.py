@@ -1,4 +1,4 @@
-"""`jit_compile=True` on PyTorch: what a model may change, and what is freed with it."""
+"""`jit_compile=True`: what a model may do and change, and what is freed with it."""
 
 import gc
 import weakref
@@ -11,12 +11,11 @@ import kerasvit
 from tests.contract import to_numpy
 from tests.tiny_vit import TinyViT
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        keras.backend.backend() != "torch", reason="other backends compile the step"
-    ),
-]
+pytestmark = pytest.mark.slow
+on_torch = pytest.mark.skipif(
+    keras.backend.backend() != "torch",
+    reason="others compile whole steps, which Keras keeps",
+)
 X = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")
 
 
@@ -26,6 +25,7 @@ def trained_by(kind, model, jit=True, **options):
     return trainer
 
 
+@on_torch
 @pytest.mark.parametrize("kind", ["plain", "sam"])
 def test_models_and_batches_are_freed(kind):
     import torch
@@ -119,6 +119,7 @@ def test_a_layer_may_update_a_metric(kind):
     np.testing.assert_allclose(*found, atol=1e-5)
 
 
+@on_torch
 def test_adapters_may_be_replaced_by_as_many(tmp_path):
     model = TinyViT(image_size=8, num_classes=3)
     kerasvit.add_lora(model, rank=2)
@@ -138,6 +139,7 @@ def test_adapters_may_be_replaced_by_as_many(tmp_path):
     np.testing.assert_allclose(found, to_numpy(model(x)), atol=1e-4)
 
 
+@on_torch
 def test_variables_that_the_optimizer_does_not_know_are_refused():
     model = TinyViT(image_size=8, num_classes=3)
     kerasvit.add_lora(model, rank=2)
@@ -150,6 +152,7 @@ def test_variables_that_the_optimizer_does_not_know_are_refused():
         trainer.train_on_batch(*batch)
 
 
+@on_torch
 def test_a_layer_may_be_replaced():
     layers = keras.Input((4,)), keras.layers.Dense(5), keras.layers.Dense(3)
     model = keras.Sequential(layers)
@@ -162,6 +165,7 @@ def test_a_layer_may_be_replaced():
     np.testing.assert_allclose(found, to_numpy(model(X)), atol=1e-5)
 
 
+@on_torch
 def test_a_step_may_be_an_attribute():
     model, calls = TinyViT(image_size=8, num_classes=3), []
     model.compile("sgd", "mse", jit_compile=True)

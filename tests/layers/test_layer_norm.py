@@ -139,7 +139,9 @@ def test_inference_on_gpus(monkeypatch, options):
 
     expected = derivatives(x)
     monkeypatch.setattr(gpu_jax, "on_gpu", lambda: True)
-    for found, other in zip(*map(jax.tree.leaves, (derivatives(x), expected))):
+    for found, other in zip(
+        *map(jax.tree.leaves, (derivatives(x), expected)), strict=True
+    ):
         np.testing.assert_allclose(found, other, 1e-5, 1e-4)
 
     def program(training):
