@@ -2,7 +2,7 @@
 
 import functools
 import importlib.resources
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from os import PathLike
 from typing import Any
 
@@ -18,6 +18,7 @@ from .arguments import integer
 from .records import found_record
 
 _BATCH_SIZE = 32
+_SEVERAL_LABELS = "multi_label_classification"
 _NO_TRANSFORM = (
     "The model's record has no preprocessing: set "
     "model.record['preprocessing'] = kerasvit.Preprocessing(size, ...).to_config(), or "
@@ -33,6 +34,11 @@ def classify(
     Images are preprocessed with the evaluation transform of the model's weights, which
     `model.record` contains. All images are read before the model runs.
 
+    Probabilities are the softmax of the logits. Of a model with several labels per
+    image, whose record has "multi_label_classification" as `problem_type`, and of one
+    with a single logit, they are the sigmoid of each logit, as in transformers'
+    pipelines/image_classification.py.
+
     Args:
         model: A kerasvit classifier: (batch, H, W, 3) → (batch, classes) logits.
         images: One image: a path, a PIL image or an array (height, width, channels);
@@ -45,11 +51,13 @@ def classify(
         of such lists for several images.
 
     Raises:
-        ValueError: The model has no record or no classes, an image cannot be read (the
-            message names it), or preprocessed values are out of the model's range.
+        ValueError: The model has no record or no classes, or is a regression; an image
+            cannot be read (the message names it), or preprocessed values are out of the
+            model's range.
     """
     top = integer("top", top, 1)
     record = _record(model)
+    activation = _activation(record, model.outputs[0].shape[-1])
     names = _names(record, model.outputs[0].shape[-1])
     images, single = _listed(images)
     batch = np.stack(_preprocessed(images, record, model.inputs[0].shape[1:3]))
@@ -62,9 +70,7 @@ def classify(
             f"The model's output for image {i} is not finite: its weights are damaged, "
             "or float16 overflows (use float32 or mixed_bfloat16)."
         )
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    probabilities = exponentials / exponentials.sum(axis=1, keepdims=True)
-    results = [_best(row, names, top) for row in probabilities]
+    results = [_best(row, names, top) for row in activation(logits)]
     return results[0] if single else results
 
 
@@ -86,6 +92,30 @@ def _best(
     # A stable sort keeps the class order of equal probabilities.
     order = np.argsort(-probabilities, kind="stable")[:top]
     return [(names[i], float(probabilities[i])) for i in order]
+
+
+def _activation(
+    record: dict[str, Any], classes: int
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Returns the function from logits (count, classes) to probabilities."""
+    stated = record.get("problem_type")
+    if stated not in (None, _SEVERAL_LABELS, "single_label_classification"):
+        raise ValueError(
+            f"The model's record states {stated!r} as `problem_type`: its outputs are "
+            "not logits of classes. Call model.predict for them; if they are logits, "
+            "remove the field: model.record.pop('problem_type')."
+        )
+    return _sigmoid if stated == _SEVERAL_LABELS or classes == 1 else _softmax
+
+
+def _softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return exponentials / exponentials.sum(axis=1, keepdims=True)
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    exponentials = np.exp(-np.abs(logits))  # no overflow
+    return np.where(logits < 0, exponentials, 1) / (1 + exponentials)
 
 
 def _record(model: keras.Model) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from .hub.access import check_access, check_for_hub, on_hub
 from .hub.download import fetch_repository, parse_address
 from .hub.manifest import Entry
 from .layers.position_embedding import check_resampling
-from .loading.find import find
+from .loading.find import entry_named, find
 from .loading.matching import fits
 from .loading.saved_meanwhile import retried
 from .loading.variant import Builder
@@ -47,10 +47,11 @@ def from_pretrained(
     """Loads a model from a folder, a file or the Hugging Face Hub.
 
     Args:
-        weights: Path of a folder that `save_pretrained` wrote, or of a `.safetensors`
-            or `.npz` file of a known code base; or "hf://user/repository[@revision]",
-            a repository in the format of kerasvit, timm or transformers. The
-            architecture must be one of kerasvit.
+        weights: Path of a folder that `save_pretrained` or a recipe wrote, or of a
+            `.safetensors` or `.npz` file of a known code base; a name of the catalogue,
+            "ViTB16/sam"; or "hf://user/repository[@revision]", a repository in the
+            format of kerasvit, timm or transformers. The architecture must be one of
+            kerasvit.
         revision: Branch, tag or commit of the repository. None: the newest commit.
         token: Token of the Hub. None: that of `hf auth login`. It is not stored.
         cache_dir: Folder for downloads. None: the default cache of the Hub's client.
@@ -74,6 +75,7 @@ def from_pretrained(
         "endpoint": endpoint,
         "local_files_only": local_files_only,
     }
+    weights = entry_named(weights) or weights
     _check_access(weights, {"revision": revision, **access})
     if isinstance(weights, Entry):
         return getattr(models, weights.model)(weights, **changes)

@@ -91,6 +91,16 @@ def load(name: str, setting: str, values: str | None = None) -> Found:
     return Found(model, _rescaled(*VALUES[values]), f"as {option}")
 
 
+def check_one_label(model: keras.Model, name: str, setting: str) -> None:
+    """Raises a `ValueError` for a model whose outputs are not logits of one label."""
+    stated = (getattr(model, "record", None) or {}).get("problem_type")
+    if stated not in (None, "single_label_classification"):
+        raise ValueError(
+            f"`{setting}`: a classifier of one label per image is needed. Received: "
+            f"{name}, whose record states {stated!r} as `problem_type`."
+        )
+
+
 def _load_keras(path: Path, setting: str) -> keras.Model:
     if not zipfile.is_zipfile(path):
         raise ValueError(

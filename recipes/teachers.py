@@ -46,6 +46,7 @@ def find(config, student) -> Teacher | None:
         return None
     found = any_model.load(config.teacher, "teacher", config.teacher_input)
     teacher = found.model
+    any_model.check_one_label(teacher, config.teacher, "teacher")
     _check_labels(teacher, student)
     pixels = kerasvit.Preprocessing.from_config(student.record["preprocessing"])
     image = keras.Input(student.input_shape[1:], name="image")

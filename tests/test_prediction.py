@@ -252,3 +252,29 @@ def test_damaged_weights_are_noticed():
     model.get_layer("head").set_weights([np.full((3, 3), np.nan), np.zeros(3)])
     with pytest.raises(ValueError, match="output for image 0 is not finite"):
         classify(model, RED)
+
+
+def test_several_labels_have_a_sigmoid_each():
+    model = make_model(problem_type="multi_label_classification")
+    found = dict(classify(model, GREEN))
+    # Normalised green is (-1, 1, -1); twice that are the logits.
+    right = {"red": -2.0, "green": 2.0, "blue": -2.0}
+    for name, logit in right.items():
+        np.testing.assert_allclose(found[name], 1 / (1 + np.exp(-logit)), rtol=1e-5)
+
+
+def test_one_logit_has_a_sigmoid():
+    ((name, chance),) = classify(make_model(1), RED)  # its logit is 2
+    assert name == "class 0"
+    np.testing.assert_allclose(chance, 1 / (1 + np.exp(-2.0)), rtol=1e-5)
+
+
+def test_a_large_logit_of_several_labels_does_not_overflow():
+    model = make_model(problem_type="multi_label_classification")
+    model.get_layer("head").set_weights([200 * np.eye(3), np.zeros(3)])
+    assert dict(classify(model, GREEN)) == {"green": 1.0, "red": 0.0, "blue": 0.0}
+
+
+def test_a_regression_has_no_probabilities():
+    with pytest.raises(ValueError, match="'regression' as `problem_type`"):
+        classify(make_model(problem_type="regression"), GREEN)

@@ -5,6 +5,7 @@ import pytest
 import kerasvit
 from kerasvit.checkpoints import Description
 from kerasvit.layers.resampling import resample_grid
+from kerasvit.loading.find import entry_named
 from kerasvit.pretrained import fitting_variant
 from tests.contract import to_numpy
 from tests.once import on_last_backend
@@ -207,3 +208,53 @@ def test_resize_of_a_model_without_a_record():
     part = keras.Model(model.input, model.get_layer("encoder_norm").output)
     with pytest.raises(ValueError, match="clone_model"):
         kerasvit.resize(part, 16)
+
+
+def test_the_folder_of_a_recipe_is_loaded(tmp_path):
+    model = small()
+    kerasvit.save_pretrained(model, tmp_path / "run" / "model")
+    found = kerasvit.from_pretrained(tmp_path / "run")
+    assert np.array_equal(table(found), table(model))
+
+
+def test_names_of_the_catalogue(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    entry = entry_named("ViTB16/sam")
+    assert (entry.model, entry.tag) == ("ViTB16", "sam")
+    assert entry_named("ViTB16/pets") is entry_named("pets") is None
+    (tmp_path / "ViTB16" / "sam").mkdir(parents=True)
+    assert entry_named("ViTB16/sam") is None  # the folder comes first
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("ViTB16", '"ViTB16/sam"'),
+        ("ViTB16/samm", "Did you mean 'sam'"),
+        ("google/vit-base-patch16-224", '"hf://google/vit-base-patch16-224"'),
+        ("vit_base_patch16_224.sam_in1k", r'kerasvit.ViTB16\("sam'),
+    ],
+)
+def test_other_names_say_what_to_write(name, message):
+    with pytest.raises(ValueError, match=message):
+        kerasvit.from_pretrained(name)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["model.safetensors.index.json"], "in parts.*max_shard_size"),
+        (["adapters.safetensors"], "adapters of LoRA"),
+        (["pytorch_model.bin"], "holds pytorch_model.bin, a pickle.*torch.load"),
+        (["vit.safetensors", "vit.pth"], "but vit.safetensors. Pass the path"),
+        (["model.keras"], "keras.models.load_model"),
+        ([], "Its config.json may be of a save that was stopped"),
+    ],
+)
+def test_a_folder_without_model_safetensors_says_what_it_holds(
+    files, message, tmp_path
+):
+    for name in ("config.json", *files):
+        (tmp_path / name).write_text("{}")
+    with pytest.raises(ValueError, match=message):
+        kerasvit.from_pretrained(tmp_path)

@@ -16,6 +16,7 @@ from .folder import put_files as put_files
 from .folder import replace_file as replace_file
 from .json_files import read_json as read_json
 from .key_map import KeyMap as KeyMap
+from .model_files import INSTEAD_OF_TENSORS as INSTEAD_OF_TENSORS
 from .opened import stamp as stamp
 from .quoting import printable as printable
 from .reader import REFUSED as REFUSED

@@ -16,7 +16,14 @@ from .model_files import open_pair, weights_in
 from .quoting import printable
 from .reader import CheckpointError
 from .shapes import Shapes
-from .sources import VARIABLE_PATHS, Source, source_of, timm_source
+from .sources import (
+    VARIABLE_PATHS,
+    Source,
+    normalized,
+    source_of,
+    timm_source,
+)
+from .wrappers import unwrapped
 
 
 def format_of(record: dict[str, Any]) -> tuple[Source, dict[str, Any] | None]:
@@ -67,18 +74,24 @@ class Checkpoint:
             path = weights_in(path)
         self.path = path
         config, self._reader = open_pair(path)
-        self.config = Config(config)
         with self._path_in_errors():
-            self._source = self._recognised()
-            self._names = _kept_names(self._source, self._reader.shapes)
+            self.config = normalized(Config(config))
+            inner = unwrapped(
+                self._reader.shapes, lambda names: bool(source_of(names, self.config))
+            )
+            self._source = self._recognised(inner.values())
+            self._names = _kept_names(self._source, inner)
             self.shapes = Shapes(
                 {name: self._reader.shapes[full] for name, full in self._names.items()}
             )
             description = self._source.describe(self.shapes, self.config)
+            if not description.saved:
+                kind = self.config.text("problem_type") or None
+                description = replace(description, problem_type=kind)
         self.description = replace(description, path=str(path))
 
-    def _recognised(self) -> Source:
-        source = source_of(self._reader.shapes, self.config)
+    def _recognised(self, names: Iterable[str]) -> Source:
+        source = source_of(names, self.config)
         if source:
             return source
         some = ", ".join(printable(name) for name in list(self._reader.shapes)[:5])
@@ -124,16 +137,20 @@ class Checkpoint:
             return self._source.key_map(kwargs, self.shapes)
 
 
-def _kept_names(source: Source, names: Iterable[str]) -> dict[str, str]:
+def _kept_names(source: Source, names: dict[str, str]) -> dict[str, str]:
     """Returns {short name: name in the file} of the tensors that are not dropped.
+
+    Args:
+        source: Source of the file.
+        names: {name in the file: name without the prefixes of wrappers}.
 
     Raises:
         CheckpointError: Two names have the same short name.
     """
     short: dict[str, str] = {}
     twice = []
-    for name in names:
-        first = short.setdefault(source.short_name(name), name)
+    for name, inner in names.items():
+        first = short.setdefault(source.short_name(inner), name)
         if first != name:
             twice.append(f"  {printable(first)} and {printable(name)}")
     if twice:

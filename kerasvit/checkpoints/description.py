@@ -47,6 +47,9 @@ class Description:
         image_size: (height, width) in pixels that the configuration states, or None.
         label_names: Names of the classes, "imagenet1k", or None. The value comes from
             a file and is not checked.
+        problem_type: What the outputs mean, in transformers' words:
+            "single_label_classification", "multi_label_classification", "regression";
+            None: not stated.
         open_arguments: Arguments of the builder that no file states; their values are
             assumptions.
         assumptions: Other assumptions, as text.
@@ -73,6 +76,7 @@ class Description:
     stride: int = 1
     image_size: tuple[int, int] | None = None
     label_names: Any = None
+    problem_type: str | None = None
     open_arguments: tuple[str, ...] = ()
     assumptions: tuple[str, ...] = ()
     architecture: str = ""

@@ -139,8 +139,7 @@ def _check_readable(path: Path) -> None:
         raise CheckpointError(f"{path} {what}. Give a .safetensors or .npz file.")
     if path.suffix in REFUSED:
         raise CheckpointError(
-            f"{path} is {REFUSED[path.suffix]}, which is not read: loading it could "
-            "run code. Give the .safetensors or .npz file of the same weights."
+            f"{path} is {REFUSED[path.suffix]}, which is not read. {instead_of(path)}"
         )
     if path.suffix not in (".npz", ".safetensors"):
         raise CheckpointError(
@@ -153,6 +152,22 @@ def _check_readable(path: Path) -> None:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}.") from error
     if not start.startswith(b"PK") and start[8:9] != b"{":  # neither format
         _check_start(path, start)
+
+
+def instead_of(path: Path) -> str:
+    """Returns what to do with a file that is not read, by its name."""
+    if path.suffix == ".keras":
+        return "Load it with keras.models.load_model(path), after `import kerasvit`."
+    if path.name.endswith(".weights.h5"):
+        return "Build the model, then call model.load_weights(path)."
+    if path.suffix in (".h5", ".msgpack"):
+        return "Give the .safetensors or .npz file of the same weights."
+    return (
+        "Loading it could run code. Give the .safetensors or .npz file of the same "
+        "weights, or convert it where you trust it: "
+        "safetensors.torch.save_file(torch.load(path, weights_only=True), "
+        '"model.safetensors").'
+    )
 
 
 def _check_start(path: Path, start: bytes) -> None:

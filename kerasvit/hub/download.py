@@ -8,12 +8,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kerasvit.checkpoints import ADAPTERS, CheckpointError, read_json
+from kerasvit.checkpoints import (
+    ADAPTERS,
+    INSTEAD_OF_TENSORS,
+    CheckpointError,
+    read_json,
+)
 from kerasvit.version import __version__
 
 from .access import check_access, endpoint_of
 from .errors import (
-    INSTEAD_OF_TENSORS,
     client_errors,
     explain_disk,
     explain_download,
@@ -126,6 +130,7 @@ def fetch_repository(
     config = read_json(files.get(CONFIG))
     if "model_type" in config:  # a model of transformers
         files.find("preprocessor_config.json")
+        files.find("processor_config.json")
     record = config.get("kerasvit")
     if isinstance(record, dict) and record.get("adapters_sha256"):
         files.get(ADAPTERS)

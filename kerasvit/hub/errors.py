@@ -65,16 +65,6 @@ def http_error(error: BaseException) -> "HfHubHTTPError | None":
     return next((link for link in chain if isinstance(link, HfHubHTTPError)), None)
 
 
-# Files of repositories without a model.safetensors: {name: what it means}.
-INSTEAD_OF_TENSORS = {
-    "model.safetensors.index.json": "holds its weights in parts, which are not read. "
-    "Save them as one model.safetensors: in transformers "
-    'model.save_pretrained(folder, max_shard_size="100GB").',
-    ADAPTERS: "holds adapters of LoRA without a model. Load the base weights, then "
-    'kerasvit.load_adapters(model, "hf://user/name").',
-}
-
-
 def explain_download(
     error: Exception, name: str, repository: str, revision: str | None, endpoint: str
 ) -> str:

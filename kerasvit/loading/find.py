@@ -10,9 +10,11 @@ from kerasvit.checkpoints import REFUSED, Checkpoint, CheckpointError
 from kerasvit.hub.download import TENSORS, fetch, fetch_repository, parse_address
 from kerasvit.hub.errors import without_credentials
 from kerasvit.hub.hashes import right_hash
-from kerasvit.hub.manifest import Entry, call_of, explain_tag
+from kerasvit.hub.manifest import Entry, call_of, explain_tag, published
 
 from .transforms import transform_of, with_transform
+
+_OF_RUN = "model"  # folder of the model in a folder of the recipes
 
 # What the argument `weights` may be, beside None.
 GivenWeights: TypeAlias = Entry | Checkpoint | str | os.PathLike
@@ -39,6 +41,16 @@ def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
     path = _files_of(weights, label)
     tensors = path / TENSORS if path.is_dir() else path
     return _completed(Checkpoint(path, known_hash=_hash_in_cache(tensors)))
+
+
+def entry_named(name: object) -> Entry | None:
+    """Returns the entry of the catalogue with a name such as "ViTB16/sam", or None.
+
+    A file or folder of this name comes first.
+    """
+    model, _, tag = str(name).partition("/")
+    entry = published(model).get(tag) if isinstance(name, str) else None
+    return None if entry and path_of(str(name)).exists() else entry
 
 
 def open_entry(entry: Entry, path: Path) -> Checkpoint:
@@ -94,6 +106,11 @@ def _files_of(weights: str | os.PathLike, label: str | None) -> Path:
         path = fetch_repository(*parse_address(text))
     elif "://" in text:
         shown = without_credentials(text)
+        if page := re.match(r"https://huggingface\.co/([\w.-]+/[\w.-]+)", text):
+            raise CheckpointError(
+                "`weights` must be a path or an address such as hf://user/repository. "
+                f'Received: {shown!r}. Write "hf://{page[1]}".'
+            )
         raise CheckpointError(
             "`weights` must be a path or an address of the Hugging Face Hub, "
             f"hf://user/repository. Received: {shown!r}. Download the file, and its "
@@ -101,6 +118,8 @@ def _files_of(weights: str | os.PathLike, label: str | None) -> Path:
         )
     else:
         path = path_of(text)
+    if not (path / TENSORS).exists() and (path / _OF_RUN / TENSORS).is_file():
+        path = path / _OF_RUN
     if not (path / TENSORS if path.is_dir() else path).exists():
         _check_text(path, text, label)
     return path
@@ -123,6 +142,9 @@ def _check_text(path: Path, text: str, label: str | None) -> None:
 
     `Checkpoint` raises the error for other paths without tensors.
     """
+    model, _, tag = text.partition("/")
+    if tag and published(model):
+        raise CheckpointError(explain_tag(model, tag))
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.parent.exists():
         raise CheckpointError(
             f"There is no folder or file {text}. For a repository of the Hugging Face "
@@ -135,6 +157,12 @@ def _check_text(path: Path, text: str, label: str | None) -> None:
     if label:
         raise CheckpointError(there + explain_tag(label, text))
     there = there or f"There is no folder {text!r}. "
+    if tags := published(text):
+        raise CheckpointError(
+            f"{text} is the name of a model. Name its weights too: "
+            + ", ".join(f'"{text}/{tag}"' for tag in tags)
+            + "."
+        )
     call = call_of(text) or 'kerasvit.ViTB16("sam")'
     raise CheckpointError(
         f"{there}Build public weights with their model, as in {call}; "

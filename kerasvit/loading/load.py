@@ -19,7 +19,6 @@ from .request import Request
 from .resolve import (
     Plan,
     file_in_errors,
-    mismatch_in_errors,
     plan_fresh,
     resolve,
 )
@@ -47,13 +46,10 @@ def load(weights: GivenWeights, variant: VariantLike, request: Request) -> keras
     plan = resolve(checkpoint.description, variant, request)
     for note in filter(None, (plan.transform_note, *plan.notes)):
         log.warning("%s", note)
-    with mismatch_in_errors(str(checkpoint.path), plan.mismatch):
-        model = build(variant.builder, plan, checkpoint)
-        model.record.update(plan.record)
-        _restore_quantization(model, checkpoint, plan)
-        assign(model, checkpoint, plan)
-        if plan.mismatch:  # models that differ in the heads only have equal shapes
-            raise CheckpointError("All tensor shapes fit, but it is another model.")
+    model = build(variant.builder, plan, checkpoint)
+    model.record.update(plan.record)
+    _restore_quantization(model, checkpoint, plan)
+    assign(model, checkpoint, plan)
     return model
 
 
@@ -125,8 +121,6 @@ def assign(model: keras.Model, checkpoint: Checkpoint, plan: Plan) -> None:
 
 def _source_grids(model: keras.Model, plan: Plan) -> dict[str, tuple[int, int]]:
     """Returns {layer: (height, width)} of the grids of the tensors in the file."""
-    if plan.mismatch:
-        return {}  # for another model the error lists all differences
     partial = bool(plan.kwargs.get("partial_patches"))
     own = table_size(model.record["kwargs"]) or plan.source_size
     sizes = (plan.source_size, own)

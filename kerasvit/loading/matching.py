@@ -53,5 +53,8 @@ def explain_mismatch(
         return ""
     fitting = [str(other.name) for other in variant.siblings if fits(other, values)]
     numbers = ", ".join(f"{key} {values[key]}, not {expected[key]}" for key in wrong)
-    build = f" Build {' or '.join(fitting)} with it." if fitting else ""
-    return printable(f"does not hold weights of {variant!r}: {numbers}.{build}")
+    if fitting:
+        names = " or ".join(fitting)
+        it = f"holds weights of a {names}, not of {variant.label}: {numbers}. "
+        return printable(f"{it}Build {names} with it.")
+    return printable(f"does not hold weights of {variant.label}: {numbers}.")

@@ -32,9 +32,7 @@ class Plan:
     Attributes:
         kwargs: All arguments of the builder.
         record: Fields of `ImageModel.record`: `variant`, `preprocessing`, and for
-            loaded weights `origin`, `label_names`, `kernel` and `base`.
-        mismatch: Differences between the numbers of the weights and of the variant, or
-            "" if they agree.
+            loaded weights `origin`, `label_names`, `problem_type`, `kernel` and `base`.
         explicit: Names of the arguments in `kwargs` that the caller stated.
         source_size: (height, width) in pixels for which the weights were trained.
         stride: Distance between neighbouring patches in pixels.
@@ -47,7 +45,6 @@ class Plan:
 
     kwargs: dict[str, Any]
     record: dict[str, Any]
-    mismatch: str = ""
     explicit: frozenset[str] = frozenset()
     source_size: tuple[int, int] = (0, 0)
     stride: int = 1
@@ -77,9 +74,10 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
     _check_builder(description, variant)
     trained, kwargs = _merged(description, variant, request)
     values = {**trained, **description.numbers}
-    mismatch = explain_mismatch(variant, values, request.arguments)
     path, explicit = description.path, request.arguments
-    with mismatch_in_errors(path, mismatch), file_in_errors(path, kwargs, explicit):
+    if mismatch := explain_mismatch(variant, values, explicit):
+        raise CheckpointError(f"{path} {mismatch}")
+    with file_in_errors(path, kwargs, explicit):
         source_size = source_size_of(description, kwargs, trained, request.source_grid)
         any_size = is_any(sides_or_any(kwargs["image_size"]))
         if any_size:
@@ -98,13 +96,14 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
         "origin": description.code_base,
         "label_names": names,
     }
+    if description.problem_type and kwargs["num_classes"] == trained["num_classes"]:
+        record["problem_type"] = description.problem_type
     own = resampling_kernel(description.code_base, description.builder)
     if description.kernel != own:
         record["kernel"] = description.kernel  # of this file only
     return Plan(
         kwargs=kwargs,
         record={**record, "base": description.base} if description.base else record,
-        mismatch=mismatch,
         explicit=frozenset(request.arguments),
         source_size=source_size,
         stride=description.grid.stride if description.grid else description.stride,
@@ -138,21 +137,6 @@ def plan_fresh(variant: VariantLike, request: Request) -> Plan:
     if request.label_names:
         record["label_names"] = request.label_names
     return Plan(kwargs, record)
-
-
-@contextmanager
-def mismatch_in_errors(path: str, mismatch: str) -> Iterator[None]:
-    """Context manager that adds a mismatch of weights and variant to errors.
-
-    Raises:
-        CheckpointError: Replaces a `ValueError` if there is a mismatch.
-    """
-    try:
-        yield
-    except ValueError as error:
-        if mismatch:
-            raise CheckpointError(f"{path} {mismatch}\n{error}") from error
-        raise
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """The evaluation transform of a checkpoint."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from kerasvit.arguments import is_any, sides, sides_or_any
@@ -47,8 +48,7 @@ def _stated(checkpoint: Checkpoint) -> Preprocessing | None:
             return Preprocessing.from_config(config["kerasvit"]["preprocessing"])
         if timm_config := config.get("pretrained_cfg"):
             return Preprocessing.from_timm(timm_config)
-        path = path.with_name("preprocessor_config.json")
-        processor = config and read_json(path)
+        processor, path = _processor(path.parent) if config else ({}, path)
         if not processor:
             return None
         return Preprocessing.from_transformers(processor, config.get("model_type"))
@@ -59,6 +59,19 @@ def _stated(checkpoint: Checkpoint) -> Preprocessing | None:
         raise CheckpointError(
             f"{path} states an invalid preprocessing: {error} {what_to_do}"
         ) from error
+
+
+def _processor(folder: Path) -> tuple[Any, Path]:
+    """Returns the settings of transformers' image processor, and their file.
+
+    transformers 5 writes processor_config.json, which then comes first:
+    transformers/image_processing_base.py `get_image_processor_dict`.
+    """
+    path = folder / "processor_config.json"
+    if nested := read_json(path).get("image_processor"):
+        return nested, path
+    path = folder / "preprocessor_config.json"
+    return read_json(path), path
 
 
 def default_transform(

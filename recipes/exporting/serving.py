@@ -94,12 +94,23 @@ def normalization(transform: kerasvit.Preprocessing) -> keras.layers.Layer:
 
 
 def probabilities(inner: keras.Model, outputs):
-    """Returns the softmax of logits; probabilities as they are."""
+    """Returns the probabilities of logits as `kerasvit.classify` does.
+
+    Probabilities are returned as they are.
+    """
     pixels = np.random.default_rng(0).uniform(*PIXELS, (2, *inner.input_shape[1:]))
     found = np.asarray(inner.predict(pixels.astype("float32"), verbose=0), "float32")
     if (found >= 0).all() and np.allclose(found.sum(axis=1), 1, atol=1e-3):
         return outputs
-    return keras.layers.Activation("softmax", dtype="float32", name="softmax")(outputs)
+    stated = (getattr(inner, "record", None) or {}).get("problem_type")
+    if stated == "regression":
+        raise ValueError(
+            "`outputs`: the model is a regression and has no probabilities. Give "
+            "--outputs logits."
+        )
+    several = stated == "multi_label_classification" or found.shape[1] == 1
+    name = "sigmoid" if several else "softmax"
+    return keras.layers.Activation(name, dtype="float32", name=name)(outputs)
 
 
 def _colours(transform):

@@ -75,6 +75,9 @@ def load_all(
         load(name, values if name in files else None, image_size, headless)
         for name in names
     ]
+    for name, each in zip(names, found, strict=True):
+        if not headless:
+            any_model.check_one_label(each.model, name, "models")
     counts = Counter(each.name for each in found)
     return [
         dataclasses.replace(each, name=name) if counts[each.name] > 1 else each

@@ -201,14 +201,14 @@ def test_weights_in_parts_are_not_looked_for(tmp_path):
     (folder / "model.safetensors").rename(tmp_path / "model-00001-of-00002.safetensors")
     parts = {"weight_map": {"a": "../../model-00001-of-00002.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(parts))
-    with pytest.raises(CheckpointError, match="has no model.safetensors"):
+    with pytest.raises(CheckpointError, match="in parts"):
         kerasvit.from_pretrained(folder)
 
 
 def test_pickles_and_keras_archives_raise(tmp_path):
     for name in ("model.bin", "model.pth", "model.keras", "model.h5"):
         (tmp_path / name).write_bytes(b"PK")
-        with pytest.raises(CheckpointError, match="could run code"):
+        with pytest.raises(CheckpointError, match="is not read"):
             kerasvit.from_pretrained(tmp_path / name)
 
 

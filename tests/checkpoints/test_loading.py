@@ -347,14 +347,14 @@ def test_a_wrong_architecture_names_the_matching_one(tmp_path):
         kerasvit.ViTTi16(TIMM)
     text = str(caught.value)
     assert "width 24, not 192" in text and "patch_size 4, not 16" in text
-    assert "mis-shaped" in text and "missing" in text
+    assert len(text) < 500
 
 
 @on_last_backend
 def test_the_variant_that_fits_is_named(tmp_path):
     model = kerasvit.ViTS32(depth=12, image_size=32, num_classes=2)
     kerasvit.save_pretrained(model, tmp_path)
-    with pytest.raises(CheckpointError, match="Build ViTS32 with it"):
+    with pytest.raises(CheckpointError, match="weights of a ViTS32, not of ViTB16"):
         kerasvit.ViTB16(tmp_path)
 
 

@@ -186,11 +186,20 @@ def test_float32_overflow_is_infinite(tmp_path):
     refused(path, "'a'", "infinite")
 
 
-@pytest.mark.parametrize("suffix", [".bin", ".pth", ".pt", ".h5", ".keras"])
-def test_files_that_can_run_code_raise(suffix, tmp_path):
+OTHER_FILES = {
+    **dict.fromkeys((".bin", ".pth", ".pt", ".ckpt"), "could run code.*.safetensors"),
+    ".h5": "Give the .safetensors",
+    ".weights.h5": "model.load_weights",
+    ".keras": "keras.models.load_model",
+}
+
+
+@pytest.mark.parametrize("suffix", OTHER_FILES)
+def test_other_files_of_weights_say_what_to_do(suffix, tmp_path):
     path = tmp_path / f"weights{suffix}"
     path.write_bytes(b"x")
-    refused(path, "not read", ".safetensors")
+    with pytest.raises(CheckpointError, match=f"not read. .*{OTHER_FILES[suffix]}"):
+        Reader(path)
 
 
 def test_an_unknown_file_type_raises(tmp_path):

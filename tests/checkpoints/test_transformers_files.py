@@ -105,6 +105,41 @@ def test_the_image_size_of_a_bit_is_that_of_its_processor(tmp_path):
     assert record["preprocessing"]["crop"] == 40 / 48
 
 
+def test_the_processor_inside_processor_config_comes_first(tmp_path):
+    copied("hf_vit", tmp_path)
+    size = {"height": 24, "width": 24}
+    old = {"image_processor_type": "ViTImageProcessor", "size": size, "resample": 2}
+    new = {**old, "resample": 3, "image_mean": [0.1, 0.2, 0.3]}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(old))
+    whole = tmp_path / "processor_config.json"
+    whole.write_text(json.dumps({"processor_class": "CLIPProcessor"}))  # older form
+    record = kerasvit.from_pretrained(tmp_path).record["preprocessing"]
+    assert record["kernel"] == "bilinear"
+    whole.write_text(json.dumps({"image_processor": new}))  # transformers 5
+    record = kerasvit.from_pretrained(tmp_path).record["preprocessing"]
+    assert record["kernel"] == "bicubic"
+    assert list(record["mean"]) == [0.1, 0.2, 0.3]
+    whole.write_text(json.dumps({"image_processor": {**new, "do_pad": True}}))
+    with pytest.raises(CheckpointError, match=r"/processor_config\.json states"):
+        kerasvit.from_pretrained(tmp_path)
+
+
+def test_several_labels_are_kept_in_saved_folders(tmp_path):
+    copied("hf_vit", tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["problem_type"] = "multi_label_classification"
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model = kerasvit.from_pretrained(tmp_path)
+    kerasvit.save_pretrained(model, tmp_path / "saved")
+    again = kerasvit.from_pretrained(tmp_path / "saved")
+    assert again.record["problem_type"] == "multi_label_classification"
+    other = kerasvit.from_pretrained(tmp_path / "saved", num_classes=2)
+    assert "problem_type" not in other.record  # of another head
+    size = model.input_shape[1:]
+    total = sum(p for _, p in kerasvit.classify(again, np.zeros(size, "uint8"), top=99))
+    assert abs(total - 1) > 1e-3
+
+
 def test_tensors_of_other_models_of_transformers_are_dropped(tmp_path):
     tensors = load_file(GOLDEN / "hf_swin" / "model.safetensors")
     table = "encoder.layers.0.blocks.0.attention.self.relative_position_"

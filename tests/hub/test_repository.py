@@ -326,7 +326,9 @@ def test_a_bare_file_does_not_determine_its_architecture(tmp_path):
 @on_last_backend
 def test_other_addresses_give_a_hint():
     with pytest.raises(CheckpointError, match="hf://user/repository.*Download"):
-        kerasvit.ViTB16("https://huggingface.co/user/repo")
+        kerasvit.ViTB16("https://example.org/user/repo")
+    with pytest.raises(CheckpointError, match='Write "hf://user/repo"'):
+        kerasvit.ViTB16("https://huggingface.co/user/repo/tree/main")
 
 
 @on_last_backend

@@ -145,11 +145,11 @@ def test_assumptions_are_noted_until_they_are_stated():
     assert "Assumed: no bias" in note
 
 
-def test_a_mismatch_is_kept_for_the_error():
-    assert plan().mismatch == ""
+def test_weights_of_another_variant_raise():
     other = described(numbers={**TinyViT.numbers, "num_heads": 4})
-    assert "num_heads 4, not 2" in plan(other).mismatch
-    assert plan(other, arguments={"num_heads": 4}).mismatch == ""
+    with pytest.raises(CheckpointError, match="num_heads 4, not 2"):
+        plan(other)
+    assert plan(other, arguments={"num_heads": 4}).kwargs["num_heads"] == 4
 
 
 def test_another_architecture_raises():

@@ -22,7 +22,7 @@ _KERNELS = (None, "bilinear_antialias", *(source.kernel for source in SOURCES))
 _TYPES: dict[str, Any] = {
     "builder": str, "kwargs": dict, "preprocessing": dict, "format_version": int,
     "variant": (str, type(None)), "weights_sha256": (str, type(None)),
-    "adapters_sha256": (str, type(None)),
+    "adapters_sha256": (str, type(None)), "problem_type": (str, type(None)),
 }  # fmt: skip
 
 
@@ -60,6 +60,7 @@ class SavedFolder(Source):
             stride=_stride(Config(record["kwargs"])),
             image_size=_image_size(record),
             label_names=record.get("label_names") or config.get("label_names"),
+            problem_type=record.get("problem_type"),
             saved=True,
             variant=record.get("variant"),
             base=_base(record.get("base")),

@@ -17,10 +17,6 @@ class TimmSource(Source, Protocol):
     code_base: str = "timm"
     kernel: str = "bicubic_antialias"
 
-    def short_name(self, name: str) -> str:
-        """Returns the name without the prefix of `DataParallel`."""
-        return name.removeprefix("module.")
-
     def differs(self, record: dict[str, Any]) -> str | None:
         """Returns in words what timm cannot build of the model; None if nothing.
 
