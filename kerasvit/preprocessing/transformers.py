@@ -76,7 +76,9 @@ def fields(config: dict[str, Any], model_type: str | None = None) -> dict[str, A
         ValueError: An option is not implemented, or a value is invalid.
     """
     kind = _kind(config, model_type)
-    config = {**_DEFAULTS[kind], **config}
+    # transformers 5 writes null for the default of the processor's class.
+    stated = {key: value for key, value in config.items() if value is not None}
+    config = {**_DEFAULTS[kind], **stated}
     other = {key: config[key] for key in _UNSUPPORTED if config.get(key)}
     if not config.get("do_resize", True):
         other["do_resize"] = config["do_resize"]

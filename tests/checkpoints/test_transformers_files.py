@@ -119,6 +119,9 @@ def test_the_processor_inside_processor_config_comes_first(tmp_path):
     record = kerasvit.from_pretrained(tmp_path).record["preprocessing"]
     assert record["kernel"] == "bicubic"
     assert list(record["mean"]) == [0.1, 0.2, 0.3]
+    nulls = dict.fromkeys(("do_pad", "crop_size", "do_center_crop", "image_std"))
+    whole.write_text(json.dumps({"image_processor": {**new, **nulls}}))
+    assert kerasvit.from_pretrained(tmp_path).record["preprocessing"] == record
     whole.write_text(json.dumps({"image_processor": {**new, "do_pad": True}}))
     with pytest.raises(CheckpointError, match=r"/processor_config\.json states"):
         kerasvit.from_pretrained(tmp_path)
@@ -241,7 +244,7 @@ def test_swin_names_round_trip(changes):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"resample": None}, {"size": {"longest_edge": 64}}, {"do_resize": False}]
+    "fields", [{"resample": 9}, {"size": {"longest_edge": 64}}, {"do_resize": False}]
 )
 def test_an_unsupported_processor_names_the_file(fields, tmp_path):
     copied("hf_bit", tmp_path)
