@@ -255,8 +255,8 @@ def test_another_processor_of_transformers_raises(name, whole):
         ({"rescale_offset": True}, "rescale_offset.*`preprocessing="),
         ({"size": {"longest_edge": 64}}, "`size`"),
         ({"size": {"shortest_edge": 24, "longest_edge": 48}}, "`size`"),
-        ({"resample": None}, "`resample`"),
-        ({"image_mean": None}, "`image_mean`"),
+        ({"resample": 9}, "`resample`"),
+        ({"image_mean": "grey"}, "`image_mean`"),
         (
             {"size": 30, "do_center_crop": True, "crop_size": {"height": 24}},
             "`crop_size`",
