@@ -105,6 +105,9 @@ class TrainStep(Step):
         logs, metrics = self._update_metrics_variables(
             update.metrics, update.loss, x, y, y_pred, sample_weight
         )
+        slots = zip(self.step_slots(), (after[i] for i in indices), strict=True)
+        with keras.StatelessScope(slots):
+            logs = {**logs, **self.step_logs()}
         return logs, (weights, after, optimizer_variables, metrics)
 
     def batches_taken(self, state: Any) -> int:
@@ -270,7 +273,7 @@ class TrainStep(Step):
             return self.step_targets(x, y)
 
     def _slot_indices(self) -> list[int]:
-        return self._indices(self.slots_of(self.trainable_variables))
+        return self._indices(self.step_slots())
 
     def _indices(self, variables: list[keras.Variable]) -> list[int]:
         """Returns the positions of variables in `non_trainable_variables`."""

@@ -125,7 +125,7 @@ def _delayed(values: list[Tensor], upstream: Tensor) -> list[Tensor]:
     if tf.executing_eagerly():
         return values
     some = tf.cast(tf.reduce_max(tf.reshape(upstream, [-1])[:1]), tf.bool)
-    zero = tf.where(some == some, 0.0, float("nan"))
+    zero = tf.where(some == some, 0.0, 1.0)  # never 1
     return [value + tf.cast(zero, value.dtype) for value in values]
 
 

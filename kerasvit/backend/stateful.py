@@ -36,7 +36,7 @@ class StatefulStep(Step):
         variables = self.trainable_variables
         # Variables are written after all gradients have been computed.
         weights = self.values_of(variables)
-        slot_variables = self.slots_of(variables)
+        slot_variables = self.step_slots()
         old_slots = self.values_of(slot_variables)
         scale = self.loss_factor()
 
@@ -66,14 +66,15 @@ class StatefulStep(Step):
             )
         with self.copies():
             self.track(loss, batch_size(x))
-            return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+            logs = self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+            return {**logs, **self.step_logs()}
 
     def assign_between_steps(self, variable: keras.Variable, value: Any) -> None:
         """Assigns a variable of the trainer, also during `fit`."""
         variable.assign(value)
 
     def _state(self) -> list[keras.Variable]:
-        slots = {id(variable) for variable in self.slots_of(self.trainable_variables)}
+        slots = {id(variable) for variable in self.step_slots()}
         state = [v for v in self.non_trainable_variables if id(v) not in slots]
         # Random layers without a seed use Keras's global generator, which is not among
         # the variables of a model.

@@ -71,6 +71,18 @@ class Step(MicroBatches, KeepsValues, keras.Model):
         """Returns the trainer's slot variables: those that a step changes."""
         return []
 
+    def sums(self) -> list[keras.Variable]:
+        """Returns variables to which each step adds; `step_gradients` does not."""
+        return []
+
+    def step_slots(self) -> list[keras.Variable]:
+        """Returns the variables whose new values `selected_gradients` returns."""
+        return [*self.slots_of(self.trainable_variables), *self.sums()]
+
+    def step_logs(self) -> dict[str, Tensor]:
+        """Returns what a train step reports beside the loss and the metrics."""
+        return {}
+
     def called(self, model: keras.Model, inputs: Any, training: bool | None) -> Any:
         """Returns the outputs of a model inside."""
         return model(inputs, training=training)

@@ -179,10 +179,9 @@ class TrainStep(CompiledSteps, StatefulStep):
         )
         for i, mean in zip(floats, means, strict=True):
             state[i] = mean
-        slots = self.slots_of(self.trainable_variables)
         return update._replace(
             gradients=self.mean_over_devices(update.gradients),
-            slots=_mean(update.slots, slots),
+            slots=_mean(update.slots, self.step_slots()),
             state=state,
             overwritten=_largest(update.overwritten, self.trainable_variables),
         )

@@ -70,7 +70,9 @@ class ASAM(SAM):
         """Returns the perturbed weights."""
         # The name is reused, so that only one copy of the vector is in memory.
         gradients = list(multiply(gradients, self._sizes(weights)))
-        factor = over(self.current_rho(), norm(gradients))
+        length, rho = norm(gradients), self.current_rho()
+        self._ascent.begin(rho, length)
+        factor = over(rho, length)
         return add(weights, multiply(gradients, self._sizes(weights)), factor)
 
     def _sizes(self, weights: list[Tensor]) -> Iterator[Tensor | None]:

@@ -9,7 +9,7 @@ from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
 from .radius import is_number
 from .sam import SAM
-from .vectors import add, ascend, multiply, norm, orthogonal, over
+from .vectors import add, dot, multiply, norm, orthogonal, over
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -129,10 +129,11 @@ class GSAM(SAM):
     def perturbed(self, weights: list[Tensor], gradients: Gradients) -> list[Tensor]:
         """Returns the perturbed weights."""
         if not self.adaptive:
-            return ascend(weights, gradients, self.current_rho())
+            return super().perturbed(weights, gradients)
         factor = over(self.current_rho(), norm(gradients))
-        sizes = (keras.ops.abs(w) for w in weights)
-        return add(weights, multiply(gradients, sizes), factor)
+        scaled = list(multiply(gradients, (keras.ops.abs(w) for w in weights)))
+        self._ascent.begin(factor, dot(gradients, scaled))
+        return add(weights, scaled, factor)
 
     def current_rho(self) -> Tensor:
         """Returns the radius at the optimizer's learning rate, a scalar tensor."""

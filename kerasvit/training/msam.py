@@ -69,6 +69,11 @@ class MSAM(SlotSAM):
                 "`every` skips SAM's second pass, and MSAM has none. Leave it out, or "
                 f"assign `rho` between steps. Received: every={options['every']!r}."
             )
+        if options.get("diagnostics"):
+            raise ValueError(
+                "`diagnostics` compares SAM's two passes, and MSAM has one. Leave it "
+                f"out. Received: diagnostics={options['diagnostics']!r}."
+            )
         super().__init__(model, rho, name=name, **options)
         meaning = "the share of the momentum that a step keeps"
         self.momentum = number("momentum", momentum, 0, 1, meaning=meaning)
@@ -88,6 +93,10 @@ class MSAM(SlotSAM):
         kept = (self.momentum * old for old in slots)
         return gradients, add(kept, gradients, 1.0)
 
+    def sums(self) -> list[keras.Variable]:
+        """Returns nothing: there is no second pass to compare with."""
+        return []
+
     def perturbed(self, weights: list[Tensor], momentum: Gradients) -> list[Tensor]:
         """Returns the weights moved against the momentum."""
         return ascend(weights, momentum, -self.current_rho())
@@ -95,5 +104,5 @@ class MSAM(SlotSAM):
     def settings(self) -> dict[str, Any]:
         """Returns the constructor's arguments without the model."""
         settings = super().settings()
-        del settings["every"]
+        del settings["every"], settings["diagnostics"]
         return {**settings, "momentum": self.momentum}

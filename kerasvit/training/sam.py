@@ -1,6 +1,8 @@
 """SAM: sharpness-aware minimisation for any Keras model."""
 
+import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,11 +14,13 @@ from kerasvit.arguments import integer
 from kerasvit.backend import TrainStep
 from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
+from .ascent import Ascent, Means, Passes, advice
 from .checks import check_model
 from .radius import Radius, is_number, number_or_schedule
-from .vectors import all_finite, ascend, only_if
+from .vectors import all_finite, ascend, norm, only_if
 from .wrapper import ModelWrapper
 
+_like: Any = functools.wraps  # its types would be those of calls of `keras.Model`
 SERIALIZED = {"model", "rho"}  # settings that are, or may be, Keras objects
 
 
@@ -69,6 +73,12 @@ class SAM(ModelWrapper, TrainStep):
         every: k, for SAM at every k-th update by the optimizer, beginning with the
             first, and plain steps between: 1 + 1/k passes on average. A batch that the
             optimizer skips because of an overflow does not count.
+        diagnostics: Whether training reports, beside the loss and the metrics, two
+            means over the steps of the epoch (and over `micro_batches` and devices):
+            `sharpness`, L(w') − L(w), and `gradient_cosine`, the cosine between g and
+            g', above 0 where the step descends. Steps with one pass and those that
+            overflow are left out; NaN before an epoch's first other step. No further
+            pass, but g is kept in memory until g' is known.
         name: Name of the trainer.
 
     With `gradient_accumulation_steps` every batch has its own perturbation, from the
@@ -87,6 +97,7 @@ class SAM(ModelWrapper, TrainStep):
     """
 
     plain_at_zero = True  # whether `rho=0` selects the step of plain training
+    advises = True  # whether `fit` warns of a radius that is too large
 
     def __init__(
         self,
@@ -96,6 +107,7 @@ class SAM(ModelWrapper, TrainStep):
         perturbation: str = "local",
         micro_batches: int = 1,
         every: int = 1,
+        diagnostics: bool = False,
         name: str = "sam",
     ) -> None:
         if isinstance(model, SAM):
@@ -108,6 +120,7 @@ class SAM(ModelWrapper, TrainStep):
         self.model = model
         with self.variables_scope():
             self._radius = Radius(model, self.plain_at_zero)
+            self._ascent = Ascent()
         self.rho = rho
         if perturbation not in ("local", "global"):
             raise ValueError(
@@ -119,6 +132,8 @@ class SAM(ModelWrapper, TrainStep):
         self.micro_batches = integer("micro_batches", micro_batches, 1, meaning=meaning)
         meaning = "the number of updates from one SAM step to the next"
         self._every = integer("every", every, 1, meaning=meaning)
+        self.diagnostics = bool(diagnostics)
+        self._advice_due = False
         self.built = True
 
     def check_inside(self) -> None:
@@ -183,7 +198,62 @@ class SAM(ModelWrapper, TrainStep):
 
     def step_constants(self) -> list[keras.Variable]:
         """Returns the variable of the radius and those that the model reads."""
-        return [self._radius.variable, *super().step_constants()]
+        return [self._radius.variable, *self.sums(), *super().step_constants()]
+
+    def sums(self) -> list[keras.Variable]:
+        """Returns the variable of sums over the steps of an epoch."""
+        return [self._ascent.sums]
+
+    def selected_gradients(
+        self,
+        loss_and_gradients: LossAndGradients,
+        weights: list[Tensor],
+        slots: list[Tensor],
+    ) -> tuple[Gradients, list[Tensor]]:
+        """Returns the gradients of one micro-batch, and adds to the sums."""
+        if not self.sums():
+            return super().selected_gradients(loss_and_gradients, weights, slots)
+        *slots, sums = slots
+        passes = Passes(loss_and_gradients, self._ascent, self.diagnostics)
+        gradients, slots = super().selected_gradients(passes, weights, slots)
+        return gradients, [*slots, passes.added_to(sums)]
+
+    def step_logs(self) -> dict[str, Tensor]:
+        """Returns the means of `diagnostics`."""
+        if not self.diagnostics or self._radius.plain:
+            return {}
+        _, rise, _, cosine, _, steps = keras.ops.unstack(self._ascent.sums.value)
+        return {"sharpness": rise / steps, "gradient_cosine": cosine / steps}
+
+    def ascent(self) -> Means:
+        """Returns means over the steps since `reset_metrics`."""
+        return self._ascent.means()
+
+    def reset_metrics(self) -> None:
+        """Resets the metrics, and the sums over the steps of an epoch."""
+        super().reset_metrics()
+        if self.sums():
+            self._advise()
+            sums = self._ascent.sums
+            self.assign_between_steps(sums, np.zeros(sums.shape, "float32"))
+
+    @_like(keras.Model.fit)
+    def fit(self, *arguments: Any, **options: Any) -> Any:
+        self.reset_metrics()
+        self._advice_due = self.advises and bool(self.sums())
+        try:
+            history = super().fit(*arguments, **options)
+            self._advise()
+            return history
+        finally:
+            self._advice_due = False
+
+    def _advise(self) -> None:
+        """Warns, once in `fit`, if the steps of its first epoch do not descend."""
+        if self._advice_due and (means := self.ascent()).steps:
+            self._advice_due = False
+            if text := advice(means, self.rho):
+                warnings.warn(text, stacklevel=3)
 
     def step_gradients(
         self,
@@ -203,7 +273,9 @@ class SAM(ModelWrapper, TrainStep):
 
     def perturbed(self, weights: list[Tensor], gradients: Gradients) -> list[Tensor]:
         """Returns the perturbed weights."""
-        return ascend(weights, gradients, self.current_rho())
+        length, rho = norm(gradients), self.current_rho()
+        self._ascent.begin(rho, length)
+        return ascend(weights, gradients, rho, length)
 
     def gradients_above(
         self, loss_and_gradients: LossAndGradients, above: list[Tensor]
@@ -265,6 +337,7 @@ class SAM(ModelWrapper, TrainStep):
             "perturbation": self.perturbation,
             "micro_batches": self.micro_batches,
             "every": self._every,
+            "diagnostics": self.diagnostics,
             "name": self.name,
         }
 

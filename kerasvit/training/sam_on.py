@@ -9,7 +9,7 @@ from kerasvit.backend.keras_internals import layers_in
 from kerasvit.typing import Gradients, Tensor
 
 from .sam import SAM
-from .vectors import ascend, norm
+from .vectors import ascend, norm, one_or_nan
 
 SCALES = ("gamma", "beta", "scale")  # names of the weights of Keras's normalisations
 
@@ -77,6 +77,6 @@ class SAMON(SAM):
         ]
         # Inf or NaN in an entry that is left out must make the step NaN too.
         finite = ops.isfinite(norm(gradients))
-        return ascend(
-            weights, selected, ops.where(finite, self.current_rho(), float("nan"))
-        )
+        length, rho = norm(selected), self.current_rho()
+        self._ascent.begin(rho, length)
+        return ascend(weights, selected, rho, length * one_or_nan(finite, length.dtype))

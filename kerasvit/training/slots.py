@@ -41,11 +41,12 @@ class SlotSAM(SAM):
         slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
         """Returns the gradients of one micro-batch for the present kind of step."""
-        if len(slots) != len(weights):
+        own = self.slots_of(self.trainable_variables)
+        if len(own) != len(weights):
             raise ValueError(
                 f"{type(self).__name__} has a slot variable for each weight that was "
                 "trainable at `compile`, and other weights are trainable now. Compile "
-                f"it again. Received: {len(weights)} weights, {len(slots)} slots."
+                f"it again. Received: {len(weights)} weights, {len(own)} slots."
             )
         return super().selected_gradients(loss_and_gradients, weights, slots)
 

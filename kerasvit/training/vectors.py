@@ -51,11 +51,14 @@ def over(rho: Tensor | float, length: Tensor) -> Tensor:
     # 1e-12 as in davda54/sam and big_vision. The authors' code adds nothing, so that a
     # zero gradient gives NaN.
     rho = _number(rho, length.dtype)
-    return rho / (length + 1e-12) * _one_or_nan(ops.isfinite(length), length.dtype)
+    return rho / (length + 1e-12) * one_or_nan(ops.isfinite(length), length.dtype)
 
 
 def ascend(
-    weights: list[Tensor], gradients: Gradients, rho: Tensor | float
+    weights: list[Tensor],
+    gradients: Gradients,
+    rho: Tensor | float,
+    length: Tensor | None = None,
 ) -> list[Tensor]:
     """Returns the weights after a step of length `rho` along the gradient.
 
@@ -63,12 +66,13 @@ def ascend(
         weights: Tensors.
         gradients: As many tensors, or None where the loss does not depend on one.
         rho: Length of the step, one norm over all tensors together; ≥ 0.
+        length: Norm of the gradients, if it is known.
 
     Returns:
         New tensors, each of the dtype of its weight. A zero gradient changes nothing. A
         norm that is not finite makes every tensor that has a gradient NaN.
     """
-    factor = over(rho, norm(gradients))
+    factor = over(rho, norm(gradients) if length is None else length)
     pairs = list(zip(weights, gradients, strict=True))
     moved = [(w, g) for w, g in pairs if g is not None]
     dtypes = {entry.dtype for pair in moved for entry in pair}
@@ -130,7 +134,7 @@ def only_if(condition: Tensor, vector: Gradients) -> Gradients:
     The list is changed in place, so that only one vector is in memory.
     """
     numbers = {
-        dtype: _one_or_nan(condition, dtype)
+        dtype: one_or_nan(condition, dtype)
         for dtype in {v.dtype for v in vector if v is not None}
     }
     if TORCH and len(numbers) == 1:
@@ -142,11 +146,12 @@ def only_if(condition: Tensor, vector: Gradients) -> Gradients:
     return vector
 
 
-def _one_or_nan(condition: Tensor, dtype: Any) -> Tensor:
+def one_or_nan(condition: Tensor, dtype: Any) -> Tensor:
     """Returns 1, or NaN where a scalar tensor is False."""
     number = ops.cast(condition, keras.backend.standardize_dtype(dtype))
-    # PyTorch would copy a constant to a GPU, and wait for its work first; 0 / 0 is NaN.
-    return number / number if TORCH else ops.where(condition, number, float("nan"))
+    # Not a constant NaN, at which `tf.debugging.enable_check_numerics` would stop, and
+    # which PyTorch would copy to a GPU after waiting for its work.
+    return number / number
 
 
 def _sums(
