@@ -108,6 +108,7 @@ def _cosine(first: Gradients, second: Gradients) -> Tensor:
 
 
 FEWEST = 5  # steps from which the means of an epoch say something
+FALL = 0.3  # share of its mean by which the loss of an epoch falls at least
 BEYOND = 10.0  # slopes over losses from which w' is outside of w's neighbourhood
 SMALLER = 0.2  # the proposed radius is at most this share of the present one
 
@@ -115,7 +116,7 @@ SMALLER = 0.2  # the proposed radius is at most this share of the present one
 def advice(means: Means, rho: object) -> str | None:
     """Returns a warning if the steps of an epoch did not descend, else None.
 
-    The loss did not fall, and the radius explains it by one of two signs:
+    The loss hardly fell, and one of two signs shows that the radius is the cause:
 
     - the loss rises by less than half of the slope. It rises by the mean of the slopes
       at both ends of the way (trapezoidal rule), so that the slope at w', ⟨g', w' − w⟩,
@@ -135,12 +136,12 @@ def advice(means: Means, rho: object) -> str | None:
     change = 12 * (means.trend - loss * (steps - 1) / 2) / (steps + 1)
     backward = means.rise < means.slope / 2
     beyond = 0 < BEYOND * loss < means.slope
-    if change < 0 or not (backward or beyond):
+    if change < -FALL * abs(loss) or not (backward or beyond):
         return None
     share = min(loss / means.slope, SMALLER) if loss > 0 else SMALLER
     number = f", {rho * share:.1g}" if isinstance(rho, float) else ""
     return (
-        f"The training loss did not fall in the first epoch ({loss:.3g} on average), "
+        f"The training loss hardly fell in the first epoch ({loss:.3g} on average), "
         f"and rho is too large for these weights: at w' the loss is {means.rise:.3g} "
         f"higher. Try {share:.1g} times the radius{number}, or train without SAM "
         'first. See "A radius that is too large" in kerasvit/training/README.md.'

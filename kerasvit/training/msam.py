@@ -104,5 +104,5 @@ class MSAM(SlotSAM):
     def settings(self) -> dict[str, Any]:
         """Returns the constructor's arguments without the model."""
         settings = super().settings()
-        del settings["every"], settings["diagnostics"]
+        del settings["every"]
         return {**settings, "momentum": self.momentum}

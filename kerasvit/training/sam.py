@@ -332,14 +332,15 @@ class SAM(ModelWrapper, TrainStep):
 
     def settings(self) -> dict[str, Any]:
         """Returns the constructor's arguments without the model."""
-        return {
+        settings = {
             "rho": self.rho,
             "perturbation": self.perturbation,
             "micro_batches": self.micro_batches,
             "every": self._every,
-            "diagnostics": self.diagnostics,
             "name": self.name,
         }
+        # Only if asked for, so that earlier versions load the files of other trainers.
+        return {**settings, "diagnostics": True} if self.diagnostics else settings
 
     def __repr__(self) -> str:
         settings = {**self.settings(), "model": self.model.name}
