@@ -109,7 +109,7 @@ def _cosine(first: Gradients, second: Gradients) -> Tensor:
 
 FEWEST = 5  # steps from which the means of an epoch say something
 FALL = 0.3  # share of its mean by which the loss of an epoch falls at least
-BEYOND = 10.0  # slopes over losses from which w' is outside of w's neighbourhood
+BEYOND = 6.0  # slopes over losses from which w' is outside of w's neighbourhood
 SMALLER = 0.2  # the proposed radius is at most this share of the present one
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+import numpy as np
 
 from kerasvit.arguments import check_built
 from kerasvit.backend.keras_internals import layers_in
@@ -50,3 +51,29 @@ def check_model(model: Any) -> None:
             "`keras.Model(model.inputs, model.outputs)`, which has Keras's own step "
             "and the same variables. " + received
         )
+
+
+def head_of_zeros(model: keras.Model) -> str | None:
+    """Returns a warning if loaded weights have a new head, which is zeros, else None.
+
+    The first gradient is then 0 in all weights but the head, and SAM's whole step goes
+    into it: the gradients at w' change pretrained weights to suit a wrong head. For
+    fresh weights a head of zeros is the papers' start.
+
+    Args:
+        model: Built `keras.Model`. One of kerasvit knows whether its weights were
+            loaded.
+    """
+    record = getattr(model, "record", None)
+    kernels = [v for v in model.weights if len(v.shape) > 1]
+    if not isinstance(record, dict) or not record.get("origin") or not kernels:
+        return None
+    head, trained = kernels[-1], [v for v in kernels if v.trainable]
+    alone = trained == [] or trained[0] is head
+    if alone or not head.trainable or np.any(keras.ops.convert_to_numpy(head)):
+        return None
+    return (
+        "The head of the model is zeros, beside weights that were loaded, and SAM "
+        "would train these to suit a random head. Fit the head first, by "
+        "`kerasvit.fit_head(model, data)`, or begin with epochs of `rho=0`."
+    )

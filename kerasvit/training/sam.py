@@ -15,7 +15,7 @@ from kerasvit.backend import TrainStep
 from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
 from .ascent import Ascent, Means, Passes, advice
-from .checks import check_model
+from .checks import check_model, head_of_zeros
 from .radius import Radius, is_number, number_or_schedule
 from .vectors import all_finite, ascend, norm, only_if
 from .wrapper import ModelWrapper
@@ -240,7 +240,10 @@ class SAM(ModelWrapper, TrainStep):
     @_like(keras.Model.fit)
     def fit(self, *arguments: Any, **options: Any) -> Any:
         self.reset_metrics()
-        self._advice_due = self.advises and bool(self.sums())
+        perturbs = self.advises and not self._radius.plain
+        if perturbs and (text := head_of_zeros(innermost(self.model))):
+            warnings.warn(text, stacklevel=2)
+        self._advice_due = perturbs and bool(self.sums())
         try:
             history = super().fit(*arguments, **options)
             self._advise()
@@ -364,6 +367,11 @@ class SAM(ModelWrapper, TrainStep):
             for name in SERIALIZED.intersection(config)
         }
         return cls(**{**config, **objects})
+
+
+def innermost(model: keras.Model) -> keras.Model:
+    """Returns the model inside of trainers."""
+    return innermost(model.model) if isinstance(model, SAM) else model
 
 
 def _shown(setting: Any) -> str:
