@@ -121,6 +121,16 @@ def local_is_a_micro_batch_a_device():
     assert_equal(trained(2), trained(1, micro_batches=2))
 
 
+@case
+def diagnostics_are_means_over_devices():
+    options = {"make": small, "diagnostics": True}
+    two, parts = (trained(n, micro_batches=3 - n, **options) for n in (2, 1))
+    assert_equal(two, parts, 1e-5)
+    assert {"sharpness", "gradient_cosine"} < {*two[0]}
+    everywhere = {**options, "perturbation": "global"}
+    assert_equal(trained(2, **everywhere), trained(1, **everywhere), 1e-5)
+
+
 @long_case
 def rates_by_layer():
     assert_equal(

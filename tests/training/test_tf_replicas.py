@@ -108,6 +108,11 @@ def assert_synchronous(trainer):
             np.testing.assert_array_equal(first, other, err_msg=variable.path)
 
 
+def assert_synchronous_sums(trainer):
+    (sums,) = trainer.sums()
+    np.testing.assert_array_equal(*copies(sums))
+
+
 def assert_equal(two, one, tolerance=1e-6):
     """Compares weights, seeds, statistics, memory, slots and the loss."""
     (trainer, loss), (expected, expected_loss) = two, one
@@ -143,6 +148,18 @@ def local_is_one_device_with_two_parts():
     halves, _ = trained(2, lambda model: SAM(model, 0.3), plain)
     kernel = halves.model.layers[0].kernel.numpy()
     assert np.abs(kernel - whole.model.layers[0].kernel.numpy()).max() > 1e-4
+
+
+@case
+def diagnostics_are_means_over_replicas():
+    two, one = (
+        trained(n, lambda m, n=n: SAM(m, 0.3, micro_batches=3 - n, diagnostics=True))[0]
+        for n in (2, 1)
+    )
+    assert_synchronous_sums(two)
+    np.testing.assert_allclose(two.ascent(), one.ascent(), rtol=1e-4)
+    assert two.ascent().steps == 3
+    assert {*two.history.history} == {"loss", "sharpness", "gradient_cosine"}
 
 
 @long_case

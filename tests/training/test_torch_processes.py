@@ -203,7 +203,7 @@ def start(case, rank=None):
 
 
 def state(trainer):
-    variables = [*trainer.variables, *trainer.optimizer.variables]
+    variables = [*trainer.variables, *trainer.sums(), *trainer.optimizer.variables]
     return [ops.convert_to_numpy(v).astype("float64") for v in variables]
 
 
