@@ -1,5 +1,6 @@
 """Searches for the radius rho of SAM on a model and its data."""
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,7 +13,7 @@ from kerasvit.training.sam import SAM
 
 from .compile_options import compile_options
 from .data import divide
-from .report import Advice, Trial, compare, mean_of
+from .report import Advice, Seen, Trial, compare, mean_of
 from .trainer import Probe
 
 RHOS = (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)  # the grid of SAM's paper, arXiv 2010.01412
@@ -24,7 +25,7 @@ def suggest_rho(
     data: Any,
     *,
     validation: Any = 0.2,
-    rhos: Any = RHOS,
+    rhos: Any = None,
     steps: int = 300,
     runs: int = 3,
     optimizer: Any = None,
@@ -61,7 +62,10 @@ def suggest_rho(
             use the same batches in different orders.
         validation: Share of the data to hold out, in (0, 1), or separate data. At most
             32 batches are used.
-        rhos: Radii, ≥ 0; 0 is added if it is missing.
+        rhos: Radii, ≥ 0; 0 is added if it is missing. None: 0.02, 0.05, 0.1, 0.2 and
+            0.5, as in SAM's paper, or a power of ten smaller where the model's
+            gradients are so large that even these radii raise its loss L, to first
+            order, by more than L itself: pretrained weights need 0.002 to 0.01.
         steps: Number of steps per run, ≥ 1.
         runs: Number of runs per radius, ≥ 2, with different orders of the batches.
         optimizer: Optimizer of the trials. None: a copy of the model's, without its
@@ -86,7 +90,7 @@ def suggest_rho(
             targets are not labels; there are too few samples; a number is out of its
             range.
     """
-    rhos = _radii(rhos)
+    rhos = None if rhos is None else _radii(rhos)
     steps = integer("steps", steps, 1, meaning="the number of steps per run")
     meaning = "the number of samples per batch"
     batch_size = integer("batch_size", batch_size, 1, meaning=meaning)
@@ -95,8 +99,10 @@ def suggest_rho(
     train, held = divide(data, validation, steps, batch_size, seed)
     options, assumed = compile_options(model, held[0], optimizer, loss)
     _compile(learner, observer, options)
-    radius = rhos[len(rhos) // 2]
     with restored(learner):
+        if rhos is None:
+            rhos = _grid(observer.measure(held, RHOS[1])[1])
+        radius = rhos[len(rhos) // 2]
         _, before = observer.measure(held, radius)
     losses, seen = [], []
     for rho in rhos:
@@ -112,6 +118,20 @@ def suggest_rho(
     gains, noises = compare(np.array(losses))
     trials = map(Trial, rhos, gains.tolist(), noises.tolist(), seen)
     return Advice(before, tuple(trials), radius, runs, steps, assumed)
+
+
+def _grid(seen: Seen) -> list[float]:
+    """Returns the paper's radii, divided by a power of ten if the gradients are large.
+
+    The largest is then 2 to 20 times the radius at which the loss rises by itself, to
+    first order. A trained ViT-S/14 still learns at twice that radius, and no more at 7
+    times (kerasvit/training/README.md).
+    """
+    loss, length = seen.loss, seen.gradient_norm
+    power = 0
+    if 0 < loss < math.inf and 0 < length < math.inf:  # neither for NaN
+        power = min(0, math.ceil(math.log10(2 * loss / length / RHOS[-1])))
+    return [float(f"{rho * 10.0**power:.6g}") for rho in RHOS]
 
 
 def _radii(rhos: Any) -> list[float]:

@@ -43,10 +43,7 @@ class Ascent:
 
     def __init__(self) -> None:
         self.sums = keras.Variable(
-            ops.zeros(len(Means._fields)),
-            dtype="float32",
-            trainable=False,
-            name="ascent",
+            ops.zeros(6), dtype="float32", trainable=False, name="ascent"
         )
         self.slope: Tensor | None = None
 
@@ -57,8 +54,10 @@ class Ascent:
     def means(self) -> Means:
         """Returns the means, as numbers."""
         *sums, steps = ops.convert_to_numpy(self.sums).tolist()
-        means = [each / steps if steps else math.nan for each in sums]
-        return Means._make([*means, steps])
+        loss, rise, slope, cosine, trend = (
+            each / steps if steps else math.nan for each in sums
+        )
+        return Means(loss, rise, slope, cosine, trend, steps)
 
 
 class Passes:
@@ -123,7 +122,8 @@ def advice(means: Means, rho: object) -> str | None:
       is below 0: there −g' points away from w, uphill.
     - the slope is more than `BEYOND` losses: w' knows nothing of what w knows.
 
-    The proposed radius is that whose slope equals the loss.
+    The proposed radius is that whose slope equals the loss. Measured limits, and papers
+    on SAM's attraction to saddles: kerasvit/training/README.md.
 
     Args:
         means: Those of the epoch.

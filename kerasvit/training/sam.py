@@ -81,6 +81,11 @@ class SAM(ModelWrapper, TrainStep):
             pass, but g is kept in memory until g' is known.
         name: Name of the trainer.
 
+    `fit` warns, once, if its first epoch does not lower the loss because rho is too
+    large, and names a radius to try; and if loaded weights have a head of zeros. SAM is
+    attracted to saddles (arXiv 2301.06308, 2301.08203), and pretrained weights need 0.002
+    to 0.01: kerasvit/training/README.md, "A radius that is too large".
+
     With `gradient_accumulation_steps` every batch has its own perturbation, from the
     weights of the last update, and the optimizer gets the mean. `save_weights` also
     saves the optimizer, the seeds of dropout and the position in `every`, so that a

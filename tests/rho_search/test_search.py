@@ -10,7 +10,7 @@ from keras import layers, ops
 from kerasvit import SAM, LookSAM, suggest_rho
 from kerasvit.rho_search.data import divide
 from kerasvit.rho_search.report import Advice, Seen, Trial, compare
-from kerasvit.rho_search.search import _probes
+from kerasvit.rho_search.search import _grid, _probes
 from tests.once import on_last_backend
 
 
@@ -48,6 +48,26 @@ def test_sam_flattens():
     text = str(advice)
     assert repr(advice) == text and "sharpness within 0.5" in text
     assert len(text.splitlines()) == 8  # title, header, three rows, advice
+
+
+@on_last_backend
+def test_the_default_radii_suit_the_gradients():
+    def grid(loss, length):
+        return _grid(Seen(loss, {}, length, 0.0))
+
+    papers = [0.0, 0.02, 0.05, 0.1, 0.2, 0.5]
+    assert grid(2.3, 1.0) == grid(0.1, 0.3) == papers
+    assert grid(0.8, 160.0) == [0.0, 0.002, 0.005, 0.01, 0.02, 0.05]
+    assert grid(0.1, 200.0) == [0.0, 0.0002, 0.0005, 0.001, 0.002, 0.005]
+    for odd in ((-1.0, 9e9), (0.0, 1.0), (1.0, 0.0), (np.nan, 1.0), (1.0, np.inf)):
+        assert grid(*odd) == papers
+
+
+def test_without_radii_those_of_the_model_are_tried():
+    model = product(1000.0, optimizer=keras.optimizers.SGD(1e-9))
+    advice = suggest_rho(model, line(), steps=2, runs=2, batch_size=32)
+    radii = [trial.rho for trial in advice.trials]
+    assert radii == [0.0, 0.002, 0.005, 0.01, 0.02, 0.05] and advice.radius == 0.01
 
 
 @pytest.mark.skipif(
