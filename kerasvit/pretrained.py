@@ -173,6 +173,8 @@ def resize(
         "kwargs": resized.record["kwargs"],
         "preprocessing": transform.to_config(),
     }
+    if card := getattr(model, "card", None):
+        resized.card = dict(card)
     if not adapters:  # `attach` has frozen layers inside others
         trainable = {layer.name: layer.trainable for layer in model.layers}
         for layer in resized.layers:

@@ -16,6 +16,7 @@ from .checkpoints import ADAPTERS
 from .hub.card import Facts, write_card
 from .hub.upload import check_target, prepare, upload
 from .hub.writing import local_folder, page_of, write_model
+from .loaded_card import card_of
 from .lora import content_of_adapters
 from .quantization import settings_of
 from .records import found_record
@@ -50,6 +51,13 @@ def save_pretrained(
     A generated README.md is replaced if it is unchanged. The text of other README.md
     files is kept, and the arguments of this function are added to their metadata.
 
+    A model that was loaded from a folder or from the Hub keeps its card, the README.md
+    there, as `model.card`: the new card has its text and metadata, in which stated
+    arguments replace what they are about. Where the weights, the image size or the
+    transform have changed since, its results are left out, and its text is marked. A
+    model with another head keeps the licence alone. Set `model.card` to None to begin
+    anew.
+
     config.json contains the SHA-256 of model.safetensors. Loading raises an error if
     they do not match, because the folder is damaged or has files of two saves.
 
@@ -73,7 +81,8 @@ def save_pretrained(
         datasets: Names of the training datasets.
         metrics: Results on the first dataset, such as {"accuracy": 0.93}. A dict may
             replace the number: {"value": 0.93, "dataset": "my photos", "split": "test",
-            "images": 413}, of which only "value" is required.
+            "images": 413, "interval_95": (0.90, 0.95)}, of which only "value" is
+            required.
         training: Settings of the training for a table in the card, such as
             {"method": "SAM, rho 0.1", "epochs": 30}.
         card: Text of the README.md, which replaces an existing one. Metadata at its
@@ -99,7 +108,7 @@ def save_pretrained(
     before = page_of(folder)
     # The card contains no path. The folder's name may contain bytes that are no text.
     name = name or folder.resolve().name.encode(errors="replace").decode()
-    page = write_card(record, name, facts, before)
+    page = write_card(record, name, facts, before, card_of(model))
     changed = page if page != before else None
     content = _content(model, keep_adapters)
     return write_model(
@@ -136,7 +145,8 @@ def push_to_hub(
     """Uploads a model to the Hugging Face Hub in the format of `save_pretrained`.
 
     The upload is one commit, which deletes earlier weights and their certificate.json.
-    The repository is created if necessary.
+    The repository is created if necessary. The card of a loaded model goes with it, all
+    text in its README.md.
 
     Args:
         model: `ImageModel`; for a trainer pass `trainer.model`.
@@ -199,7 +209,8 @@ def push_to_hub(
             )
         client, before = prepare(repo_id, **access, with_model=not adapters_only)
         branch = f"@{revision}" if revision else ""
-        page = write_card(record, f"hf://{repo_id}{branch}", facts, before)
+        where = f"hf://{repo_id}{branch}"
+        page = write_card(record, where, facts, before, card_of(model))
         if page != before:
             Path(folder, "README.md").write_bytes(page)
         return upload(

@@ -34,6 +34,7 @@ def reset_unless_same_classes(model, label_names: list[str]) -> str:
         return f"Head: zeros, because the weights have none for {count} classes."
     if same_classes(named, label_names):
         return f"Head: that of the weights, because it has the same {count} classes."
+    model.card = None  # that of another classifier
     for head in heads:
         head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
     if named is None:

@@ -25,9 +25,10 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     },
     "loading": {
         *("loading", "hub", "checkpoints", "layers", "preprocessing", "backend"),
-        *("adapters", "records", "quantization"),
+        *("adapters", "records", "quantization", "loaded_card"),
     },
     "adapters": {"layers", "backend"},
+    "loaded_card": {"adapters", "hub"},
     "feature_model": {"adapters", "quantization"},
     "features": {"feature_model", "models", "layers", "records", "backend"},
     "quantization": {"backend"},
@@ -46,7 +47,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "prediction": {"preprocessing", "records"},
     "saving": {
         *("hub", "preprocessing", "records", "adapters", "lora", "checkpoints"),
-        "quantization",
+        *("quantization", "loaded_card"),
     },
     "pretrained": {
         *("models", "layers", "hub", "checkpoints", "preprocessing", "saving"),

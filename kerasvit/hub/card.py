@@ -9,13 +9,39 @@ from typing import Any
 
 from kerasvit.checkpoints import format_of, why_not_timm
 
-from .front_matter import split_page
+from .front_matter import split_page, without_block
 from .metrics import are_metrics, results, shown
 
 log = logging.getLogger("kerasvit")
 
 # First lines of a generated page, followed by its hash. Unchanged pages are replaced.
 _OURS = "---\n# Written by kerasvit, "
+# Metadata of a loaded card that only hold for the files it came with.
+_OF_FILES = ("library_name", "base_model_relation")
+_RESULTS = ("metrics", "model-index")
+_LICENCE = ("license", "license_name", "license_link")
+# Parts of a generated text that a copy renews, where they stand in a line of their own.
+# A text without its first lines of code is not generated.
+_CODE = r"```python\nimport kerasvit\n\nmodel = kerasvit\.[\s\S]*?\n```"
+_TABLE = r"\| --- \| --- \|(?:\n\|.*)+"
+_PARTS = {
+    "title": r"# .*",
+    "model": r"\w+ (?:for \d+ classes|without a head), images of "
+    r"(?:\d+ × \d+ pixels|any size)\.",
+    "code": _CODE,
+    "timm": r"timm reads this model too, [\s\S]*?\n```"
+    r"|The tensors have kerasvit's variable paths as names\..*",
+    "name": r"Replace .* by the path of this folder\..*",
+    "metrics": rf"\| metric \| value \|\n{_TABLE}",
+    "base": r"Training began with the weights of .*\.",
+    "licence": r"Licence: .*\.",
+    "classes": r"Classes: .*\.",
+    "images": r"Images are prepared by `kerasvit\.Preprocessing`: `.*`\.",
+    "training": rf"## Training\n\n\| setting \| value \|\n{_TABLE}",
+}
+_TABLES = {"metrics": "metrics", "training": "training settings"}
+_NO_LICENCE = "Licence: none is stated."
+_NOTE = "**The weights have changed since this card was written.**"
 
 Metadata = dict[str, Any]
 
@@ -79,58 +105,199 @@ class Facts:
             ) from error
 
 
+@dataclass(frozen=True)
+class Card:
+    """The card of the files that a model was loaded from.
+
+    Attributes:
+        text: The whole README.md.
+        holds: Whether its results are those of the model: the model computes what it
+            computed when they were measured.
+    """
+
+    text: str
+    holds: bool
+
+
 def write_card(
-    record: dict, name: str, facts: Facts, before: bytes | None = None
+    record: dict,
+    name: str,
+    facts: Facts,
+    before: bytes | None = None,
+    loaded: Card | None = None,
 ) -> bytes:
     """Returns the card of a model, with metadata for the Hugging Face Hub.
 
     A generated page is replaced if it is unchanged. The text and the metadata of other
     pages, and of `facts.card`, are kept: stated facts override their metadata, and
-    known facts fill the gaps.
+    known facts fill the gaps. What the card of the loaded files says is known, and is
+    the text of a new page; results are omitted that were measured with other weights.
 
     Args:
         record: Record of the model.
         name: Name of the folder, or "hf://user/name[@revision]".
         facts: Facts that the user states.
         before: The existing page, or None.
+        loaded: Card of the files that the model was loaded from, or None.
     """
-    known, given = _metadata(record, name, facts)
-    generated = _body(record, name, facts)
+    if loaded and facts.alone:  # the adapters are not what the card is about
+        loaded = Card(licence_of(loaded.text), loaded.holds)
+    metadata, copied = _split(loaded.text) if loaded else ({}, "")
+    own, given = _metadata(record, name, facts)
+    known = own | _copied(metadata or {}, own, facts, loaded)
+    license = given.get("license") or known.get("license")
+    parts = _parts(record, name, facts, license)
+    generated = "\n\n".join(parts.values())
+    in_place = loaded is not None and before == _encoded(loaded.text)
+    by_hand = before is not None and not is_generated(before)
     if facts.card is not None:
-        text = _merged(facts.card, known, given, generated)
-    elif before is None or is_generated(before):
-        text = signed(_page(known | given, generated))
+        text = _merged(facts.card, known, given, generated, own["tags"])
+    elif before is not None and by_hand and (not in_place or metadata is None):
+        text = _kept(before, name, known, given, generated, own["tags"])
+    elif loaded and copied.strip():
+        body = _renewed(copied, parts, facts, loaded.holds)
+        text = _page(known | given, body)
+        if is_generated(_encoded(loaded.text)):
+            text = signed(text)
+        elif known | given == metadata and body == copied:
+            text = loaded.text  # with the comments of its metadata
     else:
-        text, reason = before.decode("utf-8", "surrogateescape"), None
-        try:
-            metadata, body = split_page(text)
-        except ValueError as error:
-            reason = f"the metadata at its head cannot be read: {error}"
-        else:
-            if body.strip():
-                reason = "it was written or changed by hand, maybe for another model"
-            if metadata or given or not body.strip():
-                text = _merged(text, known, given, generated)
-        if reason:
+        text = signed(_page(known | given, generated))
+    return _encoded(text)
+
+
+def licence_of(text: str) -> str:
+    """Returns a page with the metadata of the licence alone, or ""."""
+    metadata = _split(text)[0] or {}
+    found = {key: metadata[key] for key in _LICENCE if key in metadata}
+    return _page(found, "") if found else ""
+
+
+def _split(text: str) -> tuple[Metadata | None, str]:
+    """Returns (metadata or None, body) of a loaded card."""
+    try:
+        return split_page(text)
+    except ValueError as error:
+        log.warning(
+            "The metadata at the head of the loaded card are left out, for %s.", error
+        )
+        return None, without_block(text)
+
+
+def _copied(
+    metadata: Metadata, own: Metadata, facts: Facts, loaded: Card | None
+) -> Metadata:
+    """Returns the metadata of a loaded card that hold for a copy."""
+    dropped: tuple[str, ...] = _OF_FILES
+    if facts.metrics or (loaded and not loaded.holds):
+        dropped += _RESULTS
+        if not facts.metrics and any(key in metadata for key in _RESULTS):
             log.warning(
-                "The README.md of %s is kept, because %s. Pass `card` to replace it.",
-                name.removeprefix("hf://"),
-                reason,
+                "The results in the card were measured with other weights, or another "
+                "image size or precision: they are not repeated in its metadata. Pass "
+                "`metrics` for new ones."
             )
+    found = {key: value for key, value in metadata.items() if key not in dropped}
+    return {**found, "tags": _tags(metadata, own["tags"])}
+
+
+def _tags(metadata: Metadata, own: list[str]) -> list[str]:
+    """Returns the tags of a card and those of the files; without those of others."""
+    tags = metadata.get("tags") or []
+    tags = tags if isinstance(tags, list) else [tags]
+    tags = [tag for tag in tags if tag not in ("timm", "lora") or tag in own]
+    return [*tags, *(tag for tag in own if tag not in tags)]
+
+
+def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _merged(text: str, known: Metadata, given: Metadata, generated: str) -> str:
+def _kept(
+    before: bytes,
+    name: str,
+    known: Metadata,
+    given: Metadata,
+    generated: str,
+    own_tags: list[str],
+) -> str:
+    """Returns a page that a user wrote, with merged metadata."""
+    text, reason = before.decode("utf-8", "surrogateescape"), None
+    try:
+        metadata, body = split_page(text)
+    except ValueError as error:
+        reason = f"the metadata at its head cannot be read: {error}"
+    else:
+        if body.strip():
+            reason = "it was written or changed by hand, maybe for another model"
+        if metadata or given or not body.strip():
+            text = _merged(text, known, given, generated, own_tags)
+    if reason:
+        log.warning(
+            "The README.md of %s is kept, because %s. Pass `card` to replace it.",
+            name.removeprefix("hf://"),
+            reason,
+        )
+    return text
+
+
+def _merged(
+    text: str, known: Metadata, given: Metadata, generated: str, own_tags: list[str]
+) -> str:
     """Returns a page of the user with merged metadata; adds a missing body."""
     metadata, body = split_page(text)
-    tags = metadata.get("tags") or []
-    tags = tags if isinstance(tags, list) else [tags]
-    tags = [tag for tag in tags if tag != "timm" or tag in known["tags"]]
-    tags += [tag for tag in known["tags"] if tag not in tags]
-    merged = {**known, **metadata, **given, "tags": tags}
+    merged = {**known, **metadata, **given, "tags": _tags(metadata, own_tags)}
     if merged == metadata and body.strip():
         return text
     return _page(merged, body if body.strip() else generated)
+
+
+def _renewed(body: str, parts: dict[str, str], facts: Facts, holds: bool) -> str:
+    """Returns the text of a loaded card for a copy of the model.
+
+    The parts of a generated text that depend on the name, the files or stated facts are
+    renewed. All else stays. If the weights have changed, the table of results goes, and
+    the rest is marked.
+    """
+    claims = body
+    if re.search(rf"^{_CODE}$", body, re.MULTILINE):
+        for kind, pattern in _PARTS.items():
+            found = re.search(rf"^(?:{pattern})$", body, re.MULTILINE)
+            if not found:
+                continue
+            old, new = found[0], parts.get(kind, "")
+            stale = kind == "metrics" and not holds
+            if stale or not _stays(kind, old, new, facts, body):
+                after = body[found.end() :]
+                body = body[: found.start()] + new + (after if new else after.lstrip())
+            elif kind in ("metrics", "training"):
+                continue
+            claims = claims.replace(old, "", 1)
+    tables = [kind for kind in ("metrics", "training") if getattr(facts, kind)]
+    for kind in tables:
+        if parts[kind] not in body:
+            body = f"{body.rstrip()}\n\n{parts[kind]}\n"
+    if holds or _NOTE in body or not claims.strip():
+        return body
+    but = " and ".join(f"its table of {_TABLES[kind]}" for kind in tables)
+    note = f"{_NOTE} Its text is about the earlier weights{but and f', but for {but}'}."
+    title = re.match(r"\s*# .*\n", body)
+    place = title.end() if title else 0
+    return f"{body[:place]}\n{note}\n\n{body[place:].lstrip()}"
+
+
+def _stays(kind: str, old: str, new: str, facts: Facts, body: str) -> bool:
+    """Returns whether a part of a loaded card stays as it is."""
+    if kind == "title":  # one that the user wrote
+        return f'{old.removeprefix("# ").strip()}"' not in body
+    if kind in ("metrics", "training"):
+        return not getattr(facts, kind)
+    if kind == "licence":
+        return not facts.license and old != _NO_LICENCE
+    if kind == "classes":  # which the user may have explained
+        names = new.removeprefix("Classes: ").removesuffix(".").split(", ")
+        return bool(new) and all(name in old for name in names)
+    return kind == "base"
 
 
 def _metadata(record: dict, name: str, facts: Facts) -> tuple[Metadata, Metadata]:
@@ -201,7 +368,10 @@ def _is_timm(record: dict, facts: Facts) -> bool:
     return not own and format_of(record)[0].code_base == "timm"
 
 
-def _body(record: dict, name: str, facts: Facts) -> str:
+def _parts(
+    record: dict, name: str, facts: Facts, license: str | None
+) -> dict[str, str]:
+    """Returns the parts of a generated text by their names in `_PARTS`."""
     kwargs, labels = record["kwargs"], record["label_names"]
     height, width = kwargs["image_size"]
     size = f"{height} × {width} pixels" if height else "any size"
@@ -209,33 +379,35 @@ def _body(record: dict, name: str, facts: Facts) -> str:
     head, call = "without a head", "model.predict(images)"
     if classes:
         head, call = f"for {classes} classes", 'kerasvit.classify(model, "photo.jpg")'
-    parts = [
-        f"# {short}",
-        f"{record['variant'] or record['builder']} {head}, images of {size}.",
-        f"```python\nimport kerasvit\n\n{_load(record, name, facts)}\n{call}\n```",
-        _timm_section(record, name, facts),
-    ]
+    load = _load(record, name, facts)
+    parts = {
+        "title": f"# {short}",
+        "model": f"{record['variant'] or record['builder']} {head}, images of {size}.",
+        "code": f"```python\nimport kerasvit\n\n{load}\n{call}\n```",
+        "timm": _timm_section(record, name, facts),
+    }
     if name == short:
-        parts.append(
+        parts["name"] = (
             f"Replace {name} by the path of this folder. For a repository of the "
             'Hugging Face Hub use "hf://user/name", in timm "hf-hub:user/name".'
         )
     if facts.metrics:
-        rows = {key: shown(value) for key, value in facts.metrics.items()}
-        parts.append(_table("metric", "value", rows))
+        shares = {key: shown(key, value) for key, value in facts.metrics.items()}
+        parts["metrics"] = _table("metric", "value", shares)
     base = record.get("base") or {}
     if base.get("source"):
-        parts.append(f"Training began with the weights of {_line(base['source'])}.")
-    license = facts.license or base.get("license")
-    parts.append(f"Licence: {_line(license) if license else 'none is stated'}.")
+        source = _line(base["source"])
+        parts["base"] = f"Training began with the weights of {source}."
+    parts["licence"] = f"Licence: {_line(license)}." if license else _NO_LICENCE
     if isinstance(labels, list):
         some = ", ".join(map(_line, labels[:20])) + (", …" if len(labels) > 20 else "")
-        parts.append(f"Classes: {some}.")
+        parts["classes"] = f"Classes: {some}."
     fields = json.dumps(record["preprocessing"])
-    parts.append(f"Images are prepared by `kerasvit.Preprocessing`: `{fields}`.")
+    parts["images"] = f"Images are prepared by `kerasvit.Preprocessing`: `{fields}`."
     if facts.training:
-        parts.append("## Training\n\n" + _table("setting", "value", facts.training))
-    return "\n\n".join(parts)
+        rows = _table("setting", "value", facts.training)
+        parts["training"] = f"## Training\n\n{rows}"
+    return parts
 
 
 def _load(record: dict, name: str, facts: Facts) -> str:

@@ -32,7 +32,7 @@ from .manifest import Entry
 
 log = logging.getLogger("kerasvit")
 
-TENSORS, CONFIG = "model.safetensors", "config.json"
+TENSORS, CONFIG, PAGE = "model.safetensors", "config.json", "README.md"
 
 
 class DownloadError(CheckpointError):
@@ -134,6 +134,8 @@ def fetch_repository(
     record = config.get("kerasvit")
     if isinstance(record, dict) and record.get("adapters_sha256"):
         files.get(ADAPTERS)
+    if pin is None:  # the catalogue states the licence
+        files.find_page()
     return tensors.parent
 
 
@@ -211,6 +213,16 @@ class HubFiles:
             if isinstance(error.__cause__, (errors.RemoteEntryNotFoundError, *local)):
                 return None
             raise
+
+    def find_page(self) -> None:
+        """Downloads README.md, the model's card, if it is there.
+
+        Without it the model is complete, so that a failure is a warning.
+        """
+        try:
+            self.find(PAGE)
+        except DownloadError as error:
+            log.warning("The model is loaded without its card: %s", error)
 
     def _checked(self, path: Path, size: int | None, sha256: str | None) -> Path:
         """Returns the path of a correct file, after a second download if necessary."""

@@ -55,6 +55,12 @@ def split_page(text: str) -> tuple[dict[str, Any], str]:
     return _metadata(match[1]), text[match.end() :]
 
 
+def without_block(text: str) -> str:
+    """Returns a page without its block of metadata, which may be invalid."""
+    match = _BLOCK.match(text)
+    return text[match.end() :] if match else text
+
+
 def _metadata(block: str) -> dict[str, Any]:
     import yaml
 

@@ -1,14 +1,17 @@
 """Evaluation results in a model card.
 
 A metric is a number, or {"value": number, "dataset": name, "split": name, "images":
-count}. The last three keys describe the data of the measurement and are optional.
+count, "interval_95": [low, high]}. All keys but the first are optional: the data of the
+measurement, and the interval in which the number lies with 95 % confidence.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
-_KEYS = {"value", "dataset", "split", "images"}
+_KEYS = {"value", "dataset", "split", "images", "interval_95"}
+_SHARES = re.compile(r"accuracy|top_?[15]$")  # shown in percent
 
 
 def are_metrics(metrics: dict) -> bool:
@@ -20,7 +23,8 @@ def are_metrics(metrics: dict) -> bool:
 def _is_metric(metric: object) -> bool:
     fields = _fields(metric)
     try:
-        finite = math.isfinite(fields["value"])
+        low, high = fields.get("interval_95", (0, 0))
+        finite = all(map(math.isfinite, (fields["value"], low, high)))
     except (LookupError, TypeError, ValueError, OverflowError):  # not a number
         return False
     images = fields.get("images", 1)
@@ -39,7 +43,7 @@ def _fields(metric: Any) -> dict:
     return metric if isinstance(metric, dict) else {"value": metric}
 
 
-def results(metrics: dict, datasets: Sequence[str]) -> list[dict]:
+def results(metrics: dict, datasets: Sequence[str]) -> list[dict[str, Any]]:
     """Returns the results of a model for the Hub's `model-index`.
 
     Metrics without a dataset are omitted, because the Hub rejects them.
@@ -48,23 +52,32 @@ def results(metrics: dict, datasets: Sequence[str]) -> list[dict]:
         metrics: {name: metric}.
         datasets: Names of datasets. The first one is the default of the metrics.
     """
-    entries = []
+    entries: list[dict[str, Any]] = []
     for kind, fields in ((kind, _fields(metric)) for kind, metric in metrics.items()):
         if data := fields.get("dataset") or next(iter(datasets), None):
             split = {"split": fields["split"]} if fields.get("split") else {}
+            metric: dict[str, Any] = {"type": kind, "value": float(fields["value"])}
+            if "interval_95" in fields:
+                metric["args"] = {"interval_95": [*map(float, fields["interval_95"])]}
             entry = {
                 "task": {"type": "image-classification"},
                 "dataset": {"name": data, "type": data, **split},
-                "metrics": [{"type": kind, "value": float(fields["value"])}],
+                "metrics": [metric],
             }
             entries.append(entry)
     return entries
 
 
-def shown(metric: Any) -> str:
-    """Returns the table cell of a metric, with its value and dataset."""
+def shown(name: str, metric: Any) -> str:
+    """Returns the table cell of a metric, with its value, interval and dataset."""
     fields = _fields(metric)
     on = [fields[key] for key in ("dataset", "split") if fields.get(key)]
     on += [f"{fields['images']:,} images"] if fields.get("images") else []
-    value = f"{fields['value']:g}"
+    share = _SHARES.search(name) and 0 <= fields["value"] <= 1
+    numbers = [fields["value"], *fields.get("interval_95", ())]
+    value, *ends = (f"{100 * x:.1f}" if share else f"{x:g}" for x in numbers)
+    unit = " %" if share else ""
+    value += unit
+    if ends:
+        on.insert(0, f"95 % interval {ends[0]} to {ends[1]}{unit}")
     return f"{value} ({', '.join(on)})" if on else value

@@ -47,7 +47,7 @@ class ModelTensors:
         Raises:
             ValueError: The array contains values that are not finite.
         """
-        array = self._written(name, _values)
+        array = self._written(name, values_of)
         with np.errstate(over="ignore"):  # reported below
             cast = array.astype(self._target(array.dtype), copy=False)
         if wrong := np.size(cast) - np.count_nonzero(np.isfinite(cast)):
@@ -83,12 +83,15 @@ def dtype_of(name: str) -> np.dtype:
     return np.dtype(one_of("dtype", name, ("float32", "float16", "bfloat16")))
 
 
-def _values(variable: Any) -> np.ndarray:
+def values_of(variable: Any) -> np.ndarray:
+    """Returns the values of a variable, or of an object like one, as an array."""
     if not isinstance(variable, keras.Variable):
         return np.asarray(variable)
-    # JAX caches the host copy of an accelerator's array as long as the array exists.
-    # The array is copied first, so that the cache is freed at once.
-    return keras.ops.convert_to_numpy(keras.ops.copy(variable))
+    if keras.backend.backend() == "jax":
+        # JAX caches the host copy of an accelerator's array as long as the array
+        # exists. The array is copied first, so that the cache is freed at once.
+        variable = keras.ops.copy(variable)
+    return keras.ops.convert_to_numpy(variable)
 
 
 def _zeros(variable: Any) -> np.ndarray:

@@ -182,7 +182,8 @@ def _explained(error: Exception, repository: str, client: "HfApi") -> UploadErro
     ):  # the Hub rejected the metadata of the README.md
         reason = (
             f"{' '.join(str(error).split())} Change `license`, `datasets`, "
-            "`base_model`, `metrics` or `card`, or the existing README.md."
+            "`base_model`, `metrics` or `card`, or the existing README.md, or set "
+            "`model.card` to None."
         )
     elif isinstance(error, ValueError) and not code:  # an argument or the README.md
         reason = first_line(error)

@@ -1,12 +1,15 @@
 """Loading of a checkpoint into a model of a variant, in four steps."""
 
+import json
 import logging
 
 import keras
 
 from kerasvit import checkpoints
-from kerasvit.arguments import ArgumentError
-from kerasvit.checkpoints import Checkpoint, CheckpointError
+from kerasvit.arguments import ArgumentError, sides_or_any
+from kerasvit.checkpoints import Checkpoint, CheckpointError, Description
+from kerasvit.hub.download import PAGE
+from kerasvit.loaded_card import WITHOUT_EFFECT, remember
 from kerasvit.quantization import restore
 from kerasvit.records import table_size
 
@@ -50,6 +53,13 @@ def load(weights: GivenWeights, variant: VariantLike, request: Request) -> keras
     model.record.update(plan.record)
     _restore_quantization(model, checkpoint, plan)
     assign(model, checkpoint, plan)
+    if checkpoint.config:  # otherwise the README.md may be about something else
+        remember(
+            model,
+            checkpoint.path.with_name(PAGE),
+            same_head="head" not in plan.left_out,
+            same=_same(model, plan, checkpoint.description, variant),
+        )
     return model
 
 
@@ -63,6 +73,28 @@ def build_fresh(variant: VariantLike, request: Request) -> keras.Model:
     model = variant.builder(**plan.kwargs)
     model.record.update(plan.record)
     return model
+
+
+def _same(
+    model: keras.Model, plan: Plan, description: Description, variant: VariantLike
+) -> bool:
+    """Returns whether a model computes what that of the files computes.
+
+    It does not if the caller stated another size, transform or part of the network.
+    """
+    trained = {**variant.defaults, "image_size": plan.source_size}
+    trained |= {**description.arguments, **variant.numbers}
+    trained["image_size"] = sides_or_any(trained["image_size"])
+    kwargs, names = model.record["kwargs"], plan.explicit & trained.keys()
+    changed = [
+        # As JSON, which has no tuples.
+        json.dumps(kwargs[name]) != json.dumps(trained[name])
+        for name in names - {*WITHOUT_EFFECT}
+    ]
+    transform = plan.record["preprocessing"]
+    stated = description.transform.to_config() if description.transform else transform
+    stated = {**stated, "size": transform["size"]}  # compared as the image size
+    return not any(changed) and stated == transform
 
 
 def _restore_quantization(

@@ -32,9 +32,13 @@ class ImageModel(QuantizableModel):
             the code base.
         adapters: Settings of LoRA that `add_lora` sets and `.keras` files and clones
             keep, or None; see `kerasvit/adapters.py`.
+        card: The README.md of the files that the model was loaded from, with a hash of
+            the weights that it is about, which `save_pretrained`, `push_to_hub`,
+            `.keras` files and clones keep; or None. See `kerasvit/loaded_card.py`.
     """
 
     adapters: dict[str, Any] | None = None
+    card: dict[str, Any] | None = None
 
     # Keras recognises functional subclasses by this signature.
     def __init__(
@@ -58,6 +62,8 @@ class ImageModel(QuantizableModel):
                 restore(self, settings_of(model))
             if same and model.adapters:
                 attach(self, json.loads(json.dumps(model.adapters)))
+            if same and model.card:
+                self.card = dict(model.card)
         self.record = record and json.loads(json.dumps(record))
 
     def export(
@@ -95,6 +101,8 @@ class ImageModel(QuantizableModel):
             config["adapters"] = dict(self.adapters)
         if settings := settings_of(self):
             config["quantization"] = settings
+        if self.card:
+            config["card"] = dict(self.card)
         return config
 
     @classmethod
@@ -104,9 +112,9 @@ class ImageModel(QuantizableModel):
         """Builds the model with its record, adapters and quantised layers."""
         config = dict(config)
         record, adapters = config.pop("record", None), config.pop("adapters", None)
-        settings = config.pop("quantization", ())
+        settings, card = config.pop("quantization", ()), config.pop("card", None)
         model = super().from_config(config, custom_objects=custom_objects)
-        model.record = record
+        model.record, model.card = record, card
         restore(model, settings)
         if adapters:
             attach(model, adapters)

@@ -176,7 +176,8 @@ def test_a_generated_page_describes_the_newest_model(logged_in):
     kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": 0.625}, license="mit")
     kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": 0.75})
     page = logged_in.repositories["me/vit"].files["README.md"].decode()
-    assert "0.75" in page and "0.625" not in page and "license" not in page
+    assert "| accuracy | 75.0 % |" in page and "62.5" not in page
+    assert "license" not in page
     assert "model-index" not in page  # the Hub rejects a result without a dataset
 
 
@@ -184,7 +185,7 @@ def test_a_page_states_the_dataset_of_a_metric(logged_in):
     metric = {"value": 0.75, "dataset": "clothes", "split": "val", "images": 1234}
     kerasvit.push_to_hub(small(), "me/vit", metrics={"accuracy": metric, "loss": 1})
     page = logged_in.repositories["me/vit"].files["README.md"].decode()
-    assert "| accuracy | 0.75 (clothes, val, 1,234 images) |\n| loss | 1 |" in page
+    assert "| accuracy | 75.0 % (clothes, val, 1,234 images) |\n| loss | 1 |" in page
     [entry] = RepoCard(page).data.to_dict()["model-index"]
     [result] = entry["results"]
     data = {"name": "clothes", "type": "clothes", "split": "val"}
