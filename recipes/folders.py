@@ -15,7 +15,15 @@ from rich.progress import track
 
 from kerasvit.preprocessing.images import read_image
 
-SUFFIXES = {".jpg", ".jpeg", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"}
+SUFFIXES = {
+    *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".avif", ".bmp", ".gif", ".tif"),
+    ".tiff",
+}
+HEIC = (".heic", ".heif")
+CONVERT_HEIC = (
+    "Convert HEIC to JPEG, for example with ImageMagick, `magick mogrify -format jpg "
+    "*.heic`."
+)
 SPLITS = {
     "train": ("train", "training"),
     "validation": ("validation", "val", "valid"),
@@ -54,12 +62,12 @@ def classes(root):
     if not any(found.values()):
         raise ValueError(
             f"{root} holds no folders of images. Expected: CLASS/IMAGE.jpg in it, or "
-            "the same in train, validation and test."
+            f"the same in train, validation and test. {CONVERT_HEIC}"
         )
     if empty := [name for name, files in found.items() if not files]:
         raise ValueError(
             f"{root}: no images in {', '.join(empty)}. Remove it, or add images. "
-            f"Extensions: {', '.join(sorted(SUFFIXES))}."
+            f"Extensions: {', '.join(sorted(SUFFIXES))}. {CONVERT_HEIC}"
         )
     return found
 

@@ -136,9 +136,11 @@ def print_notices(config, dataset) -> None:
     """Prints which files are not read, and whether a batch is too large."""
     root = Path(config.data or "").expanduser()
     if config.data and root.is_dir() and (others := folders.unread_files(root)):
+        heic = any(kind in others for kind in folders.HEIC)
         console.print(
             f"Not read: {others}. Files in class folders are read with the extensions "
-            f"{', '.join(sorted(folders.SUFFIXES))}."
+            f"{', '.join(sorted(folders.SUFFIXES))}. "
+            f"{folders.CONVERT_HEIC if heic else ''}"
         )
     count = len(dataset.train)
     if count < config.batch_size:

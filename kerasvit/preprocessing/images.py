@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
+# What follows "ftyp" in files of HEIC and HEIF.
+_HEIC = {b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1"}
 _KINDS = "a path, a PIL image, or an array (H, W, 3) of values 0 to 255"
 
 
@@ -15,15 +17,16 @@ def read_image(image: Any) -> Image.Image:
     """Reads a file, a PIL image or an array as an RGB image of 8 bits.
 
     Grey, palette, CMYK and transparent images become RGB; transparency is dropped, as
-    in timm. A photo is rotated by its EXIF orientation.
+    in timm. A photo is rotated by its EXIF orientation. Of an animation the first image
+    is read, of 48-bit colours the higher bytes.
 
     Args:
         image: Path, PIL image, or array (H, W), (H, W, 1), (H, W, 3) or (H, W, 4) of
             values 0 to 255, whole or not.
 
     Raises:
-        ValueError: `image` is none of these, missing, damaged, or of another value
-            range.
+        ValueError: `image` is none of these, missing, damaged, HEIC without its plugin,
+            or of another value range, as grey images of 16 bits.
     """
     if isinstance(image, (str, PathLike)):
         return _from_file(image)
@@ -92,20 +95,49 @@ def _from_file(path: str | PathLike) -> Image.Image:
     try:
         with Image.open(file) as image:
             image.load()
-            return _to_rgb(image, str(path))
+            if not _is_deep(image):
+                return _to_rgb(image, str(path))
     except Exception as error:
+        what_to_do = "replace it, convert it to JPEG or PNG, or leave it out"
+        if _is_heic(file):
+            what_to_do = (
+                "it is HEIC, as of an iPhone: convert it to JPEG, or install "
+                "pillow-heif and call pillow_heif.register_heif_opener() before"
+            )
         raise ValueError(
-            f"{path} cannot be read as an image ({error}): replace it, convert it to "
-            "JPEG or PNG, or leave it out."
+            f"{path} cannot be read as an image ({error}): {what_to_do}."
         ) from error
+    raise ValueError(_explain_depth(image, str(path)))
+
+
+def _is_heic(file: Path) -> bool:
+    """Returns whether a file, of whatever name, begins as HEIC does."""
+    with file.open("rb") as opened:
+        start = opened.read(12)
+    return start[4:8] == b"ftyp" and start[8:] in _HEIC
+
+
+def _is_deep(image: Image.Image) -> bool:
+    """Returns whether the values of an image have no fixed range from black to white.
+
+    Pillow reads 48-bit colours as 24 bits, but keeps grey values of 16 bits, which may
+    be those of a camera with 12, and would clip them at 255.
+    """
+    return image.mode.startswith(("I", "F"))
+
+
+def _explain_depth(image: Image.Image, name: str) -> str:
+    return (
+        f"{name} has more than 8 bits per channel (Pillow's mode {image.mode!r}): "
+        "convert it to 8 bits, so that black is 0 and white is 255. For example, with "
+        "ImageMagick, `magick old.png -auto-level -depth 8 new.png`; or pass the uint8 "
+        "array `np.asarray(image) // 257` if its values go up to 65,535."
+    )
 
 
 def _to_rgb(image: Image.Image, name: str) -> Image.Image:
-    if image.mode.startswith(("I", "F")):
-        raise ValueError(
-            f"{name} has more than 8 bits a pixel (Pillow's mode {image.mode!r}): "
-            "bring its values to 0 to 255 and pass them as a uint8 array."
-        )
+    if _is_deep(image):
+        raise ValueError(_explain_depth(image, name))
     if min(image.size) < 1:
         raise ValueError(f"{name} is empty: it has {image.size} pixels.")
     image = ImageOps.exif_transpose(image)

@@ -1,4 +1,6 @@
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -92,8 +94,43 @@ def test_black_floats_are_an_image():
 
 def test_more_than_8_bits_raise(tmp_path):
     Image.fromarray(np.full((4, 4), 4095, "uint16")).save(tmp_path / "deep.png")
-    with pytest.raises(ValueError, match="deep.png has more than 8 bits"):
+    with pytest.raises(
+        ValueError, match="^[^ ]*deep.png has more than 8 bits"
+    ) as caught:
         read_image(tmp_path / "deep.png")
+    assert "convert it to 8 bits" in str(caught.value)
+    assert "to JPEG or PNG" not in str(caught.value)
+    with pytest.raises(ValueError, match="The PIL image has more than 8 bits"):
+        read_image(Image.open(tmp_path / "deep.png"))
+    with pytest.raises(ValueError, match="more than 8 bits per channel .*'F'"):
+        read_image(Image.fromarray(np.zeros((4, 4), "float32")))
+
+
+def test_of_48_bit_colours_the_higher_bytes_are_read(tmp_path):
+    """As libpng, and so TensorFlow, reduces them."""
+    deep = (PIXELS.astype(int) * 256 + 200).astype(">u2")
+    rows = b"".join(b"\0" + row.tobytes() for row in deep)
+    (tmp_path / "deep.png").write_bytes(
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", 7, 5, 16, 2, 0, 0, 0))
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+    np.testing.assert_array_equal(pixels(tmp_path / "deep.png"), PIXELS)
+
+
+def chunk(kind, content):
+    """A chunk of a PNG."""
+    check = struct.pack(">I", zlib.crc32(kind + content))
+    return struct.pack(">I", len(content)) + kind + content + check
+
+
+@pytest.mark.parametrize("name", ["a.heic", "a.jpg"])
+@pytest.mark.parametrize("brand", [b"heic", b"mif1"])
+def test_heic_is_named_with_what_to_do(name, brand, tmp_path):
+    (tmp_path / name).write_bytes(b"\0\0\0\x18ftyp" + brand + bytes(400))
+    with pytest.raises(ValueError, match="HEIC.*to JPEG, or install pillow-heif"):
+        read_image(tmp_path / name)
 
 
 def test_missing_file_is_named():
