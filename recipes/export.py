@@ -6,10 +6,12 @@
     python recipes/export.py --help
 
 The exported model takes pixels from 0 to 255 and returns probabilities. Images must
-have its size: resizing is not a part of it. Its folder has the file of the format,
-`labels.txt` with the name of class i in line i + 1, and `export.json` with sizes,
-transform and measured errors. Without KERAS_BACKEND a backend that writes the format
-is chosen. EXPORT.md has the use of each format, and what works where.
+have its size: resizing is not a part of it, but `transform.py` in its folder reads
+photographs as `kerasvit.classify` does, with Pillow and NumPy alone. The folder has the
+file of the format, `labels.txt` with the name of class i in line i + 1, and
+`export.json` with sizes, transform and measured errors. Without KERAS_BACKEND a backend
+that writes the format is chosen. EXPORT.md has the use of each format, and what works
+where.
 """
 
 # ruff: noqa: E402
@@ -47,6 +49,7 @@ if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.main(lambda: start(sys.argv[1:]))
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import keras
@@ -56,6 +59,8 @@ from scoring import candidates
 
 import kerasvit
 from kerasvit.version import __version__
+
+TRANSFORM = Path(__file__).with_name("exporting") / "transform.py"
 
 
 def export(config: Config) -> Path:
@@ -91,6 +96,7 @@ def export(config: Config) -> Path:
                 folder / "export.json",
                 described(config, precision, served, errors, names),
             )
+            shutil.copyfile(TRANSFORM, folder / TRANSFORM.name)
     for line in report(out, served, errors):
         console.print(line, highlight=False, soft_wrap=True)
     return out
@@ -161,7 +167,7 @@ def report(out: Path, served: serving.Served, errors: checking.Errors) -> list[s
         f"output.",
         *compared,
         f"It takes {values} of {height} × {width}, and returns {served.outputs}. "
-        "Resizing is not inside; export.json has the transform.",
+        "Resizing is not inside: `read` of its transform.py does it, with Pillow.",
         f"Written: {out}, {size / 1e6:.1f} MB.",
     ]
 

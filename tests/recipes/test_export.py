@@ -3,6 +3,11 @@
 import dataclasses
 import importlib.util
 import json
+import re
+import runpy
+import shutil
+import sys
+from pathlib import Path
 
 import command_line
 import export
@@ -11,11 +16,13 @@ import numpy as np
 import pytest
 from export_settings import Config
 from exporting import checking, folders, formats, runtime, serving
+from PIL import Image
 from scoring import candidates
 
 import kerasvit
 from tests.models.tiny import tiny
 from tests.once import on_last_backend
+from tests.random_weights import randomised
 
 BACKEND = keras.backend.backend()
 WRITTEN = [name for name, each in formats.FORMATS.items() if BACKEND in each.backends]
@@ -72,6 +79,83 @@ def test_the_runtime_alone_classifies_a_photograph(name, images, tmp_path):
         order = np.argsort(-row)
         assert [labels[i] for i in order] == [label for label, _ in expected]
         np.testing.assert_allclose(row[order], [p for _, p in expected], atol=1e-5)
+
+
+PAGE = (Path(export.__file__).parent / "EXPORT.md").read_text()
+OTHER = {"crop": 0.8, "kernel": "bilinear", "mean": [0.1, 0.2, 0.3], "std": 0.4}
+
+
+def photograph(path):
+    """A picture that is turned by its EXIF orientation."""
+    x, y = np.meshgrid(np.linspace(0, 255, 50), np.linspace(0, 255, 37))
+    picture = np.stack([x, y, (x * y) % 256], -1).astype("uint8")
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    Image.fromarray(picture).save(path, exif=exif)
+
+
+def code_of(name):
+    """The code of the page for a format."""
+    use = PAGE.split("## Use")[1].split("\n## ")[0]
+    start, *formats, end = re.findall(r"```python\n(.*?)```", use, re.DOTALL)
+    [code] = [each for each in formats if f"# --format {name}" in each]
+    return start + code + end
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WRITTEN)
+def test_the_code_of_the_page_predicts_what_classify_predicts(
+    name, tmp_path, monkeypatch, capsys
+):
+    require(name)
+    model = randomised(tiny("VisionTransformer"))
+    transform = kerasvit.Preprocessing(16, **OTHER)
+    model.record |= {"preprocessing": transform.to_config(), "label_names": NAMES}
+    kerasvit.save_pretrained(model, tmp_path / "vit")
+    monkeypatch.chdir(tmp_path)
+    export.export(Config("vit", name, "out"))
+    photograph("cat.jpg")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "transform", raising=False)
+    capsys.readouterr()
+    found = {}
+    exec(code_of(name), found)
+    expected = kerasvit.classify(model, "cat.jpg")
+    lines = [f"{share:.1%} {label}" for label, share in expected]
+    assert capsys.readouterr().out.splitlines() == lines
+    np.testing.assert_allclose(
+        np.sort(found["probabilities"][0])[::-1], [p for _, p in expected], atol=1e-5
+    )
+    monkeypatch.delitem(sys.modules, "transform")
+
+
+@on_last_backend
+@pytest.mark.parametrize("values", ["pixels", "normalized"])
+@pytest.mark.parametrize("size", [16, (12, 20)])
+@pytest.mark.parametrize("mode", ["center", "squash", "border"])
+@pytest.mark.parametrize(
+    ("kernel", "antialias", "crop"),
+    [("bicubic", True, 0.875), ("lanczos", True, 1.0), ("bilinear", False, 0.6)],
+)
+def test_the_transform_beside_an_export(
+    kernel, antialias, crop, mode, size, values, tmp_path, monkeypatch
+):
+    fields = {"kernel": kernel, "antialias": antialias, "crop": crop, "mode": mode}
+    transform = kerasvit.Preprocessing(size, **fields, mean=0.3, std=[0.2, 0.3, 0.4])
+    about = {"preprocessing": transform.to_config(), "input": {"values": values}}
+    (tmp_path / "export.json").write_text(json.dumps(about))
+    shutil.copy(export.TRANSFORM, tmp_path)
+    read = runpy.run_path(str(tmp_path / "transform.py"))["read"]
+    photograph(tmp_path / "cat.jpg")
+    kinds = [tmp_path / "cat.jpg", Image.open(tmp_path / "cat.jpg").convert("P")]
+    for photo in [*kinds, Image.open(tmp_path / "cat.jpg").convert("CMYK")]:
+        expected = transform(photo, normalize=values == "normalized")
+        if antialias:
+            np.testing.assert_array_equal(read(photo), expected)
+        np.testing.assert_allclose(read(photo), expected, atol=1e-3)
+    deep = Image.fromarray(np.zeros((4, 4), "uint16"))
+    with pytest.raises(ValueError, match="more than 8 bits"):
+        read(deep)
 
 
 @pytest.mark.long
