@@ -245,7 +245,9 @@ def save_figure(figure, path: Path) -> None:
 def report(result: dict) -> None:
     """Prints the results, the kept model and its path."""
     images = result["images"]
-    table = Table(title=f"Test: {images['test']:,} images ({result['test']})")
+    same = result.get("test_is_validation")  # there are no test images
+    kind = "Validation" if same else "Test"
+    table = Table(title=f"{kind}: {images['test']:,} images ({result['test']})")
     for column in ("", "accuracy", "loss", "training"):
         table.add_column(column, justify="right")
     for name, training in result["results"].items():

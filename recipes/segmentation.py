@@ -85,6 +85,7 @@ def segment(config: Config) -> dict:
     history = train(config, trainer, dataset, tested, folder, rounds, round_steps)
     result = {
         **segmentation_results.scores(model, tested.batches, dataset.label_names),
+        "measured_on": "validation",  # there are no test images
         "folder": str(folder),
         "images": dataset.counts,
         "history": history,
@@ -154,7 +155,7 @@ def describe(config: Config, backbone, model: keras.Model, dataset) -> None:
     console.print(
         f"Features of the {kind} {backbone.name.removesuffix('_features')}: {levels}. "
         f"{trained:,} weights are trained on {counts['train']:,} images of {height} × "
-        f"{width} pixels with {len(dataset.label_names)} classes, and tested on "
+        f"{width} pixels with {len(dataset.label_names)} classes, and validated on "
         f"{counts['validation']:,}.",
         highlight=False,
         soft_wrap=True,
@@ -185,7 +186,7 @@ def compiled(config: Config, model: keras.Model, steps: int, classes: int):
 
 
 class Tested:
-    """Loss and mean IoU of a trainer on images, for `Validation`.
+    """Loss and mean IoU of a trainer on the validation images, for `Validation`.
 
     Args:
         images: Pairs (image, mask).

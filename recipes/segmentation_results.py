@@ -4,6 +4,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+from folders import counted
 from progress import console, save_figure
 from rich.table import Table
 from segmentation_data import IGNORED
@@ -42,7 +43,7 @@ def scores(model: keras.Model, batches: list, label_names: list[str]) -> dict:
 
 def report(result: dict) -> None:
     """Prints the IoU of each class, and how to use the model."""
-    table = Table(title=f"Test: {result['images']['validation']:,} images")
+    table = Table(title=f"Validation: {counted(result['images']['validation'])}")
     table.add_column("class")
     table.add_column("IoU", justify="right")
     for name, value in result["iou"].items():

@@ -46,7 +46,7 @@ def test_shapes_are_segmented(tmp_path):
 
 @pytest.mark.slow
 @on_last_backend
-def test_a_head_on_frozen_features_of_a_folder(folder, tmp_path):
+def test_a_head_on_frozen_features_of_a_folder(folder, tmp_path, capsys):
     weights = tmp_path / "weights"
     model = tiny("SwinTransformer", image_size=32)
     kerasvit.save_pretrained(model, weights)
@@ -62,6 +62,14 @@ def test_a_head_on_frozen_features_of_a_folder(folder, tmp_path):
         *("config.json", "log.csv", "model.keras", "predictions.png", "result.json"),
     ]
     assert segmentation.segment(config)["mean_iou"] == result["mean_iou"]
+    segmentation.segmentation_results.report(result)
+    printed = " ".join(capsys.readouterr().out.split())
+    count = len(segmentation_data.find(config, (16, 16)).validation)
+    assert (
+        f"Validation: {count} image" in printed and f"validated on {count}" in printed
+    )
+    assert "Test" not in printed and "tested" not in printed
+    assert result["measured_on"] == "validation"
     loaded = keras.saving.load_model(out / "model.keras")
     pixels = np.full((1, 16, 16, 3), 255, "float32")
     assert loaded.predict(pixels, verbose=0).shape == (1, 16, 16, 3)
