@@ -10,6 +10,8 @@ from pathlib import Path
 from options import has_effect
 from selection import kept_logs, sentence
 
+from kerasvit import evaluation
+
 # Settings that do not change the training: its folder and its card do not state them.
 NOT_TRAINING = (
     *("out", "license", "devices", "save_minutes", "tensorboard"),
@@ -42,8 +44,11 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
     images, kept = result["images"], result["kept"]
     name = Path(config.data or config.dataset).resolve().name
     measured = result["results"][kept]["accuracy"]
+    right = round(measured * images["test"])
+    interval = evaluation.binomial_interval(right, images["test"])
     accuracy = {
         "value": round(measured, 6),
+        "interval_95": [round(end, 6) for end in interval],
         "dataset": name,
         "split": result["test"],
         "images": images["test"],
@@ -56,7 +61,11 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
         "recipe": f"recipes/{Path(recipe).name}",
         "data": name,
         "images": f"{images['train']:,} for training, {images['validation']:,} for "
-        f"validation, {images['test']:,} for the test",
+        + (
+            "validation, which are the test images too"
+            if result.get("test_is_validation")
+            else f"validation, {images['test']:,} for the test"
+        ),
         **({"start": result["start"]["begins"]} if result["start"] else {}),
         **_settings(config, model, rho),
         "steps": last * result["steps_between_validations"],

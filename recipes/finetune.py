@@ -135,7 +135,9 @@ def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | N
     result = training.summary(results, dataset, folder, round_steps, start)
     result |= stages.facts(plan)
     rho = radii[kept]
-    return training.save(result, config, staged, rho, recipe=__file__, here=here)
+    return training.save(
+        result, config, staged, rho, recipe=__file__, here=here, dataset=dataset
+    )
 
 
 def measure(here, config: Config, model, dataset, radii: dict, plan: list) -> None:

@@ -152,7 +152,9 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
     results = {name: stages.summed(parts)}
     result = training.summary(results, dataset, folder, round_steps)
     result |= stages.facts(plan)
-    return training.save(result, config, staged, rho, recipe=__file__, here=here)
+    return training.save(
+        result, config, staged, rho, recipe=__file__, here=here, dataset=dataset
+    )
 
 
 def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:

@@ -18,9 +18,12 @@ import keras
 import names
 import progress
 import selection
+import training_data
 from card_facts import facts
 from progress import console, draw_curves, write_json
 from saving import Progress
+from scoring import confusion
+from scoring.outputs import Predictor
 from step_log import StepLog
 
 import kerasvit
@@ -230,7 +233,14 @@ def summary(
 
 
 def save(
-    result: dict, config, model: keras.Model, rho: float, *, recipe: str, here
+    result: dict,
+    config,
+    model: keras.Model,
+    rho: float,
+    *,
+    recipe: str,
+    here,
+    dataset=None,
 ) -> dict:
     """Saves model, card, curves and result.json, and deletes the states of training.
 
@@ -243,10 +253,21 @@ def save(
         rho: SAM's radius of the kept training.
         recipe: Path of the script.
         here: `devices.Devices` of the training.
+        dataset: `data.Dataset`, for the confusion of the test images; None: without.
 
     Returns:
         The result, with the `license` of the model.
     """
+    confused = None
+    if dataset is not None:
+        options = training_data.batch_options(config, model)
+        part = config.batch_size // getattr(config, "accumulate", 1)
+        predict = Predictor(here, part, placed=True)
+        of = f"{result['test']} images"
+        images, names = dataset.test, dataset.label_names
+        confused = confusion.of_model(
+            predict, model, images, options["transform"], names, of
+        )
     model = here.whole(model)
     folder = Path(result["folder"])
     card = facts(config, model, result, rho, recipe)
@@ -256,6 +277,8 @@ def save(
         return result
     keep = getattr(config, "keep_adapters", False)
     kerasvit.save_pretrained(model, folder / "model", keep_adapters=keep, **card)
+    if confused is not None:
+        confusion.add_to_card(folder / "model" / "README.md", confused)
     draw_curves(result, folder / "curves.png")
     write_json(folder / "result.json", result)
     suffixes = [stage["suffix"] for stage in result.get("stages", [])] or [""]

@@ -41,6 +41,9 @@ _PARTS = {
 }
 _TABLES = {"metrics": "metrics", "training": "training settings"}
 _NO_LICENCE = "Licence: none is stated."
+# Results that recipes write between two lines, and their pictures, which stay behind.
+_RESULTS_TEXT = r"<!-- Written by recipes/[\s\S]*?<!-- until here\. -->\n*"
+_PICTURE = r"!\[Confusion matrix of .*\]\(confusion_[\w.-]+\)\n*"
 _NOTE = "**The weights have changed since this card was written.**"
 
 Metadata = dict[str, Any]
@@ -155,7 +158,8 @@ def write_card(
     elif before is not None and by_hand and (not in_place or metadata is None):
         text = _kept(before, name, known, given, generated, own["tags"])
     elif loaded and copied.strip():
-        body = _renewed(copied, parts, facts, loaded.holds)
+        elsewhere = copied if in_place else re.sub(_PICTURE, "", copied)
+        body = _renewed(elsewhere, parts, facts, loaded.holds)
         text = _page(known | given, body)
         if is_generated(_encoded(loaded.text)):
             text = signed(text)
@@ -259,7 +263,7 @@ def _renewed(body: str, parts: dict[str, str], facts: Facts, holds: bool) -> str
     renewed. All else stays. If the weights have changed, the table of results goes, and
     the rest is marked.
     """
-    claims = body
+    claims = body = body if holds else re.sub(_RESULTS_TEXT, "", body)
     if re.search(rf"^{_CODE}$", body, re.MULTILINE):
         for kind, pattern in _PARTS.items():
             found = re.search(rf"^(?:{pattern})$", body, re.MULTILINE)

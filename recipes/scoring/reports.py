@@ -4,9 +4,19 @@ from pathlib import Path
 
 from benchmarks import results as benchmarks
 from devices import Devices
+from folders import counted
 from progress import console
 
-from . import card, corruption_tables, cost, kinds, results, robustness, tables
+from . import (
+    card,
+    confusion,
+    corruption_tables,
+    cost,
+    kinds,
+    results,
+    robustness,
+    tables,
+)
 from .planning import Plan
 from .vtab import means
 
@@ -20,6 +30,42 @@ def line(result: results.Result) -> str:
     """Returns a line about a result."""
     on_corruption = result.measure in kinds.KINDS
     return (corruption_tables if on_corruption else tables).line(result)
+
+
+def draw_confusion(
+    plan: Plan, found: list[results.Result], folder: Path
+) -> dict[str, list[confusion.Confusion]]:
+    """Draws the confusion of each model on each set, and says which is most frequent.
+
+    Args:
+        plan: What was measured.
+        found: Results; those of features and corruptions have none.
+        folder: Folder of the tables.
+
+    Returns:
+        {name of a model: its confusions}.
+    """
+    confused: dict[str, list[confusion.Confusion]] = {}
+    models = {each.name: each for each in plan.models}
+    for result in found:
+        model = models[result.model]
+        each = confusion.of_result(result, model.label_names, model.classes)
+        if each is None:
+            continue
+        confused.setdefault(result.model, []).append(each)
+        name = results.file_name(result.set)
+        path = folder / results.file_name(result.model) / f"{name} confusion.png"
+        if each.is_drawn:
+            path.parent.mkdir(exist_ok=True)
+            each.draw(path)
+            say(f"Confusion matrix: {path}.")
+        if pairs := each.pairs():
+            one, other, count, share = pairs[0]
+            say(
+                f"{result.model}, {result.set}: most often, {one} is taken for "
+                f"{other}: {counted(count)}, {share:.1%} of its class."
+            )
+    return confused
 
 
 def report(
@@ -58,7 +104,10 @@ def report(
         tables.write(shown, grids, costs, folder)
         corruption_tables.write(summaries, folder)
         say(f"Tables: {folder}.")
+        confused = draw_confusion(plan, shown, folder)
         for name, path in plan.cards.items():
             card.write(path, [x for x in shown if x.model == name], costs[name])
+            for each in confused.get(name, ()):
+                confusion.add_to_card(path, each)
             say(f"Card: {path}.")
     return found + means_of_kinds

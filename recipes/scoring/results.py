@@ -56,7 +56,8 @@ class Result:
         seconds: Time of the measurement, with reading.
         settings: What decides about the numbers, besides the weights.
         versions: Versions of the software.
-        right: {name of a part: whether each image is right}, for differences.
+        right: {name of a part: whether each image is right}, for differences; also
+            `confusion.CLASSES`: the class of each image, and the predicted one.
     """
 
     model: str

@@ -1,0 +1,211 @@
+"""Which classes a model confuses: a picture for few classes, a table of pairs for many.
+
+found = confusion.Confusion(true, predicted, names)
+found.draw(path)                # where it has at most MAX_DRAWN classes
+found.section("confusion.png")  # text for a model card
+"""
+
+import dataclasses
+import functools
+from pathlib import Path
+
+import numpy as np
+from folders import counted
+from progress import replace_file, save_figure
+
+from kerasvit.hub import card
+from kerasvit.hub.front_matter import read_page
+
+MAX_DRAWN = 40  # classes of a picture
+WITH_NUMBERS = 20  # classes up to which its cells have numbers
+PAIRS = 10  # of a table
+NAME_LENGTH = 24
+# kerasvit knows these lines: a copy of the model with other weights leaves them out.
+START = "<!-- Written by recipes/, which replace it: confusion of {} -->"
+END = "<!-- until here. -->"
+CLASSES = ("class", "predicted class")  # in `Result.right`
+
+
+@dataclasses.dataclass(frozen=True)
+class Confusion:
+    """Classes of images, and those that a model predicts.
+
+    Attributes:
+        true, predicted: Indices of classes (count,), int.
+        names: Names of the classes.
+        of: Set of images, for headings.
+    """
+
+    true: np.ndarray
+    predicted: np.ndarray
+    names: list[str]
+    of: str
+
+    @functools.cached_property
+    def classes(self) -> np.ndarray:
+        """Sorted classes that occur among the images or the predictions."""
+        return np.union1d(self.true, self.predicted)
+
+    @functools.cached_property
+    def counts(self) -> np.ndarray:
+        """Number of images by class, in rows, and predicted class, of `classes`."""
+        counts = np.zeros((len(self.classes),) * 2, int)
+        places = (np.searchsorted(self.classes, x) for x in (self.true, self.predicted))
+        np.add.at(counts, tuple(places), 1)
+        return counts
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether there are few enough classes for a picture."""
+        return len(self.classes) <= MAX_DRAWN
+
+    def pairs(self) -> list[tuple[str, str, int, float]]:
+        """Returns (class, predicted class, images, share of the class), most first."""
+        wrong = self.true != self.predicted
+        found, counts = np.unique(
+            np.stack([self.true[wrong], self.predicted[wrong]]), axis=1, return_counts=1
+        )
+        order = np.argsort(-counts, kind="stable")[:PAIRS]
+        return [
+            (
+                self.names[found[0, i]],
+                self.names[found[1, i]],
+                int(counts[i]),
+                float(counts[i] / np.sum(self.true == found[0, i])),
+            )
+            for i in order
+        ]
+
+    def section(self, picture: str | None) -> str:
+        """Returns the text for a model card.
+
+        Args:
+            picture: Name of the file beside the card, or None.
+        """
+        lines = [f"## Confusion, {self.of}"]
+        if picture:
+            lines.append(f"![Confusion matrix of {self.of}]({picture})")
+        if pairs := self.pairs():
+            rows = [
+                f"| {_cell(one)} | {_cell(other)} | {count} | {100 * share:.1f} % |"
+                for one, other, count, share in pairs
+            ]
+            head = ["| class | predicted | images | of the class |", "| --- " * 4 + "|"]
+            lines.append("\n".join([*head, *rows]))
+        else:
+            lines.append(f"All {counted(len(self.true))} are classified correctly.")
+        return "\n\n".join(lines)
+
+    def draw(self, path: Path) -> None:
+        """Draws the shares of the classes' images, with counts if there is room."""
+        import matplotlib
+
+        matplotlib.use("Agg")
+        from matplotlib import pyplot
+
+        counts, names = self.counts, [self._name(i) for i in self.classes]
+        shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+        side = 2.6 + max(
+            2.4, (0.34 if len(names) <= WITH_NUMBERS else 0.24) * len(names)
+        )
+        figure, axis = pyplot.subplots(figsize=(side + 0.6, side), layout="constrained")
+        image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+        size = 8 if len(names) <= WITH_NUMBERS else 7
+        places = range(len(names))
+        axis.set_xticks(places, names, rotation=90, fontsize=size)
+        axis.set_yticks(places, names, fontsize=size)
+        axis.set(xlabel="predicted class", ylabel="class")
+        right = np.mean(self.true == self.predicted)
+        title = f"{self.of}: {counted(len(self.true))}, {100 * right:.1f} % correct"
+        axis.set_title(title, fontsize="medium", wrap=True)
+        if len(names) <= WITH_NUMBERS:
+            for row, column in zip(*np.nonzero(counts), strict=True):
+                axis.text(
+                    column,
+                    row,
+                    counts[row, column],
+                    ha="center",
+                    va="center",
+                    fontsize=7,
+                    color="white" if shares[row, column] > 0.5 else "black",
+                )
+        bar = figure.colorbar(image, shrink=0.6, label="share of the class's images")
+        bar.outline.set_visible(False)
+        axis.set_xticks(np.arange(len(names) + 1) - 0.5, minor=True)
+        axis.set_yticks(np.arange(len(names) + 1) - 0.5, minor=True)
+        axis.grid(which="minor", color="0.9", linewidth=0.5)
+        axis.tick_params(which="both", length=0)
+        save_figure(figure, path)
+
+    def _name(self, i: int) -> str:
+        name = " ".join(self.names[i].split())
+        return name if len(name) <= NAME_LENGTH else f"{name[: NAME_LENGTH - 1]}…"
+
+
+def of_result(result, names: list[str] | None, classes: int) -> Confusion | None:
+    """Returns the confusion of a `results.Result` of a model's outputs, or None.
+
+    Args:
+        result: The result; one of an earlier version has no predictions.
+        names: Names of the model's classes, or None.
+        classes: Number of the model's classes.
+    """
+    if result.measure or not set(CLASSES) <= result.right.keys():
+        return None
+    names = names or [f"class {i}" for i in range(classes)]
+    return Confusion(*(result.right[each] for each in CLASSES), names, result.set)
+
+
+def of_model(predict, model, images, transform, names, of: str) -> Confusion:
+    """Returns the confusion of a model on images.
+
+    Args:
+        predict: `outputs.Predictor`; all processes call it.
+        model: Trained `ImageModel`, on the devices.
+        images: `Indexed` or `Streamed`.
+        transform: Its evaluation transform.
+        names: Names of its classes.
+        of: Set of images, for headings.
+    """
+    from .candidates import Candidate
+    from .sets import numbered
+
+    normalize = not model.record["kwargs"].get("normalization")
+    candidate = Candidate("model", model, transform, normalize, names, "")
+    outputs = predict(candidate, numbered(images))
+    return Confusion(np.asarray(images.labels), outputs.argmax(1), names, of)
+
+
+def add_to_card(path: Path, found: Confusion) -> None:
+    """Writes the confusion into a README.md, in place of that of an earlier run.
+
+    The picture, for few classes, is beside it.
+    """
+    name = f"confusion_{_file_name(found.of)}.png"
+    if found.is_drawn:
+        found.draw(path.with_name(name))
+    before = read_page(path) if path.exists() else b""
+    text = before.decode("utf-8", "surrogateescape")
+    start = START.format(_file_name(found.of))
+    section = found.section(name if found.is_drawn else None)
+    place, new = text.find(start), f"{start}\n\n{section}\n\n{END}"
+    if place < 0:
+        text = f"{text.rstrip()}\n\n{new}\n"
+    else:
+        end = text.find(END, place)
+        text = text[:place] + new + (text[end + len(END) :] if end >= 0 else "\n")
+    if card.is_generated(before):
+        text = card.signed(text)
+    unfinished = path.with_name(f".{path.name}")
+    unfinished.write_bytes(text.encode("utf-8", "surrogateescape"))
+    replace_file(unfinished, path)
+
+
+def _file_name(name: str) -> str:
+    from .results import file_name
+
+    return file_name(name)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
