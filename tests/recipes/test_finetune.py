@@ -100,7 +100,9 @@ def test_the_card_states_the_training(finished):
     sam = result["kept"] == "with SAM"
     for row in (
         "# small-digits\n",
-        f"| accuracy | {accuracy:g} (digits, test, 359 images) |",
+        f"| accuracy | {100 * accuracy:.1f} % (95 % interval ",
+        " %, digits, test, 359 images) |",
+        "![Confusion matrix of test images](confusion_test_images.png)",
         f"| method | {'SAM, rho 0.05' if sam else 'without SAM'} |",
         f"| chosen | {result['kept']}, for its ",
         "| recipe | recipes/finetune.py |",
@@ -192,7 +194,7 @@ def test_the_card_of_a_folder_is_not_about_the_digits(photos):
     card = Path("model/README.md").read_text()
     assert "digits" not in card and "author's own" not in card
     assert "| start | the linear classifier |" in card and "linear_head" not in card
-    assert "# small-images\n" in card and "(images, test, 4 images)" in card
+    assert "# small-images\n" in card and ", images, test, 4 images)" in card
     assert '"dataset": {"name": "images", "type": "images", "split": "test"}' in card
     assert str(Path(photos).parent) not in card and "(32,)" not in card
 

@@ -127,8 +127,20 @@ def test_the_card_of_a_folder(tmp_path, monkeypatch, caplog):
     assert (tmp_path / "model/README.md").read_bytes() == page
     assert is_generated(page)  # with other weights it is replaced without a warning
     kerasvit.save_pretrained(loaded, "model")
-    assert "Scores" not in (tmp_path / "model/README.md").read_text()
+    kept = (tmp_path / "model/README.md").read_text()
+    assert "## Scores" in kept and "(confusion_digits.png)" in kept
+    kerasvit.save_pretrained(loaded, "copy")
+    kept = (tmp_path / "copy/README.md").read_text()
+    assert "## Scores" in kept and "## Confusion, digits" in kept
+    assert "confusion_digits.png" not in kept  # the picture stays behind
     assert not caplog.records
+    loaded.get_layer("head").bias.assign_add(range(10))
+    kerasvit.save_pretrained(loaded, "model")
+    page = (tmp_path / "model/README.md").read_text()
+    assert (
+        "Scores" not in page and "Confusion" not in page and is_generated(page.encode())
+    )
+    assert "measured with other weights" in caplog.text
 
 
 def test_the_card_tells_what_the_features_are(tmp_path, monkeypatch):
