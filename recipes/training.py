@@ -263,7 +263,7 @@ def save(
         options = training_data.batch_options(config, model)
         part = config.batch_size // getattr(config, "accumulate", 1)
         predict = Predictor(here, part, placed=True)
-        of = f"{result['test']} images"
+        of = result["test"]
         images, names = dataset.test, dataset.label_names
         confused = confusion.of_model(
             predict, model, images, options["transform"], names, of

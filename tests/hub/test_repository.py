@@ -7,7 +7,7 @@ from safetensors.numpy import load_file
 
 import kerasvit
 from kerasvit import CheckpointError
-from kerasvit.checkpoints import why_not_timm
+from kerasvit.checkpoints import format_of, why_not_timm
 from tests.contract import to_numpy
 from tests.once import mainly_on_last, on_last_backend
 from tests.random_weights import randomised
@@ -75,6 +75,28 @@ def test_timm_names_where_timm_has_such_a_model(changes, tmp_path):
     assert config["kerasvit"]["weights_format"] == "timm"
     assert config["architecture"] == "vit_base_patch16_224"
     assert "blocks.1.attn.qkv.weight" in load_file(tmp_path / "model.safetensors")
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    ("name", "changes", "expected"),
+    [
+        ("ViTS14", {}, "vit_small_patch16_224"),  # with patch_size in `model_args`
+        ("ViTS32", {}, "vit_small_patch32_224"),
+        ("ViTTi16", {}, "vit_tiny_patch16_224"),
+        ("ViTB16", {}, "vit_base_patch16_224"),
+        ("ViTB16", {"epsilon": 1e-5}, "vit_base_patch16_clip_224"),
+        ("ViTL14", {}, "vit_large_patch14_224"),
+        ("ViTH14", {}, "vit_huge_patch14_224"),
+    ],
+)
+def test_the_name_that_timm_builds_has_the_size(name, changes, expected):
+    row = getattr(kerasvit, name)
+    kwargs = {**row.defaults, **row.numbers, **changes, "image_size": [224, 224]}
+    record = {"builder": row.builder.__name__, "kwargs": kwargs}
+    config = format_of(record)[1]
+    assert config["architecture"] == expected
+    assert config["model_args"]["patch_size"] == kwargs["patch_size"]
 
 
 @pytest.mark.parametrize("reason", mainly_on_last(TIMM_CANNOT))

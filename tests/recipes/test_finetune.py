@@ -102,7 +102,7 @@ def test_the_card_states_the_training(finished):
         "# small-digits\n",
         f"| accuracy | {100 * accuracy:.1f} % (95 % interval ",
         " %, digits, test, 359 images) |",
-        "![Confusion matrix of test images](confusion_test_images.png)",
+        "![Confusion matrix of test](confusion_test.png)",
         f"| method | {'SAM, rho 0.05' if sam else 'without SAM'} |",
         f"| chosen | {result['kept']}, for its ",
         "| recipe | recipes/finetune.py |",

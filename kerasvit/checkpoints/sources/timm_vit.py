@@ -19,6 +19,16 @@ from .timm import TimmSource, cfg, differing, image_size, input_size, model_args
 NUMERICS = {"epsilon": [1e-6]}  # values that timm's ViTs without CLIP support
 _FC1, _FC2 = "blocks.0.mlp.fc1.weight", "blocks.0.mlp.fc2.weight"
 
+# {(width, depth, heads): (size in timm's names, patch sizes that names of 224 pixels
+# have)}; timm/models/vision_transformer.py.
+_SIZES: dict[tuple[int, int, int], tuple] = {
+    (192, 12, 3): ("tiny", 16),
+    (384, 12, 6): ("small", 16, 32, 8),
+    (768, 12, 12): ("base", 16, 32, 8),
+    (1024, 24, 16): ("large", 16, 32, 14),
+    (1280, 32, 16): ("huge", 14),
+}
+
 
 class TimmViT(TimmSource):
     """Vision Transformers, except distilled DeiTs and hybrids."""
@@ -75,7 +85,7 @@ class TimmViT(TimmSource):
         global_pool = {"token": "token", "attention": "map"}.get(pool, "avg")
         # `model_args` states all numbers; the name has the rest.
         clip = kwargs["epsilon"] == 1e-5
-        name = "vit_base_patch16_clip_224" if clip else "vit_base_patch16_224"
+        name = "vit_base_patch16_clip_224" if clip else _name_of(kwargs)
         mlp: dict[str, Any] = {}
         if kwargs["mlp"] == "swiglu":
             name = "vit_giant_patch14_dinov2"
@@ -96,6 +106,14 @@ class TimmViT(TimmSource):
                 "no_embed_class": kwargs["positions"] == "patches",
             },
         }
+
+
+def _name_of(kwargs: dict[str, Any]) -> str:
+    """Returns timm's plain ViT of this size, of this patch size if timm has it."""
+    numbers = (kwargs["width"], kwargs["depth"], kwargs["num_heads"])
+    size, first, *patches = _SIZES.get(numbers, ("base", 16))
+    patch = kwargs["patch_size"]
+    return f"vit_{size}_patch{patch if patch in patches else first}_224"
 
 
 def describe_vit(shapes: Shapes, config: Config) -> Description:
