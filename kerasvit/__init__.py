@@ -13,6 +13,10 @@ from . import inspection as inspection
 from .checkpoints import CheckpointError as CheckpointError
 from .feature_model import FeatureModel as FeatureModel
 from .features import features as features
+from .fine_tuning import HeadAccuracy as HeadAccuracy
+from .fine_tuning import TrainingSuggestion as TrainingSuggestion
+from .fine_tuning import fit_head as fit_head
+from .fine_tuning import suggest_training as suggest_training
 from .hub.download import DownloadError as DownloadError
 from .hub.manifest import list_weights as list_weights
 from .lora import add_lora as add_lora

@@ -66,7 +66,7 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
             if result.get("test_is_validation")
             else f"validation, {images['test']:,} for the test"
         ),
-        **({"start": result["start"]["begins"]} if result["start"] else {}),
+        **start_of(result["start"] or {}),
         **_settings(config, model, rho),
         "steps": last * result["steps_between_validations"],
         **stages_of(result),
@@ -78,6 +78,21 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
         "metrics": {"accuracy": accuracy},
         "training": table,
     }
+
+
+def start_of(start: dict) -> dict[str, str]:
+    """Returns the head at the start, and what the linear classifier reaches.
+
+    Args:
+        start: `start` of result.json; empty for fresh weights.
+    """
+    if "linear_test" not in start:
+        return {"start": start["begins"]} if start else {}
+    linear = (
+        f"{start['linear']:.2%} of {start['tested']:,} validation images, "
+        f"{start['linear_test']:.2%} of {start['test_images']:,} test images"
+    )
+    return {"start": start["begins"], "linear classifier on frozen features": linear}
 
 
 def stages_of(result: dict) -> dict[str, str | int]:

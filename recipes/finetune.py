@@ -112,7 +112,8 @@ def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | N
     start = None
     if config.weights:
         options = training_data.batch_options(config, model)
-        with here.first_goes_first():  # it writes the file of the head
+        # The first process writes the file of the head.
+        with command_line.checking_input(), here.first_goes_first():
             start = starting_point.set_head(model, dataset, options, config, folder)
     first_weights, results = model.get_weights(), {}
     for name, rho in radii.items():

@@ -7,12 +7,7 @@ import re
 
 import numpy as np
 
-HEADS = ("head", "head_distillation")
-
-
-def heads_of(model) -> list:
-    """Returns the last dense layers of a model: one, or two for a distilled DeiT."""
-    return [layer for layer in model.layers if layer.name in HEADS]
+from kerasvit.fine_tuning import heads_of
 
 
 def reset_unless_same_classes(model, label_names: list[str]) -> str:

@@ -250,6 +250,10 @@ def report(result: dict) -> None:
     table = Table(title=f"{kind}: {images['test']:,} images ({result['test']})")
     for column in ("", "accuracy", "loss", "training"):
         table.add_column(column, justify="right")
+    if (start := result.get("start")) and "linear_test" in start:
+        of = f" of {start['test_images']:,}"
+        of = of if start["test_images"] < images["test"] else ""
+        table.add_row("linear classifier", f"{start['linear_test']:.2%}{of}", "", "")
     for name, training in result["results"].items():
         seconds = sum(logs["seconds"] for logs in training["history"])
         row = (

@@ -17,11 +17,12 @@ import devices
 import teachers
 import training
 import training_data
-from heads import heads_of
 from progress import console
 from saving import Progress
+from starting_point import is_worse
 
 import kerasvit
+from kerasvit.fine_tuning import heads_of
 
 # The rate of Adam's paper. The features of a head are normalised, and frozen weights
 # cannot be damaged.
@@ -188,7 +189,7 @@ def facts(plan: list[Stage]) -> dict:
 
 
 def warn_if_worse(result: dict) -> None:
-    """Prints a warning if fewer test images are right after the last stage.
+    """Prints a warning if the last stage lost more test images than chance explains.
 
     Args:
         result: Content of result.json.
@@ -197,7 +198,8 @@ def warn_if_worse(result: dict) -> None:
         each["accuracy"]
         for each in result["results"][result["kept"]].get("after_stages", ())
     ]
-    if accuracies and accuracies[-1] < accuracies[-2]:
+    tested = result.get("images", {}).get("test")
+    if accuracies and is_worse(*accuracies[-2:], tested):
         console.print(
             f"Warning: the last stage, {result['stages'][-1]['text']}, made the model "
             f"worse: {accuracies[-2]:.2%} of the test images before it, "

@@ -6,13 +6,101 @@ start = starting_point.set_head(model, dataset, batch_options, config, folder)
 
 import dataclasses
 
-import linear_head
+import keras
 import numpy as np
+from batches import evaluation_batches
 from progress import console
 from rich.table import Table
 from selection import kept_logs
 
-NUMBERS = ("kept", "linear", "images", "tested")  # scalar fields of `Start`
+import kerasvit
+from kerasvit.evaluation import unpaired_difference
+from kerasvit.fine_tuning import heads_of
+
+MAX_IMAGES = 2_000  # images of each part that are looked at
+PER_CLASS = 10  # raises MAX_IMAGES of the training images for many classes
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Accuracies of the loaded weights before the training, in [0, 1].
+
+    Attributes:
+        kept: Of the validation images, with the head of the weights; None if they have
+            no head for these classes.
+        linear: Of the same, of a linear classifier on frozen features.
+        images: Number of training images that the classifier was fitted to.
+        tested: Number of validation images.
+        kept_test, linear_test: Of the test images.
+        test_images: Number of these.
+        heads: (kernel, bias) of the classifier for each head of the model.
+    """
+
+    kept: float | None
+    linear: float
+    images: int
+    tested: int
+    kept_test: float | None
+    linear_test: float
+    test_images: int
+    heads: list
+
+    @property
+    def accuracy(self):
+        """The higher of the validation accuracies, which the training should exceed."""
+        return max(self.linear, self.kept or 0.0)
+
+
+NUMBERS = [f.name for f in dataclasses.fields(Start) if f.name != "heads"]
+
+
+def measure(model: keras.Model, dataset, batch_options: dict, seed: int = 0) -> Start:
+    """Fits a linear classifier to features of training images; the head stays.
+
+    Args:
+        model: Model with a head that `kerasvit.fit_head` takes. A head that contains
+            only zeros is not measured.
+        dataset: `data.Dataset`.
+        batch_options: Keyword arguments of `batches.evaluation_batches`.
+        seed: Seed of the samples of images.
+    """
+    heads = heads_of(model)
+    most = max(MAX_IMAGES, PER_CLASS * heads[0].units)
+
+    def sampled(images, count=MAX_IMAGES):
+        return evaluation_batches(images.sample(count, seed), **batch_options)
+
+    test = sampled(dataset.test)
+    kept = [head.get_weights() for head in heads]
+    train, validation = sampled(dataset.train, most), sampled(dataset.validation)
+    found = kerasvit.fit_head(model, train, validation, max_images=most, seed=seed)
+    fitted = [head.get_weights() for head in heads]
+    linear_hits = _hits(model, test)
+    _assign(model, kept)
+    kept_hits = None if found.before is None else _hits(model, test)
+    return Start(
+        kept=found.before,
+        linear=found.validation,
+        images=found.images,
+        tested=found.validation_images,
+        kept_test=kept_hits and sum(kept_hits) / len(kept_hits),
+        linear_test=sum(linear_hits) / len(linear_hits),
+        test_images=len(linear_hits),
+        heads=fitted,
+    )
+
+
+def _hits(model, batches) -> list[bool]:
+    hits = []
+    for images, labels in batches:
+        logits = keras.ops.convert_to_numpy(model.predict_on_batch(images.numpy()))
+        hits += (logits.argmax(-1) == labels.numpy()).tolist()
+    return hits
+
+
+def _assign(model, heads):
+    for layer, weights in zip(heads_of(model), heads, strict=True):
+        layer.set_weights(weights)
 
 
 def print_settings(config, reasons: dict) -> None:
@@ -41,18 +129,18 @@ def set_head(model, dataset, batch_options, config, folder) -> dict:
             instead of fitting again.
 
     Returns:
-        For result.json: the numbers of `linear_head.Start`, and in `begins` the name of
-        the head at the start of the training.
+        For result.json: the numbers of `Start`, and in `begins` the name of the head at
+        the start of the training.
     """
     file = folder / "start.npz"
     if file.exists():
         start = _read(file)
     else:
-        start = linear_head.start(model, dataset, batch_options, config.seed)
+        start = measure(model, dataset, batch_options, config.seed)
         _write(file, start)
     kept_is_better = start.kept is not None and start.kept >= start.linear
     if config.linear_head and not kept_is_better:
-        linear_head.assign(model, start.heads)
+        _assign(model, start.heads)
         begins = "the linear classifier"
     elif start.kept is not None:
         begins = "the head of the weights"
@@ -63,37 +151,59 @@ def set_head(model, dataset, batch_options, config, folder) -> dict:
     return {**numbers, "begins": begins}
 
 
+def is_worse(before: float, after: float, count: int | None) -> bool:
+    """Returns whether an accuracy fell by more than chance explains.
+
+    Args:
+        before, after: Accuracies in [0, 1], of as many images.
+        count: Number of these images; None: not known, and any fall counts.
+    """
+    if count is None:
+        return after < before
+    right, other = (round(count * accuracy) for accuracy in (before, after))
+    return unpaired_difference(right, count, other, count)[2] < 0
+
+
 def warn_if_worse(result: dict) -> None:
-    """Prints a warning if fewer images are classified correctly than before."""
+    """Prints a warning if fewer images are classified correctly than before.
+
+    The warning says whether chance explains the difference.
+    """
     start = result.get("start")
     if not start:
         return
     final = kept_logs(result["results"][result["kept"]])["val_accuracy"]
+    before, tested = start["accuracy"], start["tested"]
     # The accuracies are those of different sums in float32.
-    if final < start["accuracy"] - 0.5 / start["tested"]:
-        with_sam = result["kept"] != "without SAM"
-        smaller = "--rho or --learning-rate" if with_sam else "--learning-rate"
-        console.print(
-            f"Warning: the training made the model worse. It ends at {final:.2%} of "
-            f"the validation images; before it, the same weights had "
-            f"{start['accuracy']:.2%} of {start['tested']:,}. "
-            f"Give a smaller {smaller}, or more --steps.",
-            style="bold red",
-            soft_wrap=True,
-            highlight=False,
-        )
+    if final >= before - 0.5 / tested:
+        return
+    with_sam = result["kept"] != "without SAM"
+    smaller = "--rho or --learning-rate" if with_sam else "--learning-rate"
+    ends = f"{final:.2%} of the validation images; before it, the same weights had "
+    ends += f"{before:.2%} of {tested:,}."
+    if is_worse(before, final, tested):
+        text = f"Warning: the training made the model worse. It ends at {ends} Give a "
+        text += f"smaller {smaller}, or more --steps."
+    else:
+        text = f"The training shows no gain: it ends at {ends} Chance explains such a "
+        text += "difference of so few images (95 % interval). Compare the test "
+        text += "accuracies above, or validate on more images."
+    worse = text.startswith("Warning")
+    style = "bold red" if worse else None
+    console.print(text, style=style, soft_wrap=True, highlight=False)
 
 
 def _print_start(start, begins):
-    table = Table("before training", "validation accuracy", title="Loaded weights")
-    table.title_justify = "left"
+    table = Table("before training", "validation", "test", title_justify="left")
+    table.title = "Accuracy of the loaded weights"
     if start.kept is not None:
-        table.add_row("their head", f"{start.kept:.2%}")
+        table.add_row("their head", f"{start.kept:.2%}", f"{start.kept_test:.2%}")
     fitted = f"linear classifier on frozen features of {start.images:,} images"
-    table.add_row(fitted, f"{start.linear:.2%}")
+    table.add_row(fitted, f"{start.linear:.2%}", f"{start.linear_test:.2%}")
     console.print(table)
     console.print(
-        f"Of {start.tested:,} validation images. Training begins with {begins}.",
+        f"Of {start.tested:,} validation and {start.test_images:,} test images. "
+        f"Training begins with {begins}.",
         highlight=False,
         soft_wrap=True,
     )
@@ -119,11 +229,8 @@ def _write(file, start):
 def _read(file):
     with np.load(file, allow_pickle=False) as found:
         count = sum(name.startswith("kernel_") for name in found)
-        kept = float(found["kept"])
-        return linear_head.Start(
-            kept=None if np.isnan(kept) else kept,
-            linear=float(found["linear"]),
-            images=int(found["images"]),
-            tested=int(found["tested"]),
-            heads=[(found[f"kernel_{i}"], found[f"bias_{i}"]) for i in range(count)],
-        )
+        numbers = {name: found[name].item() for name in NUMBERS}
+        for name in ("kept", "kept_test"):
+            numbers[name] = None if np.isnan(numbers[name]) else numbers[name]
+        heads = [(found[f"kernel_{i}"], found[f"bias_{i}"]) for i in range(count)]
+    return Start(**numbers, heads=heads)

@@ -37,6 +37,9 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "hub": {"hub", "checkpoints", "patterns", "version"},
     "training": {"training", "backend"},
     "rho_search": {"rho_search", "training", "backend"},
+    "fine_tuning": {
+        *("fine_tuning", "training", "evaluation", "preprocessing", "records"),
+    },
     "evaluation": {"evaluation"},
     "inspection": {"inspection", "backend", "records"},
     "backend": {"backend"},

@@ -13,7 +13,9 @@ from .intervals import binomial_interval as binomial_interval
 from .intervals import bootstrap_interval as bootstrap_interval
 from .intervals import paired_difference as paired_difference
 from .intervals import seeds_interval as seeds_interval
+from .intervals import unpaired_difference as unpaired_difference
 from .linear_probe import linear_probe as linear_probe
+from .linear_probe import quarter as quarter
 from .metrics import expected_calibration_error as expected_calibration_error
 from .metrics import negative_log_likelihood as negative_log_likelihood
 from .metrics import top_k_hits as top_k_hits

@@ -28,6 +28,32 @@ def binomial_interval(right: int, count: int) -> tuple[float, float]:
     return float(max(0.0, center - half)), float(min(1.0, center + half))
 
 
+def unpaired_difference(
+    right: int, count: int, other_right: int, other_count: int
+) -> tuple[float, float, float]:
+    """Returns how much larger the second of two shares is, with its 95 % interval.
+
+    It is for two models of which only the accuracies are known, or that saw different
+    images. Of the same images it is wider than `paired_difference`.
+
+    Args:
+        right, count: As for `binomial_interval`.
+        other_right, other_count: Those of the second share.
+
+    Returns:
+        Difference of the shares, and the ends of its interval, in [-1, 1].
+
+    Reference: Newcombe 1998, Stat. Med. 17, method 10.
+    """
+    low, high = binomial_interval(right, count)
+    other_low, other_high = binomial_interval(other_right, other_count)
+    share, other = right / count, other_right / other_count
+    down = np.hypot(other - other_low, high - share)
+    up = np.hypot(other_high - other, share - low)
+    difference = other - share
+    return difference, float(difference - down), float(difference + up)
+
+
 def bootstrap_interval(
     statistic: Callable[[np.ndarray], float],
     count: int,

@@ -1,7 +1,8 @@
 """Multinomial logistic regression on frozen features."""
 
+import math
 import warnings
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from .arrays import check_widths, class_labels, matrix
 
 STRENGTHS = tuple(10.0 ** np.arange(-4, 3))  # C of scikit-learn, inverse of the penalty
 
+Head: TypeAlias = tuple[np.ndarray, np.ndarray]  # kernel (width, classes), bias
+
 
 def linear_probe(
     train_features: Any,
@@ -18,7 +21,7 @@ def linear_probe(
     validation_features: Any,
     validation_labels: Any,
     classes: int,
-) -> tuple[np.ndarray, np.ndarray]:
+) -> Head:
     """Fits logistic regression, with the L2 penalty that suits the validation images.
 
     The strength is that of `STRENGTHS` with the smallest cross-entropy on the
@@ -43,15 +46,30 @@ def linear_probe(
             all images are of one class.
         ImportError: scikit-learn is not installed.
     """
+    train = train_features, train_labels, None
+    validation = validation_features, validation_labels, None
+    return probes(train, validation, classes)[0]
+
+
+def probes(train: tuple, validation: tuple, classes: int) -> tuple[Head, Head | None]:
+    """Returns the `linear_probe`, and the fit to the training images alone.
+
+    The second has the same penalty, and was not fitted to the validation images, so
+    that its accuracy on them can be given. It is None if the training images are of one
+    class.
+
+    Args:
+        train: Features, labels, and weights of the images, (count,) and > 0, or None.
+        validation: Likewise.
+        classes: As for `linear_probe`, which has the errors, too.
+    """
     integer("classes", classes, 2)
-    train = matrix("train_features", train_features)
-    held = matrix("validation_features", validation_features)
-    check_widths(train, held)
-    labels = class_labels("train_labels", train_labels, len(train), classes)
-    held_labels = class_labels(
-        "validation_labels", validation_labels, len(held), classes
-    )
-    features = np.concatenate([train, held])
+    known = matrix("train_features", train[0])
+    held = matrix("validation_features", validation[0])
+    check_widths(known, held)
+    labels = class_labels("train_labels", train[1], len(known), classes)
+    held_labels = class_labels("validation_labels", validation[1], len(held), classes)
+    features = np.concatenate([known, held])
     all_labels = np.concatenate([labels, held_labels])
     if len(np.unique(all_labels)) < 2:
         raise ArgumentError(
@@ -60,16 +78,40 @@ def linear_probe(
             "train_labels",
             "validation_labels",
         )
+    weights, held_weights = train[2], validation[2]
+    all_weights = None if weights is None else np.concatenate([weights, held_weights])
     mean, scale = features.mean(0), features.std(0) + 1e-6
-    strength = _best_strength(
-        (train - mean) / scale, labels, (held - mean) / scale, held_labels
+    strength, alone = _best_strength(
+        ((known - mean) / scale, labels, weights),
+        ((held - mean) / scale, held_labels, held_weights),
     )
-    regression = _fitted(strength, (features - mean) / scale, all_labels)
+    regression = _fitted(strength, (features - mean) / scale, all_labels, all_weights)
+    whole = _head(regression, mean, scale, classes)
+    return whole, alone and _head(alone, mean, scale, classes)
+
+
+def quarter(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Divides images at random, to choose the penalty where no other images are given.
+
+    Args:
+        count: Number of images, ≥ 2.
+        seed: Seed of the division.
+
+    Returns:
+        Indices of three quarters, to train on, and of one, rounded up, for validation.
+    """
+    order = np.random.default_rng(seed).permutation(integer("count", count, 2))
+    held, rest = np.split(order, [math.ceil(count / 4)])
+    return rest, held
+
+
+def _head(regression: Any, mean: np.ndarray, scale: np.ndarray, classes: int) -> Head:
+    """Returns kernel and bias for features that are not standardised."""
     coefficients, intercepts = regression.coef_, regression.intercept_
     if len(regression.classes_) == 2:  # one row, of the second class against the first
         coefficients = np.concatenate([-coefficients, coefficients]) / 2
         intercepts = np.concatenate([-intercepts, intercepts]) / 2
-    kernel = np.zeros((features.shape[1], classes), "float32")
+    kernel = np.zeros((len(mean), classes), "float32")
     kernel[:, regression.classes_] = (coefficients / scale).T
     # Logits of the other classes sum to 0, so that one of them is larger than this.
     bias = np.full(classes, intercepts.min() - 10, "float32")
@@ -77,26 +119,36 @@ def linear_probe(
     return kernel, bias
 
 
-def _best_strength(
-    train: np.ndarray, labels: np.ndarray, held: np.ndarray, held_labels: np.ndarray
-) -> float:
+def _best_strength(train: tuple, validation: tuple) -> tuple[float, Any]:
+    """Returns the strength, and its fit to the training images if they allow one."""
+    (features, labels, weights), (held, held_labels, held_weights) = train, validation
     known = np.unique(labels)
+    if len(known) < 2:
+        return 1.0, None
     use = np.isin(held_labels, known)
-    if len(known) < 2 or not use.any():
-        return 1.0
+    if not use.any():
+        return 1.0, _fitted(1.0, features, labels, weights)
     columns = np.searchsorted(known, held_labels[use])
+    shares = None if held_weights is None else held_weights[use]
     # Cross-entropy, and not accuracy: it differs also where few images decide, and a
     # head with too large logits damages the weights below it when it is trained on.
-    losses = []
+    losses, fits = [], []
     for strength in STRENGTHS:
-        regression = _fitted(strength, train, labels)
+        fits.append(_fitted(strength, features, labels, weights))
         with np.errstate(divide="ignore"):  # a probability of 0
-            logs = regression.predict_log_proba(held[use])
-        losses.append(-np.mean(logs[np.arange(len(columns)), columns]))
-    return STRENGTHS[int(np.argmin(losses))]
+            logs = fits[-1].predict_log_proba(held[use])
+        of_class = logs[np.arange(len(columns)), columns]
+        losses.append(-np.average(of_class, weights=shares))
+    best = int(np.argmin(losses))
+    return STRENGTHS[best], fits[best]
 
 
-def _fitted(strength: float, features: np.ndarray, labels: np.ndarray) -> Any:
+def _fitted(
+    strength: float,
+    features: np.ndarray,
+    labels: np.ndarray,
+    weights: np.ndarray | None = None,
+) -> Any:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
@@ -104,4 +156,4 @@ def _fitted(strength: float, features: np.ndarray, labels: np.ndarray) -> Any:
     with warnings.catch_warnings():
         # A fit with a weak penalty may not converge; its cross-entropy is still used.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        return regression.fit(features, labels)
+        return regression.fit(features, labels, sample_weight=weights)

@@ -12,8 +12,8 @@ import re
 import command_line
 import keras
 import numpy as np
-from heads import HEADS
 
+from kerasvit.fine_tuning import HEADS
 from kerasvit.layers import Block
 
 from .candidates import Candidate

@@ -11,7 +11,6 @@ import hashlib
 from collections.abc import Sequence
 
 import command_line
-import linear_head
 import numpy as np
 from progress import console
 
@@ -118,11 +117,10 @@ def probe(
             training images. The last fit is to all of them.
     """
     if validation is None:
-        kernel, bias = linear_head.fit(train, train_labels, classes)
-    else:
-        kernel, bias = evaluation.linear_probe(
-            train, train_labels, *validation, classes
-        )
+        rest, held = evaluation.quarter(len(train))
+        validation = train[held], train_labels[held]
+        train, train_labels = train[rest], train_labels[rest]
+    kernel, bias = evaluation.linear_probe(train, train_labels, *validation, classes)
     logits = test @ kernel + bias
     scores = evaluation.scores(logits, test_labels)
     return results.Part(classes, scores), evaluation.top_k_hits(logits, test_labels)

@@ -6,7 +6,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 from kerasvit import evaluation
-from kerasvit.evaluation.linear_probe import STRENGTHS, _best_strength, _fitted
+from kerasvit.evaluation.linear_probe import STRENGTHS, _best_strength, _fitted, probes
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend
@@ -63,9 +63,38 @@ def test_classes_of_validation_images_alone_are_left_out_of_the_choice():
     held, held_labels = some(20, 4, 1)
     train, held = train / train.std(0), held / train.std(0)
     known = held_labels < 3
-    expected = _best_strength(train, labels, held[known], held_labels[known])
-    assert _best_strength(train, labels, held, held_labels) == expected
-    assert _best_strength(train, labels, held[~known], held_labels[~known]) == 1
+    fitted = train, labels, None
+    expected, _ = _best_strength(fitted, (held[known], held_labels[known], None))
+    assert _best_strength(fitted, (held, held_labels, None))[0] == expected
+    unknown = held[~known], held_labels[~known], None
+    assert _best_strength(fitted, unknown)[0] == 1
+
+
+def test_a_weight_of_two_is_the_image_twice():
+    train, labels = some(30, 3, 0)
+    held, held_labels = some(12, 3, 1)
+    weights, ones = np.where(np.arange(30) < 10, 2.0, 1.0), np.ones(12)
+    # Whole features are standardised without weights.
+    twice = [np.concatenate([a, a[:10]]) for a in (train, labels)]
+    weighted = _best_strength((train, labels, weights), (held, held_labels, ones))[1]
+    expected = _best_strength((*twice, None), (held, held_labels, None))[1]
+    np.testing.assert_allclose(weighted.coef_, expected.coef_, atol=5e-3)
+
+
+def test_the_fit_to_the_training_images_alone_has_not_seen_the_others():
+    train, labels = some(60, 3, 0)
+    held, held_labels = some(30, 3, 1)
+    whole, alone = probes((train, labels, None), (held, held_labels, None), 3)
+    for found, same in (
+        (whole, evaluation.linear_probe(train, labels, held, held_labels, 3)),
+        (
+            alone,
+            probes((train, labels, None), (held[::-1], held_labels[::-1], None), 3)[1],
+        ),
+    ):
+        np.testing.assert_allclose(found[0], same[0], rtol=1e-4, atol=1e-5)
+    one_class = train, np.zeros(60, int), None
+    assert probes(one_class, (held, held_labels, None), 3)[1] is None
 
 
 def test_a_fit_that_does_not_converge_prints_nothing(recwarn):

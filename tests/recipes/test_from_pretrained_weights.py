@@ -1,6 +1,5 @@
 """Pretrains a model, then fine-tunes it on a folder of images."""
 
-import dataclasses
 import itertools
 import os
 import subprocess
@@ -10,8 +9,8 @@ from pathlib import Path
 import data
 import finetune
 import keras
-import linear_head
 import numpy as np
+import progress
 import pytest
 import starting_point
 import training_data
@@ -77,8 +76,7 @@ def test_defaults_beat_the_linear_classifier_of_the_same_features(
     reading = training_data.batch_options(finetune.Config(batch_size=50), model)
     linear = []
     for seed in range(3):
-        on_test = dataclasses.replace(dataset, validation=dataset.test)
-        linear.append(linear_head.start(model, on_test, reading, seed).linear)
+        linear.append(starting_point.measure(model, dataset, reading, seed).linear_test)
     tuned = [
         finetune.finetune(settings(folder, rho=rho, seed=seed, out=str(seed)))
         for seed in range(3)
@@ -95,6 +93,14 @@ def test_settings_and_start_are_printed_before_training(folder, monkeypatch, cap
         assert -1 < out.find(text) < out.find("without SAM ─")
     assert result["start"]["tested"] == 20 == result["images"]["validation"]
     assert result["start"]["kept"] is None  # its classes have other names
+    assert result["start"]["test_images"] == 40 == result["images"]["test"]
+    linear = f"{result['start']['linear_test']:.2%}"
+    assert out.count(linear) >= 1  # before the training
+    progress.report(result)
+    [row] = [each for each in capsys.readouterr().out.splitlines() if "linear" in each]
+    assert linear in row
+    card = (folder / "printed" / "model" / "README.md").read_text()
+    assert f"{linear} of 40 test images" in card
     assert not (folder / "printed" / "start.npz").exists()
     model = kerasvit.from_pretrained(folder / "printed" / "model")
     assert model.name == "tiny" or model.record["builder"] == "VisionTransformer"
@@ -118,6 +124,26 @@ def test_the_warning_after_sam_names_its_radius(capsys):
     starting_point.warn_if_worse(result)
     out = capsys.readouterr().out
     assert "Give a smaller --rho or --learning-rate, or more --steps." in out
+
+
+def test_one_image_of_forty_is_no_worse_training(capsys):
+    result = {
+        "start": {"accuracy": 39 / 40, "tested": 40},
+        "kept": "without SAM",
+        "results": {"without SAM": {"history": [{"val_accuracy": 38 / 40}]}},
+    }
+    starting_point.warn_if_worse(result)
+    out = capsys.readouterr().out
+    assert "worse" not in out and "Warning" not in out
+    assert "shows no gain: it ends at 95.00%" in out and "Chance explains" in out
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "count", "worse"),
+    [(39, 38, 40, False), (39, 30, 40, True), (975, 950, 1000, True)],
+)
+def test_a_fall_counts_beyond_chance(before, after, count, worse):
+    assert starting_point.is_worse(before / count, after / count, count) == worse
 
 
 def test_an_equal_accuracy_does_not_warn(capsys):
@@ -146,8 +172,8 @@ def test_a_stopped_training_begins_with_the_same_head(folder, monkeypatch):
             finetune.finetune(config)
     assert (folder / "stopped" / "start.npz").exists()
 
-    def fitted_again(*arguments):
+    def fitted_again(*arguments, **options):
         raise AssertionError("the head is fitted again")
 
-    monkeypatch.setattr(linear_head, "start", fitted_again)
+    monkeypatch.setattr(kerasvit, "fit_head", fitted_again)
     assert finetune.finetune(config)["start"]["images"] == 140

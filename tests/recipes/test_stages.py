@@ -247,10 +247,13 @@ def test_a_worse_last_stage_is_stated(capsys):
     after = [{"accuracy": 0.8}, {"accuracy": 0.281}]
     result = {"kept": "with SAM", "results": {"with SAM": {"after_stages": after}}}
     result["stages"] = [{"text": "all weights, 10 steps"}, {"text": "all at 56"}]
+    result["images"] = {"test": 100}
     stages.warn_if_worse(result)
     out = " ".join(capsys.readouterr().out.split())
     assert "all at 56, made the model worse: 80.00% of" in out
     stages.warn_if_worse({"kept": "with SAM", "results": {"with SAM": {}}})
+    after[1]["accuracy"] = 0.79  # one image of 100
+    stages.warn_if_worse(result)
     assert not capsys.readouterr().out
 
 

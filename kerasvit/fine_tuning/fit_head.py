@@ -1,0 +1,251 @@
+"""Fits the head of a model to frozen features."""
+
+import dataclasses
+import importlib.util
+import logging
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from kerasvit.arguments import ArgumentError, integer
+from kerasvit.evaluation.linear_probe import Head, probes, quarter
+from kerasvit.preprocessing import Preprocessing
+from kerasvit.preprocessing.images import input_problem
+from kerasvit.records import found_record
+
+from .heads import inner_model, is_zero, softmax_heads
+from .labelled import Batch, labelled_batches
+
+MAX_IMAGES = 2_000  # images whose features are computed
+PER_CLASS = 10  # raises MAX_IMAGES for many classes
+
+log = logging.getLogger("kerasvit")
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadAccuracy:
+    """What `fit_head` returns: accuracies in [0, 1], of weighted images if they are.
+
+    Attributes:
+        training: Of the images that the head was fitted to.
+        validation: Of the validation images. Without any, of the held-out quarter,
+            classified by a head that was fitted to the others; the penalty was chosen
+            there, so that it may be slightly too high. NaN if there is no such head.
+        before: Of the same images as `validation`, with the head that the model had;
+            None if that was zeros.
+        images: Number of images that the head was fitted to.
+        validation_images: Number of images of `validation` and `before`.
+    """
+
+    training: float
+    validation: float
+    before: float | None
+    images: int
+    validation_images: int
+
+
+def fit_head(
+    model: keras.Model,
+    data: Any,
+    validation: Any = None,
+    *,
+    max_images: int | None = None,
+    batch_size: int = 32,
+    seed: int = 0,
+) -> HeadAccuracy:
+    """Replaces the head by a linear classifier of frozen features, in seconds.
+
+    The features, the inputs of the head, are computed once for each image; the head is
+    the logistic regression `kerasvit.evaluation.linear_probe` of them. A fine-tuning
+    should begin with it: a head of zeros sends the first gradients, large and random,
+    into pretrained weights (Kumar et al. 2022, arXiv 2202.10054). Its accuracy is what
+    the fine-tuning should exceed.
+
+        print(kerasvit.fit_head(model, (images, labels)))
+        model.compile(keras.optimizers.Adam(1e-5), ...)
+        model.fit(images, labels, ...)
+
+    The result depends only on the arguments. Both heads of a distilled DeiT are fitted.
+    The head is replaced even if it was better: see `HeadAccuracy.before`. It needs
+    scikit-learn.
+
+    Args:
+        model: A classifier of kerasvit, with or without adapters; another functional
+            or Sequential model whose last layer is a `Dense` of logits or softmax; or a
+            trainer of one, such as `SAM`.
+        data: Images as the model takes them, without random changes, and their labels:
+            arrays in a tuple (images, labels) or (images, labels, sample weights); or
+            batches of these, a tf.data.Dataset, a PyDataset, a torch DataLoader, a
+            generator. Labels are class indices (count,) or (count, 1), or one-hot
+            (count, classes). A class without images is never predicted. An image that
+            comes twice is used once, and one of weight 0 not at all.
+        validation: Other images, of the same forms, to measure the accuracy. None: a
+            quarter of `data`.
+        max_images: Number of images that are read of `data`, and of `validation`: of
+            arrays at random, of batches the first, also if they never end. None: 2,000,
+            or 10 per class if that is more.
+        batch_size: Number of images per call of the model, for arrays.
+        seed: Seed of the quarter that chooses the penalty, and of the images.
+
+    Raises:
+        ArgumentError: The model has no such head; the data have another form, no
+            images, or images of one class only; a label is out of its range; the images
+            have another size or another range of values than the model takes; a feature
+            is NaN or infinite.
+        ImportError: scikit-learn is not installed.
+    """
+    if importlib.util.find_spec("sklearn") is None:
+        raise ImportError("`fit_head` needs scikit-learn: pip install scikit-learn")
+    model = inner_model(model)
+    heads = softmax_heads(model)
+    classes = heads[0].units
+    if max_images is None:
+        max_images = max(MAX_IMAGES, PER_CLASS * classes)
+    limit = integer("max_images", max_images, 2)
+    read = classes, limit, integer("batch_size", batch_size, 1), seed
+    # A Sequential has no structure of its inputs, and Keras warns of a list of one.
+    inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    body = keras.Model(inputs, [head.input for head in heads])
+    train = _features(body, model, "data", labelled_batches("data", data, *read))
+    if len(train.labels) < 2:
+        raise ArgumentError(
+            "`data` must have two images at least. Received: 1.", "data"
+        )
+    rest, held = quarter(len(train.labels), seed)
+    found = [
+        probes((x[rest], *train.of(rest)[1:]), (x[held], *train.of(held)[1:]), classes)
+        for x in train.features
+    ]
+    fitted: Sequence[Head] = [whole for whole, _ in found]
+    judged: Sequence[Head | None] = fitted
+    if validation is None:
+        unseen, judged = train.of(held), [alone for _, alone in found]
+    else:
+        batches = labelled_batches("validation", validation, *read)
+        unseen = _features(body, model, "validation", batches)
+    before = None
+    if not is_zero(heads):
+        before = unseen.accuracy([_values(head) for head in heads])
+    accuracy = HeadAccuracy(
+        training=train.accuracy(fitted),
+        validation=unseen.accuracy(judged),
+        before=before,
+        images=len(train.labels),
+        validation_images=len(unseen.labels),
+    )
+    for head, values in zip(heads, fitted, strict=True):
+        head.set_weights(values)
+    _log_missing(train.labels, classes)
+    return accuracy
+
+
+class _Features(NamedTuple):
+    """Features (count, width) for each head, with labels and weights of the images."""
+
+    features: list[np.ndarray]
+    labels: np.ndarray
+    weights: np.ndarray | None
+
+    def of(self, rows: np.ndarray) -> "_Features":
+        features = [each[rows] for each in self.features]
+        weights = None if self.weights is None else self.weights[rows]
+        return _Features(features, self.labels[rows], weights)
+
+    def accuracy(self, heads: Sequence[Head | None]) -> float:
+        """Accuracy of the sum of the logits; NaN if a head could not be fitted."""
+        logits: Any = 0.0
+        for x, head in zip(self.features, heads, strict=True):
+            if head is None:
+                return math.nan
+            logits = logits + x @ head[0] + head[1]
+        right = np.argmax(logits, -1) == self.labels
+        return float(np.average(right, weights=self.weights))
+
+
+def _features(
+    body: keras.Model, model: keras.Model, name: str, batches: Iterator[Batch]
+) -> _Features:
+    """Computes the features of all batches, without dropout."""
+    features, weights = [], []
+    labels: list[np.ndarray] = []
+    for batch in batches:
+        _check_images(model, name, batch)
+        outputs = keras.tree.flatten(body.predict_on_batch(batch.x))
+        outputs = [keras.ops.convert_to_numpy(x).astype("float32") for x in outputs]
+        for x in outputs:
+            _check_finite(name, x, sum(len(y) for y in labels), model)
+        features.append(outputs)
+        labels.append(batch.labels)
+        weights.append(batch.weights)
+    if not labels:
+        raise ArgumentError(f"`{name}` has no images with a weight above 0.", name)
+    known = [each for each in weights if each is not None]
+    if known and len(known) < len(weights):
+        raise ArgumentError(
+            f"`{name}` must have sample weights in all batches, or in none.", name
+        )
+    return _Features(
+        [np.concatenate(x) for x in zip(*features, strict=True)],
+        np.concatenate(labels),
+        np.concatenate(known) if known else None,
+    )
+
+
+def _check_images(model: keras.Model, name: str, batch: Batch) -> None:
+    """Checks shape and values of images, where the model states what it takes."""
+    if len(model.inputs) > 1 or not hasattr(batch.x, "shape"):
+        return
+    images, shape = batch.x, tuple(model.inputs[0].shape[1:])
+    sides = zip(shape, images.shape[1:], strict=False)
+    if images.ndim != len(shape) + 1 or any(s not in (None, n) for s, n in sides):
+        expected = ", ".join("any" if side is None else str(side) for side in shape)
+        raise ArgumentError(
+            f"`{name}` must have images of the shape that the model takes, ({expected})"
+            f". Received: batches of shape {images.shape}. Resize them, or build the "
+            "model with another `image_size`.",
+            name,
+        )
+    if not np.issubdtype(images.dtype, np.number) and images.dtype.kind not in "bV":
+        raise ArgumentError(
+            f"`{name}` must have arrays of numbers. Received: {images.dtype}.", name
+        )
+    record = found_record(model) or {}
+    if record.get("preprocessing"):
+        transform = Preprocessing.from_config(record["preprocessing"])
+        built_in = (record.get("kwargs") or {}).get("normalization") is not None
+        values = transform.mean, transform.std
+        if problem := input_problem(images, *values, built_in=built_in):
+            raise ArgumentError(f"`{name}`: {problem}", name)
+
+
+def _check_finite(name: str, x: np.ndarray, first: int, model: keras.Model) -> None:
+    finite = np.isfinite(x).all(-1)
+    if not finite.all():
+        image = first + int(np.argmin(finite))
+        raise ArgumentError(
+            f"`{name}`: the model's features of image {image} (from 0) are NaN or "
+            "infinite. The image or the weights are damaged, or float16 overflows (use "
+            f"float32 or mixed_bfloat16). Received: {model.dtype_policy.name}.",
+            name,
+        )
+
+
+def _values(head: keras.layers.Dense) -> Head:
+    kernel, bias = (keras.ops.convert_to_numpy(w) for w in (head.kernel, head.bias))
+    return kernel.astype("float32"), bias.astype("float32")
+
+
+def _log_missing(labels: np.ndarray, classes: int) -> None:
+    missing = np.setdiff1d(np.arange(classes), labels)
+    if len(missing):
+        shown = ", ".join(map(str, missing[:5])) + ", …" * (len(missing) > 5)
+        log.warning(
+            "fit_head: none of the %s images that were read is of the classes %s. The "
+            "head never predicts these. If the data have them, shuffle the data, or "
+            "pass a larger `max_images`.",
+            f"{len(labels):,}",
+            shown,
+        )
