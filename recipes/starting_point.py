@@ -50,7 +50,13 @@ class Start:
         """The higher of the validation accuracies, which the training should exceed."""
         return max(self.linear, self.kept or 0.0)
 
+    @property
+    def test_accuracy(self):
+        """That of the same head on the test images."""
+        return self.linear_test if self.linear == self.accuracy else self.kept_test
 
+
+BETTER = "accuracy", "test_accuracy"
 NUMBERS = [f.name for f in dataclasses.fields(Start) if f.name != "heads"]
 
 
@@ -147,7 +153,7 @@ def set_head(model, dataset, batch_options, config, folder) -> dict:
     else:
         begins = "a head of zeros"
     _print_start(start, begins)
-    numbers = {name: getattr(start, name) for name in (*NUMBERS, "accuracy")}
+    numbers = {name: getattr(start, name) for name in (*NUMBERS, *BETTER)}
     return {**numbers, "begins": begins}
 
 
@@ -165,31 +171,39 @@ def is_worse(before: float, after: float, count: int | None) -> bool:
 
 
 def warn_if_worse(result: dict) -> None:
-    """Prints a warning if fewer images are classified correctly than before.
+    """Prints a warning if fewer images are right than before, beyond chance.
 
-    The warning says whether chance explains the difference.
+    Validation and test images together decide. If only the validation accuracy is
+    lower, another sentence says so.
     """
     start = result.get("start")
     if not start:
         return
-    final = kept_logs(result["results"][result["kept"]])["val_accuracy"]
-    before, tested = start["accuracy"], start["tested"]
-    # The accuracies are those of different sums in float32.
-    if final >= before - 0.5 / tested:
-        return
-    with_sam = result["kept"] != "without SAM"
-    smaller = "--rho or --learning-rate" if with_sam else "--learning-rate"
-    ends = f"{final:.2%} of the validation images; before it, the same weights had "
-    ends += f"{before:.2%} of {tested:,}."
-    if is_worse(before, final, tested):
-        text = f"Warning: the training made the model worse. It ends at {ends} Give a "
-        text += f"smaller {smaller}, or more --steps."
+    kept = result["results"][result["kept"]]
+    final, before = kept_logs(kept)["val_accuracy"], start["accuracy"]
+    count = start["tested"]
+    ends = f"It ends at {final:.2%} of the validation images; before it, the same "
+    ends += f"weights had {before:.2%} of {count:,}."
+    all_before, all_after = before, final
+    if "test_accuracy" in start and not result["test_is_validation"]:
+        tests = start["test_accuracy"], kept["accuracy"]
+        ends += f" Of the test images: {tests[1]:.2%}, before {tests[0]:.2%}."
+        more = start["test_images"]
+        all_before, all_after = (
+            (count * part + more * test) / (count + more)
+            for part, test in zip((before, final), tests, strict=True)
+        )
+        count += more
+    if is_worse(all_before, all_after, count):
+        with_sam = result["kept"] != "without SAM"
+        smaller = "--rho or --learning-rate" if with_sam else "--learning-rate"
+        text = f"Warning: the training made the model worse. {ends} Give a smaller "
+        text, style = f"{text}{smaller}, or more --steps.", "bold red"
+    elif final < before - 0.5 / start["tested"]:  # other sums in float32
+        text = f"No gain on the validation images is shown. {ends} Chance explains a "
+        text, style = f"{text}difference of so few images (95 % interval).", None
     else:
-        text = f"The training shows no gain: it ends at {ends} Chance explains such a "
-        text += "difference of so few images (95 % interval). Compare the test "
-        text += "accuracies above, or validate on more images."
-    worse = text.startswith("Warning")
-    style = "bold red" if worse else None
+        return
     console.print(text, style=style, soft_wrap=True, highlight=False)
 
 

@@ -106,6 +106,19 @@ def test_difference_of_models_that_are_wrong_on_the_same_images():
     assert evaluation.paired_difference(hits, hits) == (0, 0, 0)
 
 
+def test_an_unpaired_difference_is_newcombes():
+    # Newcombe 1998, Table II, cases (a), (d) and (h) of method 10, to 4 places.
+    for counts, ends in (
+        ((48, 80, 56, 70), (0.0524, 0.3339)),
+        ((0, 29, 5, 56), (-0.0381, 0.1926)),
+        ((0, 10, 10, 10), (0.6075, 1.0)),
+    ):
+        right, count, other, other_count = counts
+        value, *found = evaluation.unpaired_difference(right, count, other, other_count)
+        assert value == pytest.approx(other / other_count - right / count)
+        np.testing.assert_allclose(found, ends, atol=1e-4)
+
+
 def test_a_paired_difference_of_shares():
     random = np.random.default_rng(0)
     shares, others = random.integers(6, size=(2, 500)) / 5

@@ -135,7 +135,22 @@ def test_one_image_of_forty_is_no_worse_training(capsys):
     starting_point.warn_if_worse(result)
     out = capsys.readouterr().out
     assert "worse" not in out and "Warning" not in out
-    assert "shows no gain: it ends at 95.00%" in out and "Chance explains" in out
+    assert "No gain" in out and "ends at 95.00%" in out and "Chance explains" in out
+
+
+def test_test_images_decide_too(capsys):
+    start = {"accuracy": 0.35, "tested": 20, "test_accuracy": 0.4, "test_images": 100}
+    result = {
+        "start": start,
+        "kept": "plain",
+        "test_is_validation": False,
+        "results": {"plain": {"history": [{"val_accuracy": 0.2}], "accuracy": 0.15}},
+    }
+    starting_point.warn_if_worse(result)
+    assert "Of the test images: 15.00%, before 40.00%" in capsys.readouterr().out
+    result["test_is_validation"] = True
+    starting_point.warn_if_worse(result)
+    assert "Warning" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
