@@ -1,9 +1,9 @@
 """Vision Transformers and related models for Keras 3, with sharpness-aware training.
 
     model = kerasvit.ViTB16("vit_base.safetensors", num_classes=37, image_size=384)
-    trainer = kerasvit.SAM(model, rho=0.1)
-    trainer.compile(...)
-    trainer.fit(...)
+    kerasvit.fit_head(model, (images, labels))
+    model.compile(keras.optimizers.Adam(1e-5), ...)
+    model.fit(images, labels, epochs=4)
 
 This module exports the complete public API.
 """

@@ -43,10 +43,10 @@ def add_lora(
     changes the model in place. Call it before `compile` and before building a trainer:
     an optimizer trains the weights that it was built with.
 
+        kerasvit.fit_head(model, (x, y))
         kerasvit.add_lora(model, rank=8)
-        trainer = kerasvit.SAM(model, rho=0.05)     # one norm over adapters and head
-        trainer.compile("adamw", loss)
-        trainer.fit(x, y)
+        model.compile(keras.optimizers.AdamW(2e-3), loss)
+        model.fit(x, y, epochs=4)
         kerasvit.merge_lora(model)                  # optional: `save_pretrained` merges
 
     `.keras` files, weights files of Keras and clones keep adapters; functional models

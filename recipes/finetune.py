@@ -2,7 +2,7 @@
 
     python recipes/finetune.py                      # scikit-learn's digits: no download
     python recipes/finetune.py --data photos/ --model ViTB16 --weights vit.npz
-    python recipes/finetune.py pets --weights vit.npz --rho 0.1     # Oxford-IIIT Pet
+    python recipes/finetune.py pets --weights vit.npz               # Oxford-IIIT Pet
     python recipes/finetune.py --help
 
 On 2 busy CPU cores, 2026-11-21, the first took 1.2 minutes on JAX, 1.5 on TensorFlow,

@@ -1,7 +1,6 @@
 """Fits the head of a model to frozen features."""
 
 import dataclasses
-import importlib.util
 import logging
 import math
 from collections.abc import Iterator, Sequence
@@ -65,12 +64,11 @@ def fit_head(
     the fine-tuning should exceed.
 
         print(kerasvit.fit_head(model, (images, labels)))
-        model.compile(keras.optimizers.Adam(1e-5), ...)
-        model.fit(images, labels, ...)
+        model.compile(keras.optimizers.Adam(1e-5), loss)
+        model.fit(images, labels, epochs=4)
 
     The result depends only on the arguments. Both heads of a distilled DeiT are fitted.
-    The head is replaced even if it was better: see `HeadAccuracy.before`. It needs
-    scikit-learn.
+    The head is replaced even if it was better: see `HeadAccuracy.before`.
 
     Args:
         model: A classifier of kerasvit, with or without adapters; another functional
@@ -95,10 +93,7 @@ def fit_head(
             images, or images of one class only; a label is out of its range; the images
             have another size or another range of values than the model takes; a feature
             is NaN or infinite.
-        ImportError: scikit-learn is not installed.
     """
-    if importlib.util.find_spec("sklearn") is None:
-        raise ImportError("`fit_head` needs scikit-learn: pip install scikit-learn")
     model = inner_model(model)
     heads = softmax_heads(model)
     classes = heads[0].units

@@ -119,10 +119,11 @@ def suggest_training(
     `recipes/finetune.py` chooses its settings with this function; its README has the
     measurements. They are a start, and not a search.
 
-        settings = kerasvit.suggest_training(model, images)
+        settings = kerasvit.suggest_training(model, batches)
         print(settings)
-        model.compile(settings.optimizer(), ...)
-        model.fit(images, epochs=settings.epochs)
+        kerasvit.fit_head(model, batches)
+        model.compile(settings.optimizer(), loss)
+        model.fit(batches, epochs=settings.epochs)
 
     Adam changes each weight by about the learning rate, for any size of the gradient.
     Therefore the rate for pretrained weights is a share of a typical weight, and

@@ -25,7 +25,7 @@ class AdamW(Base):
     of one optimizer fit to the other. So are the results, but on PyTorch for weights in
     float16, of which squares of gradients are rounded less often.
 
-        trainer.compile(kerasvit.AdamW(1e-4, weight_decay=0.05), loss="…")
+        trainer.compile(kerasvit.AdamW(1e-5, weight_decay=0.05), loss)
 
     Reference: Loshchilov and Hutter 2019, arXiv 1711.05101; `torch.optim.AdamW`.
     """

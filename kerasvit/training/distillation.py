@@ -55,8 +55,8 @@ class DistillationTrainer(SAM):
     too. With `training=True` a call returns both heads.
 
         trainer = kerasvit.DistillationTrainer(model, teacher, "hard", rho=0.05)
-        trainer.compile("adamw", loss, metrics=["accuracy"])
-        trainer.fit(x, y)               # then `model` has the trained weights
+        trainer.compile(keras.optimizers.AdamW(1e-3), loss)     # fresh weights
+        trainer.fit(x, y, epochs=10)    # then `model` has the trained weights
 
     It trains in the same way with SAM, in other trainers too, such as
     `kerasvit.GSAM(kerasvit.DistillationTrainer(model, teacher), ...)`. The teacher

@@ -44,8 +44,8 @@ class SAM(ModelWrapper, TrainStep):
     and metrics reported are those of the first pass too, at w and not at w'.
 
         trainer = kerasvit.SAM(model, rho=0.05)
-        trainer.compile("sgd", loss)
-        trainer.fit(x, y)               # then `model` has the trained weights
+        trainer.compile(keras.optimizers.AdamW(1e-3), loss)     # fresh weights
+        trainer.fit(x, y, epochs=10)    # then `model` has the trained weights
 
     Shape: the model's inputs and outputs.
 

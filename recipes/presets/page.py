@@ -31,9 +31,9 @@ multiplies it by the learning rate.
 ## Published results
 
 Top-1 accuracy in %. λ is the largest eigenvalue of the Hessian
-(`kerasvit.largest_eigenvalue`), which Tables 1 and 3 of arXiv 2106.01548 have for
-trainings of Table 2. The number of steps in its Table 4 is that of all images. FOLDER
-is the model that the first of two commands trains, `runs/…/model`.
+(`kerasvit.inspection.largest_eigenvalue`), which Tables 1 and 3 of arXiv 2106.01548
+have for trainings of Table 2. The number of steps in its Table 4 is that of all images.
+FOLDER is the model that the first of two commands trains, `runs/…/model`.
 """
 COLUMNS = "| training | command | published |\n|---|---|---|"
 

@@ -1,0 +1,185 @@
+"""The code of the pages and docstrings trains trained weights, and learns.
+
+Each text is taken from its page, and run with the weights and images of
+`tests/trained_vit.py`. Only the names of what a user has are replaced: `RENAMED` lists
+them, and a list in a test its own.
+"""
+
+import inspect
+import re
+import textwrap
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from PIL import Image
+
+import kerasvit
+from tests.once import long_elsewhere, on_last_backend
+from tests.trained_vit import FOLDER, SIZE, TrainedViT, digits
+
+pytestmark = long_elsewhere
+ROOT = Path(__file__).parents[2]
+GAIN = 0.03  # of accuracy on 1,000 images above the linear classifier
+FRESH = 0.4  # accuracy of fresh weights after ten epochs; chance is 0.1
+
+RENAMED = {  # in the first snippet of README.md
+    '"pets"': "folder",
+    "kerasvit.ViTB16(": "TrainedViT(",
+    '"sam", num_classes': "weights, num_classes",
+    "(384, 384)": f"({SIZE}, {SIZE})",
+    "image_size=384": f"image_size={SIZE}",
+    "validation_split=0.2": "validation_split=0.2, format='tf'",
+    'kerasvit.push_to_hub(model, "me/pets-vit"': "kerasvit.save_pretrained(model, 'vit'",
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return digits()
+
+
+def trained(classes=10):
+    return TrainedViT(FOLDER, num_classes=classes, include_preprocessing=True)
+
+
+@pytest.fixture(scope="module")
+def linear(data):
+    """Accuracy of a linear classifier of the frozen features on 1,000 images."""
+    return kerasvit.fit_head(trained(), *data).validation
+
+
+def accuracy(model, data):
+    _, (x, y) = data
+    return float(np.mean(model.predict(x, verbose=0).argmax(-1) == y))
+
+
+def block(page, words):
+    """The only block of Python of a page with these words."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    [found] = [each for each in blocks if words in each]
+    return found
+
+
+def example(thing, words):
+    """The only indented block of a docstring with these words."""
+    paragraphs = inspect.getdoc(thing).split("\n\n")
+    [found] = [each for each in paragraphs if each.startswith("    ") and words in each]
+    return textwrap.dedent(found)
+
+
+def run(text, data, **names):
+    """Runs a text with the training images as `x` and `y`; returns its names."""
+    (x, y), _ = data
+    names = {"keras": keras, "kerasvit": kerasvit, "x": x, "y": y, **names}
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    names |= {"images": x, "labels": y, "loss": loss}
+    exec(text, names)
+    return names
+
+
+@pytest.fixture(scope="module")
+def photos(data, tmp_path_factory):
+    """A folder of class folders with 500 images, of which 400 are for the training."""
+    folder = tmp_path_factory.mktemp("photos")
+    (x, y), (others, labels) = data
+    x, y = np.concatenate([x, others[:100]]), np.concatenate([y, labels[:100]])
+    for i, (image, label) in enumerate(zip(x.astype("uint8"), y, strict=True)):
+        (folder / f"digit {label}").mkdir(exist_ok=True)
+        Image.fromarray(image).save(folder / f"digit {label}" / f"{i}.png")
+    return str(folder)
+
+
+def readme(*changes):
+    text = block("README.md", "push_to_hub")
+    for old, new in [*RENAMED.items(), *changes]:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+def test_the_readmes_first_lines_learn(data, photos, linear, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"folder": photos, "weights": FOLDER, "TrainedViT": TrainedViT}
+    model = run(readme(), data, **names)["model"]
+    others = data[0], tuple(part[100:] for part in data[1])
+    assert accuracy(model, others) > linear + GAIN
+    saved = kerasvit.from_pretrained("vit")
+    assert saved.record["label_names"][3] == "digit 3"
+    assert accuracy(saved, others) == pytest.approx(accuracy(model, others))
+
+
+def test_sam_in_the_place_of_the_model_learns(
+    data, photos, linear, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    names = {"folder": photos, "weights": FOLDER, "TrainedViT": TrainedViT}
+    sam = block("README.md", "in the place of `model`")
+    text = readme(
+        ("model.compile(", sam + "trainer.compile("), ("model.fit(", "trainer.fit(")
+    )
+    model = run(text, data, **names)["model"]
+    others = data[0], tuple(part[100:] for part in data[1])
+    assert accuracy(model, others) > linear + GAIN
+
+
+FINE_TUNING = {
+    "the package": lambda: (
+        example(kerasvit, "fit_head").replace("...", "loss").split("\n", 1)[1]
+    ),
+    "fit_head": lambda: example(kerasvit.fit_head, "Adam("),
+    "add_lora": lambda: example(kerasvit.add_lora, "rank=8"),
+    "layer_decay": lambda: block("kerasvit/training/README.md", "layer_decay"),
+}
+
+
+@pytest.mark.parametrize("name", FINE_TUNING)
+def test_fine_tuning_exceeds_the_linear_classifier(name, data, linear):
+    text, model = FINE_TUNING[name](), trained()
+    epochs = re.search(r"epochs=(\d+)", text)
+    assert int(epochs[1]) <= 4
+    run(text, data, model=model)
+    assert accuracy(model, data) > linear + GAIN
+
+
+def test_suggested_settings_exceed_the_linear_classifier(data, linear):
+    import tensorflow as tf
+
+    batches = tf.data.Dataset.from_tensor_slices(data[0]).shuffle(400, 0).batch(32)
+    text, model = example(kerasvit.suggest_training, "settings ="), trained()
+    names = run(text, data, model=model, batches=batches)
+    assert names["settings"].reasons["batch_size"] == "given"
+    assert accuracy(model, data) > linear + GAIN
+
+
+@on_last_backend
+def test_the_suggested_rho_exceeds_the_linear_classifier(data, linear):
+    model = trained()
+    kerasvit.fit_head(model, data[0])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(1e-5), loss)
+    search = {"rhos": (0.002, 0.05), "steps": 26, "runs": 2}
+    advice = kerasvit.suggest_rho(model, data[0], **search)
+    assert advice.rho in (0, 0.002)
+    trainer = kerasvit.SAM(model, advice.rho)
+    trainer.compile(keras.optimizers.Adam(1e-5), loss)
+    trainer.fit(*data[0], epochs=4, verbose=0)
+    assert accuracy(model, data) > linear + GAIN
+
+
+FROM_SCRATCH = {
+    "SAM": lambda: example(kerasvit.SAM, "trainer.fit"),
+    "the page of SAM": lambda: block("kerasvit/training/README.md", "fresh weights"),
+    "DistillationTrainer": lambda: example(kerasvit.DistillationTrainer, ".fit(x, y"),
+}
+
+
+@pytest.mark.parametrize("name", FROM_SCRATCH)
+def test_fresh_weights_learn(name, data):
+    teacher = trained()
+    kerasvit.fit_head(teacher, data[0])
+    model = TrainedViT(include_preprocessing=True)
+    run(FROM_SCRATCH[name](), data, model=model, teacher=teacher)
+    assert accuracy(model, data) > FRESH
