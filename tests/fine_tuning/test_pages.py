@@ -31,7 +31,7 @@ RENAMED = {  # in the first snippet of README.md
     "(384, 384)": f"({SIZE}, {SIZE})",
     "image_size=384": f"image_size={SIZE}",
     "validation_split=0.2": "validation_split=0.2, format='tf'",
-    'kerasvit.push_to_hub(model, "me/pets-vit"': "kerasvit.save_pretrained(model, 'vit'",
+    'push_to_hub(model, "me/pets-vit"': 'save_pretrained(model, "vit"',
 }
 
 
