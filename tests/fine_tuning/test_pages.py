@@ -183,3 +183,22 @@ def test_fresh_weights_learn(name, data):
     model = TrainedViT(include_preprocessing=True)
     run(FROM_SCRATCH[name](), data, model=model, teacher=teacher)
     assert accuracy(model, data) > FRESH
+
+
+DEVICES = {"jax": "DataParallel", "tensorflow": "MirroredStrategy"}
+
+
+@pytest.mark.skipif(keras.backend.backend() not in DEVICES, reason="no scope there")
+def test_a_scope_of_devices_trains(data):
+    backend = keras.backend.backend()
+    text = block("kerasvit/training/README.md", DEVICES[backend])
+    assert "kerasvit.ViTS16(num_classes=10)" in text
+    text = text.replace("kerasvit.ViTS16(num_classes=10)", "small()")
+    text = text.replace("batch_size=64", "batch_size=64, epochs=10, verbose=0")
+
+    def small():
+        return TrainedViT(include_preprocessing=True)
+
+    library = {"tf": pytest.importorskip("tensorflow")}
+    model = run(text, data, small=small, **library)["model"]
+    assert accuracy(model, data) > FRESH
