@@ -109,3 +109,29 @@ def test_changes_keep_their_precision_under_a_mixed_policy():
     keras.config.set_dtype_policy("mixed_bfloat16")
     [(x, _)] = training(INDEXED, 1, augmentation=batches.AUGMENTATIONS["shift"])
     assert x.dtype == "float32"
+
+
+def test_few_images_of_many():
+    labels = np.repeat(np.arange(5), [100, 50, 25, 20, 5])
+    items = [f"{i}.jpg" for i in range(200)]
+    some = batches.Indexed(items, labels).sample(40, seed=0)
+    np.testing.assert_allclose(np.bincount(some.labels), [20, 10, 5, 4, 1], atol=1)
+    assert len(set(some.items)) == 40
+    for item, label in zip(some.items, some.labels, strict=True):
+        assert labels[int(item[:-4])] == label
+    assert batches.Indexed(items, labels).sample(300, 0).items is items
+    assert batches.Indexed(items, labels).sample(40, 0).items == some.items
+
+
+def test_few_images_of_a_stream():
+    stream = batches.Streamed(
+        tf.data.Dataset.from_tensor_slices(
+            (np.zeros((50, 4, 4, 3), "uint8"), range(50))
+        ),
+        lambda image: image,
+    )
+    some = stream.sample(20, seed=3)
+    labels = [int(y) for _, y in some.once()]
+    assert len(some) == 20 == len(set(labels)) and labels != list(range(20))
+    assert labels == [int(y) for _, y in some.once()]
+    assert stream.sample(50, seed=3) is stream
