@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from .backend.keras_internals import layers_in, variables_changed
+from .backend.threads import alone
 from .layers.dense import FACTORS, Dense
 
 
@@ -27,6 +28,7 @@ def adapted_layers(model: keras.Model) -> dict[str, Dense]:
     return {path: layer for path, layer in layers if layer.lora_enabled}
 
 
+@alone
 def attach(model: keras.Model, settings: dict[str, Any]) -> None:
     """Attaches adapters to a model and freezes all other weights, in place.
 
@@ -70,6 +72,7 @@ def attach(model: keras.Model, settings: dict[str, Any]) -> None:
     variables_changed(model)
 
 
+@alone
 def detach(model: keras.Model, merge: bool) -> None:
     """Removes the adapters of a model; what was trainable before is so again.
 

@@ -15,6 +15,7 @@ from kerasvit.preprocessing.images import input_problem
 from kerasvit.typing import Shape
 
 from .arguments import integer
+from .backend.forward import outputs_of
 from .records import found_record
 
 _BATCH_SIZE = 32
@@ -61,9 +62,10 @@ def classify(
     names = _names(record, model.outputs[0].shape[-1])
     images, single = _listed(images)
     batch = np.stack(_preprocessed(images, record, model.inputs[0].shape[1:3]))
-    logits = model.predict(batch, batch_size=_BATCH_SIZE, verbose=0)
+    starts = range(0, len(batch), _BATCH_SIZE)
+    parts = [outputs_of(model, batch[i : i + _BATCH_SIZE]) for i in starts]
     # Compute the softmax in float32: models in mixed precision return 16 bits.
-    logits = keras.ops.convert_to_numpy(logits).astype("float32")
+    logits = np.concatenate([np.asarray(part, "float32") for part in parts])
     if not np.isfinite(logits).all():
         i = int(np.flatnonzero(~np.isfinite(logits).all(axis=1))[0])
         raise ValueError(

@@ -18,6 +18,7 @@ from .arguments import ArgumentError
 from .backend.clones import ClonableModel
 from .backend.integers import check_no_integers_trained
 from .backend.keras_internals import layers_in, owners, variables_changed
+from .backend.threads import alone
 
 MODES = ("int8", "int4", "float8")
 Filters: TypeAlias = str | Iterable[str] | Callable[[Any], bool] | None
@@ -210,6 +211,7 @@ def _matches(filters: str | Iterable[str], path: str) -> bool:
         ) from error
 
 
+@alone
 def _quantize_all(
     model: keras.Model, layers: list[keras.layers.Layer], config: Any
 ) -> None:

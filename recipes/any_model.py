@@ -9,6 +9,7 @@ Adapters of LoRA are merged into their kernels.
 """
 
 import dataclasses
+import functools
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -65,6 +66,7 @@ def load(name: str, setting: str, values: str | None = None) -> Found:
         )
     if callable(getattr(keras.applications, name, None)):
         model = _application(name, setting)
+        _check_inputs(model, name, setting)
         return Found(model, _preprocessing_of(name), f"as {name}.preprocess_input")
     if is_file:
         model = _load_keras(Path(name).expanduser(), setting)
@@ -158,8 +160,8 @@ def _preprocessing_of(name: str):
     owner = next(
         m for m in modules if hasattr(m, name) and hasattr(m, "decode_predictions")
     )
-    return owner.preprocess_input
+    return functools.partial(owner.preprocess_input, data_format="channels_last")
 
 
 def _rescaled(scale, offset):
-    return keras.layers.Rescaling(scale, offset, dtype="float32")
+    return kerasvit.layers.Rescaling(scale, offset, dtype="float32")

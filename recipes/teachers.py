@@ -54,7 +54,7 @@ def find(config, student) -> Teacher | None:
     if not student.record["kwargs"].get("normalization"):  # normalised outside of it
         scale = [255 * std for std in pixels.std]
         offset = [255 * mean for mean in pixels.mean]
-        x = keras.layers.Rescaling(scale, offset, dtype="float32")(x)
+        x = kerasvit.layers.Rescaling(scale, offset, dtype="float32")(x)
     x, resized = _resized(x, teacher)
     model = keras.Model(image, teacher(found.prepare(x)), name="teacher")
     # It checks the classes, and finds out what the teacher returns.
@@ -101,7 +101,9 @@ def _resized(x, teacher):
     same = None in size or size == tuple(x.shape[1:3])
     if same:
         return x, "the student's image size"
-    x = keras.ops.image.resize(x, size, interpolation="bilinear", antialias=True)
+    x = keras.ops.image.resize(
+        x, size, "bilinear", antialias=True, data_format="channels_last"
+    )
     return x, f"images resized to {size[0]} × {size[1]} (antialiased bilinear)"
 
 

@@ -29,7 +29,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     },
     "adapters": {"layers", "backend"},
     "loaded_card": {"adapters", "hub"},
-    "feature_model": {"adapters", "quantization"},
+    "feature_model": {"adapters", "layers", "quantization"},
     "features": {"feature_model", "models", "layers", "records", "backend"},
     "quantization": {"backend"},
     "lora": {"adapters", "checkpoints", "hub", "loading", "models", "backend"},
@@ -47,7 +47,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "patterns": set(),
     "records": set(),
     "preprocessing": {"preprocessing", "layers"},
-    "prediction": {"preprocessing", "records"},
+    "prediction": {"preprocessing", "records", "backend"},
     "saving": {
         *("hub", "preprocessing", "records", "adapters", "lora", "checkpoints"),
         *("quantization", "loaded_card"),

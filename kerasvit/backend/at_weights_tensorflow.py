@@ -18,7 +18,7 @@ def value_at(
 
     @tf.function
     def value(values: list[Tensor], *args: Any) -> Tensor:
-        with PassScope(zip(variables, values, strict=True), None):
+        with _scope(variables, values, None):
             return function(*args)
 
     return value
@@ -32,10 +32,9 @@ def gradients_at(
     @tf.function
     def gradients(values: list[Tensor], *args: Any) -> tuple[Tensor, list[Tensor]]:
         weights = [tf.identity(value) for value in values[:count]]
-        mapping = zip(variables, [*weights, *values[count:]], strict=True)
         with (
             tf.GradientTape(watch_accessed_variables=False) as tape,
-            PassScope(mapping, tape),
+            _scope(variables, [*weights, *values[count:]], tape),
         ):
             tape.watch(weights)
             value = function(*args)
@@ -46,3 +45,13 @@ def gradients_at(
         return value, [tf.convert_to_tensor(gradient) for gradient in found]
 
     return gradients
+
+
+def _scope(
+    variables: list[keras.Variable], values: list[Tensor], tape: Any
+) -> PassScope:
+    scope = PassScope((), tape)
+    # `__init__` would round values of another dtype to that of their variable.
+    ids = map(id, variables)
+    scope.state_mapping = dict(zip(ids, values, strict=True))
+    return scope

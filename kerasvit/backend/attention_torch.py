@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from keras import ops
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn import functional
 
 
 def fused_attention(
@@ -19,4 +19,5 @@ def fused_attention(
     if mask is not None or device is None or device.type != "cuda":
         return ops.dot_product_attention(query, key, value, mask=mask)
     heads_first = (x.transpose(1, 2) for x in (query, key, value))
-    return scaled_dot_product_attention(*heads_first).transpose(1, 2)
+    # By the module's attribute: a thread may need it without a fused kernel.
+    return functional.scaled_dot_product_attention(*heads_first).transpose(1, 2)

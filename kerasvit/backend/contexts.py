@@ -7,9 +7,11 @@ from typing import Any
 
 from keras.src.backend.common import global_state
 
-# A layer's call sets them for the layers inside it: the `training` argument, and the
-# dtype that variables are cast to.
-_CONTEXTS = ("current_call_ctx", "autocast_scope")
+from .threads import SUBSTITUTES
+
+# A layer's call sets the first two for the layers inside it: the `training` argument,
+# and the dtype that variables are cast to.
+_CONTEXTS = ("current_call_ctx", "autocast_scope", SUBSTITUTES)
 
 
 def current_call() -> Any:

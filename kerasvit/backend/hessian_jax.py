@@ -8,6 +8,7 @@ import keras
 
 from kerasvit.typing import LossDerivatives, Tensor
 
+from .forward import at_values
 from .trace_jax import fresh_trace
 
 
@@ -44,7 +45,10 @@ def loss_derivatives(
     def compute(
         vector: list[Tensor], x: Any, y: Any
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-        weights, state = ([v.value for v in group] for group in (variables, others))
-        return derivatives(weights, state, vector, x, y)
+        def at(values: list[Tensor]) -> Any:
+            weights, state = values[: len(variables)], values[len(variables) :]
+            return derivatives(weights, state, vector, x, y)
+
+        return at_values([*variables, *others], at)
 
     return compute

@@ -10,6 +10,7 @@ import tensorflow as tf
 from kerasvit.typing import LossDerivatives, Tensor
 
 from .scope_tensorflow import PassScope
+from .threads import seen_here
 
 
 def loss_derivatives(
@@ -48,19 +49,15 @@ def loss_derivatives(
 
 @contextlib.contextmanager
 def twice_differentiable_moments() -> Iterator[None]:
-    """Context in which `tf.nn.moments` is traced with correct second derivatives.
+    """Context in which the thread traces `tf.nn.moments` with right second derivatives.
 
     TensorFlow's version stops the gradient through the mean within the variance. The
     first derivative of the variance by the mean is 0, so that training is correct, but
     the second is not 0. The Keras layers LayerNormalization, GroupNormalization and, in
     training, BatchNormalization compute their statistics with it.
     """
-    original = tf.nn.moments
-    tf.nn.moments = _moments
-    try:
+    with seen_here([(tf.nn, "moments", lambda _: _moments)]):
         yield
-    finally:
-        tf.nn.moments = original
 
 
 def _moments(

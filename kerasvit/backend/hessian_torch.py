@@ -5,9 +5,12 @@ from typing import Any
 
 import keras
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from kerasvit.typing import LossDerivatives, Tensor
+
+from .threads import seen_here
+
+_FUSED = torch.nn.functional, "scaled_dot_product_attention"
 
 
 def loss_derivatives(
@@ -37,9 +40,9 @@ def loss_derivatives(
     ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
         weights = [v.value.detach().requires_grad_() for v in variables]
         mapping = zip(variables, weights, strict=True)
-        # Fused attention has no second derivative.
+        # Fused attention has no second derivative. `sdpa_kernel` is of all threads.
         with (
-            sdpa_kernel(SDPBackend.MATH),
+            seen_here([(*_FUSED, lambda _: _explicit_attention)]),
             keras.StatelessScope(mapping, collect_losses=True),
         ):
             value = loss(x, y)
@@ -48,6 +51,24 @@ def loss_derivatives(
         return value.detach(), [gradient.detach() for gradient in gradients], products
 
     return derivatives
+
+
+def _explicit_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    **options: Any,
+) -> Tensor:
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = torch.zeros_like(attn_mask, dtype=query.dtype).masked_fill(
+            attn_mask.logical_not(), -torch.inf
+        )
+    explicit = torch.ops.aten._scaled_dot_product_attention_math
+    arguments = query, key, value, attn_mask, dropout_p, is_causal
+    return explicit(*arguments, **options)[0]
 
 
 def _gradients(

@@ -6,6 +6,8 @@ import keras
 
 from kerasvit.typing import Tensor
 
+from .forward import at_values
+
 if keras.backend.backend() == "jax":
     import jax
 
@@ -33,17 +35,19 @@ def input_gradient(
     if keras.backend.backend() == "torch":
         return lambda x, y: _of_torch(function, x, y)
 
-    # Variables are arguments; otherwise they would be compiled as constants.
+    variables = model.variables
+
+    # They are arguments; otherwise they would be compiled as constants.
     @jax.jit
     def gradient(values: list[Tensor], x: Tensor, y: Tensor) -> Tensor:
         def at(x: Tensor) -> Tensor:
-            mapping = zip(model.variables, values, strict=True)
+            mapping = zip(variables, values, strict=True)
             with fresh_trace(), keras.StatelessScope(mapping):
                 return function(x, y)
 
         return jax.grad(at)(x)
 
-    return lambda x, y: gradient([v.value for v in model.variables], x, y)
+    return lambda x, y: at_values(variables, lambda values: gradient(values, x, y))
 
 
 def _of_tensorflow(function: Callable, x: Tensor, y: Tensor) -> Tensor:

@@ -7,6 +7,8 @@ from typing import Any
 
 import keras
 
+from .threads import using
+
 _like: Any = functools.wraps  # its types would be those of calls of `keras.Model`
 Base: Any = object
 if keras.backend.backend() == "jax" and not keras.config.is_nnx_enabled():
@@ -19,8 +21,9 @@ if keras.backend.backend() == "jax" and not keras.config.is_nnx_enabled():
 def _kept(model: Any) -> Iterator[None]:
     """Context that gives values back to variables that have none at its end.
 
-    Keras on JAX takes the values of all variables out of the model while it runs, and
-    gives them back at the end, but not after an error in tracing.
+    Keras on JAX takes the values of all variables out of the model while it runs, so
+    that other threads must wait, and gives them back at the end, but not after an error
+    in tracing.
     """
     if keras.backend.backend() != "jax":
         yield
@@ -29,14 +32,15 @@ def _kept(model: Any) -> Iterator[None]:
     variables += model.metrics_variables
     if model.compiled and model.optimizer is not None:
         variables += model.optimizer.variables
-    values = [variable._value for variable in variables]
-    try:
-        yield
-    finally:
-        for variable, value in zip(variables, values, strict=True):
-            lost = variable._value is None and value is not None
-            if lost and not value.is_deleted():
-                variable._value = value
+    with using(variables, alone=True):
+        values = [variable._value for variable in variables]
+        try:
+            yield
+        finally:
+            for variable, value in zip(variables, values, strict=True):
+                lost = variable._value is None and value is not None
+                if lost and not value.is_deleted():
+                    variable._value = value
 
 
 class KeepsValues(Base):

@@ -1,13 +1,18 @@
 """Access to private attributes of Keras, which only `backend` may use."""
 
 import contextlib
-from collections.abc import Iterable, Iterator
+import functools
+import types
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
+from keras.src.backend import AutocastScope
 from keras.src.backend.common.stateless_scope import get_stateless_scope
 
 from kerasvit.typing import Tensor
+
+from .threads import seen_here, using
 
 
 def layers_in(
@@ -70,35 +75,28 @@ def in_variable_dtype(model: keras.Model) -> contextlib.AbstractContextManager:
 
 @contextlib.contextmanager
 def in_dtype(model: keras.Model, dtype: str | None) -> Iterator[None]:
-    """Context in which a model's layers compute in a dtype.
+    """Context in which a model's layers compute in a dtype for the calling thread.
+
+    Other threads compute in the dtypes of the layers, and wait before they change the
+    model's variables.
 
     Args:
         model: Built `keras.Model`.
         dtype: Name of a floating dtype; None: that of each layer's variables. All
-            variables must then have values of this dtype, by a `keras.StatelessScope`.
+            variables must then have values of this dtype, by a `keras.StatelessScope`
+            that is made in the context.
     """
-    changed = [
-        layer
-        for layer in layers_in(model)
-        if layer.compute_dtype != (dtype or layer.variable_dtype)
-        and layer.quantization_mode is None
+    policy = functools.cache(keras.DTypePolicy)
+    wanted = [(layer, dtype or layer.variable_dtype) for layer in layers_in(model)]
+    changes = [
+        (layer, "_dtype_policy", lambda _, name=name: policy(name))
+        for layer, name in wanted
+        if layer.compute_dtype != name and layer.quantization_mode is None
     ]
-    # The setter of `dtype_policy` would change a policy object that layers share.
-    policies = [layer._dtype_policy for layer in changed]
     # A sum with a variable, and a scope, cast to the dtype that the variable declares.
-    variables = [v for v in model.variables if dtype and "float" in v.dtype]
-    declared = [v._dtype for v in variables]
-    for layer in changed:
-        layer._dtype_policy = keras.DTypePolicy(dtype or layer.variable_dtype)
-    for variable in variables:
-        variable._dtype = dtype
-    try:
+    declared = AutocastScope(dtype) if dtype else contextlib.nullcontext()
+    with using(model.variables), seen_here(changes), declared:
         yield
-    finally:
-        for layer, policy in zip(changed, policies, strict=True):
-            layer._dtype_policy = policy
-        for variable, own in zip(variables, declared, strict=True):
-            variable._dtype = own
 
 
 def values_of(variables: list[keras.Variable]) -> list[Tensor]:
@@ -135,14 +133,11 @@ def variables_changed(model: keras.Model) -> None:
         layer._post_build()  # PyTorch collects the parameters of modules here
 
 
-@contextlib.contextmanager
-def without_flash_attention(layers: Iterable[keras.layers.Layer]) -> Iterator[None]:
-    """Context in which Keras's attention layers use no flash attention."""
-    switched = [layer for layer in layers if getattr(layer, "_flash_attention", False)]
-    for layer in switched:
-        layer._flash_attention = False
-    try:
-        yield
-    finally:
-        for layer in switched:
-            layer._flash_attention = True
+def without_flash_attention(call: Callable) -> Callable:
+    """Returns the `call` of one of Keras's attention layers without flash attention."""
+    layer: Any = getattr(call, "__self__", None)
+    if not getattr(layer, "_flash_attention", False):
+        return call
+    again = object.__new__(type(layer))  # shares all but this attribute
+    vars(again).update(vars(layer), _flash_attention=False)
+    return types.MethodType(call.__func__, again)  # type: ignore[attr-defined]

@@ -12,6 +12,7 @@ from keras.src.backend.common.stateless_scope import in_stateless_scope
 from kerasvit.typing import Tensor
 
 from .keras_internals import values_of
+from .threads import using
 
 _LISTS = "_lists_of_step"
 _like: Any = functools.wraps  # its types would be those of calls of `keras.Model`
@@ -19,20 +20,27 @@ _like: Any = functools.wraps  # its types would be those of calls of `keras.Mode
 
 @contextlib.contextmanager
 def _looking_once(model: Any, function: Callable | None) -> Iterator[None]:
-    """Context of a step that looks through a model's layers once.
+    """Context of a step that looks through a model's layers once; other threads wait.
 
     Not of the first step, which has no compiled function yet: it may add variables to
     the optimizer and to metrics.
     """
     attributes = vars(model)
     if function is None or _LISTS in attributes:
-        yield
+        with _alone(model):
+            yield
         return
     attributes[_LISTS] = {}  # Keras would track an attribute that is set
     try:
-        yield
+        with _alone(model):
+            yield
     finally:
         attributes.pop(_LISTS, None)
+
+
+def _alone(model: Any) -> contextlib.AbstractContextManager:
+    variables = [*model.trainable_variables, *model.non_trainable_variables]
+    return using(variables, alone=True)
 
 
 class QuickState:

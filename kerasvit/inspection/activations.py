@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from kerasvit.arguments import ArgumentError, check_built, one_of
+from kerasvit.backend.forward import outputs_of
 from kerasvit.backend.keras_internals import (
     in_variable_dtype,
     layer_calls,
@@ -87,7 +88,7 @@ class Activations:
         """
         check_images(self.source, images)
         with in_variable_dtype(self.source):
-            found = self.model.predict_on_batch(images)
+            found = outputs_of(self.model, images)
         arrays = [np.asarray(each) for each in keras.tree.flatten(found)]
         for name, array in zip(self.names, arrays, strict=True):
             if not np.isfinite(array).all():

@@ -1,6 +1,6 @@
 """Runs a model and reads the weights of its attention layers."""
 
-import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,11 +8,13 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasvit.backend.forward import outputs_of
 from kerasvit.backend.keras_internals import (
     in_variable_dtype,
     layers_in,
     without_flash_attention,
 )
+from kerasvit.backend.threads import seen_here
 from kerasvit.typing import Shape, Tensor
 
 # Layer, shape of its input, and its weights.
@@ -59,7 +61,7 @@ def read_attention(
     for start in range(0, len(images), size):
         batch = images.take(range(start, start + size), axis=0, mode="clip")
         with in_variable_dtype(reader):
-            arrays = reader.predict_on_batch(batch)
+            arrays = outputs_of(reader, batch)
         rows = slice(len(images) - start)
         yield [
             (layer, shape, array[rows])
@@ -88,23 +90,27 @@ class AttentionReader(keras.Model):
             at_least = keras.backend.result_type(weights.dtype, "float32")
             found.append((layer, tuple(shape), ops.cast(weights, at_least)))
 
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(without_flash_attention(self._chosen))
-            for layer in layers_in(self.model):
-                stack.enter_context(_replaced(layer, "rematerialized_call", _plain))
-            for layer in self._chosen:
-                stack.enter_context(_replaced(layer, "call", _reading(layer, read)))
+        # JAX and TensorFlow cannot return tensors from a rematerialised function.
+        changes: list[tuple[Any, str, Callable]] = [
+            (layer, "rematerialized_call", lambda _: lambda call, *args, **kwargs: call)
+            for layer in layers_in(self.model)
+        ]
+        changes += [
+            (layer, "call", functools.partial(_reading, layer, read))
+            for layer in self._chosen
+        ]
+        with seen_here(changes):
             self.model(x, training=False)
         self.calls = tuple((layer, shape) for layer, shape, _ in found)
         return [weights for *_, weights in found]
 
 
-def _reading(layer: keras.layers.Layer, read: Callable) -> Callable:
-    """Returns a `call` that also passes the weights to `read`."""
-    call = layer.call
+def _reading(layer: keras.layers.Layer, read: Callable, call: Callable) -> Callable:
+    """Returns a `call` of a layer that also passes the weights to `read`."""
 
     def with_scores(*args: Any, **kwargs: Any) -> Any:
-        output, scores = call(*args, **{**kwargs, "return_attention_scores": True})
+        options = {**kwargs, "return_attention_scores": True}
+        output, scores = without_flash_attention(call)(*args, **options)
         read(layer, (args[0] if args else kwargs["query"]).shape, scores)
         wanted = kwargs.get("return_attention_scores", False)
         return (output, scores) if wanted else output
@@ -117,21 +123,3 @@ def _reading(layer: keras.layers.Layer, read: Callable) -> Callable:
 
     keras_layer = isinstance(layer, keras.layers.MultiHeadAttention)
     return with_scores if keras_layer else with_weights
-
-
-def _plain(call: Callable, *args: Any, **kwargs: Any) -> Callable:
-    # JAX and TensorFlow cannot return tensors from within a rematerialised function.
-    return call
-
-
-@contextlib.contextmanager
-def _replaced(layer: keras.layers.Layer, name: str, method: Callable) -> Iterator[None]:
-    """Context in which one layer has another method, not tracked by Keras."""
-    own = vars(layer)
-    before = {name: own[name]} if name in own else {}
-    own[name] = method
-    try:
-        yield
-    finally:
-        del own[name]
-        own.update(before)

@@ -1,5 +1,6 @@
 """Frequencies in feature maps, and accuracy under noise of one frequency band."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError, integer, number
+from kerasvit.backend.forward import outputs_of
 
 from .accuracy import accuracy, check_labels
 from .activations import Activations, activations_of, check_functional
@@ -168,7 +170,7 @@ def frequency_noise_accuracy(
             ]
             return (images + rms * np.stack(noise)).astype("float32")
 
-        return accuracy(model.predict_on_batch, x, y, batch_size, noisy)
+        return accuracy(functools.partial(outputs_of, model), x, y, batch_size, noisy)
 
     return NoiseAccuracy(
         tuple((float(low), float(high)) for low, high in bands),

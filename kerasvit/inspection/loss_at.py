@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.backend import gradients_at, value_at
+from kerasvit.backend.forward import constants
 from kerasvit.backend.keras_internals import in_variable_dtype
 from kerasvit.typing import Tensor
 
@@ -49,7 +50,7 @@ class LossAt:
 
     def values(self) -> list[Tensor]:
         """Returns the present values of the variables."""
-        return _constants(self.variables)
+        return constants(self.variables)
 
     def value(self, values: list[Tensor], data: Iterable[tuple[Any, Any]]) -> float:
         """Returns the mean loss over batches: one forward pass for each.
@@ -58,7 +59,7 @@ class LossAt:
         """
         total, samples = 0.0, 0
         with in_variable_dtype(self.model):
-            values = [*values, *_constants(self._others)]
+            values = [*values, *constants(self._others)]
             for x, y in self._loss.checked(data):
                 total += float(self._value(values, x, y)) * length(x)
                 samples += length(x)
@@ -76,7 +77,7 @@ class LossAt:
         total, samples = 0.0, 0
         sums: list[Tensor] = []
         with in_variable_dtype(self.model):
-            values = [*values, *_constants(self._others)]
+            values = [*values, *constants(self._others)]
             for x, y in self._loss.checked(data):
                 loss, found = self._gradients(values, x, y)
                 terms = [gradient * length(x) for gradient in found]
@@ -101,11 +102,6 @@ def _name(loss: Any) -> str:
     name = getattr(loss, "__qualname__", type(loss).__qualname__)
     settings = loss.get_config() if isinstance(loss, keras.losses.Loss) else ""
     return f"{name} {settings}"
-
-
-def _constants(variables: list[keras.Variable]) -> list[Tensor]:
-    # PyTorch would record what is computed of parameters.
-    return [ops.stop_gradient(ops.convert_to_tensor(each)) for each in variables]
 
 
 def _check_any(samples: int) -> None:

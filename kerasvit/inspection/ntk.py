@@ -13,6 +13,7 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError, integer, one_of
 from kerasvit.backend import gradients_at
+from kerasvit.backend.forward import constants, outputs_of
 from kerasvit.backend.keras_internals import in_dtype, in_variable_dtype
 from kerasvit.typing import Tensor
 
@@ -142,7 +143,7 @@ def _check_logits(model: keras.Model, x: Any) -> None:
     """
     first = keras.tree.map_structure(lambda a: np.asarray(a[:2]), x)
     with in_variable_dtype(model):
-        outputs = ops.convert_to_numpy(model(first, training=False))
+        outputs = outputs_of(model, first)
     if (outputs >= 0).all() and np.allclose(outputs.sum(1), 1, atol=1e-4):
         raise ArgumentError(
             "`model` must return logits, whose sum depends on the weights. Received: "
@@ -161,8 +162,8 @@ def _values(
     kernels = {id(v) for v in _head_kernels(model)}
     generator = np.random.default_rng(seed)
     pairs = []
-    for variable in variables:
-        value = ops.convert_to_numpy(variable)
+    for variable, tensor in zip(variables, constants(variables), strict=True):
+        value = ops.convert_to_numpy(tensor)
         if id(variable) in kernels and head == "random":
             inputs = np.prod(value.shape[:-1])
             value = generator.standard_normal(value.shape) / np.sqrt(inputs)

@@ -1,13 +1,13 @@
 """A layer that returns what layers inside another layer compute."""
 
-import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 from keras import ops
 
+from kerasvit.backend.threads import seen_here
 from kerasvit.typing import Tensor
 
 
@@ -38,9 +38,8 @@ class Probe(keras.layers.Layer):
 
     def call(self, x: Any) -> list[Tensor]:
         seen: list[tuple[str, Tensor]] = []
-        with contextlib.ExitStack() as stack:
-            for each in self.inside:
-                stack.enter_context(_watched(each, seen, self.at))
+        watched = functools.partial(_watched, seen, self.at)
+        with seen_here((i, "call", functools.partial(watched, i)) for i in self.inside):
             self.layer(x)
         self.order = tuple(path for path, _ in seen)
         paths = map(path_of, self.inside)
@@ -54,12 +53,13 @@ class Probe(keras.layers.Layer):
         return [tensor for _, tensor in seen]
 
 
-@contextlib.contextmanager
 def _watched(
-    layer: keras.layers.Layer, seen: list[tuple[str, Tensor]], at: str
-) -> Iterator[None]:
-    """Context in which the calls of a layer are recorded as (path, tensor)."""
-    original = layer.call
+    seen: list[tuple[str, Tensor]],
+    at: str,
+    layer: keras.layers.Layer,
+    original: Callable,
+) -> Callable:
+    """Returns a `call` of a layer that is recorded as (path, tensor)."""
 
     @functools.wraps(original)
     def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -71,11 +71,7 @@ def _watched(
             seen.append((path_of(layer), keras.tree.map_structure(ops.copy, outputs)))
         return outputs
 
-    vars(layer)["call"] = call  # not by `setattr`, which Keras and PyTorch track
-    try:
-        yield
-    finally:
-        del vars(layer)["call"]
+    return call
 
 
 def path_of(layer: keras.layers.Layer) -> str:

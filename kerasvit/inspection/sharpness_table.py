@@ -10,6 +10,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.backend.forward import constants, outputs_of
 from kerasvit.backend.keras_internals import in_variable_dtype
 from kerasvit.records import found_record
 
@@ -129,7 +130,8 @@ def sharpness_table(
         name: hessian.eigenpairs(tolerance=tolerance)
         for name, hessian in hessians.items()
     }
-    squares = [np.square(ops.convert_to_numpy(v), dtype="float64") for v in chosen]
+    weights = map(ops.convert_to_numpy, constants(chosen))
+    squares = [np.square(weight, dtype="float64") for weight in weights]
     return SharpnessTable(
         {name: float(each.values[0]) for name, each in pairs.items()},
         {name: float(each.residuals[0]) for name, each in pairs.items()},
@@ -224,7 +226,7 @@ def _activation_norms(
     until, norms = keras.Model(inner_model(model).inputs, outputs), []
     with in_variable_dtype(model):
         for x, _ in data:
-            values = until.predict_on_batch(x)
+            values = outputs_of(until, x)
             maps = [values[name].astype("float64") for name in outputs]
             norms.append([np.linalg.norm(m.reshape(len(m), -1), axis=1) for m in maps])
     means = np.concatenate(norms, axis=1).mean(1)  # of (layers, images)

@@ -27,6 +27,7 @@ from .preact_unit import PreactUnit as PreactUnit
 from .prefix_tokens import PrefixTokens as PrefixTokens
 from .quadratic_attention import QuadraticAttention as QuadraticAttention
 from .relative_attention import RelativeAttention as RelativeAttention
+from .rescaling import Rescaling as Rescaling
 from .sincos_position_embedding import (
     SinCosPositionEmbedding as SinCosPositionEmbedding,
 )

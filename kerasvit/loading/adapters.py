@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from kerasvit.adapters import attach, dense_layers, detach, trained_weights
+from kerasvit.backend.threads import alone
 from kerasvit.checkpoints import ADAPTERS, AdapterFile, Checkpoint, CheckpointError
 
 
@@ -35,6 +36,7 @@ def load_kept_adapters(
     load_file(model, file, **options)
 
 
+@alone
 def load_file(
     model: keras.Model,
     file: AdapterFile,

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 
+from kerasvit.layers import Rescaling
 from kerasvit.typing import Tensor
 
 
@@ -26,7 +27,7 @@ def image_input(
         return image, image
     mean, std = normalization["mean"], normalization["std"]
     # In the variables' dtype: bfloat16 would round the pixels before they are centred.
-    scale = keras.layers.Rescaling(
+    scale = Rescaling(
         [1 / (255 * s) for s in std],
         [-m / s for m, s in zip(mean, std, strict=True)],
         dtype=keras.config.dtype_policy().variable_dtype,

@@ -9,6 +9,7 @@ import numpy as np
 
 from kerasvit.arguments import integer, number
 from kerasvit.backend.restore import restored
+from kerasvit.backend.threads import using
 from kerasvit.training.sam import SAM
 
 from .compile_options import compile_options
@@ -51,7 +52,8 @@ def suggest_rho(
 
     The cost is `runs` × `steps` × two passes per radius, 10 800 passes with the
     defaults (a plain training step has one), and the measurements. The model, its
-    optimizer and all random seeds are restored.
+    optimizer and all random seeds are restored; meanwhile other threads must not call
+    the model, except by functions of kerasvit, which wait.
 
     Args:
         model: As for `SAM`, compiled or not; or a `SAM`, whose `perturbation` and
@@ -99,22 +101,23 @@ def suggest_rho(
     train, held = divide(data, validation, steps, batch_size, seed)
     options, assumed = compile_options(model, held[0], optimizer, loss)
     _compile(learner, observer, options)
-    with restored(learner):
-        if rhos is None:
-            rhos = _grid(observer.measure(held, RHOS[1])[1])
-        radius = rhos[len(rhos) // 2]
-        _, before = observer.measure(held, radius)
     losses, seen = [], []
-    for rho in rhos:
-        measured = []
-        for run in range(runs):
-            with restored(learner):
-                learner.rho = rho
-                stream = _in_order(train, steps, (seed, run))
-                learner.fit(stream, steps_per_epoch=steps, shuffle=False, verbose=0)
-                measured.append(observer.measure(held, radius))
-        losses.append([each for each, _ in measured])
-        seen.append(mean_of([each for _, each in measured]))
+    with using(model.variables, alone=True):
+        with restored(learner):
+            if rhos is None:
+                rhos = _grid(observer.measure(held, RHOS[1])[1])
+            radius = rhos[len(rhos) // 2]
+            _, before = observer.measure(held, radius)
+        for rho in rhos:
+            measured = []
+            for run in range(runs):
+                with restored(learner):
+                    learner.rho = rho
+                    stream = _in_order(train, steps, (seed, run))
+                    learner.fit(stream, steps_per_epoch=steps, shuffle=False, verbose=0)
+                    measured.append(observer.measure(held, radius))
+            losses.append([each for each, _ in measured])
+            seen.append(mean_of([each for _, each in measured]))
     gains, noises = compare(np.array(losses))
     trials = map(Trial, rhos, gains.tolist(), noises.tolist(), seen)
     return Advice(before, tuple(trials), radius, runs, steps, assumed)

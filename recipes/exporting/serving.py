@@ -90,7 +90,8 @@ def normalization(transform: kerasvit.Preprocessing) -> keras.layers.Layer:
     """Returns a layer that maps pixels to (pixel / 255 - mean) / std."""
     scale = [1 / (255 * s) for _, s in _colours(transform)]
     offset = [-m / s for m, s in _colours(transform)]
-    return keras.layers.Rescaling(scale, offset, dtype="float32", name="normalization")
+    layer = kerasvit.layers.Rescaling
+    return layer(scale, offset, dtype="float32", name="normalization")
 
 
 def probabilities(inner: keras.Model, outputs):
