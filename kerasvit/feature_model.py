@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from .adapters import adapted_layers, attach
-from .layers import Rescaling
+from .layers.rescaling import with_channels_last
 from .quantization import QuantizableModel, restore, settings_of
 
 FACTS = ("names", "strides", "channels", "preprocessing", "adapters")
@@ -65,9 +65,8 @@ class FeatureModel(QuantizableModel):
         graph = dict(config)
         settings = graph.pop("quantization", [])
         facts = {key: graph.pop(key) for key in FACTS if key in graph}
-        # Files of version 0.1 have Keras's layer.
-        classes = {"Rescaling": Rescaling, **(custom_objects or {})}
-        model = super().from_config(graph, custom_objects=classes)
+        graph = with_channels_last(graph)
+        model = super().from_config(graph, custom_objects=custom_objects)
         model._revive(facts, settings)
         return model
 

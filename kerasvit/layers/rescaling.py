@@ -1,5 +1,7 @@
 """Scale and offset of channels."""
 
+from typing import Any
+
 import keras
 
 from kerasvit.typing import Tensor
@@ -26,3 +28,21 @@ class Rescaling(keras.layers.Rescaling):
             for value in (inputs, self.scale, self.offset)
         )
         return x * scale + offset
+
+
+def with_channels_last(config: dict[str, Any]) -> dict[str, Any]:
+    """Returns a functional model's configuration with this layer in Keras's place.
+
+    Files of version 0.1 have Keras's layer for the normalisation inside a model.
+    """
+    ours = {"module": Rescaling.__module__, "registered_name": "kerasvit>Rescaling"}
+    keras_own = ("keras.layers", "Rescaling")
+    layers = [
+        {**layer, **(ours if _class(layer) == keras_own else {})}
+        for layer in config["layers"]
+    ]
+    return {**config, "layers": layers}
+
+
+def _class(layer: dict[str, Any]) -> tuple:
+    return layer.get("module"), layer.get("class_name")

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from kerasvit.adapters import attach
-from kerasvit.layers import Rescaling
+from kerasvit.layers.rescaling import with_channels_last
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.quantization import QuantizableModel, restore, settings_of
 from kerasvit.records import OWNER, found_record, table_size
@@ -114,9 +114,8 @@ class ImageModel(QuantizableModel):
         config = dict(config)
         record, adapters = config.pop("record", None), config.pop("adapters", None)
         settings, card = config.pop("quantization", ()), config.pop("card", None)
-        # Files of version 0.1 have Keras's layer.
-        classes = {"Rescaling": Rescaling, **(custom_objects or {})}
-        model = super().from_config(config, custom_objects=classes)
+        config = with_channels_last(config)
+        model = super().from_config(config, custom_objects=custom_objects)
         model.record, model.card = record, card
         restore(model, settings)
         if adapters:
