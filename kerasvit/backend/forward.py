@@ -68,6 +68,13 @@ def constants(variables: list[keras.Variable]) -> list[Tensor]:
     return [keras.ops.stop_gradient(convert(each)) for each in variables]
 
 
+def array_of(variable: keras.Variable) -> np.ndarray:
+    """Returns the value of a variable."""
+    if keras.backend.backend() == "jax":
+        return at_values([variable], lambda values: np.array(values[0]))
+    return keras.ops.convert_to_numpy(variable)
+
+
 def at_values(variables: list[keras.Variable], function: Callable[[list], Any]) -> Any:
     """Returns a function of the values of variables on JAX, once all have one.
 

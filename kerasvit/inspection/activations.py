@@ -16,6 +16,7 @@ from kerasvit.backend.keras_internals import (
     layer_calls,
     layers_in,
 )
+from kerasvit.backend.threads import using
 from kerasvit.typing import Shape, Tensor
 
 from .images import check_images, image_batches
@@ -69,7 +70,8 @@ class Activations:
     ) -> None:
         check_functional(model)
         one_of("at", at, ("outputs", "inputs"))
-        found = _features(model, layers, at)
+        with using(model.variables):  # it calls layers
+            found = _features(model, layers, at)
         self.names = [path for path, _ in found]
         _check_distinct(self.names)
         self.model = keras.Model(model.inputs[0], [tensor for _, tensor in found])

@@ -7,9 +7,9 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from kerasvit.arguments import ArgumentError, number
+from kerasvit.backend.forward import array_of
 
 from .hessian import Hessian, Loss
 from .lanczos import eigenpairs
@@ -137,7 +137,7 @@ class _Penalty:
         self.weights: dict[str, np.ndarray] | None = None
         if weight_decay and unsquared:
             variables = hessian.variables
-            self.weights = {v.path: ops.convert_to_numpy(v) for v in variables}
+            self.weights = {v.path: array_of(v) for v in variables}
             zero = [path for path, weight in self.weights.items() if not weight.any()]
             if zero:
                 raise ArgumentError(

@@ -6,9 +6,10 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import layers, ops
+from keras import layers
 
 from kerasvit.arguments import ArgumentError, check_built, integer, one_of
+from kerasvit.backend.forward import array_of
 from kerasvit.backend.keras_internals import owners
 
 from .mean_loss import chosen_variables
@@ -92,7 +93,7 @@ def normalized_direction(
         if normalization == "how-do-vits-work":
             axes = tuple(axis for axis in range(value.ndim) if axis not in axes)
             epsilon = 1e-7
-        weights = ops.convert_to_numpy(variable).astype("float64")
+        weights = array_of(variable).astype("float64")
         norms = np.sqrt(np.sum(np.square(value), axis=axes, keepdims=True)) + epsilon
         lengths = np.sqrt(np.sum(np.square(weights), axis=axes, keepdims=True))
         scaled[path] = value / np.where(norms > 0, norms, 1) * lengths
@@ -130,7 +131,7 @@ def direction_between(model: keras.Model, other: keras.Model) -> dict[str, np.nd
             "other",
         )
     return {
-        a.path: ops.convert_to_numpy(b).astype("float64") - ops.convert_to_numpy(a)
+        a.path: array_of(b).astype("float64") - array_of(a)
         for a, b in zip(mine, theirs, strict=True)
     }
 

@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import integer, one_of
+from kerasvit.backend.forward import array_of
 
 from .hessian import Loss
 from .loss_at import LossAt
@@ -92,5 +93,5 @@ def _zero_heads(model: keras.Model, variables: list[keras.Variable]) -> list[int
         if variable.path.endswith("/kernel")
         and len(variable.shape) == 2
         and variable.shape[-1] in units
-        and not ops.convert_to_numpy(variable).any()
+        and not array_of(variable).any()
     ]

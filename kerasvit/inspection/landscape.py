@@ -13,6 +13,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.backend.forward import array_of
 from kerasvit.typing import Tensor
 
 from .directions import check_direction, random_direction
@@ -149,7 +150,7 @@ def norm_landscape(
     total = np.zeros(multiples.shape[:-1])
     for variable in chosen_variables(model):
         zero = np.zeros(variable.shape)
-        terms = [ops.convert_to_numpy(variable)]
+        terms = [array_of(variable)]
         terms += [direction.get(variable.path, zero) for direction in directions]
         rows = np.array([np.ravel(term) for term in terms], "float64")
         squares = np.einsum("...i,ij,...j", multiples, rows @ rows.T, multiples)

@@ -13,7 +13,7 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError, integer, one_of
 from kerasvit.backend import gradients_at
-from kerasvit.backend.forward import constants, outputs_of
+from kerasvit.backend.forward import array_of, outputs_of
 from kerasvit.backend.keras_internals import in_dtype, in_variable_dtype
 from kerasvit.typing import Tensor
 
@@ -162,8 +162,8 @@ def _values(
     kernels = {id(v) for v in _head_kernels(model)}
     generator = np.random.default_rng(seed)
     pairs = []
-    for variable, tensor in zip(variables, constants(variables), strict=True):
-        value = ops.convert_to_numpy(tensor)
+    for variable in variables:
+        value = array_of(variable)
         if id(variable) in kernels and head == "random":
             inputs = np.prod(value.shape[:-1])
             value = generator.standard_normal(value.shape) / np.sqrt(inputs)

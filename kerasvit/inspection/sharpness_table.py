@@ -7,10 +7,9 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.backend.forward import constants, outputs_of
+from kerasvit.backend.forward import array_of, outputs_of
 from kerasvit.backend.keras_internals import in_variable_dtype
 from kerasvit.records import found_record
 
@@ -130,8 +129,7 @@ def sharpness_table(
         name: hessian.eigenpairs(tolerance=tolerance)
         for name, hessian in hessians.items()
     }
-    weights = map(ops.convert_to_numpy, constants(chosen))
-    squares = [np.square(weight, dtype="float64") for weight in weights]
+    squares = [np.square(array_of(variable), dtype="float64") for variable in chosen]
     return SharpnessTable(
         {name: float(each.values[0]) for name, each in pairs.items()},
         {name: float(each.residuals[0]) for name, each in pairs.items()},
