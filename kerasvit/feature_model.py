@@ -7,6 +7,7 @@ import keras
 
 from .adapters import adapted_layers, attach
 from .layers.rescaling import with_channels_last
+from .preprocessing import Preprocessing
 from .quantization import QuantizableModel, restore, settings_of
 
 FACTS = ("names", "strides", "channels", "preprocessing", "adapters")
@@ -23,7 +24,7 @@ class FeatureModel(QuantizableModel):
         names: Names of the blocks, a tuple.
         strides: Pixels between neighbouring cells of a map, a tuple of ints.
         channels: Channels of the features, a tuple of ints.
-        preprocessing: JSON object of the `Preprocessing` that the images need.
+        preprocessing: The `Preprocessing` that the images need.
         adapters: Settings of those adapters of `add_lora` that the blocks have, or
             None.
     """
@@ -31,7 +32,7 @@ class FeatureModel(QuantizableModel):
     names: tuple[str, ...] = ()
     strides: tuple[int, ...] = ()
     channels: tuple[int, ...] = ()
-    preprocessing: dict[str, Any] | None = None
+    preprocessing: Preprocessing | None = None
     adapters: dict[str, Any] | None = None
 
     # Keras recognises functional subclasses by this signature.
@@ -48,6 +49,7 @@ class FeatureModel(QuantizableModel):
     def facts(self) -> dict[str, Any]:
         """Returns the attributes as plain JSON."""
         facts = {key: getattr(self, key) for key in FACTS}
+        facts["preprocessing"] = self.preprocessing and self.preprocessing.to_config()
         if not adapted_layers(self):  # `merge_lora` of the whole model
             facts["adapters"] = None
         return json.loads(json.dumps(facts))
@@ -79,4 +81,6 @@ class FeatureModel(QuantizableModel):
 
     def _set(self, facts: dict[str, Any]) -> None:
         for key, value in facts.items():
+            if key == "preprocessing" and value is not None:
+                value = Preprocessing.from_config(value)
             setattr(self, key, tuple(value) if isinstance(value, list) else value)

@@ -21,9 +21,8 @@ from .records import found_record
 _BATCH_SIZE = 32
 _SEVERAL_LABELS = "multi_label_classification"
 _NO_TRANSFORM = (
-    "The model's record has no preprocessing: set "
-    "model.record['preprocessing'] = kerasvit.Preprocessing(size, ...).to_config(), or "
-    "pass preprocessed arrays of floats."
+    "The model's record has no preprocessing: set model.preprocessing = "
+    "kerasvit.Preprocessing(size, ...), or pass preprocessed arrays of floats."
 )
 
 

@@ -76,7 +76,7 @@ def load(name: str, setting: str, values: str | None = None) -> Found:
     if getattr(model, "adapters", None):
         kerasvit.merge_lora(model)
     if hasattr(model, "record"):
-        found = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+        found = model.preprocessing
         if model.record["kwargs"].get("normalization"):
             return Found(model, _rescaled(*VALUES["pixels"]), "from 0 to 255")
         scale = [1 / (255 * std) for std in found.std]

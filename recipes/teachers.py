@@ -48,7 +48,7 @@ def find(config, student) -> Teacher | None:
     teacher = found.model
     any_model.check_one_label(teacher, config.teacher, "teacher")
     _check_labels(teacher, student)
-    pixels = kerasvit.Preprocessing.from_config(student.record["preprocessing"])
+    pixels = student.preprocessing
     image = keras.Input(student.input_shape[1:], name="image")
     x = image
     if not student.record["kwargs"].get("normalization"):  # normalised outside of it

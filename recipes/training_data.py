@@ -7,7 +7,6 @@ import data
 import devices
 from batches import training_batches
 
-import kerasvit
 from kerasvit.preprocessing.images import input_problem
 
 
@@ -63,7 +62,7 @@ def check_first_batch(config, model, dataset) -> None:
 def batch_options(config, model) -> dict:
     """Returns keyword arguments for the functions of `batches.py`."""
     return {
-        "transform": kerasvit.Preprocessing.from_config(model.record["preprocessing"]),
+        "transform": model.preprocessing,
         "normalize": not model.record["kwargs"].get("normalization"),
         "batch_size": config.batch_size,
     }

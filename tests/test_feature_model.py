@@ -56,7 +56,7 @@ def test_a_file_keeps_values_and_attributes(tmp_path):
         assert getattr(loaded, name) == getattr(found, name)
     assert loaded.names == ("encoder_block_1", "encoder_block_0")
     assert loaded.strides == (4, 4) and loaded.channels == (16, 16)
-    assert loaded.preprocessing == model.record["preprocessing"]
+    assert loaded.preprocessing == model.preprocessing
     assert_same(loaded, found)
     found.save_weights(tmp_path / "features.weights.h5")
     other = kerasvit.features(

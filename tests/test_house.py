@@ -29,7 +29,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     },
     "adapters": {"layers", "backend"},
     "loaded_card": {"adapters", "hub"},
-    "feature_model": {"adapters", "layers", "quantization"},
+    "feature_model": {"adapters", "layers", "quantization", "preprocessing"},
     "features": {"feature_model", "models", "layers", "records", "backend"},
     "quantization": {"backend"},
     "lora": {"adapters", "checkpoints", "hub", "loading", "models", "backend"},

@@ -161,7 +161,7 @@ def test_prepared_values_in_the_other_range_raise(built_in):
 def test_prepared_images_need_no_transform_in_the_record():
     model = make_model(preprocessing=None)
     assert classify(model, Preprocessing(SIZE)(RED))[0][0] == "red"
-    with pytest.raises(ValueError, match="set model.record\\['preprocessing'\\] ="):
+    with pytest.raises(ValueError, match="set model.preprocessing ="):
         classify(model, RED)
 
 

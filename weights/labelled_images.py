@@ -9,7 +9,6 @@ from pathlib import Path
 import keras
 import numpy as np
 
-from kerasvit import Preprocessing
 from kerasvit.prediction import imagenet_names
 
 BATCH_SIZE = 32
@@ -47,7 +46,7 @@ def predictions(model: keras.Model, paths: Sequence[Path]) -> np.ndarray:
     Raises:
         ImageError: An image cannot be read.
     """
-    transform = Preprocessing.from_config(model.record["preprocessing"])
+    transform = model.preprocessing
     predicted = []
     for i in range(0, len(paths), BATCH_SIZE):
         try:

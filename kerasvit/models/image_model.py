@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from kerasvit.adapters import attach
+from kerasvit.arguments import ArgumentError
 from kerasvit.layers.rescaling import with_channels_last
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.quantization import QuantizableModel, restore, settings_of
@@ -31,6 +32,7 @@ class ImageModel(QuantizableModel):
             the evaluation transform of the weights; `label_names`, a list, "imagenet1k"
             or None; `kernel`, which resamples the position table, if it is not that of
             the code base.
+        preprocessing: The `Preprocessing` of the record, or None.
         adapters: Settings of LoRA that `add_lora` sets and `.keras` files and clones
             keep, or None; see `kerasvit/adapters.py`.
         card: The README.md of the files that the model was loaded from, with a hash of
@@ -66,6 +68,60 @@ class ImageModel(QuantizableModel):
             if same and model.card:
                 self.card = dict(model.card)
         self.record = record and json.loads(json.dumps(record))
+
+    @property
+    def preprocessing(self) -> Preprocessing | None:
+        """The evaluation transform of the record; None if the record has none.
+
+        `model.preprocessing = kerasvit.Preprocessing(…)` changes the record.
+
+        Raises:
+            ValueError: The record's transform is damaged; or the new one is no
+                `Preprocessing` or None, makes images of another size than the model
+                takes, or has not the mean and deviation that the model has built in;
+                or the model has no record.
+        """
+        found = self.record and self.record.get("preprocessing")
+        return None if found is None else Preprocessing.from_config(found)
+
+    @preprocessing.setter
+    def preprocessing(self, transform: Preprocessing | None) -> None:
+        if not isinstance(self.record, dict):
+            raise ArgumentError(
+                "The model has no record of kerasvit, which holds the transform. Build "
+                "it with a variant or load it with `kerasvit.from_pretrained`.",
+                "preprocessing",
+            )
+        if transform is not None:
+            self._check_transform(transform)
+        self.record["preprocessing"] = transform and transform.to_config()
+
+    def _check_transform(self, transform: Any) -> None:
+        """Raises an `ArgumentError` for a transform that does not fit the model."""
+        if not isinstance(transform, Preprocessing):
+            raise ArgumentError(
+                "`preprocessing` must be a kerasvit.Preprocessing or None. Received: "
+                f"{transform!r:.300}.",
+                "preprocessing",
+            )
+        taken = self.inputs[0].shape[1:3]
+        sides = zip(taken, transform.size, strict=True)
+        if any(size not in (None, own) for size, own in sides):
+            raise ArgumentError(
+                f"`preprocessing` makes images of {transform.size[0]} × "
+                f"{transform.size[1]}, and the model takes {taken[0]} × {taken[1]}. "
+                "Pass preprocessing.with_size(…), or `kerasvit.resize` the model.",
+                "preprocessing",
+            )
+        built_in = (self.record.get("kwargs") or {}).get("normalization")
+        own = {"mean": list(transform.mean), "std": list(transform.std)}
+        if built_in and own != {key: list(value) for key, value in built_in.items()}:
+            raise ArgumentError(
+                f"`preprocessing` has {own}, and the model normalises images itself, "
+                f"with {built_in}. Pass a transform with these, or build the model "
+                "with include_preprocessing=False.",
+                "preprocessing",
+            )
 
     def export(
         self, filepath: Any, format: str = "tf_saved_model", *args: Any, **kwargs: Any

@@ -144,8 +144,10 @@ class Preprocessing:
         }
 
     @classmethod
-    def from_config(cls, config: dict) -> "Preprocessing":
-        """Reads what `to_config` wrote."""
+    def from_config(cls, config: "dict[str, Any] | Preprocessing") -> "Preprocessing":
+        """Reads what `to_config` wrote; a transform is returned as it is."""
+        if isinstance(config, Preprocessing):
+            return config
         names = {field.name for field in dataclasses.fields(cls)}
         if not isinstance(config, dict) or set(config) != names:
             raise ValueError(

@@ -134,7 +134,7 @@ def load(
             )
         return Candidate(
             model=model,
-            transform=kerasvit.Preprocessing.from_config(record["preprocessing"]),
+            transform=model.preprocessing,
             normalize=not record["kwargs"].get("normalization"),
             label_names=_label_names(record.get("label_names")),
             **own,

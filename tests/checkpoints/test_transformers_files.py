@@ -274,7 +274,7 @@ def test_a_processor_of_another_model_raises(name, tmp_path):
         kerasvit.from_pretrained(tmp_path)
     expected = kerasvit.Preprocessing(16, 0.9, "center", "bilinear")
     model = kerasvit.from_pretrained(tmp_path, preprocessing=expected)
-    read = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+    read = model.preprocessing
     assert read == expected
 
 

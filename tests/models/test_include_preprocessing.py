@@ -51,7 +51,7 @@ def folder(request, tmp_path):
 def check_outside(model, expected):
     """Checks that the model takes images normalised as its record states."""
     assert model.record["kwargs"]["normalization"] is None
-    transform = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+    transform = model.preprocessing
     images = normalised(PIXELS, transform.mean, transform.std)
     np.testing.assert_allclose(logits(model, images), expected, atol=1e-5)
     assert {key: list(getattr(transform, key)) for key in MEAN_STD} == MEAN_STD

@@ -65,7 +65,7 @@ def test_by_name(hub, names, folder):
     names(entry("timm/vit"))
     model = kerasvit.ViTTi16("sam")
     np.testing.assert_allclose(logits(model), logits(kerasvit.ViTTi16(folder)))
-    transform = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+    transform = model.preprocessing
     found = transform.size, transform.crop, transform.kernel
     assert found == ((32, 32), 0.5, "bilinear")
     assert model.record["origin"] == "timm"

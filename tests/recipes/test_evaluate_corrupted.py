@@ -46,7 +46,7 @@ def test_models_on_corrupted_images(images, tmp_path, monkeypatch, capsys):
     accuracies = {}
     for name in models:
         model = kerasvit.from_pretrained(name)
-        transform = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+        transform = model.preprocessing
         files = sorted((tmp_path / "images").glob("*/*.jpg"))
         for kind in ("contrast", "impulse_noise"):
             right = []
@@ -151,7 +151,7 @@ def test_a_folder_like_cifar_100_c(tmp_path, monkeypatch, capsys):
     assert "mean of 1 of 15 corruptions" in printed
     [result, *_] = found
     assert (result.set, result.measure, result.images) == ("CIFAR-100-C", "snow", 4)
-    transform = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+    transform = model.preprocessing
     batch = np.stack([transform(each) for each in pixels])
     right = model.predict(batch, verbose=0).argmax(1) == np.tile([3, 50, 7, 99], 5)
     for severity in range(5):

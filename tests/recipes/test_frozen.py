@@ -58,7 +58,7 @@ def test_scores_are_those_of_features_that_predict_returns(tmp_path, monkeypatch
     scored, result = evaluate.evaluate(config)
     assert (scored.measure, result.measure) == ("", "frozen")
     dataset = data.built_in("digits")
-    transform = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+    transform = model.preprocessing
     body = keras.Model(model.input, model.get_layer("head").input)
     parts = dataset.train.sample(200, 0), dataset.validation, dataset.test
     (x, y), (held, held_y), (test, test_y) = (digits(p, transform) for p in parts)

@@ -16,7 +16,6 @@ from evaluate_settings import Config
 from scoring.imagenet_subsets import IMAGENET_A, IMAGENET_R
 from tensorflow_datasets.core import constants
 
-import kerasvit
 from recipes.benchmarks import photographs
 from tests.once import on_last_backend
 
@@ -36,7 +35,7 @@ class Files:
         self.root = root
         (root / "photographs").mkdir(parents=True)
         self.images = photographs.write(root / "photographs", COUNT)
-        transform = kerasvit.Preprocessing.from_config(model.record["preprocessing"])
+        transform = model.preprocessing
         batch = np.stack([transform(path) for path in self.images])
         self.logits = model.predict(batch, verbose=0)
         self.predicted = self.logits.argmax(1)

@@ -96,7 +96,7 @@ def test_a_file_of_keras_beside_a_model_of_kerasvit(tmp_path):
         "other.keras"
     )
     vit, other = subjects.load(config("vit", "other.keras", model_input="unit"))
-    own = kerasvit.Preprocessing.from_config(vit.model.record["preprocessing"])
+    own = vit.model.preprocessing
     low, high = (-np.array(own.mean) / own.std, (1 - np.array(own.mean)) / own.std)
     assert (vit.x >= low - 1e-5).all() and (vit.x <= high + 1e-5).all()
     assert 1 < other.x.max() <= 255  # the file's own layer divides them by 255

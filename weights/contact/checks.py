@@ -123,7 +123,7 @@ def load(entry: Entry) -> keras.Model:
 
 def preprocessed(model: keras.Model, paths: list[str]) -> np.ndarray:
     """Returns photographs as the model takes them, shape (photographs, H, W, 3)."""
-    transform = Preprocessing.from_config(model.record["preprocessing"])
+    transform = model.preprocessing
     return np.stack([transform(path) for path in paths])
 
 
