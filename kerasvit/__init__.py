@@ -8,6 +8,8 @@
 This module exports the complete public API.
 """
 
+from typing import TYPE_CHECKING
+
 from . import evaluation as evaluation
 from . import inspection as inspection
 from .checkpoints import CheckpointError as CheckpointError
@@ -145,11 +147,12 @@ from .training import layer_decay as layer_decay
 from .training import warmup_cosine as warmup_cosine
 from .version import __version__ as __version__
 
+if not TYPE_CHECKING:  # type checkers would take any name for an attribute
 
-def __getattr__(name: str) -> object:
-    # Misspelled model names are common, so the message suggests similar names.
-    import difflib
+    def __getattr__(name):
+        # Misspelled model names are common, so the message suggests similar names.
+        import difflib
 
-    near = difflib.get_close_matches(name, globals(), n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    raise AttributeError(f"kerasvit has no {name!r}.{hint}")
+        near = difflib.get_close_matches(name, globals(), n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise AttributeError(f"kerasvit has no {name!r}.{hint}")

@@ -215,7 +215,7 @@ def _name(given: Any, known: dict[str, str], numbered: list[str]) -> str:
     )
 
 
-def _final_norms(calls: list) -> list[keras.layers.Layer]:
+def _final_norms(calls: list[Any]) -> list[keras.layers.Layer]:
     """Returns the layers that normalise the last block's features."""
     return [
         layer

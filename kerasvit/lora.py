@@ -115,7 +115,7 @@ def merge_lora(model: keras.Model) -> None:
     detach(_adapted(model), merge=True)
 
 
-def save_adapters(model: keras.Model, path: str | os.PathLike) -> Path:
+def save_adapters(model: keras.Model, path: str | os.PathLike[str]) -> Path:
     """Writes the adapters of a model and its other trained weights into one file.
 
     The model's base weights with this file are the trained model: see `load_adapters`.
@@ -147,10 +147,10 @@ def save_adapters(model: keras.Model, path: str | os.PathLike) -> Path:
 
 def load_adapters(
     model: keras.Model,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     *,
     token: str | bool | None = None,
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
     local_files_only: bool = False,
 ) -> None:
@@ -259,8 +259,8 @@ def _matching(model: ImageModel, pattern: Any) -> dict[str, Any]:
         kinds = dict.fromkeys("/".join(path.split("/")[-2:]) for path in sorted(dense))
         exist = f"Its dense layers are: {', '.join(kinds)}" if kinds else "It has none"
         raise ArgumentError(
-            f"`layers` must match dense layers of {model.name}, which is a "
-            f"{model.record['builder']}. {exist}. Received: layers={pattern!r}.",
+            f"`layers` must match dense layers of {model!r}. {exist}. Received: "
+            f"layers={pattern!r}.",
             "layers",
         )
     return chosen

@@ -4,7 +4,7 @@ import functools
 import importlib.resources
 from collections.abc import Callable, Iterable
 from os import PathLike
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 import keras
 import numpy as np
@@ -26,6 +26,19 @@ _NO_TRANSFORM = (
 )
 
 
+Best: TypeAlias = list[tuple[str, float]]  # (name, probability) of an image
+
+
+@overload
+def classify(
+    model: keras.Model, images: str | PathLike[str] | Image.Image, top: int = 5
+) -> Best: ...
+@overload
+def classify(
+    model: keras.Model, images: list[Any] | tuple[Any, ...], top: int = 5
+) -> list[Best]: ...
+@overload
+def classify(model: keras.Model, images: Any, top: int = 5) -> Best | list[Best]: ...
 def classify(
     model: keras.Model, images: Any, top: int = 5
 ) -> list[tuple[str, float]] | list[list[tuple[str, float]]]:
@@ -87,9 +100,7 @@ def imagenet_names() -> tuple[str, ...]:
     return tuple(line for line in lines if not line.startswith("#"))
 
 
-def _best(
-    probabilities: np.ndarray, names: list[str], top: int
-) -> list[tuple[str, float]]:
+def _best(probabilities: np.ndarray, names: list[str], top: int) -> Best:
     # A stable sort keeps the class order of equal probabilities.
     order = np.argsort(-probabilities, kind="stable")[:top]
     return [(names[i], float(probabilities[i])) for i in order]

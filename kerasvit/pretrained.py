@@ -35,11 +35,11 @@ from .saving import record_of
 
 
 def from_pretrained(
-    weights: str | os.PathLike | Entry,
+    weights: str | os.PathLike[str] | Entry,
     *,
     revision: str | None = None,
     token: str | bool | None = None,
-    cache_dir: str | os.PathLike | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
     local_files_only: bool = False,
     **changes: Any,

@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 
 def save_pretrained(
     model: keras.Model,
-    folder: str | os.PathLike,
+    folder: str | os.PathLike[str],
     *,
     dtype: str | None = None,
     label_names: list[str] | None = None,
     license: str | None = None,
     base_model: str | None = None,
     datasets: list[str] | None = None,
-    metrics: dict[str, float | dict] | None = None,
-    training: dict | None = None,
+    metrics: dict[str, float | dict[str, Any]] | None = None,
+    training: dict[str, Any] | None = None,
     card: str | None = None,
     name: str | None = None,
     keep_adapters: bool = False,
@@ -136,8 +136,8 @@ def push_to_hub(
     license: str | None = None,
     base_model: str | None = None,
     datasets: list[str] | None = None,
-    metrics: dict[str, float | dict] | None = None,
-    training: dict | None = None,
+    metrics: dict[str, float | dict[str, Any]] | None = None,
+    training: dict[str, Any] | None = None,
     card: str | None = None,
     keep_adapters: bool = False,
     adapters_only: bool = False,
@@ -223,7 +223,7 @@ def push_to_hub(
         )
 
 
-def record_of(model: Any) -> dict:
+def record_of(model: Any) -> dict[str, Any]:
     """Returns the record of a model.
 
     Raises:

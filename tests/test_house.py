@@ -193,7 +193,7 @@ def test_an_architecture_imports_no_other_except_in_compositions(path):
         return
     shared = {
         *("arguments", "builder", "encoder", "head", "image_model"),
-        *("other_names", "positions", "same_graph", "variant"),
+        *("documentation", "other_names", "positions", "same_graph", "variant"),
     }
     for name in imports(path):
         if name.startswith("kerasvit.models."):

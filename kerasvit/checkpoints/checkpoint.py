@@ -68,7 +68,9 @@ class Checkpoint:
             code base, or kerasvit cannot build its model.
     """
 
-    def __init__(self, path: str | os.PathLike, known_hash: str | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], known_hash: str | None = None
+    ) -> None:
         path, self.known_hash = Path(path).expanduser(), known_hash
         if path.is_dir():
             path = weights_in(path)

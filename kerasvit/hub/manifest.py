@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsIndex, overload
 
 from kerasvit.patterns import chosen, near
 
@@ -46,15 +46,15 @@ class Entry:
     classes: int
     megabytes: int
     license: str
-    preprocessing: dict
-    top1: dict | None = None
+    preprocessing: dict[str, Any]
+    top1: dict[str, Any] | None = None
     head: str | None = None
-    arguments: dict | None = None
+    arguments: dict[str, Any] | None = None
     experimental: str | None = None
     revision: str | None = None
     size: int | None = None
     sha256: str | None = None
-    made_from: dict | None = None
+    made_from: dict[str, Any] | None = None
 
     @property
     def on_hub(self) -> bool:
@@ -72,6 +72,10 @@ class Weights(list[Entry]):
 
     empty = "No published weights."
 
+    @overload
+    def __getitem__(self, key: SupportsIndex) -> Entry: ...
+    @overload
+    def __getitem__(self, key: slice) -> "Weights": ...
     def __getitem__(self, key: Any) -> Any:
         entry = super().__getitem__(key)
         return Weights(entry) if isinstance(key, slice) else entry
@@ -107,7 +111,7 @@ def _row(entry: Entry) -> tuple[str, ...]:
     )
 
 
-def read_manifest(path: Path) -> dict:
+def read_manifest(path: Path) -> dict[str, Any]:
     """Returns the content of a manifest, {"recipes", "weights"} and the version.
 
     Raises:
@@ -130,7 +134,7 @@ def read_manifest(path: Path) -> dict:
 
 
 @functools.cache
-def _manifest() -> dict:
+def _manifest() -> dict[str, Any]:
     return read_manifest(MANIFEST)
 
 

@@ -175,7 +175,9 @@ def _features(model: keras.Model, pattern: str, at: str) -> list[tuple[str, Tens
     return features
 
 
-def _chosen(model: keras.Model, pattern: str) -> list[tuple[tuple, list]]:
+def _chosen(
+    model: keras.Model, pattern: str
+) -> list[tuple[tuple[Any, ...], list[Any]]]:
     """Returns the calls of layers with chosen ones among the layer and those inside.
 
     Raises:
@@ -259,7 +261,7 @@ def check_functional(model: Any) -> None:
         )
 
 
-def matching(paths: list[str], pattern: str, hint: str = "") -> Callable:
+def matching(paths: list[str], pattern: str, hint: str = "") -> Callable[..., Any]:
     """Returns a function that tells whether a path matches a regular expression.
 
     Args:

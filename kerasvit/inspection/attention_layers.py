@@ -105,7 +105,9 @@ class AttentionReader(keras.Model):
         return [weights for *_, weights in found]
 
 
-def _reading(layer: keras.layers.Layer, read: Callable, call: Callable) -> Callable:
+def _reading(
+    layer: keras.layers.Layer, read: Callable[..., Any], call: Callable[..., Any]
+) -> Callable[..., Any]:
     """Returns a `call` of a layer that also passes the weights to `read`."""
 
     def with_scores(*args: Any, **kwargs: Any) -> Any:

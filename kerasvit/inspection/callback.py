@@ -61,7 +61,7 @@ class Inspect(keras.callbacks.Callback):
         self.every, self.unit = integer("every", every, 1), unit
         self.at_start = at_start
         self.steps: list[int] = []
-        self.values: dict[str, list] = {name: [] for name in self.measures}
+        self.values: dict[str, list[Any]] = {name: [] for name in self.measures}
         self._step = self._begun = self._epoch = 0
 
     def on_train_begin(self, logs: Any = None) -> None:

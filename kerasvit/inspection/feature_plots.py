@@ -174,7 +174,7 @@ def _shades(count: int) -> Any:
     return matplotlib.colormaps[MAP](np.linspace(0, 0.85, count))
 
 
-def _styled(results: Mapping[str, Any]) -> list[tuple[dict[str, Any], tuple]]:
+def _styled(results: Mapping[str, Any]) -> list[tuple[dict[str, Any], tuple[Any, ...]]]:
     if not 1 <= len(results) <= len(COLORS):
         raise ArgumentError(
             f"`results` must have 1 to {len(COLORS)} models. Received: {len(results)}.",

@@ -23,7 +23,7 @@ from .lanczos import Eigenpairs, eigenpairs
 from .mean_loss import MeanLoss, batches, check_finite, chosen_variables, length
 from .progress import Progress
 
-Loss: TypeAlias = keras.losses.Loss | Callable | str | None
+Loss: TypeAlias = keras.losses.Loss | Callable[..., Any] | str | None
 
 
 class Hessian:
@@ -185,7 +185,11 @@ class Hessian:
         return [p.reshape(v.shape) for p, v in zip(parts, self.variables, strict=True)]
 
     def _derivatives_at(
-        self, vector: Any, *, gradient: bool, after_batch: Callable | None = None
+        self,
+        vector: Any,
+        *,
+        gradient: bool,
+        after_batch: Callable[..., Any] | None = None,
     ) -> tuple[float, np.ndarray, np.ndarray]:
         """Returns the mean loss, its gradient if wanted, and the product."""
         vector = np.asarray(vector, self.dtype)

@@ -46,7 +46,7 @@ def landscape(
     *,
     directions: Sequence[Mapping[str, Any]] | None = None,
     grid: Sequence[Any] | None = None,
-    path: str | os.PathLike | None = None,
+    path: str | os.PathLike[str] | None = None,
     batch_size: int = 32,
 ) -> Landscape:
     """Returns the loss along one direction, or on the plane of two.

@@ -17,7 +17,7 @@ from .transforms import transform_of, with_transform
 _OF_RUN = "model"  # folder of the model in a folder of the recipes
 
 # What the argument `weights` may be, beside None.
-GivenWeights: TypeAlias = Entry | Checkpoint | str | os.PathLike
+GivenWeights: TypeAlias = Entry | Checkpoint | str | os.PathLike[str]
 
 
 def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
@@ -94,7 +94,7 @@ def _completed(checkpoint: Checkpoint, entry: Entry | None = None) -> Checkpoint
     return checkpoint
 
 
-def _files_of(weights: str | os.PathLike, label: str | None) -> Path:
+def _files_of(weights: str | os.PathLike[str], label: str | None) -> Path:
     """Returns the path of a file or folder that exists, downloaded if necessary."""
     text = os.fspath(weights) if isinstance(weights, (str, os.PathLike)) else None
     if not text:

@@ -11,11 +11,11 @@ class Builder(Protocol):
 
     __name__: str
 
-    def __call__(self, **kwargs: Any) -> keras.Model:
+    def __call__(self, *args: Any, **kwargs: Any) -> keras.Model:
         """Builds an `ImageModel`."""
         ...
 
-    def check(self, **kwargs: Any) -> dict[str, Any]:
+    def check(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Returns the checked arguments, with defaults, and builds nothing."""
         ...
 

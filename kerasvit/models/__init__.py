@@ -36,6 +36,7 @@ from .bit import BiTR152x1 as BiTR152x1
 from .bit import BiTR152x2 as BiTR152x2
 from .bit import BiTR152x4 as BiTR152x4
 from .bit import BiTR200x3 as BiTR200x3
+from .builder import BuilderOf
 from .deit import DeiT3B16 as DeiT3B16
 from .deit import DeiT3H14 as DeiT3H14
 from .deit import DeiT3L16 as DeiT3L16
@@ -103,7 +104,7 @@ from .vit_ablation import ViTTi4CIFARLocal3 as ViTTi4CIFARLocal3
 from .vit_ablation import ViTTi4CIFARLocal5 as ViTTi4CIFARLocal5
 from .vit_ablation import ViTTi4CIFARPostNorm as ViTTi4CIFARPostNorm
 
-BUILDERS = {  # {name in a record: builder}
+BUILDERS: dict[str, BuilderOf[...]] = {  # {name in a record: builder}
     "VisionTransformer": VisionTransformer,
     "DistilledVisionTransformer": DistilledVisionTransformer,
     "HybridVisionTransformer": HybridVisionTransformer,
@@ -206,7 +207,7 @@ VARIANTS = (  # recipes/names.py reads this tuple without importing the package
 )
 
 
-class Names(list):
+class Names(list[str]):
     """A list of names; an empty one prints the available names."""
 
     empty = "[]"
@@ -228,7 +229,7 @@ def list_models(pattern: str = "*") -> Names:
     Raises:
         ValueError: The pattern is not a string.
     """
-    names = [variant.name for variant in VARIANTS]
+    names = [variant.name for variant in VARIANTS if variant.name]
     matches = Names(chosen(names, pattern))
     if not matches:
         matches.empty = (

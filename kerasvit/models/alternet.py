@@ -94,7 +94,7 @@ def AlterNet(
     head_width: int = 64,
     window_size: int = 7,
     stochastic_depth: float = 0.0,
-    normalization: dict | None = None,
+    normalization: dict[str, Any] | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "alternet",
 ) -> ImageModel:
@@ -165,19 +165,31 @@ def PreActResNet(
     widths: Sequence[int] = (64, 128, 256, 512),
     stem_width: int = 64,
     stochastic_depth: float = 0.0,
-    normalization: dict | None = None,
+    normalization: dict[str, Any] | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "preact_resnet",
 ) -> ImageModel:
     """Builds a pre-activation ResNet: (batch, H, W, 3) → (batch, num_classes) logits.
 
-    An AlterNet without attention; `AlterNet` documents the arguments.
+    It is an AlterNet without attention.
 
     Args:
-        depths, bottleneck, stem, widths, stem_width: The architecture.
+        depths: Units of each stage; each stage but the first halves the map.
+        bottleneck: True: a unit has one 3 × 3 convolution, on a quarter of the output
+            channels. False: it has two, on all channels.
+        stem: "imagenet": 7 × 7 with stride 2, then max-pooling. "cifar": 3 × 3.
         image_size: Height and width in pixels, of any size; an int for a square. (None,
             None): the model takes images of any size.
-        num_classes, stochastic_depth, normalization, dtype, name: As for `AlterNet`.
+        num_classes: Size of the head; 0: no head, the model returns features.
+        widths: Channels inside the units of each stage; a bottleneck has four times as
+            many output channels.
+        stem_width: Channels of the stem.
+        stochastic_depth: Probability of dropping the residual branch of the last unit,
+            in [0, 1). It grows linearly from 0 in the first unit.
+        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
+            model takes pixels in [0, 255] and normalises them. None: it does not.
+        dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
+        name: Name of the model.
 
     Raises:
         ValueError: An argument is out of range.
@@ -256,10 +268,11 @@ LARGE = {"stem": "imagenet", "evaluation": {**EVALUATION, **IMAGENET}}
 SMALL = {"stem": "cifar", "evaluation": {**EVALUATION, **CIFAR100, "crop": 1.0}}
 CIFAR = {**SMALL, "image_size": 32, "num_classes": 100}
 
-_large = rows_of(AlterNet, window_size=7, **LARGE)
-_cifar = rows_of(AlterNet, window_size=4, **CIFAR)  # 7 covers no map of 32 pixels
-_large_preact = rows_of(PreActResNet, **LARGE)
-_cifar_preact = rows_of(PreActResNet, **CIFAR)
+_large = rows_of(AlterNet, paper=__doc__, window_size=7, **LARGE)
+# A window of 7 covers no map of 32 pixels.
+_cifar = rows_of(AlterNet, paper=__doc__, window_size=4, **CIFAR)
+_large_preact = rows_of(PreActResNet, paper=__doc__, **LARGE)
+_cifar_preact = rows_of(PreActResNet, paper=__doc__, **CIFAR)
 
 AlterNet18 = _large("AlterNet18", 9_968_803, 1.67, ALTER["18"])
 AlterNet34 = _large("AlterNet34", 22_833_054, 3.60, ALTER["34"])

@@ -215,7 +215,7 @@ CHECKS: dict[str, Callable[..., Any]] = {
 }
 
 
-def checked_by_name(kwargs: dict) -> dict:
+def checked_by_name(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns the arguments of a builder after the checks in `CHECKS`.
 
     Raises:

@@ -50,7 +50,7 @@ def BigTransfer(
     stage_widths: list[int] | None = None,
     conv_epsilon: float = 1e-10,
     epsilon: float = 1e-5,
-    normalization: dict | None = None,
+    normalization: dict[str, Any] | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "bit",
 ) -> ImageModel:
@@ -94,7 +94,9 @@ def BigTransfer(
     return ImageModel(image, head(num_classes)(x), name=name)
 
 
-def _unit(i: int, j: int, out: int, conv: Callable, norm: Callable) -> PreactUnit:
+def _unit(
+    i: int, j: int, out: int, conv: Callable[..., Any], norm: Callable[..., Any]
+) -> PreactUnit:
     """Returns unit j of stage i, with `out` channels at its end."""
     strides = 2 if i and not j else 1
     norms = [norm(name=f"norm_{k}") for k in range(3)]
@@ -117,7 +119,7 @@ DEPTHS = {
 }
 EVALUATION = {"crop": 0.875, "kernel": "bilinear"}  # timm/models/resnetv2.py, `_cfg`
 
-_bit = rows_of(BigTransfer, evaluation=EVALUATION)
+_bit = rows_of(BigTransfer, paper=__doc__, evaluation=EVALUATION)
 
 BiTR50x1 = _bit("BiTR50x1", 25_549_352, 4.09, depths=DEPTHS[50], width_factor=1)
 BiTR50x2 = _bit("BiTR50x2", 97_988_712, 16.12, depths=DEPTHS[50], width_factor=2)

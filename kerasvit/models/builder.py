@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ParamSpec, Protocol, cast
 
 import keras
 
@@ -16,9 +16,26 @@ POLICIES: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
 POLICIES += ("bfloat16", "float16", "float64")
 
 
+P = ParamSpec("P")
+
+
+class BuilderOf(Protocol[P]):
+    """A builder with the arguments of the function that it was made of."""
+
+    __name__: str
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> ImageModel:
+        """Builds the model."""
+        ...
+
+    def check(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """Returns the checked arguments, with defaults, and builds nothing."""
+        ...
+
+
 def builder(
     check: Callable[[dict[str, Any]], dict[str, Any]],
-) -> Callable[[Callable], Any]:
+) -> Callable[[Callable[P, ImageModel]], BuilderOf[P]]:
     """Makes a function of keyword arguments a builder of `ImageModel`s.
 
     The function gets checked arguments. Its layers get the dtype policy that `dtype`
@@ -38,10 +55,11 @@ def builder(
         filled in, and builds nothing.
     """
 
-    def decorate(function: Callable) -> Any:
+    def decorate(function: Callable[P, ImageModel]) -> BuilderOf[P]:
         signature = inspect.signature(function)
+        make: Callable[..., ImageModel] = function
 
-        def checked(**kwargs: Any) -> dict:
+        def checked(**kwargs: Any) -> dict[str, Any]:
             check_names(function.__name__, kwargs, signature.parameters)
             _policy(kwargs.get("dtype"))
             try:
@@ -57,12 +75,12 @@ def builder(
         def build(**kwargs: Any) -> ImageModel:
             arguments = checked(**kwargs)
             with _layers_of(_policy(kwargs.get("dtype"))):
-                model = function(**{**kwargs, **arguments})
+                model = make(**{**kwargs, **arguments})
             model.record = new_record(function.__name__, arguments)
             return model
 
         build.check = checked  # type: ignore[attr-defined]
-        return build
+        return cast(BuilderOf[P], build)
 
     return decorate
 

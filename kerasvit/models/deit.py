@@ -56,11 +56,11 @@ def DistilledVisionTransformer(
     epsilon: float = 1e-6,
     dropout: float = 0.0,
     stochastic_depth: float = 0.0,
-    normalization: dict | None = None,
+    normalization: dict[str, Any] | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "deit_distilled",
 ) -> ImageModel:
-    """Builds a ViT with a distillation token: (batch, H, W, 3) → logits.
+    """Builds a distilled ViT: (batch, H, W, 3) → logits.
 
     The class token and the distillation token each have a head; the logits are the mean
     of both. `distillation_heads` returns both separately, for training.
@@ -161,8 +161,10 @@ def distillation_heads(model: ImageModel) -> keras.Model:
     return keras.Model(model.input, outputs, name=f"{model.name}_heads")
 
 
-_deit = rows_of(VisionTransformer, architecture="deit", evaluation=IMAGENET)
-_distilled = rows_of(DistilledVisionTransformer, evaluation=IMAGENET)
+_deit = rows_of(
+    VisionTransformer, paper=__doc__, architecture="deit", evaluation=IMAGENET
+)
+_distilled = rows_of(DistilledVisionTransformer, paper=__doc__, evaluation=IMAGENET)
 
 DeiTTi16 = _deit("DeiTTi16", 5_717_416, 1.25, SIZES["Ti"], patch_size=16)
 DeiTS16 = _deit("DeiTS16", 22_050_664, 4.60, SIZES["S"], patch_size=16)

@@ -115,11 +115,11 @@ def HybridVisionTransformer(
     add_to_deviation: bool = False,
     dropout: float = 0.0,
     stochastic_depth: float = 0.0,
-    normalization: dict | None = None,
+    normalization: dict[str, Any] | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "hybrid",
 ) -> ImageModel:
-    """Builds a hybrid: (batch, H, W, 3) → (batch, num_classes) logits.
+    """Builds a ViT on a ResNet: (batch, H, W, 3) → (batch, num_classes) logits.
 
     Args:
         resnet_depths: Units of each stage of the ResNet; an empty list: only the stem.
@@ -212,7 +212,9 @@ def HybridVisionTransformer(
     return ImageModel(image, head(num_classes)(x), name=name)
 
 
-def _unit(i: int, j: int, out: int, conv: Callable, norm: Callable) -> PostactUnit:
+def _unit(
+    i: int, j: int, out: int, conv: Callable[..., Any], norm: Callable[..., Any]
+) -> PostactUnit:
     """Returns unit j of stage i of the ResNet, with `out` channels at its end."""
     strides = 2 if i and not j else 1
     shortcut = {}
@@ -243,7 +245,7 @@ R26 = {"resnet_depths": [2, 2, 2, 2], "patch_size": 1}
 R50 = {"resnet_depths": [3, 4, 6, 3], "patch_size": 1}
 R50_LONG = {"resnet_depths": [3, 4, 9], "patch_size": 1}  # the fourth stage's moved up
 
-_hybrid = rows_of(HybridVisionTransformer)
+_hybrid = rows_of(HybridVisionTransformer, paper=__doc__)
 
 RViTTi16 = _hybrid("RViTTi16", 6_337_704, 0.43, R, SIZES["Ti"])
 R26ViTS32 = _hybrid("R26ViTS32", 36_431_912, 3.46, R26, SIZES["S"])

@@ -40,6 +40,7 @@ class ImageModel(QuantizableModel):
             `.keras` files and clones keep; or None. See `kerasvit/loaded_card.py`.
     """
 
+    record: dict[str, Any] | None
     adapters: dict[str, Any] | None = None
     card: dict[str, Any] | None = None
 
@@ -113,7 +114,7 @@ class ImageModel(QuantizableModel):
                 "Pass preprocessing.with_size(…), or `kerasvit.resize` the model.",
                 "preprocessing",
             )
-        built_in = (self.record.get("kwargs") or {}).get("normalization")
+        built_in = ((self.record or {}).get("kwargs") or {}).get("normalization")
         own = {"mean": list(transform.mean), "std": list(transform.std)}
         if built_in and own != {key: list(value) for key, value in built_in.items()}:
             raise ArgumentError(
@@ -210,7 +211,7 @@ def _weights(record: dict[str, Any]) -> str:
     return f"weights from a file of {origin}" if origin else "random initial weights"
 
 
-def new_record(builder: str, kwargs: dict) -> dict:
+def new_record(builder: str, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Returns the record of a model with fresh weights."""
     normalization = kwargs.get("normalization") or {}
     size = table_size(kwargs) or 224

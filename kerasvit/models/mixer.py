@@ -39,7 +39,7 @@ def MLPMixer(
     activation: str = "gelu",
     epsilon: float = 1e-6,
     stochastic_depth: float = 0.0,
-    normalization: dict | None = None,
+    normalization: dict[str, Any] | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "mixer",
 ) -> ImageModel:
@@ -101,7 +101,7 @@ SIZES = {
 }
 EVALUATION = {"crop": 0.875}  # timm/models/mlp_mixer.py `_cfg`
 
-_mixer = rows_of(MLPMixer, evaluation=EVALUATION)
+_mixer = rows_of(MLPMixer, paper=__doc__, evaluation=EVALUATION)
 
 MixerS32 = _mixer("MixerS32", 19_104_624, 1.00, SIZES["S"], patch_size=32)
 MixerS16 = _mixer("MixerS16", 18_528_264, 3.78, SIZES["S"], patch_size=16)

@@ -31,7 +31,7 @@ def computes_the_same(one: keras.Model, other: keras.Model) -> bool:
         return False
 
 
-def _graph(model: keras.Model) -> list:
+def _graph(model: keras.Model) -> list[Any]:
     """Returns layers and connections as plain lists and dictionaries."""
     config = model.get_config()
     indices = {layer["name"]: i for i, layer in enumerate(config["layers"])}
@@ -76,7 +76,7 @@ def _plain(config: Any, places: dict[str, int]) -> Any:
     }
 
 
-def _history(end: list, places: dict[str, int]) -> list:
+def _history(end: list[Any], places: dict[str, int]) -> list[Any]:
     """Returns [operation index, node, output], or a list of them."""
     if end and isinstance(end[0], str):
         return [places[end[0]], *end[1:]]

@@ -126,7 +126,7 @@ def SwinTransformer(
     epsilon: float = 1e-5,
     dropout: float = 0.0,
     stochastic_depth: float = 0.0,
-    normalization: dict | None = None,
+    normalization: dict[str, Any] | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "swin",
 ) -> ImageModel:
@@ -204,14 +204,14 @@ SIZES = {
 
 # S3: Chen et al. 2021, "Searching the Search Space of Vision Transformer", arXiv
 # 2111.14725: a window for each stage. Numbers as in timm.
-S3: dict[str, dict] = {
+S3: dict[str, dict[str, Any]] = {
     "T": {"depths": [2, 2, 6, 2], "window_size": [7, 7, 14, 7]},
     "S": {"depths": [2, 2, 18, 2], "window_size": [14, 14, 14, 7]},
     "B": {"depths": [2, 2, 30, 2], "window_size": [7, 7, 14, 7]},
 }
 S3 = {key: {**SIZES["T"], **numbers} for key, numbers in S3.items()}
 
-_swin = rows_of(SwinTransformer, evaluation=IMAGENET)
+_swin = rows_of(SwinTransformer, paper=__doc__, evaluation=IMAGENET)
 
 SwinT = _swin("SwinT", 28_288_354, 4.5, SIZES["T"])
 SwinS = _swin("SwinS", 49_606_258, 8.7, SIZES["S"])

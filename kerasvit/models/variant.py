@@ -18,6 +18,7 @@ from kerasvit.loading.transforms import transform_of
 from kerasvit.loading.variant import Builder
 from kerasvit.preprocessing import Preprocessing
 
+from .documentation import OfInstances, documentation_of, signature_of
 from .image_model import ImageModel
 from .other_names import check_names
 
@@ -36,9 +37,17 @@ class Variant:
             "deit", for a variant that may have the numbers of another one.
         evaluation: Fields of `Preprocessing` that differ from those of timm's ViTs, for
             fresh weights and for timm's files that state no preprocessing.
+        paper: Docstring of the family's module, of which `help` shows all but the first
+            line.
         **arguments: Arguments of the builder that define this variant. Arguments with a
             default in the builder replace the default; a checkpoint can override them.
     """
+
+    # A variant has a docstring and a signature of its own, with all its arguments.
+    __doc__ = OfInstances(
+        __doc__, lambda self: documentation_of(self, published(self.name))
+    )
+    __signature__ = OfInstances(None, signature_of)
 
     def __init__(
         self,
@@ -48,15 +57,17 @@ class Variant:
         parameters: int | None = None,
         multiply_adds: float | None = None,
         architecture: str = "",
-        evaluation: dict | None = None,
+        evaluation: dict[str, Any] | None = None,
+        paper: str | None = None,
         **arguments: Any,
     ) -> None:
-        self.name: Any = name  # str in every row of the zoo
+        self.name = name
         self.builder = builder
         self.parameters = parameters
         self.multiply_adds = multiply_adds
         self.architecture = architecture
         self.evaluation = evaluation or {}
+        self.paper = paper or ""
         signature = inspect.signature(builder).parameters.values()
         defaults = {p.name: p.default for p in signature if p.default is not p.empty}
         defaults.pop("dtype", None)  # neither variants nor files state it
@@ -64,8 +75,6 @@ class Variant:
         self.numbers = {k: v for k, v in arguments.items() if k not in defaults}
         replaced = {k: v for k, v in arguments.items() if k in defaults}
         self.defaults = {**defaults, **replaced}
-        more = f"all arguments: help(kerasvit.{builder.__name__})"
-        self.__doc__ = f"{self._summary()}; {more}."
 
     def __repr__(self) -> str:
         tags = ", ".join(published(self.name))
@@ -91,7 +100,7 @@ class Variant:
         include_preprocessing: bool | None = None,
         source_grid: tuple[int, int] | None = None,
         kernel: str | None = None,
-        preprocessing: Preprocessing | dict | None = None,
+        preprocessing: Preprocessing | dict[str, Any] | None = None,
         label_names: list[str] | str | None = None,
         dtype: Any = None,
         **changes: Any,
@@ -103,9 +112,9 @@ class Variant:
                 which are downloaded; an entry of `kerasvit.list_weights`; the path of a
                 `.npz` or `.safetensors` file, or of a folder that `save_pretrained`
                 wrote; or "hf://user/repository[@revision]".
-            num_classes: Number of classes of the head. None: that of the weights, else
-                1000. A number that differs from that of the weights gives a fresh head;
-                0 builds the model without a head.
+            num_classes: Number of classes of the head. None: that of the weights. A
+                number that differs from it gives a fresh head; 0 builds the model
+                without a head.
             image_size: Height and width in pixels; an int for a square. None: the size
                 for which the weights were trained. For other sizes the position table
                 is resampled. (None, None): the model takes images of any size, of

@@ -86,7 +86,7 @@ def VisionTransformer(
     epsilon: float = 1e-6,
     dropout: float = 0.0,
     stochastic_depth: float = 0.0,
-    normalization: dict | None = None,
+    normalization: dict[str, Any] | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "vit",
 ) -> ImageModel:
@@ -225,7 +225,7 @@ SIZES = {
     "g": {"width": 1536, "depth": 40, "num_heads": 24, "mlp_dim": 4096},
 }
 
-_vit = rows_of(VisionTransformer)
+_vit = rows_of(VisionTransformer, paper=__doc__)
 
 ViTTi16 = _vit("ViTTi16", 5_717_416, 1.25, SIZES["Ti"], patch_size=16)
 ViTS32 = _vit("ViTS32", 22_878_952, 1.14, SIZES["S"], patch_size=32)

@@ -69,7 +69,7 @@ def VisionTransformerAblation(
     resampling: dict[str, Any] | None = None,
     num_classes: int = 1000,
     stochastic_depth: float = 0.0,
-    normalization: dict | None = None,
+    normalization: dict[str, Any] | None = None,
     dtype: str | keras.DTypePolicy | None = None,
     name: str = "vit_ablation",
 ) -> ImageModel:
@@ -154,7 +154,7 @@ CIFAR100 = {
     },
 }
 
-_ablation = rows_of(VisionTransformerAblation, **CIFAR100)
+_ablation = rows_of(VisionTransformerAblation, paper=__doc__, **CIFAR100)
 
 ViTTi4CIFAR = _ablation(
     "ViTTi4CIFAR", 5_373_220, 0.365, window=None, pool="token", norm="pre"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ MODES = ("center", "squash", "border")
 _HALF = (0.5, 0.5, 0.5)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, init=False)
 class Preprocessing:
     """The evaluation transform of a model: resize, crop and normalise an image.
 
@@ -47,24 +48,32 @@ class Preprocessing:
     bit; vit_jax/input_pipeline.py, within 1e-5.
     """
 
-    # Any: the attributes are always tuples, the arguments may be one number.
-    size: Any
-    crop: float = 0.9
-    mode: str = "center"
-    kernel: str = "bicubic"
-    antialias: bool = True
-    mean: Any = _HALF
-    std: Any = _HALF
+    size: tuple[int, int]
+    crop: float
+    mode: str
+    kernel: str
+    antialias: bool
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self,
+        size: int | Sequence[int],
+        crop: float = 0.9,
+        mode: str = "center",
+        kernel: str = "bicubic",
+        antialias: bool = True,
+        mean: float | Sequence[float] = _HALF,
+        std: float | Sequence[float] = _HALF,
+    ) -> None:
         checked = {
-            "size": tuple(sides(self.size, "size")),
-            "crop": number_of_each("crop", self.crop, 1, 0.01, 1)[0],
-            "mode": one_of("mode", self.mode, MODES),
-            "kernel": one_of("kernel", self.kernel, KERNELS),
-            "antialias": one_of("antialias", self.antialias, (True, False)),
-            "mean": number_of_each("mean", self.mean, 3, -1000, 1000),
-            "std": number_of_each("std", self.std, 3, 1e-6, 1000),
+            "size": tuple(sides(size, "size")),
+            "crop": number_of_each("crop", crop, 1, 0.01, 1)[0],
+            "mode": one_of("mode", mode, MODES),
+            "kernel": one_of("kernel", kernel, KERNELS),
+            "antialias": one_of("antialias", antialias, (True, False)),
+            "mean": number_of_each("mean", mean, 3, -1000, 1000),
+            "std": number_of_each("std", std, 3, 1e-6, 1000),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -134,9 +143,10 @@ class Preprocessing:
 
     def with_size(self, size: int | tuple[int, int]) -> "Preprocessing":
         """Returns the transform for another image size."""
-        return dataclasses.replace(self, size=size)
+        fields = {**vars(self), "size": size}
+        return Preprocessing(**fields)
 
-    def to_config(self) -> dict:
+    def to_config(self) -> dict[str, Any]:
         """Returns the fields as plain JSON."""
         return {
             name: list(value) if isinstance(value, tuple) else value
@@ -169,7 +179,7 @@ class Preprocessing:
         return cls(size, **{**defaults, **fields})
 
     @classmethod
-    def from_timm(cls, config: dict) -> "Preprocessing":
+    def from_timm(cls, config: dict[str, Any]) -> "Preprocessing":
         """Reads timm's `pretrained_cfg`; missing fields have timm's defaults.
 
         Reference: timm/data/config.py `resolve_data_config`.
@@ -190,7 +200,7 @@ class Preprocessing:
             std=config.get("std") or IMAGENET["std"],
         )
 
-    def to_timm(self) -> dict:
+    def to_timm(self) -> dict[str, Any]:
         """Returns timm's `pretrained_cfg`, which has no key for `antialias`."""
         config = self.to_config()
         return {
@@ -204,7 +214,7 @@ class Preprocessing:
 
     @classmethod
     def from_transformers(
-        cls, config: dict, model_type: str | None = None
+        cls, config: dict[str, Any], model_type: str | None = None
     ) -> "Preprocessing":
         """Reads a `preprocessor_config.json` of transformers.
 

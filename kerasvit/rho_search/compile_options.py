@@ -20,7 +20,7 @@ RATE = 1e-4  # small enough for pretrained weights
 
 
 def compile_options(
-    model: keras.Model, batch: tuple, optimizer: Any = None, loss: Any = None
+    model: keras.Model, batch: tuple[Any, ...], optimizer: Any = None, loss: Any = None
 ) -> tuple[dict[str, Any], str]:
     """Returns arguments of `compile`, with an optimizer and a loss.
 

@@ -13,7 +13,7 @@ HELD = 32  # largest number of held-out batches
 
 def divide(
     data: Any, validation: Any, steps: int, batch_size: int, seed: int
-) -> tuple[list[tuple], list[tuple]]:
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
     """Splits data into training batches and held-out batches, in host memory.
 
     Args:
@@ -55,7 +55,7 @@ def divide(
     return train, held
 
 
-def _batches(data: Any, batch_size: int, seed: int) -> Iterator[tuple]:
+def _batches(data: Any, batch_size: int, seed: int) -> Iterator[tuple[Any, ...]]:
     if isinstance(data, tuple):
         return _cut(_checked(data), batch_size, seed)
     if isinstance(data, keras.utils.PyDataset):
@@ -69,7 +69,9 @@ def _batches(data: Any, batch_size: int, seed: int) -> Iterator[tuple]:
     return (_checked(batch) for batch in data)
 
 
-def _cut(arrays: tuple, batch_size: int, seed: int) -> Iterator[tuple]:
+def _cut(
+    arrays: tuple[Any, ...], batch_size: int, seed: int
+) -> Iterator[tuple[Any, ...]]:
     """Cuts shuffled arrays into whole batches."""
     leaves = [a for a in keras.tree.flatten(arrays) if a is not None]
     lengths = {len(a) for a in leaves}
@@ -87,7 +89,7 @@ def _cut(arrays: tuple, batch_size: int, seed: int) -> Iterator[tuple]:
         )
 
 
-def _checked(batch: Any) -> tuple:
+def _checked(batch: Any) -> tuple[Any, ...]:
     """Returns inputs, targets and sample weights as NumPy arrays."""
     if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 3:
         _refuse(batch)

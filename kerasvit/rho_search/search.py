@@ -150,8 +150,8 @@ def _radii(rhos: Any) -> list[float]:
 
 
 def _in_order(
-    batches: list[tuple], steps: int, seed: tuple[int, int]
-) -> Iterator[tuple]:
+    batches: list[tuple[Any, ...]], steps: int, seed: tuple[int, int]
+) -> Iterator[tuple[Any, ...]]:
     """Yields one batch per step; every batch once before any is repeated."""
     generator = np.random.default_rng(seed)
     rounds = -(-steps // len(batches))

@@ -24,7 +24,9 @@ class Probe(SAM):
     def __init__(self, model: keras.Model, **options: Any) -> None:
         super().__init__(model, name="probe", **options)
 
-    def measure(self, held: list[tuple], radius: float) -> tuple[np.ndarray, Seen]:
+    def measure(
+        self, held: list[tuple[Any, ...]], radius: float
+    ) -> tuple[np.ndarray, Seen]:
         """Measures the model at its present weights.
 
         The trainer must be compiled with an optimizer that changes nothing.

@@ -14,7 +14,7 @@ import math
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import keras
 import numpy as np
@@ -144,7 +144,7 @@ def classify(
 ) -> dict[str, list[tuple[str, float]]]:
     """Returns {photograph: five pairs (class name, probability)}."""
     found = kerasvit.classify(model, [pictures[name] for name in BUNDLED])
-    return dict(zip(BUNDLED, cast("list[list[tuple[str, float]]]", found), strict=True))
+    return dict(zip(BUNDLED, found, strict=True))
 
 
 def compare_published(
