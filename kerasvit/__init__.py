@@ -8,7 +8,7 @@
 This module exports the complete public API.
 """
 
-from typing import TYPE_CHECKING
+import typing as _typing
 
 from . import evaluation as evaluation
 from . import inspection as inspection
@@ -147,7 +147,7 @@ from .training import layer_decay as layer_decay
 from .training import warmup_cosine as warmup_cosine
 from .version import __version__ as __version__
 
-if not TYPE_CHECKING:  # type checkers would take any name for an attribute
+if not _typing.TYPE_CHECKING:  # type checkers would take any name for an attribute
 
     def __getattr__(name):
         # Misspelled model names are common, so the message suggests similar names.
