@@ -1,0 +1,84 @@
+"""What the pages name exists: attributes of the package, files, options of commands."""
+
+import importlib
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kerasvit
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    *ROOT.glob("*.md"),
+    *(ROOT / ".github").glob("*.md"),
+    *(each for room in ("kerasvit", "weights", "recipes", "tests")
+      for each in (ROOT / room).rglob("*.md")),
+]  # fmt: skip
+OUTSIDE = {"md", "git", "json"}  # ends of kerasvit/….md and of addresses
+
+
+def page(path):
+    return path.read_text(encoding="utf-8")
+
+
+def exists(name):
+    """Whether a dotted name of the package is an attribute or a module."""
+    found, path = kerasvit, "kerasvit"
+    for part in name.split(".")[1:]:
+        path += f".{part}"
+        if not hasattr(type(found), "__mro__") or not hasattr(found, part):
+            try:
+                found = importlib.import_module(path)
+            except ImportError:
+                return False
+        else:
+            found = getattr(found, part)
+    return True
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_names_of_the_package_exist(path):
+    names = set(re.findall(r"\bkerasvit(?:\.[A-Za-z]\w*)+", page(path)))
+    named = {name for name in names if name.rpartition(".")[2] not in OUTSIDE}
+    assert [name for name in sorted(named) if not exists(name)] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files(path):
+    links = set(re.findall(r"\]\(([^)#: ]+)(?:#[^)]*)?\)", page(path)))
+    assert [link for link in sorted(links) if not (path.parent / link).exists()] == []
+
+
+def options_by_command():
+    """{command: options that a page gives it}, of commands that have `--help`."""
+    found = {}
+    pattern = r"python3? ((?:-m )?(?:recipes|weights)[\w./]*(?:(?<=study) [a-z]+)?)((?: (?!#)[^`\n#|]*)?)"
+    for path in PAGES:
+        for command, rest in re.findall(pattern, page(path)):
+            options = re.findall(r"(?<![\w-])--([a-z][a-z-]*)", rest)
+            found.setdefault(command, set()).update(options)
+    return {command: options for command, options in found.items() if options}
+
+
+COMMANDS = options_by_command()
+
+
+def test_the_pages_give_options():
+    assert {"recipes/finetune.py", "recipes/pretrain.py"} <= COMMANDS.keys()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_options_of_a_command_exist(command):
+    arguments = [sys.executable, *shlex.split(command), "--help"]
+    done = subprocess.run(arguments, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-1000:]
+    known = set(re.findall(r"(?<![\w-])--([a-z][a-z-]*)", done.stdout))
+    known |= {option.removeprefix("no-") for option in known}
+    assert sorted(COMMANDS[command] - known) == []
