@@ -9,6 +9,8 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 import keras  # noqa: E402  (the backend is chosen above)
 import pytest  # noqa: E402
 
+from tests.once import Elsewhere, runs_alike  # noqa: E402
+
 if keras.backend.backend() == "tensorflow":
     from keras.src.trainers import trainer
 
@@ -25,7 +27,31 @@ def pytest_configure(config):
     config.addinivalue_line("filterwarnings", r"error:::kerasvit(\..*)?")
 
 
-def pytest_collection_modifyitems(items):
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    report = yield  # of a module without tests here: as of an empty one
+    if report.skipped and isinstance(report.call.excinfo.value, Elsewhere):
+        report.outcome, report.longrepr, report.result = "passed", None, []
+    return report
+
+
+def runs_here(item):
+    """Whether a test is of this backend; others are deselected and not skipped."""
+    backend = keras.backend.backend()
+    alike = item.get_closest_marker("alike") or "alike" in item.fixturenames
+    only = [mark.args for mark in item.iter_markers("only_on")]
+    others = [mark.args for mark in item.iter_markers("not_on")]
+    return (
+        (runs_alike() or not alike)
+        and all(backend in names for names in only)
+        and not any(backend in names for names in others)
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    here = {item: runs_here(item) for item in items}
+    config.hook.pytest_deselected(items=[item for item in items if not here[item]])
+    items[:] = [item for item in items if here[item]]
     # The first of the tests that wait for one long process begins it, the others come
     # last: no worker waits for the process of another. (`--dist loadgroup` of
     # pytest-xdist 3.8 groups nothing under pytest 9.)
@@ -51,10 +77,13 @@ def seed():
 
 
 @pytest.fixture(scope="session")
-def timm():
+def alike():
+    """Of fixtures whose tests are alike on all backends, so that one runs them."""
+
+
+@pytest.fixture(scope="session")
+def timm(alike):
     """timm in plain torch, in this process."""
-    if keras.backend.backend() != "torch":
-        pytest.skip("names and numbers of files: compared once, on torch")
     from recipes.benchmarks.import_timm import import_timm
 
     if None in [importlib.util.find_spec(name) for name in ("timm", "torchvision")]:

@@ -7,25 +7,40 @@ import keras
 import pytest
 from filelock import FileLock
 
+BACKENDS = ("tensorflow", "jax", "torch")
+backend = keras.backend.backend()
+
 
 def last_backend():
-    """The last installed backend, for tests that do not depend on the backend."""
-    backends = ("tensorflow", "jax", "torch")
-    return [name for name in backends if importlib.util.find_spec(name)][-1]
+    """The last installed backend."""
+    return [name for name in BACKENDS if importlib.util.find_spec(name)][-1]
 
 
-ALIKE = "alike on all backends; tried on the last"
-# Marks tests whose result is the same on all backends; fixtures call
-# `skip_where_alike`.
-on_last_backend = pytest.mark.skipif(
-    keras.backend.backend() != last_backend(), reason=ALIKE
-)
+def runs_alike():
+    """Whether this process runs the tests that are alike on all backends.
+
+    `python -m tests` lets one of its backends run them. A run of pytest runs them all.
+    """
+    return os.environ.get("KERASVIT_TESTS_ALIKE_ON", backend) == backend
+
+
+# Marks tests whose result is the same on all backends: one backend runs them, the last
+# of `python -m tests`. tests/conftest.py deselects them on the others, as it does with
+# tests that have the fixture `alike`.
+on_last_backend = pytest.mark.alike
 
 # Marks tests that run on the last backend, and on the others with `--long`. They train
 # models whose layers have tests of their gradients on all backends.
-long_elsewhere = (
-    pytest.mark.slow if keras.backend.backend() == last_backend() else pytest.mark.long
-)
+long_elsewhere = pytest.mark.slow if runs_alike() else pytest.mark.long
+
+
+class Elsewhere(pytest.skip.Exception):
+    """Of a module without tests on this backend, which tests/conftest.py leaves out."""
+
+
+def elsewhere(reason):
+    """Ends the import of a module that has no tests on this backend."""
+    raise Elsewhere(reason, allow_module_level=True)
 
 
 def mainly_on_last(cases, everywhere=1):
@@ -48,12 +63,6 @@ def _marked_after(count, cases, mark):
         pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=mark)
         for case in cases[count:]
     ]
-
-
-def skip_where_alike():
-    """Skips the test on all backends but the last."""
-    if keras.backend.backend() != last_backend():
-        pytest.skip(ALIKE)
 
 
 def once(tmp_path_factory, name, work):

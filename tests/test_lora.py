@@ -215,7 +215,7 @@ def test_predictions_that_were_compiled_before_see_adapters():
     np.testing.assert_allclose(model.predict(X, verbose=0), adapted, rtol=0, atol=1e-5)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="modules of PyTorch")
+@pytest.mark.only_on("torch", reason="modules of PyTorch")
 def test_pytorch_sees_the_parameters_of_adapters():
     model = tiny("VisionTransformer")
     for change in (add, kerasvit.merge_lora):

@@ -58,7 +58,8 @@ def test_links_lead_to_files(path):
 def options_by_command():
     """{command: options that a page gives it}, of commands that have `--help`."""
     found = {}
-    pattern = r"python3? ((?:-m )?(?:recipes|weights)[\w./]*(?:(?<=study) [a-z]+)?)((?: (?!#)[^`\n#|]*)?)"
+    command = r"(?:-m )?(?:recipes|weights)[\w./]*(?:(?<=study) [a-z]+)?"
+    pattern = rf"python3? ({command})((?: (?!#)[^`\n#|]*)?)"
     for path in PAGES:
         for command, rest in re.findall(pattern, page(path)):
             options = re.findall(r"(?<![\w-])--([a-z][a-z-]*)", rest)

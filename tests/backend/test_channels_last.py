@@ -4,8 +4,10 @@ import keras
 import numpy as np
 import pytest
 
+from tests.once import elsewhere
+
 if keras.backend.backend() != "torch":
-    pytest.skip("on other backends Keras computes", allow_module_level=True)
+    elsewhere("on other backends Keras computes")
 
 import torch
 

@@ -12,8 +12,8 @@ from tests.contract import to_numpy
 from tests.tiny_vit import TinyViT
 
 pytestmark = pytest.mark.slow
-on_torch = pytest.mark.skipif(
-    keras.backend.backend() != "torch",
+on_torch = pytest.mark.only_on(
+    "torch",
     reason="others compile whole steps, which Keras keeps",
 )
 X = np.random.default_rng(0).normal(size=(6, 4)).astype("float32")

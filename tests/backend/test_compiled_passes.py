@@ -15,7 +15,7 @@ if on_torch:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not on_torch, reason="other backends compile the whole step"),
+    pytest.mark.only_on("torch", reason="other backends compile the whole step"),
 ]
 
 

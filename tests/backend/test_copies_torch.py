@@ -4,9 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-on_torch = keras.backend.backend() == "torch"
-if not on_torch:
-    pytest.skip("imports torch, whose copies it tests", allow_module_level=True)
+from tests.once import elsewhere
+
+if keras.backend.backend() != "torch":
+    elsewhere("imports torch, whose copies it tests")
 
 import torch  # noqa: E402
 

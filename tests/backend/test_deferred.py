@@ -29,7 +29,7 @@ def test_weights_are_zeros_and_the_model_is_whole():
     )
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="is of PyTorch")
+@pytest.mark.only_on("torch", reason="is of PyTorch")
 def test_pytorch_sees_the_parameters():
     model, fresh = built_with_zeros(build), build()
     for layer, other in zip(layers_in(model), layers_in(fresh), strict=True):

@@ -15,10 +15,11 @@ from kerasvit.layers.dense import Dense
 from kerasvit.layers.mlp import MLP
 from tests.contract import to_numpy
 from tests.models.tiny import TINY, tiny
+from tests.once import elsewhere
 from tests.tiny_vit import TinyViT
 
 if keras.backend.backend() != "torch":
-    pytest.skip("other backends trace a call once", allow_module_level=True)
+    elsewhere("other backends trace a call once")
 
 import torch  # noqa: E402
 

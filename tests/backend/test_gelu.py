@@ -36,9 +36,7 @@ def test_ends():
     np.testing.assert_allclose(to_numpy(gelu(x)), expected, 1e-6, 1e-5)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch", reason="PyTorch computes Keras's GELU"
-)
+@pytest.mark.not_on("torch", reason="PyTorch computes Keras's GELU")
 def test_derivatives():
     x = POINTS.astype("float32")
     first, *seconds = derivatives(x)

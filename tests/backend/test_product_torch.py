@@ -4,8 +4,10 @@ import keras
 import numpy as np
 import pytest
 
+from tests.once import elsewhere
+
 if keras.backend.backend() != "torch":
-    pytest.skip("other backends have one matrix product", allow_module_level=True)
+    elsewhere("other backends have one matrix product")
 
 import torch
 

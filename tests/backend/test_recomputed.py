@@ -7,10 +7,11 @@ from keras import ops
 
 from kerasvit.layers.mlp import ACTIVATIONS
 from kerasvit.layers.swiglu import gated
+from tests.once import elsewhere
 
-jax = pytest.importorskip("jax")
 if keras.backend.backend() != "jax":
-    pytest.skip("JAX derives activations by its own", allow_module_level=True)
+    elsewhere("JAX derives activations by its own")
+import jax  # noqa: E402
 
 FUNCTIONS = {**{name: (f, 1) for name, f in ACTIVATIONS.items()}, "gated": (gated, 2)}
 

@@ -12,7 +12,7 @@ on_torch = keras.backend.backend() == "torch"
 if on_torch:
     import torch
 
-pytestmark = pytest.mark.skipif(not on_torch, reason="PyTorch's recorded passes")
+pytestmark = pytest.mark.only_on("torch", reason="PyTorch's recorded passes")
 SHAPES = [(1, 1, 4, 6), (3, 3, 2, 5), (7, 7, 3, 8), (1, 1, 1, 3), (3, 3, 4, 1)]
 
 

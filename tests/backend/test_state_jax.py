@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import kerasvit
+from tests.once import elsewhere
 
 if keras.backend.backend() != "jax":
-    pytest.skip("of JAX", allow_module_level=True)
+    elsewhere("of JAX")
 
 from kerasvit.backend.state_jax import QuickState
 

@@ -8,10 +8,8 @@ import kerasvit
 from kerasvit.backend.clones import ClonableModel
 from kerasvit.backend.step_lists import keeping, of_step
 
-on_torch = keras.backend.backend() == "torch"
-
-pytestmark = pytest.mark.skipif(
-    not on_torch, reason="other backends compile the whole step"
+pytestmark = pytest.mark.only_on(
+    "torch", reason="other backends compile the whole step"
 )
 X, Y = np.ones((4, 3), "float32"), np.arange(4) % 2
 

@@ -69,7 +69,7 @@ def test_logs_and_state_are_those_of_the_first_call():
         )
 
 
-@pytest.mark.skipif(backend != "torch", reason="PyTorch keeps gradients on weights")
+@pytest.mark.only_on("torch", reason="PyTorch keeps gradients on weights")
 def test_no_gradient_is_left_behind():
     step = trainer([0.0, 0.1])
     step.train_on_batch(*batch())
@@ -77,7 +77,7 @@ def test_no_gradient_is_left_behind():
     assert all(v.value.requires_grad for v in step.trainable_variables)
 
 
-@pytest.mark.skipif(backend != "tensorflow", reason="TensorFlow has sparse gradients")
+@pytest.mark.only_on("tensorflow", reason="TensorFlow has sparse gradients")
 def test_gradients_of_embeddings_are_dense():
     model = keras.Sequential([keras.Input((3,)), layers.Embedding(5, 2)])
     step = Twice(model, [0.0])
@@ -86,7 +86,7 @@ def test_gradients_of_embeddings_are_dense():
     assert step.seen[0][1].shape == (5, 2)
 
 
-@pytest.mark.skipif(backend != "torch", reason="plain Keras fails here elsewhere")
+@pytest.mark.only_on("torch", reason="plain Keras fails here elsewhere")
 def test_rematerialised_layers_run_again_at_the_same_weights():
     def gradients(mode):
         keras.utils.set_random_seed(0)

@@ -13,7 +13,7 @@ import kerasvit
 from kerasvit.checkpoints import Checkpoint, CheckpointError
 from kerasvit.loading import limits
 from kerasvit.loading.resolve import Plan
-from tests.once import on_last_backend, skip_where_alike
+from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
 
 pytestmark = pytest.mark.slow
@@ -74,9 +74,8 @@ BUILDERS = {
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory):
+def saved(alike, tmp_path_factory):
     """A function: name of a builder → folder of a small model."""
-    skip_where_alike()
 
     @functools.cache
     def save(builder):

@@ -56,9 +56,7 @@ def run(*arguments, **environment):
     )
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="test_case computes in float32"
-)
+@pytest.mark.only_on("tensorflow", reason="test_case computes in float32")
 @pytest.mark.parametrize(
     "name", ["vit_token", "analysis_mlp", pytest.param("", marks=pytest.mark.long)]
 )

@@ -2,17 +2,13 @@
 
 import pytest
 
-from tests.once import skip_where_alike
-
 from .accidents import NO_TIME
 from .local_hub import LocalHub
 
 
 @pytest.fixture
-def hub(monkeypatch, tmp_path):
+def hub(alike, monkeypatch, tmp_path):
     """A fresh Hub; caches are in the test's own folder, and no pause is long."""
-    skip_where_alike()
-
     import huggingface_hub
     from huggingface_hub import constants, file_download
     from huggingface_hub.utils import _http

@@ -61,9 +61,7 @@ def test_a_second_fit_counts_on():
     assert inspect.steps == [3, 6, 9]
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() == "torch", reason="Keras has one step per execution there"
-)
+@pytest.mark.not_on("torch", reason="Keras has one step per execution there")
 def test_steps_of_one_execution_are_counted():
     inspect = Inspect({"weights": weights}, unit="step", every=3)
     model = network()

@@ -138,8 +138,8 @@ def test_a_product_is_the_slope_of_the_gradient(build):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow",
+@pytest.mark.only_on(
+    "tensorflow",
     reason="between the kinks of ReLU there is no room in float32",
 )
 def test_a_product_of_bit_in_float64():

@@ -114,7 +114,7 @@ def test_a_trainer_and_half_precision_give_the_model_s_kernel():
     np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="Keras's float64")
+@pytest.mark.only_on("tensorflow", reason="Keras's float64")
 def test_float64_of_a_float32_model():
     model, *kernels = network()
     jacobian = longhand(*(ops.convert_to_numpy(w).astype(float) for w in model.weights))

@@ -123,7 +123,7 @@ def on_a_gpu(monkeypatch):
     return calls
 
 
-on_jax = pytest.mark.skipif(keras.backend.backend() != "jax", reason="of JAX")
+on_jax = pytest.mark.only_on("jax", reason="of JAX")
 if keras.backend.backend() == "jax":
     import jax
 
@@ -234,13 +234,13 @@ def test_second_derivatives_use_no_fused_attention(on_a_gpu):
     assert not on_a_gpu
 
 
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX decides by device")
+@pytest.mark.not_on("jax", reason="JAX decides by device")
 def test_pytorch_fuses_attention_and_tensorflow_does_not():
     query, key, _ = tensors("float32")
     assert is_fused(query, key) == (keras.backend.backend() == "torch")
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="of PyTorch")
+@pytest.mark.only_on("torch", reason="of PyTorch")
 @pytest.mark.parametrize("masked", [False, True])
 def test_pytorch_chooses_the_kernel_on_a_gpu(monkeypatch, on_a_gpu, masked):
     from kerasvit.backend import attention_torch

@@ -96,7 +96,7 @@ def test_files_of_keras_layer_load(tmp_path):
         np.testing.assert_array_equal(ours.get_weights(), values)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="its own operation")
+@pytest.mark.only_on("torch", reason="its own operation")
 def test_statistics_may_change_before_the_backward_pass():
     import torch
 

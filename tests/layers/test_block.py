@@ -60,7 +60,7 @@ def test_blocks_train_as_without(builder, changes, dtype):
         np.testing.assert_allclose(*values, exact, exact, err_msg=one.path)
 
 
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="runs what it traced")
+@pytest.mark.not_on("jax", reason="runs what it traced")
 def test_a_block_runs_again_in_the_backward_pass(monkeypatch):
     calls, call = [], kerasvit.layers.EncoderBlock.call
 

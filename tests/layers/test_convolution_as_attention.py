@@ -136,8 +136,8 @@ def test_bfloat16_is_near():
         assert np.abs(found - expected).max() < 0.03 * np.abs(expected).max()
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow",
+@pytest.mark.only_on(
+    "tensorflow",
     reason="Keras computes in float64 on TensorFlow only",
 )
 def test_float64_agrees_to_its_own_precision():

@@ -216,7 +216,7 @@ def test_partial_patches_are_ignored():
         layer(np.ones((1, 3, 14, 3), "float32"))
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="of TensorFlow")
+@pytest.mark.only_on("tensorflow", reason="of TensorFlow")
 def test_a_graph_of_tensorflow_names_the_size_that_does_not_fit():
     import tensorflow as tf
 

@@ -74,9 +74,7 @@ def test_statistics_of_bfloat16_are_computed_in_float32():
     np.testing.assert_allclose(to_numpy(result), longhand(layer, x), atol=0.02)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "tensorflow", reason="where Keras's own are wrong"
-)
+@pytest.mark.only_on("tensorflow", reason="where Keras's own are wrong")
 def test_second_derivatives():
     import tensorflow as tf
 

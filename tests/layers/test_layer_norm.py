@@ -117,7 +117,7 @@ def test_it_is_computed_again(mode, monkeypatch):
     assert np.isfinite(model.train_on_batch(values((3, 6)), np.ones((3, 2))))
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="XLA's kernels on a GPU")
+@pytest.mark.only_on("jax", reason="XLA's kernels on a GPU")
 @pytest.mark.parametrize("options", [{}, {"scale": False}, {"center": False}])
 def test_inference_on_gpus(monkeypatch, options):
     """It is the same function, whose input XLA does not compute again."""

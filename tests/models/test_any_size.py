@@ -166,7 +166,7 @@ def test_attention_maps_have_the_grid_of_the_images():
     ).heat.shape == (2, 3, 5)
 
 
-@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="it can")
+@pytest.mark.not_on("tensorflow", reason="it can")
 def test_export_asks_for_a_size(tmp_path):
     with pytest.raises(ValueError, match="images of one size"):
         any_size().export(tmp_path / "model", format="onnx")

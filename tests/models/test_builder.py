@@ -55,7 +55,7 @@ def test_arguments_are_named_and_complete(name):
             function()
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="others write them")
+@pytest.mark.only_on("torch", reason="others write them")
 def test_a_saved_model_of_pytorch_names_other_backends(tmp_path, monkeypatch):
     monkeypatch.setattr(image_model, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match="KERAS_BACKEND=tensorflow or jax"):

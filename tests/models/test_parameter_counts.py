@@ -10,7 +10,6 @@ attention; hybrids' by hand, in test_hybrid.py.
 import math
 import re
 
-import keras
 import pytest
 
 import kerasvit
@@ -139,7 +138,7 @@ IN_TURN = [
 ]
 
 
-@pytest.mark.skipif(keras.backend.backend() != "jax", reason="JAX counts for all")
+@pytest.mark.only_on("jax", reason="JAX counts for all")
 @pytest.mark.parametrize("name", IN_TURN)
 def test_multiply_adds(name):
     printed = COUNTS[name][1]

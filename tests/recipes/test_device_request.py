@@ -28,7 +28,7 @@ TORCHRUN = {
     "MASTER_PORT": "29500",
 }
 only = {
-    name: pytest.mark.skipif(BACKEND != name, reason=f"the engine of {name}")
+    name: pytest.mark.only_on(name, reason=f"the engine of {name}")
     for name in ("jax", "tensorflow", "torch")
 }
 

@@ -28,7 +28,7 @@ from .device_processes import (
 )
 
 pytestmark = pytest.mark.slow
-not_torch = pytest.mark.skipif(BACKEND == "torch", reason="a device is a process")
+not_torch = pytest.mark.not_on("torch", reason="a device is a process")
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_a_dry_run_on_two_devices_prints_once(processes, images, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(BACKEND == "tensorflow", reason="Keras cannot accumulate there")
+@pytest.mark.not_on("tensorflow", reason="Keras cannot accumulate there")
 def test_parts_on_two_devices_are_as_four(images, tmp_path):
     check("parts", 1, images, tmp_path)
 
@@ -140,7 +140,7 @@ def test_two_devices_are_as_one(case, images, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(BACKEND != "jax", reason="only JAX divides a model")
+@pytest.mark.only_on("jax", reason="only JAX divides a model")
 @pytest.mark.parametrize("case", ["model", "mesh", "kept of a mesh"])
 def test_a_divided_model_is_as_a_whole_one(case, images, tmp_path):
     check(case, 1, images, tmp_path)

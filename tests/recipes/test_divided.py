@@ -13,9 +13,10 @@ from command_line import BadInput
 from devices import ONE, Devices
 
 import kerasvit
+from tests.once import elsewhere
 
 if keras.backend.backend() != "jax":
-    pytest.skip("only JAX divides a model", allow_module_level=True)
+    elsewhere("only JAX divides a model")
 import devices_jax  # noqa: E402
 
 pytestmark = pytest.mark.slow

@@ -13,7 +13,6 @@ import defaults
 import devices
 import finetune
 import heads
-import keras
 import numpy as np
 import progress
 import pytest
@@ -25,7 +24,7 @@ from command_line import BadInput
 from PIL import Image
 
 import kerasvit
-from tests.once import last_backend, long_elsewhere, mainly_on_last, on_last_backend
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend, runs_alike
 
 pytestmark = pytest.mark.slow
 
@@ -376,7 +375,7 @@ def test_weights_with_their_own_normalisation_get_pixels(photos):
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     monkeypatch.setattr(training, "MIN_ROUND_STEPS", 1)
     # The plain training before it, which the resumed run skips, on one backend.
-    compare = keras.backend.backend() == last_backend()
+    compare = runs_alike()
     changes = {"compare": compare, "rho": 0.05, "dropout": 0.1, "layer_decay": 0.75}
     settings = config(data=photos, epochs=3, **changes)
     whole = finetune.finetune(dataclasses.replace(settings, out="whole"))

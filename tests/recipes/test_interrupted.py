@@ -6,13 +6,13 @@ import pytest
 
 from tests.once import once
 
-from .device_processes import BACKEND, train, write_images
+from .device_processes import train, write_images
 from .small_training import check_same, state_files
 from .test_devices import alone, assert_equal
 
 pytestmark = pytest.mark.slow
-not_torch = pytest.mark.skipif(BACKEND == "torch", reason="a device is a process")
-only_jax = pytest.mark.skipif(BACKEND != "jax", reason="only JAX divides a model")
+not_torch = pytest.mark.not_on("torch", reason="a device is a process")
+only_jax = pytest.mark.only_on("jax", reason="only JAX divides a model")
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_two_processes(images, tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.skipif(BACKEND != "torch", reason="torchrun starts processes of PyTorch")
+@pytest.mark.only_on("torch", reason="torchrun starts processes of PyTorch")
 def test_sigterm_to_torchrun(images, tmp_path):
     """It passes the signal on, but counts it as an error."""
     assert 5 < terminated(2, images, tmp_path, 5, target="torchrun", code=1) < 10

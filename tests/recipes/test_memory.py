@@ -68,7 +68,7 @@ def test_options_for_less_memory():
     assert found(**least) == ["a smaller --model or --image-size"]
 
 
-@pytest.mark.skipif(BACKEND == "jax", reason="JAX has no class for this error")
+@pytest.mark.not_on("jax", reason="JAX has no class for this error")
 def test_too_little_memory_names_what_to_change():
     def fail():
         if BACKEND == "torch":

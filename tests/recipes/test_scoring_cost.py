@@ -55,7 +55,7 @@ def zoo_model(**options):
     return candidate(outlined("ViTTi4CIFAR", num_classes=3, **options))
 
 
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="counted there")
+@pytest.mark.not_on("jax", reason="counted there")
 @pytest.mark.parametrize("name", rest_long_elsewhere(TINY))
 def test_multiply_adds_of_all_builders(name):
     assert multiply_adds.of(getattr(kerasvit, name)(**TINY[name])) == COUNTS[name]

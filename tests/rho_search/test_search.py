@@ -70,9 +70,7 @@ def test_without_radii_those_of_the_model_are_tried():
     assert radii == [0.0, 0.002, 0.005, 0.01, 0.02, 0.05] and advice.radius == 0.01
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() != "torch", reason="nothing differs, but for compiling"
-)
+@pytest.mark.only_on("torch", reason="nothing differs, but for compiling")
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision(policy):
     options = {"rhos": [0.1], "steps": 4, "runs": 2, "batch_size": 32}
@@ -135,9 +133,7 @@ def test_a_row_equals_a_step_of_sam():
         np.testing.assert_allclose(trial.seen.loss, expected, rtol=1e-5)
 
 
-@pytest.mark.skipif(
-    keras.backend.backend() == "jax", reason="compiles for long, as on TensorFlow"
-)
+@pytest.mark.not_on("jax", reason="compiles for long, as on TensorFlow")
 def test_the_model_is_left_as_it_was():
     model = keras.Sequential(
         [

@@ -44,7 +44,7 @@ def test_trains_as_keras(name):
         np.testing.assert_allclose(to_numpy(a), to_numpy(b), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "torch", reason="PyTorch's own update")
+@pytest.mark.only_on("torch", reason="PyTorch's own update")
 @pytest.mark.parametrize("name", SETTINGS)
 def test_trains_as_keras_off_a_cpu(name, monkeypatch):
     """The update of other devices, which a CPU stands for."""
@@ -74,7 +74,7 @@ def test_gradients_may_lie_in_memory_in_another_order():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="JAX has no float64")
+@pytest.mark.not_on("jax", reason="JAX has no float64")
 @pytest.mark.parametrize("name", ["plain", "amsgrad"])
 def test_trains_weights_of_two_dtypes(name):
     dtypes = ["float32", "float64", "float32"]
@@ -102,7 +102,7 @@ def test_trains_weights_of_16_bits():
         np.testing.assert_allclose(a.astype("float32"), b.astype("float32"), atol=0.01)
 
 
-@pytest.mark.skipif(keras.backend.backend() == "jax", reason="has 32 bits by default")
+@pytest.mark.not_on("jax", reason="has 32 bits by default")
 def test_weights_of_64_bits_by_hand():
     rng = np.random.default_rng(0)
     expected, mean, square = rng.normal(size=3), 0, 0

@@ -52,7 +52,7 @@ def test_updates_are_counted_and_not_batches():
     assert_same(values(trainer), values(always), 1e-5)
 
 
-@pytest.mark.skipif(backend == "jax", reason="compiles for long; is in jax_devices.py")
+@pytest.mark.not_on("jax", reason="compiles for long; is in jax_devices.py")
 def test_a_batch_that_overflows_is_not_counted():
     keras.config.set_dtype_policy("mixed_float16")
 

@@ -13,9 +13,9 @@ pytestmark = pytest.mark.slow
 backend = keras.backend.backend()
 
 
+@pytest.mark.not_on("torch", reason="Keras exports no plain model like this there")
 @pytest.mark.skipif(
-    backend == "torch" or not importlib.util.find_spec("tensorflow"),
-    reason="Keras on PyTorch exports no plain model like this",
+    not importlib.util.find_spec("tensorflow"), reason="TensorFlow is not installed"
 )
 @pytest.mark.parametrize("name", NAMES)
 def test_a_trained_model_as_a_saved_model(name, tmp_path):
@@ -30,7 +30,7 @@ def test_a_trained_model_as_a_saved_model(name, tmp_path):
     np.testing.assert_allclose(loaded.serve(x), expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.skipif(backend != "torch", reason="a format of PyTorch's")
+@pytest.mark.only_on("torch", reason="a format of PyTorch's")
 def test_a_trained_model_as_a_program_of_pytorch(tmp_path):
     import torch
 

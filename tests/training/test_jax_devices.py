@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import keras
 import pytest
 
 from tests.once import once
@@ -15,9 +14,7 @@ from tests.training.jax_devices import CASES, LONG_CASES
 pytestmark = [
     pytest.mark.waits_for("jax_devices"),
     pytest.mark.slow,
-    pytest.mark.skipif(
-        keras.backend.backend() != "jax", reason="keras.distribution is for JAX"
-    ),
+    pytest.mark.only_on("jax", reason="keras.distribution is for JAX"),
 ]
 
 

@@ -165,7 +165,7 @@ def test_without_a_perturbation_parts_change_nothing(samples, parts):
             np.testing.assert_allclose(joined[name], whole[name], atol=5e-6)
 
 
-@pytest.mark.skipif(backend != "jax", reason="JAX says what a compiled step needs")
+@pytest.mark.only_on("jax", reason="JAX says what a compiled step needs")
 def test_activations_are_those_of_one_part():
     import jax
 

@@ -84,7 +84,7 @@ def test_a_weight_without_a_gradient_in_keras_is_none(options):
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
-@pytest.mark.skipif(on_jax, reason="has zeros instead of nothing")
+@pytest.mark.not_on("jax", reason="has zeros instead of nothing")
 def test_reads_of_weights_are_traced_once():
     trainer = compiled(SAM(network(StopsGradient), 0.3))
     look, looks = trainer.gradients_by_variables, []
@@ -118,7 +118,7 @@ def test_a_frozen_layer_that_assigns_weights_is_plain_state(options):
     assert_same(train(SAM(models[1], 0.0), **options), expected)
 
 
-@pytest.mark.skipif(backend != "tensorflow", reason="is TensorFlow's")
+@pytest.mark.only_on("tensorflow", reason="is TensorFlow's")
 @both_ways
 @pytest.mark.parametrize("name", ["sam", "msam", "parts"])
 def test_a_tf_function_in_a_layer(name, options):

@@ -13,7 +13,7 @@ from tests.trainers import COMPILED, TRAINERS, assert_same, batch, compiled, val
 pytestmark = pytest.mark.slow
 
 backend = keras.backend.backend()
-on_tensorflow = pytest.mark.skipif(backend != "tensorflow", reason="is TensorFlow's")
+on_tensorflow = pytest.mark.only_on("tensorflow", reason="is TensorFlow's")
 
 
 # JAX traces the function of a `keras.remat` once, and Keras's own eager step on JAX

@@ -28,7 +28,7 @@ backend = keras.backend.backend()
 # With XLA, which is the default of TensorFlow and JAX.
 GRAPH = {"run_eagerly": False, "jit_compile": backend != "torch"}
 FAST = GRAPH if backend == "jax" else {}
-compiles = pytest.mark.skipif(backend == "torch", reason="eager by default")
+compiles = pytest.mark.not_on("torch", reason="eager by default")
 scheduled = pytest.mark.parametrize("name", sorted({*NAMES} - {"gsam"}))
 
 

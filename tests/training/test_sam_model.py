@@ -483,7 +483,7 @@ def test_a_model_with_a_custom_train_step_raises():
         SAM(model)
 
 
-@pytest.mark.skipif(backend != "torch", reason="only PyTorch runs modules in layers")
+@pytest.mark.only_on("torch", reason="only PyTorch runs modules in layers")
 def test_wrapped_torch_modules_raise():
     import torch
 

@@ -255,7 +255,7 @@ def test_masks_are_the_same_in_both_passes_and_new_in_every_step(kind):
     np.testing.assert_allclose(near_losses, losses, rtol=1e-4)
 
 
-@pytest.mark.skipif(backend != "tensorflow", reason="XLA is the default or not there")
+@pytest.mark.only_on("tensorflow", reason="XLA is the default or not there")
 def test_masks_are_the_same_under_xla():
     plain, _ = run(lambda model: model, "dropout", jit_compile=True)
     near, _ = run(lambda model: SAM(model, 1e-7), "dropout", jit_compile=True)
@@ -289,7 +289,7 @@ def test_state_is_that_of_one_clean_pass():
     assert changed >= 2  # moving mean and variance, and seeds where they are drawn
 
 
-@pytest.mark.skipif(backend == "jax", reason="Keras on JAX refuses unseeded draws")
+@pytest.mark.not_on("jax", reason="Keras on JAX refuses unseeded draws")
 def test_draws_from_the_global_seed_repeat_too():
     class Global(layers.Layer):
         def call(self, inputs):

@@ -11,9 +11,7 @@ from kerasvit.training import ASAM, GSAM, MSAM, SAM, SAMON, LookSAM
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        keras.backend.backend() != "tensorflow", reason="how TensorFlow traces"
-    ),
+    pytest.mark.only_on("tensorflow", reason="how TensorFlow traces"),
 ]
 
 

@@ -356,10 +356,11 @@ def what_keras_cannot_do_is_refused_before_a_step():
                     train(*data(8))
 
 
+of_tensorflow = pytest.mark.only_on("tensorflow", reason="of its MirroredStrategy")
+
+
 def results_of(cases, tmp_path_factory):
     """{name of a case: traceback, or ""}."""
-    if keras.backend.backend() != "tensorflow":
-        pytest.skip("MirroredStrategy is TensorFlow's")
 
     def on_two_replicas(folder):
         done = subprocess.run(
@@ -376,12 +377,14 @@ def results_of(cases, tmp_path_factory):
     return json.loads((folder / "results.json").read_text())
 
 
+@of_tensorflow
 @pytest.mark.waits_for("tf_replicas")
 @pytest.mark.parametrize("name", CASES)
 def test_two_replicas(name, tmp_path_factory):
     assert not results_of(CASES, tmp_path_factory)[name]
 
 
+@of_tensorflow
 @pytest.mark.long
 @pytest.mark.parametrize("name", LONG_CASES)
 def test_two_replicas_in_more_cases(name, tmp_path_factory):

@@ -24,10 +24,10 @@ from kerasvit.training import (
     DistillationTrainer,
     LookSAM,
 )
-from tests.once import once
+from tests.once import elsewhere, once
 
 if keras.backend.backend() != "torch":
-    pytest.skip("torch.distributed", allow_module_level=True)
+    elsewhere("torch.distributed")
 
 pytestmark = [pytest.mark.waits_for("torch_processes"), pytest.mark.slow]
 SAMPLES = 4  # of a process in a step

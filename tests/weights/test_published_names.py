@@ -14,7 +14,6 @@ import kerasvit
 from kerasvit.checkpoints import Checkpoint
 from kerasvit.hub.manifest import entries
 from kerasvit.loading import find, limits
-from tests.once import skip_where_alike
 from tests.weights import published_files
 
 SOON = ("ViTTi16/augreg_in21k", "ViTB32/imagenet21k_ft_in1k_384", "MixerS32/gsam")
@@ -52,8 +51,7 @@ def outlined(build, max_weights, max_variables):
 
 
 @pytest.fixture
-def outlines(monkeypatch):
-    skip_where_alike()
+def outlines(alike, monkeypatch):
     monkeypatch.setattr(limits, "built_with_zeros", outlined)
     zeros = np.zeros((), "float32")
     read = lambda checkpoint, name: np.broadcast_to(zeros, checkpoint.shapes[name])  # noqa: E731
