@@ -8,7 +8,12 @@
 This module exports the complete public API.
 """
 
+# ruff: noqa: E402
 import typing as _typing
+
+from . import installed as installed
+
+installed.check_backend()  # before Keras is imported
 
 from . import evaluation as evaluation
 from . import inspection as inspection

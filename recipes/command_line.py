@@ -5,6 +5,7 @@
 This module imports none of them, so that a wrong option gives an error in a second.
 """
 
+# ruff: noqa: E402
 import contextlib
 import dataclasses
 import difflib
@@ -13,13 +14,16 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+import startup
+
+startup.check_packages()  # before the first of them, tyro
+
 import device_request
 import limits
 import method_settings
 import names
 import paths
 import reachable
-import startup
 import tyro
 from options import ALIASES, EXCLUSIVE, LENGTHS, check_expression, check_needed
 
@@ -71,7 +75,6 @@ def checked(config):
     with checking_input():
         check(config)
         startup.check_backend()
-        startup.check_reader()
         if hasattr(config, "devices"):
             device_request.check(config.devices, startup.backend())
         if not getattr(config, "data", True):

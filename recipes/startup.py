@@ -17,6 +17,10 @@ import sys
 from pathlib import Path
 
 BACKENDS = ("tensorflow", "jax", "torch")
+PACKAGES = (  # as they are imported: the extra `recipes` of pyproject.toml
+    *("tensorflow", "tensorflow_datasets", "importlib_resources", "sklearn"),
+    *("mlxtend", "matplotlib", "tyro", "rich"),
+)
 
 # Messages of level "info", in the two formats of TensorFlow's versions, and harmless
 # warnings and errors about libraries that are registered twice.
@@ -25,6 +29,17 @@ NOTES = re.compile(
     rb"|WARNING: All log messages before absl::InitializeLog\(\)"
     rb"|.*Unable to register cu\w+ factory|.*computation placer already registered"
 )
+
+
+def check_packages() -> None:
+    """Ends the process with one line if a package of the recipes is not installed."""
+    missing = [name for name in PACKAGES if not importlib.util.find_spec(name)]
+    if missing:
+        sys.exit(
+            f"Error: the recipes need {', '.join(missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not installed. Type "
+            '`pip install -e ".[recipes]"` in the folder of kerasvit.'
+        )
 
 
 def check_backend() -> None:
@@ -38,15 +53,6 @@ def check_backend() -> None:
         raise ValueError(
             f"{subject} {name!r}, which is not installed. Install it, "
             f'pip install -e ".[{name},recipes]", or choose another with KERAS_BACKEND.'
-        )
-
-
-def check_reader() -> None:
-    """Raises a `ValueError` if TensorFlow, which reads the images, is not installed."""
-    if not importlib.util.find_spec("tensorflow"):
-        raise ValueError(
-            "TensorFlow, which reads the images on every backend, is not installed. "
-            'Install it: pip install -e ".[recipes]".'
         )
 
 
@@ -67,9 +73,11 @@ def backend() -> str:
 
 def _configured():
     """Returns the backend that Keras uses without KERAS_BACKEND."""
-    home = os.environ.get("KERAS_HOME") or Path.home() / ".keras"
+    home = Path.home()
+    folder = home / ".keras" if os.access(home, os.W_OK) else Path("/tmp/.keras")
+    file = Path(os.environ.get("KERAS_HOME", folder)).expanduser() / "keras.json"
     try:
-        return json.loads((Path(home) / "keras.json").read_text())["backend"]
+        return json.loads(file.read_text())["backend"]
     except (OSError, ValueError, KeyError, TypeError):  # as Keras does
         return "tensorflow"
 

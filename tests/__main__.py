@@ -78,6 +78,8 @@ def read_arguments():
         help="the tests that are marked `long`, which take minutes, and no others",
     )
     options, arguments = parser.parse_known_args()
+    if None in map(importlib.util.find_spec, ("pytest", "xdist")):
+        sys.exit("pytest is not installed. Type: pip install -e '.[recipes,test]'")
     backends = [name for name in BACKENDS if importlib.util.find_spec(name)]
     if not backends:
         sys.exit("No backend is installed: pip install -e '.[jax]', or another.")

@@ -44,6 +44,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "inspection": {"inspection", "backend", "records"},
     "backend": {"backend"},
     "version": set(),
+    "installed": set(),
     "patterns": set(),
     "records": set(),
     "preprocessing": {"preprocessing", "layers"},

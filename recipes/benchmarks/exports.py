@@ -77,6 +77,7 @@ IN_OTHER_DTYPES = ("ViT", "BiT")
 
 def main() -> None:
     """Measures what is missing, and writes the table."""
+    startup.check_packages()
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--table", action="store_true", help="measure nothing")
     parser.add_argument("--on", choices=startup.BACKENDS, help="measure on this one")

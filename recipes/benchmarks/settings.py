@@ -142,18 +142,16 @@ def read(arguments: Sequence[str]) -> Config:
         check_sources(config)
         if config.what == "quantization":
             check_training(config.folder)
-            startup.check_reader()
         if config.what == "results":
             return config
         if "KERAS_BACKEND" in os.environ or config.what not in ON_EVERY_BACKEND:
             startup.check_backend()
-        if config.what == "data":
-            startup.check_reader()
-            if config.folder is None and not importlib.util.find_spec("skimage"):
-                raise ValueError(
-                    "scikit-image, whose photographs are read, is not installed: "
-                    "pip install scikit-image, or give a folder with `--folder`."
-                )
+        needs_photographs = config.what == "data" and config.folder is None
+        if needs_photographs and not importlib.util.find_spec("skimage"):
+            raise ValueError(
+                "scikit-image, whose photographs are read, is not installed: "
+                "pip install scikit-image, or give a folder with `--folder`."
+            )
     return config
 
 

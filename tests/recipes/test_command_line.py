@@ -119,8 +119,6 @@ def test_a_backend_that_is_not_installed(monkeypatch):
     monkeypatch.setattr(startup.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"not installed. Install it, pip .*\[jax,rec"):
         startup.check_backend()
-    with pytest.raises(ValueError, match="TensorFlow, which reads the images"):
-        startup.check_reader()
 
 
 @on_last_backend

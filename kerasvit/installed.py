@@ -1,0 +1,52 @@
+"""Whether the backend that Keras would import is installed."""
+
+import importlib.util
+import json
+import os
+import sys
+from pathlib import Path
+
+BACKENDS = ("tensorflow", "jax", "torch")
+
+
+def check_backend() -> None:
+    """Checks the backend before Keras is imported, whose own error is of an inner file.
+
+    Raises:
+        ImportError: The backend is unknown or not installed. An installed one may still
+            fail to import: its own error is the better one.
+    """
+    if "keras" in sys.modules:
+        return
+    name, origin = backend()
+    if name in BACKENDS and _has(name):
+        return
+    installed = [each for each in BACKENDS if _has(each)]
+    fault = f"kerasvit runs on {', '.join(BACKENDS)}" if name not in BACKENDS else ""
+    fault = fault or f"{name} is not installed"
+    if installed:
+        remedy = " or ".join(f"`export KERAS_BACKEND={each}`" for each in installed)
+        remedy = f"Installed: {', '.join(installed)}. Type {remedy}"
+    else:
+        wanted = name if name in BACKENDS else "jax"
+        remedy = f'No backend is installed. Type `pip install -e ".[{wanted}]"`'
+    raise ImportError(f"Keras's backend is {name!r}, {origin}, but {fault}. {remedy}.")
+
+
+def backend() -> tuple[str, str]:
+    """Returns the backend that Keras takes, and what decided it; imports nothing."""
+    if name := os.environ.get("KERAS_BACKEND"):
+        return name, "by KERAS_BACKEND"
+    home = Path("~").expanduser()
+    folder = home / ".keras" if os.access(home, os.W_OK) else Path("/tmp/.keras")
+    file = Path(os.environ.get("KERAS_HOME", folder)).expanduser() / "keras.json"
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))["backend"], f"by {file}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "tensorflow", "its default"
+
+
+def _has(package: str) -> bool:
+    # A module that is a stand-in may have no specification.
+    loaded = sys.modules.get(package) is not None
+    return loaded or importlib.util.find_spec(package) is not None

@@ -1,0 +1,105 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kerasvit import installed
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend
+
+ROOT = Path(__file__).parents[1]
+# Hides packages from every finder, as if they were not installed.
+HIDING = """
+import os, sys
+
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, *arguments):
+        if name.partition(".")[0] not in os.environ["HIDDEN"].split():
+            return self.finder.find_spec(name, *arguments)
+
+sys.meta_path[:] = map(Hiding, sys.meta_path)
+"""
+RECIPES = ["tensorflow", "tensorflow_datasets", "sklearn", "mlxtend", "tyro"]
+
+
+def run(folder, hidden, *arguments, **environment):
+    """Runs Python without some packages; returns its status and its last line."""
+    (folder / "sitecustomize.py").write_text(HIDING)
+    given = {key: value for key, value in os.environ.items() if "KERAS" not in key}
+    given |= {"HIDDEN": " ".join(hidden), "KERAS_HOME": str(folder)}
+    given |= {"PYTHONPATH": os.pathsep.join(map(str, (folder, ROOT)))}
+    command = [sys.executable, *map(str, arguments)]
+    done = subprocess.run(
+        command, env=given | environment, capture_output=True, text=True, cwd=ROOT
+    )
+    return done.returncode, done.stderr.strip().splitlines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "command", [["-c", "import kerasvit"], ["-m", "weights.verify", "--help"]]
+)
+def test_a_backend_that_is_not_installed(tmp_path, command):
+    status, lines = run(tmp_path, ["tensorflow", "torch"], *command)
+    assert status == 1
+    assert lines[-1] == (
+        "ImportError: Keras's backend is 'tensorflow', its default, but tensorflow is "
+        "not installed. Installed: jax. Type `export KERAS_BACKEND=jax`."
+    )
+
+
+@pytest.mark.slow
+def test_a_backend_that_does_not_import_keeps_its_own_error(tmp_path):
+    (tmp_path / "tensorflow").mkdir()
+    (tmp_path / "tensorflow" / "__init__.py").write_text("raise ImportError('broken')")
+    status, lines = run(tmp_path, [], "-c", "import kerasvit")
+    assert status == 1 and lines[-1] == "ImportError: broken"
+
+
+def test_the_backend_is_that_of_keras(monkeypatch, tmp_path):
+    monkeypatch.delitem(sys.modules, "keras")
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    monkeypatch.setenv("KERAS_BACKEND", "")
+    assert installed.backend() == ("tensorflow", "its default")
+    file = tmp_path / "keras.json"
+    for text in ("{", "[]", "{}"):
+        file.write_text(text)
+        assert installed.backend()[0] == "tensorflow"
+    file.write_text('{"backend": "numpy"}')
+    assert installed.backend() == ("numpy", f"by {file}")
+    with pytest.raises(ImportError, match="kerasvit runs on tensorflow, jax, torch"):
+        installed.check_backend()
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    assert installed.backend() == ("jax", "by KERAS_BACKEND")
+    monkeypatch.setattr(installed, "_has", lambda name: False)
+    with pytest.raises(ImportError, match=r'No backend .*Type `pip .*"\.\[jax\]"'):
+        installed.check_backend()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(["recipes/finetune.py"], ["recipes/evaluate.py", "--help"]),
+        *(["-m", "recipes.finetune"], ["-m", "recipes.benchmarks", "forward"]),
+        *(["-m", "recipes.benchmarks.study"], ["-m", "recipes.benchmarks.exports"]),
+    ],
+)
+def test_the_packages_of_the_recipes(tmp_path, command):
+    status, lines = run(tmp_path, RECIPES, *command)
+    assert status == 1
+    assert lines == [
+        f"Error: the recipes need {', '.join(RECIPES)}, which are not installed. Type "
+        '`pip install -e ".[recipes]"` in the folder of kerasvit.'
+    ]
+
+
+def test_pytest_is_not_installed(tmp_path):
+    status, lines = run(tmp_path, ["pytest"], "-m", "tests")
+    assert status == 1
+    assert lines == ["pytest is not installed. Type: pip install -e '.[recipes,test]'"]
