@@ -21,9 +21,3 @@ affects all. KERAS_BACKEND sets the backend; without it, `sam`, `load`, `import`
 printed and saved in runs/benchmarks/. recipes/README.md contains measured results, and
 kerasvit/training/README.md those of `sam`.
 """
-
-import sys
-from pathlib import Path
-
-# The recipes are scripts, which import each other from their folder.
-sys.path.insert(0, str(Path(__file__).parents[1]))

@@ -24,9 +24,11 @@ pytestmark = pytest.mark.slow
 
 RECIPES = Path(command_line.__file__).parent
 BACKEND = os.environ.get("KERAS_BACKEND", "jax")
+SCRIPTS = "finetune", "pretrain", "evaluate", "export", "inspection", "segmentation"
 COMMANDS = {
     "finetune.py": [RECIPES / "finetune.py"],
     "pretrain.py": [RECIPES / "pretrain.py"],
+    **{f"-m {name}": ["-m", f"recipes.{name}"] for name in SCRIPTS},
     "benchmarks": ["-m", "recipes.benchmarks"],
     "benchmarks.study": ["-m", "recipes.benchmarks.study"],
 }
@@ -57,6 +59,7 @@ def run(script, arguments, **environment):
             "no option --lr. Did you mean --learning-rate?",
         ),
         ("finetune.py", "--help", ""),
+        *((f"-m {name}", "--help", "") for name in SCRIPTS),
         ("finetune.py", "--steps 3 --epochs=1", "Give --steps or --epochs, not both."),
         ("finetune.py", "--image-size 0", "`image_size` must be at least 1."),
         ("finetune.py", "pets --weights no.npz", "there is no file or folder no.npz"),
