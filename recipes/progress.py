@@ -1,10 +1,13 @@
 """Manages a training's folder: settings, saved states, curves and printed results."""
 
 import dataclasses
+import datetime
 import itertools
 import json
 import os
 import shlex
+import threading
+import time
 from pathlib import Path
 
 import keras
@@ -16,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 console = Console(markup=False)  # a path may hold [brackets]
+LINE_SECONDS = 30  # between two lines where no terminal shows the bar
 COLORS = {"without SAM": "tab:gray", "with SAM": "tab:orange"}
 
 
@@ -74,7 +78,10 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
 
 
 class Steps(keras.callbacks.Callback):
-    """Shows the progress: a bar on a terminal, and a line per validation.
+    """Shows the progress: a bar on a terminal, else lines, and a line per validation.
+
+    A line has the seconds per step of the round, and the time that is left if the next
+    steps, validations and saved states take as long as those of this command.
 
     Args:
         name: Name of the training.
@@ -93,6 +100,11 @@ class Steps(keras.callbacks.Callback):
         self.name, self.done, self.round_steps = name, done, round_steps
         self.parts = parts
         self.total = rounds * round_steps
+        self._lock = threading.Lock()
+        # (time, finished steps) after the first step, which compiles; of the command,
+        # and of the round.
+        self._began = self._round_began = None
+        self._speed, self._printed_at = "", time.monotonic()
         self.bar = rich.progress.Progress(
             *rich.progress.Progress.get_default_columns(),
             console=console,
@@ -127,21 +139,47 @@ class Steps(keras.callbacks.Callback):
     def __exit__(self, *_):
         self.bar.stop()
 
+    def on_epoch_begin(self, epoch, logs=None):
+        """Begins to measure the steps of the round."""
+        self._round_began = None
+
     def on_train_batch_end(self, batch, logs=None):
-        """Advances the bar."""
-        self.bar.advance(self.task, 1 / self.parts)
+        """Advances the bar, or prints a line if the last one is long ago."""
+        if (batch + 1) % self.parts:
+            return
+        with self._lock:
+            self.bar.advance(self.task)
+            now, done = time.monotonic(), int(self.bar.tasks[0].completed)
+            self._began = self._began or (now, done)
+            self._round_began = self._round_began or (now, done)
+            if done > self._round_began[1]:
+                each, mean = (
+                    (now - before) / (done - first)
+                    for before, first in (self._round_began, self._began)
+                )
+                left = datetime.timedelta(seconds=round((self.total - done) * mean))
+                self._speed = f"; {each:.3g} s/step" + (
+                    f", {left} left" if left else ""
+                )
+            if not console.is_terminal and now - self._printed_at >= LINE_SECONDS:
+                self._print(done, logs, {"training": ""})
 
     def on_epoch_end(self, epoch, logs=None):
         """Prints the training metrics of the round and the validation metrics."""
         step = (epoch + 1) * self.round_steps
-        parts = (
+        self._print(step, logs, {"training": "", "validation": "val_"})
+
+    def _print(self, step, logs, parts):
+        """Prints a line with the metrics of {name of the images: prefix in logs}."""
+        metrics = (
             f"{part} loss {logs[f'{key}loss']:.4f}, "
             f"{self.metric.replace('_', ' ')} {logs[key + self.metric]:.2%}"
-            for part, key in (("training", ""), ("validation", "val_"))
+            for part, key in parts.items()
         )
         padded = f"{step:>{len(f'{self.total:,}')},}"
-        line = f"step {padded} of {self.total:,}: {'; '.join(parts)}"
+        line = f"step {padded} of {self.total:,}: {'; '.join(metrics)}{self._speed}"
         console.print(line, highlight=False, soft_wrap=True)
+        self._printed_at = time.monotonic()
 
 
 def write_json(path: Path, content) -> None:
