@@ -158,10 +158,11 @@ class Steps(keras.callbacks.Callback):
                     for before, first in (self._round_began, self._began)
                 )
                 left = datetime.timedelta(seconds=round((self.total - done) * mean))
-                self._speed = f"; {each:.3g} s/step" + (
-                    f", {left} left" if left else ""
-                )
-            if not console.is_terminal and now - self._printed_at >= LINE_SECONDS:
+                self._speed = f"; {each:.3g} s/step"
+                self._speed += f", {left} left" if left else ""
+            ends_round = done % self.round_steps == 0
+            is_late = now - self._printed_at >= LINE_SECONDS
+            if is_late and not ends_round and not console.is_terminal:
                 self._print(done, logs, {"training": ""})
 
     def on_epoch_end(self, epoch, logs=None):

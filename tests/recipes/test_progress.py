@@ -40,7 +40,6 @@ def test_lines_without_a_terminal(monkeypatch, printed, parts):
             f"step 3 of 8: {training}; 20 s/step, 0:01:40 left",
             f"step 4 of 8: {training}; {validation}; 20 s/step, 0:01:20 left",
             f"step 6 of 8: {training}; 20 s/step, 0:00:44 left",
-            f"step 8 of 8: {training}; 20 s/step",
             f"step 8 of 8: {training}; {validation}; 20 s/step",
         ]
     assert lines[-1] == f"step 8 of 8: {training}; {validation}; 20 s/step"
