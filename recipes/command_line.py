@@ -22,9 +22,9 @@ import device_request
 import limits
 import method_settings
 import names
+import option_groups
 import paths
 import reachable
-import tyro
 from options import ALIASES, EXCLUSIVE, LENGTHS, check_expression, check_needed
 
 
@@ -149,9 +149,12 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
     for one, other in EXCLUSIVE:
         if {one, other} <= given:
             raise BadInput(f"Give {one} or {other}, not both.")
-    defaults = {} if kind is default else {"default": default}
-    config = tyro.cli(
-        kind, args=list(options), prog=prog, description=description, **defaults
+    config = option_groups.parse(
+        kind,
+        None if kind is default else default,
+        args=list(options),
+        prog=prog,
+        description=description,
     )
     replaced = {  # such as the epochs of a preset, if steps are given
         other.removeprefix("--").replace("-", "_"): None

@@ -36,7 +36,7 @@ class Common:
     share_seed: int = 0  # which images; a smaller share is part of a larger one
     same_steps: bool = False  # epochs and default steps are those of all images
     # pixels, height first; None: the model's
-    image_size: tuple[int] | tuple[int, int] | None = None
+    image_size: tuple[int, ...] | None = None
     augment: AUGMENT | None = None  # crops, flips, mixing: recipes/README.md
     # they change parts of `augment`, and are as there where they are None
     rand_augment: float | None = None  # magnitude, 10 is usual; 0: off
@@ -92,7 +92,7 @@ class Common:
     alpha: float = 0.5  # weight of the teacher's loss, in [0, 1]; the rest: labels
     tau: float = 3.0  # temperature of soft distillation, > 0
     # a second stage with images of this size, such as 384; height first
-    then_size: tuple[int] | tuple[int, int] | None = None
+    then_size: tuple[int, ...] | None = None
     then_steps: int | None = None  # None: a tenth of the training's, ≥ 10
     then_epochs: int | None = None  # passes through the images, instead of `then_steps`
     # None: the training's divided by 10 (finetune.py) or 100 (pretrain.py)

@@ -58,7 +58,7 @@ class Config:
     """How models learn the tasks of VTAB: a linear classifier on frozen features, or
     all weights with BiT-HyperRule."""
     # Pixels, height first; None: the model's, and 128 or 480 for --vtab hyperrule.
-    image_size: tuple[int] | tuple[int, int] | None = None
+    image_size: tuple[int, ...] | None = None
     # Values that a .keras model without a record expects.
     model_input: Literal["pixels", "unit", "tf", "torch"] | None = None
     batch_size: int = 64

@@ -34,7 +34,7 @@ class Config:
     batch: int | None = None
     """Images of every call; None: any number."""
     # Pixels, height first; None: the model's.
-    image_size: tuple[int] | tuple[int, int] | None = None
+    image_size: tuple[int, ...] | None = None
     # Values that a .keras model without a record expects.
     model_input: Literal["pixels", "unit", "tf", "torch"] | None = None
     dtype: Literal["float32", "mixed_bfloat16", "int8", "int4"] = "float32"

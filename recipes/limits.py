@@ -68,6 +68,13 @@ LIMITS = {  # {setting: (minimum, maximum)}
 
 def check(config) -> None:
     """Raises a `ValueError` for a number out of its range."""
+    for name in ("image_size", "then_size"):
+        value, default = getattr(config, name, None), getattr(type(config), name, None)
+        if isinstance(value, tuple) and value != default and len(value) not in (1, 2):
+            raise ValueError(
+                f"`{name}`: give one side, or height and width. Received: "
+                f"{' '.join(map(str, value)) or 'nothing'}."
+            )
     for name, (low, high) in LIMITS.items():
         value = getattr(config, name, None)
         numbers = value if isinstance(value, tuple) else (value,)

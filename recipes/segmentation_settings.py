@@ -52,11 +52,6 @@ class Config:
 
     def check(self) -> None:
         """Raises a `ValueError` for settings that are wrong."""
-        if len(self.image_size) > 2:
-            raise ValueError(
-                "`image_size`: give one side, or height and width. Received: "
-                f"{self.image_size}."
-            )
         root = Path(self.folder or ".").expanduser()
         for part in ("images", "masks") if self.folder else ():
             if not (root / part).is_dir():

@@ -79,7 +79,7 @@ def show(result: Result) -> None:
         table.add_column(column, justify="right" if column else "left")
     for row in result.rows:
         table.add_row(*row)
-    Console(width=120).print(table)
+    Console(width=120, markup=False).print(table)
     FOLDER.mkdir(parents=True, exist_ok=True)
     file = FOLDER / f"{re.sub(r'[^a-zA-Z0-9]+', '-', result.title)}.json"
     file.write_text(json.dumps(dataclasses.asdict(result), indent=1))

@@ -92,7 +92,7 @@ def installed(package: str) -> bool:
     except ImportError:
         return False
     except Exception as error:
-        Console(stderr=True).print(
+        Console(stderr=True, markup=False).print(
             f"{package} is skipped, because its import fails: {error}"
         )
         return False

@@ -1,0 +1,73 @@
+import dataclasses
+import importlib
+import re
+
+import command_line
+import option_groups
+import pytest
+
+from tests.once import on_last_backend
+
+pytestmark = on_last_backend
+
+SCRIPTS = "finetune", "pretrain", "evaluate", "export", "inspection", "segmentation"
+NAMES = [name for names in option_groups.GROUPS.values() for name in names]
+
+
+def config_of(script):
+    return importlib.import_module(f"{script}_settings").Config
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_each_option_is_in_one_group_and_described(script):
+    kind = config_of(script)
+    fields = {field.name for field in dataclasses.fields(kind)}
+    assert fields <= set(NAMES) and len(NAMES) == len(set(NAMES))
+    undescribed = {"steps", "batch_size", "seed", "weight_decay", "optimizer"}
+    texts = {name for name, text in option_groups.descriptions(kind).items() if text}
+    assert fields - texts <= undescribed
+
+
+def test_the_descriptions_are_the_texts_of_the_fields():
+    found = option_groups.descriptions(config_of("finetune"))
+    assert found["dataset"] == "of built_in.py, or of tensorflow-datasets"  # beside
+    assert found["probe_epochs"] == (  # above
+        "first the head alone, for so many passes through the images, then all weights"
+    )
+    below = option_groups.descriptions(config_of("export"))["out"]
+    assert below == "Folder of the export; None: exported/MODEL-FORMAT."
+
+
+def help_of(script, capsys, monkeypatch, *arguments):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as done:
+        importlib.import_module(script).parse([*arguments, "--help"])
+    assert not done.value.code
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_help_has_groups_with_the_main_options_first(script, capsys, monkeypatch):
+    printed = help_of(script, capsys, monkeypatch)
+    titles = re.findall(r"^\W*((?:\w+ )?options)\W*$", printed, re.MULTILINE)
+    assert titles[:3] == ["options", "main options", "data options"]
+    assert "other options" not in titles and "[bold]" not in printed
+    of_options = printed[printed.index("main options") :].splitlines()
+    assert max(map(len, of_options)) <= 80
+
+
+def test_the_help_of_a_preset_has_its_defaults(capsys, monkeypatch):
+    from finetune_settings import PRESETS
+
+    printed = help_of("finetune", capsys, monkeypatch, "pets")
+    assert f"(default: {PRESETS['pets'].dataset})" in " ".join(printed.split())
+
+
+@pytest.mark.parametrize("sizes", ["", "1 2 3"])
+@pytest.mark.parametrize("option", ["--image-size", "--then-size"])
+def test_a_size_has_one_or_two_sides(option, sizes):
+    from finetune import parse
+
+    config = parse([option, *sizes.split()])
+    with pytest.raises(ValueError, match="give one side, or height and width"):
+        command_line.check(config)
