@@ -17,10 +17,13 @@ from .folder import replace_file as replace_file
 from .json_files import read_json as read_json
 from .key_map import KeyMap as KeyMap
 from .model_files import INSTEAD_OF_TENSORS as INSTEAD_OF_TENSORS
+from .model_files import found_weights as found_weights
 from .opened import stamp as stamp
 from .quoting import printable as printable
 from .reader import REFUSED as REFUSED
 from .reader import CheckpointError as CheckpointError
+from .shards import INDEX as INDEX
+from .shards import shard_files as shard_files
 from .sources import CODE_BASES as CODE_BASES
 from .sources import FORMAT as FORMAT
 from .sources import SOURCES as SOURCES

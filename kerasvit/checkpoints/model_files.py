@@ -8,27 +8,31 @@ from .folder import CONFIG, TENSORS, former_save
 from .json_files import read_json
 from .opened import stamp
 from .reader import REFUSED, CheckpointError, Reader, instead_of
+from .shards import INDEX, Shards
 
 # Number of attempts to open a folder that is saved into at the same time.
 SAVES_MEANWHILE = 5
 # Files of models without a model.safetensors: {name: what it means}.
 INSTEAD_OF_TENSORS = {
-    "model.safetensors.index.json": "holds its weights in parts, which are not read. "
-    "Save them as one model.safetensors: in transformers "
-    'model.save_pretrained(folder, max_shard_size="100GB").',
     ADAPTERS: "holds adapters of LoRA without a model. Load the base weights, then "
     "kerasvit.load_adapters(model, its path or address).",
 }
 
 
+def found_weights(folder: Path) -> Path | None:
+    """Returns the file of tensors in a folder, or the index of shards; or None."""
+    paths = (folder / TENSORS, folder / INDEX)
+    return next((path for path in paths if path.is_file()), None)
+
+
 def weights_in(folder: Path) -> Path:
-    """Returns the path of the tensor file in a folder.
+    """Returns the file of tensors in a folder, or the index of shards.
 
     Raises:
-        CheckpointError: The folder has no tensor file.
+        CheckpointError: The folder has neither.
     """
-    path = folder / TENSORS
-    if not path.is_file():
+    path = found_weights(folder)
+    if path is None:
         raise CheckpointError(f"{folder} {_without_tensors(folder)}")
     return path
 
@@ -51,7 +55,7 @@ def _without_tensors(folder: Path) -> str:
             return f"holds {name}, {what}, which is not read. {instead}"
     stopped = (
         " Its config.json may be of a save that was stopped: then save again."
-        if CONFIG in names
+        if "kerasvit" in read_json(folder / CONFIG)
         else ""
     )
     return (
@@ -60,19 +64,20 @@ def _without_tensors(folder: Path) -> str:
     )
 
 
-def open_pair(path: Path) -> tuple[dict[str, Any], Reader]:
-    """Returns (content of config.json, `Reader`) of a tensor file.
+def open_pair(path: Path) -> tuple[dict[str, Any], Reader | Shards]:
+    """Returns (content of config.json, reader) of a file of tensors or an index.
 
     If another process saves into the folder at the same time, both files come from one
     save. The exception is a short interval during a save, in which the hash in
     config.json differs from that of the tensors.
     """
-    if path.suffix != ".safetensors":
+    read = Shards if path.name == INDEX else Reader
+    if path.suffix != ".safetensors" and read is Reader:
         return {}, Reader(path)
     beside = path.parent / CONFIG
     for _ in range(SAVES_MEANWHILE):
         before = stamp(beside)
-        config, reader = read_json(beside), Reader(path)
+        config, reader = read_json(beside), read(path)
         if stamp(beside) == before:
             break
     if not config and (former := former_save(path.parent)):

@@ -17,8 +17,8 @@ from .quoting import printable
 
 REFUSED = {
     ".bin": "a pickle", ".pth": "a pickle", ".pt": "a pickle", ".pkl": "a pickle",
-    ".ckpt": "a pickle", ".keras": "a Keras archive", ".h5": "a Keras archive",
-    ".msgpack": "a Flax archive",
+    ".ckpt": "a pickle", ".tar": "a pickle", ".keras": "a Keras archive",
+    ".h5": "a Keras archive", ".msgpack": "a Flax archive",
 }  # fmt: skip
 
 

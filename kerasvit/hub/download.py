@@ -10,9 +10,11 @@ from typing import Any
 
 from kerasvit.checkpoints import (
     ADAPTERS,
+    INDEX,
     INSTEAD_OF_TENSORS,
     CheckpointError,
     read_json,
+    shard_files,
 )
 from kerasvit.version import __version__
 
@@ -125,8 +127,16 @@ def fetch_repository(
     check_access(revision=revision, **access)
     files = HubFiles(repository, revision, access)
     pinned = (pin.size, pin.sha256) if pin else (None, None)
-    tensors = files.get(TENSORS, *pinned)
+    index = None
+    try:
+        tensors = files.get(TENSORS, *pinned)
+    except DownloadError as error:
+        if pin or not files.lacks(error) or not (index := files.find(INDEX)):
+            raise
+        tensors = index
     files.revision = tensors.parent.name  # so that all files come from one commit
+    for shard in shard_files(index) if index else ():
+        files.get(shard)
     config = read_json(files.get(CONFIG))
     if "model_type" in config:  # a model of transformers
         files.find("preprocessor_config.json")
@@ -198,7 +208,7 @@ class HubFiles:
 
     def find(self, name: str) -> Path | None:
         """Returns the path from `get`; None if the repository has no such file."""
-        from huggingface_hub import errors, try_to_load_from_cache
+        from huggingface_hub import try_to_load_from_cache
 
         where = {"cache_dir": self._cache, "revision": self.revision}
         cached = try_to_load_from_cache(self.repository, name, **where)
@@ -208,9 +218,7 @@ class HubFiles:
         try:
             return self.get(name)
         except DownloadError as error:
-            # A failed request does not imply that the file is missing.
-            local = (errors.LocalEntryNotFoundError,) if self._offline else ()
-            if isinstance(error.__cause__, (errors.RemoteEntryNotFoundError, *local)):
+            if self.lacks(error):
                 return None
             raise
 
@@ -223,6 +231,13 @@ class HubFiles:
             self.find(PAGE)
         except DownloadError as error:
             log.warning("The model is loaded without its card: %s", error)
+
+    def lacks(self, error: DownloadError) -> bool:
+        """Returns whether a file is missing: a failed request does not imply it."""
+        from huggingface_hub import errors
+
+        local = (errors.LocalEntryNotFoundError,) if self._offline else ()
+        return isinstance(error.__cause__, (errors.RemoteEntryNotFoundError, *local))
 
     def _checked(self, path: Path, size: int | None, sha256: str | None) -> Path:
         """Returns the path of a correct file, after a second download if necessary."""
@@ -260,7 +275,9 @@ class HubFiles:
         if path.is_symlink():
             # Follow one link only: further links may be named by another kind of hash.
             name = Path(os.readlink(path)).name
-        elif path.name == TENSORS and not self._offline:  # no links, as on Windows
+        elif (
+            path.suffix == ".safetensors" and not self._offline
+        ):  # no links, as on Windows
             name = self._etag(path)
         if re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", name):
             return name

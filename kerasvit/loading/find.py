@@ -6,7 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
-from kerasvit.checkpoints import REFUSED, Checkpoint, CheckpointError
+from kerasvit.checkpoints import (
+    INDEX,
+    REFUSED,
+    Checkpoint,
+    CheckpointError,
+    found_weights,
+)
 from kerasvit.hub.download import TENSORS, fetch, fetch_repository, parse_address
 from kerasvit.hub.errors import without_credentials
 from kerasvit.hub.hashes import right_hash
@@ -15,6 +21,11 @@ from kerasvit.hub.manifest import Entry, call_of, explain_tag, published
 from .transforms import transform_of, with_transform
 
 _OF_RUN = "model"  # folder of the model in a folder of the recipes
+# Addresses of repositories of the Hub that are no "hf://user/repository".
+_PAGE = re.compile(
+    r"(?:(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/|hf[-_]hub:)"
+    r"([\w.-]+/[\w.-]+)"
+)
 
 # What the argument `weights` may be, beside None.
 GivenWeights: TypeAlias = Entry | Checkpoint | str | os.PathLike[str]
@@ -39,8 +50,7 @@ def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
     if isinstance(weights, Entry):
         return open_entry(weights, fetch(weights))
     path = _files_of(weights, label)
-    tensors = path / TENSORS if path.is_dir() else path
-    return _completed(Checkpoint(path, known_hash=_hash_in_cache(tensors)))
+    return _completed(Checkpoint(path, known_hash=_hash_in_cache(path)))
 
 
 def entry_named(name: object) -> Entry | None:
@@ -95,22 +105,23 @@ def _completed(checkpoint: Checkpoint, entry: Entry | None = None) -> Checkpoint
 
 
 def _files_of(weights: str | os.PathLike[str], label: str | None) -> Path:
-    """Returns the path of a file or folder that exists, downloaded if necessary."""
+    """Returns the path of a file or folder, downloaded if necessary."""
     text = os.fspath(weights) if isinstance(weights, (str, os.PathLike)) else None
     if not text:
         raise CheckpointError(
             "`weights` must be a tag, a path, or None for fresh weights. Received: "
             f"{weights!r}."
         )
+    page = _PAGE.match(text)
     if text.startswith("hf://"):
         path = fetch_repository(*parse_address(text))
+    elif page and not path_of(text).exists():
+        raise CheckpointError(
+            "`weights` must be a path or an address such as hf://user/repository. "
+            f'Received: {page[0]!r}. Write "hf://{page[1]}".'
+        )
     elif "://" in text:
         shown = without_credentials(text)
-        if page := re.match(r"https://huggingface\.co/([\w.-]+/[\w.-]+)", text):
-            raise CheckpointError(
-                "`weights` must be a path or an address such as hf://user/repository. "
-                f'Received: {shown!r}. Write "hf://{page[1]}".'
-            )
         raise CheckpointError(
             "`weights` must be a path or an address of the Hugging Face Hub, "
             f"hf://user/repository. Received: {shown!r}. Download the file, and its "
@@ -118,10 +129,11 @@ def _files_of(weights: str | os.PathLike[str], label: str | None) -> Path:
         )
     else:
         path = path_of(text)
-    if not (path / TENSORS).exists() and (path / _OF_RUN / TENSORS).is_file():
-        path = path / _OF_RUN
-    if not (path / TENSORS if path.is_dir() else path).exists():
-        _check_text(path, text, label)
+    if path.is_file():
+        return path
+    if found := found_weights(path) or found_weights(path / _OF_RUN):
+        return found
+    _check_text(path, text, label)
     return path
 
 
@@ -151,6 +163,8 @@ def _check_text(path: Path, text: str, label: str | None) -> None:
             f'Hub, write "hf://{text}".'
         )
     if "/" in text or path.suffix in (".npz", ".safetensors", *REFUSED):
+        return
+    if path.is_dir() and any(path.iterdir()):
         return
     empty = f"The folder {text} has no model.safetensors of save_pretrained. "
     there = empty if path.exists() else ""
@@ -192,8 +206,8 @@ def _in_cache(path: Path) -> re.Match[str] | None:
 
 def _hash_in_cache(path: Path) -> str | None:
     """Returns the Hub's SHA-256 of a cached file, or None."""
-    if not _in_cache(path):
-        return None
+    if not _in_cache(path) or path.name == INDEX:
+        return None  # shards are checked when they are downloaded
     # The target of a link is named by its hash. Without links the file is a copy.
     name = Path(os.readlink(path)).name if path.is_symlink() else ""
     return name if re.fullmatch(r"[0-9a-f]{64}", name) else right_hash(path)

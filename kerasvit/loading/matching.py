@@ -51,7 +51,8 @@ def explain_mismatch(
     ]
     if not wrong:
         return ""
-    fitting = [str(other.name) for other in variant.siblings if fits(other, values)]
+    others = [each for each in variant.siblings if each is not variant]
+    fitting = [str(other.name) for other in others if fits(other, values)]
     numbers = ", ".join(f"{key} {values[key]}, not {expected[key]}" for key in wrong)
     if fitting:
         names = " or ".join(fitting)

@@ -196,13 +196,14 @@ def test_damaged_tensors_or_those_of_another_save_raise(tmp_path):
         kerasvit.from_pretrained(folder)
 
 
-def test_weights_in_parts_are_not_looked_for(tmp_path):
+def test_shards_outside_the_folder_are_not_looked_for(tmp_path):
     folder, _ = tiny(tmp_path)
-    (folder / "model.safetensors").rename(tmp_path / "model-00001-of-00002.safetensors")
-    parts = {"weight_map": {"a": "../../model-00001-of-00002.safetensors"}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(parts))
-    with pytest.raises(CheckpointError, match="in parts"):
-        kerasvit.from_pretrained(folder)
+    (folder / "model.safetensors").rename(tmp_path / "model-00001-of-00001.safetensors")
+    for place in ("../../model-00001-of-00001.safetensors", "/etc/passwd", "x", 3, []):
+        parts = {"weight_map": {"a": place}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(parts))
+        with pytest.raises(CheckpointError, match="must (list all shards|have an obj)"):
+            kerasvit.from_pretrained(folder)
 
 
 def test_pickles_and_keras_archives_raise(tmp_path):

@@ -1,6 +1,7 @@
 """Downloads with the real client: faults give the right file or a clear error."""
 
 import dataclasses
+import json
 import logging
 import os
 import shutil
@@ -8,6 +9,7 @@ import shutil
 import pytest
 from huggingface_hub import constants, file_download
 
+from kerasvit.checkpoints import CheckpointError
 from kerasvit.hub import download
 from kerasvit.hub.download import DownloadError, fetch, fetch_repository, parse_address
 from kerasvit.hub.manifest import Entry
@@ -332,8 +334,23 @@ def test_errors_name_the_missing_repository_revision_or_file(hub):
     with pytest.raises(DownloadError, match="no config.json, which.*ViTB16"):
         fetch_repository("timm/bare")
     hub.add("me/parts", {"model.safetensors.index.json": b"{}", "config.json": b"{}"})
-    with pytest.raises(DownloadError, match="holds its weights in parts"):
+    with pytest.raises(CheckpointError, match="index.json must have an obj"):
         fetch_repository("me/parts")
+
+
+def test_shards_are_downloaded(hub):
+    index, names = "model.safetensors.index.json", []
+    for i in (1, 2):
+        names.append(f"model-0000{i}-of-00002.safetensors")
+    places = json.dumps({"weight_map": dict(zip("ab", names, strict=True))}).encode()
+    files = {names[0]: CONTENT, index: places, "config.json": b"{}"}
+    hub.add("me/parts", files)
+    with pytest.raises(DownloadError, match=f"has no {names[1]}"):
+        fetch_repository("me/parts")
+    hub.add("me/all", {**files, names[1]: CONTENT})
+    folder = fetch_repository("me/all")
+    assert {path.name for path in folder.iterdir()} == {*names, index, "config.json"}
+    assert fetch_repository("me/all", local_files_only=True) == folder
 
 
 def test_errors_name_the_endpoint(hub):
