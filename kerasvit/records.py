@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .arguments import is_any
+from .arguments import ArgumentError, is_any
 
 # Attribute of the output tensor of an `ImageModel` that refers to the model.
 OWNER = "_kerasvit_model"
@@ -20,6 +20,29 @@ def table_size(kwargs: dict[str, Any]) -> list[int] | None:
     resampling, size = kwargs.get("resampling"), kwargs["image_size"]
     known = (resampling or {}).get("image_size") if is_any(size) else size
     return known
+
+
+def check_one_label(model: Any) -> None:
+    """Raises for a model whose largest output is not the class of an image.
+
+    These are models of several labels, of one logit, and regressions, as far as the
+    outputs and the record state it.
+
+    Args:
+        model: Functional `keras.Model` with one output (batch, classes).
+
+    Raises:
+        ArgumentError: The model is one of these.
+    """
+    classes = model.outputs[0].shape[-1]
+    stated = (found_record(model) or {}).get("problem_type")
+    if classes == 1 or stated not in (None, "single_label_classification"):
+        raise ArgumentError(
+            "`model` must be a classifier of one label per image, with two classes or "
+            f"more. Received: {classes} outputs, and {stated!r} as `problem_type` of "
+            "the record.",
+            "model",
+        )
 
 
 def found_record(model: Any) -> dict[str, Any] | None:

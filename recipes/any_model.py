@@ -96,10 +96,15 @@ def load(name: str, setting: str, values: str | None = None) -> Found:
 def check_one_label(model: keras.Model, name: str, setting: str) -> None:
     """Raises a `ValueError` for a model whose outputs are not logits of one label."""
     stated = (getattr(model, "record", None) or {}).get("problem_type")
+    wrong = ""
+    if model.output_shape[-1] == 1:
+        wrong = "which has one output"
     if stated not in (None, "single_label_classification"):
+        wrong = f"whose record states {stated!r} as `problem_type`"
+    if wrong:
         raise ValueError(
             f"`{setting}`: a classifier of one label per image is needed. Received: "
-            f"{name}, whose record states {stated!r} as `problem_type`."
+            f"{name}, {wrong}."
         )
 
 

@@ -287,6 +287,7 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
     if config.rule:
         model.record["preprocessing"] |= hyperrule.EVALUATION
     model.record["label_names"] = label_names
+    model.record.pop("problem_type", None)  # of the weights: now it is one label
     return model
 
 

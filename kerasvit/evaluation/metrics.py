@@ -82,10 +82,12 @@ def log_probabilities(logits: Any) -> np.ndarray:
 def _checked(logits: Any, labels: Labels) -> tuple[np.ndarray, np.ndarray]:
     """Returns logits as an array, and the classes of the images as booleans."""
     logits = np.asarray(logits)
-    if logits.ndim != 2 or len(logits) != len(labels):
+    one = logits.shape[1:] == (1,)  # the logit of a sigmoid: each image would be right
+    if logits.ndim != 2 or one or len(logits) != len(labels):
         raise ArgumentError(
-            "`logits` must have the shape (count, classes), and `labels` one entry for "
-            f"each image. Received: {logits.shape} and {len(labels)} labels.",
+            "`logits` must have the shape (count, classes), with two classes or more, "
+            "and `labels` one entry for each image. Received: "
+            f"{logits.shape} and {len(labels)} labels.",
             *("logits", "labels"),
         )
     wrong = np.flatnonzero(~np.isfinite(logits).all(axis=1))

@@ -97,9 +97,11 @@ def _configuration(
     """Returns the fields of config.json that kerasvit reads."""
     names = record["label_names"]
     listed = None if names == "imagenet1k" else names  # timm accepts only a list
+    kind = record.get("problem_type")  # transformers reads it beside timm's fields
     return {
         "num_classes": record["kwargs"]["num_classes"],
         "label_names": listed,
+        **({"problem_type": kind} if kind else {}),
         "kerasvit": {
             **record,
             "label_names": None if listed else names,

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.records import check_one_label
 
 
 def check_labels(model: keras.Model, y: Any, count: int) -> np.ndarray:
@@ -19,8 +20,8 @@ def check_labels(model: keras.Model, y: Any, count: int) -> np.ndarray:
         count: Number of images.
 
     Raises:
-        ValueError: The model does not return (batch, classes), or `y` has another
-            shape or type, or labels out of the model's range.
+        ValueError: The model does not return (batch, classes) of one label per image,
+            or `y` has another shape or type, or labels out of the model's range.
     """
     shape = model.outputs[0].shape
     if len(model.outputs) != 1 or len(shape) != 2:
@@ -29,6 +30,7 @@ def check_labels(model: keras.Model, y: Any, count: int) -> np.ndarray:
             f"model with outputs {[each.shape for each in model.outputs]}.",
             "model",
         )
+    check_one_label(model)
     y = np.asarray(y)
     if y.shape != (count,) or not np.issubdtype(y.dtype, np.integer):
         raise ArgumentError(

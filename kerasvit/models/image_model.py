@@ -30,8 +30,9 @@ class ImageModel(QuantizableModel):
             `kwargs`, which rebuild the architecture; `variant`, the name of the variant
             or None; `origin`, the code base of the weights or None; `preprocessing`,
             the evaluation transform of the weights; `label_names`, a list, "imagenet1k"
-            or None; `kernel`, which resamples the position table, if it is not that of
-            the code base.
+            or None; `problem_type`, in transformers' words, if the files state it;
+            `kernel`, which resamples the position table, if it is not that of the code
+            base.
         preprocessing: The `Preprocessing` of the record, or None.
         adapters: Settings of LoRA that `add_lora` sets and `.keras` files and clones
             keep, or None; see `kerasvit/adapters.py`.

@@ -30,6 +30,13 @@ def check_teacher(teacher: Any, student: keras.Model) -> None:
             f"copy. Received: {teacher!r}."
         )
     _check_inputs(*(getattr(each, "input_shape", None) for each in (teacher, student)))
+    stated = (getattr(teacher, "record", None) or {}).get("problem_type")
+    if stated not in (None, "single_label_classification"):
+        raise ValueError(
+            "`teacher` must be a classifier of one label per image: distillation takes "
+            f"a softmax of its logits. Received: {stated!r} as `problem_type` of its "
+            "record."
+        )
     classes = [_classes(each) for each in (teacher, student)]
     if None not in classes:
         check_classes(*classes)
@@ -55,6 +62,11 @@ def check_classes(teacher: int | None, student: int | None) -> None:
     Raises:
         ValueError: They differ.
     """
+    if student == 1:
+        raise ValueError(
+            "Student and teacher must have two classes or more: the softmax of one "
+            "logit is 1. Received: 1 class."
+        )
     if teacher != student:
         raise ValueError(
             "`teacher` must have the classes of the student. Received: a teacher with "

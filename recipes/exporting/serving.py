@@ -103,6 +103,11 @@ def probabilities(inner: keras.Model, outputs):
     found = np.asarray(inner.predict(pixels.astype("float32"), verbose=0), "float32")
     if (found >= 0).all() and np.allclose(found.sum(axis=1), 1, atol=1e-3):
         return outputs
+    last = inner
+    while getattr(last, "layers", None):
+        last = last.layers[-1]
+    if getattr(last, "activation", None) is keras.activations.sigmoid:
+        return outputs
     stated = (getattr(inner, "record", None) or {}).get("problem_type")
     if stated == "regression":
         raise ValueError(

@@ -136,6 +136,8 @@ def test_several_labels_are_kept_in_saved_folders(tmp_path):
     kerasvit.save_pretrained(model, tmp_path / "saved")
     again = kerasvit.from_pretrained(tmp_path / "saved")
     assert again.record["problem_type"] == "multi_label_classification"
+    written = json.loads((tmp_path / "saved" / "config.json").read_text())
+    assert written["problem_type"] == "multi_label_classification"
     other = kerasvit.from_pretrained(tmp_path / "saved", num_classes=2)
     assert "problem_type" not in other.record  # of another head
     size = model.input_shape[1:]

@@ -30,6 +30,12 @@ def test_of_equal_logits_the_first_class_is_predicted():
     assert evaluation.top_k_hits(logits, [0, 1, 3], 2).tolist() == [True, True, False]
 
 
+def test_one_logit_has_no_accuracy():
+    for function in (evaluation.scores, evaluation.top_k_hits):
+        with pytest.raises(ValueError, match="with two classes or more"):
+            function(np.zeros((3, 1)), [0, 0, 0])
+
+
 def test_one_of_several_labels_suffices():
     logits = np.array([[0.0, 2, 1], [0, 2, 1], [0, 2, 1]])
     labels = [np.array([0, 1]), np.array([0, 2]), np.array([], int)]

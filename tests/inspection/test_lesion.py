@@ -192,3 +192,13 @@ def test_quantised_weights_are_an_error():
     model.quantize("int8")
     with pytest.raises(ValueError, match="must not be quantised"):
         lesion(model, X, Y)
+
+
+@on_last_backend
+def test_models_without_one_label_per_image_have_no_accuracy():
+    one = tiny("VisionTransformer", num_classes=1)
+    several = tiny("VisionTransformer", num_classes=3)
+    several.record["problem_type"] = "multi_label_classification"
+    for model in (one, several):
+        with pytest.raises(ValueError, match="a classifier of one label per image"):
+            lesion(model, X, Y * 0)

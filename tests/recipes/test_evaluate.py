@@ -307,3 +307,15 @@ def test_a_model_of_the_hub_scores_as_its_folder(hub, tmp_path, monkeypatch):
     assert [remote.model, local.model] == ["me/vit", "vit"]
     assert remote.parts == local.parts and remote.weights == local.weights
     assert "## Scores" in (tmp_path / "scores/me_vit/README.md").read_text()
+
+
+@on_last_backend
+def test_models_without_one_label_per_image_are_refused(tmp_path):
+    for classes, stated in ((1, None), (3, "multi_label_classification")):
+        model = vit(classes=classes)
+        if stated:
+            model.record["problem_type"] = stated
+        kerasvit.save_pretrained(model, tmp_path / f"{classes}")
+        config = Config(models=(f"{tmp_path / str(classes)}",), on=("digits",))
+        with pytest.raises(command_line.BadInput, match="one label per image"):
+            evaluate.evaluate(config)

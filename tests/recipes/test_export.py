@@ -282,6 +282,27 @@ def test_probabilities_stay_as_they_are():
     assert serving.probabilities(model, x) is x
 
 
+def test_several_labels_and_one_logit_have_sigmoids():
+    for classes, stated, name in (
+        (3, None, "softmax"),
+        (3, "single_label_classification", "softmax"),
+        (3, "multi_label_classification", "sigmoid"),
+        (1, None, "sigmoid"),
+    ):
+        model = kerasvit.ViTTi16(depth=1, image_size=32, num_classes=classes)
+        if stated:
+            model.record["problem_type"] = stated
+        last = serving.probabilities(model, model.outputs[0])
+        assert keras.Model(model.inputs, last).layers[-1].name == name
+    model.record["problem_type"] = "regression"
+    with pytest.raises(ValueError, match="regression and has no probabilities"):
+        serving.probabilities(model, model.outputs[0])
+    layers = [keras.Input((4, 4, 3)), keras.layers.Flatten()]
+    inner = keras.Sequential([*layers, keras.layers.Dense(1, activation="sigmoid")])
+    model = keras.Sequential([keras.Input((4, 4, 3)), inner])
+    assert serving.probabilities(model, model.outputs[0]) is model.outputs[0]
+
+
 @pytest.mark.slow
 def test_a_file_that_its_runtime_cannot_run_leaves_nothing(tmp_path, monkeypatch):
     require(FORMAT)

@@ -347,6 +347,13 @@ def test_wrong_arguments_are_explained():
         SAM(inner, 0.1)
     with pytest.raises(ValueError, match="has its own train_step|around a SAM"):
         DistillationTrainer(SAM(linear(), 0.1), linear(5))
+    one = [keras.Sequential([keras.Input((5,)), layers.Dense(1)]) for _ in range(2)]
+    with pytest.raises(ValueError, match="must have two classes or more"):
+        DistillationTrainer(*one)
+    teacher = linear(5)
+    teacher.record = {"problem_type": "multi_label_classification"}
+    with pytest.raises(ValueError, match="one label per image.*'multi_label_"):
+        DistillationTrainer(linear(), teacher)
 
 
 def _two_outputs():
