@@ -16,15 +16,16 @@ from .backend.deferred import built_with_zeros
 from .checkpoints import (
     VARIABLE_PATHS,
     Checkpoint,
+    CheckpointError,
     Description,
     assign,
     resampling_kernel,
 )
 from .hub.access import check_access, check_for_hub, on_hub
 from .hub.download import fetch_repository, parse_address
-from .hub.manifest import Entry
+from .hub.manifest import Entry, explain_tag, published
 from .layers.position_embedding import check_resampling
-from .loading.find import entry_named, find
+from .loading.find import entry_named, find, path_of
 from .loading.matching import fits
 from .loading.saved_meanwhile import retried
 from .loading.variant import Builder
@@ -76,6 +77,7 @@ def from_pretrained(
         "local_files_only": local_files_only,
     }
     weights = entry_named(weights) or weights
+    _check_named(weights)
     _check_access(weights, {"revision": revision, **access})
     if isinstance(weights, Entry):
         return getattr(models, weights.model)(weights, **changes)
@@ -92,6 +94,14 @@ def from_pretrained(
         return _variant_of(checkpoint)(checkpoint, **changes)
 
     return retried(weights, load)
+
+
+def _check_named(weights: object) -> None:
+    """Raises for the name of a variant without public weights."""
+    name = weights if isinstance(weights, str) else ""
+    if name in {row.name for row in VARIANTS} and not published(name):
+        if not path_of(name).exists():
+            raise CheckpointError(explain_tag(name, name))
 
 
 def _check_access(weights: object, access: dict[str, Any]) -> None:

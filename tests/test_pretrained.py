@@ -231,6 +231,9 @@ def test_names_of_the_catalogue(tmp_path, monkeypatch):
     [
         ("ViTB16", '"ViTB16/sam"'),
         ("ViTB16/samm", "Did you mean 'sam'"),
+        ("AlterNet50", "AlterNet50 has no public weights. Train it"),
+        ("https://huggingface.co/timm/vit.sam/tree/main", 'Write "hf://timm/vit.sam"'),
+        ("hf-hub:timm/vit.sam_in1k", 'Write "hf://timm/vit.sam_in1k"'),
         ("google/vit-base-patch16-224", '"hf://google/vit-base-patch16-224"'),
         ("vit_base_patch16_224.sam_in1k", r'kerasvit.ViTB16\("sam'),
     ],
@@ -243,7 +246,7 @@ def test_other_names_say_what_to_write(name, message):
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        (["model.safetensors.index.json"], "in parts.*max_shard_size"),
+        (["model.pth.tar"], "holds model.pth.tar, a pickle.*torch.load"),
         (["adapters.safetensors"], "adapters of LoRA"),
         (["pytorch_model.bin"], "holds pytorch_model.bin, a pickle.*torch.load"),
         (["vit.safetensors", "vit.pth"], "but vit.safetensors. Pass the path"),
@@ -252,9 +255,12 @@ def test_other_names_say_what_to_write(name, message):
     ],
 )
 def test_a_folder_without_model_safetensors_says_what_it_holds(
-    files, message, tmp_path
+    files, message, tmp_path, monkeypatch
 ):
+    (tmp_path / "folder").mkdir()
     for name in ("config.json", *files):
-        (tmp_path / name).write_text("{}")
-    with pytest.raises(ValueError, match=message):
-        kerasvit.from_pretrained(tmp_path)
+        (tmp_path / "folder" / name).write_text('{"kerasvit": {}}')
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path / "folder", "folder"):
+        with pytest.raises(ValueError, match=message):
+            kerasvit.from_pretrained(folder)

@@ -6,7 +6,7 @@ from typing import Any
 from kerasvit.checkpoints import CheckpointError
 from kerasvit.hub.manifest import Entry, published
 
-from .find import GivenWeights
+from .find import GivenWeights, entry_named
 from .labels import check_count
 from .request import Request
 from .variant import VariantLike
@@ -22,7 +22,7 @@ def catalogue_entry(weights: GivenWeights, variant: VariantLike) -> Entry | None
     """
     entry = weights if isinstance(weights, Entry) else None
     if isinstance(weights, str):
-        entry = published(variant.name).get(weights)
+        entry = published(variant.name).get(weights) or entry_named(weights)
     if entry and entry.model != variant.name:
         raise CheckpointError(
             f"The weights {entry.tag!r} belong to {entry.model}, not to "
