@@ -286,12 +286,14 @@ def test_head_of_the_weights_is_kept_for_the_same_classes(
 ):
     model = finetune.build(config(), label_names or ["a", "b"])
     model.record["label_names"] = label_names
+    model.record["problem_type"] = "multi_label_classification"
     head = model.get_layer("head")
     head.kernel.assign(np.ones(head.kernel.shape))
     start = str(kerasvit.save_pretrained(model, "start"))
     tuned = finetune.build(config(weights=start), ["cat", "dog"])
     assert message in " ".join(capsys.readouterr().out.split())
     assert tuned.record["label_names"] == ["cat", "dog"]
+    assert "problem_type" not in tuned.record  # trained for one label per image
     assert np.all(np.asarray(tuned.get_layer("head").get_weights()[0]) == kept)
 
 
