@@ -104,7 +104,8 @@ def merge_lora(model: keras.Model) -> None:
     """Adds the adapters of a model to its kernels, in place, and removes them.
 
     Then the model has the variables of one that never had adapters, and those that were
-    trainable before `add_lora` are trainable again. Compile it again to train it.
+    trainable before `add_lora` are trainable again. Compile it again to train it. It
+    waits for `classify` and `inspection` in other threads; not for Keras's own calls.
 
     Args:
         model: `ImageModel` with adapters.

@@ -45,7 +45,9 @@ def classify(
     """Classifies one or several images.
 
     Images are preprocessed with the evaluation transform of the model's weights, which
-    `model.record` contains. All images are read before the model runs.
+    `model.record` contains. All images are read before the model runs. Several threads
+    may call it with one model; it waits while the model is changed in place, and on JAX
+    while `fit`, `evaluate` or `predict` of a kerasvit model or trainer runs.
 
     Probabilities are the softmax of the logits. Of a model with several labels per
     image, whose record has "multi_label_classification" as `problem_type`, and of one
