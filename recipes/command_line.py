@@ -186,7 +186,9 @@ def check(config) -> None:
                 name, Path(getattr(config, name)).expanduser().resolve()
             )
     if getattr(config, "data", None) is not None:
-        paths.existing_data(config.data)
+        data = paths.existing_data(config.data)
+        if data.is_file():
+            paths.check_header(data)
     if getattr(config, "weights", None) is not None:
         paths.check_weights(config.weights)
     if getattr(config, "teacher", None) is not None:

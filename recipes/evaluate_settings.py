@@ -72,6 +72,8 @@ class Config:
         """Raises a `ValueError` for settings that are missing."""
         if not self.models:
             raise ValueError("`models`: give one or more models to score.")
+        for name in self.models:
+            names.check_model_or_path(name, "models")
         if not self.on:
             raise ValueError(
                 "`on`: give one or more sets to score on, such as --on imagenet real "

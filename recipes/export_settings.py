@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import limits
+import names
 import tyro
 from exporting import folders, formats
 
@@ -57,6 +58,7 @@ class Config:
             backend: Backend that writes the export.
         """
         limits.check(self)
+        names.check_model_or_path(self.model, "model")
         formats.check(self.format, self.dtype, backend)
         if self.dtype == "mixed_bfloat16" and self.model.endswith(".keras"):
             raise ValueError(

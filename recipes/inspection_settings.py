@@ -81,7 +81,7 @@ class Config:
         if self.masks is None and "segmentation" in self.only:
             raise ValueError("`only`: segmentation needs masks. Give --masks.")
         for name in self.models:
-            check_model(name)
+            names.check_model_or_path(name, "models")
 
     @property
     def seconds(self) -> float | None:
@@ -95,17 +95,3 @@ class Config:
                 f"{self.budget!r}."
             )
         return float(found[1]) * SECONDS[found[2]]
-
-
-def check_model(name: str) -> None:
-    """Raises a `ValueError` for what is no path and no name of a model."""
-    if "://" in name or Path(name).expanduser().exists():
-        return
-    variant, _, tag = name.partition("/")
-    of_kerasvit = tag and variant in names.models()
-    of_keras = name.isidentifier() and name[0].isupper()  # such as ResNet50
-    if not of_kerasvit and not of_keras:
-        raise ValueError(
-            f"`models`: there is no file or folder {name} (working directory: "
-            f"{Path.cwd()}). Public weights are named as ViTB16/sam."
-        )

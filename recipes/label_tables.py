@@ -10,12 +10,8 @@ import csv
 from pathlib import Path
 
 from folders import SPLITS, SUFFIXES
+from paths import columns
 
-COLUMNS = {
-    "path": ("path", "file", "filename", "image"),
-    "label": ("label", "class"),
-    "split": ("split",),  # optional
-}
 PARTS = {spelling: part for part, names in SPLITS.items() for spelling in names}
 
 
@@ -39,7 +35,7 @@ def read(table: Path) -> dict[str, dict[str, list[Path]]]:
     if not numbered:
         raise ValueError(f"`data`: {table} is empty. Expected: a header path,label.")
     (_, header), *numbered = numbered
-    places = _places(header, table)
+    places = columns(header, table)
     found: dict = {}
     lines: dict = {}  # {file: line}
     first: dict = {}  # {(part, class): line}
@@ -60,23 +56,6 @@ def read(table: Path) -> dict[str, dict[str, list[Path]]]:
         part: {label: sorted(named[label]) for label in sorted(named)}
         for part, named in found.items()
     }
-
-
-def _places(header, table):
-    """Returns {column: index}, without the split if there is none."""
-    names = [name.strip().lower() for name in header]
-    places = {}
-    for column, spellings in COLUMNS.items():
-        indices = [i for i, name in enumerate(names) if name in spellings]
-        if len(indices) > 1 or (not indices and column != "split"):
-            raise ValueError(
-                f"`data`: {table}, line 1 must be a header with one column path (or "
-                "file, filename, image) and one column label (or class), and perhaps "
-                f"one column split. Received: {','.join(header)}."
-            )
-        if indices:
-            places[column] = indices[0]
-    return places
 
 
 def _values(row, header, places):

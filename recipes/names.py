@@ -22,6 +22,20 @@ def check_model(name: str, small=()) -> None:
     check_name("model", name, [*small, *models()])
 
 
+def check_model_or_path(name: str, setting: str) -> None:
+    """Raises a `ValueError` for what is no path and no name of a model."""
+    if "://" in name or Path(name).expanduser().exists():
+        return
+    variant, _, tag = name.partition("/")
+    of_kerasvit = tag and variant in models()
+    of_keras = name.isidentifier() and name[0].isupper()  # such as ResNet50
+    if not of_kerasvit and not of_keras:
+        raise ValueError(
+            f"`{setting}`: there is no file or folder {name} (working directory: "
+            f"{Path.cwd()}). Public weights are named as ViTB16/sam."
+        )
+
+
 def models() -> list[str]:
     """Returns `kerasvit.list_models()`, read from the source of kerasvit.models."""
     package = importlib.util.find_spec("kerasvit")  # imports nothing

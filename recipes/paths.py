@@ -1,7 +1,14 @@
 """Checks of paths that the user gives, before the slow imports."""
 
+import csv
 import re
 from pathlib import Path
+
+COLUMNS = {  # of a CSV: {column: its spellings}
+    "path": ("path", "file", "filename", "image"),
+    "label": ("label", "class"),
+    "split": ("split",),  # optional
+}
 
 
 def absolute(name: str) -> str:
@@ -71,3 +78,31 @@ def check_teacher(teacher: str) -> None:
             f"`teacher`: there is no file or folder {teacher} (working directory: "
             f"{Path.cwd()})."
         )
+
+
+def check_header(table: Path) -> None:
+    """Raises a `ValueError` if the first line of a CSV is not a header."""
+    try:
+        with table.open(encoding="utf-8-sig", newline="") as file:
+            header = next(filter(any, csv.reader(file, strict=True)), None)
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise ValueError(f"`data`: {table} is no CSV in UTF-8: {error}.") from error
+    if header is not None:  # `read` reports an empty file
+        columns(header, table)
+
+
+def columns(header, table):
+    """Returns {column: index}, without the split if there is none."""
+    names = [name.strip().lower() for name in header]
+    places = {}
+    for column, spellings in COLUMNS.items():
+        indices = [i for i, name in enumerate(names) if name in spellings]
+        if len(indices) > 1 or (not indices and column != "split"):
+            raise ValueError(
+                f"`data`: {table}, line 1 must be a header with one column path (or "
+                "file, filename, image) and one column label (or class), and perhaps "
+                f"one column split. Received: {','.join(header)}."
+            )
+        if indices:
+            places[column] = indices[0]
+    return places

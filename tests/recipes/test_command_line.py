@@ -59,6 +59,8 @@ def run(script, arguments, **environment):
             "no option --lr. Did you mean --learning-rate?",
         ),
         ("finetune.py", "--help", ""),
+        ("-m evaluate", "nowhere --on digits", "there is no file or folder nowhere"),
+        ("-m export", "nowhere --format onnx", "there is no file or folder nowhere"),
         *((f"-m {name}", "--help", "") for name in SCRIPTS),
         ("finetune.py", "--steps 3 --epochs=1", "Give --steps or --epochs, not both."),
         ("finetune.py", "--image-size 0", "`image_size` must be at least 1."),
@@ -76,6 +78,14 @@ def test_a_mistake_is_found_before_the_slow_imports(script, arguments, expected)
     assert (status != 0) == bool(expected)
     assert expected in error and "Traceback" not in error
     assert "tyro" in imported and not imported & HEAVY
+
+
+@on_last_backend
+def test_the_header_of_a_table_is_read_before_the_slow_imports(tmp_path):
+    (tmp_path / "a.csv").write_text("photo,class\n")
+    status, error, imported = run("finetune.py", ["--data", f"{tmp_path}/a.csv"])
+    assert status == 1 and not imported & HEAVY
+    assert "line 1 must be a header with one column path" in error
 
 
 @on_last_backend
