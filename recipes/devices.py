@@ -13,10 +13,8 @@ import importlib
 import logging
 import os
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator
-from pathlib import Path
 
 import device_request
 import keras
@@ -165,19 +163,6 @@ class Devices:
         """
         for variable, value in zip(trainer.metrics_variables, values, strict=True):
             variable.assign(value)
-
-    @contextlib.contextmanager
-    def folder_to_save(self, folder: Path) -> Iterator[Path]:
-        """Yields the folder in the first process, a temporary one in the others.
-
-        All processes must save a trainer: `save_weights` creates an optimizer and reads
-        the metrics, for which the processes of JAX and TensorFlow exchange values.
-        """
-        if self.is_first:
-            yield folder
-            return
-        with tempfile.TemporaryDirectory() as temporary:
-            yield Path(temporary)
 
     def check_batch(self, batch_size: int, parts: int = 1) -> None:
         """Raises a `ValueError` if a batch cannot be divided equally.

@@ -14,7 +14,9 @@ protocol of each published set is in scoring/SETS.md.
 """
 
 # ruff: noqa: E402
+import contextlib
 import sys
+from pathlib import Path
 
 import command_line
 from evaluate_settings import Config
@@ -31,6 +33,7 @@ if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.start(parse, sys.argv[1:])
 
 import devices
+import folder_lock
 import keras
 from scoring import planning, reports, results
 from scoring.outputs import Predictor
@@ -54,20 +57,24 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
     """Scores on the devices; otherwise like `evaluate`."""
     keras.config.set_dtype_policy(config.dtype)
     keras.utils.set_random_seed(0)  # models begin with equal weights in all processes
-    with command_line.checking_input():
-        store = results.Store(config.out, here)
-        plan = planning.plan(here, config, store)
-    for note in plan.notes:
-        reports.say(note)
-    predict, scored = Predictor(here, config.batch_size), []
-    for task in plan.tasks:
-        result = store.find(task)
-        if result is None:
-            result = task.result(predict)
-            store.add(result)
-        scored.append(result)
-        reports.say(reports.line(result))
-    return reports.report(here, config, plan, scored, store.folder)
+    with contextlib.ExitStack() as held:
+        with command_line.checking_input():
+            if here.is_first:
+                folder = Path(config.out).expanduser()
+                held.enter_context(folder_lock.locked(folder))
+            store = results.Store(config.out, here)
+            plan = planning.plan(here, config, store)
+        for note in plan.notes:
+            reports.say(note)
+        predict, scored = Predictor(here, config.batch_size), []
+        for task in plan.tasks:
+            result = store.find(task)
+            if result is None:
+                result = task.result(predict)
+                store.add(result)
+            scored.append(result)
+            reports.say(reports.line(result))
+        return reports.report(here, config, plan, scored, store.folder)
 
 
 if __name__ == "__main__":

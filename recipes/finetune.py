@@ -102,43 +102,42 @@ def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | N
     radii = choose_radii(config)
     if config.dry_run:
         return measure(here, config, model, dataset, radii, plan)
-    with command_line.checking_input():
-        folder = training.claim_folder(config, dataset, here)
-    training.print_notices(config, dataset)
-    if result := training.finished_result(folder):
-        return result
+    with training.claimed_folder(config, dataset, here) as folder:
+        training.print_notices(config, dataset)
+        if result := training.finished_result(folder):
+            return result
 
-    starting_point.print_settings(config, reasons)
-    start = None
-    if config.weights:
-        options = training_data.batch_options(config, model)
-        # The first process writes the file of the head.
-        with command_line.checking_input(), here.first_goes_first():
-            start = starting_point.set_head(model, dataset, options, config, folder)
-    first_weights, results = model.get_weights(), {}
-    for name, rho in radii.items():
-        model.set_weights(first_weights)
-        parts = []
-        for stage, staged in stages.each(here, model, plan, config.remat):
+        starting_point.print_settings(config, reasons)
+        start = None
+        if config.weights:
+            options = training_data.batch_options(config, model)
+            # The first process writes the file of the head.
+            with command_line.checking_input(), here.first_goes_first():
+                start = starting_point.set_head(model, dataset, options, config, folder)
+        first_weights, results = model.get_weights(), {}
+        for name, rho in radii.items():
+            model.set_weights(first_weights)
+            parts = []
+            for stage, staged in stages.each(here, model, plan, config.remat):
+                with here.scope():
+                    options = stage.config, staged, rho, stage.steps, stage.teacher
+                    trainer = trainer_of(here, *options)
+                    progress = stages.saved_progress(stage, folder, name, here)
+                    parts.append(train(here, stage, staged, trainer, dataset, progress))
+            results[name] = stages.summed(parts)
+            kept = training.best(results)
+            if kept == name and len(radii) > 1:
+                best_weights = here.weights(staged)
+        if len(radii) > 1:
             with here.scope():
-                options = stage.config, staged, rho, stage.steps, stage.teacher
-                trainer = trainer_of(here, *options)
-                progress = stages.saved_progress(stage, folder, name, here)
-                parts.append(train(here, stage, staged, trainer, dataset, progress))
-        results[name] = stages.summed(parts)
-        kept = training.best(results)
-        if kept == name and len(radii) > 1:
-            best_weights = here.weights(staged)
-    if len(radii) > 1:
-        with here.scope():
-            staged.set_weights(best_weights)
+                staged.set_weights(best_weights)
 
-    result = training.summary(results, dataset, folder, round_steps, start)
-    result |= stages.facts(plan)
-    rho = radii[kept]
-    return training.save(
-        result, config, staged, rho, recipe=__file__, here=here, dataset=dataset
-    )
+        result = training.summary(results, dataset, folder, round_steps, start)
+        result |= stages.facts(plan)
+        rho = radii[kept]
+        return training.save(
+            result, config, staged, rho, recipe=__file__, here=here, dataset=dataset
+        )
 
 
 def measure(here, config: Config, model, dataset, radii: dict, plan: list) -> None:

@@ -28,10 +28,13 @@ def parse(arguments) -> Config:
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.start(parse, sys.argv[1:])
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import shlex
+from pathlib import Path
 
+import folder_lock
 import keras
 from progress import console
 from reporting import measures, page, subjects
@@ -51,8 +54,16 @@ def inspect(config: Config) -> dict:
         command_line.check(config)
         keras.config.set_dtype_policy("float32")
         keras.utils.set_random_seed(config.seed)
-        store = Store(config.out)
-        found = subjects.load(config)
+    with contextlib.ExitStack() as held:
+        with command_line.checking_input():
+            held.enter_context(folder_lock.locked(Path(config.out).expanduser()))
+            store = Store(config.out)
+            found = subjects.load(config)
+        return measure(config, store, found)
+
+
+def measure(config: Config, store: Store, found: list[subjects.Subject]) -> dict:
+    """Measures the models, and writes the report."""
     report = {
         "data": config.image_set,
         "images": len(found[0].x),

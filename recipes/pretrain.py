@@ -135,26 +135,25 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
         make_optimizer(config, model, rounds * round_steps)  # it checks the settings
     if config.dry_run:
         return measure(here, config, model, dataset, plan)
-    with command_line.checking_input():
-        prefix = f"pretrain-{config.model}-"
-        folder = training.claim_folder(config, dataset, here, prefix)
-    training.print_notices(config, dataset)
-    if result := training.finished_result(folder):
-        return result
-    rho, parts = radius(config), []
-    name = "with SAM" if rho else "without SAM"
-    for stage, staged in stages.each(here, model, plan, config.remat):
-        with here.scope():
-            options = stage.config, staged, stage.steps, stage.teacher
-            trainer = trainer_of(here, *options)
-            progress = stages.saved_progress(stage, folder, name, here)
-            parts.append(train(here, stage, staged, trainer, dataset, progress))
-    results = {name: stages.summed(parts)}
-    result = training.summary(results, dataset, folder, round_steps)
-    result |= stages.facts(plan)
-    return training.save(
-        result, config, staged, rho, recipe=__file__, here=here, dataset=dataset
-    )
+    prefix = f"pretrain-{config.model}-"
+    with training.claimed_folder(config, dataset, here, prefix) as folder:
+        training.print_notices(config, dataset)
+        if result := training.finished_result(folder):
+            return result
+        rho, parts = radius(config), []
+        name = "with SAM" if rho else "without SAM"
+        for stage, staged in stages.each(here, model, plan, config.remat):
+            with here.scope():
+                options = stage.config, staged, stage.steps, stage.teacher
+                trainer = trainer_of(here, *options)
+                progress = stages.saved_progress(stage, folder, name, here)
+                parts.append(train(here, stage, staged, trainer, dataset, progress))
+        results = {name: stages.summed(parts)}
+        result = training.summary(results, dataset, folder, round_steps)
+        result |= stages.facts(plan)
+        return training.save(
+            result, config, staged, rho, recipe=__file__, here=here, dataset=dataset
+        )
 
 
 def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:

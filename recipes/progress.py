@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+import folder_lock
 import keras
 import paths
 import rich.progress
@@ -50,7 +51,8 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
         if not file.exists():
             folder.mkdir(parents=True, exist_ok=True)
             # The temporary file is that of an interrupted first write.
-            if {path.name for path in folder.iterdir()} - {f".{file.name}"}:
+            ours = {f".{file.name}", *folder_lock.FILES}
+            if {path.name for path in folder.iterdir()} - ours:
                 raise ValueError(
                     f"`out`: {folder} holds other files. Give an empty or a new folder."
                 )

@@ -13,11 +13,13 @@ pixels from 0 to 255. A stopped command continues from its last saved state.
 """
 
 # ruff: noqa: E402
+import contextlib
 import dataclasses
 import math
 import shutil
 import sys
 import warnings
+from pathlib import Path
 
 import command_line
 from segmentation_settings import Config
@@ -34,12 +36,13 @@ if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.start(parse, sys.argv[1:])
 
 import devices
+import folder_lock
 import keras
 import paths
 import segmentation_data
 import segmentation_results
 import training
-from progress import Steps, claim_folder, console, write_json
+from progress import Steps, claim_folder, console, replace_file, write_json
 from saving import Progress
 from segmentation_data import IGNORED
 from step_log import StepLog
@@ -72,9 +75,19 @@ def segment(config: Config) -> dict:
         size = backbone.input_shape[1:3]
         dataset = segmentation_data.find(config, size)
         out = f"runs/segmentation-{dataset.name}-{keras.backend.backend()}"
-        folder = claim_folder(config.out or out, located(config), dataset)
-    if result := training.finished_result(folder):
-        return result
+        folder = Path(config.out or out).expanduser()
+    with contextlib.ExitStack() as held:
+        with command_line.checking_input():
+            if not (folder / "result.json").exists():
+                held.enter_context(folder_lock.locked(folder))
+            claim_folder(folder, located(config), dataset)
+        return training.finished_result(folder) or trained(
+            config, backbone, dataset, folder
+        )
+
+
+def trained(config: Config, backbone, dataset, folder: Path) -> dict:
+    """Trains, saves, and returns the content of result.json."""
     classes = len(dataset.label_names)
     model = segmenter(backbone, classes)
     describe(config, backbone, model, dataset)
@@ -90,7 +103,9 @@ def segment(config: Config) -> dict:
         "images": dataset.counts,
         "history": history,
     }
-    model.save(folder / "model.keras")
+    unfinished = folder / "unfinished.keras"
+    model.save(unfinished)
+    replace_file(unfinished, folder / "model.keras")
     segmentation_results.draw(model, *tested.batches[0], folder / "predictions.png")
     write_json(folder / "result.json", result)
     shutil.rmtree(folder / "training")

@@ -11,10 +11,13 @@ exists if its weights do.
 
 import dataclasses
 import hashlib
+import io
 import json
+import math
 import shutil
 from pathlib import Path
 
+import folder_lock
 import keras
 import numpy as np
 import startup
@@ -57,7 +60,7 @@ def write(
         devices: Devices of the training. All processes call this.
 
     Raises:
-        BadInput: The files cannot be written. The last state still exists.
+        BadInput: The files cannot be written. An earlier state still exists.
     """
     try:
         unfinished = _write_weights(folder, trainer, devices)
@@ -76,7 +79,7 @@ def write(
     except OSError as error:
         raise BadInput(
             f"The state of step {state.step:,} cannot be written to {folder}: {error}. "
-            "The last state before it is kept: the same command continues from it."
+            f"{_room(folder, [*trainer.variables, *trainer.optimizer.variables])}"
         ) from error
 
 
@@ -92,7 +95,7 @@ def write_best(folder: Path, step: int, weights: list) -> list[str]:
         `best` of the state.
 
     Raises:
-        BadInput: The file cannot be written. The last state still exists.
+        BadInput: The file cannot be written. An earlier state still exists.
     """
     file, unfinished = folder / f"best_{step:08d}.npz", folder / "unfinished.npz"
     try:
@@ -103,7 +106,7 @@ def write_best(folder: Path, step: int, weights: list) -> list[str]:
     except OSError as error:
         raise BadInput(
             f"The best weights, of step {step:,}, cannot be written to {folder}: "
-            f"{error}. The same command continues from the last state."
+            f"{error}. {_room(folder, weights)}"
         ) from error
     return [file.name, digest]
 
@@ -125,10 +128,31 @@ def _write_weights(folder, trainer, devices):
 
         devices.wait("deleted")
         return divided.save(folder / f"unfinished{FOLDER}", trainer)
-    with devices.folder_to_save(folder) as own:
-        unfinished = own / f"unfinished{FILE}"
-        trainer.save_weights(unfinished, overwrite=True)
+    # In memory first: h5py ends the process if the disk is full.
+    content = _InMemory()
+    trainer.save_weights(content)
+    unfinished = folder / f"unfinished{FILE}"
+    if devices.is_first:
+        unfinished.write_bytes(content.getbuffer())
     return unfinished
+
+
+class _InMemory(io.BytesIO):
+    """File in memory with the suffix that Keras asks for."""
+
+    def __str__(self):
+        return f"state{FILE}"
+
+
+def _room(folder, variables):
+    """Returns what an error says of the disk, and of the state before."""
+    for unfinished in folder.glob("unfinished*"):  # it takes room
+        _delete(unfinished)
+    need = 4 * sum(math.prod(each.shape) for each in variables)
+    room = f"It needs about {need / 1e6:,.1f} MB; {folder_lock.free(folder)}."
+    if _saved(folder):
+        return f"{room} The same command continues from the state before it."
+    return f"{room} There is no earlier state: the same command begins again."
 
 
 def load_last(folder: Path, trainer: keras.Model, round_steps: int) -> State:
@@ -142,8 +166,7 @@ def load_last(folder: Path, trainer: keras.Model, round_steps: int) -> State:
     Raises:
         BadInput: The files are damaged, or Orbax, which reads them, is missing.
     """
-    states = sorted(folder.glob(f"round_*{FILE}"))  # of version 0.1: full rounds
-    states += sorted([*folder.glob(f"step_*{FILE}"), *folder.glob(f"step_*{FOLDER}")])
+    states = _saved(folder)
     if not states:
         return State()
     weights = states[-1]
@@ -172,6 +195,14 @@ def load_last(folder: Path, trainer: keras.Model, round_steps: int) -> State:
     else:
         trainer.load_weights(weights)
     return state
+
+
+def _saved(folder):
+    """Returns the paths of the weights of all states, the last one last."""
+    states = sorted(folder.glob(f"round_*{FILE}"))  # of version 0.1: full rounds
+    return states + sorted(
+        [*folder.glob(f"step_*{FILE}"), *folder.glob(f"step_*{FOLDER}")]
+    )
 
 
 def _described(weights):

@@ -5,14 +5,18 @@ validated. It is saved after each round and every `--save-minutes`, and the same
 continues from there. Printed output counts steps, not rounds.
 """
 
+import contextlib
 import dataclasses
 import json
 import logging
 import math
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+import command_line
 import devices
+import folder_lock
 import folders
 import keras
 import names
@@ -108,10 +112,36 @@ def apply_plan(config, reasons: dict, rounds: int, round_steps: int):
     return dataclasses.replace(config, steps=steps)
 
 
+@contextlib.contextmanager
+def claimed_folder(
+    config, dataset, here: devices.Devices, prefix: str = ""
+) -> Iterator[Path]:
+    """Keeps the folder of `claim_folder` to this command; of its processes, the first.
+
+    Raises:
+        command_line.BadInput: As `claim_folder` and `folder_lock.locked`.
+    """
+    with contextlib.ExitStack() as held:
+        with command_line.checking_input(), here.first_goes_first():
+            folder = out_folder(config, prefix)
+            if here.is_first and not (folder / "result.json").exists():
+                held.enter_context(folder_lock.locked(folder))
+            claim_folder(config, dataset, here, prefix)
+        yield folder
+
+
+def out_folder(config, prefix: str = "") -> Path:
+    """Returns the path of the results, as for `claim_folder`."""
+    images = Path(config.data or config.dataset).resolve().name
+    folder = config.out or f"runs/{prefix}{images}-{keras.backend.backend()}"
+    return Path(folder).expanduser()
+
+
 def claim_folder(config, dataset, here: devices.Devices, prefix: str = "") -> Path:
     """Returns the folder of the results, new or that of the same training.
 
-    The first process creates it. The others compare their settings with its own.
+    The first process creates it, before the others call this: they compare their
+    settings with its own.
 
     Args:
         config: Dataclass of the settings; `out` is the folder's path, or None.
@@ -123,16 +153,14 @@ def claim_folder(config, dataset, here: devices.Devices, prefix: str = "") -> Pa
         ValueError: As for `progress.claim_folder`; or another process cannot read the
             folder.
     """
-    images = Path(config.data or config.dataset).resolve().name
-    folder = config.out or f"runs/{prefix}{images}-{keras.backend.backend()}"
-    with here.first_goes_first():
-        file = Path(folder).expanduser().absolute() / "config.json"
-        if not here.is_first and not file.exists():
-            raise ValueError(
-                f"`out`: process 0 has written {file}, but process {here.process} does "
-                "not see it. Give a folder that all processes share."
-            )
-        return progress.claim_folder(folder, config, dataset)
+    folder = out_folder(config, prefix)
+    file = folder.absolute() / "config.json"
+    if not here.is_first and not file.exists():
+        raise ValueError(
+            f"`out`: process 0 has written {file}, but process {here.process} does "
+            "not see it. Give a folder that all processes share."
+        )
+    return progress.claim_folder(folder, config, dataset)
 
 
 def print_notices(config, dataset) -> None:

@@ -6,6 +6,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import folder_lock
+
 
 def check(folder: str, replace: bool) -> Path:
     """Returns the path of a folder that may be written.
@@ -43,7 +45,8 @@ def complete(path: Path, replace: bool) -> Iterator[Path]:
     written = Path(temporary) / path.name
     try:
         written.mkdir()
-        yield written
+        with folder_lock.explained_disk(Path(temporary)):
+            yield written
         if check(str(path), replace).exists():  # another process may have written it
             path.rename(Path(temporary) / "replaced")
         written.rename(path)
