@@ -13,7 +13,6 @@ import dataclasses
 import hashlib
 import io
 import json
-import math
 import shutil
 from pathlib import Path
 
@@ -62,8 +61,12 @@ def write(
     Raises:
         BadInput: The files cannot be written. An earlier state still exists.
     """
+    # In memory first: h5py ends the process if the disk is full.
+    content = None if devices.divides_model else _InMemory()
+    if content is not None:
+        trainer.save_weights(content, overwrite=True)
     try:
-        unfinished = _write_weights(folder, trainer, devices)
+        unfinished = _write_weights(folder, content, trainer, devices)
         if not devices.is_first:
             return
         weights = folder / f"step_{state.step:08d}{''.join(unfinished.suffixes)}"
@@ -79,7 +82,7 @@ def write(
     except OSError as error:
         raise BadInput(
             f"The state of step {state.step:,} cannot be written to {folder}: {error}. "
-            f"{_room(folder, [*trainer.variables, *trainer.optimizer.variables])}"
+            f"{_room(folder, content and content.getbuffer().nbytes)}"
         ) from error
 
 
@@ -106,7 +109,7 @@ def write_best(folder: Path, step: int, weights: list) -> list[str]:
     except OSError as error:
         raise BadInput(
             f"The best weights, of step {step:,}, cannot be written to {folder}: "
-            f"{error}. {_room(folder, weights)}"
+            f"{error}. {_room(folder, sum(each.nbytes for each in weights))}"
         ) from error
     return [file.name, digest]
 
@@ -118,7 +121,7 @@ def read_best(folder: Path) -> list:
         return [found[f"arr_{i}"] for i in range(len(found.files))]
 
 
-def _write_weights(folder, trainer, devices):
+def _write_weights(folder, content, trainer, devices):
     """Returns the path of the weights before they have their name."""
     if devices.is_first:
         for old in folder.glob(f"unfinished{FOLDER}*"):  # after a kill
@@ -128,9 +131,6 @@ def _write_weights(folder, trainer, devices):
 
         devices.wait("deleted")
         return divided.save(folder / f"unfinished{FOLDER}", trainer)
-    # In memory first: h5py ends the process if the disk is full.
-    content = _InMemory()
-    trainer.save_weights(content)
     unfinished = folder / f"unfinished{FILE}"
     if devices.is_first:
         unfinished.write_bytes(content.getbuffer())
@@ -144,12 +144,17 @@ class _InMemory(io.BytesIO):
         return f"state{FILE}"
 
 
-def _room(folder, variables):
-    """Returns what an error says of the disk, and of the state before."""
+def _room(folder, size):
+    """Returns what an error says of the disk, and of the state before.
+
+    Args:
+        folder: Folder of the states.
+        size: Bytes that were to be written; None: unknown.
+    """
     for unfinished in folder.glob("unfinished*"):  # it takes room
         _delete(unfinished)
-    need = 4 * sum(math.prod(each.shape) for each in variables)
-    room = f"It needs about {need / 1e6:,.1f} MB; {folder_lock.free(folder)}."
+    need = f"It needs {size / 1e6:,.1f} MB, and " if size else ""
+    room = f"{need}{folder_lock.free(folder)}."
     if _saved(folder):
         return f"{room} The same command continues from the state before it."
     return f"{room} There is no earlier state: the same command begins again."

@@ -181,8 +181,8 @@ class Trainer:
     def __init__(self, number=0):
         self.number = number
 
-    def save_weights(self, path, overwrite):
-        path.write_text(str(self.number))
+    def save_weights(self, file, overwrite):
+        file.write(str(self.number).encode())
 
     def load_weights(self, path):
         self.number = int(path.read_text())
@@ -232,13 +232,20 @@ def test_damaged_state(file, content, reason, tmp_path):
 def test_full_disk_keeps_the_last_state(tmp_path, monkeypatch):
     written(tmp_path, 3)
 
-    def full(*_, **__):
+    def full(file, content):
+        file.touch()
         raise OSError(28, "No space left on device")
 
+    empty = tmp_path / "empty"
+    empty.mkdir()
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "save_weights", full)
-        with pytest.raises(BadInput, match="step 4 cannot be written.* No space left"):
+        patch.setattr(Path, "write_bytes", full)
+        message = "step 4 cannot be written.* No space left.*MB are free. "
+        with pytest.raises(BadInput, match=f"{message}.*from the state before it"):
             written(tmp_path, 4)
+        with pytest.raises(BadInput, match=f"{message}There is no earlier state"):
+            written(empty, 4)
+    assert not list(empty.iterdir())
     assert states.load_last(tmp_path, Trainer(), 10).step == 3
 
 
