@@ -58,7 +58,6 @@ class Config:
             backend: Backend that writes the export.
         """
         limits.check(self)
-        names.check_model_or_path(self.model, "model")
         formats.check(self.format, self.dtype, backend)
         if self.dtype == "mixed_bfloat16" and self.model.endswith(".keras"):
             raise ValueError(
@@ -66,3 +65,4 @@ class Config:
                 "give a folder of save_pretrained."
             )
         folders.check(self.folder, self.replace)
+        names.check_model_or_path(self.model, "model")

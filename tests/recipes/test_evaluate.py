@@ -257,7 +257,7 @@ def test_a_file_of_keras_that_returns_probabilities(images, tmp_path, monkeypatc
         (Config(("features",), on=("digits",)), "has no classes"),
         (Config(("model",), on=("digits",), out="file"), "`out`: file cannot be used"),
         (Config(("run/with_SAM",), on=("digits",)), "keeps only the better model"),
-        (Config(("x.keras",), on=("digits",)), "does not exist, or is not"),
+        (Config(("x.keras",), on=("digits",)), "no file or folder x.keras"),
     ],
 )
 def test_wrong_input(config, message, tmp_path, monkeypatch):
