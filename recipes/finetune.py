@@ -27,7 +27,6 @@ import callbacks
 import defaults
 import devices
 import dry_run
-import heads
 import hyperrule
 import keras
 import stages
@@ -276,7 +275,7 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
         kerasvit.merge_lora(model)
         console.print("The adapters of the weights are merged into their kernels.")
     if config.weights:
-        console.print(heads.reset_unless_same_classes(model, label_names))
+        console.print(starting_point.reset_unless_same_classes(model, label_names))
     else:
         console.print(
             f"{model.record['variant']}: fresh weights, as --weights gives none."

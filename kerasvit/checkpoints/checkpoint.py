@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -23,7 +23,12 @@ from .sources import (
     source_of,
     timm_source,
 )
-from .wrappers import unwrapped
+
+# Modules of PyTorch around a module at any depth; no code base has a part of this name.
+_WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+# Of `DistributedDataParallel`, `DataParallel` and `AveragedModel`, around all of it.
+_OUTER = "module"
+_UPDATES = "n_averaged"  # a count beside the tensors of an `AveragedModel`
 
 
 def format_of(record: dict[str, Any]) -> tuple[Source, dict[str, Any] | None]:
@@ -78,7 +83,7 @@ class Checkpoint:
         config, self._reader = open_pair(path)
         with self._path_in_errors():
             self.config = normalized(Config(config))
-            inner = unwrapped(
+            inner = _unwrapped(
                 self._reader.shapes, lambda names: bool(source_of(names, self.config))
             )
             self._source = self._recognised(inner.values())
@@ -137,6 +142,37 @@ class Checkpoint:
         """
         with self._path_in_errors():
             return self._source.key_map(kwargs, self.shapes)
+
+
+def _unwrapped(
+    names: Iterable[str], is_known: Callable[[Iterable[str]], bool]
+) -> dict[str, str]:
+    """Returns {name in a file: name without the prefixes of wrappers}.
+
+    `torch.compile`, `DistributedDataParallel`, FSDP, moving averages and training
+    scripts save a model's tensors with a prefix. timm removes some of them too:
+    timm/models/_helpers.py `clean_state_dict`.
+
+    Args:
+        names: Names of all tensors in a file.
+        is_known: Whether a code base has these names. While it has not and all names
+            begin with the same part, such as `timm_model` or `model`, this is removed.
+    """
+    inner = {name: _without_wrappers(name) for name in names if name != _UPDATES}
+    shorter = inner
+    while not is_known(shorter.values()):
+        parts = {name.partition(".")[0] for name in shorter.values()}
+        if len(parts) != 1 or not all("." in name for name in shorter.values()):
+            return inner  # errors state the names of the file
+        shorter = {full: name.partition(".")[2] for full, name in shorter.items()}
+    return shorter
+
+
+def _without_wrappers(name: str) -> str:
+    parts = [part for part in name.split(".") if part not in _WRAPPERS]
+    while len(parts) > 1 and parts[0] == _OUTER:
+        parts = parts[1:]
+    return ".".join(parts)
 
 
 def _kept_names(source: Source, names: dict[str, str]) -> dict[str, str]:

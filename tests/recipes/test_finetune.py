@@ -12,11 +12,11 @@ import data
 import defaults
 import devices
 import finetune
-import heads
 import numpy as np
 import progress
 import pytest
 import saving
+import starting_point
 import tensorflow_datasets
 import training
 import training_data
@@ -314,11 +314,13 @@ def test_weights_and_model_are_checked_before_images_are_read(
 @on_last_backend
 def test_heads_for_imagenet_fit_its_numbers():
     numbers = [f"n{i:08}" for i in range(1000)]
-    assert heads.same_classes("imagenet1k", numbers)
-    assert not heads.same_classes("imagenet1k", numbers[::-1])
-    assert not heads.same_classes("imagenet1k", numbers[:-1])
-    assert not heads.same_classes("imagenet1k", [f"class {i}" for i in range(1000)])
-    assert not heads.same_classes(None, numbers)
+    assert starting_point.same_classes("imagenet1k", numbers)
+    assert not starting_point.same_classes("imagenet1k", numbers[::-1])
+    assert not starting_point.same_classes("imagenet1k", numbers[:-1])
+    assert not starting_point.same_classes(
+        "imagenet1k", [f"class {i}" for i in range(1000)]
+    )
+    assert not starting_point.same_classes(None, numbers)
 
 
 def test_finished_training_shows_its_result(finished, capsys):
