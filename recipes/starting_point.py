@@ -140,9 +140,8 @@ def set_head(model, dataset, batch_options, config, folder) -> dict:
         the start of the training.
     """
     file = folder / "start.npz"
-    if file.exists():
-        start = _read(file)
-    else:
+    start = _read(file) if file.exists() else None
+    if start is None:
         start = measure(model, dataset, batch_options, config.seed)
         _write(file, start)
     kept_is_better = start.kept is not None and start.kept >= start.linear
@@ -242,7 +241,10 @@ def _write(file, start):
 
 
 def _read(file):
+    """Returns the `Start` in a file; None if an earlier version wrote less of it."""
     with np.load(file, allow_pickle=False) as found:
+        if not set(NUMBERS) <= set(found):
+            return None
         count = sum(name.startswith("kernel_") for name in found)
         numbers = {name: found[name].item() for name in NUMBERS}
         for name in ("kept", "kept_test"):

@@ -121,7 +121,7 @@ def test_classify_while_the_model_is_trained():
     assert kerasvit.classify(model, X) == right
 
 
-@pytest.mark.skipif(not JAX, reason="only there Keras takes the weights out")
+@pytest.mark.only_on("jax", reason="only there Keras takes the weights out")
 def test_a_model_of_keras_without_its_weights(monkeypatch):
     monkeypatch.setattr("kerasvit.backend.forward.PATIENCE", 0.1)
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])

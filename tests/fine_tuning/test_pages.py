@@ -188,7 +188,7 @@ def test_fresh_weights_learn(name, data):
 DEVICES = {"jax": "DataParallel", "tensorflow": "MirroredStrategy"}
 
 
-@pytest.mark.skipif(keras.backend.backend() not in DEVICES, reason="no scope there")
+@pytest.mark.only_on(*DEVICES, reason="PyTorch has no scope of devices")
 def test_a_scope_of_devices_trains(data):
     backend = keras.backend.backend()
     text = block("kerasvit/training/README.md", DEVICES[backend])

@@ -108,6 +108,8 @@ def test_the_code_of_the_page_predicts_what_classify_predicts(
     name, tmp_path, monkeypatch, capsys
 ):
     require(name)
+    if name == "litert":
+        pytest.importorskip("ai_edge_litert")
     model = randomised(tiny("VisionTransformer"))
     transform = kerasvit.Preprocessing(16, **OTHER)
     model.record |= {"preprocessing": transform.to_config(), "label_names": NAMES}

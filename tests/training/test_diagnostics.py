@@ -282,7 +282,7 @@ def test_signs_of_a_large_radius():
     assert advice(means(loss=-1.0, rise=0.3, fall=-0.1), 0.1) is None
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="its debugger")
+@pytest.mark.only_on("tensorflow", reason="its debugger")
 @pytest.mark.parametrize("name", [*TRAINERS, "adaptive", "remat"])
 def test_the_search_for_nan_finds_none_in_a_healthy_step(name):
     import tensorflow as tf
