@@ -14,7 +14,6 @@ from kerasvit.backend.threads import seen_here, using
 from tests.contract import to_numpy
 from tests.random_weights import randomised
 
-JAX = keras.backend.backend() == "jax"
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 RNG = np.random.default_rng(0)
 X, OTHERS = RNG.normal(size=(2, 4, 16, 16, 3)).astype("float32")
