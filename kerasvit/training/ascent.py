@@ -51,9 +51,14 @@ class Ascent:
         """Sets the slope of the pass that follows, `rho` · `length`."""
         self.slope = ops.cast(rho, length.dtype) * length
 
-    def means(self) -> Means:
-        """Returns the means, as numbers."""
+    def means(self, earlier: Means | None = None) -> Means:
+        """Returns the means, as numbers; with those of earlier steps, if given."""
         *sums, steps = ops.convert_to_numpy(self.sums).tolist()
+        if earlier and earlier.steps:
+            sums[-1] += earlier.steps * sums[0]  # numbers of the steps, of the trend
+            before = [earlier.steps * each for each in earlier[:-1]]
+            sums = [a + b for a, b in zip(sums, before, strict=True)]
+            steps += earlier.steps
         loss, rise, slope, cosine, trend = (
             each / steps if steps else math.nan for each in sums
         )
@@ -106,14 +111,14 @@ def _cosine(first: Gradients, second: Gradients) -> Tensor:
     return dot(first, second) / lengths[0] / lengths[1]
 
 
-FEWEST = 5  # steps from which the means of an epoch say something
+FEWEST = 5  # steps from which the means say something
 FALL = 0.3  # share of its mean by which the loss of an epoch falls at least
 BEYOND = 6.0  # slopes over losses from which w' is outside of w's neighbourhood
 SMALLER = 0.2  # the proposed radius is at most this share of the present one
 
 
 def advice(means: Means, rho: object) -> str | None:
-    """Returns a warning if the steps of an epoch did not descend, else None.
+    """Returns a warning if the steps did not descend, else None.
 
     The loss hardly fell, and one of two signs shows that the radius is the cause:
 
@@ -126,13 +131,13 @@ def advice(means: Means, rho: object) -> str | None:
     on SAM's attraction to saddles: kerasvit/training/README.md.
 
     Args:
-        means: Those of the epoch.
+        means: Those of the first epoch, or of the first epochs if they are short.
         rho: The radius of the trainer, or its schedule.
     """
     steps, loss = means.steps, means.loss
     if not steps >= FEWEST:
         return None
-    # Change of the loss over the epoch, by a line through the losses of all steps.
+    # Change of the loss over all steps, by a line through the losses of all steps.
     change = 12 * (means.trend - loss * (steps - 1) / 2) / (steps + 1)
     backward = means.rise < means.slope / 2
     beyond = 0 < BEYOND * loss < means.slope
@@ -141,8 +146,9 @@ def advice(means: Means, rho: object) -> str | None:
     share = min(loss / means.slope, SMALLER) if loss > 0 else SMALLER
     number = f", {rho * share:.1g}" if isinstance(rho, float) else ""
     return (
-        f"The training loss hardly fell in the first epoch ({loss:.3g} on average), "
-        f"and rho is too large for these weights: at w' the loss is {means.rise:.3g} "
-        f"higher. Try {share:.1g} times the radius{number}, or train without SAM "
-        'first. See "A radius that is too large" in kerasvit/training/README.md.'
+        f"The training loss hardly fell in the first {steps:.0f} steps ({loss:.3g} on "
+        "average), and rho is too large for these weights: at w' the loss is "
+        f"{means.rise:.3g} higher. Try {share:.1g} times the radius{number}, or train "
+        'without SAM first. See "A radius that is too large" in '
+        "kerasvit/training/README.md."
     )

@@ -14,7 +14,7 @@ from kerasvit.arguments import integer
 from kerasvit.backend import TrainStep
 from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
-from .ascent import Ascent, Means, Passes, advice
+from .ascent import FEWEST, Ascent, Means, Passes, advice
 from .checks import check_model, head_of_zeros
 from .radius import Radius, is_number, number_or_schedule
 from .vectors import all_finite, ascend, norm, only_if
@@ -139,6 +139,7 @@ class SAM(ModelWrapper, TrainStep):
         self._every = integer("every", every, 1, meaning=meaning)
         self.diagnostics = bool(diagnostics)
         self._advice_due = False
+        self._early: Means | None = None  # of the epochs of this `fit` so far
         self.built = True
 
     def check_inside(self) -> None:
@@ -248,7 +249,7 @@ class SAM(ModelWrapper, TrainStep):
         perturbs = self.advises and not self._radius.plain
         if perturbs and (text := head_of_zeros(innermost(self.model))):
             warnings.warn(text, stacklevel=2)
-        self._advice_due = perturbs and bool(self.sums())
+        self._advice_due, self._early = perturbs and bool(self.sums()), None
         try:
             history = super().fit(*arguments, **options)
             self._advise()
@@ -257,10 +258,16 @@ class SAM(ModelWrapper, TrainStep):
             self._advice_due = False
 
     def _advise(self) -> None:
-        """Warns, once in `fit`, if the steps of its first epoch do not descend."""
-        if self._advice_due and (means := self.ascent()).steps:
+        """Warns, once in `fit`, if the steps of its first epoch do not descend.
+
+        Epochs count together until they have `FEWEST` steps with two passes.
+        """
+        if not self._advice_due:
+            return
+        self._early = self._ascent.means(self._early)
+        if self._early.steps >= FEWEST:
             self._advice_due = False
-            if text := advice(means, self.rho):
+            if text := advice(self._early, self.rho):
                 warnings.warn(text, stacklevel=3)
 
     def step_gradients(

@@ -9,7 +9,7 @@ from keras import layers
 
 import kerasvit
 from kerasvit.training import GSAM, MSAM, SAM, LookSAM
-from kerasvit.training.ascent import BEYOND, FEWEST, Means, advice
+from kerasvit.training.ascent import BEYOND, FEWEST, Ascent, Means, advice
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT, random_model
 from tests.trainers import COMPILED, EAGER, MODES, TRAINERS, batch, compiled, small
@@ -238,6 +238,25 @@ def test_a_radius_that_is_too_large_is_named_once(options):
     again, data = sharp(share)
     assert heard(again, data, epochs=2) == []
     assert len(heard(trainer, data)) == 1  # in each `fit`
+
+
+def test_short_epochs_count_together():
+    trainer, data = sharp(1.0)
+    (text,) = heard(trainer, data, batch_size=36, epochs=4)
+    assert "first 8 steps" in text  # of two epochs
+
+
+def test_means_of_two_epochs_are_those_of_their_steps():
+    ascent, losses = Ascent(), np.array([3.0, 2.5, 2.0, 1.0, 0.5])
+    found = None
+    for start, end in [(0, 3), (3, 5)]:
+        part = losses[start:end]
+        trend = np.sum(np.arange(len(part)) * part)
+        sums = [part.sum(), part.sum() / 2, part.sum() / 4, 0.0, trend, len(part)]
+        ascent.sums.assign(np.array(sums, "float32"))
+        found = ascent.means(found)
+    right = np.mean(np.arange(5) * losses)
+    assert found == pytest.approx((1.8, 0.9, 0.45, 0.0, right, 5), rel=1e-6)
 
 
 def test_only_fit_warns():
