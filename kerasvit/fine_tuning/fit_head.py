@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from kerasvit.arguments import ArgumentError, integer
+from kerasvit.backend.threads import using
 from kerasvit.evaluation.linear_probe import Head, probes, quarter
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.preprocessing.images import input_problem
@@ -86,7 +87,7 @@ def fit_head(
             arrays at random, of batches the first, also if they never end. None: 2,000,
             or 10 per class if that is more.
         batch_size: Number of images per call of the model, for arrays.
-        seed: Seed of the quarter that chooses the penalty, and of the images.
+        seed: Seed of the quarter that chooses the penalty, and of the images, ≥ 0.
 
     Raises:
         ArgumentError: The model has no such head; the data have another form, no
@@ -96,10 +97,24 @@ def fit_head(
     """
     model = inner_model(model)
     heads = softmax_heads(model)
+    with using(model.variables, alone=True):
+        return _fit(model, heads, data, validation, max_images, batch_size, seed)
+
+
+def _fit(
+    model: keras.Model,
+    heads: list[keras.layers.Dense],
+    data: Any,
+    validation: Any,
+    max_images: int | None,
+    batch_size: int,
+    seed: int,
+) -> HeadAccuracy:
     classes = heads[0].units
     if max_images is None:
         max_images = max(MAX_IMAGES, PER_CLASS * classes)
     limit = integer("max_images", max_images, 2)
+    seed = integer("seed", seed, 0)
     read = classes, limit, integer("batch_size", batch_size, 1), seed
     # A Sequential has no structure of its inputs, and Keras warns of a list of one.
     inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
@@ -133,6 +148,8 @@ def fit_head(
     )
     for head, values in zip(heads, fitted, strict=True):
         head.set_weights(values)
+    if record := found_record(model):
+        record.pop("problem_type", None)  # of the head before: now it is one label
     _log_missing(train.labels, classes)
     return accuracy
 

@@ -68,10 +68,12 @@ def softmax_heads(model: keras.Model) -> list[keras.layers.Dense]:
             )
         if len(head.input.shape) != 2:
             _refuse(model, f"one vector per image, not {head.input.shape}, at its head")
-        if head.quantization_mode or head.lora_enabled or not head.use_bias:
+        if not head.use_bias:
+            _refuse(model, "a model whose head has a bias")
+        if head.quantization_mode or head.lora_enabled:
             _refuse(
                 model,
-                "a model whose head has a kernel and a bias of floats. Fit the head "
+                "a model whose head has a kernel of floats. Fit the head "
                 "before `quantize` or `enable_lora`",
             )
     return heads

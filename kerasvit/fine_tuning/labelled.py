@@ -57,7 +57,7 @@ def labelled_batches(
     if isinstance(data, tuple):
         batches = _cut(name, data, limit, batch_size, seed)
     else:
-        batches = _iterated(name, data)
+        batches = iterated(name, data)
     for x, y, weights in batches:
         labels = class_indices(name, y, len(keras.tree.flatten(x)[0]), classes)
         batch = Batch(x, labels, _checked_weights(name, weights, len(labels)))
@@ -157,7 +157,7 @@ def _cut(
     name: str, data: tuple, limit: int, batch_size: int, seed: int
 ) -> Iterator[tuple]:
     """Yields batches of arrays, in their order, of images chosen at random."""
-    x, y, weights = _arrays(name, data)
+    x, y, weights = arrays(name, data)
     count = len(y)
     chosen = np.random.default_rng(seed).permutation(count)[:limit]
     chosen = np.sort(chosen)
@@ -169,20 +169,25 @@ def _cut(
         )
 
 
-def _iterated(name: str, data: Any) -> Iterator[tuple]:
+def iterated(name: str, data: Any) -> Iterator[tuple]:
+    """Returns the batches (images, labels, weights or None) of data of any form.
+
+    Raises:
+        ArgumentError: The data are no batches of these; for a batch, when it is read.
+    """
     if isinstance(data, keras.utils.PyDataset):
         count = data.num_batches
         indices = itertools.count() if count is None else range(count)
-        return (_arrays(name, data[i]) for i in indices)
+        return (arrays(name, data[i]) for i in indices)
     if isinstance(data, dict | str | list | np.ndarray) or not hasattr(
         data, "__iter__"
     ):
         if not isinstance(data, list) or any(hasattr(part, "shape") for part in data):
             _refuse(name, data)
-    return (_arrays(name, batch) for batch in data)
+    return (arrays(name, batch) for batch in data)
 
 
-def _arrays(name: str, batch: Any) -> tuple:
+def arrays(name: str, batch: Any) -> tuple:
     """Returns inputs, labels and sample weights as NumPy arrays of equal lengths."""
     if not isinstance(batch, tuple | list) or not 2 <= len(batch) <= 3:
         _refuse(name, batch)

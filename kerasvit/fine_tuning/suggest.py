@@ -11,6 +11,7 @@ from kerasvit.arguments import ArgumentError, check_built, integer
 from kerasvit.training import AdamW, warmup_cosine
 
 from .heads import heads_of, inner_model
+from .labelled import arrays, iterated
 
 CLIP = 1.0  # largest norm of all gradients together
 # Measured: recipes/README.md, "How the defaults were chosen".
@@ -52,7 +53,9 @@ class TrainingSuggestion:
             cosine.
         linear_head: Whether to call `kerasvit.fit_head` first.
         rho: Radius for `kerasvit.SAM`, if the training shall be with SAM.
-        images: Number of training images.
+        images: Number of training images. Of batches that state no other number, the
+            last counts as whole.
+        steps_per_epoch: Steps of one pass through the images.
         reasons: {setting: why it has this value}.
     """
 
@@ -63,23 +66,20 @@ class TrainingSuggestion:
     linear_head: bool
     rho: float
     images: int
+    steps_per_epoch: int
     reasons: dict[str, str]
 
     @property
     def epochs(self) -> int:
         """The number of whole passes through the images that is closest to `steps`."""
-        return max(1, round(self.steps / self._steps_per_epoch))
-
-    @property
-    def _steps_per_epoch(self) -> int:
-        return math.ceil(self.images / self.batch_size)
+        return max(1, round(self.steps / self.steps_per_epoch))
 
     def optimizer(self) -> keras.optimizers.Optimizer:
         """Returns a new AdamW whose schedule ends after `epochs` epochs.
 
         Gradients are clipped to a global norm of 1.
         """
-        steps = self.epochs * self._steps_per_epoch
+        steps = self.epochs * self.steps_per_epoch
         rate = warmup_cosine(
             self.learning_rate,
             steps=steps,
@@ -148,11 +148,11 @@ def suggest_training(
     model = inner_model(model)
     if not hasattr(model, "count_params"):
         check_built(model)
-    count, of_data = _count(data)
+    count, of_data, batches = _count(data)
     if batch_size is None:
         batch_size = of_data
     else:
-        batch_size = integer("batch_size", batch_size, 1)
+        batch_size, batches = integer("batch_size", batch_size, 1), None
     if pretrained is None:
         pretrained = not _is_fresh(model)
     if adapters is None:
@@ -172,26 +172,26 @@ def suggest_training(
         **{name: value for name, (value, _) in chosen.items()},
         warmup_steps=warmup_steps,
         images=count,
+        steps_per_epoch=batches or math.ceil(count / batch_size),
         reasons=reasons,
     )
 
 
-def _count(data: Any) -> tuple[int, int | None]:
-    """Returns the number of images, and the size of a batch if `data` are batches."""
+def _count(data: Any) -> tuple[int, int | None, int | None]:
+    """Returns the number of images; of batches also the size and the number of these.
+
+    The last batch counts as whole, unless the data state the number of images.
+    """
     if isinstance(data, int | np.integer):
         meaning = "the number of training images"
-        return integer("data", data, 1, meaning=meaning), None
+        return integer("data", data, 1, meaning=meaning), None, None
     if isinstance(data, tuple):
-        return _checked_count(len(keras.tree.flatten(data)[0])), None
-    first: Any = None
+        return _checked_count(len(arrays("data", data)[1])), None, None
+    read = iterated("data", data)
     if isinstance(data, keras.utils.PyDataset):
         batches = data.num_batches
-        first = data[0] if batches else None
-    elif hasattr(data, "__iter__") and hasattr(data, "__len__"):
-        batches = _length(data)
-        first = next(iter(data), None)
     else:
-        batches = None
+        batches = _length(data) if hasattr(data, "__len__") else None
     if batches is None:
         raise ArgumentError(
             "`data` must be the number of training images, arrays in a tuple (images, "
@@ -199,12 +199,11 @@ def _count(data: Any) -> tuple[int, int | None]:
             f"{type(data).__name__}. Pass the number.",
             "data",
         )
-    if first is None or not batches:
-        return _checked_count(0), None
-    size = len(keras.tree.flatten(first)[0])
+    first = next(read, None) if batches else None
+    size = 0 if first is None else len(first[1])
     held: Any = getattr(data, "dataset", None)  # of torch's DataLoader
-    count = len(held) if hasattr(held, "__len__") else batches * size
-    return _checked_count(count), size
+    count = len(held) if size and hasattr(held, "__len__") else batches * size
+    return _checked_count(count), size, batches
 
 
 def _length(data: Any) -> int | None:

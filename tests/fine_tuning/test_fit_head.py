@@ -264,3 +264,21 @@ def test_wrong_data_are_explained(case):
 def test_a_model_without_such_a_head_is_refused(build, message):
     with pytest.raises(ValueError, match=message):
         kerasvit.fit_head(build(), (X, Y))
+
+
+@on_last_backend
+def test_the_new_head_has_one_label_per_image():
+    model = vit()
+    model.record["problem_type"] = "multi_label_classification"
+    kerasvit.fit_head(model, (X, Y))
+    assert "problem_type" not in model.record
+    assert sum(p for _, p in kerasvit.classify(model, X[0].astype("uint8"))) == (
+        pytest.approx(1)
+    )
+
+
+@on_last_backend
+@pytest.mark.parametrize("seed", [-1, "a", 0.5])
+def test_a_wrong_seed_is_named(seed):
+    with pytest.raises(ValueError, match="`seed` must be"):
+        kerasvit.fit_head(vit(), (X, Y), seed=seed)

@@ -63,6 +63,13 @@ def test_images_are_counted():
     assert kerasvit.suggest_training(model, 40, batch_size=5).batch_size == 5
 
 
+def test_the_schedule_has_as_many_steps_as_fit():
+    part = [(IMAGES[:32], LABELS[:32])]  # without the last, incomplete batch
+    settings = kerasvit.suggest_training(random_model(0), part)
+    assert settings.steps_per_epoch == 1
+    assert settings.epochs == settings.steps
+
+
 def test_it_prints_a_table_with_the_reasons():
     text = repr(kerasvit.suggest_training(random_model(0), 400))
     lines = {line.split()[0]: line for line in text.splitlines() if line}
@@ -78,7 +85,12 @@ def test_it_prints_a_table_with_the_reasons():
         (IMAGES[0], None),
         ((IMAGES[:0], LABELS[:0]), "no images"),
         (iter([]), "Pass the number"),
-        (None, "Pass the number"),
+        (None, "arrays in a tuple"),
+        (IMAGES, "arrays in a tuple"),
+        ([IMAGES, LABELS], "arrays in a tuple"),
+        ("pets", "arrays in a tuple"),
+        ({"a": IMAGES}, "arrays in a tuple"),
+        ([(IMAGES[0], 1)], "arrays in a tuple"),  # not batched
     ],
 )
 def test_wrong_data_are_explained(data, message):
