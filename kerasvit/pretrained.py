@@ -13,6 +13,7 @@ from . import models
 from .adapters import attach
 from .arguments import is_any, sides_or_any
 from .backend.deferred import built_with_zeros
+from .backend.threads import using
 from .checkpoints import (
     VARIABLE_PATHS,
     Checkpoint,
@@ -149,6 +150,11 @@ def resize(
             quantised Mixer, whose kernels belong to one size.
     """
     record = record_of(model)
+    if record["preprocessing"] is None:
+        raise ValueError(
+            "The model's record has no preprocessing: set model.preprocessing = "
+            "kerasvit.Preprocessing(size, ...) before it is resized."
+        )
     check_resampling(kernel, None)
     kwargs = {**record["kwargs"], "image_size": sides_or_any(image_size)}
     kwargs["name"] = model.name
@@ -168,13 +174,14 @@ def resize(
     restore(resized, settings_of(model))
     if adapters := getattr(model, "adapters", None):
         attach(resized, adapters)
-    assign(
-        resized,
-        _Live(model),
-        VARIABLE_PATHS.key_map(kwargs),
-        source_grids=_grids(model),
-        kernel=table["kernel"],
-    )
+    with using(model.variables):
+        assign(
+            resized,
+            _Live(model),
+            VARIABLE_PATHS.key_map(kwargs),
+            source_grids=_grids(model),
+            kernel=table["kernel"],
+        )
     transform = Preprocessing.from_config(record["preprocessing"])
     size = resized.record["kwargs"]["image_size"]
     transform = transform if is_any(size) else transform.with_size(size)

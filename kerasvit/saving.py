@@ -12,6 +12,7 @@ from kerasvit.preprocessing import Preprocessing
 
 from .adapters import base_weights, merged_weights
 from .arguments import one_of
+from .backend.threads import using
 from .checkpoints import ADAPTERS
 from .hub.card import Facts, write_card
 from .hub.upload import check_target, prepare, upload
@@ -108,17 +109,16 @@ def save_pretrained(
     before = page_of(folder)
     # The card contains no path. The folder's name may contain bytes that are no text.
     name = name or folder.resolve().name.encode(errors="replace").decode()
-    page = write_card(record, name, facts, before, card_of(model))
-    changed = page if page != before else None
-    content = _content(model, keep_adapters)
-    return write_model(
-        folder,
-        record=record,
-        pretrained_cfg=transform,
-        dtype=dtype,
-        page=changed,
-        **content,
-    )
+    with using(model.variables):
+        page = write_card(record, name, facts, before, card_of(model))
+        return write_model(
+            folder,
+            record=record,
+            pretrained_cfg=transform,
+            dtype=dtype,
+            page=page if page != before else None,
+            **_content(model, keep_adapters),
+        )
 
 
 def push_to_hub(
@@ -195,22 +195,26 @@ def push_to_hub(
     )
     _check_text({"label_names": label_names, **vars(facts)})
     record, transform = _ready(model, label_names)
-    content = _content(model, keep_adapters or adapters_only)
     with tempfile.TemporaryDirectory() as folder:
-        if adapters_only:
-            Path(folder, ADAPTERS).write_bytes(content["adapters"])
-        else:
-            write_model(
-                Path(folder),
-                record=record,
-                pretrained_cfg=transform,
-                dtype=dtype,
-                **content,
+        with using(model.variables):
+            loaded, content = (
+                card_of(model),
+                _content(model, keep_adapters or adapters_only),
             )
+            if adapters_only:
+                Path(folder, ADAPTERS).write_bytes(content["adapters"])
+            else:
+                write_model(
+                    Path(folder),
+                    record=record,
+                    pretrained_cfg=transform,
+                    dtype=dtype,
+                    **content,
+                )
         client, before = prepare(repo_id, **access, with_model=not adapters_only)
         branch = f"@{revision}" if revision else ""
         where = f"hf://{repo_id}{branch}"
-        page = write_card(record, where, facts, before, card_of(model))
+        page = write_card(record, where, facts, before, loaded)
         if page != before:
             Path(folder, "README.md").write_bytes(page)
         return upload(
@@ -289,5 +293,10 @@ def _ready(
             f"Received: {names!r:.200}."
         )
     _check_text({"label_names": names})
+    if record["preprocessing"] is None:
+        raise ValueError(
+            "The model's record has no preprocessing: set model.preprocessing = "
+            "kerasvit.Preprocessing(size, ...) before it is saved."
+        )
     transform = Preprocessing.from_config(record["preprocessing"])
     return record, transform.to_timm()

@@ -39,6 +39,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "rho_search": {"rho_search", "training", "backend"},
     "fine_tuning": {
         *("fine_tuning", "training", "evaluation", "preprocessing", "records"),
+        "backend",
     },
     "evaluation": {"evaluation"},
     "inspection": {"inspection", "backend", "records"},
@@ -50,6 +51,7 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "preprocessing": {"preprocessing", "layers"},
     "prediction": {"preprocessing", "records", "backend"},
     "saving": {
+        "backend",
         *("hub", "preprocessing", "records", "adapters", "lora", "checkpoints"),
         *("quantization", "loaded_card"),
     },

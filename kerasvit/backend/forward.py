@@ -13,7 +13,7 @@ import numpy as np
 
 from kerasvit.typing import Tensor
 
-from .threads import using
+from .threads import used_here, using
 
 PATIENCE = 10.0  # seconds
 
@@ -90,6 +90,12 @@ def at_values(variables: list[keras.Variable], function: Callable[[list], Any]) 
             except (RuntimeError, ValueError):
                 if not any(value.is_deleted() for value in values):
                     raise
+        if used_here(variables):
+            raise ValueError(
+                "The model must have its weights. Received: a model inside a call of "
+                "`fit`, `evaluate` or `predict`, which Keras on JAX takes its weights "
+                "out of. Call this in the callback's `on_epoch_end`, or after the call."
+            )
         if time.monotonic() > end:
             raise ValueError(
                 "The model must have its weights. Received: a model whose weights "

@@ -70,6 +70,16 @@ def using(variables: Iterable[keras.Variable], alone: bool = False) -> Iterator[
             _remove(use)
 
 
+def used_here(variables: Iterable[keras.Variable]) -> bool:
+    """Returns whether this thread has the variables for itself at the moment."""
+    me, ids = threading.get_ident(), set(map(id, variables))
+    with _changed:
+        return any(
+            use.alone and use.thread == me and not ids.isdisjoint(use.variables)
+            for use in _uses
+        )
+
+
 def _remove(use: _Use) -> None:
     # Uses compare by their variables.
     _uses[:] = [each for each in _uses if each is not use]

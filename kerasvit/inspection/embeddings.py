@@ -8,7 +8,9 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError, check_built, integer
+from kerasvit.backend.forward import array_of
 from kerasvit.backend.keras_internals import layers_in
+from kerasvit.backend.threads import using
 
 from .mean_loss import inner_model
 from .patch_grid import input_shape, patch_grid
@@ -56,7 +58,8 @@ def embeddings(model: keras.Model, count: int = 28) -> Embeddings:
     check_built(model)
     integer("count", count, 1)
     model = inner_model(model)
-    kernel, table = patch_kernel(model), position_vectors(model)
+    with using(model.variables):
+        kernel, table = patch_kernel(model), position_vectors(model)
     if kernel is None and table is None:
         raise ArgumentError(
             "`model` must embed patches of the image or have embeddings of positions. "
@@ -100,6 +103,8 @@ def position_vectors(model: keras.Model) -> np.ndarray | None:
 
 def _array(values: Any, layer: keras.layers.Layer) -> np.ndarray:
     """Returns values of a layer in float64, after checking that they are finite."""
+    if isinstance(values, keras.Variable):
+        values = array_of(values)
     array = ops.convert_to_numpy(ops.cast(values, "float32")).astype("float64")
     if not np.isfinite(array).all():
         raise ValueError(

@@ -10,6 +10,7 @@ from keras import ops
 from kerasvit.arguments import ArgumentError, integer, one_of
 from kerasvit.backend.forward import array_of
 from kerasvit.backend.keras_internals import layers_in
+from kerasvit.backend.threads import using
 
 from .accuracy import accuracy, check_labels
 from .activations import BLOCKS, check_functional, matching
@@ -82,7 +83,8 @@ def lesion(
     y = check_labels(model, y, len(x))
     next(_parts(model, what, layers))  # its errors come before the copy
     copy = keras.models.clone_model(model)
-    copy.set_weights([*map(array_of, model.weights)])
+    with using(model.variables):
+        copy.set_weights([*map(array_of, model.weights)])
     clean = accuracy(copy.predict_on_batch, x, y, batch_size)
     accuracies = {}
     for path, values in _parts(copy, what, layers):

@@ -1,5 +1,6 @@
 """Calls of one model by several threads: the results of one, and no lost weights."""
 
+import tempfile
 import threading
 
 import keras
@@ -75,6 +76,12 @@ def test_classify(dtype, size):
         np.testing.assert_array_equal(before, after)
 
 
+def saved(model):
+    with tempfile.TemporaryDirectory() as folder:
+        kerasvit.save_pretrained(model, folder)
+        return kerasvit.from_pretrained(folder).get_weights()
+
+
 TOOLS = {
     "maps": lambda model: inspection.attention_maps(model, X).heat,
     "gradient": lambda model: inspection.Hessian(model, X, Y, LOSS) @ VECTOR,
@@ -82,6 +89,9 @@ TOOLS = {
     "kernel": lambda model: inspection.ntk(model, X, form="summed").matrix,
     "field": lambda model: inspection.effective_receptive_field(model, X).fields,
     "sharpness": lambda model: inspection.sharpness(model, X, Y, LOSS, rho=0.1),
+    "embeddings": lambda model: inspection.embeddings(model).similarity,
+    "resized": lambda model: to_numpy(kerasvit.resize(model, 16).weights[0]),
+    "saved": lambda model: saved(model)[0],
 }
 VECTOR = RNG.normal(size=sum(w.size for w in vit().get_weights()))
 
