@@ -50,6 +50,8 @@ def remember(model: keras.Model, path: Path, *, same_head: bool, same: bool) -> 
             f"{LIMIT:,}",
         )
     text = content.decode("utf-8", "surrogateescape")
+    # As editors of Windows write it.
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     if not same_head:
         text = licence_of(text)
     if text.strip():

@@ -8,7 +8,7 @@ from .folder import CONFIG, TENSORS, former_save
 from .json_files import read_json
 from .opened import stamp
 from .reader import REFUSED, CheckpointError, Reader, instead_of
-from .shards import INDEX, Shards
+from .shards import INDEX, SHARD, Shards
 
 # Number of attempts to open a folder that is saved into at the same time.
 SAVES_MEANWHILE = 5
@@ -44,6 +44,8 @@ def _without_tensors(folder: Path) -> str:
         if name in names:
             return meaning
     other = [name for name in names if Path(name).suffix in (".safetensors", ".npz")]
+    if shards := [name for name in other if SHARD.fullmatch(name)]:
+        return f"holds {shards[0]}, a part of the weights, but no {INDEX}. Copy it too."
     if other:
         return (
             f"has no {TENSORS}, but {', '.join(other[:3])}. Pass the path of the file "

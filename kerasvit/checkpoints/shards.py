@@ -12,7 +12,7 @@ from .quoting import printable
 from .reader import MAX_TENSORS, CheckpointError, Reader
 
 INDEX = "model.safetensors.index.json"
-_FILE = re.compile(r"model-\d{5}-of-(\d{5})\.safetensors")
+SHARD = re.compile(r"model-\d{5}-of-(\d{5})\.safetensors")
 MAX_SHARDS = 100  # each is opened twice
 
 
@@ -29,6 +29,11 @@ class Shards:
     def __init__(self, path: Path) -> None:
         self.path = path
         files = shard_files(path)
+        for name in files:
+            if not (path.parent / name).is_file():
+                raise CheckpointError(
+                    f"{path} lists {name}, which is missing. Copy it to the others."
+                )
         self._readers = {name: Reader(path.parent / name) for name in files}
         held = {
             (tensor, file): reader.shapes[tensor]
@@ -68,7 +73,7 @@ def shard_files(path: Path) -> list[str]:
             "model again."
         )
     files = sorted(set(places.values()))
-    matches = [_FILE.fullmatch(file) for file in files]
+    matches = [SHARD.fullmatch(file) for file in files]
     count = str(len(files)).zfill(5)
     if len(files) > MAX_SHARDS or not all(
         each and each[1] == count for each in matches

@@ -44,7 +44,7 @@ _NO_LICENCE = "Licence: none is stated."
 # Results that recipes write between two lines, and their pictures, which stay behind.
 _RESULTS_TEXT = r"<!-- Written by recipes/[\s\S]*?<!-- until here\. -->\n*"
 _PICTURE = r"!\[Confusion matrix of .*\]\(confusion_[\w.-]+\)\n*"
-_NOTE = "**The weights have changed since this card was written.**"
+_NOTE = "**The weights or the image size have changed since this card was written.**"
 
 Metadata = dict[str, Any]
 

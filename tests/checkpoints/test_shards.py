@@ -50,10 +50,18 @@ def test_the_folder_may_be_named_like_a_tag(tmp_path, monkeypatch):
 
 
 @on_last_backend
+def test_a_missing_index_is_named(tmp_path):
+    divide("hf_vit", tmp_path)
+    (tmp_path / INDEX).unlink()
+    with pytest.raises(CheckpointError, match=f"{FIRST}, a part.*no {INDEX}. Copy it"):
+        kerasvit.from_pretrained(tmp_path)
+
+
+@on_last_backend
 def test_a_missing_shard_is_named(tmp_path):
     divide("hf_vit", tmp_path)
     (tmp_path / SECOND).unlink()
-    with pytest.raises(CheckpointError, match=f"{SECOND} does not exist"):
+    with pytest.raises(CheckpointError, match=f"lists {SECOND}, which is missing"):
         kerasvit.from_pretrained(tmp_path)
 
 

@@ -100,7 +100,17 @@ def test_a_copy_of_the_same_model_keeps_all(change, tmp_path):
     assert text.count("| epochs | 3 |") == 1 and text.count(MINE) == 1
     assert "# copy\n" in text and 'from_pretrained("copy")' in text
     assert '"vit"' not in text and "Licence: mit." in text
-    assert "The weights have changed" not in text
+    assert "have changed since" not in text
+
+
+def test_a_card_of_an_editor_of_windows_is_the_same(tmp_path):
+    card = saved(tmp_path / "vit") / "README.md"
+    content = card.read_bytes()
+    card.write_bytes(b"\xef\xbb\xbf" + content.replace(b"\n", b"\r\n"))
+    model = kerasvit.from_pretrained(tmp_path / "vit")
+    found, text = copied(model, tmp_path / "copy")
+    assert found["license"] == "mit" and text.count(MINE) == 1
+    assert "| accuracy |" not in copied(trained(model), tmp_path / "trained")[1]
 
 
 @pytest.mark.parametrize("change", CHANGED.values(), ids=CHANGED)
@@ -110,10 +120,10 @@ def test_results_of_other_weights_are_left_out(change, tmp_path, caplog):
     assert found["license"] == "mit" and found["language"] == "en"
     assert "model-index" not in found and "metrics" not in found
     assert "76.1" not in text and MINE in text and "| epochs | 3 |" in text
-    assert text.count("**The weights have changed since this card was written.**") == 1
+    assert text.count("**The weights or the image size have changed since") == 1
     assert "The results in the card were measured with other weights" in caplog.text
     again = kerasvit.from_pretrained(tmp_path / "copy")
-    assert copied(again, tmp_path / "again")[1].count("weights have changed") == 1
+    assert copied(again, tmp_path / "again")[1].count("have changed since") == 1
 
 
 @on_last_backend

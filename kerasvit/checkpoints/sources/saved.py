@@ -60,7 +60,7 @@ class SavedFolder(Source):
             stride=_stride(Config(record["kwargs"])),
             image_size=_image_size(record),
             label_names=record.get("label_names") or config.get("label_names"),
-            problem_type=record.get("problem_type"),
+            problem_type=config.text("problem_type") or record.get("problem_type"),
             saved=True,
             variant=record.get("variant"),
             base=_base(record.get("base")),
