@@ -14,7 +14,6 @@ protocol of each published set is in scoring/SETS.md.
 """
 
 # ruff: noqa: E402
-import contextlib
 import sys
 from pathlib import Path
 
@@ -57,11 +56,9 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
     """Scores on the devices; otherwise like `evaluate`."""
     keras.config.set_dtype_policy(config.dtype)
     keras.utils.set_random_seed(0)  # models begin with equal weights in all processes
-    with contextlib.ExitStack() as held:
+    # Several commands may score other pairs into the same folder at the same time.
+    with folder_lock.explained_disk(Path(config.out).expanduser()):
         with command_line.checking_input():
-            if here.is_first:
-                folder = Path(config.out).expanduser()
-                held.enter_context(folder_lock.locked(folder))
             store = results.Store(config.out, here)
             plan = planning.plan(here, config, store)
         for note in plan.notes:

@@ -49,15 +49,13 @@ def locked(folder: Path) -> Iterator[None]:
         ) from error
     except OSError as error:
         if error.errno not in NO_LOCKS:
-            lock.release()
-            _remove(folder)
+            _end(lock, folder)
             raise ValueError(f"`out`: {folder} cannot be used: {error}.") from error
     try:
         with explained_disk(folder):
             yield
     finally:
-        _remove(folder)
-        lock.release()
+        _end(lock, folder)
 
 
 @contextlib.contextmanager
@@ -96,8 +94,10 @@ def _owner(folder):
     return f"process {process} on {host}"
 
 
-def _remove(folder):
-    """Deletes the files of a lock that is held, which `FileLock` leaves in place."""
-    for name in (OWNER, LOCK):
-        with contextlib.suppress(OSError):  # Windows deletes no open file
-            (folder / name).unlink()
+def _end(lock, folder):
+    """Releases a lock, and deletes its files if this process has it."""
+    if lock.is_locked:
+        for name in (OWNER, LOCK):
+            with contextlib.suppress(OSError):  # Windows deletes no open file
+                (folder / name).unlink()
+    lock.release()
