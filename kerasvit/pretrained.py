@@ -150,11 +150,6 @@ def resize(
             quantised Mixer, whose kernels belong to one size.
     """
     record = record_of(model)
-    if record["preprocessing"] is None:
-        raise ValueError(
-            "The model's record has no preprocessing: set model.preprocessing = "
-            "kerasvit.Preprocessing(size, ...) before it is resized."
-        )
     check_resampling(kernel, None)
     kwargs = {**record["kwargs"], "image_size": sides_or_any(image_size)}
     kwargs["name"] = model.name
@@ -182,13 +177,11 @@ def resize(
             source_grids=_grids(model),
             kernel=table["kernel"],
         )
-    transform = Preprocessing.from_config(record["preprocessing"])
     size = resized.record["kwargs"]["image_size"]
-    transform = transform if is_any(size) else transform.with_size(size)
     resized.record = {
         **record,
         "kwargs": resized.record["kwargs"],
-        "preprocessing": transform.to_config(),
+        "preprocessing": _sized(record["preprocessing"], size),
     }
     if card := getattr(model, "card", None):
         resized.card = dict(card)
@@ -202,6 +195,13 @@ def resize(
     if not model.trainable:
         resized.trainable = False
     return resized
+
+
+def _sized(transform: dict[str, Any] | None, size: Any) -> dict[str, Any] | None:
+    """Returns the configuration of a transform, if there is one, for another size."""
+    if transform is None or is_any(size):
+        return transform
+    return Preprocessing.from_config(transform).with_size(size).to_config()
 
 
 class _Live:

@@ -197,23 +197,14 @@ def push_to_hub(
     record, transform = _ready(model, label_names)
     with tempfile.TemporaryDirectory() as folder:
         with using(model.variables):
-            loaded, content = (
-                card_of(model),
-                _content(model, keep_adapters or adapters_only),
-            )
+            loaded, content = card_of(model), _content(model, facts.adapters)
             if adapters_only:
                 Path(folder, ADAPTERS).write_bytes(content["adapters"])
             else:
-                write_model(
-                    Path(folder),
-                    record=record,
-                    pretrained_cfg=transform,
-                    dtype=dtype,
-                    **content,
-                )
+                content |= {"record": record, "pretrained_cfg": transform}
+                write_model(Path(folder), dtype=dtype, **content)
         client, before = prepare(repo_id, **access, with_model=not adapters_only)
-        branch = f"@{revision}" if revision else ""
-        where = f"hf://{repo_id}{branch}"
+        where = f"hf://{repo_id}" + (f"@{revision}" if revision else "")
         page = write_card(record, where, facts, before, loaded)
         if page != before:
             Path(folder, "README.md").write_bytes(page)
