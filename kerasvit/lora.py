@@ -260,7 +260,8 @@ def _matching(model: ImageModel, pattern: Any) -> dict[str, Any]:
         kinds = dict.fromkeys("/".join(path.split("/")[-2:]) for path in sorted(dense))
         exist = f"Its dense layers are: {', '.join(kinds)}" if kinds else "It has none"
         raise ArgumentError(
-            f"`layers` must match dense layers of {model!r}. {exist}. Received: "
+            f"`layers` must match dense layers of {model.name}, which is a "
+            f"{(model.record or {}).get('builder')}. {exist}. Received: "
             f"layers={pattern!r}.",
             "layers",
         )

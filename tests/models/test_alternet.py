@@ -179,9 +179,15 @@ def test_heads_that_the_tensors_do_not_determine_raise(tmp_path):
 
 @on_last_backend
 def test_a_file_of_a_row_is_evaluated_as_that_row(tmp_path):
-    path, _ = torch_names(small(), AuthorsAlterNet(), tmp_path)
-    transform = kerasvit.AlterNet50CIFAR.preprocessing(path)
-    assert transform == kerasvit.AlterNet50CIFAR.preprocessing()
+    model, row = small(), kerasvit.AlterNet50CIFAR
+    path, _ = torch_names(model, AuthorsAlterNet(), tmp_path)
+    numbers = {key: model.record["kwargs"][key] for key in row.numbers}
+    numbers |= {"evaluation": row.evaluation, "image_size": 32}
+    of_file = kerasvit.Variant("Small", kerasvit.AlterNet, **numbers)
+    transform = of_file.preprocessing(path)
+    assert transform == row.preprocessing()
+    with pytest.raises(ValueError, match="depths"):
+        row.preprocessing(path)  # of another model
     assert transform.size == (32, 32) and transform.crop == 1.0
     assert transform.mean == (0.5071, 0.4867, 0.4408)
     assert kerasvit.AlterNet50.preprocessing().mean == (0.485, 0.456, 0.406)

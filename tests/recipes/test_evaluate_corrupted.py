@@ -183,11 +183,12 @@ def test_wrong_input(options, message, tmp_path, monkeypatch):
 
 
 @on_last_backend
-def test_packages_that_are_missing(monkeypatch):
+def test_packages_that_are_missing(monkeypatch, tmp_path):
+    model = str(tmp_path)
     monkeypatch.setitem(kinds.PACKAGES, "no_such_module", "opencv-python-headless")
     with pytest.raises(ValueError, match=r'pip install -e "\.\[evaluate\]"'):
-        Config(("model",), on=("digits",), corrupt=("fog",)).check()
-    Config(("model",), on=("digits",)).check()  # they are not needed
+        Config((model,), on=("digits",), corrupt=("fog",)).check()
+    Config((model,), on=("digits",)).check()  # they are not needed
 
 
 def errors(model, *, images=400, seed=0, clean=0.2, **rates):

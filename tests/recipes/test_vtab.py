@@ -360,7 +360,7 @@ def empty(tmp_path, monkeypatch):
     ],
 )
 def test_wrong_input(settings, message, empty):
-    config = Config(("model",), **settings)
+    config = Config((str(empty.parent),), **settings)
     with pytest.raises(command_line.BadInput, match=f"(?s){message}"):
         evaluate.evaluate(config)
 
@@ -370,7 +370,7 @@ def test_tasks_that_can_be_prepared_are_named(empty):
     for name in ("dtd/3.0.1", "smallnorb/2.0.0"):
         (empty / name).mkdir(parents=True)
         (empty / name / "dataset_info.json").touch()
-    config = Config(("model",), on=("vtab",))
+    config = Config((str(empty.parent),), on=("vtab",))
     others = "vtab/dtd vtab/smallnorb_azimuth vtab/smallnorb_elevation"
     with pytest.raises(command_line.BadInput, match=f"(?s)16 of 19.*--on {others}$"):
         evaluate.evaluate(config)
