@@ -8,7 +8,6 @@ Settings that are None are replaced; those of the user or a preset are kept.
 import dataclasses
 
 import kerasvit
-from kerasvit.fine_tuning import MIN_STEPS as MIN_STEPS
 
 SMALL_MODEL = {  # chosen on the validation images of digits
     "batch_size": (64, "the small model, from fresh weights"),

@@ -4,6 +4,5 @@ from .fit_head import HeadAccuracy as HeadAccuracy
 from .fit_head import fit_head as fit_head
 from .heads import HEADS as HEADS
 from .heads import heads_of as heads_of
-from .suggest import MIN_STEPS as MIN_STEPS
 from .suggest import TrainingSuggestion as TrainingSuggestion
 from .suggest import suggest_training as suggest_training

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from folders import counted
 from progress import replace_file, save_figure
+from sklearn.metrics import confusion_matrix
 
 from kerasvit.hub import card
 from kerasvit.hub.front_matter import read_page
@@ -49,10 +50,7 @@ class Confusion:
     @functools.cached_property
     def counts(self) -> np.ndarray:
         """Number of images by class, in rows, and predicted class, of `classes`."""
-        counts = np.zeros((len(self.classes),) * 2, int)
-        places = (np.searchsorted(self.classes, x) for x in (self.true, self.predicted))
-        np.add.at(counts, tuple(places), 1)
-        return counts
+        return confusion_matrix(self.true, self.predicted, labels=self.classes)
 
     @property
     def is_drawn(self) -> bool:
@@ -61,19 +59,13 @@ class Confusion:
 
     def pairs(self) -> list[tuple[str, str, int, float]]:
         """Returns (class, predicted class, images, share of the class), most first."""
-        wrong = self.true != self.predicted
-        found, counts = np.unique(
-            np.stack([self.true[wrong], self.predicted[wrong]]), axis=1, return_counts=1
-        )
-        order = np.argsort(-counts, kind="stable")[:PAIRS]
+        wrong = self.counts * (1 - np.eye(len(self.classes), dtype=int))
+        order = np.argsort(-wrong, axis=None, kind="stable")[:PAIRS]
+        names = [self.names[i] for i in self.classes]
         return [
-            (
-                self.names[found[0, i]],
-                self.names[found[1, i]],
-                int(counts[i]),
-                float(counts[i] / np.sum(self.true == found[0, i])),
-            )
-            for i in order
+            (names[i], names[j], int(wrong[i, j]), wrong[i, j] / self.counts[i].sum())
+            for i, j in zip(*np.unravel_index(order, wrong.shape), strict=True)
+            if wrong[i, j]
         ]
 
     def section(self, picture: str | None) -> str:

@@ -140,7 +140,7 @@ def test_devices_share_the_default_batch_equally(devices, parts, size, whose):
     assert found.batch_size == size
     why = f"; not 32, which {whose} cannot share equally" if whose else "same images"
     assert reasons["batch_size"].endswith(why)
-    assert found.steps == max(defaults.MIN_STEPS, round(2240 / size))
+    assert found.steps == max(60, round(2240 / size))
 
 
 def test_a_given_batch_stays():
