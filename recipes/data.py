@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import prepared
 from built_in import SOURCES
+from command.paths import existing_data
 from folders import check_images, classes, given_splits
 from label_tables import read
-from paths import existing_data
 from readers import Indexed, Streamed
 from splits import SHARES, split, with_validation
 from subsets import share_of

@@ -17,8 +17,8 @@ protocol of each published set is in scoring/SETS.md.
 import sys
 from pathlib import Path
 
-import command_line
-from evaluate_settings import Config
+from command import command_line
+from scoring.settings import Config
 
 
 def parse(arguments) -> Config:
@@ -31,11 +31,11 @@ def parse(arguments) -> Config:
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.start(parse, sys.argv[1:])
 
-import devices
-import folder_lock
 import keras
+from devices import devices
 from scoring import planning, reports, results
 from scoring.outputs import Predictor
+from training import folder_lock
 
 
 def evaluate(config: Config) -> list[results.Result]:

@@ -18,10 +18,9 @@ where.
 import os
 import sys
 
-import command_line
-import startup
-from export_settings import Config
+from command import command_line, startup
 from exporting import formats
+from exporting.settings import Config
 
 
 def parse(arguments) -> Config:
@@ -54,8 +53,8 @@ from pathlib import Path
 
 import keras
 from exporting import checking, folders, serving, writing
-from progress import console, write_json
 from scoring import candidates
+from training.progress import console, write_json
 
 import kerasvit
 from kerasvit.version import __version__

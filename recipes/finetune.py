@@ -16,28 +16,30 @@ import dataclasses
 import functools
 import sys
 
-import command_line
-from finetune_settings import PRESETS, Config
+from command import command_line
+from training.finetune_settings import PRESETS, Config
 
 parse = functools.partial(command_line.parse, presets=PRESETS, script="finetune.py")
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "finetune.py")
 
-import callbacks
-import defaults
-import devices
-import dry_run
-import hyperrule
 import keras
-import stages
-import starting_point
-import teachers
-import training
-import training_data
-from freezing import freeze, trained_weights
-from optimizers import make_optimizer
-from progress import Steps, console, report
-from validation import Evaluation, Validation
+from devices import devices
+from training import (
+    callbacks,
+    defaults,
+    dry_run,
+    hyperrule,
+    stages,
+    starting_point,
+    teachers,
+    training,
+    training_data,
+)
+from training.freezing import freeze, trained_weights
+from training.optimizers import make_optimizer
+from training.progress import Steps, console, report
+from training.validation import Evaluation, Validation
 
 import kerasvit
 

@@ -10,7 +10,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from paths import check_name_of
+from command.paths import check_name_of
 from rich.progress import track
 
 from kerasvit.preprocessing.images import read_image

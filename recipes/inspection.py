@@ -14,8 +14,8 @@ are stored of the same weights and images are not made again.
 # ruff: noqa: E402
 import sys
 
-import command_line
-from inspection_settings import Config
+from command import command_line
+from reporting.settings import Config
 
 
 def parse(arguments) -> Config:
@@ -34,12 +34,12 @@ import importlib.metadata
 import shlex
 from pathlib import Path
 
-import folder_lock
 import keras
-from progress import console
 from reporting import measures, page, subjects
 from reporting.budget import Budget, duration
 from reporting.store import Store
+from training import folder_lock
+from training.progress import console
 
 from kerasvit.version import __version__
 

@@ -9,8 +9,8 @@ photos/0.jpg,cat,train
 import csv
 from pathlib import Path
 
+from command.paths import columns
 from folders import SPLITS, SUFFIXES
-from paths import columns
 
 PARTS = {spelling: part for part, names in SPLITS.items() for spelling in names}
 

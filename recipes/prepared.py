@@ -2,7 +2,7 @@
 
 import functools
 
-from names import check_dataset
+from command.names import check_dataset
 
 
 def builder(name: str):

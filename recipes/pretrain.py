@@ -17,26 +17,21 @@ import functools
 import math
 import sys
 
-import command_line
-from pretrain_settings import PRESETS, Config, builder_arguments, radius
+from command import command_line
+from training.pretrain_settings import PRESETS, Config, builder_arguments, radius
 
 parse = functools.partial(command_line.parse, presets=PRESETS, script="pretrain.py")
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "pretrain.py")
 
 import augmentations
-import callbacks
-import devices
-import dry_run
 import keras
-import stages
-import teachers
-import training
-import training_data
-from freezing import freeze
-from optimizers import make_optimizer, sigmoid
-from progress import Steps, console, report
-from validation import Evaluation, Validation
+from devices import devices
+from training import callbacks, dry_run, stages, teachers, training, training_data
+from training.freezing import freeze
+from training.optimizers import make_optimizer, sigmoid
+from training.progress import Steps, console, report
+from training.validation import Evaluation, Validation
 
 import kerasvit
 

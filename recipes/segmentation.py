@@ -21,8 +21,8 @@ import sys
 import warnings
 from pathlib import Path
 
-import command_line
-from segmentation_settings import Config
+from command import command_line
+from segmenting.settings import Config
 
 
 def parse(arguments) -> Config:
@@ -35,18 +35,16 @@ def parse(arguments) -> Config:
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.start(parse, sys.argv[1:])
 
-import devices
-import folder_lock
 import keras
-import paths
-import segmentation_data
-import segmentation_results
-import training
-from progress import Steps, claim_folder, console, replace_file, write_json
-from saving import Progress
-from segmentation_data import IGNORED
-from step_log import StepLog
-from validation import Validation
+from command import paths
+from devices import devices
+from segmenting import labelled_masks, results
+from segmenting.labelled_masks import IGNORED
+from training import folder_lock, training
+from training.progress import Steps, claim_folder, console, replace_file, write_json
+from training.saving import Progress
+from training.step_log import StepLog
+from training.validation import Validation
 
 import kerasvit
 
@@ -73,7 +71,7 @@ def segment(config: Config) -> dict:
         keras.utils.set_random_seed(config.seed)
         backbone = features(config)
         size = backbone.input_shape[1:3]
-        dataset = segmentation_data.find(config, size)
+        dataset = labelled_masks.find(config, size)
         out = f"runs/segmentation-{dataset.name}-{keras.backend.backend()}"
         folder = Path(config.out or out).expanduser()
     with contextlib.ExitStack() as held:
@@ -97,7 +95,7 @@ def trained(config: Config, backbone, dataset, folder: Path) -> dict:
     tested = Tested(dataset.validation, config.batch_size)
     history = train(config, trainer, dataset, tested, folder, rounds, round_steps)
     result = {
-        **segmentation_results.scores(model, tested.batches, dataset.label_names),
+        **results.scores(model, tested.batches, dataset.label_names),
         "measured_on": "validation",  # there are no test images
         "folder": str(folder),
         "images": dataset.counts,
@@ -106,7 +104,7 @@ def trained(config: Config, backbone, dataset, folder: Path) -> dict:
     unfinished = folder / "unfinished.keras"
     model.save(unfinished)
     replace_file(unfinished, folder / "model.keras")
-    segmentation_results.draw(model, *tested.batches[0], folder / "predictions.png")
+    results.draw(model, *tested.batches[0], folder / "predictions.png")
     write_json(folder / "result.json", result)
     shutil.rmtree(folder / "training")
     return result
@@ -213,7 +211,7 @@ class Tested:
     def __init__(self, images, batch_size: int):
         count = len(images)
         self.batches = [
-            segmentation_data.stacked(images, range(count)[i : i + batch_size])
+            labelled_masks.stacked(images, range(count)[i : i + batch_size])
             for i in range(0, count, batch_size)
         ]
 
@@ -230,7 +228,7 @@ def train(
     Args:
         config: Settings.
         trainer: Result of `compiled`.
-        dataset: `segmentation_data.Dataset`.
+        dataset: `labelled_masks.Dataset`.
         tested: `Tested` of the validation images.
         folder: Folder of the results.
         rounds: Number of validations, at which the state is saved.
@@ -251,7 +249,7 @@ def train(
         steps.metric = "mean_iou"
         for step, part in progress.parts(trainer):
             trainer.fit(
-                segmentation_data.batches(
+                labelled_masks.batches(
                     dataset.train, config.batch_size, seed=config.seed, step=step
                 ),
                 **part,
@@ -263,4 +261,4 @@ def train(
 
 
 if __name__ == "__main__":
-    command_line.main(lambda: segmentation_results.report(segment(CONFIG)))
+    command_line.main(lambda: results.report(segment(CONFIG)))

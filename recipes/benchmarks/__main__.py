@@ -8,8 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import command_line
-import startup
+from command import command_line, startup
 
 from . import results, settings, timing
 

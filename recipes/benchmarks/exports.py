@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-import startup
+from command import startup
 from exporting.formats import DTYPES, FORMATS
 
 FOLDER = Path("runs/benchmarks")
@@ -98,9 +98,9 @@ def main() -> None:
 def measure(backend: str) -> None:
     """Exports all families to all formats that a backend writes."""
     startup.import_quietly(backend)
-    import command_line
     import export
-    from export_settings import Config
+    from command import command_line
+    from exporting.settings import Config
 
     import kerasvit
 

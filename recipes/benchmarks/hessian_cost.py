@@ -23,8 +23,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
-import memory
 import numpy as np
+from training import memory
 
 import kerasvit
 from kerasvit.backend import loss_derivatives

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-import startup
+from command import startup
 
 from .results import Result
 from .settings import Config

@@ -16,11 +16,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-import command_line
 import data
 import numpy as np
 import tensorflow as tf
 from batches import AUGMENTATIONS, Indexed, evaluation_batches, training_batches
+from command import command_line
 
 import kerasvit
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-import device_name
 import keras
 import numpy as np
+from devices import device_name
 
 import kerasvit
 

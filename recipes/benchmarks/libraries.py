@@ -13,7 +13,7 @@ import functools
 import statistics
 from collections.abc import Callable
 
-import device_name
+from devices import device_name
 
 import kerasvit
 

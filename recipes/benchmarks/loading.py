@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
-import memory
+from training import memory
 
 import kerasvit
 

@@ -2,9 +2,9 @@
 
 import time
 
-import device_name
 import keras
 import numpy as np
+from devices import device_name
 
 from kerasvit.backend.linear import product
 

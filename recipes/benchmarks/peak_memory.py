@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-import memory
+from training import memory
 
 from . import timing
 from .settings import Config

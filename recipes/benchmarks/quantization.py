@@ -9,9 +9,9 @@ import json
 import tempfile
 from pathlib import Path
 
-import inspection_settings
 import keras
 import numpy as np
+from reporting import settings as inspection_settings
 from reporting import subjects
 from scoring.candidates import weights_of
 

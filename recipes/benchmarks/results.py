@@ -15,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-import device_name
+from devices import device_name
 from rich.console import Console
 from rich.table import Table
 

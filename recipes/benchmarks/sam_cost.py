@@ -15,7 +15,7 @@ os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 import keras  # noqa: E402
-import memory  # noqa: E402
+from training import memory  # noqa: E402
 
 import kerasvit  # noqa: E402
 

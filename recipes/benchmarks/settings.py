@@ -11,11 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
-import command_line
-import limits
-import names
-import startup
 import tyro
+from command import command_line, limits, names, startup
 
 # Defaults that differ from ViTB16, 15 rounds and 1 round of warm-up.
 MODELS = {

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import folder_lock
+from training import folder_lock
 
 
 def check(folder: str, replace: bool) -> Path:

@@ -8,10 +8,10 @@ from pathlib import Path
 import augmentations
 import keras
 from batches import training_batches
-from common_settings import Common
-from names import check_name
-from optimizers import CLASSES, sigmoid
+from command.names import check_name
 from scoring.candidates import Candidate, weights_of
+from training.common_settings import Common
+from training.optimizers import CLASSES, sigmoid
 
 BATCH = 16  # images
 OPTIONS = ("augment", "mixup", "cutmix", "label_smoothing", "weight_decay")

@@ -6,7 +6,7 @@ import math
 import re
 from pathlib import Path
 
-from progress import write_json
+from training.progress import write_json
 
 from .subjects import Subject
 

@@ -3,8 +3,8 @@
 import itertools
 from collections.abc import Sequence
 
-import command_line
 import numpy as np
+from command import command_line
 
 from kerasvit import evaluation
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import any_model
 import keras
+from scoring import any_model
 
 import kerasvit
 from kerasvit.prediction import imagenet_names

@@ -9,9 +9,9 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-import device_name
+from devices import device_name
 from folders import counted
-from progress import replace_file
+from training.progress import replace_file
 
 from kerasvit.hub.front_matter import read_page
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 from folders import counted
-from progress import replace_file, save_figure
 from sklearn.metrics import confusion_matrix
+from training.progress import replace_file, save_figure
 
 from kerasvit.hub import card
 from kerasvit.hub.front_matter import read_page

@@ -6,8 +6,8 @@ import hashlib
 import importlib
 from collections.abc import Sequence
 
-import command_line
 import numpy as np
+from command import command_line
 
 from . import corruptions, labels, results
 from .accuracy import scored

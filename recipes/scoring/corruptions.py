@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-import names
 import numpy as np
+from command import names
 
 from .kinds import KINDS, SEVERITIES
 

@@ -8,9 +8,9 @@ import math
 import statistics
 from pathlib import Path
 
-import device_name
 import keras
 from benchmarks import results
+from devices import device_name
 
 import kerasvit
 from kerasvit.backend.keras_internals import layers_in

@@ -9,9 +9,9 @@ import dataclasses
 import difflib
 import re
 
-import command_line
 import keras
 import numpy as np
+from command import command_line
 
 from kerasvit.fine_tuning import HEADS
 from kerasvit.layers import Block

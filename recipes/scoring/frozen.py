@@ -10,9 +10,9 @@ import dataclasses
 import hashlib
 from collections.abc import Sequence
 
-import command_line
 import numpy as np
-from progress import console
+from command import command_line
+from training.progress import console
 
 from kerasvit import evaluation
 

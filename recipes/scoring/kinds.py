@@ -6,7 +6,7 @@ imports neither Keras nor TensorFlow, so that a command is parsed first.
 
 import importlib.util
 
-from names import check_name
+from command.names import check_name
 
 # Those of the papers' means, in the order of their tables.
 PUBLISHED = (

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 from batches import evaluation_batches
-from devices import Devices
+from devices.devices import Devices
 
 
 class Outputs(keras.metrics.Metric):

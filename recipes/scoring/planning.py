@@ -4,7 +4,7 @@ import dataclasses
 from collections import Counter
 from pathlib import Path
 
-from devices import Devices
+from devices.devices import Devices
 
 from . import (
     accuracy,

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from benchmarks import results as benchmarks
-from devices import Devices
+from devices.devices import Devices
 from folders import counted
-from progress import console
+from training.progress import console
 
 from . import (
     card,

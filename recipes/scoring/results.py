@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
-from progress import replace_file, write_json
+from training.progress import replace_file, write_json
 
 from kerasvit import evaluation
 from kerasvit.version import __version__

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from folders import counted
-from progress import replace_file, write_json
 from rich.table import Table
+from training.progress import replace_file, write_json
 
 from . import cost, published
 from .results import METRICS, Result, difference

@@ -104,7 +104,7 @@ def write_run(folder):
     The path of its weights depends on the machine: it is written as WEIGHTS.
     """
     import finetune
-    import saving
+    from training import saving
 
     saved = saving.Progress.on_epoch_end
 

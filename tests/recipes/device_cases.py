@@ -25,14 +25,18 @@ if __name__ == "__main__" and os.environ.get("LOGICAL_CPUS"):
         [tf.config.LogicalDeviceConfiguration()] * int(os.environ["LOGICAL_CPUS"]),
     )
 
-import device_request  # noqa: E402
 import evaluate  # noqa: E402
 import evaluate_settings  # noqa: E402
 import finetune  # noqa: E402
 import pretrain  # noqa: E402
-import progress  # noqa: E402
-import saving  # noqa: E402
-import startup  # noqa: E402
+from command import (
+    device_request,  # noqa: E402
+    startup,  # noqa: E402
+)
+from training import (
+    progress,  # noqa: E402
+    saving,  # noqa: E402
+)
 
 import kerasvit  # noqa: E402
 from tests.recipes import small_training  # noqa: E402

@@ -1,6 +1,6 @@
 """Small models to inspect, and settings of `inspection.py`."""
 
-from inspection_settings import Config
+from reporting.settings import Config
 
 import kerasvit
 from tests.models.tiny import tiny

@@ -16,8 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "recipes"))
 import keras
 import numpy as np
 import pretrain
-import saving
-import training
+from training import saving, training
 
 import kerasvit
 

@@ -3,12 +3,10 @@
 import dataclasses
 
 import augmentations
-import common_settings
-import finetune_settings
 import numpy as np
-import pretrain_settings
 import pytest
-from command_line import ALIASES, check
+from command.command_line import ALIASES, check
+from training import common_settings, finetune_settings, pretrain_settings
 
 from tests.once import on_last_backend
 

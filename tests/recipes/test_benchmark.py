@@ -9,12 +9,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import command_line
 import keras
-import memory
 import numpy as np
 import pytest
+from command import command_line
 from PIL import Image
+from training import memory
 
 import kerasvit
 import recipes.benchmarks.__main__ as benchmarks

@@ -4,15 +4,15 @@ import dataclasses
 import json
 from pathlib import Path
 
-import command_line
 import data
 import numpy as np
 import pretrain
 import pytest
-import training
+from command import command_line
 from filelock import FileLock
 from PIL import Image
 from scipy import stats
+from training import training
 
 import kerasvit
 from recipes.benchmarks.study import claim, paired, settings, tasks

@@ -6,15 +6,10 @@ import threading
 import time
 from pathlib import Path
 
-import command_line
-import finetune_settings
-import names
-import paths
 import pretrain
-import pretrain_settings
 import pytest
-import reachable
-import startup
+from command import command_line, names, paths, reachable, startup
+from training import finetune_settings, pretrain_settings
 
 import kerasvit
 from recipes.benchmarks import settings as benchmarks
@@ -22,7 +17,7 @@ from tests.once import on_last_backend
 
 pytestmark = pytest.mark.slow
 
-RECIPES = Path(command_line.__file__).parent
+RECIPES = Path(command_line.__file__).parents[1]
 BACKEND = os.environ.get("KERAS_BACKEND", "jax")
 SCRIPTS = "finetune", "pretrain", "evaluate", "export", "inspection", "segmentation"
 COMMANDS = {
@@ -219,7 +214,7 @@ def test_missing_weights_raise(weights, message):
 def test_stderr_is_clean_on_every_backend(tmp_path):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import startup; startup.import_quietly('tensorflow')\n"
+        "from command import startup; startup.import_quietly('tensorflow')\n"
         "import keras; keras.ops.ones(2) + 1\n"
         "import tensorflow as tf; list(tf.data.Dataset.range(2))\n"
         "import os; os.write(2, b'seen')"
@@ -256,7 +251,7 @@ def test_stderr_shows_errors_but_no_notes(end, tmp_path):
     (tmp_path / "loud.py").write_text(loud)
     code = (
         f"import sys; sys.path[:0] = [{str(RECIPES)!r}, {str(tmp_path)!r}]\n"
-        "import startup; startup.import_quietly('loud')\n"
+        "from command import startup; startup.import_quietly('loud')\n"
         "print('after', file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -4,16 +4,16 @@ import os
 import shutil
 
 import built_in
-import command_line
 import data
-import devices
 import folders
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets
-import training_data
-from finetune_settings import Config
+from command import command_line
+from devices import devices
+from training import training_data
+from training.finetune_settings import Config
 
 from tests.once import on_last_backend
 

@@ -1,10 +1,10 @@
 import dataclasses
 from types import SimpleNamespace
 
-import defaults
 import numpy as np
 import pytest
-from finetune_settings import PRESETS, Config
+from training import defaults
+from training.finetune_settings import PRESETS, Config
 
 from tests.once import on_last_backend
 

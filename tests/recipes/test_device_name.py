@@ -1,7 +1,7 @@
 """Names of processors; those of accelerators are the backends' own."""
 
-import device_name
 import pytest
+from devices import device_name
 
 TEXT = "processor\t: 0\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: {}\n\n"
 

@@ -7,14 +7,14 @@ import sys
 import types
 from pathlib import Path
 
-import device_request
-import devices
-import finetune_settings
 import keras
 import pretrain
 import pytest
-from command_line import BadInput
-from device_request import Request, check
+from command import device_request
+from command.command_line import BadInput
+from command.device_request import Request, check
+from devices import devices
+from training import finetune_settings
 
 from tests.once import on_last_backend
 
@@ -190,20 +190,20 @@ def test_an_error_of_the_first_process_is_one_of_all():
 @only["jax"]
 @pytest.mark.parametrize("on_tpu", [True, False])
 def test_jax_connects_a_tpu_vm_without_arguments(on_tpu, monkeypatch):
-    import devices_jax
+    from devices import jax_devices
 
     calls = []
     monkeypatch.setattr(device_request, "on_tpu_vm", lambda: on_tpu)
     monkeypatch.setattr(
         "jax.distributed.initialize", lambda *given, **options: calls.append(given)
     )
-    devices_jax.connect()
+    jax_devices.connect()
     assert calls == ([()] if on_tpu else [])
 
 
 @only["jax"]
 def test_jax_connects_processes_by_the_variables(monkeypatch):
-    import devices_jax
+    from devices import jax_devices
 
     calls = []
     monkeypatch.setenv("KERAS_DISTRIBUTION_JOB_ADDRESSES", "a:1,b:1")
@@ -212,20 +212,20 @@ def test_jax_connects_processes_by_the_variables(monkeypatch):
     monkeypatch.setattr(
         "jax.distributed.initialize", lambda *given, **options: calls.append(given)
     )
-    devices_jax.connect()
+    jax_devices.connect()
     assert calls == [("a:1", 2, 1)]
 
 
 @only["jax"]
 def test_devices_that_share_a_model_perturb_with_the_mean_gradient():
-    import devices_jax
+    from devices import jax_devices
 
-    shared = devices_jax.JaxDevices(count=2, model=2)
+    shared = jax_devices.JaxDevices(count=2, model=2)
     with pytest.raises(ValueError, match="Give --perturbation global, or data=1"):
         shared.perturbation("local", 0.05)
     assert shared.perturbation("local", 0.0) == "global"
     assert shared.perturbation("global", 0.05) == "global"
-    assert devices_jax.JaxDevices(count=2).perturbation("local", 0.05) == "local"
+    assert jax_devices.JaxDevices(count=2).perturbation("local", 0.05) == "local"
 
 
 def tensorflow_with(monkeypatch, gpus=0, tpu=False):
@@ -257,28 +257,28 @@ def tensorflow_with(monkeypatch, gpus=0, tpu=False):
     ],
 )
 def test_strategy_of_tensorflow(text, options, expected, monkeypatch):
-    import devices_tensorflow
+    from devices import tensorflow_devices
 
     tensorflow_with(monkeypatch, **options)
     request = Request.parse(text)
-    here = devices_tensorflow.start(request, config(devices=text))
+    here = tensorflow_devices.start(request, config(devices=text))
     assert (here.strategy.name, here.strategy.given) == expected
     assert here.count == here.strategy.num_replicas_in_sync
 
 
 @only["tensorflow"]
 def test_strategy_of_several_processes(monkeypatch):
-    import devices_tensorflow
+    from devices import tensorflow_devices
 
     text = json.dumps({**CLUSTER, "task": {"type": "worker", "index": 1}})
     monkeypatch.setenv("TF_CONFIG", text)
     several = types.SimpleNamespace(num_replicas_in_sync=16)
-    monkeypatch.setattr(devices_tensorflow, "MultiWorkerStrategy", lambda: several)
-    here = devices_tensorflow.start(Request(), config())
+    monkeypatch.setattr(tensorflow_devices, "MultiWorkerStrategy", lambda: several)
+    here = tensorflow_devices.start(Request(), config())
     assert (here.strategy, here.count) == (several, 16)
     assert here.shard == (1, 2) and not here.is_first
     with pytest.raises(ValueError, match="2 processes train on all their 16 devices"):
-        devices_tensorflow.start(Request(8), config(devices="8"))
+        tensorflow_devices.start(Request(8), config(devices="8"))
 
 
 @only["tensorflow"]
@@ -291,7 +291,7 @@ cpu, *_ = tf.config.list_physical_devices("CPU")
 one = [tf.config.LogicalDeviceConfiguration()]
 tf.config.set_logical_device_configuration(cpu, one)
 """
-    recipes = Path(device_request.__file__).parent
+    recipes = Path(device_request.__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": f"{recipes}:{recipes.parent}"}
     command = [sys.executable, "-c", code]
     subprocess.run(command, env=environment, check=True, timeout=300)
@@ -299,12 +299,12 @@ tf.config.set_logical_device_configuration(cpu, one)
 
 @only["tensorflow"]
 def test_keras_cannot_accumulate_on_several_devices(monkeypatch):
-    import devices_tensorflow
+    from devices import tensorflow_devices
 
     tensorflow_with(monkeypatch, gpus=2)
     settings = types.SimpleNamespace(devices="all", accumulate=2)
     with pytest.raises(ValueError, match="cannot accumulate gradients on several"):
-        devices_tensorflow.start(Request(), settings)
+        tensorflow_devices.start(Request(), settings)
 
 
 @only["torch"]

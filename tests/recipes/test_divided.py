@@ -4,20 +4,20 @@ import importlib.util
 import resource
 import signal
 
-import device_request
 import keras
 import numpy as np
 import pytest
-import states
-from command_line import BadInput
-from devices import ONE, Devices
+from command import device_request
+from command.command_line import BadInput
+from devices.devices import ONE, Devices
+from training import states
 
 import kerasvit
 from tests.once import elsewhere
 
 if keras.backend.backend() != "jax":
     elsewhere("only JAX divides a model")
-import devices_jax  # noqa: E402
+import jax_devices  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -104,4 +104,4 @@ def test_orbax_must_be_installed(tmp_path, monkeypatch):
     with pytest.raises(BadInput, match="Orbax.* not installed"):
         states.load_last(tmp_path, trainer_of(0), 10)
     with pytest.raises(ValueError, match="Orbax.* not installed"):
-        devices_jax.start(device_request.Request(model=2), config=None)
+        jax_devices.start(device_request.Request(model=2), config=None)

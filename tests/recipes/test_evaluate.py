@@ -4,15 +4,14 @@ import csv
 import io
 import json
 
-import any_model
-import command_line
 import evaluate
 import keras
 import numpy as np
 import pytest
-from evaluate_settings import Config
+from command import command_line
 from rich.console import Console
-from scoring import tables
+from scoring import any_model, tables
+from scoring.settings import Config
 
 import kerasvit
 from tests.hub.conftest import hub as hub

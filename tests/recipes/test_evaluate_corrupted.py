@@ -4,18 +4,18 @@ import csv
 import dataclasses
 import json
 
-import command_line
 import evaluate
 import finetune
 import numpy as np
 import pytest
-from evaluate_settings import Config
-from finetune_settings import PRESETS
+from command import command_line
 from PIL import Image
 from scoring import corruption_errors, corruptions, kinds, results, robustness
 from scoring.cifar_classes import CIFAR100
 from scoring.corrupted import Plan
 from scoring.corruption_errors import Errors
+from scoring.settings import Config
+from training.finetune_settings import PRESETS
 
 import kerasvit
 from kerasvit import evaluation

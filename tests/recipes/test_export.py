@@ -9,13 +9,13 @@ import shutil
 import sys
 from pathlib import Path
 
-import command_line
 import export
 import keras
 import numpy as np
 import pytest
-from export_settings import Config
+from command import command_line
 from exporting import checking, folders, formats, runtime, serving
+from exporting.settings import Config
 from PIL import Image
 from scoring import candidates
 

@@ -7,21 +7,23 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import card_facts
 import data
-import defaults
-import devices
 import finetune
 import numpy as np
-import progress
 import pytest
-import saving
-import starting_point
 import tensorflow_datasets
-import training
-import training_data
-from command_line import BadInput
+from command.command_line import BadInput
+from devices import devices
 from PIL import Image
+from training import (
+    card_facts,
+    defaults,
+    progress,
+    saving,
+    starting_point,
+    training,
+    training_data,
+)
 
 import kerasvit
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend, runs_alike

@@ -1,14 +1,13 @@
 """`finetune.py --lora`: a frozen model with adapters."""
 
-import command_line
-import devices
 import finetune
 import keras
 import numpy as np
-import optimizers
 import pytest
-import saving
-from command_line import BadInput
+from command import command_line
+from command.command_line import BadInput
+from devices import devices
+from training import optimizers, saving
 
 import kerasvit
 from tests.contract import to_numpy

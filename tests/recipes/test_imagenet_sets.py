@@ -7,13 +7,13 @@ import json
 import tarfile
 import zipfile
 
-import command_line
 import evaluate
 import numpy as np
 import pytest
 import tensorflow_datasets
-from evaluate_settings import Config
+from command import command_line
 from scoring.imagenet_subsets import IMAGENET_A, IMAGENET_R
+from scoring.settings import Config
 from tensorflow_datasets.core import constants
 
 from recipes.benchmarks import photographs

@@ -10,11 +10,11 @@ from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
-import command_line
 import inspection
 import keras
 import numpy as np
 import pytest
+from command import command_line
 from reporting import (
     attention,
     budget,

@@ -1,16 +1,13 @@
 from pathlib import Path
 
-import command_line
 import keras
 import numpy as np
 import pretrain
 import pytest
-import saving
-import selection
-import training
-import validation
-from command_line import BadInput
-from freezing import freeze
+from command import command_line
+from command.command_line import BadInput
+from training import saving, selection, training, validation
+from training.freezing import freeze
 
 import kerasvit
 from tests.once import (

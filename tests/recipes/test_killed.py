@@ -14,7 +14,7 @@ from pathlib import Path
 import keras
 import pretrain
 import pytest
-import step_log
+from training import step_log
 
 from tests.once import long_elsewhere
 

@@ -2,13 +2,12 @@
 
 import shutil
 
-import command_line
 import data
-import finetune_settings
 import numpy as np
-import pretrain_settings
 import pytest
 import tensorflow_datasets
+from command import command_line
+from training import finetune_settings, pretrain_settings
 
 from tests.once import on_last_backend
 

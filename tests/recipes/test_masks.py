@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import command_line
 import inspection
 import numpy as np
 import pytest
+from command import command_line
 from PIL import Image
 from reporting import subjects
 from scoring import sets

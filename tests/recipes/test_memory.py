@@ -3,18 +3,16 @@
 import dataclasses
 import types
 
-import command_line
-import devices
-import dry_run
 import finetune
 import keras
 import numpy as np
-import optimizers
 import pretrain
 import pytest
 import tensorflow as tf
-import training_data
-from command_line import BadInput
+from command import command_line
+from command.command_line import BadInput
+from devices import devices
+from training import dry_run, optimizers, training_data
 
 from tests.once import on_last_backend
 from tests.recipes import small_training
@@ -140,7 +138,7 @@ def test_a_training_continues_with_remat(monkeypatch):
     part = dataclasses.replace(whole, out="part", save_minutes=0.0)
     with monkeypatch.context() as patch:
         begin = small_training.interrupted(13, stop)
-        patch.setattr("saving.Progress.on_train_batch_begin", begin)
+        patch.setattr("training.saving.Progress.on_train_batch_begin", begin)
         with pytest.raises(KeyboardInterrupt):
             pretrain.pretrain(part)
     assert small_training.state_files("part")[0].startswith("step_00000013")

@@ -2,15 +2,13 @@
 
 import dataclasses
 
-import command_line
-import devices
 import finetune
 import keras
-import methods
 import pretrain
 import pytest
-import saving
-import teachers
+from command import command_line
+from devices import devices
+from training import methods, saving, teachers
 
 import kerasvit
 from tests.models.tiny import TINY

@@ -4,10 +4,10 @@ import dataclasses
 import json
 from pathlib import Path
 
-import command_line
 import numpy as np
 import pretrain
 import pytest
+from command import command_line
 from PIL import Image
 
 import kerasvit

@@ -1,14 +1,13 @@
 import dataclasses
 
-import command_line
 import finetune
 import keras
 import numpy as np
-import optimizers
 import pretrain
 import pytest
-import schedules
-from command_line import BadInput
+from command import command_line
+from command.command_line import BadInput
+from training import optimizers, schedules
 
 import kerasvit
 from tests.once import mainly_on_last, on_last_backend, rest_long_elsewhere

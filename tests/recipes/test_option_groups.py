@@ -2,9 +2,8 @@ import dataclasses
 import importlib
 import re
 
-import command_line
-import option_groups
 import pytest
+from command import command_line, option_groups
 
 from tests.once import on_last_backend
 
@@ -57,7 +56,7 @@ def test_the_help_has_groups_with_the_main_options_first(script, capsys, monkeyp
 
 
 def test_the_help_of_a_preset_has_its_defaults(capsys, monkeypatch):
-    from finetune_settings import PRESETS
+    from training.finetune_settings import PRESETS
 
     printed = help_of("finetune", capsys, monkeypatch, "pets")
     assert f"(default: {PRESETS['pets'].dataset})" in " ".join(printed.split())

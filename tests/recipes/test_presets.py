@@ -5,12 +5,11 @@ import re
 import shlex
 from pathlib import Path
 
-import command_line
-import finetune_settings
-import pretrain_settings
 import pytest
+from command import command_line
 from presets import FINETUNE, PRETRAIN, big_vision, page, sam
-from pretrain_settings import radius
+from training import finetune_settings, pretrain_settings
+from training.pretrain_settings import radius
 
 import kerasvit
 from tests.once import on_last_backend

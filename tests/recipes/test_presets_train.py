@@ -3,16 +3,14 @@
 import dataclasses
 
 import data
-import devices
 import finetune
 import numpy as np
 import pretrain
 import pytest
-import teachers
-import training
-import training_data
+from devices import devices
 from presets import FINETUNE, PRETRAIN
 from readers import Indexed
+from training import teachers, training, training_data
 
 import kerasvit
 from tests.models.tiny import TINY

@@ -5,16 +5,12 @@ from pathlib import Path
 import data
 import keras
 import numpy as np
-import optimizers
 import pretrain
-import pretrain_settings
 import pytest
-import saving
 import tensorflow_datasets
-import training
-import training_data
 from batches import evaluation_batches
-from command_line import BadInput
+from command.command_line import BadInput
+from training import optimizers, pretrain_settings, saving, training, training_data
 
 import kerasvit
 from kerasvit.hub.manifest import recipe

@@ -1,8 +1,8 @@
 import io
 
-import progress
 import pytest
 from rich.console import Console
+from training import progress
 
 from tests.once import on_last_backend
 

@@ -4,17 +4,14 @@ import signal
 from pathlib import Path
 from types import SimpleNamespace
 
-import devices
 import keras
 import numpy as np
 import pretrain
 import pytest
-import saving
-import states
 import tensorflow as tf
-import training
-import training_data
-from command_line import BadInput
+from command.command_line import BadInput
+from devices import devices
+from training import saving, states, training, training_data
 
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 

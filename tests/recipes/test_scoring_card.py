@@ -2,13 +2,13 @@
 
 import json
 
-import command_line
 import evaluate
 import keras
 import pytest
-from evaluate_settings import Config
+from command import command_line
 from huggingface_hub import ModelCard
 from scoring import pages
+from scoring.settings import Config
 
 import kerasvit
 from kerasvit.hub.card import is_generated

@@ -3,10 +3,10 @@
 import dataclasses
 import types
 
-import device_name
 import keras
 import pytest
 from benchmarks import results
+from devices import device_name
 from scoring import cost, multiply_adds, published
 
 import kerasvit

@@ -2,14 +2,14 @@
 
 import json
 
-import command_line
 import keras
 import numpy as np
 import pytest
 import segmentation
-import segmentation_data
+from command import command_line
 from PIL import Image
-from segmentation_settings import Config
+from segmenting import labelled_masks
+from segmenting.settings import Config
 
 import kerasvit
 from tests.models.tiny import tiny
@@ -62,9 +62,9 @@ def test_a_head_on_frozen_features_of_a_folder(folder, tmp_path, capsys):
         *("config.json", "log.csv", "model.keras", "predictions.png", "result.json"),
     ]
     assert segmentation.segment(config)["mean_iou"] == result["mean_iou"]
-    segmentation.segmentation_results.report(result)
+    segmentation.results.report(result)
     printed = " ".join(capsys.readouterr().out.split())
-    count = len(segmentation_data.find(config, (16, 16)).validation)
+    count = len(labelled_masks.find(config, (16, 16)).validation)
     assert (
         f"Validation: {count} image" in printed and f"validated on {count}" in printed
     )
@@ -106,7 +106,7 @@ def test_a_stopped_training_ends_with_the_same_weights(folder, tmp_path, monkeyp
 
 @on_last_backend
 def test_masks_keep_their_classes_and_batches_begin_anywhere(folder):
-    dataset = segmentation_data.find(Config(str(folder)), (20, 30))
+    dataset = labelled_masks.find(Config(str(folder)), (20, 30))
     assert dataset.label_names == ["0", "1", "2"]
     assert dataset.counts == {"train": 5, "validation": 1}
     images = dataset.train.images
@@ -115,20 +115,20 @@ def test_masks_keep_their_classes_and_batches_begin_anywhere(folder):
     np.testing.assert_array_equal(x, np.asarray(Image.open(file)))
     np.testing.assert_array_equal(y, np.asarray(Image.open(mask_file)))
     assert set(np.unique(y)) == {0, 1, 2, 255}
-    first = segmentation_data.batches(dataset.train, 3, seed=1)
+    first = labelled_masks.batches(dataset.train, 3, seed=1)
     found = [next(first) for _ in range(4)]
-    later = next(segmentation_data.batches(dataset.train, 3, seed=1, step=3))
+    later = next(labelled_masks.batches(dataset.train, 3, seed=1, step=3))
     for one, other in zip(found[3], later, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 @on_last_backend
 def test_shapes_are_the_same_each_time_and_have_all_classes():
-    shapes = segmentation_data.find(Config(images=30), (48, 64)).train
+    shapes = labelled_masks.find(Config(images=30), (48, 64)).train
     x, y = shapes[3]
     assert x.shape == (48, 64, 3) and 0 <= x.min() and x.max() <= 255
     np.testing.assert_array_equal(x, shapes[3][0])
-    _, masks = segmentation_data.stacked(shapes, range(20))
+    _, masks = labelled_masks.stacked(shapes, range(20))
     assert set(np.unique(masks)) == {0, 1, 2, 3}
     assert 0.05 < np.mean(masks > 0) < 0.5
 

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 import pytest
-from command_line import BadInput
+from command.command_line import BadInput
 from finetune import Config, finetune, loss_and_accuracy
 
 import kerasvit

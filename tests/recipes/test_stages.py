@@ -3,17 +3,15 @@
 import json
 import re
 
-import command_line
-import devices
 import finetune
 import keras
 import numpy as np
 import pretrain
 import pytest
-import saving
-import stages
-import training
-from command_line import BadInput
+from command import command_line
+from command.command_line import BadInput
+from devices import devices
+from training import saving, stages, training
 
 import kerasvit
 from tests.contract import to_numpy

@@ -1,6 +1,6 @@
 import pytest
 import tensorflow as tf
-from step_log import COLUMNS, StepLog
+from training.step_log import COLUMNS, StepLog
 
 from tests.once import on_last_backend
 

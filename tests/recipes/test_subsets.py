@@ -1,16 +1,15 @@
 import shutil
 
-import command_line
 import data
-import finetune_settings
 import numpy as np
 import pytest
 import readers
 import subsets
 import tensorflow as tf
 import tensorflow_datasets
-import training
-from pretrain_settings import Config
+from command import command_line
+from training import finetune_settings, training
+from training.pretrain_settings import Config
 
 from tests.once import on_last_backend
 

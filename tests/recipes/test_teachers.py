@@ -3,15 +3,14 @@
 import dataclasses
 import json
 
-import any_model
 import keras
 import numpy as np
 import pretrain
 import pytest
-import teachers
-import training
-from command_line import BadInput, check
+from command.command_line import BadInput, check
 from keras import layers
+from scoring import any_model
+from training import teachers, training
 
 import kerasvit
 from tests.once import long_elsewhere, on_last_backend

@@ -3,19 +3,18 @@
 import types
 from pathlib import Path
 
-import command_line
 import evaluate
-import hyperrule
 import keras
 import numpy as np
 import pytest
-import reachable
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from evaluate_settings import Config
+from command import command_line, reachable
 from scoring import page as scoring_page
 from scoring import results
+from scoring.settings import Config
 from scoring.vtab import catalogue, choice, images, means, page, transfer
+from training import hyperrule
 
 import kerasvit
 from kerasvit import evaluation

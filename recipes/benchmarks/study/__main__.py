@@ -3,8 +3,7 @@
 import importlib
 import sys
 
-import command_line
-import startup
+from command import command_line, startup
 
 from . import settings
 

@@ -14,9 +14,9 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-import command_line
 import data
 import keras
+from command import command_line
 from pretrain import PRESETS, pretrain
 
 from . import paired, runs, tasks

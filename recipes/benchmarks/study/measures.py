@@ -5,11 +5,11 @@ import math
 import shutil
 from pathlib import Path
 
-import devices
 import keras
 import numpy as np
-import training_data
 from batches import evaluation_batches, training_batches
+from devices import devices
+from training import training_data
 
 import kerasvit
 from kerasvit.inspection import largest_eigenvalue

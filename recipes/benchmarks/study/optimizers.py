@@ -14,13 +14,13 @@ import functools
 import time
 from pathlib import Path
 
-import command_line
 import data
-import devices
 import keras
 import pretrain
-import training_data
+from command import command_line
+from devices import devices
 from pretrain import PRESETS
+from training import training_data
 
 from . import compared, runs, tasks
 from .measures import compilation_cache

@@ -12,14 +12,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-import devices
 import keras
-import training
-from card_facts import NOT_TRAINING
-from command_line import BadInput, checking_input
+from command.command_line import BadInput, checking_input
+from devices import devices
 from pretrain import pretrain
-from progress import console, write_json
-from step_log import COLUMNS
+from training import training
+from training.card_facts import NOT_TRAINING
+from training.progress import console, write_json
+from training.step_log import COLUMNS
 
 from . import tasks
 

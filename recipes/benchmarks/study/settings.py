@@ -6,7 +6,7 @@ This module imports neither Keras nor kerasvit, so that a command is parsed firs
 import dataclasses
 from collections.abc import Sequence
 
-import command_line
+from command import command_line
 
 
 @dataclasses.dataclass(frozen=True)

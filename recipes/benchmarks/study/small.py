@@ -12,13 +12,13 @@ import dataclasses
 import json
 from pathlib import Path
 
-import command_line
 import data
-import devices
-import training
+from command import command_line
+from devices import devices
 from pretrain import PRESETS, pretrain
-from progress import COLORS, console, save_figure, write_json
 from rich.table import Table
+from training import training
+from training.progress import COLORS, console, save_figure, write_json
 
 from .measures import compilation_cache, mean_and_deviation, measure
 from .settings import Study

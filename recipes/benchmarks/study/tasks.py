@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from command_line import BadInput
+from command.command_line import BadInput
 from filelock import FileLock, Timeout
-from progress import console, write_json
+from training.progress import console, write_json
 
 ONE_THREAD = {  # of each backend, and of TensorFlow, which reads the images
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
@@ -192,7 +192,7 @@ if __name__ == "__main__":
     _end_with_parent()
     import importlib
 
-    from command_line import main
+    from command.command_line import main
 
     [(NAME, SETTINGS, FOLDER), NUMBER] = json.loads(sys.argv[1]), int(sys.argv[2])
     MODULE = importlib.import_module(f"{__package__}.{NAME}")

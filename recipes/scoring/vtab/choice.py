@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import reachable
-from names import check_name, data_location, located
+from command import reachable
+from command.names import check_name, data_location, located
 
 from .catalogue import GROUPS, NAME, TASKS, Source, VtabTask
 

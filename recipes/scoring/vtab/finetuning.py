@@ -12,11 +12,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import command_line
 import data
 import finetune
-import finetune_settings
-import hyperrule
+from command import command_line
+from training import finetune_settings, hyperrule
 
 import kerasvit
 from kerasvit import evaluation

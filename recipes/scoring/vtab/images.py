@@ -13,7 +13,7 @@ import re
 
 import prepared
 import tensorflow as tf
-from names import data_location
+from command.names import data_location
 from readers import Streamed
 
 from .catalogue import DSPRITES, FIRST, VtabTask

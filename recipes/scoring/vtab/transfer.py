@@ -11,8 +11,8 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
 
-import command_line
 import numpy as np
+from command import command_line
 
 from .. import features, frozen, results, sets
 from . import finetuning

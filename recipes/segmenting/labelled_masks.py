@@ -1,0 +1,247 @@
+"""Images with masks: of a folder, or synthetic shapes.
+
+    dataset = labelled_masks.find(config, (64, 64))
+    for x, y in labelled_masks.batches(dataset.train, 16, seed=0): ...
+
+A mask has the class of each pixel, from 0, and `IGNORED` for pixels without one, as in
+Pascal VOC. An image is float32 (height, width, 3), from 0 to 255.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from folders import SUFFIXES
+from PIL import Image
+
+from kerasvit.preprocessing.images import read_image
+
+IGNORED = 255
+SHAPES = ["background", "disc", "square", "triangle"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Dataset:
+    """Images with masks in two parts.
+
+    Attributes:
+        train, validation: Sequences of pairs (image, mask).
+        label_names: Names of the classes, in the order of the masks' values.
+        name: Name for the folder of the results.
+    """
+
+    train: Sequence
+    validation: Sequence
+    label_names: list[str]
+    name: str
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Number of images of each part."""
+        return {"train": len(self.train), "validation": len(self.validation)}
+
+
+def find(config, size: tuple[int, int]) -> Dataset:
+    """Returns the images of the settings, divided at random.
+
+    Args:
+        config: `segmentation_settings.Config`.
+        size: (height, width) of images and masks, in pixels.
+
+    Raises:
+        ValueError: An image has no mask, or a mask is wrong.
+    """
+    if config.folder:
+        root = Path(config.folder).expanduser()
+        found, name = _Folder(root, size), root.resolve().name
+        names = found.label_names()
+    else:
+        found = _Shapes(config.images, size, config.seed)
+        names, name = SHAPES, "shapes"
+    order = np.random.default_rng(config.seed).permutation(len(found))
+    held = max(1, round(config.validation_share * len(found)))
+    if held >= len(found):
+        raise ValueError(
+            f"`validation_share`: {held} of {len(found)} images validate, and none is "
+            "left to train with. Give more images."
+        )
+    train, validation = _Part(found, order[held:]), _Part(found, order[:held])
+    return Dataset(train, validation, names, name)
+
+
+def batches(images: Sequence, batch_size: int, *, seed: int, step: int = 0) -> Iterator:
+    """Yields random batches without end, half of the images mirrored.
+
+    Batch n is always the same, so that a training can begin with any step.
+
+    Args:
+        images: Pairs (image, mask).
+        batch_size: Number of images.
+        seed: Seed of the order and of what is mirrored.
+        step: Number of the first batch.
+    """
+    orders: dict[int, np.ndarray] = {}
+    for number in itertools.count(step):
+        indices = []
+        for place in range(number * batch_size, (number + 1) * batch_size):
+            epoch, i = divmod(place, len(images))
+            if epoch not in orders:
+                random = np.random.default_rng([seed, epoch])
+                orders = {epoch: random.permutation(len(images))}
+            indices.append(orders[epoch][i])
+        x, y = stacked(images, indices)
+        mirrored = np.random.default_rng([seed, 0, number]).random(len(x)) < 0.5
+        x[mirrored], y[mirrored] = x[mirrored, :, ::-1], y[mirrored, :, ::-1]
+        yield x, y
+
+
+def stacked(images: Sequence, indices: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Returns images (n, height, width, 3) and masks (n, height, width)."""
+    with ThreadPoolExecutor() as threads:
+        pairs = threads.map(images.__getitem__, indices)
+        x, y = zip(*pairs, strict=True)
+    return np.stack(x), np.stack(y)
+
+
+class _Part:
+    """The images of a set with some indices."""
+
+    def __init__(self, images, indices):
+        self.images, self.indices = images, indices
+
+    def __len__(self):
+        return len(self.indices)
+
+    def __getitem__(self, i):
+        return self.images[self.indices[i]]
+
+
+class _Folder:
+    """Images and masks of equal names, resized without a crop."""
+
+    def __init__(self, root: Path, size: tuple[int, int]):
+        self.root, self.size = root, size
+        masks = {path.stem: path for path in sorted((root / "masks").glob("*.png"))}
+        images = [p for p in sorted((root / "images").iterdir())]
+        images = [path for path in images if path.suffix.lower() in SUFFIXES]
+        if missing := [p.name for p in images if p.stem not in masks]:
+            raise ValueError(
+                f"`data`: {len(missing)} of {len(images)} images have no mask of the "
+                f"same name in {root / 'masks'}, such as {missing[0]}. Masks are .png "
+                "files."
+            )
+        if len(images) < 2:
+            raise ValueError(
+                f"`data`: {root / 'images'} must hold at least 2 images. Extensions: "
+                f"{', '.join(sorted(SUFFIXES))}."
+            )
+        self.pairs = [(path, masks[path.stem]) for path in images]
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, i):
+        image, mask = self._read(i)
+        width_first = self.size[::-1]
+        image = image.resize(width_first, Image.Resampling.BICUBIC)
+        mask = mask.resize(width_first, Image.Resampling.NEAREST)
+        return np.asarray(image, "float32"), np.asarray(mask, "int32")
+
+    def label_names(self) -> list[str]:
+        """Returns the lines of classes.txt, or numbers up to the largest class.
+
+        Raises:
+            ValueError: An image or a mask is wrong; all are read.
+        """
+        with ThreadPoolExecutor() as threads:
+            masks = threads.map(lambda i: np.unique(self._read(i)[1]), range(len(self)))
+            classes = np.unique(np.concatenate(list(masks)))
+        largest = int(classes[classes != IGNORED].max(initial=0))
+        file = self.root / "classes.txt"
+        if not file.is_file():
+            return [str(i) for i in range(max(largest + 1, 2))]
+        names = file.read_text(encoding="utf-8").split("\n")
+        names = [name.strip() for name in names if name.strip()]
+        if largest >= len(names) or len(names) < 2:
+            raise ValueError(
+                f"`data`: {file} must name the classes of the masks, 0 to {largest}, "
+                f"one per line, and at least two. Received: {len(names)} names."
+            )
+        return names
+
+    def _read(self, i):
+        """Returns an image and its mask, as PIL images of one size."""
+        file, mask_file = self.pairs[i]
+        image, mask = read_image(file), read_mask(mask_file)
+        if image.size != mask.size:
+            raise ValueError(
+                f"`data`: {mask_file} must have the size of its image, {image.size}. "
+                f"Received: {mask.size}."
+            )
+        return image, mask
+
+
+def read_mask(path: Path) -> Image.Image:
+    """Reads a mask, whose pixels are class indices.
+
+    Raises:
+        ValueError: It has no single channel of 8 bits, or is damaged.
+    """
+    try:
+        mask = Image.open(path)
+        if mask.mode in ("L", "P"):
+            # A palette's indices are the classes; `convert` would give their colours.
+            return Image.fromarray(np.asarray(mask, "uint8"))
+    except OSError as error:  # of Pillow, for damaged files
+        raise ValueError(f"`data`: {path} cannot be read: {error}.") from error
+    raise ValueError(
+        f"`data`: {path} must have one channel of 8 bits, the index of the class of "
+        f"each pixel, {IGNORED} for none. Received: mode {mask.mode!r}."
+    )
+
+
+class _Shapes:
+    """Reddish discs, greenish squares and bluish triangles on gradients, with noise.
+
+    Shapes have a random place, size, rotation and brightness, and lie over earlier
+    ones.
+    """
+
+    def __init__(self, count: int, size: tuple[int, int], seed: int):
+        self.count, self.size, self.seed = count, size, seed
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, i):
+        random = np.random.default_rng([self.seed, 1, i])
+        height, width = self.size
+        y, x = np.mgrid[:height, :width] / max(self.size)
+        grey, down, across = random.uniform(40, 215, (3, 1))  # of the background
+        image = grey + (y - 0.5)[..., None] * down + (0.5 - x)[..., None] * across
+        image = image * np.ones(3)
+        mask = np.zeros(self.size, "int32")
+        for _ in range(random.integers(1, 4)):
+            kind = int(random.integers(1, len(SHAPES)))
+            inside = _inside(kind, x, y, random)
+            color = random.uniform(20, 140, 3)
+            color[kind - 1] += 110
+            image[inside], mask[inside] = color, kind
+        image = image + random.normal(0, 12, image.shape)
+        return np.clip(image, 0, 255).astype("float32"), mask
+
+
+def _inside(kind, x, y, random):
+    """Whether each pixel is in a shape of random place, size and rotation."""
+    radius, angle = random.uniform(0.12, 0.24), random.uniform(0, 2 * np.pi)
+    x = x - random.uniform(0.15, x.max() - 0.15)
+    y = y - random.uniform(0.15, y.max() - 0.15)
+    if kind == 1:
+        return np.hypot(x, y) < radius
+    edges = {2: 4, 3: 3}[kind]
+    normals = angle + 2 * np.pi * np.arange(edges) / edges
+    inner = radius * np.cos(np.pi / edges)  # from the centre to an edge
+    return np.all([np.cos(a) * x + np.sin(a) * y < inner for a in normals], axis=0)

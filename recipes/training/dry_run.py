@@ -1,0 +1,159 @@
+"""Runs three steps of a training, and prints the seconds and the memory that it takes.
+
+dry_run.run(here, config, trainer, batches, steps)
+"""
+
+import contextlib
+import importlib
+import time
+from collections.abc import Iterator
+
+import keras
+from command.command_line import BadInput
+from folders import counted
+from rich.table import Table
+from training import memory
+from training.progress import console
+
+STEPS = 2  # after the one that includes the compilation
+UNITS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
+
+
+class Clock(keras.callbacks.Callback):
+    """Notes when each batch ends. Reading the loss waits for the device."""
+
+    def on_train_begin(self, logs=None):
+        """Starts the clock."""
+        self.times = [time.perf_counter()]
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Adds the time."""
+        float(logs["loss"])
+        self.times.append(time.perf_counter())
+
+
+def run(
+    here,
+    config,
+    trainer,
+    batches,
+    steps: int,
+    trainings: int = 1,
+    title: str = "of this training",
+) -> None:
+    """Trains for three steps and prints a table. Nothing is written.
+
+    Args:
+        here: `devices.Devices`.
+        config: Dataclass of the settings.
+        trainer: Compiled `kerasvit.SAM` on the devices.
+        batches: Batches of `fit`, `config.accumulate` per step.
+        steps: Steps of a training.
+        trainings: Number of trainings of the command.
+        title: What is measured.
+    """
+    clock, parts = Clock(), config.accumulate
+    with explained_out_of_memory(here, config):
+        trainer.fit(
+            batches,
+            epochs=1,
+            steps_per_epoch=(1 + STEPS) * parts,
+            shuffle=False,
+            callbacks=[clock],
+            verbose=0,
+        )
+    began, first, *_, last = clock.times[::parts]
+    seconds = (last - first) / STEPS
+    compiling = max(0.0, first - began - seconds)
+    peak, of_device = memory.peak()
+    whose = "of a device" if of_device else "resident, of the whole process"
+    several = f" for each of {trainings} trainings" if trainings > 1 else ""
+    most = "at most " if trainings > 1 else ""  # one is without SAM
+    total = steps * trainings * seconds
+    devices = "1 device" if here.count == 1 else f"{here.count} devices"
+    table = Table(title, "", title="Dry run", title_justify="left")
+    table.add_row("parameters", f"{trainer.model.count_params():,}")
+    table.add_row("a step", f"{_images(config)} on {devices}")
+    table.add_row("compilation, first step", f"{compiling:.1f} s more")
+    table.add_row("seconds per step", f"{seconds:.3g}, mean of {STEPS}")
+    table.add_row("images per second", f"{config.batch_size / seconds:,.3g}")
+    table.add_row("peak memory", f"{peak / 2**30:.2f} GiB, {whose}")
+    table.add_row("steps", f"{steps:,}{several}")
+    duration = f"{most}{_duration(total)}"
+    table.add_row("all steps", f"{duration}, without validation and saving")
+    table.add_row("for less memory", ", ".join(suggestions(here, config)))
+    console.print(table)
+
+
+@contextlib.contextmanager
+def explained_out_of_memory(here, config) -> Iterator[None]:
+    """Context that says what to change if the memory of the device is too small.
+
+    JAX has no class for this error, only a word in its text: it is not changed.
+
+    Args:
+        here: `devices.Devices`.
+        config: Dataclass of the settings.
+
+    Raises:
+        BadInput: The memory of the device is too small.
+    """
+    try:
+        yield
+    except _errors() as error:
+        raise BadInput(
+            f"The memory of the device is too small for a step of {_images(config)}. "
+            f"Give one of these: {', '.join(suggestions(here, config))}."
+        ) from error
+
+
+def suggestions(here, config) -> list[str]:
+    """Returns options with which a training takes less memory.
+
+    First those with which it has the same results, then those that change it more.
+
+    Args:
+        here: `devices.Devices`.
+        config: Dataclass of the settings.
+    """
+    found = []
+    backend = keras.backend.backend()
+    if config.rho == 0 or config.perturbation == "local":
+        option = "accumulate"
+        if backend == "tensorflow" and here.count > 1:  # see tensorflow_devices.py
+            option = "micro_batches"
+        each = config.batch_size // here.count
+        least = getattr(config, "micro_batches", 1) if option == "accumulate" else 1
+        more = range(getattr(config, option, each) + 1, each + 1)
+        parts = next((n for n in more if each % (n * least) == 0), None)
+        if parts:
+            found.append(f"--{option.replace('_', '-')} {parts}")
+    if not config.remat:
+        found.append("--remat")
+    if config.dtype == "float32":
+        found.append("--dtype mixed_bfloat16")
+    shares = here.count * config.accumulate
+    if smaller := config.batch_size // 2 // shares * shares:
+        found.append(f"--batch-size {smaller}")
+    return found or ["a smaller --model or --image-size"]
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """Returns the classes of the backend's errors for too little memory."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        return ()
+    module = importlib.import_module(backend)
+    if backend == "torch":
+        return (module.OutOfMemoryError,)
+    return (module.errors.ResourceExhaustedError,)
+
+
+def _images(config):
+    parts = f" in {config.accumulate} parts" if config.accumulate > 1 else ""
+    return f"{counted(config.batch_size)}{parts}"
+
+
+def _duration(seconds):
+    unit = next(name for name, each in UNITS.items() if seconds >= each or each == 1)
+    return f"{seconds / UNITS[unit]:.3g} {unit}"

@@ -1,0 +1,250 @@
+"""The stages of a training: head alone, all weights, another image size.
+
+    plan = stages.of(config, count, rounds, round_steps, model)
+    for stage, staged in stages.each(here, model, plan):
+        ...    # compile and fit `staged` with stage.config
+
+Each stage has its own optimizer, schedule, states and log, and begins with the weights
+of the stage before. A finished stage restores its last state, so that the same command
+continues in any of them.
+"""
+
+import dataclasses
+import re
+from pathlib import Path
+
+from devices import devices
+from training import teachers, training, training_data
+from training.progress import console
+from training.saving import Progress
+from training.starting_point import is_worse
+
+import kerasvit
+from kerasvit.fine_tuning import heads_of
+
+# The rate of Adam's paper. The features of a head are normalised, and frozen weights
+# cannot be damaged.
+HEAD_RATE = 1e-3
+# DeiT trains for 300 epochs, and then for 30 with 384 pixels (README_deit.md).
+THEN_STEPS = 0.1
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A part of a training, or all of it.
+
+    Attributes:
+        config: Settings, with the steps, the rate and the warm-up of the stage.
+        rounds, round_steps: Result of `training.plan`.
+        suffix: Of the name of the training; "" for the stage of all weights.
+        head_alone: Whether the other weights and all statistics are frozen.
+        image_size: Height and width; None: that of the model.
+        first: Number of steps in the stages before: the batches continue.
+        teacher: Result of `teachers.find`.
+    """
+
+    config: object
+    rounds: int
+    round_steps: int
+    suffix: str = ""
+    head_alone: bool = False
+    image_size: tuple[int, int] | None = None
+    first: int = 0
+    teacher: teachers.Teacher | None = None
+
+    @property
+    def steps(self) -> int:
+        """Number of steps."""
+        return self.rounds * self.round_steps
+
+    @property
+    def text(self) -> str:
+        """What the stage trains, and how long."""
+        what = "head alone" if self.head_alone else "all weights"
+        if getattr(self.config, "lora", None) and not self.head_alone:
+            what = "adapters and head"
+        if self.image_size:
+            what += f" at {self.image_size[0]} × {self.image_size[1]} pixels"
+        steps = "1 step" if self.steps == 1 else f"{self.steps:,} steps"
+        return f"{what}, {steps}, rate {self.config.learning_rate:g}"
+
+    def named(self, name: str) -> str:
+        """Returns the name of the stage in a training."""
+        return f"{name} {self.suffix}".rstrip()
+
+    def fit_batches(self, here, dataset, options: dict, start: int):
+        """Returns `training_data.fit_batches` from a step of the stage."""
+        number = self.first + start
+        return training_data.fit_batches(here, self.config, dataset, options, number)
+
+
+def of(config, count: int, rounds: int, round_steps: int, model) -> list[Stage]:
+    """Returns the stages of a training: one without `probe_epochs` and `then_size`.
+
+    Args:
+        config: Dataclass of the settings, without None for those of the steps.
+        count: Result of `training.planned_images`.
+        rounds, round_steps: Plan of the stage of all weights.
+        model: `ImageModel`.
+
+    Raises:
+        ValueError: The model cannot have the size of the last stage, or `teachers.find`
+            raises it.
+    """
+    found = [Stage(config, rounds, round_steps, teacher=teachers.find(config, model))]
+    if epochs := getattr(config, "probe_epochs", None):
+        rate = config.probe_learning_rate or max(HEAD_RATE, config.learning_rate)
+        changes = {"steps": None, "epochs": epochs, "learning_rate": rate}
+        [main] = found
+        if not any(head.trainable for head in heads_of(model)):
+            raise ValueError("`probe_epochs` trains the head, which --freeze freezes.")
+        paths = [weight.path for head in heads_of(model) for weight in head.weights]
+        if not any(re.search(config.no_decay or "", path) for path in paths):
+            changes["no_decay"] = None  # it is for frozen weights
+        stage = _planned(found[0], count, changes, suffix="head", head_alone=True)
+        stage = dataclasses.replace(stage, teacher=main.teacher)
+        found = [stage, dataclasses.replace(main, first=stage.steps)]
+    if config.then_size:
+        found.append(_then(config, count, found[-1], model))
+    if len(found) > 1:
+        console.print(
+            f"Stages: {'; '.join(each.text for each in found)}.",
+            highlight=False,
+            soft_wrap=True,
+        )
+    return found
+
+
+def each(here: devices.Devices, model, plan: list[Stage], remat: bool = False):
+    """Yields (stage, its model on the devices), with the weights of the stage before.
+
+    Args:
+        here: `devices.Devices`. The caller is not in its scope.
+        model: `ImageModel` with the first weights; its weights are changed.
+        plan: Result of `of`.
+        remat: As for `Devices.place`.
+    """
+    staged = None
+    for stage in plan:
+        if staged is not None:
+            model.set_weights(here.weights(staged))  # of the stage before
+        staged = kerasvit.resize(model, stage.image_size) if stage.image_size else model
+        with here.scope():
+            if stage.head_alone:
+                staged = devices.copy_of(staged)  # `model` keeps what it trains
+                heads = heads_of(staged)
+                for layer in staged.layers:
+                    layer.trainable = layer in heads
+            else:
+                staged = here.place(staged, remat)
+        yield stage, staged
+
+
+def saved_progress(stage: Stage, folder: Path, name: str, here) -> Progress:
+    """Returns the callback that saves, logs and continues a stage.
+
+    Args:
+        stage: The stage.
+        folder: Folder of the results.
+        name: Name of the training.
+        here: Devices of the training.
+    """
+    plan = stage.rounds, stage.round_steps
+    named = stage.named(name)
+    return training.saved_progress(stage.config, folder, named, *plan, here)
+
+
+def summed(results: list[dict]) -> dict:
+    """Returns the result of a training: the last metrics, and the history of all.
+
+    Args:
+        results: Test metrics and history of each stage.
+    """
+    last = {k: v for k, v in results[-1].items() if k != "history"}
+    last["history"] = [logs for result in results for logs in result["history"]]
+    if "kept_round" in last:  # of the last stage
+        last["kept_round"] += len(last["history"]) - len(results[-1]["history"])
+    if len(results) > 1:
+        after = [{"accuracy": r["accuracy"], "loss": r["loss"]} for r in results]
+        last["after_stages"] = after
+    return last
+
+
+def facts(plan: list[Stage]) -> dict:
+    """Returns what result.json states of the stages; {} for one."""
+    if len(plan) == 1:
+        return {}
+    stages = [
+        {
+            "suffix": stage.suffix,
+            "text": stage.text,
+            "rounds": stage.rounds,
+            "steps_between_validations": stage.round_steps,
+        }
+        for stage in plan
+    ]
+    return {"stages": stages}
+
+
+def warn_if_worse(result: dict) -> None:
+    """Prints a warning if the last stage lost more test images than chance explains.
+
+    Args:
+        result: Content of result.json.
+    """
+    accuracies = [
+        each["accuracy"]
+        for each in result["results"][result["kept"]].get("after_stages", ())
+    ]
+    tested = result.get("images", {}).get("test")
+    if accuracies and is_worse(*accuracies[-2:], tested):
+        console.print(
+            f"Warning: the last stage, {result['stages'][-1]['text']}, made the model "
+            f"worse: {accuracies[-2]:.2%} of the test images before it, "
+            f"{accuracies[-1]:.2%} after it. Give it more steps or a smaller rate.",
+            style="bold red",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
+def _planned(main, count, changes, **options):
+    """Returns a stage with the settings of the main one, but for some changes."""
+    if main.config.decay_at:  # at the same shares of all steps
+        at = [x if x < 1 else x / main.steps for x in main.config.decay_at]
+        changes["decay_at"] = tuple(at)
+    config = dataclasses.replace(main.config, **changes)
+    plan = training.plan(config, count)
+    return Stage(training.apply_plan(config, {}, *plan), *plan, **options)
+
+
+def _then(config, count, before, model):
+    """Returns the stage at another image size."""
+    size = config.then_size[0], config.then_size[-1]
+    if size == tuple(model.record["kwargs"]["image_size"]):
+        raise ValueError(
+            f"`then_size`: {size[0]} × {size[1]} pixels is the image size of the "
+            "training. Give another one."
+        )
+    try:
+        resized = kerasvit.resize(model, size)
+    except ValueError as error:  # the model cannot have this size
+        raise ValueError(f"`then_size`: {error}") from error
+    changes = {
+        "steps": config.then_steps,
+        "epochs": config.then_epochs,
+        "learning_rate": config.then_learning_rate
+        or config.learning_rate * config.then_rate,
+    }
+    if config.resize:  # before a random crop of the image size
+        ratio = size[0] / model.record["preprocessing"]["size"][0]
+        changes["resize"] = round(config.resize * ratio)
+    if not config.then_steps and not config.then_epochs:
+        changes["steps"] = max(
+            training.MIN_ROUND_STEPS, round(before.steps * THEN_STEPS)
+        )
+    suffix = "x".join(map(str, config.then_size))
+    teacher = teachers.find(config, resized)
+    stage = _planned(before, count, changes, suffix=suffix, image_size=size)
+    first = before.first + before.steps
+    return dataclasses.replace(stage, first=first, teacher=teacher)

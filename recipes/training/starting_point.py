@@ -1,0 +1,300 @@
+"""Steps before fine-tuning: prints the settings, measures the weights, sets the head.
+
+starting_point.print_settings(config, reasons)
+start = starting_point.set_head(model, dataset, batch_options, config, folder)
+"""
+
+import dataclasses
+import re
+
+import keras
+import numpy as np
+from batches import evaluation_batches
+from rich.table import Table
+from training.progress import console
+from training.selection import kept_logs
+
+import kerasvit
+from kerasvit.evaluation import unpaired_difference
+from kerasvit.fine_tuning import heads_of
+
+MAX_IMAGES = 2_000  # images of each part that are looked at
+PER_CLASS = 10  # raises MAX_IMAGES of the training images for many classes
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Accuracies of the loaded weights before the training, in [0, 1].
+
+    Attributes:
+        kept: Of the validation images, with the head of the weights; None if they have
+            no head for these classes.
+        linear: Of the same, of a linear classifier on frozen features.
+        images: Number of training images that the classifier was fitted to.
+        tested: Number of validation images.
+        kept_test, linear_test: Of the test images.
+        test_images: Number of these.
+        heads: (kernel, bias) of the classifier for each head of the model.
+    """
+
+    kept: float | None
+    linear: float
+    images: int
+    tested: int
+    kept_test: float | None
+    linear_test: float
+    test_images: int
+    heads: list
+
+    @property
+    def accuracy(self):
+        """The higher of the validation accuracies, which the training should exceed."""
+        return max(self.linear, self.kept or 0.0)
+
+    @property
+    def test_accuracy(self):
+        """That of the same head on the test images."""
+        return self.linear_test if self.linear == self.accuracy else self.kept_test
+
+
+BETTER = "accuracy", "test_accuracy"
+NUMBERS = [f.name for f in dataclasses.fields(Start) if f.name != "heads"]
+
+
+def measure(model: keras.Model, dataset, batch_options: dict, seed: int = 0) -> Start:
+    """Fits a linear classifier to features of training images; the head stays.
+
+    Args:
+        model: Model with a head that `kerasvit.fit_head` takes. A head that contains
+            only zeros is not measured.
+        dataset: `data.Dataset`.
+        batch_options: Keyword arguments of `batches.evaluation_batches`.
+        seed: Seed of the samples of images.
+    """
+    heads = heads_of(model)
+    most = max(MAX_IMAGES, PER_CLASS * heads[0].units)
+
+    def sampled(images, count=MAX_IMAGES):
+        return evaluation_batches(images.sample(count, seed), **batch_options)
+
+    test = sampled(dataset.test)
+    kept = [head.get_weights() for head in heads]
+    train, validation = sampled(dataset.train, most), sampled(dataset.validation)
+    found = kerasvit.fit_head(model, train, validation, max_images=most, seed=seed)
+    fitted = [head.get_weights() for head in heads]
+    linear_hits = _hits(model, test)
+    _assign(model, kept)
+    kept_hits = None if found.before is None else _hits(model, test)
+    return Start(
+        kept=found.before,
+        linear=found.validation,
+        images=found.images,
+        tested=found.validation_images,
+        kept_test=kept_hits and sum(kept_hits) / len(kept_hits),
+        linear_test=sum(linear_hits) / len(linear_hits),
+        test_images=len(linear_hits),
+        heads=fitted,
+    )
+
+
+def _hits(model, batches) -> list[bool]:
+    hits = []
+    for images, labels in batches:
+        logits = keras.ops.convert_to_numpy(model.predict_on_batch(images.numpy()))
+        hits += (logits.argmax(-1) == labels.numpy()).tolist()
+    return hits
+
+
+def _assign(model, heads):
+    for layer, weights in zip(heads_of(model), heads, strict=True):
+        layer.set_weights(weights)
+
+
+def print_settings(config, reasons: dict) -> None:
+    """Prints a table of the settings that depend on the task.
+
+    Args:
+        config: Dataclass of the settings, without None for these settings.
+        reasons: {setting: reason for its value}.
+    """
+    table = Table("setting", "value", "why", title="Settings", title_justify="left")
+    for name, reason in reasons.items():
+        table.add_row(name, f"{getattr(config, name)}", reason)
+    console.print(table)
+
+
+def set_head(model, dataset, batch_options, config, folder) -> dict:
+    """Fits a linear classifier, sets the better head, and prints the accuracies.
+
+    Args:
+        model: `ImageModel` with pretrained weights.
+        dataset: `data.Dataset`.
+        batch_options: Keyword arguments of `batches.evaluation_batches`.
+        config: `finetune_settings.Config`; without `linear_head` the model keeps its
+            head.
+        folder: Folder of the training. A continued training reads start.npz in it
+            instead of fitting again.
+
+    Returns:
+        For result.json: the numbers of `Start`, and in `begins` the name of the head at
+        the start of the training.
+    """
+    file = folder / "start.npz"
+    start = _read(file) if file.exists() else None
+    if start is None:
+        start = measure(model, dataset, batch_options, config.seed)
+        _write(file, start)
+    kept_is_better = start.kept is not None and start.kept >= start.linear
+    if config.linear_head and not kept_is_better:
+        _assign(model, start.heads)
+        begins = "the linear classifier"
+    elif start.kept is not None:
+        begins = "the head of the weights"
+    else:
+        begins = "a head of zeros"
+    _print_start(start, begins)
+    numbers = {name: getattr(start, name) for name in (*NUMBERS, *BETTER)}
+    return {**numbers, "begins": begins}
+
+
+def is_worse(before: float, after: float, count: int | None) -> bool:
+    """Returns whether an accuracy fell by more than chance explains.
+
+    Args:
+        before, after: Accuracies in [0, 1], of as many images.
+        count: Number of these images; None: not known, and any fall counts.
+    """
+    if count is None:
+        return after < before
+    right, other = (round(count * accuracy) for accuracy in (before, after))
+    return unpaired_difference(right, count, other, count)[2] < 0
+
+
+def warn_if_worse(result: dict) -> None:
+    """Prints a warning if fewer images are right than before, beyond chance.
+
+    Validation and test images together decide. If only the validation accuracy is
+    lower, another sentence says so.
+    """
+    start = result.get("start")
+    if not start:
+        return
+    kept = result["results"][result["kept"]]
+    final, before = kept_logs(kept)["val_accuracy"], start["accuracy"]
+    count = start["tested"]
+    ends = f"It ends at {final:.2%} of the validation images; before it, the same "
+    ends += f"weights had {before:.2%} of {count:,}."
+    all_before, all_after = before, final
+    if "test_accuracy" in start and not result["test_is_validation"]:
+        tests = start["test_accuracy"], kept["accuracy"]
+        ends += f" Of the test images: {tests[1]:.2%}, before {tests[0]:.2%}."
+        more = start["test_images"]
+        all_before, all_after = (
+            (count * part + more * test) / (count + more)
+            for part, test in zip((before, final), tests, strict=True)
+        )
+        count += more
+    if is_worse(all_before, all_after, count):
+        with_sam = result["kept"] != "without SAM"
+        smaller = "--rho or --learning-rate" if with_sam else "--learning-rate"
+        text = f"Warning: the training made the model worse. {ends} Give a smaller "
+        text, style = f"{text}{smaller}, or more --steps.", "bold red"
+    elif final < before - 0.5 / start["tested"]:  # other sums in float32
+        text = f"No gain on the validation images is shown. {ends} Chance explains a "
+        text, style = f"{text}difference of so few images (95 % interval).", None
+    else:
+        return
+    console.print(text, style=style, soft_wrap=True, highlight=False)
+
+
+def _print_start(start, begins):
+    table = Table("before training", "validation", "test", title_justify="left")
+    table.title = "Accuracy of the loaded weights"
+    if start.kept is not None:
+        table.add_row("their head", f"{start.kept:.2%}", f"{start.kept_test:.2%}")
+    fitted = f"linear classifier on frozen features of {start.images:,} images"
+    table.add_row(fitted, f"{start.linear:.2%}", f"{start.linear_test:.2%}")
+    console.print(table)
+    console.print(
+        f"Of {start.tested:,} validation and {start.test_images:,} test images. "
+        f"Training begins with {begins}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _write(file, start):
+    numbers = {
+        name: np.array(np.nan if value is None else value)
+        for name, value in dataclasses.asdict(start).items()
+        if name in NUMBERS
+    }
+    heads = {
+        f"{part}_{i}": array
+        for i, head in enumerate(start.heads)
+        for part, array in zip(("kernel", "bias"), head, strict=True)
+    }
+    unfinished = file.with_name(f".{file.name}")
+    with unfinished.open("wb") as stream:
+        np.savez(stream, **numbers, **heads)
+    unfinished.replace(file)
+
+
+def _read(file):
+    """Returns the `Start` in a file; None if an earlier version wrote less of it."""
+    with np.load(file, allow_pickle=False) as found:
+        if not set(NUMBERS) <= set(found):
+            return None
+        count = sum(name.startswith("kernel_") for name in found)
+        numbers = {name: found[name].item() for name in NUMBERS}
+        for name in ("kept", "kept_test"):
+            numbers[name] = None if np.isnan(numbers[name]) else numbers[name]
+        heads = [(found[f"kernel_{i}"], found[f"bias_{i}"]) for i in range(count)]
+    return Start(**numbers, heads=heads)
+
+
+def reset_unless_same_classes(model, label_names: list[str]) -> str:
+    """Sets a loaded head to zeros if it has other classes than the images.
+
+    kerasvit keeps a head if the number of classes is the same, even if the classes are
+    not.
+
+    Args:
+        model: `ImageModel`, built with weights and the number of classes.
+        label_names: Names of the images' classes, in the order of the labels.
+
+    Returns:
+        A sentence that states which head the model has and why.
+    """
+    count, named = len(label_names), model.record["label_names"]
+    heads = heads_of(model)
+    if not any(np.any(weight) for head in heads for weight in head.get_weights()):
+        return f"Head: zeros, because the weights have none for {count} classes."
+    if same_classes(named, label_names):
+        return f"Head: that of the weights, because it has the same {count} classes."
+    model.card = None  # that of another classifier
+    for head in heads:
+        head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
+    if named is None:
+        return (
+            f"Head: zeros; the weights have one for {count} classes, but do not name "
+            "them."
+        )
+    theirs = "ImageNet's" if isinstance(named, str) else f"{', '.join(named[:3])}, …"
+    return f"Head: zeros; that of the weights is for {theirs}."
+
+
+def same_classes(named, label_names: list[str]) -> bool:
+    """Returns whether weights and images have the same classes in the same order.
+
+    Args:
+        named: `label_names` of a model's record: a list, "imagenet1k" or None.
+        label_names: Names of the images' classes. "imagenet1k" equals the 1,000 sorted
+            WordNet numbers, such as n01440764, of datasets and folders of ImageNet.
+    """
+    if named == "imagenet1k":
+        numbers = all(re.fullmatch(r"n\d{8}", name) for name in label_names)
+        return (
+            numbers and len(label_names) == 1000 and sorted(label_names) == label_names
+        )
+    return named == label_names

@@ -1,0 +1,121 @@
+"""Loads the teacher of a distillation, and adapts it to the inputs of the student.
+
+    teacher = teachers.find(config, model)      # None without --teacher
+    trainer = teachers.trainer_of(teacher, here, model, config, rho, **options)
+
+`any_model.py` says what a teacher can be.
+"""
+
+import dataclasses
+
+import keras
+from scoring import any_model
+from training import methods
+from training.progress import console
+
+import kerasvit
+
+
+@dataclasses.dataclass(frozen=True)
+class Teacher:
+    """A teacher for the inputs of a student.
+
+    Attributes:
+        model: `keras.Model`, inputs of the student → logits or probabilities.
+        probabilities: Whether it returns probabilities.
+    """
+
+    model: keras.Model
+    probabilities: bool
+
+
+def find(config, student) -> Teacher | None:
+    """Returns the teacher of the settings, or None.
+
+    Prints one line: what it is, and how its inputs are made from the student's.
+
+    Args:
+        config: Dataclass of the settings.
+        student: `ImageModel` with its record.
+
+    Raises:
+        ValueError: There is no such teacher, or it has other classes; it is not known
+            which values it expects.
+    """
+    if config.teacher is None:
+        return None
+    found = any_model.load(config.teacher, "teacher", config.teacher_input)
+    teacher = found.model
+    any_model.check_one_label(teacher, config.teacher, "teacher")
+    _check_labels(teacher, student)
+    pixels = student.preprocessing
+    image = keras.Input(student.input_shape[1:], name="image")
+    x = image
+    if not student.record["kwargs"].get("normalization"):  # normalised outside of it
+        scale = [255 * std for std in pixels.std]
+        offset = [255 * mean for mean in pixels.mean]
+        x = kerasvit.layers.Rescaling(scale, offset, dtype="float32")(x)
+    x, resized = _resized(x, teacher)
+    model = keras.Model(image, teacher(found.prepare(x)), name="teacher")
+    # It checks the classes, and finds out what the teacher returns.
+    trainer = kerasvit.DistillationTrainer(student, model)
+    returns = "probabilities" if trainer.probabilities else "logits"
+    console.print(
+        f"Teacher: {config.teacher}, {teacher.count_params():,} weights, {resized}, "
+        f"values {found.values}; returns {returns}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return Teacher(model, trainer.probabilities)
+
+
+def trainer_of(teacher: Teacher | None, here, model, config, rho: float, **options):
+    """Returns the trainer, not compiled: with the teacher if there is one.
+
+    Args:
+        teacher: Result of `find`.
+        here: `devices.Devices`, in whose scope this is called.
+        model: `ImageModel` to train, on the devices.
+        config: Dataclass of the settings.
+        rho: Radius of SAM.
+        options: As for `methods.trainer`.
+    """
+    if teacher is None:
+        return methods.trainer(model, config, rho, **options)
+    plain = config.method == "sam" or not rho
+    trainer = kerasvit.DistillationTrainer(
+        model,
+        here.place(teacher.model),
+        config.distill,
+        alpha=config.alpha,
+        tau=config.tau,
+        probabilities=teacher.probabilities,
+        **({"rho": rho, "every": config.sam_every or 1, **options} if plain else {}),
+    )
+    return trainer if plain else methods.trainer(trainer, config, rho, **options)
+
+
+def _resized(x, teacher):
+    """Returns (images in the size of the teacher's inputs, a text about it)."""
+    size = tuple(teacher.input_shape[1:3])
+    same = None in size or size == tuple(x.shape[1:3])
+    if same:
+        return x, "the student's image size"
+    x = keras.ops.image.resize(
+        x, size, "bilinear", antialias=True, data_format="channels_last"
+    )
+    return x, f"images resized to {size[0]} × {size[1]} (antialiased bilinear)"
+
+
+def _check_labels(teacher, student):
+    names = [
+        getattr(each, "record", {}).get("label_names") for each in (teacher, student)
+    ]
+    if not all(names) or list(names[0]) == list(names[1]):
+        return
+    differing = [pair for pair in zip(*names, strict=False) if pair[0] != pair[1]]
+    example = f": {differing[0][0]!r}, not {differing[0][1]!r}" if differing else ""
+    raise ValueError(
+        "`teacher` has other classes than the student, or in another order. Received "
+        f"{len(names[0])} and {len(names[1])} classes{example}."
+    )
