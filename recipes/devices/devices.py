@@ -210,7 +210,7 @@ def start(config) -> Devices:
     backend = startup.backend()
     device_request.check(config.devices, backend)
     request = device_request.Request.parse(config.devices)
-    here = importlib.import_module(f"devices_{backend}").start(request, config)
+    here = importlib.import_module(f"devices.{backend}_devices").start(request, config)
     if not here.is_first:
         for console in (progress.console, rich.get_console()):
             console.quiet = True

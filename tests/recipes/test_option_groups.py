@@ -14,7 +14,7 @@ NAMES = [name for names in option_groups.GROUPS.values() for name in names]
 
 
 def config_of(script):
-    return importlib.import_module(f"{script}_settings").Config
+    return importlib.import_module(script).Config
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
