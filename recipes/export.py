@@ -31,7 +31,7 @@ def parse(arguments) -> Config:
 
 
 def start(arguments) -> Config:
-    """Returns the checked configuration of a command, and imports its backend."""
+    """Returns the checked configuration of a command, and sets its backend."""
     config = parse(arguments)
     with command_line.checking_input():
         chosen = os.environ.get("KERAS_BACKEND")
@@ -40,7 +40,6 @@ def start(arguments) -> Config:
         backend = formats.backend_for(config.format, chosen)
         config.check(backend)
     os.environ["KERAS_BACKEND"] = backend
-    startup.import_quietly(backend)
     return config
 
 

@@ -39,8 +39,6 @@ def main(config: settings.Config) -> None:
     # Otherwise JAX reserves most of a GPU, and other processes have too little.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     # Imported late: it takes seconds, and fixes the backend of the process.
-    reader = ("tensorflow",) if config.what in ("data", "quantization") else ()
-    startup.import_quietly("keras", *reader)
     import keras
 
     import kerasvit

@@ -97,7 +97,6 @@ def main() -> None:
 
 def measure(backend: str) -> None:
     """Exports all families to all formats that a backend writes."""
-    startup.import_quietly(backend)
     import export
     from command import command_line
     from exporting.settings import Config

@@ -6,8 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from command import startup
-
 from .results import Result
 from .settings import Config
 from .timing import SPREAD, in_turns, spread
@@ -29,14 +27,8 @@ def imports(backend: str) -> dict[str, Callable]:
     """Returns {name: step}; a step runs a new process with the imports of the name."""
 
     def run(code):
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            env={**os.environ, "KERAS_BACKEND": backend},
-            stderr=subprocess.PIPE,
-        )
-        lines = done.stderr.splitlines(keepends=True)
-        startup.copy_without_notes(lines, sys.stderr.buffer)
-        done.check_returncode()
+        environment = {**os.environ, "KERAS_BACKEND": backend}
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
     return {
         "keras": lambda: run("import keras"),

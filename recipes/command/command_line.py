@@ -37,7 +37,7 @@ def checking_input() -> Iterator[None]:
 
 
 def read(arguments: Sequence[str], presets: dict, script: str):
-    """Returns the checked configuration of a command, and imports TensorFlow.
+    """Returns the checked configuration of a command.
 
     A wrong command ends the process with one line: an unknown option, preset or
     backend, a number out of range, a path that does not exist, or a dataset that needs
@@ -50,15 +50,13 @@ def read(arguments: Sequence[str], presets: dict, script: str):
 
 
 def start(parser: Callable, arguments: Sequence[str]):
-    """Returns the checked configuration of a command, and imports TensorFlow.
+    """Returns the checked configuration of a command.
 
     Args:
         parser: Function of the arguments that returns the configuration.
         arguments: Arguments of the command line.
     """
-    config = main(lambda: checked(parser(arguments)))
-    startup.import_quietly("tensorflow")
-    return config
+    return main(lambda: checked(parser(arguments)))
 
 
 def checked(config):

@@ -3,7 +3,7 @@
 import importlib
 import sys
 
-from command import command_line, startup
+from command import command_line
 
 from . import settings
 
@@ -17,7 +17,6 @@ MODULES = {
 def main() -> None:
     """Parses and checks the command, and only then imports what takes seconds."""
     study = command_line.main(lambda: settings.read(sys.argv[1:]))
-    startup.import_quietly("tensorflow")
     module = importlib.import_module(f"{__package__}.{MODULES[type(study)]}")
     command_line.main(lambda: module.report(study, module.run(study)))
 
