@@ -10,8 +10,8 @@ import keras
 from batches import training_batches
 from command.names import check_name
 from scoring.candidates import Candidate, weights_of
-from training.common_settings import Common
 from training.optimizers import CLASSES, sigmoid
+from training.settings import Common
 
 BATCH = 16  # images
 OPTIONS = ("augment", "mixup", "cutmix", "label_smoothing", "weight_decay")

@@ -12,13 +12,35 @@ import tyro
 from command import names
 from reporting.sections import NAMES
 from scoring.settings import check_set
-from training.common_settings import AUGMENT
+from training.settings import AUGMENT
 
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Objective:
+    """Of the training, for the measure batch-spectrum.
+
+    None: as the config.json in the model's folder says, and without one no changes of
+    images and labels, and no L2 term.
+    """
+
+    augment: AUGMENT | None = None
+    """Changes of the images, as in pretrain.py."""
+    mixup: float | None = None
+    """alpha of Mixup, > 0; 0: off."""
+    cutmix: float | None = None
+    """alpha of CutMix, > 0; 0: off."""
+    label_smoothing: float | None = None
+    """In [0, 1)."""
+    weight_decay: float | None = None
+    """Weight λ of the L2 term."""
+    l2: Literal["squared", "norms"] = "squared"
+    """λ/2 Σ‖w‖², or λ Σ‖w‖ as how-do-vits-work has it."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Objective):
     """Measures one or two models and writes a page about what it found."""
 
     models: Annotated[tuple[str, ...], tyro.conf.Positional]
@@ -40,20 +62,6 @@ class Config:
     masks: str | None = None
     """Folder of masks, NAME.png or CLASS/NAME.png of the image CLASS/NAME.jpg, for the
     measure segmentation. Black is the background, other colours are the object."""
-    # The training, for the measure batch-spectrum; None: as the config.json in its
-    # folder says, and without one no changes of images and labels, and no L2 term.
-    augment: AUGMENT | None = None
-    """Changes of the images, as in pretrain.py."""
-    mixup: float | None = None
-    """alpha of Mixup, > 0; 0: off."""
-    cutmix: float | None = None
-    """alpha of CutMix, > 0; 0: off."""
-    label_smoothing: float | None = None
-    """In [0, 1)."""
-    weight_decay: float | None = None
-    """Weight λ of the L2 term."""
-    l2: Literal["squared", "norms"] = "squared"
-    """λ/2 Σ‖w‖², or λ Σ‖w‖ as how-do-vits-work has it."""
     batch_size: int = 32
     """Images per pass; it does not change the results."""
     # Values that a .keras model without a record expects.

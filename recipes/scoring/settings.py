@@ -15,35 +15,24 @@ from scoring.catalogue import ALIASES, CORRUPTED, SETS, find
 from scoring.vtab import choice
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """Scores models on data sets, as the papers do."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Corruption:
+    """Corrupted images."""
 
-    models: Annotated[tuple[str, ...], tyro.conf.Positional]
-    """Folders of trainings or of save_pretrained, files of weights, model.keras,
-    hf://user/name, or ViTB16/sam for public weights. Later ones are compared with the
-    first."""
-    on: tuple[str, ...] = ()
-    """Data sets: imagenet real v2 r a sketch, others of scoring/SETS.md or of
-    tensorflow-datasets, a folder of class folders, a CSV, or digits; and vtab, a group
-    as vtab/natural, or a task as vtab/dtd, of scoring/VTAB.md."""
     corrupt: tuple[str, ...] = ()
     """Corruptions of the images: all, published (the 15 of the papers), or names such
     as fog. Corrupted sets, such as c, have the published ones by default."""
     reference: str | None = None
     """Of the models, the one whose corruption errors are 100; None: AlexNet for
     ImageNet, else the first model."""
-    images: int | None = None
-    """At most so many images of each set, always the same; None: all."""
-    out: str = "scores"
-    """Folder of the results. What is in it is not computed again."""
-    card: bool = False
-    """Write the scores into README.md of each model's folder; of other models into
-    that of its scores."""
-    speed_from: str = "runs/benchmarks"
-    """Folder of measured speeds: python -m recipes.benchmarks forward."""
-    # Of the features, without training: few-shot least squares, k-NN, linear probe.
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feature:
+    """How features are scored, and how the tasks of VTAB are learned."""
+
     frozen: tuple[Literal["few_shot", "knn", "probe"], ...] = ()
+    """Few-shot least squares, k-NN or a linear probe, without training."""
     layer: str | None = None
     """Layer of these features, such as encoder_block_7, or -2 for the block before the
     last; None: the input of the head."""
@@ -56,6 +45,29 @@ class Config:
     vtab: Literal["probe", "hyperrule"] = "probe"
     """How models learn the tasks of VTAB: a linear classifier on frozen features, or
     all weights with BiT-HyperRule."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Corruption, Feature):
+    """Scores models on data sets, as the papers do."""
+
+    models: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Folders of trainings or of save_pretrained, files of weights, model.keras,
+    hf://user/name, or ViTB16/sam for public weights. Later ones are compared with the
+    first."""
+    on: tuple[str, ...] = ()
+    """Data sets: imagenet real v2 r a sketch, others of scoring/SETS.md or of
+    tensorflow-datasets, a folder of class folders, a CSV, or digits; and vtab, a group
+    as vtab/natural, or a task as vtab/dtd, of scoring/VTAB.md."""
+    images: int | None = None
+    """At most so many images of each set, always the same; None: all."""
+    out: str = "scores"
+    """Folder of the results. What is in it is not computed again."""
+    card: bool = False
+    """Write the scores into README.md of each model's folder; of other models into
+    that of its scores."""
+    speed_from: str = "runs/benchmarks"
+    """Folder of measured speeds: python -m recipes.benchmarks forward."""
     # Pixels, height first; None: the model's, and 128 or 480 for --vtab hyperrule.
     image_size: tuple[int, ...] | None = None
     # Values that a .keras model without a record expects.

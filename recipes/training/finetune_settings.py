@@ -8,11 +8,33 @@ from typing import ClassVar, Literal
 
 from command.options import OF_RULE
 from presets import FINETUNE
-from training.common_settings import Common
+from training.settings import Common
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Common):
+class Head:
+    """The new head, before all weights are trained."""
+
+    linear_head: bool | None = None  # start with a head fitted to frozen features
+    # first the head alone, for so many passes through the images, then all weights
+    probe_epochs: int | None = None
+    # None: 0.001, or learning_rate if it is larger
+    probe_learning_rate: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LoRA:
+    """Adapters of a frozen model."""
+
+    lora: int | None = None  # rank of adapters in a frozen model; None: train all
+    # regular expression of the paths of their layers; None: attention/(query|value)
+    lora_layers: str | None = None
+    train_norms: bool = False  # with lora: also train normalisation layers
+    keep_adapters: bool = False  # with lora: save adapters in a file of their own
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Common, Head, LoRA):
     """Fine-tunes a model with SAM. A preset's name may stand before the options."""
 
     # "small", or one of kerasvit.list_models(); None: "small" without weights, else the
@@ -22,18 +44,8 @@ class Config(Common):
     dataset: str = "digits"  # of built_in.py, or of tensorflow-datasets
     # defaults.py chooses settings that are None by the task; a table shows the reasons
     decayed: Literal["kernels", "all"] = "all"  # which weights decay
-    linear_head: bool | None = None  # start with a head fitted to frozen features
     # BiT's: of the number and the size of the images (hyperrule.py)
     rule: Literal["hyperrule"] | None = None
-    # first the head alone, for so many passes through the images, then all weights
-    probe_epochs: int | None = None
-    # None: 0.001, or learning_rate if it is larger
-    probe_learning_rate: float | None = None
-    lora: int | None = None  # rank of adapters in a frozen model; None: train all
-    # regular expression of the paths of their layers; None: attention/(query|value)
-    lora_layers: str | None = None
-    train_norms: bool = False  # with lora: also train normalisation layers
-    keep_adapters: bool = False  # with lora: save adapters in a file of their own
     compare: bool = False  # also train without SAM, keep the better model
 
     small: ClassVar = ("small",)  # models that finetune.py defines

@@ -8,7 +8,7 @@ import dataclasses
 from typing import ClassVar, Literal
 
 from presets import PRETRAIN
-from training.common_settings import AUGMENT, OPTIMIZERS, Common
+from training.settings import AUGMENT, OPTIMIZERS, Common
 
 
 @dataclasses.dataclass(frozen=True)

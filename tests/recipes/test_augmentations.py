@@ -6,12 +6,12 @@ import augmentations
 import numpy as np
 import pytest
 from command.command_line import ALIASES, check
-from training import common_settings, finetune_settings, pretrain_settings
+from training import finetune_settings, pretrain_settings, settings
 
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend  # all of it is tf.data
-NAMES = common_settings.AUGMENT.__args__
+NAMES = settings.AUGMENT.__args__
 
 
 def numbers(chosen):
@@ -81,7 +81,7 @@ def test_the_size_before_a_crop():
         of(augment="resize_crop", resize=100).larger((128, 128))
 
 
-@pytest.mark.parametrize("settings", [finetune_settings, pretrain_settings])
+@pytest.mark.parametrize("script", [finetune_settings, pretrain_settings])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -94,13 +94,13 @@ def test_the_size_before_a_crop():
         ({"label_smoothing": 1.0}, "`label_smoothing` must be at least 0"),
     ],
 )
-def test_wrong_options_are_found_before_the_imports(settings, changes, message):
+def test_wrong_options_are_found_before_the_imports(script, changes, message):
     with pytest.raises(ValueError, match=message):
-        check(settings.Config(**changes))
+        check(script.Config(**changes))
 
 
 def test_other_programs_names_lead_to_the_options():
-    fields = {field.name for field in dataclasses.fields(common_settings.Common)}
+    fields = {field.name for field in dataclasses.fields(settings.Common)}
     of_timm = "reprob aug-repeats mixup-alpha cutmix-alpha smoothing img-size drop"
     of_deit = "input-size teacher-model distillation-type distillation-tau"
     for name in f"{of_timm} {of_deit}".split():

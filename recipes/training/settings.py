@@ -1,4 +1,8 @@
-"""Settings that `finetune.py` and `pretrain.py` share.
+"""Settings that `finetune.py` and `pretrain.py` share, in groups.
+
+A recipe's `Config` has the groups as base classes, so that `config.rho` is the option
+`--rho`; a recipe declares a setting again for another default. The name of a group is
+the title of its options in `--help`.
 
 This module imports neither Keras nor kerasvit, so that a command is parsed first.
 """
@@ -22,10 +26,9 @@ AUGMENT = Literal[  # AUGMENTATIONS of augmentations.py
 
 
 @dataclasses.dataclass(frozen=True)
-class Common:
-    """Settings of both scripts. A script declares one again for another default."""
+class Data:
+    """Images, and how many are in a step."""
 
-    model: str | None = None  # one of kerasvit.list_models(), or of `small`
     dataset: str = ""  # of built_in.py, or of tensorflow-datasets
     # folder of class folders, or CSV of path and label, instead of `dataset`
     data: str | None = None
@@ -35,8 +38,13 @@ class Common:
     share: float = 1.0  # of the training images of each class, in (0, 1]
     share_seed: int = 0  # which images; a smaller share is part of a larger one
     same_steps: bool = False  # epochs and default steps are those of all images
-    # pixels, height first; None: the model's
-    image_size: tuple[int, ...] | None = None
+    batch_size: int | None = None  # images per step
+
+
+@dataclasses.dataclass(frozen=True)
+class Augmentation:
+    """Random changes of images and labels."""
+
     augment: AUGMENT | None = None  # crops, flips, mixing: recipes/README.md
     # they change parts of `augment`, and are as there where they are None
     rand_augment: float | None = None  # magnitude, 10 is usual; 0: off
@@ -46,86 +54,62 @@ class Common:
     repeats: int | None = None  # how often an image is in a batch, each time changed
     resize: int | None = None  # height in pixels from which resize_crop crops
     label_smoothing: float = 0.0  # for softmax, in [0, 1)
-    batch_size: int | None = None  # images per step
-    steps: int | None = None  # optimizer steps, including the warm-up
-    epochs: int | None = None  # passes through the images, instead of `steps`
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The model, before its weights."""
+
+    model: str | None = None  # one of kerasvit.list_models(), or of `small`
+    # pixels, height first; None: the model's
+    image_size: tuple[int, ...] | None = None
+    dropout: float = 0.0  # rate in the blocks, in [0, 1)
+    # regular expression of the paths of layers that are not trained
+    freeze: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+    """The optimizer, its highest rate, and the decay of weights."""
+
     optimizer: OPTIMIZERS | None = None  # of Keras; the decay of all is decoupled
     momentum: float | None = None  # None: 0.9 for sgd, 0 for rmsprop, 0.95 for muon
     learning_rate: float | None = None  # maximum, after the warm-up
-    schedule: Literal["cosine", "linear", "steps"] = "cosine"  # after the warm-up
-    decay_at: tuple[float, ...] | None = None  # steps, or shares of all in (0, 1)
-    decay_factor: float = 0.1  # of the rate after each of `decay_at`, in (0, 1]
-    final_rate: float = 0.0  # at the end of cosine or linear, share of the maximum
-    warmup_steps: int | None = None  # linear; at most a fifth of the training
-    warmup_from: float = 0.0  # rate of the first step, share of the maximum
     # times the learning rate; without SAM's perturbation. None: Keras's, 0.004 for
     # adamw and muon, 0 for others
     weight_decay: float | None = None
     decayed: Literal["kernels", "all"] = "kernels"  # which weights decay
     # regular expression of the paths of weights that do not decay either
     no_decay: str | None = None
-    clip: float = 1.0  # maximum global gradient norm; 0: no clipping
-    ema: float | None = None  # momentum of the averages of weights that are kept
-    # regular expression of the paths of layers that are not trained
-    freeze: str | None = None
-    keep_best: bool = False  # the weights of the best validation instead of the last
-    patience: int | None = None  # end after so many validations without a better one
-    # training images per class: at each validation, also the accuracy of few-shot
-    # least squares on the features (callbacks.py)
-    few_shot: tuple[int, ...] | None = None
-    rho: float | None = None  # radius of SAM, ≥ 0; 0: no SAM
-    # SAM or a successor: kerasvit/training/README.md
-    method: Literal["sam", "asam", "gsam", "looksam", "msam", "samon"] = "sam"
-    sam_every: int | None = None  # updates from one SAM step to the next; None: 1, or 5
-    sam_alpha: float | None = None  # weight of gsam (None: 0.6) and looksam (None: 0.7)
-    sam_eta: float | None = None  # constant of asam, added to the weights; None: 0.01
-    rho_min: float | None = None  # gsam: rho at the lowest rate; None: a sixth of rho
     # a block's rate is this share of the next block's, in (0, 1]; None: one rate
     layer_decay: float | None = None
-    # of the parts of a batch on several devices: each with its own gradient, or all
-    # with the mean
-    perturbation: Literal["local", "global"] = "local"
-    teacher: str | None = None  # folder, file, hf://, ViTB16/sam, model.keras, ResNet50
-    # values that a .keras teacher expects
-    teacher_input: Literal["pixels", "unit", "tf", "torch"] | None = None
-    distill: Literal["hard", "soft"] = "hard"  # how the teacher's outputs are learned
-    alpha: float = 0.5  # weight of the teacher's loss, in [0, 1]; the rest: labels
-    tau: float = 3.0  # temperature of soft distillation, > 0
-    # a second stage with images of this size, such as 384; height first
-    then_size: tuple[int, ...] | None = None
-    then_steps: int | None = None  # None: a tenth of the training's, ≥ 10
-    then_epochs: int | None = None  # passes through the images, instead of `then_steps`
-    # None: the training's divided by 10 (finetune.py) or 100 (pretrain.py)
-    then_learning_rate: float | None = None
-    dropout: float = 0.0  # rate in the blocks, in [0, 1)
-    # Keras policy
-    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
-    devices: str = "all"  # all, a number, or on JAX data=4,model=2
-    accumulate: int = 1  # parts in which a step computes its batch, to save memory
-    remat: bool = False  # recompute activations in the backward pass, to save memory
-    dry_run: bool = False  # three steps, then time and memory; writes nothing
-    seed: int = 0  # of fresh weights, order, augmentation and dropout
-    save_minutes: float = 10.0  # a state is saved this often, and at each validation
-    tensorboard: bool = False  # write events for TensorBoard, too
-    license: str | None = None  # of the model, in its card; None: that of the weights
-    out: str | None = None  # folder of the results; None: of runs/
+    clip: float = 1.0  # maximum global gradient norm; 0: no clipping
+    ema: float | None = None  # momentum of the averages of weights that are kept
 
     def check(self) -> None:
-        """Raises a `ValueError` for settings that contradict each other."""
+        """Raises a `ValueError` for a momentum that the optimizer does not have."""
         if self.momentum is not None and self.optimizer not in WITH_MOMENTUM:
             names = " or ".join(WITH_MOMENTUM)
             raise ValueError(f"`momentum`: give --optimizer {names} with --momentum.")
-        if self.freeze is not None and getattr(self, "lora", None) is not None:
-            raise ValueError("`freeze`: --lora freezes all layers already.")
-        if self.patience and (self.then_size or getattr(self, "probe_epochs", None)):
-            raise ValueError(
-                "`patience`: stages (--probe-epochs, --then-size) have a fixed length. "
-                "Give --keep-best instead."
-            )
-        if self.schedule == "steps":
-            self._check_decay_at()
 
-    def _check_decay_at(self):
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """Number of steps, and the rate in each."""
+
+    steps: int | None = None  # optimizer steps, including the warm-up
+    epochs: int | None = None  # passes through the images, instead of `steps`
+    schedule: Literal["cosine", "linear", "steps"] = "cosine"  # after the warm-up
+    decay_at: tuple[float, ...] | None = None  # steps, or shares of all in (0, 1)
+    decay_factor: float = 0.1  # of the rate after each of `decay_at`, in (0, 1]
+    final_rate: float = 0.0  # at the end of cosine or linear, share of the maximum
+    warmup_steps: int | None = None  # linear; at most a fifth of the training
+    warmup_from: float = 0.0  # rate of the first step, share of the maximum
+
+    def check(self) -> None:
+        """Raises a `ValueError` for steps at which the rate cannot decay."""
+        if self.schedule != "steps":
+            return
         at = self.decay_at or ()
         shares = all(each < 1 for each in at)
         steps = all(each >= 1 and each == int(each) for each in at)
@@ -137,3 +121,90 @@ class Common:
             )
         if self.final_rate:
             raise ValueError("`final_rate` is for the schedules cosine and linear.")
+
+
+@dataclasses.dataclass(frozen=True)
+class SAM:
+    """Sharpness-aware minimisation and its successors."""
+
+    rho: float | None = None  # radius of SAM, ≥ 0; 0: no SAM
+    # SAM or a successor: kerasvit/training/README.md
+    method: Literal["sam", "asam", "gsam", "looksam", "msam", "samon"] = "sam"
+    sam_every: int | None = None  # updates from one SAM step to the next; None: 1, or 5
+    sam_alpha: float | None = None  # weight of gsam (None: 0.6) and looksam (None: 0.7)
+    sam_eta: float | None = None  # constant of asam, added to the weights; None: 0.01
+    rho_min: float | None = None  # gsam: rho at the lowest rate; None: a sixth of rho
+    # of the parts of a batch on several devices: each with its own gradient, or all
+    # with the mean
+    perturbation: Literal["local", "global"] = "local"
+
+
+@dataclasses.dataclass(frozen=True)
+class Teacher:
+    """A model whose outputs are learned beside the labels."""
+
+    teacher: str | None = None  # folder, file, hf://, ViTB16/sam, model.keras, ResNet50
+    # values that a .keras teacher expects
+    teacher_input: Literal["pixels", "unit", "tf", "torch"] | None = None
+    distill: Literal["hard", "soft"] = "hard"  # how the teacher's outputs are learned
+    alpha: float = 0.5  # weight of the teacher's loss, in [0, 1]; the rest: labels
+    tau: float = 3.0  # temperature of soft distillation, > 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """A second stage, with images of another size."""
+
+    # a second stage with images of this size, such as 384; height first
+    then_size: tuple[int, ...] | None = None
+    then_steps: int | None = None  # None: a tenth of the training's, ≥ 10
+    then_epochs: int | None = None  # passes through the images, instead of `then_steps`
+    # None: the training's divided by 10 (finetune.py) or 100 (pretrain.py)
+    then_learning_rate: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Device:
+    """Precision, devices and memory."""
+
+    # Keras policy
+    dtype: Literal["float32", "mixed_bfloat16", "mixed_float16"] = "float32"
+    devices: str = "all"  # all, a number, or on JAX data=4,model=2
+    accumulate: int = 1  # parts in which a step computes its batch, to save memory
+    remat: bool = False  # recompute activations in the backward pass, to save memory
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What is measured, kept and written."""
+
+    dry_run: bool = False  # three steps, then time and memory; writes nothing
+    seed: int = 0  # of fresh weights, order, augmentation and dropout
+    keep_best: bool = False  # the weights of the best validation instead of the last
+    patience: int | None = None  # end after so many validations without a better one
+    # training images per class: at each validation, also the accuracy of few-shot
+    # least squares on the features (callbacks.py)
+    few_shot: tuple[int, ...] | None = None
+    save_minutes: float = 10.0  # a state is saved this often, and at each validation
+    tensorboard: bool = False  # write events for TensorBoard, too
+    license: str | None = None  # of the model, in its card; None: that of the weights
+    out: str | None = None  # folder of the results; None: of runs/
+
+
+@dataclasses.dataclass(frozen=True)
+class Common(
+    Data, Augmentation, Model, Optimizer, Schedule, SAM, Teacher, Stage, Device, Run
+):
+    """Settings of a training."""
+
+    def check(self) -> None:
+        """Raises a `ValueError` for settings that contradict each other."""
+        Optimizer.check(self)
+        Schedule.check(self)
+        if self.freeze is not None and getattr(self, "lora", None) is not None:
+            raise ValueError("`freeze`: --lora freezes all layers already.")
+        if self.patience and (self.then_size or getattr(self, "probe_epochs", None)):
+            raise ValueError(
+                "`patience`: stages (--probe-epochs, --then-size) have a fixed length. "
+                "Give --keep-best instead."
+            )
