@@ -20,7 +20,7 @@ from .checkpoints import (
 )
 from .hub.access import check_for_hub, on_hub
 from .hub.download import HubFiles, parse_address
-from .loading.adapters import load_file
+from .loading.load import load_file
 from .loading.resolve import HEADS
 from .models import ImageModel
 

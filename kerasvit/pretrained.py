@@ -27,9 +27,9 @@ from .hub.download import fetch_repository, parse_address
 from .hub.manifest import Entry, explain_tag, published
 from .layers.position_embedding import check_resampling
 from .loading.find import entry_named, find, path_of
-from .loading.matching import fits
-from .loading.saved_meanwhile import retried
-from .loading.variant import Builder
+from .loading.load import retried
+from .loading.request import Builder
+from .loading.resolve import fits
 from .models import VARIANTS, ImageModel, Variant
 from .quantization import restore, settings_of
 from .records import table_size

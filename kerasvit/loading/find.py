@@ -1,10 +1,11 @@
 """Resolution of the argument `weights` to files, opened as a `Checkpoint`."""
 
+import logging
 import os
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from kerasvit.checkpoints import (
     INDEX,
@@ -18,6 +19,7 @@ from kerasvit.hub.errors import without_credentials
 from kerasvit.hub.hashes import right_hash
 from kerasvit.hub.manifest import Entry, call_of, explain_tag, published
 
+from .request import Request, VariantLike, check_count
 from .transforms import transform_of, with_transform
 
 _OF_RUN = "model"  # folder of the model in a folder of the recipes
@@ -29,6 +31,7 @@ _PAGE = re.compile(
 
 # What the argument `weights` may be, beside None.
 GivenWeights: TypeAlias = Entry | Checkpoint | str | os.PathLike[str]
+log = logging.getLogger("kerasvit")
 
 
 def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
@@ -211,3 +214,56 @@ def _hash_in_cache(path: Path) -> str | None:
     # The target of a link is named by its hash. Without links the file is a copy.
     name = Path(os.readlink(path)).name if path.is_symlink() else ""
     return name if re.fullmatch(r"[0-9a-f]{64}", name) else right_hash(path)
+
+
+def catalogue_entry(weights: GivenWeights, variant: VariantLike) -> Entry | None:
+    """Returns the catalogue entry for `weights`, an `Entry` or a tag; or None.
+
+    Raises:
+        CheckpointError: The entry belongs to another variant.
+    """
+    entry = weights if isinstance(weights, Entry) else None
+    if isinstance(weights, str):
+        entry = published(variant.name).get(weights) or entry_named(weights)
+    if entry and entry.model != variant.name:
+        raise CheckpointError(
+            f"The weights {entry.tag!r} belong to {entry.model}, not to "
+            f"{variant.label}. Build kerasvit.{entry.model} with them; "
+            f"kerasvit.list_weights({variant.label!r}) lists those of {variant.label}."
+        )
+    return entry
+
+
+def check_entry(entry: Entry, variant: VariantLike, request: Request) -> None:
+    """Raises a `ValueError` before the download if the weights cannot fit."""
+    _check_arguments(variant, request.arguments)
+    name, classes = f"{entry.model} {entry.tag!r}", entry.classes
+    arguments = {"num_classes": classes, **variant.numbers, **request.arguments}
+    check_count(request.label_names, arguments["num_classes"])
+    if entry.experimental:
+        log.warning("%s is experimental: %s.", name, entry.experimental)
+    if entry.head == "zeroed" and arguments["num_classes"] == classes:
+        raise ZeroedHead(name, classes)
+
+
+def _check_arguments(variant: VariantLike, explicit: dict[str, Any]) -> None:
+    """Checks the caller's arguments, except those whose check depends on the file.
+
+    These are the class token, and windows and the image size if only one is stated.
+    """
+    later, fitted = {"class_token"}, {"window_size", "image_size"}
+    if "window_size" in variant.defaults and not fitted <= explicit.keys():
+        later |= fitted
+    checked = {key: value for key, value in explicit.items() if key not in later}
+    variant.builder.check(**{**variant.defaults, **variant.numbers, **checked})
+
+
+class ZeroedHead(CheckpointError):
+    """Error for weights whose head contains only zeros."""
+
+    def __init__(self, name: str, classes: int) -> None:
+        super().__init__(
+            f"{name} has no classifier: its head of {classes} classes holds only "
+            "zeros. Pass `num_classes`: your number for a fresh head, or 0 for "
+            "features."
+        )

@@ -1,28 +1,29 @@
 """Merges the arguments of the weights, the variant and the caller into one plan."""
 
+import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kerasvit.arguments import ArgumentError, is_any, sides_or_any
+from kerasvit.arguments import ArgumentError, is_any, sides, sides_or_any
 from kerasvit.checkpoints import (
     CheckpointError,
     Description,
     printable,
     resampling_kernel,
 )
+from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
 
-from .labels import check_count
-from .matching import explain_mismatch
-from .request import Request
-from .source_size import source_size_of, with_resampling
+from .request import Request, VariantLike, check_count
 from .transforms import default_transform, with_normalization
-from .variant import VariantLike
 
 # Layers whose tensors depend on the number of classes.
 HEADS = ("head", "head_distillation")
+# Arguments of which a model of a variant can have any value: sizes that its user
+# chooses, and values that training uses or learns.
+_FREE = ("image_size", "num_classes", "layer_scale", "stochastic_depth")
 
 
 @dataclass(frozen=True)
@@ -275,3 +276,142 @@ def _assumptions(
         f"{description.path} does not state all that the model computes. Assumed: "
         f"{', '.join(assumed)}.{hint}",
     )
+
+
+def source_size_of(
+    description: Description,
+    kwargs: dict[str, Any],
+    trained: dict[str, Any],
+    source_grid: tuple[int, int] | None,
+) -> tuple[int, int]:
+    """Returns (height, width) in pixels for which the weights were trained.
+
+    Args:
+        description: Description of the checkpoint.
+        kwargs: Arguments of the builder, including those of the caller.
+        trained: Arguments of the builder with which the weights were trained.
+        source_grid: (height, width) in patches that the caller stated, or None.
+
+    Raises:
+        CheckpointError: The position table contradicts the configuration or does not
+            determine the size.
+    """
+    stated, grid = description.image_size, description.grid
+    # The image size of a Swin follows from its windows.
+    windows = description.arguments.get("image_size")
+    likely = stated or windows or description.transform_size
+    if grid is None:
+        height, width = sides(likely or trained["image_size"])
+        return height, width
+    positions = kwargs.get("positions", "tokens")
+    cells, partial = grid.cells(positions), bool(kwargs.get("partial_patches"))
+    if likely and not source_grid:
+        if math.prod(cells_of(likely, grid.stride, partial)) == cells:
+            return tuple(likely)
+    hint = ""
+    if "positions" in kwargs:
+        hint = (
+            f" This assumes positions={positions!r}. Pass `positions` to state whether "
+            "class and register tokens have rows."
+        )
+    name = f"{printable(grid.tensor)} of {description.path}"
+    if stated and not source_grid:
+        raise CheckpointError(
+            f"{name} has {cells} patch rows, of {grid.stride} × {grid.stride} pixels "
+            f"each, but its configuration states images of {stated[0]} × {stated[1]}. "
+            f"Correct the configuration, or pass `source_grid`.{hint}"
+        )
+    try:
+        source = table_grid(
+            cells,
+            own_grid=cells_of(kwargs["image_size"], grid.stride, partial),
+            source_grid=source_grid,
+            name=name,
+        )
+    except ValueError as error:
+        raise CheckpointError(f"{error}{hint}") from error
+    return source[0] * grid.stride, source[1] * grid.stride
+
+
+def cells_of(image_size: Any, stride: int, partial: bool) -> tuple[int, int]:
+    """Returns the (height, width) of an image in patches.
+
+    Args:
+        image_size: (height, width) in pixels.
+        stride: Distance between neighbouring patches in pixels.
+        partial: Whether pixels that fill no patch are ignored. Otherwise they count as
+            a patch.
+    """
+    height, width = sides(image_size)
+    if partial:
+        return height // stride, width // stride
+    return -(-height // stride), -(-width // stride)
+
+
+def with_resampling(
+    kwargs: dict[str, Any], request: Request, size: Any, kernel: str
+) -> dict[str, Any]:
+    """Adds the argument `resampling` of a model for images of any size.
+
+    Args:
+        kwargs: Arguments of the builder.
+        request: Arguments that the caller states.
+        size: Image size of the position table.
+        kernel: Kernel of the code base of the weights.
+    """
+    if "resampling" not in kwargs or "resampling" in request.arguments:
+        return kwargs
+    table = {"kernel": kernel, **(kwargs["resampling"] or {}), "image_size": size}
+    if request.kernel:
+        table["kernel"] = request.kernel
+    return {**kwargs, "resampling": table}
+
+
+def fits(variant: VariantLike, values: dict[str, Any]) -> bool:
+    """Returns whether the arguments that files state fit a variant.
+
+    Numbers that the files do not state fit. An argument that replaces a default of the
+    builder must be stated and equal; of `image_size`, `num_classes`, `layer_scale` and
+    `stochastic_depth` any value fits.
+
+    Args:
+        variant: `Variant` to compare with.
+        values: Arguments of its builder that the files state.
+    """
+    numbers = variant.numbers
+    replaced = {k: v for k, v in variant.arguments.items() if k not in numbers}
+    if any(values.get(key, number) != number for key, number in numbers.items()):
+        return False
+    for key, value in replaced.items():
+        stated = values.get(key)
+        if stated is None or (key not in _FREE and stated != value):
+            return False
+    return True
+
+
+def explain_mismatch(
+    variant: VariantLike, values: dict[str, Any], explicit: dict[str, Any]
+) -> str:
+    """Returns how the numbers of files differ from a variant; "" if they do not.
+
+    Args:
+        variant: `Variant` to compare with.
+        values: Arguments of its builder that the files state.
+        explicit: Arguments of the builder that the caller stated.
+    """
+    expected = {**variant.numbers, **explicit}
+    # Files contain lists and no tuples.
+    expected = {k: list(v) if isinstance(v, tuple) else v for k, v in expected.items()}
+    wrong = [
+        key for key in variant.numbers if key in values and values[key] != expected[key]
+    ]
+    if not wrong:
+        return ""
+    others = [each for each in variant.siblings if each is not variant]
+    fitting = [str(other.name) for other in others if fits(other, values)]
+    numbers = ", ".join(f"{key} {values[key]}, not {expected[key]}" for key in wrong)
+    if fitting:
+        names = " or ".join(fitting)
+        it = f"holds weights of a {names}, not of {variant.label}: {numbers}. "
+        return printable(f"{it}Build {names} with it.")
+    return printable(f"does not hold weights of {variant.label}: {numbers}.")

@@ -7,15 +7,11 @@ from typing import Any
 
 from kerasvit.arguments import sides, sides_or_any
 from kerasvit.hub.manifest import published
-from kerasvit.loading.catalogue import catalogue_entry
-from kerasvit.loading.find import GivenWeights, find
-from kerasvit.loading.labels import read_labels
-from kerasvit.loading.load import build_fresh, load
-from kerasvit.loading.request import Request
+from kerasvit.loading.find import GivenWeights, catalogue_entry, find
+from kerasvit.loading.load import build_fresh, load, retried
+from kerasvit.loading.request import Builder, Request, read_labels
 from kerasvit.loading.resolve import resolve
-from kerasvit.loading.saved_meanwhile import retried
 from kerasvit.loading.transforms import transform_of
-from kerasvit.loading.variant import Builder
 from kerasvit.preprocessing import Preprocessing
 
 from .documentation import OfInstances, documentation_of, signature_of

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file, save_file
 import kerasvit
 from kerasvit import CheckpointError
 from kerasvit.layers.resampling import resample_grid
-from kerasvit.loading.matching import explain_mismatch
+from kerasvit.loading.resolve import explain_mismatch
 from tests.contract import to_numpy
 from tests.once import on_last_backend
 

@@ -11,7 +11,7 @@ import pytest
 
 import kerasvit
 from kerasvit.checkpoints import Checkpoint, CheckpointError
-from kerasvit.loading import limits
+from kerasvit.loading import load
 from kerasvit.loading.resolve import Plan
 from tests.once import on_last_backend
 from tests.tiny_vit import TinyViT
@@ -223,10 +223,8 @@ def test_the_caller_may_ask_for_more(tmp_path, monkeypatch, wish, weights):
     file = Checkpoint(tmp_path)
     assert max(side for shape in file.shapes.values() for side in shape) == 48
     limit = {}
-    monkeypatch.setattr(
-        limits, "built_with_zeros", lambda _, **most: limit.update(most)
-    )
-    limits.build(None, Plan(wish, {}, explicit=frozenset(wish)), file)
+    monkeypatch.setattr(load, "built_with_zeros", lambda _, **most: limit.update(most))
+    load.build(None, Plan(wish, {}, explicit=frozenset(wish)), file)
     held = sum(math.prod(shape) for shape in file.shapes.values())
     assert limit["max_weights"] == weights(held)
 

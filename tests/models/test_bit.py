@@ -12,7 +12,7 @@ from kerasvit.checkpoints.shapes import Shapes
 from kerasvit.checkpoints.sources.big_transfer import BigTransferFile
 from kerasvit.checkpoints.sources.timm_bit import TimmBiT
 from kerasvit.checkpoints.sources.transformers_bit import TransformersBiT
-from kerasvit.loading.matching import explain_mismatch
+from kerasvit.loading.resolve import explain_mismatch
 from tests.contract import call, check_key_map, to_numpy
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 

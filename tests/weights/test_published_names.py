@@ -13,7 +13,7 @@ from keras.src.backend.common import global_state
 import kerasvit
 from kerasvit.checkpoints import Checkpoint
 from kerasvit.hub.manifest import entries
-from kerasvit.loading import find, limits
+from kerasvit.loading import find, load
 from tests.weights import published_files
 
 SOON = ("ViTTi16/augreg_in21k", "ViTB32/imagenet21k_ft_in1k_384", "MixerS32/gsam")
@@ -52,7 +52,7 @@ def outlined(build, max_weights, max_variables):
 
 @pytest.fixture
 def outlines(alike, monkeypatch):
-    monkeypatch.setattr(limits, "built_with_zeros", outlined)
+    monkeypatch.setattr(load, "built_with_zeros", outlined)
     zeros = np.zeros((), "float32")
     read = lambda checkpoint, name: np.broadcast_to(zeros, checkpoint.shapes[name])  # noqa: E731
     monkeypatch.setattr(Checkpoint, "__getitem__", read)

@@ -24,7 +24,7 @@ from kerasvit import Preprocessing
 from kerasvit.checkpoints import read_json
 from kerasvit.hub.download import fetch
 from kerasvit.hub.manifest import Entry
-from kerasvit.loading.catalogue import ZeroedHead
+from kerasvit.loading.find import ZeroedHead
 from kerasvit.prediction import imagenet_names
 
 from .. import timm_reference
