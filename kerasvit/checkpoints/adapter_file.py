@@ -18,9 +18,9 @@ import keras
 import numpy as np
 
 from .assign import Grids, assign
+from .folder import write_tensors
 from .reader import CheckpointError, Reader
 from .sources import VARIABLE_PATHS
-from .writer import write_tensors
 
 ADAPTERS = "adapters.safetensors"  # name in a model folder; MLX uses it, too
 ADAPTERS_FORMAT = 1

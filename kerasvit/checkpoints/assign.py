@@ -8,8 +8,7 @@ import keras
 import numpy as np
 
 from .key_map import SAME, KeyMap, Transform
-from .quoting import printable
-from .reader import CheckpointError
+from .reader import CheckpointError, printable
 
 Grids: TypeAlias = Mapping[str, tuple[int, int]]
 Resampled: TypeAlias = Callable[[str, np.ndarray], np.ndarray]

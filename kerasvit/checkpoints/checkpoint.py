@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from .config import Config
+from .config import Config, Shapes
 from .key_map import KeyMap
 from .model_files import open_pair, weights_in
-from .quoting import printable
-from .reader import CheckpointError
-from .shapes import Shapes
+from .reader import CheckpointError, printable
 from .sources import (
     VARIABLE_PATHS,
     Source,

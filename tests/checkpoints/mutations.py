@@ -33,7 +33,7 @@ GOLDEN = Path(__file__).parents[1] / "golden" / "models"
 SECONDS = 5  # of CPU time of this process
 HANGS = 120  # seconds of wall time after which a case is stopped
 # The files have kilobytes. Memory that a load may take beyond 1.5 times the file:
-# 500,000 values of a configuration (json_files.py) are 32 MB of empty lists; and
+# 500,000 values of a configuration (config.py) are 32 MB of empty lists; and
 # allocators keep freed memory.
 FLOOR = 64 * 2**20
 

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from kerasvit.checkpoints import CheckpointError
-from kerasvit.checkpoints.config import Config
+from kerasvit.checkpoints.config import Config, Shapes
 from kerasvit.checkpoints.description import Description
 from kerasvit.checkpoints.reader import Reader
-from kerasvit.checkpoints.shapes import Shapes
 from kerasvit.checkpoints.sources import SOURCES, source_of
-from kerasvit.checkpoints.sources.how_do_vits_work_preact import AuthorsPreActResNet
+from kerasvit.checkpoints.sources.how_do_vits_work import AuthorsPreActResNet
 from kerasvit.checkpoints.sources.timm_bit import TimmBiT
 from kerasvit.checkpoints.sources.transformers_deit import TransformersDeiT
 from tests.once import on_last_backend

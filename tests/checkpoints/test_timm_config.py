@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import kerasvit
-from kerasvit.checkpoints.sources.timm_config import present_name
+from kerasvit.checkpoints.sources.timm import present_name
 from tests.once import on_last_backend
 
 pytestmark = [on_last_backend, pytest.mark.slow]

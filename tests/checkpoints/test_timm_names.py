@@ -3,8 +3,7 @@
 import pytest
 
 from kerasvit.checkpoints import CheckpointError
-from kerasvit.checkpoints.config import Config
-from kerasvit.checkpoints.shapes import Shapes
+from kerasvit.checkpoints.config import Config, Shapes
 from kerasvit.checkpoints.sources import timm_names
 from tests.once import on_last_backend
 

@@ -11,8 +11,7 @@ from safetensors.numpy import load_file, save_file
 import kerasvit
 from kerasvit import CheckpointError
 from kerasvit.checkpoints import Checkpoint
-from kerasvit.checkpoints.config import Config
-from kerasvit.checkpoints.shapes import Shapes
+from kerasvit.checkpoints.config import Config, Shapes
 from kerasvit.checkpoints.sources.transformers_swin import TransformersSwin
 from tests.contract import check_key_map, to_numpy
 from tests.once import on_last_backend

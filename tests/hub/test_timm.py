@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 import kerasvit
-from kerasvit.checkpoints.config import Config
-from kerasvit.checkpoints.shapes import Shapes
+from kerasvit.checkpoints.config import Config, Shapes
 from kerasvit.checkpoints.sources import timm_names
 from kerasvit.checkpoints.sources.known import TIMM
 from recipes.benchmarks.import_timm import import_timm

@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 
 import kerasvit
-from kerasvit.checkpoints.sources.how_do_vits_work_alternet import AuthorsAlterNet
-from kerasvit.checkpoints.sources.how_do_vits_work_preact import AuthorsPreActResNet
+from kerasvit.checkpoints.sources.how_do_vits_work import (
+    AuthorsAlterNet,
+    AuthorsPreActResNet,
+)
 from tests.contract import call, check_key_map, to_numpy
 from tests.golden.alternet_tables import described
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 import kerasvit
-from kerasvit.checkpoints.config import Config
-from kerasvit.checkpoints.shapes import Shapes
+from kerasvit.checkpoints.config import Config, Shapes
 from kerasvit.checkpoints.sources.big_transfer import BigTransferFile
 from kerasvit.checkpoints.sources.timm_bit import TimmBiT
 from kerasvit.checkpoints.sources.transformers_bit import TransformersBiT

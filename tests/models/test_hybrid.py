@@ -8,8 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import kerasvit
-from kerasvit.checkpoints.config import Config
-from kerasvit.checkpoints.shapes import Shapes
+from kerasvit.checkpoints.config import Config, Shapes
 from kerasvit.checkpoints.sources.google_hybrid import GoogleHybrid
 from kerasvit.checkpoints.sources.google_vit import GoogleViT
 from kerasvit.checkpoints.sources.timm_hybrid import TimmHybrid

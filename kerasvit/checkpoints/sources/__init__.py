@@ -17,7 +17,7 @@ from .known import timm_source as timm_source
 from .saved import FORMAT as FORMAT
 from .saved import SavedFolder
 from .source import Source as Source
-from .timm_config import normalized as normalized
+from .timm import normalized as normalized
 
 
 def source_of(names: Iterable[str], config: Config) -> Source | None:

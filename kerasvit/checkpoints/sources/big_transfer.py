@@ -9,12 +9,10 @@ import re
 from collections.abc import Set
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import FLAX_POINTWISE, KeyMap
-from ..shapes import Shapes
-from .count import count, count_stages
-from .source import Source, names_of_classes
+from .source import Source, count, count_stages, names_of_classes
 
 _ROOT = "resnet/root_block/standardized_conv2d/kernel"
 _UNIT = "resnet/block{}/unit{:02d}/"

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, Transform, reshaped
-from ..shapes import Shapes
 from . import google_vit
 from .big_transfer import unless_standard
-from .count import count, count_stages
 from .google import GoogleSource
+from .source import count, count_stages
 
 _SHARED = ("num_classes", "pool", "representation_size", "activation", "epsilon")
 

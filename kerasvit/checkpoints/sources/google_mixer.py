@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, Transform
 from ..reader import CheckpointError
-from ..shapes import Shapes
-from .count import count
 from .google import GoogleSource, dense, norm
-from .source import names_of_classes
+from .source import count, names_of_classes
 
 _PARTS = ("token_mixing", "channel_mixing")
 

@@ -8,13 +8,11 @@ at the top level, without a row for the class token.
 from collections.abc import Iterator, Set
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, split_heads
-from ..shapes import Shapes
-from .count import count
 from .google import GoogleSource, dense, norm
-from .source import names_of_classes
+from .source import count, names_of_classes
 
 TABLE = "Transformer/posembed_input/pos_embedding"  # with a row for the class token
 _TABLE_PATCHES = "pos_embedding"

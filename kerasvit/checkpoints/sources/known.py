@@ -4,8 +4,7 @@ from .big_transfer import BigTransferFile
 from .google_hybrid import GoogleHybrid
 from .google_mixer import GoogleMixer
 from .google_vit import GoogleViT
-from .how_do_vits_work_alternet import AuthorsAlterNet
-from .how_do_vits_work_preact import AuthorsPreActResNet
+from .how_do_vits_work import AuthorsAlterNet, AuthorsPreActResNet
 from .source import Source
 from .timm import TimmSource
 from .timm_bit import TimmBiT

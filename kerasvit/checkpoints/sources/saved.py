@@ -4,11 +4,10 @@ import re
 from collections.abc import Iterable, Set
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import KeyMap
 from ..reader import CheckpointError
-from ..shapes import Shapes
 from .known import CODE_BASES, SOURCES, VARIABLE_PATHS, resampling_kernel
 from .source import Source
 

@@ -3,10 +3,12 @@
 from collections.abc import Set
 from typing import Any, Protocol
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import KeyMap
-from ..shapes import Shapes
+from ..reader import CheckpointError
+
+MAX_STAGES = 32  # each halves the map: 32 stages need images of 2³² pixels
 
 
 class Source(Protocol):
@@ -64,3 +66,24 @@ class Source(Protocol):
 def names_of_classes(names: Any, count: int) -> Any:
     """Returns the stated names, or "imagenet1k" for 1000 unnamed classes."""
     return "imagenet1k" if names is None and count == 1000 else names
+
+
+def count(shapes: Shapes, pattern: str, start: int = 0) -> int:
+    """Returns how many consecutive numbers from `start` on occur in a name pattern."""
+    numbers = range(start, len(shapes) + start + 1)
+    return next(i for i in numbers if pattern.format(i) not in shapes) - start
+
+
+def count_stages(shapes: Shapes, pattern: str, start: int = 0) -> int:
+    """Returns the number of stages; the arguments are those of `count`.
+
+    Raises:
+        CheckpointError: There are more than `MAX_STAGES`.
+    """
+    stages = count(shapes, pattern, start)
+    if stages > MAX_STAGES:
+        raise CheckpointError(
+            f"it has {stages} stages; models have at most {MAX_STAGES}. This is not "
+            "a file of model weights."
+        )
+    return stages

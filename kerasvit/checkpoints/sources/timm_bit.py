@@ -3,15 +3,12 @@
 from collections.abc import Set
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import CONVOLUTION, TORCH_POINTWISE, KeyMap, torch_norm
-from ..quoting import printable
-from ..reader import CheckpointError
-from ..shapes import Shapes
+from ..reader import CheckpointError, printable
 from .big_transfer import unless_standard
-from .count import count, count_stages
-from .source import names_of_classes
+from .source import count, count_stages, names_of_classes
 from .timm import TimmSource, cfg, differing, image_size, model_args
 
 _UNIT = "stages.{i}.blocks.{j}."

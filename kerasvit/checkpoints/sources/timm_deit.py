@@ -8,10 +8,9 @@ from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, torch_dense
-from ..shapes import Shapes
 from . import timm_rules, timm_vit
 from .timm import TimmSource, cfg, differing
 

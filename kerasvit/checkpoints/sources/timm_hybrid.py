@@ -8,15 +8,14 @@ from collections.abc import Set
 from dataclasses import replace
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, torch_norm
 from ..reader import CheckpointError
-from ..shapes import Shapes
 from . import timm_rules, timm_vit
 from .big_transfer import unless_standard
-from .count import count, count_stages
 from .google_hybrid import stride
+from .source import count, count_stages
 from .timm import TimmSource, cfg, differing
 
 _BACKBONE = "patch_embed.backbone."

@@ -6,13 +6,11 @@ Tensor names and layouts as timm/models/mlp_mixer.py writes them.
 from collections.abc import Set
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
-from ..shapes import Shapes
-from .count import count
-from .source import names_of_classes
+from .source import count, names_of_classes
 from .timm import TimmSource, cfg, differing, image_size, model_args, ratio
 
 _TOKENS = "blocks.0.mlp_tokens.fc1.weight"

@@ -7,10 +7,8 @@ and deit.py, and the hybrids.
 
 import re
 
-from ..config import Config
-from ..quoting import printable
-from ..reader import CheckpointError
-from ..shapes import Shapes
+from ..config import Config, Shapes
+from ..reader import CheckpointError, printable
 from .timm import model_args
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "quick_gelu")

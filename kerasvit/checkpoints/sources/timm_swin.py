@@ -7,13 +7,11 @@ Tensor names and layouts as timm/models/swin_transformer.py writes them. Its
 from collections.abc import Set
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import CONVOLUTION, TRANSPOSE, KeyMap, stacked, torch_dense, torch_norm
 from ..reader import CheckpointError
-from ..shapes import Shapes
-from .count import count, count_stages
-from .source import names_of_classes
+from .source import count, count_stages, names_of_classes
 from .timm import TimmSource, cfg, differing, image_size, input_size, model_args
 
 _TABLE = "layers.{}.blocks.0.attn.relative_position_bias_table"

@@ -6,14 +6,12 @@ Tensor names and layouts as timm/models/vision_transformer.py writes them.
 from collections.abc import Set
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, torch_norm
 from ..reader import CheckpointError
-from ..shapes import Shapes
 from . import timm_names, timm_rules
-from .count import count
-from .source import names_of_classes
+from .source import count, names_of_classes
 from .timm import TimmSource, cfg, differing, image_size, input_size, model_args, ratio
 
 NUMERICS = {"epsilon": [1e-6]}  # values that timm's ViTs without CLIP support

@@ -10,13 +10,11 @@ class token, so its distillation token is a register token here.
 from collections.abc import Set
 from typing import Any, Protocol
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
-from ..shapes import Shapes
-from .count import count
-from .source import Source
+from .source import Source, count
 
 PATCHES = "embeddings.patch_embeddings.projection.weight"
 TABLE = "embeddings.position_embeddings"

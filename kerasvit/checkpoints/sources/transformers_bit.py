@@ -8,11 +8,10 @@ transformers' hybrids have the layer type "bottleneck", which this source does n
 from collections.abc import Set
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
-from ..shapes import Shapes
 from .big_transfer import unless_standard
 from .timm_bit import TimmBiT, stages, unit_rules
 from .transformers import TransformersSource, check, label_names

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, Transform, stacked, torch_dense, torch_norm
 from ..reader import CheckpointError
-from ..shapes import Shapes
-from .count import count
+from .source import count
 from .transformers import (
     TransformersSource,
     activation,

@@ -7,12 +7,11 @@ without the prefix "swin."; transformers/models/swin/modeling_swin.py.
 from collections.abc import Set
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import KeyMap, torch_dense, torch_norm
 from ..reader import CheckpointError
-from ..shapes import Shapes
-from .count import count
+from .source import count
 from .timm_swin import TimmSwin, merging, position_tables
 from .transformers import (
     GELU,

@@ -3,10 +3,9 @@
 from collections.abc import Set
 from typing import Any
 
-from ..config import Config
+from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import KeyMap
-from ..shapes import Shapes
 from .source import Source
 
 
