@@ -17,7 +17,7 @@ import numpy as np
 
 from .adapters import merged_weights
 from .hub.card import Card, licence_of
-from .hub.tensors import values_of
+from .hub.writing import values_of
 
 log = logging.getLogger("kerasvit")
 

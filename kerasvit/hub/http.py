@@ -15,9 +15,8 @@ from urllib.parse import unquote, urlsplit
 
 from kerasvit.checkpoints import replace_file
 
-from .crc32c import crc32c
 from .errors import is_busy, retried
-from .hashes import file_hash, wrong_content
+from .hashes import crc32c, file_hash, wrong_content
 
 log = logging.getLogger("kerasvit")
 

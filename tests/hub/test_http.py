@@ -8,8 +8,8 @@ from huggingface_hub import constants
 
 from kerasvit.checkpoints import folder
 from kerasvit.hub import http
-from kerasvit.hub.crc32c import LANE, POLYNOMIAL, crc32c
 from kerasvit.hub.download import DownloadError, fetch
+from kerasvit.hub.hashes import LANE, POLYNOMIAL, crc32c
 
 from . import accidents
 from .local_hub import in_three_threads

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 import kerasvit
 from kerasvit.checkpoints import format_of
-from kerasvit.hub import tensors
+from kerasvit.hub import writing
 from tests.random_weights import randomised
 from tests.tiny_vit import TinyViT
 
@@ -30,7 +30,7 @@ def small(**changes):
 def alive(monkeypatch):
     """Numbers of tensors in memory at each conversion of a tensor."""
     arrays, counts = [], []
-    make = tensors.ModelTensors.__getitem__
+    make = writing.ModelTensors.__getitem__
 
     def counted(self, name):
         counts.append(sum(array() is not None for array in arrays))
@@ -41,7 +41,7 @@ def alive(monkeypatch):
             arrays.append(weakref.ref(made.base))
         return made
 
-    monkeypatch.setattr(tensors.ModelTensors, "__getitem__", counted)
+    monkeypatch.setattr(writing.ModelTensors, "__getitem__", counted)
     return counts
 
 
@@ -65,7 +65,7 @@ def test_the_file_is_the_one_of_the_library(tmp_path, changes, dtype):
     arrays = {v.path: keras.ops.convert_to_numpy(v) for v in model.weights}
     source = format_of(model.record)[0]
     expected = source.key_map(model.record["kwargs"]).write(arrays)
-    kind = tensors.dtype_of(dtype or "float32")
+    kind = writing.dtype_of(dtype or "float32")
     expected = {
         name: np.ascontiguousarray(array.astype(kind))
         for name, array in expected.items()
