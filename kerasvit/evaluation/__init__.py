@@ -16,9 +16,9 @@ from .intervals import seeds_interval as seeds_interval
 from .intervals import unpaired_difference as unpaired_difference
 from .linear_probe import linear_probe as linear_probe
 from .linear_probe import quarter as quarter
+from .metrics import Estimate as Estimate
 from .metrics import expected_calibration_error as expected_calibration_error
 from .metrics import negative_log_likelihood as negative_log_likelihood
+from .metrics import scores as scores
 from .metrics import top_k_hits as top_k_hits
 from .neighbors import neighbor_votes as neighbor_votes
-from .scores import Estimate as Estimate
-from .scores import scores as scores
