@@ -18,7 +18,7 @@ installed.check_backend()  # before Keras is imported
 from . import evaluation as evaluation
 from . import inspection as inspection
 from .checkpoints import CheckpointError as CheckpointError
-from .feature_model import FeatureModel as FeatureModel
+from .features import FeatureModel as FeatureModel
 from .features import features as features
 from .fine_tuning import HeadAccuracy as HeadAccuracy
 from .fine_tuning import TrainingSuggestion as TrainingSuggestion

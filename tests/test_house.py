@@ -29,8 +29,10 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     },
     "adapters": {"layers", "backend"},
     "loaded_card": {"adapters", "hub"},
-    "feature_model": {"adapters", "layers", "quantization", "preprocessing"},
-    "features": {"feature_model", "models", "layers", "records", "backend"},
+    "features": {
+        *("models", "layers", "records", "backend", "adapters", "quantization"),
+        "preprocessing",
+    },
     "quantization": {"backend"},
     "lora": {"adapters", "checkpoints", "hub", "loading", "models", "backend"},
     "checkpoints": {"checkpoints"},
@@ -196,7 +198,7 @@ def test_an_architecture_imports_no_other_except_in_compositions(path):
         return
     shared = {
         *("arguments", "builder", "encoder", "head", "image_model"),
-        *("documentation", "other_names", "positions", "same_graph", "variant"),
+        *("documentation", "variant"),
     }
     for name in imports(path):
         if name.startswith("kerasvit.models."):

@@ -8,7 +8,7 @@ from kerasvit.arguments import is_any, sides, sides_or_any
 from kerasvit.checkpoints import Checkpoint, CheckpointError, Description, read_json
 from kerasvit.hub.manifest import Entry
 from kerasvit.preprocessing import Preprocessing
-from kerasvit.preprocessing.normalization import mean_and_std, normalization_of
+from kerasvit.preprocessing.transform import mean_and_std, normalization_of
 
 
 def transform_of(entry: Entry) -> Preprocessing:

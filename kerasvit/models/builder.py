@@ -8,9 +8,8 @@ from typing import Any, ParamSpec, Protocol, cast
 
 import keras
 
-from .arguments import checked_by_name
+from .arguments import check_names, checked_by_name
 from .image_model import ImageModel, new_record
-from .other_names import check_names
 
 POLICIES: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
 POLICIES += ("bfloat16", "float16", "float64")

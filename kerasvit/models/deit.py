@@ -14,10 +14,9 @@ from kerasvit.layers import LayerNormalization, PatchEmbedding, PrefixTokens
 from kerasvit.preprocessing.defaults import IMAGENET
 
 from .builder import builder
-from .encoder import encoder
+from .encoder import encoder, position_embedding
 from .head import head, image_input
 from .image_model import ImageModel
-from .positions import position_embedding
 from .variant import rows_of
 from .vit import SIZES, VisionTransformer, check_arguments
 

@@ -25,10 +25,9 @@ from kerasvit.layers import (
 
 from .arguments import integers, sides, sizes_of, stage_widths
 from .builder import builder
-from .encoder import encoder
+from .encoder import encoder, position_embedding
 from .head import head, image_input
 from .image_model import ImageModel
-from .positions import position_embedding
 from .variant import rows_of
 from .vit import SIZES, check_arguments
 

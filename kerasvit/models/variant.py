@@ -14,9 +14,9 @@ from kerasvit.loading.resolve import resolve
 from kerasvit.loading.transforms import transform_of
 from kerasvit.preprocessing import Preprocessing
 
+from .arguments import check_names
 from .documentation import OfInstances, documentation_of, signature_of
 from .image_model import ImageModel
-from .other_names import check_names
 
 log = logging.getLogger("kerasvit")
 

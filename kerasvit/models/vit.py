@@ -23,10 +23,9 @@ from kerasvit.typing import Tensor
 
 from .arguments import at_least_one, integer, multiple_of, sizes_of
 from .builder import builder
-from .encoder import encoder
+from .encoder import encoder, position_embedding
 from .head import head, image_input
 from .image_model import ImageModel
-from .positions import position_embedding
 from .variant import rows_of
 
 CHOICES = {

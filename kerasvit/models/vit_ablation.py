@@ -26,10 +26,9 @@ from kerasvit.layers import (
 
 from .arguments import integer, known_sides, multiple_of, sizes_of
 from .builder import builder
-from .encoder import drop_rates
+from .encoder import drop_rates, position_embedding
 from .head import head, image_input
 from .image_model import ImageModel
-from .positions import position_embedding
 from .variant import rows_of
 
 EPSILON = 1e-5  # PyTorch's

@@ -1,7 +1,9 @@
-"""The evaluation transform that each code base uses by default."""
+"""Kernels, colours of data sets, and the default transform of each code base."""
 
 from typing import Any
 
+# Pillow's filters in the order of its numbers, which transformers' files contain.
+KERNELS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 # Fields of `kerasvit.Preprocessing`: mean and standard deviation of the colours of
 # ImageNet's images, for values 0 to 1.
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}

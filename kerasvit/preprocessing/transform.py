@@ -12,8 +12,7 @@ from kerasvit.arguments import MAX_SIDE, ArgumentError, number_of_each, one_of, 
 from kerasvit.layers.resampling import resample_grid
 
 from . import transformers
-from .defaults import IMAGENET, ORIGINS
-from .fields import KERNELS, json_object
+from .defaults import IMAGENET, KERNELS, ORIGINS
 from .images import read_image
 
 MODES = ("center", "squash", "border")
@@ -184,7 +183,7 @@ class Preprocessing:
 
         Reference: timm/data/config.py `resolve_data_config`.
         """
-        config = json_object("A timm config", config)
+        config = _json_object("A timm config", config)
         size = config.get("input_size") or (3, 224, 224)
         if not isinstance(size, (list, tuple)) or len(size) != 3 or size[0] != 3:
             raise ValueError(
@@ -227,7 +226,7 @@ class Preprocessing:
             model_type: `model_type` of the model's `config.json`, for a file that names
                 no processor; None: ViT's.
         """
-        config = json_object("A preprocessor config", config)
+        config = _json_object("A preprocessor config", config)
         return cls(**transformers.fields(config, model_type))
 
 
@@ -238,3 +237,42 @@ def _window(source: int, target: int) -> tuple[slice, slice]:
         return slice(start, start + target), slice(0, target)
     start = (target - source) // 2
     return slice(0, source), slice(start, start + source)
+
+
+def _json_object(name: str, config: Any) -> dict[str, Any]:
+    """Checks that a configuration is a dict, and returns it.
+
+    Raises:
+        ArgumentError: `config` is not a dict.
+    """
+    if not isinstance(config, dict):
+        raise ArgumentError(f"{name} must be a dict. Received: {config!r:.100}.", name)
+    return config
+
+
+def mean_and_std(normalization: Any) -> dict | None:
+    """Checks the argument `normalization`; returns it as plain JSON.
+
+    Args:
+        normalization: {"mean": ..., "std": ...} of pixels in 0…1, one number or three
+            each, or None.
+
+    Raises:
+        ArgumentError: It is neither.
+    """
+    if normalization is None:
+        return None
+    if not isinstance(normalization, dict) or set(normalization) != {"mean", "std"}:
+        raise ArgumentError(
+            '`normalization` must be {"mean": ..., "std": ...}, of pixels in 0…1, or '
+            f"None. Received: {normalization!r}.",
+            "normalization",
+        )
+    # The transform validates both; its size does not matter.
+    return normalization_of(Preprocessing(1, **normalization))
+
+
+def normalization_of(transform: Preprocessing) -> dict:
+    """Returns the argument `normalization` that does what a transform does."""
+    config = transform.to_config()
+    return {key: config[key] for key in ("mean", "std")}

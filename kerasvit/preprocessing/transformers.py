@@ -9,8 +9,7 @@ from typing import Any
 
 from kerasvit.arguments import number_of_each, one_of, sides
 
-from .defaults import IMAGENET
-from .fields import KERNELS
+from .defaults import IMAGENET, KERNELS
 
 _HALF = {"image_mean": 0.5, "image_std": 0.5}
 _CLIP = {
