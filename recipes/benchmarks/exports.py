@@ -1,4 +1,4 @@
-"""Exports a small model of each family, and writes the table of EXPORT.md.
+"""Exports a small model of each family, and writes the table of MEASURED.md.
 
     python -m recipes.benchmarks.exports            # every backend that is installed
     python -m recipes.benchmarks.exports --table    # the table from what was measured
@@ -16,13 +16,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 from command import startup
 from exporting.formats import DTYPES, FORMATS
 
 FOLDER = Path("runs/benchmarks")
-PAGE = Path(__file__).parents[1] / "EXPORT.md"
+PAGE = Path(__file__).parents[1] / "MEASURED.md"
 MARKS = ("<!-- table -->\n", "<!-- end -->\n")
 PACKAGES = (
     *("keras", "tensorflow", "jax", "torch", "onnx", "onnxscript", "onnxruntime"),
@@ -187,9 +188,12 @@ def table() -> str:
     lines = [f"| {' | '.join(row)} |" for row in rows]
     lines += ["", "Refused, and why:", ""]
     for name, form in FORMATS.items():
-        lines += [f"- {name}, {what}: {why}." for what, why in form.refused.items()]
-    lines += ["", f"With {', '.join(map(' '.join, versions().items()))}."]
-    return "\n".join([*lines, ""])
+        lines += [
+            textwrap.fill(f"- {name}, {what}: {why}.", 100, subsequent_indent="  ")
+            for what, why in form.refused.items()
+        ]
+    of = f"With {', '.join(map(' '.join, versions().items()))}."
+    return "\n".join([*lines, "", textwrap.fill(of, 100), ""])
 
 
 def shown(value: float | str | None) -> str:

@@ -131,7 +131,7 @@ FINE_TUNING = {
     ),
     "fit_head": lambda: example(kerasvit.fit_head, "Adam("),
     "add_lora": lambda: example(kerasvit.add_lora, "rank=8"),
-    "layer_decay": lambda: block("kerasvit/training/README.md", "layer_decay"),
+    "layer_decay": lambda: block("kerasvit/training/LAYER_DECAY.md", "layer_decay"),
 }
 
 
@@ -191,7 +191,7 @@ DEVICES = {"jax": "DataParallel", "tensorflow": "MirroredStrategy"}
 @pytest.mark.only_on(*DEVICES, reason="PyTorch has no scope of devices")
 def test_a_scope_of_devices_trains(data):
     backend = keras.backend.backend()
-    text = block("kerasvit/training/README.md", DEVICES[backend])
+    text = block("kerasvit/training/DEVICES.md", DEVICES[backend])
     assert "kerasvit.ViTS16(num_classes=10)" in text
     text = text.replace("kerasvit.ViTS16(num_classes=10)", "small()")
     text = text.replace("batch_size=64", "batch_size=64, epochs=10, verbose=0")

@@ -1,4 +1,4 @@
-"""The times in the READMEs, against the results that are kept."""
+"""The times in MEASURED.md, against the results that are kept."""
 
 import json
 import re
@@ -10,6 +10,7 @@ import pytest
 from tests.once import on_last_backend
 
 ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "recipes" / "MEASURED.md").read_text(encoding="utf-8")
 FOLDER = ROOT / "recipes" / "benchmarks" / "results"
 BACKENDS = {"JAX": "jax", "TensorFlow": "tensorflow", "PyTorch": "torch"}
 WHAT = {"AdamW step": "train", "forward": "forward"}
@@ -18,9 +19,8 @@ RIVALS = ("keras-hub", "ResNet50V2"), ("timm", "Flax")  # of the columns
 
 
 def published():
-    """Returns {(model, what, backend): cells} of the tables of recipes/README.md."""
-    text = (ROOT / "recipes" / "README.md").read_text()
-    section = text.split("## What training and prediction cost")[1].split("\n##")[0]
+    """Returns {(model, what, backend): cells} of the tables of MEASURED.md."""
+    section = PAGE.split("## What training and prediction cost")[1].split("\n##")[0]
     rows = {}
     for line in section.splitlines():
         found = re.match(ROW, line)
@@ -67,8 +67,7 @@ def test_all_results_are_published():
 @pytest.mark.parametrize("model", ["ViTS16", "BiTR50x1"])
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_cost_of_sam(model, backend):
-    text = (ROOT / "kerasvit" / "training" / "README.md").read_text()
-    lines = text.split("SAM / floor |")[1].splitlines()[2:8]
+    lines = PAGE.split("SAM / floor |")[1].splitlines()[2:8]
     (line,) = (x for x in lines[3 * (model != "ViTS16") :][:3] if f" {backend} |" in x)
     plain, *ratios, floor, last = [x.strip().strip("*") for x in line.split("|")[2:-1]]
     (file,) = FOLDER.glob(f"{model}-sam-*-float32-{BACKENDS[backend]}-15-rounds.json")
@@ -84,8 +83,7 @@ def test_cost_of_sam(model, backend):
 @on_last_backend
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_bfloat16(backend):
-    text = (ROOT / "recipes" / "README.md").read_text()
-    table = text.split("| mixed_bfloat16 | float32 |")[1]
+    table = PAGE.split("| mixed_bfloat16 | float32 |")[1]
     line = next(x for x in table.splitlines() if x.startswith(f"| {backend} |"))
     half, single, ratio, *rates = [x.strip().strip("*") for x in line.split("|")[2:-1]]
     files = [
@@ -103,8 +101,7 @@ def test_bfloat16(backend):
 @on_last_backend
 def test_gpu():
     """Images per second, memory, and ratios to timm's compiled ones."""
-    text = (ROOT / "recipes" / "README.md").read_text()
-    lines = text.split("| images/s; peak MiB |")[1].splitlines()[2:]
+    lines = PAGE.split("| images/s; peak MiB |")[1].splitlines()[2:]
     for line in lines[: lines.index("")]:
         label, *cells, last = [cell.strip() for cell in line.split("|")[1:-1]]
         found = re.fullmatch(r"(\S+) (AdamW step|forward), (\w+)", label)
@@ -127,8 +124,7 @@ def test_gpu():
 @on_last_backend
 def test_gpu_second_run():
     """Images per second in the paragraphs that name the folder of the second run."""
-    text = (ROOT / "recipes" / "README.md").read_text().split("h200/second-run/")[1]
-    text = text.split("- **JAX**")[0]
+    text = PAGE.split("h200/second-run/")[1].split("- **JAX**")[0]
     results = (FOLDER / "h200" / "second-run").glob("*.json")
     kept = {
         f"{128 / statistics.median(seconds):,.0f}"
@@ -160,7 +156,7 @@ def shown(numbers):
 def test_another_processor():
     """Ratios and intervals in the paragraph that names the folder of results."""
     folder = FOLDER / "epyc-family-25-model-17"
-    text = (ROOT / "recipes" / "README.md").read_text().split(folder.name)[1]
+    text = PAGE.split(folder.name)[1]
     text = " ".join(text.split("\n\n")[0].split())
     results = [json.loads(file.read_text()) for file in folder.glob("*.json")]
     rows = [row for result in results for row in result["rows"][1:]]
