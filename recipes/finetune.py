@@ -30,6 +30,7 @@ from training import (
     defaults,
     dry_run,
     hyperrule,
+    method_settings,
     stages,
     starting_point,
     teachers,
@@ -64,12 +65,30 @@ def finetune(config: Config) -> dict | None:
     Raises:
         command_line.BadInput: The input is wrong; raised before the training.
     """
+    [result] = run([config])
+    return result
+
+
+def compare(config: Config) -> list[dict | None]:
+    """Fine-tunes without SAM and with it, in two folders; else like `finetune`."""
     with command_line.checking_input():
         command_line.check(config)
+    config = dataclasses.replace(config, compare=False)
+    folder = training.out_folder(config)
+    of_sam = dict.fromkeys(method_settings.SETTINGS) | {"method": "sam"}
+    plain = dataclasses.replace(config, out=f"{folder}/plain", rho=0.0, **of_sam)
+    return run([plain, dataclasses.replace(config, out=f"{folder}/sam")])
+
+
+def run(configs: list[Config]) -> list[dict | None]:
+    """Calls `finetune_on` for each of the settings, which have the same devices."""
+    with command_line.checking_input():
+        for config in configs:
+            command_line.check(config)
         here = devices.start(config)
         training.check_weights(config, {"small": SMALL})
     with here.together():
-        return finetune_on(here, config)
+        return [finetune_on(here, config) for config in configs]
 
 
 def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | None:
@@ -100,9 +119,8 @@ def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | N
             console.print(frozen, highlight=False, soft_wrap=True)
         make_optimizer(config, model, rounds * round_steps)  # it checks the settings
         plan = stages.of(config, count, rounds, round_steps, model)
-    radii = choose_radii(config)
     if config.dry_run:
-        return measure(here, config, model, dataset, radii, plan)
+        return measure(here, config, model, dataset, plan)
     with training.claimed_folder(config, dataset, here) as folder:
         training.print_notices(config, dataset)
         if result := training.finished_result(folder):
@@ -115,59 +133,47 @@ def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | N
             # The first process writes the file of the head.
             with command_line.checking_input(), here.first_goes_first():
                 start = starting_point.set_head(model, dataset, options, config, folder)
-        first_weights, results = model.get_weights(), {}
-        for name, rho in radii.items():
-            model.set_weights(first_weights)
-            parts = []
-            for stage, staged in stages.each(here, model, plan, config.remat):
-                with here.scope():
-                    options = stage.config, staged, rho, stage.steps, stage.teacher
-                    trainer = trainer_of(here, *options)
-                    progress = stages.saved_progress(stage, folder, name, here)
-                    parts.append(train(here, stage, staged, trainer, dataset, progress))
-            results[name] = stages.summed(parts)
-            kept = training.best(results)
-            if kept == name and len(radii) > 1:
-                best_weights = here.weights(staged)
-        if len(radii) > 1:
+        parts, name = [], training.name_of(config.rho)
+        for stage, staged in stages.each(here, model, plan, config.remat):
             with here.scope():
-                staged.set_weights(best_weights)
-
-        result = training.summary(results, dataset, folder, round_steps, start)
+                options = stage.config, staged, stage.steps, stage.teacher
+                trainer = trainer_of(here, *options)
+                progress = stages.saved_progress(stage, folder, name, here)
+                parts.append(train(here, stage, staged, trainer, dataset, progress))
+        result = stages.summed(parts)
+        result |= training.summary(config.rho, dataset, folder, round_steps, start)
         result |= stages.facts(plan)
-        rho = radii[kept]
         return training.save(
-            result, config, staged, rho, recipe=__file__, here=here, dataset=dataset
+            result, config, staged, recipe=__file__, here=here, dataset=dataset
         )
 
 
-def measure(here, config: Config, model, dataset, radii: dict, plan: list) -> None:
-    """Runs a few steps with the largest radius; as the training, but without results.
+def measure(here, config: Config, model, dataset, plan: list) -> None:
+    """Runs a few steps, as the training does, but without results.
 
     Args:
         here: `devices.Devices`.
         config: Settings.
         model: `ImageModel`.
         dataset: `data.Dataset`.
-        radii: Result of `choose_radii`.
         plan: Result of `stages.of`.
     """
     for stage, staged in stages.each(here, model, plan, config.remat):
         with here.scope():
-            rho, steps = max(radii.values()), stage.steps
-            trainer = trainer_of(here, stage.config, staged, rho, steps, stage.teacher)
+            trainer = trainer_of(here, stage.config, staged, stage.steps, stage.teacher)
             options = batch_options(config, staged)
             batches = training_data.fit_batches(here, config, dataset, options)
             title = stage.text if len(plan) > 1 else "of this training"
-            dry_run.run(here, config, trainer, batches, steps, len(radii), title)
+            dry_run.run(here, config, trainer, batches, stage.steps, title)
 
 
-def trainer_of(here, config: Config, model, rho: float, steps: int, teacher=None):
+def trainer_of(here, config: Config, model, steps: int, teacher=None):
     """Returns the compiled trainer of a training, or a stage, of `steps` steps."""
     freeze(model, config.freeze)  # a copy on the devices
-    perturbation = here.perturbation(config.perturbation, rho)
-    options = {"perturbation": perturbation}
-    trainer = teachers.trainer_of(teacher, here, model, config, rho, **options)
+    perturbation = here.perturbation(config.perturbation, config.rho)
+    trainer = teachers.trainer_of(
+        teacher, here, model, config, config.rho, perturbation=perturbation
+    )
     loss, accuracy = loss_and_accuracy(config)
     trainer.compile(  # plain training where rho is 0
         make_optimizer(config, model, steps),
@@ -244,16 +250,6 @@ def add_adapters(config: Config, model: keras.Model) -> None:
     console.print(text, highlight=False)
 
 
-def choose_radii(config: Config) -> dict[str, float]:
-    """Returns {name of the training: rho}, with rho 0 for the one without SAM."""
-    radii = {"with SAM": config.rho} if config.rho else {}
-    if config.compare and not config.rho:
-        console.print("rho is 0, so there is no training with SAM to compare with.")
-    if config.compare or not config.rho:
-        radii = {"without SAM": 0.0, **radii}
-    return radii
-
-
 def build(config: Config, label_names: list[str]) -> keras.Model:
     """Returns the model before training, with a head for the classes."""
     variant = training.find_variant(config, {"small": SMALL})
@@ -291,13 +287,15 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
     return model
 
 
-def show(result: dict | None) -> None:
-    """Prints the results, and a warning if the training made the weights worse."""
-    if result:
-        report(result)
-        starting_point.warn_if_worse(result)
-        stages.warn_if_worse(result)
+def main(config: Config) -> None:
+    """Trains, prints the results, and warns if the weights became worse."""
+    results = compare(config) if config.compare else [finetune(config)]
+    if not config.dry_run:
+        report(*results)
+        for result in results:
+            starting_point.warn_if_worse(result)
+            stages.warn_if_worse(result)
 
 
 if __name__ == "__main__":
-    command_line.main(lambda: show(finetune(CONFIG)))
+    command_line.main(lambda: main(CONFIG))

@@ -135,19 +135,19 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
         training.print_notices(config, dataset)
         if result := training.finished_result(folder):
             return result
-        rho, parts = radius(config), []
-        name = "with SAM" if rho else "without SAM"
+        rho = radius(config)
+        parts, name = [], training.name_of(rho)
         for stage, staged in stages.each(here, model, plan, config.remat):
             with here.scope():
                 options = stage.config, staged, stage.steps, stage.teacher
                 trainer = trainer_of(here, *options)
                 progress = stages.saved_progress(stage, folder, name, here)
                 parts.append(train(here, stage, staged, trainer, dataset, progress))
-        results = {name: stages.summed(parts)}
-        result = training.summary(results, dataset, folder, round_steps)
+        result = stages.summed(parts)
+        result |= training.summary(rho, dataset, folder, round_steps)
         result |= stages.facts(plan)
         return training.save(
-            result, config, staged, rho, recipe=__file__, here=here, dataset=dataset
+            result, config, staged, recipe=__file__, here=here, dataset=dataset
         )
 
 
@@ -204,7 +204,7 @@ def measure(here, config: Config, model, dataset, plan: list) -> None:
             options = batch_options(config, staged, dataset)
             batches = training_data.fit_batches(here, config, dataset, options)
             title = stage.text if len(plan) > 1 else "of this training"
-            dry_run.run(here, config, trainer, batches, stage.steps, title=title)
+            dry_run.run(here, config, trainer, batches, stage.steps, title)
 
 
 def trainer_of(here, config: Config, model, steps: int, teacher=None):

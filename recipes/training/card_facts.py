@@ -1,6 +1,6 @@
 """Arguments for the card of a trained model: data, results and training settings.
 
-kerasvit.save_pretrained(model, folder, **facts(config, model, result, rho, file))
+kerasvit.save_pretrained(model, folder, **facts(config, model, result, file))
 """
 
 import dataclasses
@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from command.options import has_effect
-from training.selection import kept_logs, sentence
+from training.selection import sentence
 
 from kerasvit import evaluation
 
@@ -31,19 +31,18 @@ WITHOUT_EFFECT = {
 }
 
 
-def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
-    """Returns the arguments of `kerasvit.save_pretrained` for the kept model.
+def facts(config, model, result: dict, recipe: str) -> dict:
+    """Returns the arguments of `kerasvit.save_pretrained` for the trained model.
 
     Args:
         config: Dataclass of the settings.
         model: `ImageModel` to save.
-        result: Result of `training.summary`.
-        rho: SAM's radius of the kept training.
+        result: Content of result.json.
         recipe: Path of the script.
     """
-    images, kept = result["images"], result["kept"]
+    images, rho = result["images"], result["rho"]
     name = Path(config.data or config.dataset).resolve().name
-    measured = result["results"][kept]["accuracy"]
+    measured = result["accuracy"]
     right = round(measured * images["test"])
     interval = evaluation.binomial_interval(right, images["test"])
     accuracy = {
@@ -53,11 +52,9 @@ def facts(config, model, result: dict, rho: float, recipe: str) -> dict:
         "split": result["test"],
         "images": images["test"],
     }
-    last = len(result["results"][kept]["history"])
-    selected = sentence(result["results"][kept])
+    last, selected = len(result["history"]), sentence(result)
     table = {
         "method": f"{config.method.upper()}, rho {rho:g}" if rho else "without SAM",
-        **({"chosen": comparison(result)} if len(result["results"]) > 1 else {}),
         "recipe": f"recipes/{Path(recipe).name}",
         "data": name,
         "images": f"{images['train']:,} for training, {images['validation']:,} for "
@@ -102,25 +99,6 @@ def stages_of(result: dict) -> dict[str, str | int]:
         return {}
     steps = sum(each["rounds"] * each["steps_between_validations"] for each in stages)
     return {"steps": steps, "stages": "; ".join(each["text"] for each in stages)}
-
-
-def comparison(result: dict) -> str:
-    """Returns a text with the kept training and the numbers of the comparison."""
-    last = {name: kept_logs(each) for name, each in result["results"].items()}
-    accuracies = {name: logs["val_accuracy"] for name, logs in last.items()}
-    numbers = [f"{name} {accuracy:.2%}" for name, accuracy in accuracies.items()]
-    tie = len(set(accuracies.values())) < len(accuracies)
-    by = "lower loss at equal accuracy" if tie else "higher accuracy"
-    if tie:
-        numbers = [
-            f"{text}, loss {last[name]['val_loss']:.4f}"
-            for name, text in zip(last, numbers, strict=True)
-        ]
-    same = ", which are the test images too" if result["test_is_validation"] else ""
-    return (
-        f"{result['kept']}, for its {by} on the {result['images']['validation']:,} "
-        f"validation images{same}: {'; '.join(numbers)}"
-    )
 
 
 def _settings(config, model, rho):

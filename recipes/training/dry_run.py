@@ -38,7 +38,6 @@ def run(
     trainer,
     batches,
     steps: int,
-    trainings: int = 1,
     title: str = "of this training",
 ) -> None:
     """Trains for three steps and prints a table. Nothing is written.
@@ -49,7 +48,6 @@ def run(
         trainer: Compiled `kerasvit.SAM` on the devices.
         batches: Batches of `fit`, `config.accumulate` per step.
         steps: Steps of a training.
-        trainings: Number of trainings of the command.
         title: What is measured.
     """
     clock, parts = Clock(), config.accumulate
@@ -67,9 +65,6 @@ def run(
     compiling = max(0.0, first - began - seconds)
     peak, of_device = memory.peak()
     whose = "of a device" if of_device else "resident, of the whole process"
-    several = f" for each of {trainings} trainings" if trainings > 1 else ""
-    most = "at most " if trainings > 1 else ""  # one is without SAM
-    total = steps * trainings * seconds
     devices = "1 device" if here.count == 1 else f"{here.count} devices"
     table = Table(title, "", title="Dry run", title_justify="left")
     table.add_row("parameters", f"{trainer.model.count_params():,}")
@@ -78,8 +73,8 @@ def run(
     table.add_row("seconds per step", f"{seconds:.3g}, mean of {STEPS}")
     table.add_row("images per second", f"{config.batch_size / seconds:,.3g}")
     table.add_row("peak memory", f"{peak / 2**30:.2f} GiB, {whose}")
-    table.add_row("steps", f"{steps:,}{several}")
-    duration = f"{most}{_duration(total)}"
+    table.add_row("steps", f"{steps:,}")
+    duration = _duration(steps * seconds)
     table.add_row("all steps", f"{duration}, without validation and saving")
     table.add_row("for less memory", ", ".join(suggestions(here, config)))
     console.print(table)

@@ -46,7 +46,7 @@ class Config(Common, Head, LoRA):
     decayed: Literal["kernels", "all"] = "all"  # which weights decay
     # BiT's: of the number and the size of the images (hyperrule.py)
     rule: Literal["hyperrule"] | None = None
-    compare: bool = False  # also train without SAM, keep the better model
+    compare: bool = False  # also train without SAM, in a folder of its own
 
     small: ClassVar = ("small",)  # models that finetune.py defines
     then_rate: ClassVar = 0.1  # the rate is already that of fine-tuning
@@ -56,6 +56,11 @@ class Config(Common, Head, LoRA):
         super().check()
         if self.lora is not None and not self.weights:
             raise ValueError("`lora`: adapters need pretrained --weights below them.")
+        if self.compare and (self.rho == 0 or (self.rule and self.rho is None)):
+            raise ValueError(
+                "`compare`: rho is 0, so that there is no training with SAM to compare "
+                "with. Give a radius, --rho."
+            )
         if self.rule:
             self._check_rule()
 

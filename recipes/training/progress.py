@@ -17,7 +17,7 @@ from command.options import default_settings
 from rich.console import Console
 from rich.table import Table
 from training import folder_lock
-from training.card_facts import NOT_TRAINING, comparison
+from training.card_facts import NOT_TRAINING
 
 console = Console(markup=False)  # a path may hold [brackets]
 LINE_SECONDS = 30  # between two lines where no terminal shows the bar
@@ -205,30 +205,25 @@ def replace_file(unfinished: Path, path: Path) -> None:
 
 
 def draw_curves(result: dict, path: Path) -> None:
-    """Plots loss and accuracy of all trainings over the steps."""
+    """Plots loss and accuracy of a training over the steps."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+    rounds = result["history"]
+    steps, color = _steps_of_rounds(result), COLORS[result["training"]]
     figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
     for axis, quantity in zip(axes, ("loss", "accuracy"), strict=True):
-        for name, training in result["results"].items():
-            rounds = training["history"]
+        for key, line, part in (("", "o:", "training"), ("val_", "s-", "validation")):
+            values = [logs[key + quantity] for logs in rounds]
+            # Markers, because a line with one point is not visible.
             size = 4 if len(rounds) < 10 else 2
-            steps = _steps_of_rounds(result, len(rounds))
-            for key, line, part in (
-                ("", "o:", "training"),
-                ("val_", "s-", "validation"),
-            ):
-                values = [logs[key + quantity] for logs in rounds]
-                options = {"label": f"{part}, {name}", "color": COLORS[name]}
-                # Markers, because a line with one point is not visible.
-                axis.plot(steps, values, line, markersize=size, **options)
-            if kept := training.get("kept_round"):
-                options = {"label": f"kept, {name}", "color": COLORS[name]}
-                axis.axvline(steps[kept - 1], linewidth=1, linestyle="--", **options)
+            axis.plot(steps, values, line, markersize=size, label=part, color=color)
+        if kept := result.get("kept_round"):
+            options = {"label": "kept", "color": color, "linestyle": "--"}
+            axis.axvline(steps[kept - 1], linewidth=1, **options)
         first = 0
         for stage in result.get("stages", [])[:-1]:
             first += stage["rounds"] * stage["steps_between_validations"]
@@ -248,9 +243,9 @@ def draw_curves(result: dict, path: Path) -> None:
     save_figure(figure, path)
 
 
-def _steps_of_rounds(result, count):
+def _steps_of_rounds(result):
     """Returns the number of finished steps after each round of all stages."""
-    one = {"rounds": count, **result}
+    one = {"rounds": len(result["history"]), **result}
     stages = result.get("stages", [one])
     lengths = [
         stage["steps_between_validations"]
@@ -283,36 +278,39 @@ def save_figure(figure, path: Path) -> None:
     replace_file(unfinished, path)
 
 
-def report(result: dict) -> None:
-    """Prints the results, the kept model and its path."""
-    images = result["images"]
-    same = result.get("test_is_validation")  # there are no test images
+def report(*results: dict) -> None:
+    """Prints the results of one or more trainings, and the paths of the models."""
+    images, start = results[0]["images"], results[0].get("start")
+    same = results[0].get("test_is_validation")  # there are no test images
     kind = "Validation" if same else "Test"
-    table = Table(title=f"{kind}: {images['test']:,} images ({result['test']})")
+    table = Table(title=f"{kind}: {images['test']:,} images ({results[0]['test']})")
     for column in ("", "accuracy", "loss", "training"):
         table.add_column(column, justify="right")
-    if (start := result.get("start")) and "linear_test" in start:
+    if start and "linear_test" in start:
         of = f" of {start['test_images']:,}"
         of = of if start["test_images"] < images["test"] else ""
         table.add_row("linear classifier", f"{start['linear_test']:.2%}{of}", "", "")
-    for name, training in result["results"].items():
-        seconds = sum(logs["seconds"] for logs in training["history"])
+    for result in results:
+        seconds = sum(logs["seconds"] for logs in result["history"])
         row = (
-            f"{training['accuracy']:.2%}",
-            f"{training['loss']:.4f}",
+            f"{result['accuracy']:.2%}",
+            f"{result['loss']:.4f}",
             f"{seconds:.0f} s",
         )
-        table.add_row(name, *row)
-        before = training.get("after_stages", [])[:-1]
+        table.add_row(result["training"], *row)
+        before = result.get("after_stages", [])[:-1]
         for stage, found in zip(result.get("stages", []), before, strict=False):
             row = f"{found['accuracy']:.2%}", f"{found['loss']:.4f}", ""
             table.add_row(f"after {stage['text'].split(',')[0]}", *row)
     console.print(table)
-    if len(result["results"]) > 1:
-        console.print(f"Kept: {comparison(result)}.", highlight=False, soft_wrap=True)
+    for result in results:
+        _print_paths(result, of=f" {result['training']}" if len(results) > 1 else "")
+
+
+def _print_paths(result, of):
     folder = result["folder"]
     console.print(
-        f"Curves: {folder}/curves.png. The model, to use as\n"
+        f"Curves{of}: {folder}/curves.png. The model, to use as\n"
         f'    model = kerasvit.from_pretrained("{folder}/model")\n'
         '    kerasvit.classify(model, "image.png")\n'
         "and to publish with its card as\n"

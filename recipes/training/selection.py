@@ -25,13 +25,13 @@ def is_exhausted(history: list[dict], patience: int | None) -> bool:
     return len(history) - 1 - best_round(history) >= patience
 
 
-def kept_logs(training: dict) -> dict:
+def kept_logs(result: dict) -> dict:
     """Returns the metrics of the round whose weights are kept.
 
     Args:
-        training: One of the `results` of result.json.
+        result: Content of result.json.
     """
-    return training["history"][training.get("kept_round", 0) - 1]
+    return result["history"][result.get("kept_round", 0) - 1]
 
 
 def facts(history: list[dict], round_steps: int, stopped_early: bool) -> dict:
@@ -47,19 +47,19 @@ def facts(history: list[dict], round_steps: int, stopped_early: bool) -> dict:
     return {"kept_round": kept, **steps, "stopped_early": stopped_early}
 
 
-def sentence(training: dict) -> str | None:
+def sentence(result: dict) -> str | None:
     """Returns which weights are kept, or None for the last.
 
     Args:
-        training: As for `kept_logs`.
+        result: As for `kept_logs`.
     """
-    if "kept_round" not in training:
+    if "kept_round" not in result:
         return None
-    logs = kept_logs(training)
-    stage = " of the last stage" if "after_stages" in training else ""
+    logs = kept_logs(result)
+    stage = " of the last stage" if "after_stages" in result else ""
     text = (
-        f"weights of step {training['kept_step']:,} of {training['steps']:,}{stage}, "
+        f"weights of step {result['kept_step']:,} of {result['steps']:,}{stage}, "
         f"the best on the validation images ({logs['val_accuracy']:.2%}, loss "
         f"{logs['val_loss']:.4f})"
     )
-    return f"{text}; stopped early" if training["stopped_early"] else text
+    return f"{text}; stopped early" if result["stopped_early"] else text

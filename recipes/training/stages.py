@@ -192,10 +192,7 @@ def warn_if_worse(result: dict) -> None:
     Args:
         result: Content of result.json.
     """
-    accuracies = [
-        each["accuracy"]
-        for each in result["results"][result["kept"]].get("after_stages", ())
-    ]
+    accuracies = [each["accuracy"] for each in result.get("after_stages", ())]
     tested = result.get("images", {}).get("test")
     if accuracies and is_worse(*accuracies[-2:], tested):
         console.print(

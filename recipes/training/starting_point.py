@@ -179,14 +179,13 @@ def warn_if_worse(result: dict) -> None:
     start = result.get("start")
     if not start:
         return
-    kept = result["results"][result["kept"]]
-    final, before = kept_logs(kept)["val_accuracy"], start["accuracy"]
+    final, before = kept_logs(result)["val_accuracy"], start["accuracy"]
     count = start["tested"]
     ends = f"It ends at {final:.2%} of the validation images; before it, the same "
     ends += f"weights had {before:.2%} of {count:,}."
     all_before, all_after = before, final
     if "test_accuracy" in start and not result["test_is_validation"]:
-        tests = start["test_accuracy"], kept["accuracy"]
+        tests = start["test_accuracy"], result["accuracy"]
         ends += f" Of the test images: {tests[1]:.2%}, before {tests[0]:.2%}."
         more = start["test_images"]
         all_before, all_after = (
@@ -195,8 +194,7 @@ def warn_if_worse(result: dict) -> None:
         )
         count += more
     if is_worse(all_before, all_after, count):
-        with_sam = result["kept"] != "without SAM"
-        smaller = "--rho or --learning-rate" if with_sam else "--learning-rate"
+        smaller = "--rho or --learning-rate" if result["rho"] else "--learning-rate"
         text = f"Warning: the training made the model worse. {ends} Give a smaller "
         text, style = f"{text}{smaller}, or more --steps.", "bold red"
     elif final < before - 0.5 / start["tested"]:  # other sums in float32

@@ -20,7 +20,7 @@ from command import command_line, names
 from devices import devices
 from scoring import confusion
 from scoring.outputs import Predictor
-from training import folder_lock, progress, selection, training_data
+from training import folder_lock, progress, training_data
 from training.card_facts import facts
 from training.progress import console, draw_curves, write_json
 from training.saving import Progress
@@ -183,8 +183,14 @@ def finished_result(folder: Path) -> dict | None:
     finished = folder / "result.json"
     if not finished.exists():
         return None
+    result = json.loads(finished.read_text())
+    if "results" in result:
+        raise command_line.BadInput(
+            f"{folder} holds the results of an earlier version, whose model is in "
+            f"{folder}/model. To train again, give another --out."
+        )
     console.print(f"{folder} is finished. To train again, delete it.")
-    return json.loads(finished.read_text())
+    return result
 
 
 def state_folder(folder: Path, name: str) -> Path:
@@ -226,27 +232,26 @@ def saved_progress(
     )
 
 
-def best(results: dict) -> str:
-    """Returns the name of the training with the best score of its kept weights."""
-    kept = {name: selection.kept_logs(each) for name, each in results.items()}
-    return max(kept, key=lambda name: selection.score(kept[name]))
+def name_of(rho: float) -> str:
+    """Returns the name of a training."""
+    return "with SAM" if rho else "without SAM"
 
 
 def summary(
-    results: dict, dataset, folder: Path, round_steps: int, start: dict | None = None
+    rho: float, dataset, folder: Path, round_steps: int, start: dict | None = None
 ) -> dict:
-    """Returns the content of result.json, from which the card is written, too.
+    """Returns what result.json states beside the metrics and the history.
 
     Args:
-        results: {name of the training: test metrics and history}.
+        rho: SAM's radius.
         dataset: `data.Dataset`.
         folder: Folder of the results.
         round_steps: Steps between validations.
         start: Result of `starting_point.set_head`; None for fresh weights.
     """
     return {
-        "results": results,
-        "kept": best(results),
+        "training": name_of(rho),
+        "rho": rho,
         "folder": str(folder),
         "steps_between_validations": round_steps,
         "test": dataset.test_name,
@@ -260,7 +265,6 @@ def save(
     result: dict,
     config,
     model: keras.Model,
-    rho: float,
     *,
     recipe: str,
     here,
@@ -271,10 +275,9 @@ def save(
     Only the first process writes.
 
     Args:
-        result: Result of `summary`.
+        result: Metrics and history of the training, and the result of `summary`.
         config: Dataclass of the settings.
         model: `ImageModel` with the kept weights.
-        rho: SAM's radius of the kept training.
         recipe: Path of the script.
         here: `devices.Devices` of the training.
         dataset: `data.Dataset`, for the confusion of the test images; None: without.
@@ -294,7 +297,7 @@ def save(
         )
     model = here.whole(model)
     folder = Path(result["folder"])
-    card = facts(config, model, result, rho, recipe)
+    card = facts(config, model, result, recipe)
     base = model.record.get("base") or {}
     result["license"] = card["license"] or base.get("license")
     if not here.is_first:
@@ -306,8 +309,8 @@ def save(
     draw_curves(result, folder / "curves.png")
     write_json(folder / "result.json", result)
     suffixes = [stage["suffix"] for stage in result.get("stages", [])] or [""]
-    for name in result["results"]:
-        for suffix in suffixes:
-            shutil.rmtree(state_folder(folder, f"{name} {suffix}".rstrip()))
+    for suffix in suffixes:
+        name = f"{result['training']} {suffix}".rstrip()
+        shutil.rmtree(state_folder(folder, name))
     (folder / "start.npz").unlink(missing_ok=True)
     return result

@@ -196,7 +196,7 @@ def test_pairs_differ_in_rho_only_and_finished_trainings_are_not_repeated(
             raise KeyboardInterrupt
         configs.append(config)
         history = [{"val_accuracy": rng.random(), "val_loss": rng.random()}]
-        return {"results": {"one": {"accuracy": rng.random(), "history": history}}}
+        return {"accuracy": rng.random(), "history": history}
 
     monkeypatch.setattr(claim, "measure", lambda *_: {"loss": 0.5, "sharpness": 2.0})
     monkeypatch.setattr(claim, "pretrain", train)
@@ -248,7 +248,7 @@ def test_a_training_is_measured(study):
     each = claim.Training("Mixer", 1.0, "without SAM", 0)
     found = claim.train(study, each, 14, Path())
     result = json.loads(Path(each.name, "result.json").read_text())
-    [trained] = result["results"].values()
+    trained = result
     assert found["accuracy"] == trained["accuracy"] and found["rho"] == 0
     assert len(trained["history"]) == 1 and np.isfinite(found["sharpness"])
     assert result["images"] == {"train": 12, "validation": 2, "test": 4}

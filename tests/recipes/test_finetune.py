@@ -26,7 +26,7 @@ from training import (
 )
 
 import kerasvit
-from tests.once import long_elsewhere, mainly_on_last, on_last_backend, runs_alike
+from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
 
@@ -75,37 +75,35 @@ def finished(tmp_path_factory):
         return restore(self, trainer, batches)
 
     out = str(tmp_path_factory.mktemp("digits") / "run")
-    settings = config(compare=True, batch_size=180, out=out)
+    settings = config(batch_size=180, out=out)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finetune, "SMALL", TINY)
         patch.setattr(saving.Progress, "restore", spy)
-        return settings, finetune.finetune(settings), starts
+        return settings, finetune.compare(settings), starts
 
 
 def test_model_classifies(finished):
-    model = kerasvit.from_pretrained(f"{finished[0].out}/model")
+    model = kerasvit.from_pretrained(f"{finished[0].out}/sam/model")
     [(name, chance)] = kerasvit.classify(model, np.zeros((8, 8), "uint8"), top=1)
     assert name in "0123456789" and 0 < chance < 1
 
 
 def test_leaves_curves_and_results_and_nothing_else(finished):
-    names = {path.name for path in Path(finished[0].out).iterdir()}
-    logs = {"log_with_SAM.csv", "log_without_SAM.csv"}
-    assert names == {"config.json", "result.json", "curves.png", "model"} | logs
+    for run, log in (("plain", "log_without_SAM.csv"), ("sam", "log_with_SAM.csv")):
+        names = {path.name for path in Path(finished[0].out, run).iterdir()}
+        assert names == {"config.json", "result.json", "curves.png", "model", log}
 
 
 def test_the_card_states_the_training(finished):
-    settings, result, _ = finished
-    card = (Path(settings.out) / "model" / "README.md").read_text()
-    accuracy = result["results"][result["kept"]]["accuracy"]
-    sam = result["kept"] == "with SAM"
+    settings, (_, result), _ = finished
+    card = (Path(settings.out) / "sam" / "model" / "README.md").read_text()
+    accuracy = result["accuracy"]
     for row in (
         "# small-digits\n",
         f"| accuracy | {100 * accuracy:.1f} % (95 % interval ",
         " %, digits, test, 359 images) |",
         "![Confusion matrix of test](confusion_test.png)",
-        f"| method | {'SAM, rho 0.05' if sam else 'without SAM'} |",
-        f"| chosen | {result['kept']}, for its ",
+        "| method | SAM, rho 0.05 |",
         "| recipe | recipes/finetune.py |",
         "| data | digits |",
         "| images | 1,259 for training, 179 for validation, 359 for the test |",
@@ -129,68 +127,51 @@ def trained(accuracy, loss):
     return {"accuracy": 0.5, "loss": 1.0, "history": [{**logs, "seconds": 1.0}]}
 
 
-@pytest.mark.parametrize(
-    ("plain", "sam", "kept", "reason"),
-    [
-        (
-            (0.8, 1.0),
-            (0.7, 0.5),
-            "without SAM",
-            "higher accuracy on the 2 v.* 80.00%",
-        ),
-        ((0.7, 0.5), (0.8, 1.0), "with SAM", "higher accuracy on the 2 v.* 80.00%"),
-        ((0.8, 1.0), (0.8, 0.9), "with SAM", "lower loss at equal .* loss 0.9000"),
-        ((0.8, 0.9), (0.8, 1.0), "without SAM", "lower loss at equal .* loss 0.9000"),
-    ],
-)
 @on_last_backend
-def test_the_better_on_validation_images_is_kept(
-    plain, sam, kept, reason, photos, monkeypatch, capsys
-):
-    numbers = {"without SAM": plain, "with SAM": sam}
+def test_a_comparison_is_two_trainings_and_a_table(photos, capsys):
+    finetune.main(config(data=photos, compare=True, license="mit", rho=0.1))
+    printed = capsys.readouterr().out
+    assert printed.count("Test: 4 images") == 1
+    for name, folder in (("without SAM", "run/plain"), ("with SAM", "run/sam")):
+        assert re.search(rf"{name} │ +[\d.]+%", printed)
+        assert f'from_pretrained("{folder}/model")' in printed
+        result = json.loads(Path(folder, "result.json").read_text())
+        assert result["training"] == name
+        card = Path(folder, "model/README.md").read_text()
+        assert 'license: "mit"' in card and "Licence: mit." in card
 
-    def fit(trainer, batches, callbacks, **_):
-        saved = callbacks[1]
-        name = saved.folder.name.replace("_", " ")
-        number = list(numbers).index(name)
-        trainer.model.set_weights([w * 0 + number for w in trainer.model.get_weights()])
-        saved.history += trained(*numbers[name])["history"]
 
-    def evaluate(trainer, *_, **__):
-        return {"accuracy": 0.5, "loss": 1.0}
+@on_last_backend
+def test_a_comparison_needs_a_radius():
+    with pytest.raises(ValueError, match="no training with SAM to compare with"):
+        finetune.compare(config(compare=True, rho=0.0))
 
-    monkeypatch.setattr(kerasvit.SAM, "fit", fit)
-    monkeypatch.setattr(kerasvit.SAM, "evaluate", evaluate)
-    monkeypatch.setattr(training, "draw_curves", lambda *a: None)
-    result = finetune.finetune(
-        config(data=photos, license="mit", compare=True, rho=0.1)
-    )
-    assert result["kept"] == kept
-    saved = kerasvit.from_pretrained("run/model").get_weights()
-    assert all(np.all(w == list(numbers).index(kept)) for w in saved)
-    card = Path("run/model/README.md").read_text()
-    progress.report(result)
-    for text in (card, capsys.readouterr().out):
-        assert re.search(rf"{kept}, for its {reason}", text)
-    assert 'license: "mit"' in card and "Licence: mit." in card
+
+@on_last_backend
+def test_results_of_an_earlier_version_are_not_continued(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("run").mkdir()
+    Path("run/result.json").write_text('{"results": {}}')
+    with pytest.raises(ValueError, match="results of an earlier version"):
+        finetune.training.finished_result(Path("run"))
 
 
 @on_last_backend
 def test_the_card_of_a_folder_is_not_about_the_digits(photos):
     dataset = data.folder(photos)
-    settings = config(data=photos, compare=True, image_size=(32,))
+    settings = config(data=photos, image_size=(32,))
     model = finetune.build(settings, dataset.label_names)
     settings, _ = defaults.resolve(settings, 14, "photographs", model)
     settings = dataclasses.replace(settings, model="small")
     result = {
-        "results": {"with SAM": trained(0.5, 1.0)},
-        "kept": "with SAM",
+        **trained(0.5, 1.0),
+        "rho": 0.1,
         "steps_between_validations": 2,
         "test": "test",
         "images": dataset.counts,
         "start": {"begins": "the linear classifier"},
     }
-    fields = card_facts.facts(settings, model, result, 0.1, "recipes/finetune.py")
+    fields = card_facts.facts(settings, model, result, "recipes/finetune.py")
     kerasvit.save_pretrained(model, "model", **fields)
     card = Path("model/README.md").read_text()
     assert "digits" not in card and "author's own" not in card
@@ -223,7 +204,8 @@ def test_the_card_takes_the_licence_beside_the_weights(head, license, tmp_path):
 def test_one_validation_is_seen_in_the_curves(tmp_path):
     logs = {"loss": 2.0, "accuracy": 0.2, "val_loss": 2.1, "val_accuracy": 0.1}
     result = {
-        "results": {"with SAM": {"history": [logs]}},
+        "training": "with SAM",
+        "history": [logs],
         "steps_between_validations": 4,
     }
     progress.draw_curves(result, tmp_path / "curves.png")
@@ -248,12 +230,11 @@ def test_output_is_counted_in_steps(photos, capsys, monkeypatch):
 
 @on_last_backend
 def test_settings_are_those_of_the_training(photos, capsys):
-    settings = {"steps": 25, "warmup_steps": 20, "compare": True, "rho": 0.0}
+    settings = {"steps": 25, "warmup_steps": 20, "rho": 0.0}
     result = finetune.finetune(config(data=photos, out="o [new]/x", **settings))
     progress.report(result)
     printed = capsys.readouterr().out
     assert "given; raised to a multiple of 13" in printed and "26 steps" in printed
-    assert "rho is 0, so there is no training with SAM" in printed
     assert 'from_pretrained("o [new]/x/model")' in printed
     assert "'o [new]/x'/model" in printed
     card = Path("o [new]/x/model/README.md").read_text()
@@ -326,7 +307,7 @@ def test_heads_for_imagenet_fit_its_numbers():
 
 
 def test_finished_training_shows_its_result(finished, capsys):
-    again = finetune.finetune(finished[0])
+    again = finetune.compare(finished[0])
     assert again == json.loads(json.dumps(finished[1]))
     assert "is finished" in capsys.readouterr().out
 
@@ -334,7 +315,7 @@ def test_finished_training_shows_its_result(finished, capsys):
 def test_other_settings_in_the_same_folder(finished):
     settings = dataclasses.replace(finished[0], rho=0.2)
     with pytest.raises(BadInput, match=r"(?s)other settings.*rho: .* 0.2 now"):
-        finetune.finetune(settings)
+        finetune.compare(settings)
 
 
 @on_last_backend
@@ -380,15 +361,13 @@ def test_weights_with_their_own_normalisation_get_pixels(photos):
 @long_elsewhere
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     monkeypatch.setattr(training, "MIN_ROUND_STEPS", 1)
-    # The plain training before it, which the resumed run skips, on one backend.
-    compare = runs_alike()
-    changes = {"compare": compare, "rho": 0.05, "dropout": 0.1, "layer_decay": 0.75}
+    changes = {"rho": 0.05, "dropout": 0.1, "layer_decay": 0.75}
     settings = config(data=photos, epochs=3, **changes)
     whole = finetune.finetune(dataclasses.replace(settings, out="whole"))
     saved = saving.Progress.on_epoch_end
 
     def killed_in_the_third_round(self, epoch, logs=None):
-        if self.folder.name == "with_SAM" and epoch == 2:
+        if epoch == 2:
             (self.folder / "unfinished.weights.h5").write_text("half")
             (self.folder / "round_0003.json").write_text("[]")
             raise KeyboardInterrupt
@@ -404,17 +383,15 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     models = [kerasvit.from_pretrained(f"{run}/model") for run in ("whole", "run")]
     for a, b in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
-    for name, result in whole["results"].items():
-        again = resumed["results"][name]
-        assert again["loss"] == pytest.approx(result["loss"], abs=1e-5)
-        assert len(again["history"]) == 3
+    assert resumed["loss"] == pytest.approx(whole["loss"], abs=1e-5)
+    assert len(resumed["history"]) == 3
 
 
 def test_lower_blocks_have_smaller_rates():
     model = TINY(image_size=32, num_classes=2)
     settings = config(layer_decay=0.5, optimizer="adamw", learning_rate=0.1)
     settings = dataclasses.replace(settings, warmup_steps=0, augment="none")
-    trainer = finetune.trainer_of(devices.ONE, settings, model, 0.0, 2)
+    trainer = finetune.trainer_of(devices.ONE, settings, model, 2)
     rates = trainer.optimizer.get_config()["rates"]
     paths = ["embedding/kernel", "encoder_block_0/mlp/dense_0/kernel", "head/kernel"]
     assert [rates[path][0] for path in paths] == [0.25, 0.5, 1.0]

@@ -79,7 +79,7 @@ def test_defaults_beat_the_linear_classifier_of_the_same_features(
         finetune.finetune(settings(folder, rho=rho, seed=seed, out=str(seed)))
         for seed in range(3)
     ]
-    accuracies = [run["results"][run["kept"]]["accuracy"] for run in tuned]
+    accuracies = [run["accuracy"] for run in tuned]
     assert np.mean(accuracies) > np.mean(linear), (accuracies, linear)
 
 
@@ -107,7 +107,7 @@ def test_settings_and_start_are_printed_before_training(folder, monkeypatch, cap
 def test_a_training_that_reduces_the_accuracy_warns(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     bad = {"learning_rate": 3.0, "optimizer": "sgd", "steps": 6, "rho": 0.0}
-    finetune.show(finetune.finetune(settings(folder, **bad, out="bad")))
+    finetune.main(settings(folder, **bad, out="bad"))
     out = capsys.readouterr().out
     assert "Warning: the training made the model worse." in out
     assert "Give a smaller --learning-rate, or more --steps." in out
@@ -116,8 +116,8 @@ def test_a_training_that_reduces_the_accuracy_warns(folder, monkeypatch, capsys)
 def test_the_warning_after_sam_names_its_radius(capsys):
     result = {
         "start": {"accuracy": 0.9, "tested": 40},
-        "kept": "with SAM",
-        "results": {"with SAM": {"history": [{"val_accuracy": 0.5}]}},
+        "rho": 0.05,
+        "history": [{"val_accuracy": 0.5}],
     }
     starting_point.warn_if_worse(result)
     out = capsys.readouterr().out
@@ -127,8 +127,8 @@ def test_the_warning_after_sam_names_its_radius(capsys):
 def test_one_image_of_forty_is_no_worse_training(capsys):
     result = {
         "start": {"accuracy": 39 / 40, "tested": 40},
-        "kept": "without SAM",
-        "results": {"without SAM": {"history": [{"val_accuracy": 38 / 40}]}},
+        "rho": 0.0,
+        "history": [{"val_accuracy": 38 / 40}],
     }
     starting_point.warn_if_worse(result)
     out = capsys.readouterr().out
@@ -140,9 +140,10 @@ def test_test_images_decide_too(capsys):
     start = {"accuracy": 0.35, "tested": 20, "test_accuracy": 0.4, "test_images": 100}
     result = {
         "start": start,
-        "kept": "plain",
+        "rho": 0.0,
         "test_is_validation": False,
-        "results": {"plain": {"history": [{"val_accuracy": 0.2}], "accuracy": 0.15}},
+        "accuracy": 0.15,
+        "history": [{"val_accuracy": 0.2}],
     }
     starting_point.warn_if_worse(result)
     assert "Of the test images: 15.00%, before 40.00%" in capsys.readouterr().out
@@ -165,8 +166,8 @@ def test_an_equal_accuracy_does_not_warn(capsys):
     assert after["val_accuracy"] < equal["accuracy"]
     result = {
         "start": equal,
-        "kept": "plain",
-        "results": {"plain": {"history": [after]}},
+        "rho": 0.0,
+        "history": [after],
     }
     starting_point.warn_if_worse(result)
     assert "Warning" not in capsys.readouterr().out

@@ -323,7 +323,7 @@ def test_a_recipe_scores_features_at_each_validation(images, tmp_path, monkeypat
         batch_size=8,
     )
     result = pretrain.pretrain(config)
-    [trained] = result["results"].values()
+    trained = result
     assert len(trained["history"]) == 2
     assert all(0 <= logs["val_5_shot"] <= 1 for logs in trained["history"])
     with pytest.raises(command_line.BadInput, match="as many as `shots`"):

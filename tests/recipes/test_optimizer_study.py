@@ -182,7 +182,7 @@ def test_finished_trainings_are_not_repeated(study, in_this_process, monkeypatch
         configs.append(config)
         history = [{"val_accuracy": 0.5, "val_loss": 1.0, "loss": 0.4}]
         found = {"accuracy": 0.5, "history": history}
-        return {"results": {"one": found}, "steps_between_validations": 2}
+        return {**found, "steps_between_validations": 2}
 
     monkeypatch.setattr(optimizers, "time_step", lambda *_: {"cpu_ms_per_step": 1.0})
     monkeypatch.setattr(optimizers.pretrain, "pretrain", train)
@@ -205,8 +205,8 @@ def test_a_training_and_its_steps_are_measured(study, monkeypatch):
     each = optimizers.Training("ViT", "SAM", 0.1, 0)
     found = optimizers.train(study, each, Path())
     assert len(found["losses"]) == 1 and np.isfinite(found["losses"]).all()
-    trained = json.loads(Path(each.name, "result.json").read_text())["results"]
-    assert found["accuracy"] == trained["with SAM"]["accuracy"]
+    trained = json.loads(Path(each.name, "result.json").read_text())
+    assert found["accuracy"] == trained["accuracy"]
     timed = optimizers.time_step(study, each, Path("new"))
     assert timed["cpu_ms_per_step"] > 0 and not Path("new").exists()
 

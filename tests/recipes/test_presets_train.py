@@ -100,7 +100,6 @@ def test_finetuning(name, dataset, monkeypatch, tmp_path):
     settings = training.apply_plan(settings, {}, 1, SCHEDULED)
     model = finetune.build(settings, dataset.label_names)
     settings, _ = finetune.defaults.resolve(settings, 24, "photographs", model)
-    rho = settings.rho
-    trainer = finetune.trainer_of(devices.ONE, settings, model, rho, SCHEDULED)
+    trainer = finetune.trainer_of(devices.ONE, settings, model, SCHEDULED)
     options = finetune.batch_options(settings, model)
     fit(trainer, settings, model, dataset, **options)

@@ -162,7 +162,7 @@ def test_sigmoid_begins_at_the_rate_of_a_class():
 def test_a_training_leaves_a_model_and_its_results(photos):
     result = pretrain.pretrain(config(data=photos, augment="cifar_mixed", rho=0.1))
     assert result["images"] == {"train": 14, "validation": 2, "test": 4}
-    assert list(result["results"]) == ["with SAM"]
+    assert result["training"] == "with SAM"
     names = {path.name for path in Path("run").iterdir()}
     assert names == {
         *("config.json", "result.json", "curves.png", "model", "log_with_SAM.csv")
@@ -206,7 +206,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     models = [kerasvit.from_pretrained(f"{run}/model") for run in ("whole", "run")]
     for a, b in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
-    losses = [run["results"]["with SAM"]["loss"] for run in (whole, resumed)]
+    losses = [run["loss"] for run in (whole, resumed)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-5)
 
 

@@ -76,7 +76,7 @@ def test_three_stages_are_trained_and_stated(settings, tmp_path, capsys):
     logs = {path.name for path in run.glob("log_*.csv")}
     assert logs == {"log_with_SAM.csv", "log_with_SAM_head.csv", "log_with_SAM_42.csv"}
     assert not list(run.glob("with_SAM*"))  # the states of finished trainings
-    training_result = result["results"]["with SAM"]
+    training_result = result
     assert len(training_result["after_stages"]) == 3
     rounds = sum(stage["rounds"] for stage in result["stages"])
     assert len(training_result["history"]) == rounds
@@ -103,11 +103,9 @@ def test_a_training_that_ends_in_each_stage_continues(settings):
 @pytest.mark.slow
 @on_last_backend
 def test_both_trainings_of_a_comparison_have_all_stages(settings):
-    result = finetune.finetune(settings(compare=True))
-    for name in ("with SAM", "without SAM"):
-        assert len(result["results"][name]["after_stages"]) == 3
-    kept = result["results"][result["kept"]]
-    model = kerasvit.from_pretrained("run/model")
+    results = finetune.compare(settings())
+    assert [len(result["after_stages"]) for result in results] == [3, 3]
+    model = kerasvit.from_pretrained("run/sam/model")
     dataset = finetune.training_data.find_data(settings(), devices.ONE)
     options = finetune.training_data.batch_options(settings(), model)
     found = finetune.Evaluation(dataset.test, devices.ONE, **options)
@@ -116,7 +114,7 @@ def test_both_trainings_of_a_comparison_have_all_stages(settings):
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         weighted_metrics=[keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
     )
-    assert found(trainer)["loss"] == pytest.approx(kept["loss"], abs=1e-5)
+    assert found(trainer)["loss"] == pytest.approx(results[1]["loss"], abs=1e-5)
 
 
 def weights(model):
@@ -139,7 +137,7 @@ def test_the_head_alone_is_trained_and_statistics_are_frozen():
         if stage.head_alone:
             trained = {w.path for w in staged.trainable_weights}
             assert trained == {"head/kernel", "head/bias"}
-            trainer = finetune.trainer_of(devices.ONE, stage.config, staged, 0.05, 10)
+            trainer = finetune.trainer_of(devices.ONE, stage.config, staged, 10)
             images = np.random.default_rng(0).normal(size=(4, 32, 32, 3))
             trainer.fit(images.astype("float32"), np.array([0, 1, 1, 0]), verbose=0)
             after = weights(staged)
@@ -243,13 +241,13 @@ def test_a_size_that_does_not_fit_leaves_no_folder(size, message, settings, tmp_
 @on_last_backend
 def test_a_worse_last_stage_is_stated(capsys):
     after = [{"accuracy": 0.8}, {"accuracy": 0.281}]
-    result = {"kept": "with SAM", "results": {"with SAM": {"after_stages": after}}}
+    result = {"after_stages": after}
     result["stages"] = [{"text": "all weights, 10 steps"}, {"text": "all at 56"}]
     result["images"] = {"test": 100}
     stages.warn_if_worse(result)
     out = " ".join(capsys.readouterr().out.split())
     assert "all at 56, made the model worse: 80.00% of" in out
-    stages.warn_if_worse({"kept": "with SAM", "results": {"with SAM": {}}})
+    stages.warn_if_worse({})
     after[1]["accuracy"] = 0.79  # one image of 100
     stages.warn_if_worse(result)
     assert not capsys.readouterr().out

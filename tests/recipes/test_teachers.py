@@ -217,8 +217,7 @@ def test_a_training_with_a_teacher(builder, rho, tmp_path, monkeypatch, capsys):
     kerasvit.save_pretrained(teacher, "teacher")
     config = settings(teacher="teacher", rho=rho, distill="soft")
     result = pretrain.pretrain(config)
-    name = "with SAM" if rho else "without SAM"
-    assert np.isfinite(result["results"][name]["loss"])
+    assert np.isfinite(result["loss"])
     loaded = kerasvit.from_pretrained("run/model")
     assert loaded.record["builder"] == builder.__name__
     card = (tmp_path / "run/model/README.md").read_text()

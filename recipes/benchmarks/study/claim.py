@@ -114,7 +114,7 @@ def train(study: Claim, each: Training, whole: int, folder: Path) -> dict:
     if each.kind == "with SAM":
         rho = choose_rho(study, each.model, each.share, folder)
     config = config_of(study, each, rho, whole, folder)
-    [found] = pretrain(config)["results"].values()
+    found = pretrain(config)
     last = found["history"][-1]
     validation = {key: last[key] for key in ("val_accuracy", "val_loss")}
     if each.kind == "tuning":  # its test images are not looked at

@@ -114,14 +114,13 @@ def config_of(study: Optimizers, each: Training, folder: Path):
 def train(study: Optimizers, each: Training, folder: Path) -> dict:
     """Trains, or continues, and returns the measurements."""
     keras.utils.clear_session()
-    result = pretrain.pretrain(config_of(study, each, folder))
-    [found] = result["results"].values()
+    found = pretrain.pretrain(config_of(study, each, folder))
     history = found["history"]
     return {
         "accuracy": found["accuracy"],
         **{key: history[-1][key] for key in ("val_accuracy", "val_loss")},
         "losses": [logs["loss"] for logs in history],
-        "steps_between_losses": result["steps_between_validations"],
+        "steps_between_losses": found["steps_between_validations"],
     }
 
 

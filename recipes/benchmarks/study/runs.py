@@ -122,7 +122,7 @@ def time_steps(config) -> dict:
     """
     steps = 2 * max(training.MIN_ROUND_STEPS, config.steps // 10)
     config = dataclasses.replace(config, steps=steps, epochs=None, validations=2)
-    [found] = pretrain(config)["results"].values()
+    found = pretrain(config)
     log = next(Path(config.out).glob("log_*.csv")).read_text().splitlines()
     # Of the second half: the first compiles.
     speed = float(log[-1].split(",")[COLUMNS.index("images_per_second")])

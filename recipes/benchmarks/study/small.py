@@ -78,7 +78,7 @@ def _train_and_measure(study, preset, sam, seed, folder):
         seed=seed,
         out=str(folder),
     )
-    [trained] = pretrain(config)["results"].values()
+    trained = pretrain(config)
     measured = {"accuracy": trained["accuracy"], **measure(config, study.curved_images)}
     write_json(file, measured)
     return measured
