@@ -17,7 +17,7 @@ from kerasvit.checkpoints import (
 from kerasvit.hub.download import TENSORS, fetch, fetch_repository, parse_address
 from kerasvit.hub.errors import without_credentials
 from kerasvit.hub.hashes import right_hash
-from kerasvit.hub.manifest import Entry, call_of, explain_tag, published
+from kerasvit.hub.manifest import Entry, call_of, entries, explain_tag, published
 
 from .request import Request, VariantLike, check_count
 from .transforms import transform_of, with_transform
@@ -161,6 +161,10 @@ def _check_text(path: Path, text: str, label: str | None) -> None:
     if tag and published(model):
         raise CheckpointError(explain_tag(model, tag))
     if re.fullmatch(r"[\w.-]+/[\w.-]+", text) and not path.parent.exists():
+        if name := _spelled(text):
+            raise CheckpointError(
+                f"There are no weights {text!r}. Did you mean {name!r}?"
+            )
         raise CheckpointError(
             f"There is no folder or file {text}. For a repository of the Hugging Face "
             f'Hub, write "hf://{text}".'
@@ -173,7 +177,10 @@ def _check_text(path: Path, text: str, label: str | None) -> None:
     there = empty if path.exists() else ""
     if label:
         raise CheckpointError(there + explain_tag(label, text))
-    there = there or f"There is no folder {text!r}. "
+    there = there or (
+        f"There is no folder {text!r}: give the path of one that save_pretrained or a "
+        "recipe wrote. "
+    )
     if tags := published(text):
         raise CheckpointError(
             f"{text} is the name of a model. Name its weights too: "
@@ -185,6 +192,12 @@ def _check_text(path: Path, text: str, label: str | None) -> None:
         f"{there}Build public weights with their model, as in {call}; "
         "kerasvit.list_weights() lists them."
     )
+
+
+def _spelled(name: str) -> str | None:
+    """Returns the name in the catalogue that differs in case only, or None."""
+    names = (f"{entry.model}/{entry.tag}" for entry in entries())
+    return next((each for each in names if each.lower() == name.lower()), None)
 
 
 def _repository_of(checkpoint: Checkpoint) -> dict[str, str | None] | None:

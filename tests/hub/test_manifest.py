@@ -123,6 +123,8 @@ def test_a_wrong_name_lists_the_right_ones():
         kerasvit.AlterNet50("imagenet")
     with pytest.raises(ValueError, match="Did you mean 'sam'"):
         kerasvit.ViTB16("SAM")
+    with pytest.raises(ValueError, match="Did you mean 'ViTB16/sam'"):
+        kerasvit.from_pretrained("vitb16/sam")
     with pytest.raises(ValueError, match="must be a name in quotes"):
         kerasvit.list_weights(kerasvit.ViTB16)
 
@@ -141,6 +143,8 @@ def test_a_folder_with_the_name_of_weights_gives_a_hint(tmp_path, monkeypatch):
         kerasvit.ViTB16("imagenet")
     with pytest.raises(ValueError, match=message + "Build public weights"):
         kerasvit.from_pretrained("imagenet")
+    with pytest.raises(ValueError, match="no folder 'pets': give the path of one that"):
+        kerasvit.from_pretrained("pets")
     with pytest.raises(ValueError, match="no model.safetensors. Give a folder"):
         kerasvit.ViTB16("./imagenet")
 
