@@ -9,7 +9,7 @@ from typing import Any
 
 from kerasvit.checkpoints import format_of, why_not_timm
 
-from .front_matter import split_page, without_block
+from .front_matter import readable, split_page, without_block
 from .metrics import are_metrics, results, shown
 
 log = logging.getLogger("kerasvit")
@@ -145,9 +145,9 @@ def write_card(
     """
     if loaded and facts.alone:  # the adapters are not what the card is about
         loaded = Card(licence_of(loaded.text), loaded.holds)
-    metadata, copied = _split(loaded.text) if loaded else ({}, "")
+    metadata, copied, whole = _split(loaded.text) if loaded else ({}, "", True)
     own, given = _metadata(record, name, facts)
-    known = own | _copied(metadata or {}, own, facts, loaded)
+    known = own | _copied(metadata, own, facts, loaded)
     license = given.get("license") or known.get("license")
     parts = _parts(record, name, facts, license)
     generated = "\n\n".join(parts.values())
@@ -155,7 +155,7 @@ def write_card(
     by_hand = before is not None and not is_generated(before)
     if facts.card is not None:
         text = _merged(facts.card, known, given, generated, own["tags"])
-    elif before is not None and by_hand and (not in_place or metadata is None):
+    elif before is not None and by_hand and not (in_place and whole):
         text = _kept(before, name, known, given, generated, own["tags"])
     elif loaded and copied.strip():
         elsewhere = copied if in_place else re.sub(_PICTURE, "", copied)
@@ -163,7 +163,7 @@ def write_card(
         text = _page(known | given, body)
         if is_generated(_encoded(loaded.text)):
             text = signed(text)
-        elif known | given == metadata and body == copied:
+        elif whole and known | given == metadata and body == copied:
             text = loaded.text  # with the comments of its metadata
     else:
         text = signed(_page(known | given, generated))
@@ -172,20 +172,23 @@ def write_card(
 
 def licence_of(text: str) -> str:
     """Returns a page with the metadata of the licence alone, or ""."""
-    metadata = _split(text)[0] or {}
+    metadata = _split(text)[0]
     found = {key: metadata[key] for key in _LICENCE if key in metadata}
     return _page(found, "") if found else ""
 
 
-def _split(text: str) -> tuple[Metadata | None, str]:
-    """Returns (metadata or None, body) of a loaded card."""
+def _split(text: str) -> tuple[Metadata, str, bool]:
+    """Returns (metadata, body) of a loaded card, and whether all could be read."""
     try:
-        return split_page(text)
+        return *split_page(text), True
     except ValueError as error:
+        metadata = readable(text)
         log.warning(
-            "The metadata at the head of the loaded card are left out, for %s.", error
+            "The metadata at the head of the loaded card are left out%s, for %s.",
+            f", but for {', '.join(metadata)}" if metadata else "",
+            error,
         )
-        return None, without_block(text)
+        return metadata, without_block(text), False
 
 
 def _copied(

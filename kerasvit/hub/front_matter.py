@@ -7,6 +7,7 @@ anchor. The limits are checked before any value is built.
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,20 @@ def split_page(text: str) -> tuple[dict[str, Any], str]:
     if not match:
         return {}, text
     return _metadata(match[1]), text[match.end() :]
+
+
+def readable(text: str) -> dict[str, Any]:
+    """Returns the metadata of a page whose block is invalid, as far as it can be read.
+
+    Each name at the beginning of a line is read with its value by itself.
+    """
+    match = _BLOCK.match(text)
+    block = match[1] if match and len(match[1]) <= MAX_BLOCK else ""
+    found: dict[str, Any] = {}
+    for entry in re.split(r"\n(?=[^\s#-])", block):
+        with suppress(ValueError):
+            found |= _metadata(entry)
+    return found
 
 
 def without_block(text: str) -> str:

@@ -249,17 +249,36 @@ def test_no_card_of_files_without_a_configuration(tmp_path):
 
 
 @on_last_backend
-@pytest.mark.parametrize("block", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_card_is_not_spread(block, tmp_path, caplog):
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_card_is_not_spread(name, tmp_path, caplog):
+    block = HOSTILE[name]
+    readable = {"alias": 10 * ["lol"], "merge": {"b": 1}}.get(name)
     folder = kerasvit.save_pretrained(random_model(1), tmp_path / "vit")
     (folder / "README.md").write_text(page(block))
     model = kerasvit.from_pretrained(folder)
     found, text = copied(model, tmp_path / "copy", license="mit")
-    assert text.strip() == "Mine." and found["license"] == "mit" and "a" not in found
+    assert text.strip() == "Mine." and found["license"] == "mit"
+    assert found.get("a") == readable and not {"b", "c"} & found.keys()
     assert caplog.text.count("of the loaded card are left out") == 1
     kerasvit.save_pretrained(model, folder)
     assert card(folder) == page(block)
     kerasvit.from_pretrained(folder, num_classes=5)
+
+
+@on_last_backend
+def test_what_can_be_read_of_metadata_is_kept(tmp_path, caplog):
+    folder = kerasvit.save_pretrained(random_model(1), tmp_path / "vit")
+    block = "license: mit\ntitle: a: b\ntags:\n- pets\n# Mine.\ndatasets:\n  [pets]\n"
+    (folder / "README.md").write_text(page(block))
+    model = kerasvit.from_pretrained(folder)
+    found, text = copied(model, tmp_path / "copy")
+    assert (found["license"], found["datasets"]) == ("mit", ["pets"])
+    assert "pets" in found["tags"] and "title" not in found
+    assert "left out, but for license, tags, datasets, for it is not" in caplog.text
+    kerasvit.save_pretrained(model, folder)
+    assert card(folder) == page(block)
+    model = kerasvit.from_pretrained(folder, num_classes=5)
+    assert copied(model, tmp_path / "other")[0]["license"] == "mit"
 
 
 @on_last_backend
