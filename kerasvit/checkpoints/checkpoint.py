@@ -23,9 +23,10 @@ from .sources import (
 )
 
 # Modules of PyTorch around a module at any depth; no code base has a part of this name.
-_WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
-# Of `DistributedDataParallel`, `DataParallel` and `AveragedModel`, around all of it.
-_OUTER = "module"
+# "module" is of `DistributedDataParallel`, `DataParallel` and `AveragedModel`.
+_WRAPPERS = {
+    *("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "module"),
+}
 _UPDATES = "n_averaged"  # a count beside the tensors of an `AveragedModel`
 
 
@@ -167,10 +168,8 @@ def _unwrapped(
 
 
 def _without_wrappers(name: str) -> str:
-    parts = [part for part in name.split(".") if part not in _WRAPPERS]
-    while len(parts) > 1 and parts[0] == _OUTER:
-        parts = parts[1:]
-    return ".".join(parts)
+    *modules, last = name.split(".")
+    return ".".join([*(part for part in modules if part not in _WRAPPERS), last])
 
 
 def _kept_names(source: Source, names: dict[str, str]) -> dict[str, str]:

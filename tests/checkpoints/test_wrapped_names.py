@@ -40,7 +40,7 @@ def test_prefixes_of_all_names_are_removed(case, prefix, tmp_path):
     check_same(case, wrapped(case, tmp_path, lambda name: prefix + name))
 
 
-@pytest.mark.parametrize("wrapper", ["_orig_mod", "_fsdp_wrapped_module"])
+@pytest.mark.parametrize("wrapper", ["_orig_mod", "_fsdp_wrapped_module", "module"])
 def test_wrappers_inside_of_a_model_are_removed(wrapper, tmp_path):
     def rename(name):
         return name.replace("blocks.", f"{wrapper}.blocks.{wrapper}.")
