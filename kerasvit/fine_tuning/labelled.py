@@ -198,12 +198,19 @@ def arrays(name: str, batch: Any) -> tuple:
     )
     parts = [part for part in keras.tree.flatten((x, y)) if part is not None]
     shapes = [part.shape for part in parts]
+    if len(parts) == 2 and shapes[0] and not shapes[1]:
+        raise ArgumentError(
+            f"`{name}` must have batches of images, not single ones. Received: an "
+            f"image of shape {shapes[0]} with its label. Call .batch(32) of a "
+            "tf.data.Dataset, or set the `batch_size` of a torch DataLoader.",
+            name,
+        )
     if len(parts) < 2 or any(not shape for shape in shapes):
         _refuse(name, batch)
     if len({shape[0] for shape in shapes}) > 1:
         raise ArgumentError(
             f"`{name}` must have one label for each image. Received: arrays of shapes "
-            f"{', '.join(map(str, shapes))}.",
+            f"{', '.join(map(str, shapes[:5]))}{', …' if shapes[5:] else ''}.",
             name,
         )
     return x, y, weights

@@ -232,6 +232,8 @@ WRONG_DATA = {
     "NaN": ((X * np.nan, Y), "not finite"),
     "no labels": (X, "tuple .images, labels"),
     "a list of arrays": ([X, Y], "tuple .images, labels"),
+    "no batches": (zip(X, Y), r"shape \(16, 16, 3\) with.*\.batch\(32\)"),
+    "a list of images": ((list(X), Y), r"Received: arrays of shapes .*\), …\.$"),
     "lengths": ((X, Y[:5]), "one label for each image"),
     "a path": ("photos", "Received: str"),
     "weights of zero": ((X, Y, np.zeros(60)), "no images with a weight"),
