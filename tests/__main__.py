@@ -60,7 +60,7 @@ def run(backend, arguments, alike_on):
 
 
 def read_arguments():
-    """(backends to run, arguments of pytest) of the command line."""
+    """(backends to run, arguments of pytest, whether --long) of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests", description=__doc__, allow_abbrev=False
     )
@@ -88,12 +88,13 @@ def read_arguments():
         arguments += ["-m", "not slow and not long"]
     if options.long:
         arguments += ["-m", "long"]
-    return [options.backend] if options.backend else backends, arguments
+    backends = [options.backend] if options.backend else backends
+    return backends, arguments, options.long
 
 
 def main():
     """Runs the suite; the number of failures decides the exit code."""
-    backends, arguments = read_arguments()
+    backends, arguments, long = read_arguments()
     sums = dict.fromkeys(("passed", "failed", "skipped"), 0)
     lines = []
     for backend in backends:
@@ -104,7 +105,7 @@ def main():
         outcomes = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
         lines.append(f"{backend}: {outcomes} in {minutes:.1f} minutes")
         sums = {key: sums[key] + counts[key] for key in sums}
-    if not any(sums.values()) and "long" not in arguments:
+    if not any(sums.values()) and not long:
         sums["failed"] = 1  # such as a misspelled -k
     print("\n" + "\n".join(lines))
     skipped = f", {sums['skipped']} skipped" if sums["skipped"] else ""
