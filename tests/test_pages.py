@@ -1,4 +1,4 @@
-"""What the pages name exists: attributes of the package, files, options of commands."""
+"""The pages are short, and what they name exists: names, files, sections, options."""
 
 import importlib
 import re
@@ -20,6 +20,9 @@ PAGES = [
     *(each for room in ("kerasvit", "weights", "recipes", "tests")
       for each in (ROOT / room).rglob("*.md")),
 ]  # fmt: skip
+LINES = {"README.md": 120, "recipes/README.md": 150}
+TABLES = {"recipes/MEASURED.md", "recipes/PRESETS.md", "weights/STATUS.md"}
+LONGER = {"recipes/PRESETS.md", ".github/CONTRIBUTING.md"}  # than 100 columns
 OUTSIDE = {"md", "git", "json"}  # ends of kerasvit/….md and of addresses
 
 
@@ -53,6 +56,26 @@ def test_names_of_the_package_exist(path):
 def test_links_lead_to_files(path):
     links = set(re.findall(r"\]\(([^)#: ]+)(?:#[^)]*)?\)", page(path)))
     assert [link for link in sorted(links) if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_sections(path):
+    links = re.findall(r"\]\(([^)#: ]*)#([^)]*)\)", page(path))
+    for file, section in links:
+        text = page(path.parent / file if file else path)
+        titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        found = {re.sub(r"[^\w -]", "", x.lower()).replace(" ", "-") for x in titles}
+        assert section in found, f"{file}#{section}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_is_short(path):
+    name = path.relative_to(ROOT).as_posix()
+    lines = page(path).splitlines()
+    if name not in TABLES:
+        assert len(lines) <= LINES.get(name, 200)
+    if name not in LONGER and not name.startswith(("tests/golden/", "tests/trained")):
+        assert [x for x in lines if len(x) > 100 and not x.startswith("|")] == []
 
 
 def options_by_command():

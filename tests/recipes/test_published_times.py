@@ -168,17 +168,10 @@ def test_another_processor():
 
 
 @on_last_backend
-def test_readme():
-    text = (ROOT / "README.md").read_text().split("## Speed")[1].split("\n## ")[0]
-    bit = [ratios for (model, *_), ratios in published().items() if "BiT" in model]
-    versus_resnet = [cells[2] for cells in bit]
-    ratios = [cell for cells in published().values() for cell in (cells[2], cells[4])]
-    for what in ("forward", "train"):
-        own, best = (
-            of_gpu("ViTB16", what, "torch")[name][0]
-            for name in ("kerasvit-compiled", "timm-compiled")
-        )
-        ratios.append(f"{own / best:.2f}")
-    for ratio in re.findall(r"\b\d\.\d\d\b", text):
-        assert ratio in ratios
-    assert f"{min(versus_resnet)} to {max(versus_resnet)}" in " ".join(text.split())
+def test_words_of_the_readme():
+    """A ViT takes less time than keras-hub's, and on PyTorch than timm's."""
+    vits = {row: cells for row, cells in published().items() if "ViT" in row[0]}
+    assert len(vits) == 2 * len(BACKENDS)
+    assert all(float(cells[2]) < 1 for cells in vits.values())
+    on_torch = [cells for row, cells in vits.items() if row[2] == "torch"]
+    assert all(float(cells[4]) < 1 for cells in on_torch)
