@@ -8,7 +8,7 @@
 On 2 busy CPU cores, 2026-11-21, the first took 1.2 minutes on JAX, 1.5 on TensorFlow,
 2.2 on PyTorch. Test accuracy on JAX, three seeds: 97.2 % (96.9 to 97.8) without SAM,
 96.8 % (96.1 to 98.3) with SAM, on 359 images: one point is noise. More results:
-recipes/README.md.
+recipes/MEASURED.md.
 """
 
 # ruff: noqa: E402

@@ -6,9 +6,9 @@
     python recipes/pretrain.py vit_sam --data photos/ --batch-size 256
     python recipes/pretrain.py --help
 
-The first two commands download nothing. recipes/README.md contains the published
-results for the papers' settings, which were not run here, and the results of a study of
-small models with and without SAM.
+The first two commands download nothing. recipes/PRESETS.md has the published results of
+the papers' settings, which were not run here, and recipes/MEASURED.md those of a study
+of small models with and without SAM.
 """
 
 # ruff: noqa: E402

@@ -14,7 +14,7 @@ from .heads import heads_of, inner_model
 from .labelled import arrays, iterated
 
 CLIP = 1.0  # largest norm of all gradients together
-# Measured: recipes/README.md, "How the defaults were chosen".
+# Measured: recipes/MEASURED.md, "How the defaults were chosen".
 PRETRAINED = {
     "batch_size": (32, "small batches give more updates for the same images"),
     "optimizer": ("adamw", "pretrained weights change in small steps"),
@@ -116,8 +116,8 @@ def suggest_training(
 ) -> TrainingSuggestion:
     """Suggests learning rate, steps and other settings for a model and its images.
 
-    `recipes/finetune.py` chooses its settings with this function; its README has the
-    measurements. They are a start, and not a search.
+    `recipes/finetune.py` chooses its settings with this function; MEASURED.md beside it
+    has what they reach. They are a start, and not a search.
 
         settings = kerasvit.suggest_training(model, batches)
         print(settings)

@@ -12,12 +12,11 @@
 
     python -m recipes.benchmarks.study      # effect of SAM on accuracy and sharpness
     python -m recipes.benchmarks.study claim    # whether SAM helps with few images
-    python -m recipes.benchmarks.exports    # the table of EXPORT.md
+    python -m recipes.benchmarks.exports    # the table of exports in MEASURED.md
 
 All implementations of a measurement run in turns in one process: a round times one step
 of each, and a ratio is the median over rounds, so that a change in the machine's speed
 affects all. KERAS_BACKEND sets the backend; without it, `sam`, `load`, `import` and
 `hessian` run on every installed backend, each in a separate process. Results are
-printed and saved in runs/benchmarks/. recipes/README.md contains measured results, and
-kerasvit/training/README.md those of `sam`.
+printed and saved in runs/benchmarks/. recipes/MEASURED.md has measured results.
 """

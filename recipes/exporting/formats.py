@@ -1,7 +1,7 @@
 """What each format needs, and which backend writes it.
 
 This module imports neither Keras nor kerasvit, so that a command is checked first. The
-reasons were found with Keras 3.15; EXPORT.md has the versions of the converters.
+reasons were found with Keras 3.15; MEASURED.md has the versions of the converters.
 """
 
 import dataclasses

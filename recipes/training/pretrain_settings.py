@@ -17,7 +17,7 @@ class Config(Common):
 
     model: str = "small_vit"  # one of `small`, for 28 px, or of kerasvit.list_models()
     dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
-    augment: AUGMENT = "none"  # crops, flips, mixing: recipes/README.md
+    augment: AUGMENT = "none"  # crops, flips, mixing: recipes/DATA.md
     batch_size: int = 100  # images per step
     epochs: int | None = 40  # passes through the training images
     validations: int = 50  # at most; a state is saved at each

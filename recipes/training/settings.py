@@ -45,7 +45,7 @@ class Data:
 class Augmentation:
     """Random changes of images and labels."""
 
-    augment: AUGMENT | None = None  # crops, flips, mixing: recipes/README.md
+    augment: AUGMENT | None = None  # crops, flips, mixing: recipes/DATA.md
     # they change parts of `augment`, and are as there where they are None
     rand_augment: float | None = None  # magnitude, 10 is usual; 0: off
     mixup: float | None = None  # alpha of Mixup, > 0; 0: off
