@@ -11,17 +11,17 @@ if keras.backend.backend() == "jax":
     from .at_weights_jax import gradients_at as gradients_at
     from .at_weights_jax import value_at as value_at
     from .hessian_jax import loss_derivatives as loss_derivatives
-    from .jax import TrainStep as TrainStep
+    from .jax.train_step import TrainStep as TrainStep
 elif keras.backend.backend() == "tensorflow":
     from .at_weights_tensorflow import gradients_at as gradients_at
     from .at_weights_tensorflow import value_at as value_at
     from .hessian_tensorflow import loss_derivatives as loss_derivatives
-    from .tensorflow import TrainStep as TrainStep
+    from .tensorflow.train_step import TrainStep as TrainStep
 elif keras.backend.backend() == "torch":
     from .at_weights_torch import gradients_at as gradients_at
     from .at_weights_torch import value_at as value_at
     from .hessian_torch import loss_derivatives as loss_derivatives
-    from .torch import TrainStep as TrainStep
+    from .torch.train_step import TrainStep as TrainStep
 else:
     raise ImportError(
         "kerasvit needs Keras with the backend TensorFlow, JAX or PyTorch. Received: "

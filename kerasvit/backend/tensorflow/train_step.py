@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from kerasvit.typing import Gradients, Tensor
 
-from .scope_tensorflow import PassScope
-from .stateful import StatefulStep
-from .stateless import batch_size, training_pass
-from .step import loss_scale
-from .update import Update
+from ..scope_tensorflow import PassScope
+from ..stateful import StatefulStep
+from ..stateless import batch_size, training_pass
+from ..step import loss_scale
+from ..update import Update
 
 
 class TrainStep(StatefulStep):

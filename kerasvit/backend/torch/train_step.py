@@ -11,15 +11,15 @@ from torch import distributed
 
 from kerasvit.typing import Gradients, Tensor
 
-from .compiled_torch import CompiledSteps
-from .copies_torch import queued_copies
-from .graphs_torch import in_one_graph
-from .keras_internals import values_of
-from .loss_torch import add_to_mean, detached, outputs_and_loss
-from .stateful import StatefulStep
-from .stateless import batch_size, training_pass
-from .step_lists import listed
-from .update import Update
+from ..compiled_torch import CompiledSteps
+from ..copies_torch import queued_copies
+from ..graphs_torch import in_one_graph
+from ..keras_internals import values_of
+from ..loss_torch import add_to_mean, detached, outputs_and_loss
+from ..stateful import StatefulStep
+from ..stateless import batch_size, training_pass
+from ..step_lists import listed
+from ..update import Update
 
 
 class TrainStep(CompiledSteps, StatefulStep):

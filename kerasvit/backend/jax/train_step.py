@@ -10,13 +10,13 @@ from jax.sharding import PartitionSpec
 
 from kerasvit.typing import Gradients, Tensor
 
-from .masks import masked, masks_of
-from .micro_batches import seed_shifts
-from .overwritten import put_back, take_out
-from .stateless import batch_size, training_pass
-from .step import Step, loss_scale, new_slots, times
-from .trace_jax import fresh_trace
-from .update import Update, add_micro_batch, assigned_or, is_float, only_assigned
+from ..masks import masked, masks_of
+from ..micro_batches import seed_shifts
+from ..overwritten import put_back, take_out
+from ..stateless import batch_size, training_pass
+from ..step import Step, loss_scale, new_slots, times
+from ..trace_jax import fresh_trace
+from ..update import Update, add_micro_batch, assigned_or, is_float, only_assigned
 
 
 class TrainStep(Step):

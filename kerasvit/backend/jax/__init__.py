@@ -1,0 +1,1 @@
+"""What JAX does in its own way."""

@@ -1,0 +1,1 @@
+"""What TensorFlow does in its own way."""

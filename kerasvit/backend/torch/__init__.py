@@ -1,0 +1,1 @@
+"""What PyTorch does in its own way."""
