@@ -138,7 +138,7 @@ class CompiledModel(CompiledSteps, KeepsValues):
 
     @only_a_pass
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        call = super().call
+        call = super().call  # type: ignore[misc]
         return in_one_graph(self, call, inputs, training=training, mask=mask)
 
 

@@ -10,11 +10,6 @@ import keras
 from .threads import using
 
 _like: Any = functools.wraps  # its types would be those of calls of `keras.Model`
-Base: Any = object
-if keras.backend.backend() == "jax" and not keras.config.is_nnx_enabled():
-    from .state_jax import QuickState
-
-    Base = QuickState
 
 
 @contextlib.contextmanager
@@ -43,11 +38,8 @@ def _kept(model: Any) -> Iterator[None]:
                     variable._value = value
 
 
-class KeepsValues(Base):
-    """Base before `keras.Model`: its variables keep their values in a failed call.
-
-    On JAX its steps also take the values in less time, by `QuickState`.
-    """
+class KeepsValues:
+    """Base before `keras.Model`: its variables keep their values in a failed call."""
 
     # `keras.Model` is no base of this class: Keras would make it functional, and so
     # break its other subclasses.
@@ -55,14 +47,14 @@ class KeepsValues(Base):
     @_like(keras.Model.evaluate)
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         with _kept(self):
-            return super().evaluate(*args, **kwargs)
+            return super().evaluate(*args, **kwargs)  # type: ignore[misc]
 
     @_like(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         with _kept(self):
-            return super().fit(*args, **kwargs)
+            return super().fit(*args, **kwargs)  # type: ignore[misc]
 
     @_like(keras.Model.predict)
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         with _kept(self):
-            return super().predict(*args, **kwargs)
+            return super().predict(*args, **kwargs)  # type: ignore[misc]
