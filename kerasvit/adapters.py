@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from .backend.keras_internals import layers_in, variables_changed
+from .backend.keras_private import layers_in, variables_changed
 from .backend.threads import alone
 from .layers.dense import FACTORS, Dense
 

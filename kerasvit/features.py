@@ -10,7 +10,7 @@ import keras
 
 from .adapters import adapted_layers, attach
 from .arguments import ArgumentError, integer, one_of
-from .backend.keras_internals import layer_calls, layers_in
+from .backend.keras_private import layer_calls, layers_in
 from .layers import Block
 from .layers.rescaling import with_channels_last
 from .models.alternet import STEMS

@@ -10,7 +10,7 @@ import keras
 
 from .adapters import adapted_layers, attach, dense_layers, detach, trained_weights
 from .arguments import ArgumentError, integer, number
-from .backend.keras_internals import layers_in
+from .backend.keras_private import layers_in
 from .checkpoints import (
     ADAPTERS,
     AdapterFile,

@@ -12,7 +12,7 @@ from kerasvit.preprocessing import Preprocessing
 from . import models
 from .adapters import attach
 from .arguments import is_any, sides_or_any
-from .backend.deferred import built_with_zeros
+from .backend.keras_private import built_with_zeros
 from .backend.threads import using
 from .checkpoints import (
     VARIABLE_PATHS,

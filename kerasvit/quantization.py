@@ -17,7 +17,7 @@ import numpy as np
 from .arguments import ArgumentError
 from .backend.clones import ClonableModel
 from .backend.integers import check_no_integers_trained
-from .backend.keras_internals import layers_in, owners, variables_changed
+from .backend.keras_private import layers_in, owners, variables_changed
 from .backend.threads import alone
 
 MODES = ("int8", "int4", "float8")

@@ -5,19 +5,18 @@ import operator
 
 import torch
 from keras import ops
-from keras.src.backend.torch.optimizers.torch_adamw import AdamW as KerasAdamW
 
 from kerasvit.typing import Tensor
 
 from .copies_torch import unqueued
-from .keras_internals import values_of
+from .keras_private import TorchAdamW, values_of
 
 # Functions in C: a step asks for these of each weight, while a GPU waits.
 _dtype = operator.attrgetter("dtype")
 _is_cpu, _is_cuda = map(operator.attrgetter, ("is_cpu", "is_cuda"))
 
 
-class FusedAdamW(KerasAdamW):
+class FusedAdamW(TorchAdamW):
     """Keras's AdamW, by PyTorch's fused update on CPUs and GPUs of NVIDIA and AMD.
 
     Keras's own takes ten operations, each of which reads and writes all weights. On a

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from .kept import KeepsValues
+from .keras_private import KeepsValues
 
 Base: Any = KeepsValues
 if keras.backend.backend() == "torch":

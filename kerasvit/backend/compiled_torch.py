@@ -17,14 +17,12 @@ import keras
 import numpy as np
 import torch
 
-from .contexts import current_call
 from .copies_torch import queued_copies
 from .graphs_torch import in_one_graph
-from .kept import KeepsValues
-from .keras_internals import values_of
+from .keras_private import KeepsValues, current_call, values_of
 from .loss_torch import add_to_mean, outputs_and_loss
+from .micro_batches import batch_size
 from .recorded import is_only_a_pass, only_a_pass
-from .stateless import batch_size
 from .step_lists import Kept, keeping, listed, of_step
 
 _like: Any = functools.wraps  # its types would be those of calls of `keras.Model`

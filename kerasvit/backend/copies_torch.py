@@ -10,9 +10,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from keras.src.backend.torch.core import get_device
 from torch.overrides import TorchFunctionMode
 
+from .keras_private import get_device
 from .recorded import is_recorded
 
 MOST_BYTES = 2**20  # of a copy: it takes memory that the system cannot swap out

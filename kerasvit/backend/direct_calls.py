@@ -12,13 +12,10 @@ import keras
 
 from kerasvit.typing import Tensor
 
-from .contexts import current_call
-from .keras_internals import layers_in
+from .keras_private import AutocastScope, current_autocast, current_call, layers_in
 
 if keras.backend.backend() == "torch":
     import torch
-    from keras.src.backend import AutocastScope
-    from keras.src.backend.common import global_state
 
 KERAS_CALL = keras.layers.Layer.__call__
 
@@ -83,7 +80,7 @@ class DirectCalls(keras.layers.Layer):
 
     def _scope(self) -> contextlib.AbstractContextManager:
         """Returns the context that casts variables, as Keras chooses it."""
-        scope = global_state.get_global_attribute("autocast_scope")
+        scope = current_autocast()
         casts = self.autocast and "float" in self.compute_dtype
         dtype = self.compute_dtype if casts else None
         current = self.variable_dtype if scope is None else scope.dtype

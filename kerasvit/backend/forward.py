@@ -13,6 +13,7 @@ import numpy as np
 
 from kerasvit.typing import Tensor
 
+from .keras_private import present_values
 from .threads import used_here, using
 
 PATIENCE = 10.0  # seconds
@@ -83,7 +84,7 @@ def at_values(variables: list[keras.Variable], function: Callable[[list], Any]) 
     """
     end = time.monotonic() + PATIENCE
     while True:
-        values: list[Any] = [variable._value for variable in variables]
+        values = present_values(variables)
         if all(value is not None and not value.is_deleted() for value in values):
             try:
                 return function(values)

@@ -13,8 +13,14 @@ import keras
 import torch
 from torch._functorch import config as functorch_config
 
-from .contexts import contexts, current_call, current_training, restored
-from .keras_internals import layers_in, values_of
+from .keras_private import (
+    contexts_of_call,
+    current_call,
+    current_training,
+    in_contexts_of_call,
+    layers_in,
+    values_of,
+)
 from .masks import masked, masks_of
 from .random import DrawsInGraphs
 from .recorded import recording
@@ -75,7 +81,7 @@ class Pass:
         # Each once: layers may share a metric.
         self.variables = [*{id(v): v for v in [*model.variables, *counts]}.values()]
         self.held = _held_tensors(model)
-        self.contexts = contexts()
+        self.contexts = contexts_of_call()
         self.graphs: dict[tuple, _Graph] = {}
 
     def __call__(self, inputs: Any) -> Any:
@@ -116,7 +122,7 @@ class Pass:
 
     def uncompiled(self, inputs: Any) -> Any:
         """Returns the outputs without a graph."""
-        with keeping(None), restored(self.contexts):
+        with keeping(None), in_contexts_of_call(self.contexts):
             return self.call(inputs)
 
     @contextlib.contextmanager
@@ -173,7 +179,12 @@ class _Graph:
             zip(of.variables, values, strict=True), collect_losses=True
         )
         before = dict(scope.state_mapping)
-        with keeping(None), recording(), restored(of.contexts), of.holding(held):
+        with (
+            keeping(None),
+            recording(),
+            in_contexts_of_call(of.contexts),
+            of.holding(held),
+        ):
             with scope:
                 outputs = of.call(inputs)
         return self._flat(outputs, scope, before)

@@ -2,7 +2,7 @@
 
 import keras
 
-from .keras_internals import layers_in
+from .keras_private import layers_in
 from .step_lists import listed
 
 

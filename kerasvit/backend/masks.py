@@ -7,21 +7,22 @@ slicing, concatenation, or detaching from a gradient's graph.
 from typing import Any
 
 import keras
-from keras.src import backend
 
 from kerasvit.typing import Tensor
+
+from .keras_private import get_keras_mask, set_keras_mask
 
 
 def masks_of(outputs: Any) -> list[Tensor | None]:
     """Returns the masks of tensors as a list, with None for a tensor without a mask."""
-    return [backend.get_keras_mask(value) for value in keras.tree.flatten(outputs)]
+    return [get_keras_mask(value) for value in keras.tree.flatten(outputs)]
 
 
 def masked(outputs: Any, masks: list[Tensor | None]) -> Any:
     """Attaches the masks that `masks_of` returned to tensors, and returns these."""
     for value, mask in zip(keras.tree.flatten(outputs), masks, strict=True):
         if mask is not None:
-            backend.set_keras_mask(value, mask)
+            set_keras_mask(value, mask)
     return outputs
 
 

@@ -9,7 +9,6 @@ from keras import ops
 from kerasvit.typing import Tensor
 
 from .masks import joined, masks_of
-from .stateless import batch_size
 from .update import Update, add_micro_batch
 
 
@@ -81,6 +80,12 @@ def _slice(batch: Any, first: Any, last: Any, samples: Any = 0) -> Any:
         return value if value is None else value[first:last]
 
     return keras.tree.map_structure(cut, batch)
+
+
+def batch_size(x: Any) -> Any:
+    """Returns the number of samples in a batch of inputs, an int or a scalar tensor."""
+    first = next(value for value in keras.tree.flatten(x) if value is not None)
+    return ops.shape(first)[0]
 
 
 def bound(samples: Any, count: int, i: int) -> Any:

@@ -22,6 +22,7 @@ def uniform(shape: tuple, seed: keras.random.SeedGenerator) -> Tensor:
     if not is_recorded():
         return keras.random.uniform(shape, dtype="float32", seed=seed)
     import torch
-    from keras.src.backend.torch.core import get_device
+
+    from .keras_private import get_device
 
     return torch.rand(shape, dtype=torch.float32, device=get_device())

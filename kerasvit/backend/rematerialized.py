@@ -4,9 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-from keras.src.backend import AutocastScope
 
-from .contexts import contexts, restored
+from .keras_private import AutocastScope, contexts_of_call, in_contexts_of_call
 from .update import is_float
 
 
@@ -25,12 +24,12 @@ def rematerialized(layer: keras.layers.Layer, call: Callable) -> Callable:
     """
 
     def rematerialized_call(*args: Any, **kwargs: Any) -> Any:
-        variables, outside = layer.variables, contexts()
+        variables, outside = layer.variables, contexts_of_call()
 
         def function(values: list, *args: Any) -> tuple[Any, dict]:
             scope = keras.StatelessScope(zip(variables, values, strict=True))
             before = dict(scope.state_mapping)
-            with restored(outside), scope:
+            with in_contexts_of_call(outside), scope:
                 outputs = call(*args, **kwargs)
             after = scope.state_mapping
             written = (

@@ -4,8 +4,8 @@ import contextlib
 from collections.abc import Iterator
 
 import keras
-from keras.src.backend.common import global_state
 
+from .keras_private import global_seed_generator, set_global_seed_generator
 from .stateful import StatefulStep
 
 
@@ -19,7 +19,7 @@ def restored(trainer: keras.Model) -> Iterator[None]:
     Args:
         trainer: A compiled `SAM`.
     """
-    generator = global_state.get_global_attribute("global_seed_generator")
+    generator = global_seed_generator()
     variables = [
         *trainer.variables,
         *trainer.metrics_variables,
@@ -37,6 +37,6 @@ def restored(trainer: keras.Model) -> Iterator[None]:
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
         # A generator that training created is removed: its state has advanced.
-        global_state.set_global_attribute("global_seed_generator", generator)
+        set_global_seed_generator(generator)
         if random_state is not None:
             trainer.set_random_state(random_state)

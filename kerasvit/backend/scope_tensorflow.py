@@ -5,11 +5,10 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.backend.common import global_state
 
 from kerasvit.typing import Gradients, Tensor
 
-from .contexts import contexts, restored
+from .keras_private import contexts_of_call, current_scope, in_contexts_of_call
 
 
 class PassScope(keras.StatelessScope):
@@ -44,7 +43,7 @@ class PassScope(keras.StatelessScope):
         """Calls a rematerialised function such that its results have gradients."""
         if self.tape is None:  # within a rematerialised function that will run again
             return function(*args, **kwargs)
-        before, outside = dict(self.state_mapping), contexts()
+        before, outside = dict(self.state_mapping), contexts_of_call()
         results, read = self._first_run(function, args, kwargs)
         arguments = keras.tree.flatten((args, kwargs))
         float_indices = [i for i, value in enumerate(arguments) if _is_float(value)]
@@ -59,7 +58,7 @@ class PassScope(keras.StatelessScope):
                 again[i] = value
             new_args, new_kwargs = keras.tree.pack_sequence_as((args, kwargs), again)
             state = zip(names, copies[len(float_indices) :], strict=True)
-            with PassScope((), tape) as scope, restored(outside):
+            with PassScope((), tape) as scope, in_contexts_of_call(outside):
                 scope.state_mapping = {**before, **dict(state)}
                 return _floats(function(*new_args, **new_kwargs))
 
@@ -157,7 +156,7 @@ def _let_scopes_call(example: Any, call_in: Callable) -> None:
     original_call = function_type.__call__
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        scope = global_state.get_global_attribute("stateless_scope")
+        scope = current_scope()
         if not isinstance(scope, PassScope):
             return original_call(self, *args, **kwargs)
         return call_in(scope, original_call, self, args, kwargs)

@@ -6,13 +6,12 @@ import warnings
 from typing import Any
 
 import keras
-from keras.src.backend.common import global_state
 
 from kerasvit.typing import Gradients, Tensor
 
-from .micro_batches import seed_shifts
+from .keras_private import global_seed_generator, track_loss
+from .micro_batches import batch_size, seed_shifts
 from .overwritten import put_back, take_out
-from .stateless import batch_size
 from .step import Step, loss_scale, new_slots, times
 from .update import Update
 
@@ -78,7 +77,7 @@ class StatefulStep(Step):
         state = [v for v in self.non_trainable_variables if id(v) not in slots]
         # Random layers without a seed use Keras's global generator, which is not among
         # the variables of a model.
-        generator = global_state.get_global_attribute("global_seed_generator")
+        generator = global_seed_generator()
         return state if generator is None else [*state, generator.state]
 
     def _micro_batch_update(
@@ -218,7 +217,7 @@ class StatefulStep(Step):
 
     def track(self, loss: Tensor, samples: int) -> None:
         """Adds the loss of a batch to the mean that Keras reports."""
-        self._loss_tracker.update_state(loss, sample_weight=samples)
+        track_loss(self, loss, samples)
 
     def loss_factor(self) -> Tensor | None:
         """Returns the loss scale that the optimizer expects, or None.

@@ -13,7 +13,7 @@ from keras import ops
 from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
 from .integers import check_no_integers_trained
-from .kept import KeepsValues
+from .keras_private import KeepsValues, batches_counted
 from .micro_batches import MicroBatches
 
 
@@ -169,7 +169,7 @@ class Step(MicroBatches, KeepsValues, keras.Model):
 
     def batches_taken(self, state: Any) -> int:
         """Returns the number of batches that the optimizer has counted."""
-        return int(ops.convert_to_numpy(self._inner()._iterations))
+        return int(ops.convert_to_numpy(batches_counted(self._inner())))
 
     def one_of(self, iterator: Any) -> Any:
         """Returns an iterator of one batch."""

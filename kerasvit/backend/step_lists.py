@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
-from .keras_internals import layers_in
+from .keras_private import layers_in
 
 _kept: ContextVar["Kept | None"] = ContextVar("compiled passes", default=None)
 _lists_of = operator.attrgetter(

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, TypeVar, cast
 
 import keras
-from keras.src.backend.common import global_state
 
 F = TypeVar("F", bound=Callable)
-SUBSTITUTES = "kerasvit_substitutes"  # attribute of Keras's state of a thread
+_here = threading.local()  # `substitutes`: what this thread sees in attributes
 
 
 class _Use(NamedTuple):
@@ -109,6 +108,16 @@ _installed: dict[tuple[int, str], _Installed] = {}
 _installing = threading.Lock()
 
 
+def substitutes() -> dict | None:
+    """Returns what this thread sees instead of attributes, for `set_substitutes`."""
+    return getattr(_here, "substitutes", None)
+
+
+def set_substitutes(substitutes: dict | None) -> None:
+    """Sets what this thread sees: in a function that another thread runs again."""
+    _here.substitutes = substitutes
+
+
 @contextlib.contextmanager
 def seen_here(changes: Iterable[tuple[Any, str, Callable]]) -> Iterator[None]:
     """Context in which the calling thread alone sees other attributes of objects.
@@ -120,7 +129,7 @@ def seen_here(changes: Iterable[tuple[Any, str, Callable]]) -> Iterator[None]:
             sees it, which returns the other value). A value is a function or a
             `keras.DTypePolicy`. Keras does not track the attribute.
     """
-    before = global_state.get_global_attribute(SUBSTITUTES)
+    before = substitutes()
     seen, parts, me = dict(before or {}), [], object()
     try:
         for owner, name, change in changes:
@@ -132,10 +141,10 @@ def seen_here(changes: Iterable[tuple[Any, str, Callable]]) -> Iterator[None]:
             parts.append((key, owner, name))
             own = _installed[key].value.own
             seen[key] = change(seen.get(key, own))
-        global_state.set_global_attribute(SUBSTITUTES, seen)
+        set_substitutes(seen)
         yield
     finally:
-        global_state.set_global_attribute(SUBSTITUTES, before)
+        set_substitutes(before)
         with _installing:
             for key, owner, name in parts:
                 _installed[key].holders.remove(me)
@@ -167,8 +176,8 @@ def _uninstall(key: tuple[int, str], owner: Any, name: str) -> None:
 
 def _seen(key: tuple[int, str], own: Any) -> Any:
     """Returns the value of an attribute for this thread."""
-    substitutes = global_state.get_global_attribute(SUBSTITUTES)
-    return own if substitutes is None else substitutes.get(key, own)
+    seen = substitutes()
+    return own if seen is None else seen.get(key, own)
 
 
 def _function(key: tuple[int, str], own: Callable) -> Callable:

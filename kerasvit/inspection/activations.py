@@ -11,7 +11,7 @@ import numpy as np
 
 from kerasvit.arguments import ArgumentError, check_built, one_of
 from kerasvit.backend.forward import outputs_of
-from kerasvit.backend.keras_internals import (
+from kerasvit.backend.keras_private import (
     in_variable_dtype,
     layer_calls,
     layers_in,

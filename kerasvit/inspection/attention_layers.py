@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.backend.forward import outputs_of
-from kerasvit.backend.keras_internals import (
+from kerasvit.backend.keras_private import (
     in_variable_dtype,
     layers_in,
     without_flash_attention,

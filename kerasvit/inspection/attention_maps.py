@@ -17,7 +17,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError, check_built, integer, one_of
-from kerasvit.backend.keras_internals import layers_in
+from kerasvit.backend.keras_private import layers_in
 
 from .attention_layers import Call, attention_layers, read_attention
 from .layer_attention import LayerAttention, joined, layer_attention

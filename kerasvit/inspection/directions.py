@@ -10,7 +10,7 @@ from keras import layers
 
 from kerasvit.arguments import ArgumentError, check_built, integer, one_of
 from kerasvit.backend.forward import array_of
-from kerasvit.backend.keras_internals import owners
+from kerasvit.backend.keras_private import owners
 
 from .mean_loss import chosen_variables
 

@@ -9,7 +9,7 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError, check_built, integer
 from kerasvit.backend.forward import array_of
-from kerasvit.backend.keras_internals import layers_in
+from kerasvit.backend.keras_private import layers_in
 from kerasvit.backend.threads import using
 
 from .mean_loss import inner_model

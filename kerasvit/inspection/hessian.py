@@ -16,7 +16,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.backend import loss_derivatives
-from kerasvit.backend.keras_internals import in_variable_dtype
+from kerasvit.backend.keras_private import in_variable_dtype
 from kerasvit.typing import Tensor
 
 from .lanczos import Eigenpairs, eigenpairs

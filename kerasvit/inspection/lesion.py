@@ -9,7 +9,7 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError, integer, one_of
 from kerasvit.backend.forward import array_of
-from kerasvit.backend.keras_internals import layers_in
+from kerasvit.backend.keras_private import layers_in
 from kerasvit.backend.threads import using
 
 from .accuracy import accuracy, check_labels

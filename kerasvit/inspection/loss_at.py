@@ -9,7 +9,7 @@ from keras import ops
 
 from kerasvit.backend import gradients_at, value_at
 from kerasvit.backend.forward import constants
-from kerasvit.backend.keras_internals import in_variable_dtype
+from kerasvit.backend.keras_private import in_variable_dtype
 from kerasvit.typing import Tensor
 
 from .hessian import Loss

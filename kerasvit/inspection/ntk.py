@@ -14,7 +14,7 @@ from keras import ops
 from kerasvit.arguments import ArgumentError, integer, one_of
 from kerasvit.backend import gradients_at
 from kerasvit.backend.forward import array_of, outputs_of
-from kerasvit.backend.keras_internals import in_dtype, in_variable_dtype
+from kerasvit.backend.keras_private import in_dtype, in_variable_dtype
 from kerasvit.typing import Tensor
 
 from .mean_loss import chosen_variables, inner_model

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from kerasvit.arguments import ArgumentError, sides
-from kerasvit.backend.keras_internals import layers_in
+from kerasvit.backend.keras_private import layers_in
 
 MAX_PREFIX = 16  # class, distillation and register tokens
 

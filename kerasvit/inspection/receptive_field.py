@@ -10,7 +10,7 @@ from keras import ops
 
 from kerasvit.arguments import integer, number
 from kerasvit.backend.input_gradient import input_gradient
-from kerasvit.backend.keras_internals import in_variable_dtype
+from kerasvit.backend.keras_private import in_variable_dtype
 from kerasvit.typing import Tensor
 
 from .activations import Activations, activations_of

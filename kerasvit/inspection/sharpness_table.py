@@ -10,7 +10,7 @@ import numpy as np
 
 from kerasvit.arguments import ArgumentError
 from kerasvit.backend.forward import array_of, outputs_of
-from kerasvit.backend.keras_internals import in_variable_dtype
+from kerasvit.backend.keras_private import in_variable_dtype
 from kerasvit.records import found_record
 
 from .hessian import Hessian, Loss

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.backend.direct_calls import DirectCalls
-from kerasvit.backend.keras_internals import remove_variable
+from kerasvit.backend.keras_private import remove_variable
 from kerasvit.backend.linear import product
 from kerasvit.typing import Tensor
 

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from kerasvit.backend.contexts import current_training
 from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.backend.keras_private import current_training
 from kerasvit.typing import Shape, Tensor
 
 if keras.backend.backend() == "jax":

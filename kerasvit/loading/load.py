@@ -14,7 +14,7 @@ import keras
 from kerasvit import checkpoints
 from kerasvit.adapters import attach, dense_layers, detach, trained_weights
 from kerasvit.arguments import ArgumentError, integer, sides_or_any
-from kerasvit.backend.deferred import TooLargeError, built_with_zeros
+from kerasvit.backend.keras_private import TooLargeError, built_with_zeros
 from kerasvit.backend.threads import alone
 from kerasvit.checkpoints import (
     ADAPTERS,

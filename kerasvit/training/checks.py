@@ -6,7 +6,7 @@ import keras
 import numpy as np
 
 from kerasvit.arguments import check_built
-from kerasvit.backend.keras_internals import layers_in
+from kerasvit.backend.keras_private import layers_in
 
 
 def check_model(model: Any) -> None:

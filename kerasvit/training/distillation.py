@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import number, number_of_each, one_of
-from kerasvit.backend.keras_internals import added_losses
+from kerasvit.backend.keras_private import added_losses
 from kerasvit.typing import Tensor
 
 from .sam import SAM

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.backend.keras_internals import layers_in
+from kerasvit.backend.keras_private import layers_in
 from kerasvit.typing import Gradients, Tensor
 
 from .sam import SAM

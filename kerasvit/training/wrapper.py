@@ -6,9 +6,8 @@ from typing import Any
 
 import keras
 
-from kerasvit.backend.keras_internals import compute_loss
+from kerasvit.backend.keras_private import compute_loss, lend_compiled
 from kerasvit.backend.recorded import only_a_pass
-from kerasvit.backend.stateless import lend_compiled
 from kerasvit.typing import Tensor
 
 

@@ -4,8 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from kerasvit.backend.deferred import TooLargeError, built_with_zeros
-from kerasvit.backend.keras_internals import layers_in
+from kerasvit.backend.keras_private import TooLargeError, built_with_zeros, layers_in
 from tests.tiny_vit import TinyViT
 
 

@@ -10,7 +10,7 @@ import pytest
 import kerasvit
 from kerasvit import inspection
 from kerasvit.backend.forward import outputs_of
-from kerasvit.backend.keras_internals import in_dtype
+from kerasvit.backend.keras_private import in_dtype
 from kerasvit.backend.threads import seen_here, using
 from tests.contract import to_numpy
 from tests.random_weights import randomised

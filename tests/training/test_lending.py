@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import layers, ops
 
-from kerasvit.backend import stateless
+from kerasvit.backend import keras_private
 from kerasvit.training import SAM
 from tests.trainers import (
     MODES,
@@ -99,7 +99,7 @@ def test_an_error_in_a_step_restores_the_model(own):
     model = network(Fails)
     if own is not None:
         model.compile(own, "mae")
-    kept = {name: vars(model).get(name) for name in stateless._COMPILED}
+    kept = {name: vars(model).get(name) for name in keras_private._COMPILED}
     trainer = compiled(SAM(model, 0.3))
     model.expected = trainer.optimizer
     for step in (trainer.train_on_batch, trainer.test_on_batch):
@@ -114,8 +114,9 @@ def test_a_step_lends_attributes_once(name, monkeypatch):
     trainer = compiled(TRAINERS[name](network(Annealed)), metrics=["mae"])
     trainer.train_on_batch(*batch())
     x, y = (ops.convert_to_tensor(a) for a in batch())
-    popped, times = stateless._popped, []
-    monkeypatch.setattr(stateless, "_popped", lambda a: times.append(1) or popped(a))
+    popped, times = keras_private._popped, []
+    counted = lambda a: times.append(1) or popped(a)  # noqa: E731
+    monkeypatch.setattr(keras_private, "_popped", counted)
     if backend == "jax":
         state = trainer._get_jax_state(
             trainable_variables=True,

@@ -10,10 +10,10 @@ from jax.sharding import PartitionSpec
 
 from kerasvit.typing import Gradients, Tensor
 
+from ..keras_private import batches_counted, training_pass, updated_metrics
 from ..masks import masked, masks_of
-from ..micro_batches import seed_shifts
+from ..micro_batches import batch_size, seed_shifts
 from ..overwritten import put_back, take_out
-from ..stateless import batch_size, training_pass
 from ..step import Step, loss_scale, new_slots, times
 from ..trace_jax import fresh_trace
 from ..update import Update, add_micro_batch, assigned_or, is_float, only_assigned
@@ -102,8 +102,8 @@ class TrainStep(Step):
         weights, optimizer_variables = self.optimizer.stateless_apply(
             optimizer_variables, gradients, weights
         )
-        logs, metrics = self._update_metrics_variables(
-            update.metrics, update.loss, x, y, y_pred, sample_weight
+        logs, metrics = updated_metrics(
+            self, update.metrics, update.loss, x, y, y_pred, sample_weight
         )
         slots = zip(self.step_slots(), (after[i] for i in indices), strict=True)
         with keras.StatelessScope(slots):
@@ -114,7 +114,7 @@ class TrainStep(Step):
         """Returns the number of batches that the optimizer has counted."""
         ((_, _, optimizer_variables, _),) = state
         indices = {id(v): i for i, v in enumerate(self.optimizer.variables)}
-        return int(optimizer_variables[indices[id(self._inner()._iterations)]])
+        return int(optimizer_variables[indices[id(batches_counted(self._inner()))]])
 
     def _on_devices(self, state: tuple, batch: Any) -> tuple[Update, Any]:
         """Returns (update, outputs) of a batch, which devices may share."""

@@ -8,9 +8,10 @@ import tensorflow as tf
 
 from kerasvit.typing import Gradients, Tensor
 
+from ..keras_private import clipped, training_pass
+from ..micro_batches import batch_size
 from ..scope_tensorflow import PassScope
 from ..stateful import StatefulStep
-from ..stateless import batch_size, training_pass
 from ..step import loss_scale
 from ..update import Update
 
@@ -171,11 +172,11 @@ class TrainStep(StatefulStep):
             gradients = self.mean_over_devices(gradients)
         if clips:
             # The optimizer does not clip again: each replica passes a share of these.
-            clipped = optimizer._clip_gradients(gradients)
+            shortened = clipped(optimizer, gradients)
             # Clipping an infinity to a finite number would hide an overflow.
             gradients = [
                 g if g is None else tf.where(tf.math.is_finite(g), short, g)
-                for g, short in zip(gradients, clipped, strict=True)
+                for g, short in zip(gradients, shortened, strict=True)
             ]
         floats = [
             v if v is not None and v.dtype.is_floating else None for v in update.state

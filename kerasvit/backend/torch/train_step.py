@@ -6,7 +6,6 @@ from typing import Any
 
 import keras
 import torch
-from keras.src.backend.torch.core import get_device
 from torch import distributed
 
 from kerasvit.typing import Gradients, Tensor
@@ -14,10 +13,10 @@ from kerasvit.typing import Gradients, Tensor
 from ..compiled_torch import CompiledSteps
 from ..copies_torch import queued_copies
 from ..graphs_torch import in_one_graph
-from ..keras_internals import values_of
-from ..loss_torch import add_to_mean, detached, outputs_and_loss
+from ..keras_private import get_device, training_pass, values_of
+from ..loss_torch import detached, outputs_and_loss
+from ..micro_batches import batch_size
 from ..stateful import StatefulStep
-from ..stateless import batch_size, training_pass
 from ..step_lists import listed
 from ..update import Update
 
@@ -143,10 +142,6 @@ class TrainStep(CompiledSteps, StatefulStep):
     def copies(self) -> AbstractContextManager:
         """Returns a context whose copies to a GPU do not wait for its work."""
         return queued_copies()
-
-    def track(self, loss: Tensor, samples: int) -> None:
-        """Adds the loss of a batch to the mean, in few operations."""
-        add_to_mean(self._loss_tracker, loss, samples)
 
     def apply(self, gradients: Gradients, variables: list[keras.Variable]) -> None:
         """Applies the optimizer."""
