@@ -14,14 +14,19 @@ from tests.once import on_last_backend
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "kerasvit"
 BACKENDS = {"jax", "jaxlib", "tensorflow", "torch"}
-# Room → rooms of the package it may import from. `""` is a file at the top.
+# Room → rooms of the package it may import from; of a file with an entry of its own,
+# these alone.
 MAY_SEE = {  # and `arguments` and `typing`, which every room may import
     "arguments": set(),
     "typing": set(),
-    "layers": {"layers"},
+    "layers": {"layers", "ops"},
+    "ops": {"backend"},  # the only door from layers to backends
     "models": {
         *("models", "layers", "preprocessing", "patterns", "records", "adapters"),
         "quantization",
+    },
+    "models/variant.py": {  # the bridge between models and weights
+        *("models", "preprocessing", "loading", "hub"),
     },
     "loading": {
         *("loading", "hub", "checkpoints", "layers", "preprocessing", "backend"),
@@ -61,37 +66,6 @@ MAY_SEE = {  # and `arguments` and `typing`, which every room may import
         *("models", "layers", "hub", "checkpoints", "preprocessing", "saving"),
         *("loading", "backend", "adapters", "records", "quantization"),
     },
-}
-EXCEPTIONS = {
-    # What Keras does not do: recompute a layer that draws masks or writes variables.
-    "layers/block.py": {"backend"},
-    # A product with a bias in one operation of PyTorch.
-    "layers/dense.py": {"backend"},
-    # One product for three projections, and random numbers, in graphs of PyTorch.
-    "layers/attention.py": {"backend"},
-    "layers/stochastic_depth.py": {"backend"},
-    # The error function on JAX.
-    "layers/mlp.py": {"backend"},
-    "layers/attention_unit.py": {"backend"},
-    # Operations of PyTorch on maps with channels last, without Keras's copies.
-    "layers/conv.py": {"backend"},
-    "layers/standardized_conv.py": {"backend"},
-    "layers/preact_unit.py": {"backend"},
-    "layers/postact_unit.py": {"backend"},
-    "layers/max_pool.py": {"backend"},
-    "layers/group_norm.py": {"backend"},
-    "layers/batch_norm.py": {"backend"},
-    # Calls without Keras's bookkeeping on PyTorch.
-    "layers/dropout.py": {"backend"},
-    "layers/layer_norm.py": {"backend"},
-    "layers/local_attention.py": {"backend"},
-    "layers/relative_attention.py": {"backend"},
-    "layers/swiglu.py": {"backend"},
-    "layers/window_attention.py": {"backend"},
-    # A check of sizes that only a graph of TensorFlow does not know.
-    "layers/patch_embedding.py": {"backend"},
-    # The bridge between models and weights; `hub` for the names of weights.
-    "models/variant.py": {"loading", "hub"},
 }
 FILE_LINES, BODY_LINES, ARGUMENTS = 500, 50, 8
 # Functions with more arguments, all but `ARGUMENTS` of them keyword-only and optional.
@@ -216,11 +190,7 @@ KERAS_OBJECTS = {
 def test_a_package_imports_only_packages_below_it(path):
     if path == PACKAGE / "__init__.py":
         return
-    allowed = (
-        {"arguments", "typing"}
-        | MAY_SEE[room(path)]
-        | EXCEPTIONS.get(named(path), set())
-    )
+    allowed = {"arguments", "typing"} | MAY_SEE.get(named(path), MAY_SEE[room(path)])
     for name in imports(path):
         first, *rest = name.split(".")
         assert first not in ("weights", "recipes", "tests"), name
@@ -258,6 +228,16 @@ def test_an_architecture_imports_no_other_except_in_compositions(path):
 def test_layers_are_written_in_keras_and_numpy_only(path):
     allowed = {"keras", "numpy", "kerasvit", *sys.stdlib_module_names}
     assert {name.split(".")[0] for name in imports(path)} <= allowed
+
+
+@on_last_backend
+@pytest.mark.parametrize("path", files("layers"), ids=named)
+def test_layers_ask_for_no_backend_and_no_device(path):
+    """`kerasvit.ops` decides by them."""
+    asked = {"backend", "list_devices", "device", "data_format", "image_data_format"}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            assert node.func.attr not in asked, node.lineno
 
 
 @on_last_backend

@@ -1,16 +1,17 @@
-"""Layers, one per file, written with `keras.ops` only."""
+"""Layers, one per file, of operations of `keras.ops` and `kerasvit.ops`."""
 
 from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling
 from .attention_unit import AttentionUnit as AttentionUnit
 from .batch_norm import BatchNormalization as BatchNormalization
-from .block import Block as Block
 from .conv import Conv as Conv
 from .convolution_as_attention import kernel_of_patches as kernel_of_patches
 from .convolution_as_attention import set_convolution as set_convolution
 from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .group_norm import GroupNorm as GroupNorm
+from .layer import Block as Block
+from .layer import Layer as Layer
 from .layer_norm import LayerNormalization as LayerNormalization
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
 from .local_attention import LocalAttention as LocalAttention

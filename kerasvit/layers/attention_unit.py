@@ -4,12 +4,11 @@ from typing import Any
 
 import keras
 
-from kerasvit.backend.gelu import gelu
+from kerasvit.ops import gelu
 from kerasvit.typing import Shape, Tensor
 
-from .block import Block
+from .layer import Block, deserialize, serialize
 from .stochastic_depth import StochasticDepth
-from .sublayers import deserialize, serialize
 
 PARTS = ("conv_norm", "conv", "attention_norm", "attention")
 

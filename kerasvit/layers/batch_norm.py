@@ -5,22 +5,20 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.ops import batch_norm, normalized
 from kerasvit.typing import Tensor
 
-if keras.backend.backend() == "torch":
-    from kerasvit.backend import batch_norm_torch
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class BatchNormalization(DirectCalls, keras.layers.BatchNormalization):
+class BatchNormalization(Layer, keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` with the same name, variables and values.
 
     Files of weights contain the name of the class, so that those with Keras's layer
     load.
 
-    On PyTorch one operation normalises feature maps, where Keras's layer computes with
-    five arrays of their size. For a mask, other ranks and other backends it calls
+    Feature maps are normalised by `kerasvit.ops`. For a mask and other ranks it calls
     Keras's own `call`.
 
     Shape: (batch, H, W, C) → same.
@@ -36,7 +34,7 @@ class BatchNormalization(DirectCalls, keras.layers.BatchNormalization):
         shape = inputs.shape
         maps = len(shape) == 4 and self.axis in (-1, 3) and 0 not in shape
         special = mask is not None or self.renorm or self.synchronized
-        if keras.backend.backend() != "torch" or not maps or special:
+        if special or not maps:
             return super().call(inputs, training=training, mask=mask)
         # bfloat16 would round the statistics.
         x = ops.cast(inputs, keras.backend.result_type(inputs.dtype, "float32"))
@@ -45,14 +43,10 @@ class BatchNormalization(DirectCalls, keras.layers.BatchNormalization):
         variables = self.moving_mean, self.moving_variance
         moving = [ops.cast(variable, x.dtype) for variable in variables]
         if training and self.trainable:
-            x, *found = batch_norm_torch.normalized_by_batch(
-                x, scale, shift, self.epsilon
-            )
+            x, *found = batch_norm(x, scale, shift, self.epsilon)
             for variable, old, new in zip(variables, moving, found, strict=True):
                 variable.assign(old * self.momentum + new * (1.0 - self.momentum))
         else:
             mean, variance = moving
-            x = batch_norm_torch.normalized_by(
-                x, mean, variance, scale, shift, self.epsilon
-            )
+            x = normalized(x, mean, variance, scale, shift, self.epsilon)
         return ops.cast(x, self.compute_dtype)

@@ -6,11 +6,10 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.backend.channels_last import convolution
-from kerasvit.backend.direct_calls import DirectCalls
-from kerasvit.backend.linear import product
-from kerasvit.backend.reshaping import reshape
+from kerasvit.ops import convolution
 from kerasvit.typing import Shape, Tensor
+
+from .layer import Layer
 
 # Uniform in ±1 / √fan_in, which has the variance 1 / (3 · fan_in), as
 # `reset_parameters` of torch.nn.Conv2d and torch.nn.Linear.
@@ -18,7 +17,7 @@ TORCH_UNIFORM = {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"}
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Conv(DirectCalls):
+class Conv(Layer):
     """Convolution without bias, with equal zero padding on both sides.
 
     Every border gets k // 2 zeros. With a stride, Keras's padding "same" may put one
@@ -61,8 +60,6 @@ class Conv(DirectCalls):
 
     def call(self, x: Tensor) -> Tensor:
         kernel = ops.convert_to_tensor(self.kernel)
-        if self.kernel_size == 1:
-            return pointwise(x, kernel, self.strides)
         return convolution(x, kernel, self.strides, self.kernel_size // 2)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
@@ -82,35 +79,3 @@ class Conv(DirectCalls):
             "strides": self.strides,
         }
         return {**super().get_config(), **config}
-
-
-def pointwise(x: Tensor, kernel: Tensor, strides: int = 1) -> Tensor:
-    """Computes a convolution with a 1 × 1 kernel as one matrix product.
-
-    On PyTorch Keras's convolution would copy the maps to channels first and back.
-
-    Args:
-        x: Feature maps, (batch, H, W, C).
-        kernel: (1, 1, C, filters).
-        strides: Stride in pixels.
-
-    Returns:
-        Feature maps, (batch, ⌈H / strides⌉, ⌈W / strides⌉, filters).
-    """
-    if strides > 1 and not _takes_rows():
-        return convolution(x, kernel, strides, 0)
-    if strides > 1:
-        x = x[:, ::strides, ::strides]
-    rows = product(reshape(x, (-1, x.shape[-1])), kernel[0, 0])
-    return reshape(rows, (*ops.shape(x)[:-1], kernel.shape[-1]))
-
-
-def _takes_rows() -> bool:
-    """Returns whether every other pixel is best read for a matrix product.
-
-    BiT's forward pass takes 0.92 of the time on TensorFlow with a convolution, and 1.01
-    on JAX on a CPU. On a GPU, XLA 0.11 fails at the product of BiT-R50x1.
-    """
-    if keras.backend.backend() == "jax":
-        return keras.distribution.list_devices()[0].startswith("cpu")
-    return keras.backend.backend() == "torch"

@@ -6,22 +6,20 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasvit.backend.direct_calls import DirectCalls
-from kerasvit.backend.keras_private import remove_variable
-from kerasvit.backend.linear import product
+from kerasvit.ops import product, remove_variable
 from kerasvit.typing import Tensor
+
+from .layer import Layer
 
 FACTORS = ("lora_kernel_a", "lora_kernel_b")  # Keras's names of an adapter's variables
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Dense(DirectCalls, keras.layers.Dense):
+class Dense(Layer, keras.layers.Dense):
     """`keras.layers.Dense` with the same variables, applied to one row per token.
 
-    On PyTorch one operation computes the product and adds the bias, which Keras adds in
-    a second pass over the result; on CPUs with AVX-512, oneDNN computes large products
-    in float32, at up to twice the rate of PyTorch's own. For quantised kernels, other
-    ranks and other backends it calls Keras's own `call`.
+    The product is that of `kerasvit.ops`; for quantised kernels and other ranks it is
+    Keras's own.
 
     Keras's files keep the kernel and the two factors of LoRA apart. Keras's own layer
     saves their sum in the compute dtype, and loads zeros for both factors, which then
@@ -34,7 +32,7 @@ class Dense(DirectCalls, keras.layers.Dense):
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         plain = len(x.shape) == 2 and self.activation is keras.activations.linear
-        if keras.backend.backend() != "torch" or not plain:
+        if not plain:
             return super().call(x, training=training)
         bias = ops.convert_to_tensor(self.bias) if self.use_bias else None
         return product(x, ops.convert_to_tensor(self.kernel), bias)

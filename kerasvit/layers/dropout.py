@@ -2,11 +2,11 @@
 
 import keras
 
-from kerasvit.backend.direct_calls import DirectCalls
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Dropout(DirectCalls, keras.layers.Dropout):
+class Dropout(Layer, keras.layers.Dropout):
     """`keras.layers.Dropout`, called without Keras's bookkeeping on PyTorch.
 
     Shape: any → same.

@@ -6,10 +6,9 @@ import keras
 
 from kerasvit.typing import Shape, Tensor
 
-from .block import Block
+from .layer import Block, deserialize, serialize
 from .layer_norm import LayerNormalization
 from .stochastic_depth import StochasticDepth
-from .sublayers import deserialize, serialize
 
 
 @keras.saving.register_keras_serializable("kerasvit")

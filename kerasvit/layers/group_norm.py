@@ -5,15 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.ops import group_norm
 from kerasvit.typing import Shape, Tensor
 
-if keras.backend.backend() == "torch":
-    from kerasvit.backend import group_norm_torch
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class GroupNorm(DirectCalls):
+class GroupNorm(Layer):
     """Normalises each image within groups of channels, with scale and shift.
 
     Values and variables are those of `keras.layers.GroupNormalization`, whose second
@@ -62,30 +61,8 @@ class GroupNorm(DirectCalls):
         self.beta = self.add_weight(name="beta", initializer="zeros", **same)
 
     def call(self, x: Tensor) -> Tensor:
-        x = ops.cast(x, keras.backend.result_type(x.dtype, "float32"))
-        if keras.backend.backend() == "torch":
-            gamma, beta = (ops.cast(w, x.dtype) for w in (self.gamma, self.beta))
-            x = group_norm_torch.group_norm(x, self.groups, gamma, beta, self.epsilon)
-            return ops.cast(x, self.compute_dtype)
-        # The statistics are computed over the pixels of each channel, then over the
-        # channels of a group, both centred, without a large array of five axes. Time
-        # relative to Keras's layer, on CPU at 28 × 28 × 256 and 56 × 56 × 256, batches
-        # of 4: forward 0.3 and 0.4 on JAX, 0.5 on TensorFlow, 0.7 on PyTorch; with the
-        # gradient 0.6 and 0.95, 0.45, 0.5 and 1.0.
-        channel_mean = ops.mean(x, axis=(1, 2), keepdims=True)  # (B, 1, 1, C)
-        variance = ops.mean(ops.square(x - channel_mean), axis=(1, 2))  # (B, C)
-        means = self._grouped(channel_mean)
-        mean = ops.mean(means, axis=-1, keepdims=True)  # (B, groups, 1)
-        variance = self._grouped(variance) + ops.square(means - mean)
-        variance = ops.mean(variance, axis=-1, keepdims=True)
-        scale = ops.rsqrt(variance + self.epsilon) * self._grouped(self.gamma)
-        shift = self._grouped(self.beta) - mean * scale  # (B, groups, C / groups)
-        flat = (-1, 1, 1, x.shape[-1])
-        x = x * ops.reshape(scale, flat) + ops.reshape(shift, flat)
+        x = group_norm(x, self.groups, self.gamma, self.beta, self.epsilon)
         return ops.cast(x, self.compute_dtype)
-
-    def _grouped(self, values: Tensor) -> Tensor:
-        return ops.reshape(values, (-1, self.groups, values.shape[-1] // self.groups))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the shape of the input."""

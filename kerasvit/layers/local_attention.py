@@ -7,18 +7,17 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasvit.backend.direct_calls import DirectCalls
-from kerasvit.backend.reshaping import reshape
+from kerasvit.ops import reshape
 from kerasvit.typing import Shape, Tensor
 
 from .conv import TORCH_UNIFORM
 from .dense import Dense
-from .table_size import check_table_size
+from .layer import Layer, check_table_size
 from .window_attention import in_windows
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class LocalAttention(DirectCalls):
+class LocalAttention(Layer):
     """Multi-head attention of each pixel to the pixels of its window.
 
     softmax(q kᵀ / √d + b) v, then a dense layer over the joined heads. The windows

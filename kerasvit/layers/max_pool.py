@@ -5,13 +5,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.backend.channels_last import max_pool
-from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.ops import max_pool
 from kerasvit.typing import Shape, Tensor
+
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class MaxPool(DirectCalls):
+class MaxPool(Layer):
     """Max-pooling of stride 2 with PyTorch's padding.
 
     The k × k windows are centred on the pixels with even row and column. Keras's

@@ -10,7 +10,7 @@ from keras import ops
 
 from kerasvit.typing import Shape, Tensor
 
-from .block import Block
+from .layer import Block
 from .layer_norm import LayerNormalization
 from .mlp import MLP
 from .position_embedding import pair, table_grid

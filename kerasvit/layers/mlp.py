@@ -1,30 +1,23 @@
 """The MLP of a Transformer block."""
 
-from functools import partial
 from typing import Any
 
 import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.backend.direct_calls import DirectCalls
-from kerasvit.backend.gelu import gelu
-from kerasvit.backend.recomputed import recomputed
-from kerasvit.backend.reshaping import reshape
+from kerasvit.ops import gelu, gelu_tanh, quick_gelu, reshape
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
 from .dropout import Dropout
+from .layer import Layer
 
-ACTIVATIONS = {
-    "gelu": gelu,
-    "gelu_tanh": recomputed(partial(keras.activations.gelu, approximate=True)),
-    "quick_gelu": recomputed(lambda x: x * keras.activations.sigmoid(1.702 * x)),
-}
+ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "quick_gelu": quick_gelu}
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class MLP(DirectCalls):
+class MLP(Layer):
     """Two dense layers with a GELU in between, applied to each token.
 
     Shape: (batch, ..., D) → same.

@@ -10,8 +10,8 @@ from kerasvit.arguments import ArgumentError
 from kerasvit.typing import Shape
 
 from .attention import Attention
+from .layer import check_table_size
 from .position_embedding import pair
-from .table_size import check_table_size
 
 
 @functools.lru_cache(maxsize=8)

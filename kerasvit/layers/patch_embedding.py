@@ -5,8 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.backend.checked_in_graph import checked_in_graph
-from kerasvit.backend.linear import product
+from kerasvit.ops import checked_in_graph, product
 from kerasvit.typing import Shape, Tensor
 
 

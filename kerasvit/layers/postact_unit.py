@@ -5,11 +5,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.backend.channels_last import relu_of_new
+from kerasvit.ops import relu_of_new
 from kerasvit.typing import Shape, Tensor
 
-from .block import Block
-from .sublayers import deserialize, serialize
+from .layer import Block, deserialize, serialize
 
 
 @keras.saving.register_keras_serializable("kerasvit")

@@ -5,14 +5,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.backend.channels_last import relu_of_new
+from kerasvit.ops import relu_of_new
 from kerasvit.typing import Shape, Tensor
 
 from .batch_norm import BatchNormalization
-from .block import Block
 from .group_norm import GroupNorm
+from .layer import Block, deserialize, serialize
 from .stochastic_depth import StochasticDepth
-from .sublayers import deserialize, serialize
 
 
 @keras.saving.register_keras_serializable("kerasvit")

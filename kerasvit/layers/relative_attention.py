@@ -6,11 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasvit.backend.direct_calls import DirectCalls
-from kerasvit.backend.reshaping import reshape
+from kerasvit.ops import reshape
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
+from .layer import Layer
 
 
 def shifts(grid: tuple[int, int], padding: int) -> np.ndarray:
@@ -23,7 +23,7 @@ def shifts(grid: tuple[int, int], padding: int) -> np.ndarray:
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class RelativeAttention(DirectCalls):
+class RelativeAttention(Layer):
     """Multi-head attention with scores that depend on relative positions only.
 
     From cell i, head h attends to cell j with the weight

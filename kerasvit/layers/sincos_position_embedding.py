@@ -10,9 +10,9 @@ from keras import ops
 from kerasvit.arguments import ArgumentError
 from kerasvit.typing import Shape, Tensor
 
+from .layer import check_table_size
 from .position_embedding import grid_of, pair
 from .resampling import indices
-from .table_size import check_table_size
 
 
 def sincos_table(grid: tuple[Any, Any], width: int, xp: Any = np) -> Any:

@@ -6,15 +6,14 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.backend.channels_last import convolution, standardized
-from kerasvit.backend.direct_calls import DirectCalls
+from kerasvit.ops import convolution, standardized
 from kerasvit.typing import Shape, Tensor
 
-from .conv import pointwise
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class StandardizedConv(DirectCalls):
+class StandardizedConv(Layer):
     """Convolution without bias, with weight standardisation of the kernel.
 
     From each filter, over its height, width and input channels, the mean is subtracted,
@@ -82,9 +81,8 @@ class StandardizedConv(DirectCalls):
     def call(self, x: Tensor) -> Tensor:
         kernel = ops.cast(self.standardized_kernel(), x.dtype)
         border = 0 if self.padding == "valid" else self.padding
-        if self.kernel_size == 1 and border in (0, "same"):
-            return pointwise(x, kernel, self.strides)
-        if border == "same" and self.strides == 1 and self.kernel_size % 2:
+        centred = self.strides == 1 and self.kernel_size % 2
+        if border == "same" and (centred or self.kernel_size == 1):
             border = self.kernel_size // 2
         if isinstance(border, str):  # the zeros depend on the size of the map
             return ops.conv(

@@ -5,23 +5,16 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.backend.direct_calls import DirectCalls
-from kerasvit.backend.recomputed import recomputed
-from kerasvit.backend.reshaping import reshape
+from kerasvit.ops import gated, reshape
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
 from .dropout import Dropout
-
-
-@recomputed
-def gated(gate: Tensor, x: Tensor) -> Tensor:
-    """Returns silu(gate) ⊙ x."""
-    return ops.silu(gate) * x
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class SwiGLU(DirectCalls):
+class SwiGLU(Layer):
     """MLP with a gated hidden layer, applied to each token.
 
     (silu(x G) ⊙ (x V)) W with silu(x) = x · σ(x); all three products have a bias.

@@ -1,7 +1,6 @@
 """Window attention with a relative position bias."""
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,18 +8,17 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.backend.direct_calls import DirectCalls
-from kerasvit.backend.reshaping import reshape
+from kerasvit.ops import reshape, roll
 from kerasvit.typing import Shape, Tensor
 
 from .dense import Dense
 from .dropout import Dropout
+from .layer import Layer, check_table_size
 from .resampling import MAX_CELLS, resample_grid
-from .table_size import check_table_size
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class WindowAttention(DirectCalls):
+class WindowAttention(Layer):
     """Multi-head attention within windows of a map, shifted or not.
 
     softmax(q kᵀ / √d + b) v in every window of M × M cells, d = D / num_heads. b is
@@ -119,7 +117,7 @@ class WindowAttention(DirectCalls):
         x = reshape(x, (-1, height // h, width // w, h, w, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, h, columns, w, D)
         x = reshape(x, (-1, height, width, channels))
-        return _rolled(x, self.shift)
+        return roll(x, self.shift)
 
     def attention_weights(self, x: Tensor) -> Tensor:
         """Returns the weights within the windows, (batch, windows, heads, N, N).
@@ -143,7 +141,7 @@ class WindowAttention(DirectCalls):
     def _rows(self, x: Tensor) -> Tensor:
         """Orders cells by window: (B, H, W, D) → (B·windows·N, D)."""
         (height, width), (h, w), channels = self.grid, self.window, x.shape[-1]
-        x = _rolled(x, [-moved for moved in self.shift])
+        x = roll(x, [-moved for moved in self.shift])
         x = reshape(x, (-1, height // h, h, width // w, w, channels))
         x = ops.transpose(x, (0, 1, 3, 2, 4, 5))  # (B, rows, columns, h, w, D)
         return reshape(x, (-1, channels))  # one row per cell; see MLP
@@ -158,7 +156,7 @@ class WindowAttention(DirectCalls):
         query, key = self._heads(self.query(rows)), self._heads(self.key(rows))
         query = ops.transpose(query, (0, 1, 3, 2, 4)) * query.shape[-1] ** -0.5
         scores = ops.matmul(query, ops.transpose(key, (0, 1, 3, 4, 2)))
-        # bfloat16 has too few bits; see `attend`.
+        # bfloat16 has too few bits; see `ops.attention`.
         at_least = keras.backend.result_type(scores.dtype, "float32")
         return ops.softmax(ops.cast(scores, at_least) + self._bias())
 
@@ -216,18 +214,6 @@ class WindowAttention(DirectCalls):
             "dropout": self.dropout,
         }
         return {**super().get_config(), **config}
-
-
-def _rolled(x: Tensor, shift: Sequence[int]) -> Tensor:
-    """Rolls a map (B, H, W, D) down and to the right."""
-    if keras.backend.backend() != "tensorflow":
-        return ops.roll(x, shift, axis=[1, 2]) if any(shift) else x
-    # In two parts: LiteRT has no operation that rolls.
-    for axis, moved in enumerate(shift, 1):
-        if moved:
-            first, last = ops.split(x, [-moved % x.shape[axis]], axis=axis)
-            x = ops.concatenate([last, first], axis=axis)
-    return x
 
 
 def window_in(grid: tuple[int, int], window_size: int) -> tuple[int, int]:

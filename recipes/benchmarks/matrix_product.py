@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from devices import device_name
 
-from kerasvit.backend.linear import product
+from kerasvit.ops import product
 
 SIDE, SIDE_ON_ACCELERATOR = 2048, 8192
 ROUNDS = 7

@@ -11,8 +11,7 @@ if keras.backend.backend() != "torch":
 
 import torch
 
-from kerasvit.backend.channels_last import convolution, standardized
-from kerasvit.backend.group_norm_torch import group_norm
+from kerasvit.backend.torch.kernels import convolution, group_norm, standardized
 
 TOLERANCES = {0: 1e-5, 10: 1e-4, 300: 5e-3}  # by the distance of the mean from 0
 

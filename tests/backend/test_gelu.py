@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 from scipy import special
 
-from kerasvit.backend.gelu import gelu
+from kerasvit.ops import gelu
 from tests.contract import to_numpy
 
 POINTS = np.concatenate([np.linspace(-12, 12, 4001), [-1e30, 0, 1e30]])

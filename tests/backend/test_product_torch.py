@@ -11,14 +11,14 @@ if keras.backend.backend() != "torch":
 
 import torch
 
-from kerasvit.backend import product_torch
-from kerasvit.backend.product_torch import product
+from kerasvit.backend.torch import kernels
+from kerasvit.backend.torch.kernels import product
 
 
 @pytest.fixture(autouse=True)
 def convolutions(monkeypatch):
     """Uses convolutions on every CPU, and with any number of threads."""
-    monkeypatch.setattr(product_torch, "WITH_AVX512", True)
+    monkeypatch.setattr(kernels, "WITH_AVX512", True)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
 
 

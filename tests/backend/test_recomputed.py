@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from kerasvit.layers.mlp import ACTIVATIONS
-from kerasvit.layers.swiglu import gated
+from kerasvit.ops import gated
 from tests.once import elsewhere
 
 if keras.backend.backend() != "jax":

@@ -6,7 +6,7 @@ import pytest
 
 import kerasvit
 from kerasvit.layers import Attention
-from kerasvit.layers.attention import attend, is_fused
+from kerasvit.ops import attention, is_fused
 from tests.contract import check_layer, to_numpy
 
 
@@ -104,7 +104,7 @@ def test_attend_with_large_scores_and_masks(dtype):
         weights /= weights.sum(-1, keepdims=True)
         expected = np.einsum("bhnm,bmhd->bnhd", weights, value)
         inputs = (keras.ops.cast(x, dtype) for x in (scale * query, key, value))
-        found = to_numpy(keras.ops.cast(attend(*inputs, mask), "float32"))
+        found = to_numpy(keras.ops.cast(attention(*inputs, mask), "float32"))
         tolerance = 1e-5 if dtype == "float32" else 2e-2
         np.testing.assert_allclose(found, expected, rtol=tolerance)
 
@@ -132,10 +132,10 @@ if keras.backend.backend() == "jax":
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_attention_in_16_bits_is_fused_on_a_gpu(on_a_gpu, dtype):
     query, key, value = tensors(dtype)
-    found = to_numpy(attend(query, key, value))
+    found = to_numpy(attention(query, key, value))
     assert len(on_a_gpu) == 1
     exact = [keras.ops.cast(each, "float32") for each in (query, key, value)]
-    np.testing.assert_allclose(found, to_numpy(attend(*exact)), atol=0.02)
+    np.testing.assert_allclose(found, to_numpy(attention(*exact)), atol=0.02)
     assert len(on_a_gpu) == 1  # 32 bits are not fused
 
 
@@ -164,7 +164,7 @@ def test_odd_tokens_are_not_fused_in_training_on_other_gpus(
     on_a_gpu, capability, tokens, version
 ):
     assert not capability(version)
-    attend(*tensors(tokens=tokens), training=True)
+    attention(*tensors(tokens=tokens), training=True)
     assert len(on_a_gpu) == (tokens % 2 == 0)
 
 
@@ -174,7 +174,7 @@ def test_odd_tokens_are_fused_in_training_with_one_more(on_a_gpu, capability):
     inputs = tensors(size=16)
 
     def loss(inputs, training):
-        found = attend(*inputs, training=training).astype("float32")
+        found = attention(*inputs, training=training).astype("float32")
         return (found * np.cos(np.arange(found.size)).reshape(found.shape)).sum(), found
 
     (_, found), gradients = jax.value_and_grad(loss, has_aux=True)(inputs, True)
@@ -193,7 +193,7 @@ def test_odd_tokens_are_fused_in_training_with_one_more(on_a_gpu, capability):
 def test_no_token_is_added_where_keras_distributes(on_a_gpu, capability, monkeypatch):
     calls = capability("9.0")
     monkeypatch.setattr(keras.distribution, "distribution", lambda: "DataParallel")
-    attend(*tensors(), training=True)
+    attention(*tensors(), training=True)
     assert not calls
 
 
@@ -202,15 +202,15 @@ def test_no_token_is_added_where_keras_distributes(on_a_gpu, capability, monkeyp
     "case", [{"dtype": "float32"}, {"size": 12}, {"size": 136}, {"size": 4}], ids=str
 )
 def test_attention_that_cudnn_does_not_compute_is_not_fused(on_a_gpu, case):
-    attend(*tensors(**case))
+    attention(*tensors(**case))
     assert not on_a_gpu
 
 
 @on_jax
 def test_masks_and_pooling_are_not_fused(on_a_gpu):
     query, key, value = tensors()
-    attend(query, key, value, np.ones((5, 5), bool))
-    attend(query[:, :1], key, value)
+    attention(query, key, value, np.ones((5, 5), bool))
+    attention(query[:, :1], key, value)
     assert not on_a_gpu
 
 
@@ -243,12 +243,12 @@ def test_pytorch_fuses_attention_and_tensorflow_does_not():
 @pytest.mark.only_on("torch", reason="of PyTorch")
 @pytest.mark.parametrize("masked", [False, True])
 def test_pytorch_chooses_the_kernel_on_a_gpu(monkeypatch, on_a_gpu, masked):
-    from kerasvit.backend import attention_torch
+    from kerasvit.backend.torch import kernels
 
     query, key, value = (np.float32(x) for x in np.random.normal(size=(3, 2, 5, 2, 8)))
     mask = np.eye(5, dtype=bool) if masked else None
     query, key, value = (keras.ops.convert_to_tensor(x) for x in (query, key, value))
-    expected = to_numpy(attend(query, key, value, mask))
+    expected = to_numpy(attention(query, key, value, mask))
     assert len(on_a_gpu) == 1
 
     class OnGPU:
@@ -257,13 +257,11 @@ def test_pytorch_chooses_the_kernel_on_a_gpu(monkeypatch, on_a_gpu, masked):
         device = types.SimpleNamespace(type="cuda")
         transpose = query.transpose
 
-    found = attention_torch.fused_attention(
-        query if masked else OnGPU(), key, value, mask
-    )
+    found = kernels.attention(query if masked else OnGPU(), key, value, mask)
     np.testing.assert_allclose(to_numpy(found), expected, atol=1e-6)
     assert len(on_a_gpu) == 1 + masked
 
 
 def test_attention_of_symbolic_tensors():
     query, key, value = (keras.KerasTensor((2, 5, 2, 8)) for _ in range(3))
-    assert attend(query, key, value).shape == (2, 5, 2, 8)
+    assert attention(query, key, value).shape == (2, 5, 2, 8)

@@ -8,7 +8,9 @@ from kerasvit.layers import (
     NeighborhoodAttention,
     SinCosPositionEmbedding,
     WindowAttention,
-    table_size,
+)
+from kerasvit.layers import (
+    layer as layer_module,
 )
 
 
@@ -37,9 +39,9 @@ from kerasvit.layers import (
     ],
 )
 def test_a_table_above_the_limit_raises(monkeypatch, layer, shape, size, argument):
-    monkeypatch.setattr(table_size, "MAX_BYTES", size)
+    monkeypatch.setattr(layer_module, "MAX_BYTES", size)
     layer().build((None, *shape))
-    monkeypatch.setattr(table_size, "MAX_BYTES", size - 1)
+    monkeypatch.setattr(layer_module, "MAX_BYTES", size - 1)
     with pytest.raises(ArgumentError, match=f"`{argument}`.*table of {size} bytes"):
         layer().build((None, *shape))
 

@@ -1,7 +1,8 @@
-"""The exact GELU on TensorFlow, with fewer operations in its gradient."""
+"""Operations that TensorFlow computes in other ways than Keras; see `kerasvit.ops`."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,3 +22,15 @@ def gelu(x: tf.Tensor) -> tuple[tf.Tensor, Callable]:
         return upstream * (0.5 * tail + x * (2 * math.pi) ** -0.5 * density)
 
     return 0.5 * x * tail, gradient
+
+
+def checked(
+    x: tf.Tensor, conditions: Iterable[Any], message: str, *values: Any
+) -> tf.Tensor:
+    """Returns `x`; see `kerasvit.ops.checked_in_graph`."""
+    checks = [
+        tf.debugging.Assert(condition, [message, "Received:", *values])
+        for condition in conditions
+    ]
+    with tf.control_dependencies(checks):
+        return tf.identity(x)

@@ -1,4 +1,4 @@
-"""Fused attention on JAX, by cuDNN, also of odd numbers of tokens in training."""
+"""Operations that JAX computes in other ways than Keras; see `kerasvit.ops`."""
 
 from typing import Any
 
@@ -7,10 +7,13 @@ import keras
 from jax import numpy as jnp
 from keras import ops
 
-from .gpu_jax import on_gpu
+
+def on_gpu() -> bool:
+    """Returns whether Keras's first device is a GPU."""
+    return keras.distribution.list_devices()[0].startswith("gpu")
 
 
-def computes(query: jax.Array, key: jax.Array, training: bool | None) -> bool:
+def computes_attention(query: jax.Array, key: jax.Array, training: bool | None) -> bool:
     """Returns whether cuDNN computes attention and, in training, its gradients.
 
     Args:
@@ -25,7 +28,7 @@ def computes(query: jax.Array, key: jax.Array, training: bool | None) -> bool:
     return not (training and _is_odd(query)) or _adds_token()
 
 
-def fused_attention(
+def attention(
     query: jax.Array, key: jax.Array, value: jax.Array, training: bool | None
 ) -> jax.Array:
     """Returns what `ops.dot_product_attention` does, also with gradients.
@@ -61,3 +64,52 @@ def _adds_token() -> bool:
     generation = str(getattr(device, "compute_capability", "")).partition(".")[0]
     modern = generation.isdigit() and int(generation) >= 8
     return modern and keras.distribution.distribution() is None
+
+
+# Numerator and denominator, from the highest power of x², and where erf is 1:
+# `generic_fast_erf_float` of Eigen, which XLA uses too (xla/hlo/builder/lib/math.cc).
+_ODD = (
+    0.00022905065861350646,
+    0.0034082910107109506,
+    0.050955695062380861,
+    0.18520832239976145,
+    1.128379143519084,
+)
+_EVEN = (
+    -1.1791602954361697e-7,
+    0.000023547966471313185,
+    0.0010179625278914885,
+    0.014070470171167667,
+    0.11098505178285362,
+    0.49746925110067538,
+    1.0,
+)
+_LARGEST = 3.832506856900711
+
+
+@jax.custom_jvp
+def erf(x: jax.Array) -> jax.Array:
+    """Returns the error function of float32, with an absolute error of at most 4e-7."""
+    square = x * x
+    ratio = x * _polynomial(square, _ODD) / _polynomial(square, _EVEN)
+    within = jnp.clip(ratio, -1, 1)  # by rounding it may be 1 + 1e-7
+    return jnp.where(jnp.abs(x) < _LARGEST, within, jnp.sign(x))
+
+
+@erf.defjvp
+def _derivative(primals: tuple, tangents: tuple) -> tuple[jax.Array, jax.Array]:
+    (x,), (tangent,) = primals, tangents
+    return erf(x), 2 / jnp.pi**0.5 * jnp.exp(-x * x) * tangent
+
+
+def _polynomial(x: jax.Array, coefficients: tuple[float, ...]) -> jax.Array:
+    value = jnp.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        value = value * x + coefficient
+    return value
+
+
+def gelu(x: jax.Array) -> jax.Array:
+    """Returns the exact GELU, computed in float32."""
+    single = x.astype("float32")
+    return (0.5 * single * (1.0 + erf(single * 0.5**0.5))).astype(x.dtype)
