@@ -327,66 +327,22 @@ def attention(
 
 
 def standardizes(kernel: torch.Tensor) -> bool:
-    """Returns whether `standardized` computes with this kernel."""
-    several = kernel.shape[-1] < math.prod(kernel.shape)  # numbers in each filter
-    return is_recorded() or (several and not torch.compiler.is_compiling())
+    """Returns whether `standardized` computes with this kernel.
+
+    It does not where PyTorch compiles, which joins plain operations. Filters of one
+    number become zeros, which batch normalisation refuses.
+    """
+    if is_recorded() or torch.compiler.is_compiling():
+        return False
+    return math.prod(kernel.shape[:3]) > 1
 
 
 def standardized(kernel: torch.Tensor, epsilon: float) -> torch.Tensor:
     """Standardises the filters of a kernel; see `kerasvit.ops.standardized`."""
-    if is_recorded():
-        return standardized_rows(kernel, epsilon)
     # The filters take the place of channels, and k · k rows of C that of pixels.
     maps = channels_first(kernel.flatten(0, 1)[None])
     maps = functional.batch_norm(maps, None, None, training=True, eps=epsilon)
     return channels_last(maps).reshape(kernel.shape)
-
-
-def standardized_rows(kernel: torch.Tensor, epsilon: float) -> torch.Tensor:
-    """Returns the standardised kernel, (k, k, C, filters), with the filters as rows.
-
-    A convolution reads the filters in this order. PyTorch's compiler joins everything
-    for a GPU: for statistics of columns it makes three kernels, and BiT-R50x1 has 54 of
-    these layers in each direction, in whose step the GPU waits for Python.
-
-    Args:
-        kernel: (k, k, C, filters).
-        epsilon: Small constant added to the variance.
-    """
-    rows, _, _ = _Standardized.apply(kernel, epsilon)
-    return rows.t().unflatten(0, kernel.shape[:3])
-
-
-def _filters(kernel: torch.Tensor) -> torch.Tensor:
-    return _as_it_lies(kernel.flatten(0, 2).t().contiguous())
-
-
-def _as_it_lies(x: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor in its own order, which the compiler then has in memory."""
-    return x.as_strided(x.shape, x.stride())
-
-
-class _Standardized(torch.autograd.Function):
-    @staticmethod
-    def forward(kernel: torch.Tensor, epsilon: float) -> tuple[torch.Tensor, ...]:
-        rows = _filters(kernel)
-        variance, mean = torch.var_mean(rows, 1, correction=0, keepdim=True)
-        inverse = (variance + epsilon).rsqrt()
-        return (rows - mean) * inverse, mean, inverse
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.save_for_backward(inputs[0], *output[1:])
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor, *_: Any) -> tuple:
-        kernel, mean, inverse = ctx.saved_tensors
-        rows = (_filters(kernel) - mean) * inverse
-        along = (gradient * rows).mean(1, keepdim=True)
-        found = inverse * (gradient - gradient.mean(1, keepdim=True) - rows * along)
-        columns = _as_it_lies(found).t().contiguous()
-        return columns.unflatten(0, kernel.shape[:3]), None
 
 
 def transposed(x: torch.Tensor) -> torch.Tensor:
