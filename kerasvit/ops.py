@@ -15,15 +15,18 @@ import keras
 from keras import ops
 
 from .backend import rematerialized as rematerialized
-from .backend.direct_calls import DirectCalls as DirectCalls
 from .backend.keras_private import remove_variable as remove_variable
 from .backend.random import DrawsInGraphs as DrawsInGraphs
 from .backend.random import uniform as uniform
 from .typing import Tensor
 
 BACKEND = keras.backend.backend()
+BackendLayer: Any = keras.layers.Layer  # base of our layers
 if BACKEND == "torch":
     from .backend.torch import kernels as torch_kernels
+    from .backend.torch.direct_calls import DirectCalls
+
+    BackendLayer = DirectCalls
 elif BACKEND == "jax":
     from .backend.jax import kernels as jax_kernels
 else:
@@ -102,6 +105,9 @@ def _reads_rows() -> bool:
 
 def standardized(kernel: Tensor, epsilon: float) -> Tensor:
     """Subtracts from each filter its mean, and divides it by its standard deviation.
+
+    On PyTorch by one operation, where it does not compile: `fit` of BiT-R50x1 0.91 for
+    batches of 8 and 0.82 of one image, `predict` 0.93 and 0.94 (2026-11-28).
 
     Args:
         kernel: (k, k, C, filters).

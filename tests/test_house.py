@@ -106,7 +106,7 @@ OVERRIDING = {
     "backend/layer_rates.py",
     "backend/adamw_torch.py",
     "backend/adamw_tensorflow.py",
-    "backend/direct_calls.py",
+    "backend/torch/direct_calls.py",
 }
 NOT_OF_KERAS = {"_asdict", "_replace"}  # of named tuples
 # `kernel` of Keras's Dense has LoRA's product in it.

@@ -6,13 +6,16 @@ from typing import Any
 import keras
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.ops import DirectCalls, rematerialized
+from kerasvit.ops import BackendLayer, rematerialized
 
 MAX_BYTES = 2**28  # a Swin-L's tables have 2 MB
 
 
-class Layer(DirectCalls):
-    """Base of the layers inside blocks."""
+class Layer(BackendLayer):
+    """Base of layers that others call, which PyTorch does without Keras's bookkeeping.
+
+    It is `keras.Layer` on the other backends.
+    """
 
 
 class Block(Layer):

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 import kerasvit
-from kerasvit.backend import direct_calls
-from kerasvit.backend.direct_calls import DirectCalls
 from kerasvit.backend.masks import masked, masks_of
 from kerasvit.layers.attention import Attention
 from kerasvit.layers.dense import Dense
@@ -22,6 +20,9 @@ if keras.backend.backend() != "torch":
     elsewhere("other backends trace a call once")
 
 import torch  # noqa: E402
+
+from kerasvit.backend.torch import direct_calls  # noqa: E402
+from kerasvit.backend.torch.direct_calls import DirectCalls  # noqa: E402
 
 
 @pytest.fixture

@@ -1,21 +1,27 @@
 """Calls of layers inside a model without Keras's bookkeeping, on PyTorch.
 
 `keras.Layer.__call__` converts inputs, opens name scopes, binds arguments and looks for
-masks. That takes 0.13 ms each time: 25 ms in a forward pass of ViT-B/16, in which an
-NVIDIA H200 computes on 300 images. Other backends trace a call once.
+masks, in 0.13 ms each time. Other backends trace a call once.
+
+Without these steps `predict` of ViT-S/16 takes 0.89 of the CPU time for batches of one
+image and 0.95 for batches of 8, and `fit` 0.98 and 0.99 (2 busy cores of an EPYC, not
+compiled, 15 and 9 rounds in turns, 2026-11-28). They are 25 ms of a forward pass of
+ViT-B/16, in which an NVIDIA H200 computes on 300 images.
 """
 
 import contextlib
 from typing import Any
 
 import keras
+import torch
 
+from kerasvit.backend.keras_private import (
+    AutocastScope,
+    current_autocast,
+    current_call,
+    layers_in,
+)
 from kerasvit.typing import Tensor
-
-from .keras_private import AutocastScope, current_autocast, current_call, layers_in
-
-if keras.backend.backend() == "torch":
-    import torch
 
 KERAS_CALL = keras.layers.Layer.__call__
 
@@ -34,20 +40,18 @@ class DirectCalls(keras.layers.Layer):
 
     _is_plain = False  # whether `_has_no_special_steps` found so
 
-    if keras.backend.backend() == "torch":
-
-        def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            outer = current_call()
-            if outer is None or len(args) != 1 or kwargs.keys() - {"training"}:
-                return super().__call__(*args, **kwargs)
-            training = outer.get_value("training")
-            same = kwargs.get("training", training) is training
-            if not same or not self._takes_as_it_is(args[0]):
-                return super().__call__(*args, **kwargs)
-            takes = self._call_has_training_arg and training is not None
-            kwargs = {"training": training} if takes else {}
-            with self._scope():
-                return torch.nn.Module.__call__(self, *args, **kwargs)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        outer = current_call()
+        if outer is None or len(args) != 1 or kwargs.keys() - {"training"}:
+            return super().__call__(*args, **kwargs)
+        training = outer.get_value("training")
+        same = kwargs.get("training", training) is training
+        if not same or not self._takes_as_it_is(args[0]):
+            return super().__call__(*args, **kwargs)
+        takes = self._call_has_training_arg and training is not None
+        kwargs = {"training": training} if takes else {}
+        with self._scope():
+            return torch.nn.Module.__call__(self, *args, **kwargs)
 
     def _takes_as_it_is(self, x: Any) -> bool:
         """Returns whether Keras would pass `x` on as it is, and the result."""
