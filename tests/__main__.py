@@ -19,10 +19,11 @@ BACKENDS = ("tensorflow", "jax", "torch")
 NO_TESTS = 5  # pytest's exit code where none was selected
 
 
-def run(backend, arguments, alike_on):
+def run(backend, arguments, alike_on, packages=""):
     """Counts {"passed", "failed", "skipped"} of the suite on a backend.
 
-    `alike_on` is the backend that runs the tests that are alike on all.
+    `alike_on` is the backend that runs the tests that are alike on all; `packages` a
+    folder of packages that go before those that are installed.
     """
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -43,6 +44,9 @@ def run(backend, arguments, alike_on):
             "OMP_NUM_THREADS": "1",
             **os.environ,
             "KERAS_BACKEND": backend,
+            "PYTHONPATH": os.pathsep.join(
+                filter(None, (packages, os.environ.get("PYTHONPATH")))
+            ),
             "KERASVIT_TESTS_ALIKE_ON": alike_on,
             "TF_CPP_MIN_LOG_LEVEL": "3",
         }
@@ -60,7 +64,7 @@ def run(backend, arguments, alike_on):
 
 
 def read_arguments():
-    """(backends to run, arguments of pytest, whether --long) of the command line."""
+    """(backends to run, arguments of pytest, other options) of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests", description=__doc__, allow_abbrev=False
     )
@@ -77,6 +81,12 @@ def read_arguments():
         action="store_true",
         help="the tests that are marked `long`, which take minutes, and no others",
     )
+    parser.add_argument(
+        "--next-keras",
+        action="store_true",
+        help="tests/backend and tests/training with the newest preview of Keras, which "
+        "is downloaded into a temporary folder",
+    )
     options, arguments = parser.parse_known_args()
     if None in map(importlib.util.find_spec, ("pytest", "xdist")):
         sys.exit("pytest is not installed. Type: pip install -e '.[recipes,test]'")
@@ -88,24 +98,42 @@ def read_arguments():
         arguments += ["-m", "not slow and not long"]
     if options.long:
         arguments += ["-m", "long"]
+    if options.next_keras:
+        arguments += ["tests/backend", "tests/training"]
     backends = [options.backend] if options.backend else backends
-    return backends, arguments, options.long
+    return backends, arguments, options
+
+
+def install_next_keras(folder):
+    """Installs the newest preview of Keras, without what it depends on."""
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--pre"]
+    subprocess.run([*pip, "--target", folder, "keras-nightly"], check=True)
+    print(*(path.stem for path in Path(folder).glob("keras_nightly-*.dist-info")))
 
 
 def main():
     """Runs the suite; the number of failures decides the exit code."""
-    backends, arguments, long = read_arguments()
+    backends, arguments, options = read_arguments()
+    if not options.next_keras:
+        return run_all(backends, arguments, options.long)
+    with tempfile.TemporaryDirectory() as folder:
+        install_next_keras(folder)
+        return run_all(backends, arguments, options.long, packages=folder)
+
+
+def run_all(backends, arguments, may_be_none, packages=""):
+    """Runs the suite on backends, and prints the sums; returns the exit code."""
     sums = dict.fromkeys(("passed", "failed", "skipped"), 0)
     lines = []
     for backend in backends:
         print(f"\n== {backend} ==", flush=True)
         start = time.monotonic()
-        counts = run(backend, arguments, alike_on=backends[-1])
+        counts = run(backend, arguments, backends[-1], packages)
         minutes = (time.monotonic() - start) / 60
         outcomes = ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
         lines.append(f"{backend}: {outcomes} in {minutes:.1f} minutes")
         sums = {key: sums[key] + counts[key] for key in sums}
-    if not any(sums.values()) and not long:
+    if not any(sums.values()) and not may_be_none:
         sums["failed"] = 1  # such as a misspelled -k
     print("\n" + "\n".join(lines))
     skipped = f", {sums['skipped']} skipped" if sums["skipped"] else ""
