@@ -24,7 +24,6 @@ parse = functools.partial(command_line.parse, presets=PRESETS, script="pretrain.
 if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "pretrain.py")
 
-import augmentations
 import keras
 from devices import devices
 from training import callbacks, dry_run, stages, teachers, training, training_data
@@ -34,6 +33,7 @@ from training.progress import Steps, console, report
 from training.validation import Evaluation, Validation
 
 import kerasvit
+from kerasvit.data import augmentations
 
 TWIN = {
     "image_size": 28,

@@ -7,7 +7,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import keras  # noqa: E402  (the backend is chosen above)
+import numpy as np  # noqa: E402
 import pytest  # noqa: E402
+from PIL import Image  # noqa: E402
 
 from tests.once import Elsewhere, runs_alike  # noqa: E402
 
@@ -89,3 +91,21 @@ def timm(alike):
     if None in [importlib.util.find_spec(name) for name in ("timm", "torchvision")]:
         pytest.skip("timm is not installed: see `Set up` in README.md")
     return import_timm()
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Writes images into class folders: images("cat", 4) or images("train/cat", 4)."""
+    root = tmp_path / "images"
+
+    def write(name, count, size=(20, 24)):
+        folder = root / name
+        folder.mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            pixels = np.random.default_rng([i, len(name)]).integers(
+                256, size=(*size, 3), dtype="uint8"
+            )
+            Image.fromarray(pixels).save(folder / f"{i}.jpg")
+        return root
+
+    return write

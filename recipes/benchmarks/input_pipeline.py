@@ -16,13 +16,18 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-import data
 import numpy as np
 import tensorflow as tf
-from batches import AUGMENTATIONS, Indexed, evaluation_batches, training_batches
 from command import command_line
 
 import kerasvit
+from kerasvit.data import labelled_images as data
+from kerasvit.data.batches import (
+    AUGMENTATIONS,
+    Indexed,
+    evaluation_batches,
+    training_batches,
+)
 
 from . import photographs
 from .keras_steps import batch, kerasvit_model, kerasvit_step

@@ -12,8 +12,7 @@ import urllib.request
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from built_in import SOURCES
-from command.names import data_location
+from command.names import BUILT_IN, data_location
 
 # tensorflow-datasets tries this server first.
 PREPARED = ("storage.googleapis.com", 443)
@@ -46,7 +45,7 @@ def missing(dataset: str) -> list[str]:
     not list, and if a download has begun.
     """
     name = dataset.split("/")[0].split(":")[0]
-    if dataset in SOURCES or urllib.request.getproxies():
+    if dataset in BUILT_IN or urllib.request.getproxies():
         return []
     location = data_location()
     root = Path(location).expanduser()

@@ -10,11 +10,11 @@ import dataclasses
 import hashlib
 from pathlib import Path
 
-import folders
 import numpy as np
-from readers import Indexed
 
 from kerasvit import Preprocessing
+from kerasvit.data import folders
+from kerasvit.data.images import Indexed
 from kerasvit.preprocessing.images import read_image
 
 SUFFIXES = {".png", ".bmp", ".gif", ".tif", ".tiff"}  # JPEG would change the colours

@@ -5,13 +5,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import augmentations
 import keras
-from batches import training_batches
 from command.names import check_name
 from scoring.candidates import Candidate, weights_of
 from training.optimizers import CLASSES, sigmoid
 from training.settings import Common
+
+from kerasvit.data import augmentations
+from kerasvit.data.batches import training_batches
 
 BATCH = 16  # images
 OPTIONS = ("augment", "mixup", "cutmix", "label_smoothing", "weight_decay")

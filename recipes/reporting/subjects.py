@@ -6,9 +6,9 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from batches import evaluation_batches
 from scoring import candidates, labels, sets
 
+from kerasvit.data.batches import evaluation_batches
 from kerasvit.evaluation import scores
 
 from . import masks, objective

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from devices import device_name
-from folders import counted
 from training.progress import replace_file
 
+from kerasvit.data.folders import counted
 from kerasvit.hub.front_matter import read_page
 
 from . import pages, tables

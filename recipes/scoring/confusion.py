@@ -10,10 +10,10 @@ import functools
 from pathlib import Path
 
 import numpy as np
-from folders import counted
 from sklearn.metrics import confusion_matrix
 from training.progress import replace_file, save_figure
 
+from kerasvit.data.folders import counted
 from kerasvit.hub import card
 from kerasvit.hub.front_matter import read_page
 

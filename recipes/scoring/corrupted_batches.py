@@ -7,9 +7,9 @@ import dataclasses
 
 import numpy as np
 import tensorflow as tf
-from shards import Rows
 
 from kerasvit import Preprocessing
+from kerasvit.data.shards import Rows
 
 from .corruptions import corrupt
 from .kinds import SEVERITIES

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import prepared
 import tensorflow as tf
-from readers import Streamed
+
+from kerasvit.data import tfds as prepared
+from kerasvit.data.images import Streamed
 
 from . import catalogue, sets
 from .cifar_classes import CIFAR10, CIFAR100

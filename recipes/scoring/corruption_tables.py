@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from folders import counted
+from kerasvit.data.folders import counted
 
 from . import corruption_picture, tables
 from .corrupted import part_name

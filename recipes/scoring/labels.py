@@ -5,8 +5,8 @@ import re
 from collections import Counter
 
 import numpy as np
-import prepared
 
+from kerasvit.data import tfds as prepared
 from kerasvit.prediction import imagenet_names
 
 IMAGENET = 1000  # classes of a model without names are those of ImageNet if so many

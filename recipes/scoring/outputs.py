@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import keras
 import numpy as np
-from batches import evaluation_batches
 from devices.devices import Devices
+
+from kerasvit.data.batches import evaluation_batches
 
 
 class Outputs(keras.metrics.Metric):

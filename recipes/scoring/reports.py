@@ -4,8 +4,9 @@ from pathlib import Path
 
 from benchmarks import results as benchmarks
 from devices.devices import Devices
-from folders import counted
 from training.progress import console
+
+from kerasvit.data.folders import counted
 
 from . import (
     card,

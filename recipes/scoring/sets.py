@@ -11,14 +11,15 @@ import hashlib
 import os
 from pathlib import Path
 
-import data
-import folders
-import label_tables
 import numpy as np
-import prepared
 import tensorflow as tf
-from built_in import SOURCES
-from readers import Indexed, Streamed
+
+from kerasvit.data import folders
+from kerasvit.data import labelled_images as data
+from kerasvit.data import tables as label_tables
+from kerasvit.data import tfds as prepared
+from kerasvit.data.images import Indexed, Streamed
+from kerasvit.data.installed_sets import SOURCES
 
 from . import catalogue
 

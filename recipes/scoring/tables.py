@@ -6,9 +6,10 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from folders import counted
 from rich.table import Table
 from training.progress import replace_file, write_json
+
+from kerasvit.data.folders import counted
 
 from . import cost, published
 from .results import METRICS, Result, difference

@@ -7,10 +7,10 @@ print(found.text)
 import dataclasses
 from pathlib import Path
 
-import data
-import prepared
-from built_in import SOURCES
-from readers import Indexed, Streamed
+from kerasvit.data import labelled_images as data
+from kerasvit.data import tfds as prepared
+from kerasvit.data.images import Indexed, Streamed
+from kerasvit.data.installed_sets import SOURCES
 
 from . import catalogue, sets
 

@@ -14,9 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
-from folders import SUFFIXES
 from PIL import Image
 
+from kerasvit.data.folders import SUFFIXES
 from kerasvit.preprocessing.images import read_image
 
 IGNORED = 255

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from folders import counted
 from rich.table import Table
 from segmenting.labelled_masks import IGNORED
 from training.progress import console, save_figure
+
+from kerasvit.data.folders import counted
 
 SHOWN = 6  # images in the picture
 

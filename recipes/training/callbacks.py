@@ -15,13 +15,13 @@ from collections.abc import Callable, Sequence
 import keras
 import numpy as np
 from command import command_line
-from readers import Indexed, InMemory, Streamed
 from scoring import accuracy, features
 from scoring.outputs import Predictor
 from scoring.sets import numbered
 from training.validation import averaged
 
 from kerasvit import evaluation
+from kerasvit.data.images import Indexed, InMemory, Streamed
 from kerasvit.evaluation.metrics import log_probabilities
 from kerasvit.training.wrapper import ModelWrapper
 

@@ -10,7 +10,8 @@ used with any model.
 import dataclasses
 
 import numpy as np
-from data import SAMPLE
+
+from kerasvit.data.labelled_images import SAMPLE
 
 SMALL_AREA = 96 * 96  # pixels
 # (resize, crop) for images of less than SMALL_AREA pixels, and for others. 512 and 480

@@ -9,12 +9,12 @@ import re
 
 import keras
 import numpy as np
-from batches import evaluation_batches
 from rich.table import Table
 from training.progress import console
 from training.selection import kept_logs
 
 import kerasvit
+from kerasvit.data.batches import evaluation_batches
 from kerasvit.evaluation import unpaired_difference
 from kerasvit.fine_tuning import heads_of
 

@@ -14,7 +14,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import folders
 import keras
 from command import command_line, names
 from devices import devices
@@ -27,6 +26,7 @@ from training.saving import Progress
 from training.step_log import StepLog
 
 import kerasvit
+from kerasvit.data import folders
 
 MAX_ROUNDS, MIN_ROUND_STEPS = 50, 10  # rounds per training, steps per round
 

@@ -2,11 +2,11 @@
 
 import dataclasses
 
-import augmentations
-import data
-from batches import training_batches
 from devices import devices
 
+from kerasvit.data import augmentations
+from kerasvit.data import labelled_images as data
+from kerasvit.data.batches import training_batches
 from kerasvit.preprocessing.images import input_problem
 
 

@@ -8,8 +8,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 import keras
-from batches import evaluation_batches
 from devices.devices import Devices
+
+from kerasvit.data.batches import evaluation_batches
 
 
 class Evaluation:

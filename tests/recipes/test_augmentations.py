@@ -2,12 +2,12 @@
 
 import dataclasses
 
-import augmentations
 import numpy as np
 import pytest
 from command.command_line import ALIASES, check
 from training import finetune_settings, pretrain_settings, settings
 
+from kerasvit.data import augmentations
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend  # all of it is tf.data

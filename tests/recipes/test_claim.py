@@ -4,7 +4,6 @@ import dataclasses
 import json
 from pathlib import Path
 
-import data
 import numpy as np
 import pretrain
 import pytest
@@ -15,6 +14,7 @@ from scipy import stats
 from training import training
 
 import kerasvit
+from kerasvit.data import labelled_images as data
 from recipes.benchmarks.study import claim, paired, settings, tasks
 from tests.once import on_last_backend
 

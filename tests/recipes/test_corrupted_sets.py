@@ -1,11 +1,11 @@
 """Published sets of corrupted images, of tensorflow-datasets and of .npy files."""
 
 import numpy as np
-import prepared
 import pytest
 from scoring import catalogue, corrupted_sets, kinds, sets
 from tensorflow_datasets.testing import mock_data
 
+from kerasvit.data import tfds as prepared
 from tests.once import on_last_backend
 
 pytestmark = [pytest.mark.slow, on_last_backend]

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import data
 import finetune
 import numpy as np
 import pytest
@@ -26,6 +25,7 @@ from training import (
 )
 
 import kerasvit
+from kerasvit.data import labelled_images as data
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import data
 import finetune
 import keras
 import numpy as np
@@ -16,6 +15,7 @@ from PIL import Image
 from training import progress, starting_point, training_data
 
 import kerasvit
+from kerasvit.data import labelled_images as data
 from tests.once import last_backend, on_last_backend
 
 pytestmark = [on_last_backend, pytest.mark.slow]

@@ -3,7 +3,6 @@
 import dataclasses
 import types
 
-import data
 import evaluate
 import keras
 import numpy as np
@@ -17,6 +16,7 @@ from training import callbacks
 
 import kerasvit
 from kerasvit import evaluation
+from kerasvit.data import labelled_images as data
 from tests.models.tiny import TINY
 from tests.once import mainly_on_last, on_last_backend
 

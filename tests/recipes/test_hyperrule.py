@@ -2,7 +2,6 @@
 
 import types
 
-import data
 import finetune
 import keras
 import numpy as np
@@ -12,6 +11,7 @@ from training import hyperrule, optimizers
 from training.finetune_settings import Config
 
 import kerasvit
+from kerasvit.data import labelled_images as data
 from tests.once import on_last_backend
 
 

@@ -2,17 +2,17 @@
 
 import dataclasses
 
-import data
 import finetune
 import numpy as np
 import pretrain
 import pytest
 from devices import devices
 from presets import FINETUNE, PRETRAIN
-from readers import Indexed
 from training import teachers, training, training_data
 
 import kerasvit
+from kerasvit.data import labelled_images as data
+from kerasvit.data.images import Indexed
 from tests.models.tiny import TINY
 from tests.once import long_elsewhere
 

@@ -2,17 +2,17 @@ import dataclasses
 import json
 from pathlib import Path
 
-import data
 import keras
 import numpy as np
 import pretrain
 import pytest
 import tensorflow_datasets
-from batches import evaluation_batches
 from command.command_line import BadInput
 from training import optimizers, pretrain_settings, saving, training, training_data
 
 import kerasvit
+from kerasvit.data import labelled_images as data
+from kerasvit.data.batches import evaluation_batches
 from kerasvit.hub.manifest import recipe
 from recipes.benchmarks.study import measures, small
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend

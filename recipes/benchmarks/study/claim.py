@@ -14,10 +14,11 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-import data
 import keras
 from command import command_line
 from pretrain import PRESETS, pretrain
+
+from kerasvit.data import labelled_images as data
 
 from . import paired, runs, tasks
 from .measures import compilation_cache, measure

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from batches import evaluation_batches, training_batches
 from devices import devices
 from training import training_data
 
 import kerasvit
+from kerasvit.data.batches import evaluation_batches, training_batches
 from kerasvit.inspection import largest_eigenvalue
 
 

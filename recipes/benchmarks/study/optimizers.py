@@ -14,13 +14,14 @@ import functools
 import time
 from pathlib import Path
 
-import data
 import keras
 import pretrain
 from command import command_line
 from devices import devices
 from pretrain import PRESETS
 from training import training_data
+
+from kerasvit.data import labelled_images as data
 
 from . import compared, runs, tasks
 from .measures import compilation_cache

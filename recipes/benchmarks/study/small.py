@@ -12,13 +12,14 @@ import dataclasses
 import json
 from pathlib import Path
 
-import data
 from command import command_line
 from devices import devices
 from pretrain import PRESETS, pretrain
 from rich.table import Table
 from training import training
 from training.progress import COLORS, console, save_figure, write_json
+
+from kerasvit.data import labelled_images as data
 
 from .measures import compilation_cache, mean_and_deviation, measure
 from .settings import Study

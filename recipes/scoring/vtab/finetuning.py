@@ -12,13 +12,13 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import data
 import finetune
 from command import command_line
 from training import finetune_settings, hyperrule
 
 import kerasvit
 from kerasvit import evaluation
+from kerasvit.data import labelled_images as data
 
 from .. import candidates, results
 

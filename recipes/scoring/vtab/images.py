@@ -11,10 +11,11 @@ import dataclasses
 import functools
 import re
 
-import prepared
 import tensorflow as tf
 from command.names import data_location
-from readers import Streamed
+
+from kerasvit.data import tfds as prepared
+from kerasvit.data.images import Streamed
 
 from .catalogue import DSPRITES, FIRST, VtabTask
 

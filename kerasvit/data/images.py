@@ -14,9 +14,10 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 from PIL import ExifTags, Image
-from shards import Rows
 
 from kerasvit.preprocessing.images import read_image
+
+from .shards import Rows
 
 SHUFFLE_BUFFER = 10_000  # encoded images; about 1 GB for ImageNet
 # Of tf.random.experimental. A tensor would start TensorFlow before its devices are set.

@@ -1,11 +1,10 @@
-import batches
 import keras
 import numpy as np
-import operations
 import pytest
 import tensorflow as tf
 
 from kerasvit import Preprocessing
+from kerasvit.data import batches, operations
 from tests.once import on_last_backend
 
 pytestmark = [on_last_backend, pytest.mark.slow]  # all of it is tf.data

@@ -1,8 +1,11 @@
 """Prepares data sets with tensorflow-datasets, and reads their records."""
 
+import difflib
 import functools
+import os
+from pathlib import Path
 
-from command.names import check_dataset
+from .installed_sets import SOURCES
 
 
 def builder(name: str):
@@ -55,3 +58,36 @@ def encoded(found, split: str, image: str, label: str):
         decoders = decode.PartialDecoding({image: True, label: True}, decoders=decoders)
     stored = found.as_dataset(split=split, decoders=decoders)
     return stored.map(lambda example: (example[image], example[label]))
+
+
+def check_dataset(name: str) -> None:
+    """Raises a `ValueError` for a dataset that does not exist.
+
+    Args:
+        name: Name of a dataset of `BUILT_IN`, of tensorflow-datasets, or prepared in
+            its folder; with or without `/config` and `:version`.
+    """
+    import tensorflow_datasets  # takes a second; imports TensorFlow later
+
+    known = tensorflow_datasets.list_builders(with_community_datasets=False)
+    root = Path(data_location()).expanduser()
+    infos = [*root.glob("*/*/dataset_info.json"), *root.glob("*/*/*/dataset_info.json")]
+    prepared = sorted({info.relative_to(root).parts[0] for info in infos})
+    stem = name.split("/")[0].split(":")[0]
+    check_name("dataset", stem, [*SOURCES, *prepared, *known])
+
+
+def data_location() -> str:
+    """Returns the folder or URL of the prepared datasets of tensorflow-datasets."""
+    return os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
+
+
+def check_name(argument: str, name: str, known) -> None:
+    """Raises a `ValueError` with close matches if `name` is not in `known`."""
+    if name not in known:
+        # Matches without case, so that vitb16 is close to ViTB16.
+        lower = {other.lower(): other for other in known}
+        near = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)
+        near = [lower[match] for match in near] or list(known)[:20]
+        near = ", ".join(near)
+        raise ValueError(f"`{argument}`: there is no {name!r}. Close: {near}.")

@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import prepared
-from built_in import SOURCES
-from command.paths import existing_data
-from folders import check_images, classes, given_splits
-from label_tables import read
-from readers import Indexed, Streamed
-from splits import SHARES, split, with_validation
-from subsets import share_of
+
+from . import tfds as prepared
+from .folders import check_images, classes, existing_data, given_splits
+from .images import Indexed, Streamed
+from .installed_sets import SOURCES
+from .splits import SHARES, split, with_validation
+from .subsets import share_of
+from .tables import read
 
 SAMPLE = 50  # images that represent a dataset
 

@@ -1,15 +1,15 @@
 """The batches of several processes, and evaluation on devices that divide a batch."""
 
-import batches
 import keras
 import numpy as np
 import pytest
-import readers
 import tensorflow as tf
 from PIL import Image
-from shards import Rows
 
 from kerasvit import Preprocessing
+from kerasvit.data import batches
+from kerasvit.data import images as readers
+from kerasvit.data.shards import Rows
 from tests.once import mainly_on_last, on_last_backend
 
 RANDOM = np.random.default_rng(0)

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from batches import evaluation_batches
-from crops import crop_of_resized
 from PIL import Image
-from readers import Indexed
 
 import kerasvit
+from kerasvit.data.batches import evaluation_batches
+from kerasvit.data.crops import crop_of_resized
+from kerasvit.data.images import Indexed
 from kerasvit.preprocessing.images import read_image
 from tests.once import on_last_backend
 

@@ -14,16 +14,17 @@ import functools
 import keras
 import numpy as np
 import tensorflow as tf
-from augmentations import AUGMENTATIONS, Augmentation
-from crops import crop_of_resized, random_crop
-from erasing import erase
-from mixing import mix_one_of
-from operations import per_channel
-from readers import Indexed, InMemory
-from readers import Streamed as Streamed
-from shards import Rows
 
-from kerasvit import Preprocessing
+from kerasvit.preprocessing import Preprocessing
+
+from .augmentations import AUGMENTATIONS, Augmentation
+from .crops import crop_of_resized, random_crop
+from .erasing import erase
+from .images import Indexed, InMemory
+from .images import Streamed as Streamed
+from .mixing import mix_one_of
+from .operations import per_channel
+from .shards import Rows
 
 if keras.backend.backend() != "tensorflow":
     tf.config.set_visible_devices([], "GPU")  # else TensorFlow takes all its memory

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from erasing import erase
 
+from kerasvit.data.erasing import erase
 from tests.once import on_last_backend
 
 pytestmark = [on_last_backend, pytest.mark.slow]  # all of it is tf.data

@@ -8,10 +8,11 @@ images.
 import dataclasses
 from collections.abc import Callable
 
-import operations
 import tensorflow as tf
-from mixing import cut_mix, mix_up
-from operations import BLACK, flip, one_of, shift, translate
+
+from . import operations
+from .mixing import cut_mix, mix_up
+from .operations import BLACK, flip, one_of, shift, translate
 
 
 @dataclasses.dataclass(frozen=True)

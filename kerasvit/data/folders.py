@@ -10,7 +10,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from command.paths import check_name_of
 from rich.progress import track
 
 from kerasvit.preprocessing.images import read_image
@@ -29,6 +28,25 @@ SPLITS = {
     "validation": ("validation", "val", "valid"),
     "test": ("test", "testing"),
 }
+
+
+def existing_data(path) -> Path:
+    """Returns the folder or the CSV of a dataset.
+
+    Raises:
+        ValueError: It does not exist.
+    """
+    found = Path(path).expanduser()
+    is_table = found.suffix.lower() == ".csv"
+    if found.is_file() and not is_table:
+        raise ValueError(f"`data`: {path} is a file, and a table must be named .csv.")
+    if not str(path) or not (found.is_file() if is_table else found.is_dir()):
+        raise ValueError(
+            f"`data`: there is no {'file' if is_table else 'folder'} {path} (working "
+            f"directory: {Path.cwd()}). Give a folder that contains one folder of "
+            "images per class, or a CSV with the columns path and label."
+        )
+    return found
 
 
 def counted(images: int) -> str:
@@ -57,7 +75,7 @@ def classes(root):
     found = {}
     for child in _folders(root):
         images = [p for p in files_in(child) if p.suffix.lower() in SUFFIXES]
-        check_name_of("data", child)
+        _check_name_of("data", child)
         found[child.name] = sorted(images)
     if not any(found.values()):
         raise ValueError(
@@ -120,3 +138,14 @@ def check_images(paths: list[Path]) -> None:
 def _folders(root):
     children = (c for c in root.iterdir() if c.is_dir() and c.name[0] not in "._")
     return sorted(children, key=lambda child: child.name)
+
+
+def _check_name_of(setting: str, path: Path) -> None:
+    """Raises a `ValueError` for a path whose name is not UTF-8, as a card needs."""
+    try:
+        path.name.encode("utf-8")
+    except UnicodeEncodeError as error:  # from an old archive or another system
+        raise ValueError(
+            f"`{setting}`: the name {path.name!r} is not UTF-8 and cannot be written "
+            "into the model's card. Rename it."
+        ) from error

@@ -1,12 +1,11 @@
 """Compares the changes of images with those of keras.layers."""
 
-import batches
 import keras
 import numpy as np
-import operations
 import pytest
 import tensorflow as tf
 
+from kerasvit.data import batches, operations
 from tests.once import on_last_backend
 
 pytestmark = [on_last_backend, pytest.mark.slow]  # all of it is tf.data

@@ -9,9 +9,13 @@ photos/0.jpg,cat,train
 import csv
 from pathlib import Path
 
-from command.paths import columns
-from folders import SPLITS, SUFFIXES
+from .folders import SPLITS, SUFFIXES
 
+COLUMNS = {  # of a CSV: {column: its spellings}
+    "path": ("path", "file", "filename", "image"),
+    "label": ("label", "class"),
+    "split": ("split",),  # optional
+}
 PARTS = {spelling: part for part, names in SPLITS.items() for spelling in names}
 
 
@@ -35,7 +39,7 @@ def read(table: Path) -> dict[str, dict[str, list[Path]]]:
     if not numbered:
         raise ValueError(f"`data`: {table} is empty. Expected: a header path,label.")
     (_, header), *numbered = numbered
-    places = columns(header, table)
+    places = _columns(header, table)
     found: dict = {}
     lines: dict = {}  # {file: line}
     first: dict = {}  # {(part, class): line}
@@ -96,3 +100,20 @@ def _check_parts(found, first, table):
             f"`data`: {table} has {len(trained)} classes for training. A classifier "
             "needs two or more."
         )
+
+
+def _columns(header, table):
+    """Returns {column: index}, without the split if there is none."""
+    names = [name.strip().lower() for name in header]
+    places = {}
+    for column, spellings in COLUMNS.items():
+        indices = [i for i, name in enumerate(names) if name in spellings]
+        if len(indices) > 1 or (not indices and column != "split"):
+            raise ValueError(
+                f"`data`: {table}, line 1 must be a header with one column path (or "
+                "file, filename, image) and one column label (or class), and perhaps "
+                f"one column split. Received: {','.join(header)}."
+            )
+        if indices:
+            places[column] = indices[0]
+    return places

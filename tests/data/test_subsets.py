@@ -1,16 +1,13 @@
 import shutil
 
-import data
 import numpy as np
 import pytest
-import readers
-import subsets
 import tensorflow as tf
 import tensorflow_datasets
-from command import command_line
-from training import finetune_settings, training
-from training.pretrain_settings import Config
 
+from kerasvit.data import images as readers
+from kerasvit.data import labelled_images as data
+from kerasvit.data import subsets
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend  # all of it is tf.data
@@ -109,28 +106,3 @@ def test_a_share_that_leaves_a_class_empty_names_it_and_the_smallest(count):
     least = float(str(error.value).split("Give ")[1].split()[0])
     assert least == pytest.approx(0.5 / count, rel=0.02)
     assert np.sum(subsets.share_of(images, least, 0, ["cat", "dog"]).labels) == 1
-
-
-@pytest.mark.parametrize("share", [0, -0.1, 1.5, float("nan")])
-def test_a_share_out_of_range(share):
-    with pytest.raises(ValueError, match="`share` must be at least .* at most 1"):
-        command_line.check(Config(share=share))
-
-
-def test_same_steps_are_those_of_all_images():
-    dataset = data.find("mnist_subset", share=0.1)
-    config = Config(share=0.1, epochs=6, batch_size=50)
-    count = training.planned_images(config, dataset)
-    assert count == 100 and np.prod(training.plan(config, count)) == 12
-    config = Config(share=0.1, epochs=6, batch_size=50, same_steps=True)
-    count = training.planned_images(config, dataset)
-    assert count == 1000 and np.prod(training.plan(config, count)) == 120
-    whole = data.find("mnist_subset")
-    assert training.planned_images(config, whole) == 1000
-
-
-def test_steps_replace_epochs_and_validations_limit_the_rounds():
-    assert training.plan(Config(steps=900, validations=1), 1000) == (1, 900)
-    assert training.plan(Config(steps=90), 1000) == (9, 10)
-    config = finetune_settings.Config(steps=600, batch_size=10)
-    assert training.plan(config, 100) == (50, 12)

@@ -3,18 +3,14 @@ import gzip
 import os
 import shutil
 
-import built_in
-import data
-import folders
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets
-from command import command_line
-from devices import devices
-from training import training_data
-from training.finetune_settings import Config
 
+from kerasvit.data import folders
+from kerasvit.data import installed_sets as built_in
+from kerasvit.data import labelled_images as data
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend  # all of it is tf.data
@@ -172,8 +168,6 @@ def test_a_class_name_with_a_lone_surrogate_raises(images):
     root = os.fsdecode(os.path.dirname(folder))
     with pytest.raises(ValueError, match="is not UTF-8.* Rename it"):
         data.folder(root)
-    with pytest.raises(ValueError, match="`weights`.* is not UTF-8"):
-        command_line.check(Config(data=root, weights=os.fsdecode(folder)))
 
 
 def test_links_are_followed_and_other_files_are_counted(images):
@@ -232,17 +226,6 @@ def test_each_process_reads_its_share_to_find_damage(images):
     data.folder(root, shard=(2, 3))
     with pytest.raises(ValueError, match=message):  # 3.jpg is the 14th file
         data.folder(root, shard=(1, 3))
-
-
-def test_a_file_that_another_process_cannot_read_ends_all(images):
-    class OtherFailed(devices.Devices):
-        def any(self, condition):
-            return True
-
-    images("cat", 10)
-    config = Config(data=str(images("dog", 10)))
-    with pytest.raises(ValueError, match="another process cannot read it"):
-        training_data.find_data(config, OtherFailed(2, 1, 2))
 
 
 def test_unknown_data_set_names_close_ones():

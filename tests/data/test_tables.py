@@ -2,13 +2,11 @@
 
 import shutil
 
-import data
 import numpy as np
 import pytest
 import tensorflow_datasets
-from command import command_line
-from training import finetune_settings, pretrain_settings
 
+from kerasvit.data import labelled_images as data
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend  # all of it is read before the backend
@@ -123,15 +121,6 @@ def test_a_damaged_image_of_a_table_is_named(table):
     (file.parent / "dog" / "3.jpg").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"dog/3\.jpg cannot be read as an image"):
         data.folder(file)
-
-
-@pytest.mark.parametrize("settings", [finetune_settings, pretrain_settings])
-def test_a_missing_table_is_found_before_the_imports(settings, table):
-    command_line.check(settings.Config(data=str(table(*rows()))))
-    with pytest.raises(ValueError, match=r"there is no file none\.csv"):
-        command_line.check(settings.Config(data="none.csv"))
-    with pytest.raises(ValueError, match="`validation_share` must be at least"):
-        command_line.check(settings.Config(validation_share=0.0))
 
 
 def test_the_share_of_validation_images(table):

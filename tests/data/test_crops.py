@@ -1,10 +1,10 @@
-import crops
 import numpy as np
 import pytest
-import readers
 import tensorflow as tf
 from PIL import Image, ImageFilter
 
+from kerasvit.data import crops
+from kerasvit.data import images as readers
 from kerasvit.preprocessing.images import read_image
 from tests.once import on_last_backend
 

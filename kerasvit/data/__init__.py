@@ -1,0 +1,1 @@
+"""Labelled images as batches for training and evaluation."""
