@@ -1,9 +1,12 @@
 """Writer of model folders: config.json, model.safetensors and README.md."""
 
+import errno
 import hashlib
 import json
+import math
 import os
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -117,6 +120,12 @@ def _zeros(variable: Any) -> np.ndarray:
     dtype = np.dtype(keras.backend.standardize_dtype(variable.dtype))
     return np.broadcast_to(np.zeros((), dtype), tuple(variable.shape))
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class DiskFullError(OSError, ValueError):
+    """A disk has no room for a model; the message states the sizes."""
+
 
 def write_model(
     folder: Path,
@@ -151,14 +160,14 @@ def write_model(
         The folder.
 
     Raises:
-        ValueError: The dtype is not supported, or a weight is not finite in it; nothing
-            is written.
+        ValueError: The dtype is not supported, a weight is not finite in it, or the
+            disk is full (`DiskFullError`); nothing is written.
         OSError: A file could not be written.
     """
     own = adapters is not None or quantization
     source, timm = (VARIABLE_PATHS, None) if own else format_of(record)
     tensors = ModelTensors(weights, source.key_map(record["kwargs"]), dtype)
-    with _made(folder), new_files(folder) as new:
+    with _disk(folder, tensors), _made(folder), new_files(folder) as new:
         with new.open(TENSORS) as file:
             sha256 = write_tensors(file, tensors.outlines, tensors, {"format": "pt"})
         config = _configuration(record, source.code_base, tensors.dtypes, sha256)
@@ -205,6 +214,28 @@ def _configuration(
             "keras_version": keras.__version__,
         },
     }
+
+
+@contextmanager
+def _disk(folder: Path, tensors: ModelTensors) -> Iterator[None]:
+    """Context manager that raises a `DiskFullError` if the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        needed = sum(
+            math.prod(shape) * np.dtype(dtype).itemsize
+            for dtype, shape in tensors.outlines.values()
+        )
+        there = next(path for path in (folder, *folder.parents) if path.exists())
+        explained = DiskFullError(
+            f"The disk is full: {folder} needs {needed / 1e6:,.1f} MB, and "
+            f"{shutil.disk_usage(there).free / 1e6:,.1f} MB are free. What was there "
+            "before is whole. Make room."
+        )
+        explained.errno = error.errno
+        raise explained from error
 
 
 @contextmanager

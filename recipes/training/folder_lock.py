@@ -65,6 +65,8 @@ def explained_disk(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in FULL:
+            if isinstance(error, ValueError):  # of save_pretrained: it states the sizes
+                raise BadInput(f"{error} Then give the same command.") from error
             raise BadInput(
                 f"The disk of {folder} is full ({free(folder)}): {error}. What was "
                 "written before is whole. Make room, and give the same command."

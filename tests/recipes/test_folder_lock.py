@@ -11,7 +11,9 @@ import pytest
 from command.command_line import BadInput
 from training import folder_lock
 
+import kerasvit
 from tests.once import on_last_backend
+from tests.tiny_vit import TinyViT
 
 pytestmark = on_last_backend
 
@@ -67,6 +69,17 @@ def test_a_disk_that_cannot_be_written_is_explained(tmp_path, number, message):
     failed = pytest.raises(BadInput, match=message)
     with failed, folder_lock.locked(tmp_path):
         raise OSError(number, os.strerror(number))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_model_without_room_states_the_sizes(tmp_path, monkeypatch):
+    def full(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    message = r"full: .*model needs 0\.\d MB, and [\d,.]+ MB are free\..*same command"
+    with pytest.raises(BadInput, match=message), folder_lock.locked(tmp_path):
+        kerasvit.save_pretrained(TinyViT(num_classes=3), tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
 
