@@ -47,7 +47,7 @@ import kerasvit
 SMALL = kerasvit.Variant(  # 114,000 weights
     "small",
     kerasvit.VisionTransformer,
-    patch_size=8,
+    patch_size=Config.small_patch,
     width=64,
     depth=3,
     num_heads=4,

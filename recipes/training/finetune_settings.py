@@ -49,6 +49,7 @@ class Config(Common, Head, LoRA):
     compare: bool = False  # also train without SAM, in a folder of its own
 
     small: ClassVar = ("small",)  # models that finetune.py defines
+    small_patch: ClassVar = 8  # pixels; side of the patches of "small"
     then_rate: ClassVar = 0.1  # the rate is already that of fine-tuning
 
     def check(self) -> None:
@@ -63,6 +64,16 @@ class Config(Common, Head, LoRA):
             )
         if self.rule:
             self._check_rule()
+        elif self.model in (None, "small") and not self.weights:
+            self._check_size()
+
+    def _check_size(self):
+        if any(side % self.small_patch for side in self.image_size or ()):
+            raise ValueError(
+                "`image_size` of the small model must be a multiple of its patches, "
+                f"{self.small_patch}. Received: {' '.join(map(str, self.image_size))}. "
+                "Give another size, or --model and --weights."
+            )
 
     def _check_rule(self):
         default = type(self)()
