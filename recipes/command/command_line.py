@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import difflib
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -205,7 +206,13 @@ def main(work: Callable):
         The result of `work`.
     """
     try:
-        return work()
+        try:
+            return work()
+        finally:
+            sys.stdout.flush()  # what --help has printed
+    except BrokenPipeError:  # the reader has ended, such as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except BadInput as error:
         sys.exit(f"Error: {error}")
     except KeyboardInterrupt:

@@ -59,6 +59,7 @@ def run(script, arguments, **environment):
         *((f"-m {name}", "--help", "") for name in SCRIPTS),
         ("finetune.py", "--steps 3 --epochs=1", "Give --steps or --epochs, not both."),
         ("finetune.py", "--image-size 0", "`image_size` must be at least 1."),
+        ("finetune.py", "--image-size 100", "of its patches, 8. Received: 100"),
         ("finetune.py", "pets --weights no.npz", "there is no file or folder no.npz"),
         ("pretrain.py", "--rho=-1", "`rho` must be at least 0. Received: -1.0."),
         ("benchmarks.study", "--data nowhere", "there is no folder nowhere"),
@@ -73,6 +74,16 @@ def test_a_mistake_is_found_before_the_slow_imports(script, arguments, expected)
     assert (status != 0) == bool(expected)
     assert expected in error and "Traceback" not in error
     assert "tyro" in imported and not imported & HEAVY
+
+
+@on_last_backend
+def test_the_help_ends_quietly_where_nobody_reads_it():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, RECIPES / "finetune.py", "--help"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 @on_last_backend
