@@ -145,45 +145,49 @@ def one_of(name: str, value: Any, known: tuple) -> Any:
     )
 
 
-def sides(image_size: Any, name: str = "image_size") -> list[int]:
-    """Checks an image size, one side or (height, width), and returns both sides.
+class Size(tuple[int, int]):
+    """(height, width) of images in pixels; (None, None) for images of any size."""
 
-    Raises:
-        ArgumentError: It is neither, or a side is not in [1, `MAX_SIDE`].
-    """
-    try:
-        values = list(image_size)
-    except TypeError:
-        values = [image_size] * 2
-    if len(values) != 2 or isinstance(image_size, (str, dict)):
-        raise ArgumentError(
-            f"`{name}` must be an integer or (height, width), in pixels. Received: "
-            f"{image_size!r:.200}.",
-            name,
-        )
-    return [integer(name, value, 1, MAX_SIDE) for value in values]
+    @classmethod
+    def of(
+        cls, value: Any, name: str = "image_size", *, any_size: bool = False
+    ) -> "Size":
+        """Checks one side or (height, width) and returns both.
 
+        Args:
+            value: An int for a square, or both sides, each in [1, `MAX_SIDE`].
+            name: Name of the argument.
+            any_size: Whether (None, None) is allowed, too; one side may not be None.
 
-def sides_or_any(image_size: Any) -> list[int] | list[None]:
-    """Checks an image size, `sides` or (None, None), which means images of any size.
+        Raises:
+            ArgumentError: `value` is none of these.
+        """
+        if isinstance(value, cls) and (any_size or not value.is_any):
+            return value
+        try:
+            sides = list(value)
+        except TypeError:
+            sides = [value] * 2
+        if any_size and None in sides and value is not None:
+            if sides == [None, None]:
+                return cls(sides)
+            raise ArgumentError(
+                f"`{name}` must state both sides, or neither: (None, None) for images "
+                f"of any size. Received: {value!r:.200}.",
+                name,
+            )
+        if len(sides) != 2 or isinstance(value, (str, dict)):
+            raise ArgumentError(
+                f"`{name}` must be an integer or (height, width), in pixels. Received: "
+                f"{value!r:.200}.",
+                name,
+            )
+        return cls(integer(name, side, 1, MAX_SIDE) for side in sides)
 
-    Raises:
-        ArgumentError: It is none of these; one side alone may not be None.
-    """
-    if isinstance(image_size, (tuple, list)) and None in image_size:
-        if list(image_size) == [None, None]:
-            return [None, None]
-        raise ArgumentError(
-            "`image_size` must state both sides, or neither: (None, None) for images "
-            f"of any size. Received: {image_size!r:.200}.",
-            "image_size",
-        )
-    return sides(image_size)
-
-
-def is_any(image_size: Any) -> bool:
-    """Returns whether a checked image size is that of images of any size."""
-    return image_size is not None and list(image_size) == [None, None]
+    @property
+    def is_any(self) -> bool:
+        """Whether it is that of models for images of any size."""
+        return self[0] is None
 
 
 def check_built(model: Any) -> None:

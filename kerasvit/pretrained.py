@@ -11,7 +11,7 @@ from kerasvit.preprocessing import Preprocessing
 
 from . import models
 from .adapters import attach
-from .arguments import is_any, sides_or_any
+from .arguments import Size
 from .backend.keras_private import built_with_zeros
 from .backend.threads import using
 from .checkpoints import (
@@ -151,7 +151,7 @@ def resize(
     """
     record = record_of(model)
     check_resampling(kernel, None)
-    kwargs = {**record["kwargs"], "image_size": sides_or_any(image_size)}
+    kwargs = {**record["kwargs"], "image_size": Size.of(image_size, any_size=True)}
     kwargs["name"] = model.name
     builder = _builder(record["builder"])
     table = {
@@ -162,7 +162,7 @@ def resize(
     }
     if kernel is not None:
         table["kernel"] = kernel
-    if is_any(kwargs["image_size"]) and "resampling" in signature(builder).parameters:
+    if kwargs["image_size"].is_any and "resampling" in signature(builder).parameters:
         kwargs["resampling"] = table
     first = next(layer for layer in model.layers if layer.weights)
     resized = built_with_zeros(lambda: builder(**kwargs, dtype=first.dtype_policy))
@@ -199,7 +199,7 @@ def resize(
 
 def _sized(transform: dict[str, Any] | None, size: Any) -> dict[str, Any] | None:
     """Returns the configuration of a transform, if there is one, for another size."""
-    if transform is None or is_any(size):
+    if transform is None or size[0] is None:
         return transform
     return Preprocessing.from_config(transform).with_size(size).to_config()
 

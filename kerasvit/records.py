@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .arguments import ArgumentError, is_any
+from .arguments import ArgumentError
 
 # Attribute of the output tensor of an `ImageModel` that refers to the model.
 OWNER = "_kerasvit_model"
@@ -18,8 +18,7 @@ def table_size(kwargs: dict[str, Any]) -> list[int] | None:
         kwargs: Arguments of the builder, as in a record.
     """
     resampling, size = kwargs.get("resampling"), kwargs["image_size"]
-    known = (resampling or {}).get("image_size") if is_any(size) else size
-    return known
+    return size if None not in size else (resampling or {}).get("image_size")
 
 
 def check_one_label(model: Any) -> None:

@@ -9,6 +9,7 @@ from .checkpoint import format_of as format_of
 from .checkpoint import why_not_timm as why_not_timm
 from .config import read_json as read_json
 from .description import Description as Description
+from .description import Statement as Statement
 from .description import TokenGrid as TokenGrid
 from .folder import former_save as former_save
 from .folder import names_in as names_in

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .config import Config, Shapes
+from .config import Config, Shapes, read_json
+from .description import Description, Statement
 from .key_map import KeyMap
 from .model_files import open_pair, weights_in
 from .reader import CheckpointError, printable
@@ -59,6 +60,9 @@ class Checkpoint:
         path: A `.npz` or `.safetensors` file, or a folder with `model.safetensors`. A
             `config.json` beside a `.safetensors` file is read too.
         known_hash: SHA-256 of the file at the time of an earlier check, or None.
+        repository: Name of the repository on the Hub that the file is from, or None.
+        **known: Fields of the description that the catalogue states. They replace those
+            of the files; `arguments` are added to theirs.
 
     Attributes:
         path: Path of the file of tensors.
@@ -73,7 +77,12 @@ class Checkpoint:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str], known_hash: str | None = None
+        self,
+        path: str | os.PathLike[str],
+        known_hash: str | None = None,
+        *,
+        repository: str | None = None,
+        **known: Any,
     ) -> None:
         path, self.known_hash = Path(path).expanduser(), known_hash
         if path.is_dir():
@@ -90,11 +99,23 @@ class Checkpoint:
             self.shapes = Shapes(
                 {name: self._reader.shapes[full] for name, full in self._names.items()}
             )
-            description = self._source.describe(self.shapes, self.config)
-            if not description.saved:
-                kind = self.config.text("problem_type") or None
-                description = replace(description, problem_type=kind)
-        self.description = replace(description, path=str(path))
+            self.description = self._described(repository, known)
+
+    def _described(self, repository: str | None, known: dict[str, Any]) -> Description:
+        """Returns the description of the source, the other files and the catalogue."""
+        description = self._source.describe(self.shapes, self.config)
+        arguments = {**description.arguments, **known.get("arguments", {})}
+        beside: dict[str, Any] = {"path": str(self.path)}
+        if not description.saved:
+            kind = self.config.text("problem_type") or None
+            preprocessing = None if known else _statement(self.path, self.config)
+            beside |= {"problem_type": kind, "preprocessing": preprocessing}
+            if repository:
+                timm = self.config.get("pretrained_cfg")
+                license = timm.get("license") if isinstance(timm, dict) else None
+                license = license if isinstance(license, str) else None
+                beside["base"] = {"source": repository, "license": license}
+        return replace(description, **{**beside, **known, "arguments": arguments})
 
     def _recognised(self, names: Iterable[str]) -> Source:
         source = source_of(names, self.config)
@@ -141,6 +162,30 @@ class Checkpoint:
         """
         with self._path_in_errors():
             return self._source.key_map(kwargs, self.shapes)
+
+
+def _statement(path: Path, config: Config) -> Statement | None:
+    """Returns the transform that the files beside tensors state, or None.
+
+    transformers 5 writes processor_config.json, which then comes first:
+    transformers/image_processing_base.py `get_image_processor_dict`.
+    """
+    beside = path.with_name("config.json")
+    if timm := config.get("pretrained_cfg"):
+        sized = isinstance(timm, dict) and bool(timm.get("input_size"))
+        return Statement("timm", timm, str(beside), sized=sized)
+    kind = config.get("model_type")
+    for name in ("processor_config.json", "preprocessor_config.json") if config else ():
+        beside = path.with_name(name)
+        try:
+            settings: Any = read_json(beside)
+        except CheckpointError as error:  # raised unless the caller states a transform
+            return Statement("transformers", {}, str(beside), error=error)
+        if name == "processor_config.json":
+            settings = settings.get("image_processor")
+        if settings:
+            return Statement("transformers", settings, str(beside), kind, sized=True)
+    return None
 
 
 def _unwrapped(

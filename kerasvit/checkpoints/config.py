@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kerasvit.arguments import MAX_SIDE, ArgumentError, Size
+
 from .reader import CheckpointError, printable
 
 MAX_JSON = 16_000_000  # bytes
@@ -40,19 +42,21 @@ class Config(dict[str, Any]):
         value = self._typed(key, int, "an integer")
         return None if value is None else int(value)
 
-    def image_size(self, key: str) -> tuple[int, int] | None:
-        """Returns (height, width) from one or two integers, or None."""
+    def image_size(self, key: str, *, any_size: bool = False) -> Size | None:
+        """Returns (height, width) from one or two integers, or None.
+
+        Args:
+            key: Key of the size.
+            any_size: Whether (None, None) is allowed.
+        """
         value = self.get(key)
-        sides = [value] * 2 if isinstance(value, int) else value
-        if value is None or sides == []:
+        if value is None or value == []:
             return None
-        if (
-            not isinstance(sides, (list, tuple))
-            or len(sides) != 2
-            or not all(isinstance(side, int) and side > 0 for side in sides)
-        ):
-            raise self._wrong(key, "one or two positive integers")
-        return int(sides[0]), int(sides[1])
+        try:
+            return Size.of(value, any_size=any_size)
+        except ArgumentError as error:
+            expected = f"one or two integers in [1, {MAX_SIDE}]"
+            raise self._wrong(key, expected) from error
 
     def names(self, key: str) -> Any:
         """Returns a list of names, also from an object {number: name}."""

@@ -3,6 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from kerasvit.arguments import Size
+
+from .reader import CheckpointError
+
 
 @dataclass(frozen=True)
 class TokenGrid:
@@ -28,11 +32,32 @@ class TokenGrid:
 
 
 @dataclass(frozen=True)
+class Statement:
+    """The evaluation transform as files or the catalogue state it.
+
+    Attributes:
+        form: Whose settings these are: "kerasvit", "timm" or "transformers".
+        settings: Settings in this form, from a file and not checked.
+        path: Path of the file that states them, for messages.
+        model_type: transformers' name of the model, which determines defaults.
+        sized: Whether the weights were trained for images of the transform's size.
+        error: Why the file cannot be read, or None.
+    """
+
+    form: str
+    settings: Any
+    path: str = ""
+    model_type: Any = None
+    sized: bool = False
+    error: CheckpointError | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
 class Description:
     """The model that the tensors and the configuration of a checkpoint describe.
 
-    A source sets the fields up to `base`, which is that of saved folders. `Checkpoint`
-    sets `path`; `kerasvit.loading.find` sets the transform and the base of other files.
+    A source sets the fields of the network and of saved folders; `Checkpoint` adds what
+    does not depend on the source: `path`, `problem_type`, `preprocessing`, `base`.
 
     Attributes:
         code_base: Name of the code base whose conventions the weights follow, such as
@@ -40,7 +65,8 @@ class Description:
         builder: Name of the function that builds the model.
         numbers: Arguments of the builder that identify the architecture, such as
             `width` and `depth`, as far as the tensors determine them.
-        arguments: Other arguments of the builder that the weights were trained with.
+        arguments: Other arguments of the builder that the weights were trained with;
+            `image_size` is a `Size`.
         kernel: Kernel with which the code base resamples position tables.
         grid: The tensor whose size depends on the number of patches, or None.
         stride: Distance between neighbouring patches in pixels, if `grid` is None.
@@ -59,11 +85,7 @@ class Description:
         variant: Name of the saved model's variant, or None.
         base: {"source", "license"} of the repository of the weights, or None.
         quantization: Quantised layers, as `kerasvit.quantization.settings_of` returns.
-        transform: The evaluation transform that the files state, a
-            `kerasvit.Preprocessing`, or None.
-        transform_error: Error that explains why the stated transform is invalid, or
-            None.
-        transform_size: (height, width) of the stated transform's output, or None.
+        preprocessing: The evaluation transform that is stated, or None.
         path: Path of the tensor file, for messages.
     """
 
@@ -74,7 +96,7 @@ class Description:
     kernel: str
     grid: TokenGrid | None = None
     stride: int = 1
-    image_size: tuple[int, int] | None = None
+    image_size: Size | None = None
     label_names: Any = None
     problem_type: str | None = None
     open_arguments: tuple[str, ...] = ()
@@ -84,7 +106,5 @@ class Description:
     variant: str | None = None
     base: dict[str, str | None] | None = None
     quantization: tuple[dict[str, Any], ...] = ()
-    transform: Any = None
-    transform_error: ValueError | None = field(default=None, compare=False)
-    transform_size: tuple[int, int] | None = None
+    preprocessing: Statement | None = None
     path: str = ""

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasvit.arguments import ArgumentError, sides
+from kerasvit.arguments import ArgumentError, Size
 from kerasvit.backend.keras_private import layers_in
 
 MAX_PREFIX = 16  # class, distillation and register tokens
@@ -15,8 +15,7 @@ def given_grid(grid: Any) -> tuple[int, int] | None:
     """Checks the argument `grid`, (height, width) or None."""
     if grid is None:
         return None
-    height, width = sides(grid, "grid")
-    return height, width
+    return Size.of(grid, "grid")
 
 
 def patch_grid(

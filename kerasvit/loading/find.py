@@ -3,7 +3,6 @@
 import logging
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,6 +11,7 @@ from kerasvit.checkpoints import (
     REFUSED,
     Checkpoint,
     CheckpointError,
+    Statement,
     found_weights,
 )
 from kerasvit.hub.download import TENSORS, fetch, fetch_repository, parse_address
@@ -20,7 +20,7 @@ from kerasvit.hub.hashes import right_hash
 from kerasvit.hub.manifest import Entry, call_of, entries, explain_tag, published
 
 from .request import Request, VariantLike, check_count
-from .transforms import transform_of, with_transform
+from .transforms import transform_of
 
 _OF_RUN = "model"  # folder of the model in a folder of the recipes
 # Addresses of repositories of the Hub that are no "hf://user/repository".
@@ -43,7 +43,7 @@ def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
         label: Name of the variant for messages, or None.
 
     Returns:
-        `Checkpoint` whose description includes the transform and the base model.
+        `Checkpoint`; its description includes the base model.
 
     Raises:
         CheckpointError: The weights do not exist or cannot be read or downloaded.
@@ -53,7 +53,12 @@ def find(weights: GivenWeights, label: str | None = None) -> Checkpoint:
     if isinstance(weights, Entry):
         return open_entry(weights, fetch(weights))
     path = _files_of(weights, label)
-    return _completed(Checkpoint(path, known_hash=_hash_in_cache(path)))
+    match = _in_cache(path)
+    return Checkpoint(
+        path,
+        known_hash=_hash_in_cache(path),
+        repository=f"{match[1]}/{match[2]}" if match else None,
+    )
 
 
 def entry_named(name: object) -> Entry | None:
@@ -77,34 +82,17 @@ def open_entry(entry: Entry, path: Path) -> Checkpoint:
         CheckpointError: The file cannot be read.
     """
     file = path / TENSORS if path.is_dir() else path
-    checkpoint = Checkpoint(path, known_hash=entry.sha256 or right_hash(file))
-    return _completed(checkpoint, entry)
-
-
-def _completed(checkpoint: Checkpoint, entry: Entry | None = None) -> Checkpoint:
-    """Sets the fields of the description that its source leaves at their defaults.
-
-    `preprocessing` reads the transform; the catalogue or the path in the Hub's cache
-    determine the base model.
-    """
-    description = with_transform(checkpoint)
-    if entry:
-        transform = transform_of(entry)
-        description = replace(
-            description,
-            transform=transform,
-            transform_error=None,
-            transform_size=transform.size,
-            base={"source": entry.source, "license": entry.license},
-            arguments={**description.arguments, **(entry.arguments or {})},
-            # The catalogue states the variant, so that nothing is assumed.
-            open_arguments=(),
-            assumptions=(),
-        )
-    elif not description.saved:
-        description = replace(description, base=_repository_of(checkpoint))
-    checkpoint.description = description
-    return checkpoint
+    transform = transform_of(entry).to_config()
+    return Checkpoint(
+        path,
+        known_hash=entry.sha256 or right_hash(file),
+        preprocessing=Statement("kerasvit", transform, sized=True),
+        base={"source": entry.source, "license": entry.license},
+        arguments=entry.arguments or {},
+        # The catalogue states the variant, so that nothing is assumed.
+        open_arguments=(),
+        assumptions=(),
+    )
 
 
 def _files_of(weights: str | os.PathLike[str], label: str | None) -> Path:
@@ -198,19 +186,6 @@ def _spelled(name: str) -> str | None:
     """Returns the name in the catalogue that differs in case only, or None."""
     names = (f"{entry.model}/{entry.tag}" for entry in entries())
     return next((each for each in names if each.lower() == name.lower()), None)
-
-
-def _repository_of(checkpoint: Checkpoint) -> dict[str, str | None] | None:
-    """Returns {"source", "license"} of a file in the Hub's cache, or None."""
-    match = _in_cache(checkpoint.path)
-    if not match:
-        return None
-    timm_config = checkpoint.config.get("pretrained_cfg")
-    license = timm_config.get("license") if isinstance(timm_config, dict) else None
-    return {
-        "source": f"{match[1]}/{match[2]}",
-        "license": license if isinstance(license, str) else None,
-    }
 
 
 def _in_cache(path: Path) -> re.Match[str] | None:

@@ -13,7 +13,7 @@ import keras
 
 from kerasvit import checkpoints
 from kerasvit.adapters import attach, dense_layers, detach, trained_weights
-from kerasvit.arguments import ArgumentError, integer, sides_or_any
+from kerasvit.arguments import ArgumentError, integer
 from kerasvit.backend.keras_private import TooLargeError, built_with_zeros
 from kerasvit.backend.threads import alone
 from kerasvit.checkpoints import (
@@ -21,7 +21,6 @@ from kerasvit.checkpoints import (
     AdapterFile,
     Checkpoint,
     CheckpointError,
-    Description,
     former_save,
     stamp,
 )
@@ -68,7 +67,7 @@ def load(weights: GivenWeights, variant: VariantLike, request: Request) -> keras
             model,
             checkpoint.path.with_name(PAGE),
             same_head="head" not in plan.left_out,
-            same=_same(model, plan, checkpoint.description, variant),
+            same=_same(model, plan, checkpoint.description.arguments, variant),
         )
     return model
 
@@ -86,15 +85,14 @@ def build_fresh(variant: VariantLike, request: Request) -> keras.Model:
 
 
 def _same(
-    model: keras.Model, plan: Plan, description: Description, variant: VariantLike
+    model: keras.Model, plan: Plan, arguments: dict[str, Any], variant: VariantLike
 ) -> bool:
     """Returns whether a model computes what that of the files computes.
 
     It does not if the caller stated another size, transform or part of the network.
     """
     trained = {**variant.defaults, "image_size": plan.source_size}
-    trained |= {**description.arguments, **variant.numbers}
-    trained["image_size"] = sides_or_any(trained["image_size"])
+    trained |= {**arguments, **variant.numbers}
     kwargs, names = model.record["kwargs"], plan.explicit & trained.keys()
     changed = [
         # As JSON, which has no tuples.
@@ -102,7 +100,7 @@ def _same(
         for name in names - {*WITHOUT_EFFECT}
     ]
     transform = plan.record["preprocessing"]
-    stated = description.transform.to_config() if description.transform else transform
+    stated = plan.stated_transform.to_config() if plan.stated_transform else transform
     stated = {**stated, "size": transform["size"]}  # compared as the image size
     return not any(changed) and stated == transform
 

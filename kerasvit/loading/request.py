@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from kerasvit.arguments import is_any, sides_or_any
+from kerasvit.arguments import Size
 from kerasvit.layers.position_embedding import check_resampling
 from kerasvit.preprocessing import Preprocessing
 
@@ -23,7 +23,7 @@ class Request:
     """Arguments of the caller, which override those of the weights.
 
     Attributes:
-        arguments: Arguments of the builder.
+        arguments: Arguments of the builder; `image_size` becomes a `Size`.
         preprocessing: Transform of the images, a `Preprocessing` or a dict of its
             fields. None: that of the weights.
         include_preprocessing: Whether the model normalises images itself. None: as in
@@ -47,23 +47,27 @@ class Request:
     def __post_init__(self) -> None:
         check_resampling(self.kernel, self.source_grid)
         self._check_one_normalization()
-        self.transform(self.arguments.get("image_size"))
+        size = self.arguments.get("image_size")
+        if size is not None:
+            size = Size.of(size, any_size=True)
+            arguments = {**self.arguments, "image_size": size}
+            object.__setattr__(self, "arguments", arguments)
+        self.transform(size)
 
-    def transform(self, image_size: Any, trained: Any = 1) -> Preprocessing | None:
+    def transform(
+        self, image_size: Size | None, trained: Size | int = 1
+    ) -> Preprocessing | None:
         """Returns the transform that the caller states, or None.
 
         Args:
-            image_size: Image size of the model, an int or (height, width); None if it
-                is not known yet; (None, None) for images of any size.
+            image_size: Image size of the model; None if it is not known yet.
             trained: Image size of the weights, for a dict without `size` if the model
                 takes images of any size.
 
         Raises:
-            ValueError: The type or a field is wrong, or the size is not the model's, or
-                `image_size` is not a size.
+            ValueError: The type or a field is wrong, or the size is not the model's.
         """
-        known = None if image_size is None else sides_or_any(image_size)
-        size = None if known is None or is_any(known) else tuple(known)
+        size = None if image_size is None or image_size.is_any else image_size
         stated = self.preprocessing
         if stated is None:
             return None
@@ -215,6 +219,7 @@ class VariantLike(Protocol):
         arguments: Arguments of the builder that define this variant.
         numbers: Those of `arguments` that have no default in the builder.
         defaults: Other arguments of the builder, with their default values.
+        size: Default of `image_size`.
         evaluation: Fields of `Preprocessing` that differ from those of timm's ViTs.
     """
 
@@ -223,6 +228,7 @@ class VariantLike(Protocol):
     arguments: dict[str, Any]
     numbers: dict[str, Any]
     defaults: dict[str, Any]
+    size: Size
     evaluation: dict[str, Any]
 
     @property

@@ -1,12 +1,12 @@
 """Merges the arguments of the weights, the variant and the caller into one plan."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kerasvit.arguments import ArgumentError, is_any, sides, sides_or_any
+from kerasvit.arguments import ArgumentError, Size
 from kerasvit.checkpoints import (
     CheckpointError,
     Description,
@@ -17,7 +17,7 @@ from kerasvit.layers.position_embedding import table_grid
 from kerasvit.preprocessing import Preprocessing
 
 from .request import Request, VariantLike, check_count
-from .transforms import default_transform, with_normalization
+from .transforms import default_transform, stated_transform, with_normalization
 
 # Layers whose tensors depend on the number of classes.
 HEADS = ("head", "head_distillation")
@@ -40,6 +40,7 @@ class Plan:
         source_grid: Grid of the position table that the caller stated, or None.
         kernel: Kernel to resample tables of another grid.
         left_out: Names of layers whose tensors are not loaded.
+        stated_transform: Transform that the files or the catalogue state, or None.
         transform_note: Warning that the transform was assumed, or "".
         notes: Other warnings on assumptions and on tensors that are not loaded.
     """
@@ -47,11 +48,12 @@ class Plan:
     kwargs: dict[str, Any]
     record: dict[str, Any]
     explicit: frozenset[str] = frozenset()
-    source_size: tuple[int, int] = (0, 0)
+    source_size: Size = Size((0, 0))
     stride: int = 1
     source_grid: tuple[int, int] | None = None
     kernel: str = ""
     left_out: tuple[str, ...] = ()
+    stated_transform: Preprocessing | None = None
     transform_note: str = ""
     notes: tuple[str, ...] = ()
 
@@ -78,15 +80,17 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
     path, explicit = description.path, request.arguments
     if mismatch := explain_mismatch(variant, values, explicit):
         raise CheckpointError(f"{path} {mismatch}")
+    stated, transform_size = _stated(description, request)
     with file_in_errors(path, kwargs, explicit):
-        source_size = source_size_of(description, kwargs, trained, request.source_grid)
-        any_size = is_any(sides_or_any(kwargs["image_size"]))
-        if any_size:
+        source_size = source_size_of(
+            description, transform_size, kwargs, trained, request.source_grid
+        )
+        if kwargs["image_size"].is_any:
             kwargs = with_resampling(kwargs, request, source_size, description.kernel)
         elif "image_size" not in request.arguments:
             kwargs["image_size"] = source_size
         kwargs, transform, note = _transformed(
-            description, variant, request, kwargs, source_size
+            description, stated, variant, request, kwargs, source_size
         )
     left_out, notes = _left_out(path, trained, kwargs)
     names = _label_names(description, trained, kwargs, request)
@@ -105,6 +109,7 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
     return Plan(
         kwargs=kwargs,
         record={**record, "base": description.base} if description.base else record,
+        stated_transform=stated,
         explicit=frozenset(request.arguments),
         source_size=source_size,
         stride=description.grid.stride if description.grid else description.stride,
@@ -122,11 +127,12 @@ def plan_fresh(variant: VariantLike, request: Request) -> Plan:
     Raises:
         ValueError: An argument of the caller is wrong.
     """
-    kwargs = {**variant.defaults, **variant.numbers, **request.arguments}
-    own = variant.defaults["image_size"]
+    own = variant.size
+    sized = {**variant.defaults, "image_size": own}
+    kwargs = {**sized, **variant.numbers, **request.arguments}
     stated = request.transform(kwargs["image_size"], own)
     check_count(request.label_names, kwargs["num_classes"])
-    if is_any(sides_or_any(kwargs["image_size"])):
+    if kwargs["image_size"].is_any:
         kwargs = with_resampling(kwargs, request, own, "bicubic_antialias")
     kwargs, transform = with_normalization(
         kwargs,
@@ -178,7 +184,11 @@ def _merged(
     description: Description, variant: VariantLike, request: Request
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns (arguments of the trained model, arguments of the new model)."""
-    trained = {**variant.defaults, **description.arguments}
+    trained = {
+        **variant.defaults,
+        "image_size": variant.size,
+        **description.arguments,
+    }
     variant.check_names(
         {printable(key): value for key, value in trained.items()},
         f"{description.path}, of a newer kerasvit: ",
@@ -192,19 +202,38 @@ def _merged(
     return trained, kwargs
 
 
+def _stated(
+    description: Description, request: Request
+) -> tuple[Preprocessing | None, Size | None]:
+    """Returns (transform that a description states, its size if that is the weights').
+
+    Raises:
+        CheckpointError: It is invalid, and the caller states no other.
+    """
+    stated = description.preprocessing
+    if stated is None:
+        return None, None
+    try:
+        transform = stated_transform(description, stated)
+    except CheckpointError:
+        if request.preprocessing is None:
+            raise
+        return None, None
+    return transform, Size(transform.size) if stated.sized else None
+
+
 def _transformed(
     description: Description,
+    own: Preprocessing | None,
     variant: VariantLike,
     request: Request,
     kwargs: dict[str, Any],
-    source_size: tuple[int, int],
+    source_size: Size,
 ) -> tuple[dict[str, Any], Preprocessing, str]:
     """Returns (kwargs with one normalisation, transform, warning or "")."""
     stated = request.transform(kwargs["image_size"], source_size)
-    note, transform = "", stated or description.transform
+    note, transform = "", stated or own
     if transform is None:
-        if description.transform_error:
-            raise description.transform_error
         transform, note = default_transform(
             description, variant.evaluation, source_size
         )
@@ -280,14 +309,17 @@ def _assumptions(
 
 def source_size_of(
     description: Description,
+    transform_size: Size | None,
     kwargs: dict[str, Any],
     trained: dict[str, Any],
     source_grid: tuple[int, int] | None,
-) -> tuple[int, int]:
+) -> Size:
     """Returns (height, width) in pixels for which the weights were trained.
 
     Args:
         description: Description of the checkpoint.
+        transform_size: Size of the images that the weights were trained with, as the
+            stated transform has it, or None.
         kwargs: Arguments of the builder, including those of the caller.
         trained: Arguments of the builder with which the weights were trained.
         source_grid: (height, width) in patches that the caller stated, or None.
@@ -299,15 +331,14 @@ def source_size_of(
     stated, grid = description.image_size, description.grid
     # The image size of a Swin follows from its windows.
     windows = description.arguments.get("image_size")
-    likely = stated or windows or description.transform_size
+    likely = stated or windows or transform_size
     if grid is None:
-        height, width = sides(likely or trained["image_size"])
-        return height, width
+        return likely or trained["image_size"]
     positions = kwargs.get("positions", "tokens")
     cells, partial = grid.cells(positions), bool(kwargs.get("partial_patches"))
     if likely and not source_grid:
         if math.prod(cells_of(likely, grid.stride, partial)) == cells:
-            return tuple(likely)
+            return likely
     hint = ""
     if "positions" in kwargs:
         hint = (
@@ -330,10 +361,10 @@ def source_size_of(
         )
     except ValueError as error:
         raise CheckpointError(f"{error}{hint}") from error
-    return source[0] * grid.stride, source[1] * grid.stride
+    return Size(side * grid.stride for side in source)
 
 
-def cells_of(image_size: Any, stride: int, partial: bool) -> tuple[int, int]:
+def cells_of(image_size: Sequence[int], stride: int, partial: bool) -> tuple[int, int]:
     """Returns the (height, width) of an image in patches.
 
     Args:
@@ -342,14 +373,14 @@ def cells_of(image_size: Any, stride: int, partial: bool) -> tuple[int, int]:
         partial: Whether pixels that fill no patch are ignored. Otherwise they count as
             a patch.
     """
-    height, width = sides(image_size)
+    height, width = image_size
     if partial:
         return height // stride, width // stride
     return -(-height // stride), -(-width // stride)
 
 
 def with_resampling(
-    kwargs: dict[str, Any], request: Request, size: Any, kernel: str
+    kwargs: dict[str, Any], request: Request, size: Size, kernel: str
 ) -> dict[str, Any]:
     """Adds the argument `resampling` of a model for images of any size.
 

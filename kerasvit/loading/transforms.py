@@ -4,8 +4,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from kerasvit.arguments import is_any, sides, sides_or_any
-from kerasvit.checkpoints import Checkpoint, CheckpointError, Description, read_json
+from kerasvit.checkpoints import CheckpointError, Description, Statement
 from kerasvit.hub.manifest import Entry
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.preprocessing.transform import mean_and_std, normalization_of
@@ -16,62 +15,27 @@ def transform_of(entry: Entry) -> Preprocessing:
     return Preprocessing.of_origin(entry.format, **entry.preprocessing)
 
 
-def with_transform(checkpoint: Checkpoint) -> Description:
-    """Returns the description with the transform that the files state, if any."""
-    description = checkpoint.description
-    try:
-        transform = _stated(checkpoint)
-    except CheckpointError as error:
-        # The error is raised later, unless the caller states a transform.
-        return dataclasses.replace(description, transform_error=error)
-    timm_config = checkpoint.config.get("pretrained_cfg")
-    sized = transform and not description.saved
-    if timm_config:
-        sized = sized and timm_config.get("input_size")
-    return dataclasses.replace(
-        description,
-        transform=transform,
-        transform_size=transform.size if transform and sized else None,
-    )
-
-
-def _stated(checkpoint: Checkpoint) -> Preprocessing | None:
-    """Returns the transform in the files of a checkpoint, or None.
+def stated_transform(description: Description, stated: Statement) -> Preprocessing:
+    """Returns the transform that a description states.
 
     Raises:
         CheckpointError: The stated transform is invalid.
     """
-    config, path = checkpoint.config, checkpoint.path.parent / "config.json"
-    saved = checkpoint.description.saved
+    if stated.error:
+        raise stated.error
     try:
-        if saved:
-            return Preprocessing.from_config(config["kerasvit"]["preprocessing"])
-        if timm_config := config.get("pretrained_cfg"):
-            return Preprocessing.from_timm(timm_config)
-        processor, path = _processor(path.parent) if config else ({}, path)
-        if not processor:
-            return None
-        return Preprocessing.from_transformers(processor, config.get("model_type"))
-    except CheckpointError:
-        raise
+        if stated.form == "kerasvit":
+            return Preprocessing.from_config(stated.settings)
+        if stated.form == "timm":
+            return Preprocessing.from_timm(stated.settings)
+        return Preprocessing.from_transformers(stated.settings, stated.model_type)
     except ValueError as error:
+        saved = description.saved
+        path = stated.path or Path(description.path).with_name("config.json")
         what_to_do = "Save the model again." if saved else "Correct or remove it there."
         raise CheckpointError(
             f"{path} states an invalid preprocessing: {error} {what_to_do}"
         ) from error
-
-
-def _processor(folder: Path) -> tuple[Any, Path]:
-    """Returns the settings of transformers' image processor, and their file.
-
-    transformers 5 writes processor_config.json, which then comes first:
-    transformers/image_processing_base.py `get_image_processor_dict`.
-    """
-    path = folder / "processor_config.json"
-    if nested := read_json(path).get("image_processor"):
-        return nested, path
-    path = folder / "preprocessor_config.json"
-    return read_json(path), path
 
 
 def default_transform(
@@ -130,7 +94,6 @@ def with_normalization(
         include = trained_with is not None
     normalization = normalization_of(transform) if include else None
     kwargs = {**kwargs, "normalization": normalization}
-    if not is_any(sides_or_any(kwargs["image_size"])):
-        height, width = sides(kwargs["image_size"])
-        transform = transform.with_size((height, width))
+    if not kwargs["image_size"].is_any:
+        transform = transform.with_size(kwargs["image_size"])
     return kwargs, transform

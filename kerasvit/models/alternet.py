@@ -23,7 +23,7 @@ from kerasvit.layers import (
 from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
 from kerasvit.typing import Tensor
 
-from .arguments import integer, integers, known_sides, sides_or_any
+from .arguments import integer, integers, known_size
 from .builder import builder
 from .encoder import drop_rates
 from .head import head, image_input
@@ -36,7 +36,7 @@ STEMS = {"imagenet": 4, "cifar": 1}  # stride of each stem
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks what both builders have; returns all arguments as plain JSON."""
     one_of("stem", kwargs["stem"], tuple(STEMS))
-    checked = {**kwargs, "image_size": sides_or_any(kwargs["image_size"])}
+    checked = {**kwargs}
     checked["widths"] = integers("widths", kwargs["widths"], len(kwargs["depths"]), 1)
     return checked
 
@@ -61,7 +61,7 @@ def _checked_with_attention(kwargs: dict[str, Any]) -> dict[str, Any]:
 
 def _check_windows(checked: dict[str, Any]) -> None:
     """Raises a `ValueError` with the nearest size if windows do not fill a map."""
-    image_size = known_sides(checked["image_size"], "windows must fill the maps")
+    image_size = known_size(checked["image_size"], "windows must fill the maps")
     window = checked["window_size"]
     attention, first = checked["attention_depths"], STEMS[checked["stem"]]
     strides = [first * 2**i for i, m in enumerate(attention) if m]

@@ -2,19 +2,11 @@
 
 import difflib
 import functools
-import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from kerasvit import arguments
-from kerasvit.arguments import (
-    ArgumentError,
-    is_any,
-    number,
-    one_of,
-    sides,
-    sides_or_any,
-)
+from kerasvit.arguments import ArgumentError, Size, number, one_of
 from kerasvit.layers.mlp import ACTIVATIONS
 from kerasvit.layers.position_embedding import POSITION_KERNELS
 from kerasvit.preprocessing.transform import mean_and_std
@@ -126,37 +118,35 @@ def probability(name: str, value: Any) -> float:
     return number(name, value, 0, 1, meaning="a probability")
 
 
-def known_sides(image_size: Any, why: str) -> list[int]:
-    """Returns [height, width] after checking that it is not (None, None).
+def known_size(image_size: Size, why: str) -> Size:
+    """Returns an image size after checking that it is not (None, None).
 
     Args:
         why: What depends on the size, for the error message.
 
     Raises:
-        ArgumentError: The size is not known, or is no size.
+        ArgumentError: The size is not known.
     """
-    if is_any(sides_or_any(image_size)):
+    if image_size.is_any:
         raise ArgumentError(
             f"`image_size` must be known: {why}. Received: (None, None). Build a model "
             "of one size; `kerasvit.resize` makes one of another size from it.",
             "image_size",
         )
-    return sides(image_size)
+    return image_size
 
 
-def sizes_of(
-    kwargs: dict[str, Any], fitting: Callable[[Any], list[int]]
-) -> dict[str, Any]:
+def sizes_of(kwargs: dict[str, Any], fitting: Callable[[Size], Size]) -> dict[str, Any]:
     """Returns the checked arguments `image_size` and `resampling` of a builder.
 
     Args:
         kwargs: Arguments of a builder of models with a position table.
-        fitting: Checks a size and returns [height, width].
+        fitting: Checks a size and returns it.
 
     Raises:
         ArgumentError: A size does not fit, or `resampling` is wrong.
     """
-    if not is_any(sides_or_any(kwargs["image_size"])):
+    if not kwargs["image_size"].is_any:
         return {"image_size": fitting(kwargs["image_size"]), "resampling": None}
     given = kwargs["resampling"] or {}
     default = {"image_size": 224, "kernel": "bicubic_antialias"}
@@ -168,12 +158,12 @@ def sizes_of(
         )
     table = {**default, **given}
     one_of("kernel", table["kernel"], POSITION_KERNELS)
-    resampling = {**table, "image_size": fitting(table["image_size"])}
-    return {"image_size": [None, None], "resampling": resampling}
+    resampling = {**table, "image_size": [*fitting(Size.of(table["image_size"]))]}
+    return {"image_size": kwargs["image_size"], "resampling": resampling}
 
 
-def multiple_of(image_size: Any, stride: int, what: str) -> list[int]:
-    """Returns [height, width] of an image after checking that strides divide it.
+def multiple_of(image_size: Size, stride: int, what: str) -> Size:
+    """Returns an image size after checking that a stride divides it.
 
     Args:
         what: Name of the stride, such as "the patch size".
@@ -182,26 +172,25 @@ def multiple_of(image_size: Any, stride: int, what: str) -> list[int]:
         ArgumentError: The stride does not divide the size; the message contains the
             nearest size. Or the image is too large.
     """
-    checked = sides(image_size)
-    if any(side % stride for side in checked):
-        near = [max(stride, round(side / stride) * stride) for side in checked]
+    height, width = image_size
+    if height % stride or width % stride:
+        near = [max(stride, round(side / stride) * stride) for side in image_size]
         raise ArgumentError(
             f"`image_size` must be a multiple of {what}, {stride}. Received: "
-            f"{checked[0]} × {checked[1]}. The nearest that fits is {near[0]} × "
-            f"{near[1]}.",
+            f"{height} × {width}. The nearest that fits is {near[0]} × {near[1]}.",
             "image_size",
         )
-    if math.prod(checked) > MAX_PATCHES * stride**2:
+    if height * width > MAX_PATCHES * stride**2:
         raise ArgumentError(
             f"`image_size` must have at most {MAX_PATCHES:,} times the area of "
-            f"{what}, {stride}. Received: {checked[0]} × {checked[1]}.",
+            f"{what}, {stride}. Received: {height} × {width}.",
             "image_size",
         )
-    return checked
+    return image_size
 
 
-def at_least_one(image_size: Any, stride: int, what: str) -> list[int]:
-    """[height, width] of an image of at least one stride, multiple or not.
+def at_least_one(image_size: Size, stride: int, what: str) -> Size:
+    """Returns an image size of at least one stride, a multiple or not.
 
     Args:
         what: Name of the stride, such as "the patch size".
@@ -209,15 +198,15 @@ def at_least_one(image_size: Any, stride: int, what: str) -> list[int]:
     Raises:
         ArgumentError: A side is shorter than the stride, or too long.
     """
-    checked = sides(image_size)
-    if min(checked) < stride:
+    height, width = image_size
+    if min(image_size) < stride:
         raise ArgumentError(
-            f"`image_size` must be at least {what}, {stride}. Received: {checked[0]} × "
-            f"{checked[1]}.",
+            f"`image_size` must be at least {what}, {stride}. Received: {height} × "
+            f"{width}.",
             "image_size",
         )
-    multiple_of([side - side % stride for side in checked], stride, what)
-    return checked
+    multiple_of(Size(side - side % stride for side in image_size), stride, what)
+    return image_size
 
 
 SIZES: tuple[str, ...] = ("patch_size", "width", "depth", "mlp_dim", "tokens_mlp_dim")
@@ -228,6 +217,7 @@ SWITCHES += ("add_to_deviation", "bottleneck")
 # Checks of arguments that have the same meaning in all builders.
 CHECKS: dict[str, Callable[..., Any]] = {
     **dict.fromkeys(SIZES, functools.partial(integer, low=1)),
+    "image_size": lambda name, value: Size.of(value, name, any_size=True),
     "num_classes": functools.partial(integer, low=0),
     "register_tokens": functools.partial(integer, low=0),
     "depths": functools.partial(integers, count=None, low=1),

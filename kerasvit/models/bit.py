@@ -14,7 +14,7 @@ import keras
 from kerasvit.arguments import ArgumentError, number
 from kerasvit.layers import GroupNorm, MaxPool, PreactUnit, StandardizedConv
 
-from .arguments import sides_or_any, stage_widths
+from .arguments import stage_widths
 from .builder import builder
 from .head import head, image_input
 from .image_model import ImageModel
@@ -25,7 +25,7 @@ GROUPS = 32  # of each group normalisation
 
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks widths and the image size; returns all arguments as plain JSON."""
-    checked = {**kwargs, "image_size": sides_or_any(kwargs["image_size"])}
+    checked = {**kwargs}
     half = "a multiple of 0.5"
     factor = number("width_factor", kwargs["width_factor"], 0.5, meaning=half)
     if factor % 0.5:

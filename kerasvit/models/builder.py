@@ -44,8 +44,8 @@ def builder(
     Args:
         check: Function of a dictionary of all arguments but `name` and `dtype`, in the
             order of the signature; those in `arguments.CHECKS` are checked before. It
-            returns all of them checked, as plain JSON, and raises a `ValueError` for a
-            wrong value.
+            returns all of them checked, as plain JSON but for the `Size`, and raises a
+            `ValueError` for a wrong value.
 
     Returns:
         Decorator of a function with the arguments `name` and `dtype`. The builder has
@@ -68,7 +68,7 @@ def builder(
             bound.apply_defaults()
             outside = ("name", "dtype")
             given = {k: v for k, v in bound.arguments.items() if k not in outside}
-            return check(checked_by_name(given))
+            return _plain(check(checked_by_name(given)))
 
         @functools.wraps(function)
         def build(**kwargs: Any) -> ImageModel:
@@ -82,6 +82,11 @@ def builder(
         return cast(BuilderOf[P], build)
 
     return decorate
+
+
+def _plain(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Returns arguments as plain JSON, which has no tuples."""
+    return {**arguments, "image_size": [*arguments["image_size"]]}
 
 
 @contextmanager

@@ -6,8 +6,6 @@ import textwrap
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from kerasvit.arguments import sides
-
 if TYPE_CHECKING:
     from .variant import Variant
 
@@ -75,7 +73,7 @@ def _counts(variant: "Variant") -> tuple[str, str]:
     """Returns (end of the first line, sentence) on the size; "" if it is not known."""
     if variant.parameters is None:
         return "", ""
-    height, width = sides(variant.defaults["image_size"])
+    height, width = variant.size
     return (
         f", {variant.parameters:,} parameters, {height} × {width} pixels",
         f"{variant.multiply_adds:g} G multiply-adds for one image of this size.",

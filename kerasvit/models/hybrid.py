@@ -12,7 +12,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.arguments import ArgumentError, number, one_of
+from kerasvit.arguments import ArgumentError, Size, number, one_of
 from kerasvit.layers import (
     Dense,
     GroupNorm,
@@ -23,7 +23,7 @@ from kerasvit.layers import (
     StandardizedConv,
 )
 
-from .arguments import integers, sides, sizes_of, stage_widths
+from .arguments import integers, sizes_of, stage_widths
 from .builder import builder
 from .encoder import encoder, position_embedding
 from .head import head, image_input
@@ -47,7 +47,7 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks the Transformer, then the ResNet; returns all arguments as plain JSON."""
     one_of("pool", kwargs["pool"], ("token", "average"))
     # The Transformer's image is the ResNet's map, of which one patch is the least.
-    shared = {**kwargs, **FIXED, "image_size": kwargs["patch_size"]}
+    shared = {**kwargs, **FIXED, "image_size": Size.of(kwargs["patch_size"])}
     shared = check_arguments(shared)
     checked = {key: shared[key] for key in kwargs}
     depths = kwargs["resnet_depths"]
@@ -73,10 +73,9 @@ def _stride(resnet_depths: list[int]) -> int:
     return 4 * 2 ** max(len(resnet_depths) - 1, 0)
 
 
-def _fitting(image_size: Any, checked: dict[str, Any]) -> list[int]:
+def _fitting(size: Size, checked: dict[str, Any]) -> Size:
     """Checks an image size: its padded feature map must be whole patches."""
-    size, patch = sides(image_size), checked["patch_size"]
-    stride = _stride(checked["resnet_depths"])
+    stride, patch = _stride(checked["resnet_depths"]), checked["patch_size"]
     if any(-(-side // stride) % patch for side in size):
         whole = stride * patch
         near = [max(whole, round(side / whole) * whole) for side in size]

@@ -11,7 +11,7 @@ import keras
 
 from kerasvit.layers import LayerNormalization, MixerBlock, PatchEmbedding
 
-from .arguments import known_sides, multiple_of
+from .arguments import known_size, multiple_of
 from .builder import builder
 from .encoder import drop_rates
 from .head import head, image_input
@@ -22,7 +22,7 @@ from .variant import rows_of
 def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks the image size; returns all arguments as plain JSON."""
     why = "the MLPs across tokens have weights for each patch"
-    size, patch = known_sides(kwargs["image_size"], why), kwargs["patch_size"]
+    size, patch = known_size(kwargs["image_size"], why), kwargs["patch_size"]
     return {**kwargs, "image_size": multiple_of(size, patch, "the patch size")}
 
 

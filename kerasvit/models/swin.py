@@ -10,7 +10,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.arguments import ArgumentError, number
+from kerasvit.arguments import ArgumentError, Size, number
 from kerasvit.layers import (
     MLP,
     LayerNormalization,
@@ -21,7 +21,7 @@ from kerasvit.layers import (
 )
 from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
 
-from .arguments import integer, integers, known_sides
+from .arguments import integer, integers, known_size
 from .builder import builder
 from .encoder import drop_rates
 from .head import head, image_input
@@ -72,8 +72,8 @@ def _windows(window_size: int | list[int], depths: list[int]) -> list[int]:
     return [window_size] * len(depths)
 
 
-def _image_size(image_size: Any, kwargs: dict[str, Any]) -> list[int]:
-    checked = known_sides(image_size, "windows must fill the maps")
+def _image_size(image_size: Size, kwargs: dict[str, Any]) -> Size:
+    checked = known_size(image_size, "windows must fill the maps")
     given = kwargs["window_size"]
     windows = _windows(given, kwargs["depths"])[::-1]  # from the last stage on
     last = kwargs["patch_size"] * 2 ** (len(windows) - 1)  # stride of the last map

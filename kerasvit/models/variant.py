@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from kerasvit.arguments import sides, sides_or_any
+from kerasvit.arguments import Size
 from kerasvit.hub.manifest import published
 from kerasvit.loading.find import GivenWeights, catalogue_entry, find
 from kerasvit.loading.load import build_fresh, load, retried
@@ -71,6 +71,7 @@ class Variant:
         self.numbers = {k: v for k, v in arguments.items() if k not in defaults}
         replaced = {k: v for k, v in arguments.items() if k in defaults}
         self.defaults = {**defaults, **replaced}
+        self.size = Size.of(self.defaults["image_size"])
 
     def __repr__(self) -> str:
         tags = ", ".join(published(self.name))
@@ -81,7 +82,7 @@ class Variant:
         call = f"{self.label}({text})"
         if self.parameters is None:
             return call
-        height, width = sides(self.defaults["image_size"])
+        height, width = self.size
         return (
             f"{call}: {self.parameters:,} parameters, {self.multiply_adds:g} G "
             f"multiply-adds at {height} × {width}"
@@ -146,7 +147,7 @@ class Variant:
         if num_classes is not None:
             changes["num_classes"] = num_classes
         if image_size is not None:
-            changes["image_size"] = sides_or_any(image_size)
+            changes["image_size"] = image_size
         if dtype is not None:
             changes["dtype"] = dtype
         self.check_names(changes)
@@ -173,7 +174,7 @@ class Variant:
                 (`CheckpointError`).
         """
         if weights is None:
-            return Preprocessing(self.defaults["image_size"], **self.evaluation)
+            return Preprocessing(self.size, **self.evaluation)
         if entry := catalogue_entry(weights, self):
             return transform_of(entry)
         checkpoint = find(weights, self.label)

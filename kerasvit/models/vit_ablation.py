@@ -24,7 +24,7 @@ from kerasvit.layers import (
     PrefixTokens,
 )
 
-from .arguments import integer, known_sides, multiple_of, sizes_of
+from .arguments import integer, known_size, multiple_of, sizes_of
 from .builder import builder
 from .encoder import drop_rates, position_embedding
 from .head import head, image_input
@@ -39,7 +39,7 @@ def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
     """Checks what only these ViTs have; returns all arguments as plain JSON."""
     checked = {**kwargs, "num_heads": integer("num_heads", kwargs["num_heads"], 1)}
     if kwargs["window"] is not None:
-        known_sides(kwargs["image_size"], "`window` is laid on its patches")
+        known_size(kwargs["image_size"], "`window` is laid on its patches")
         checked["window"] = integer("window", kwargs["window"], 1)
         if checked["window"] % 2 == 0:
             raise ArgumentError(

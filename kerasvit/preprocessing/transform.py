@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from kerasvit.arguments import MAX_SIDE, ArgumentError, number_of_each, one_of, sides
+from kerasvit.arguments import MAX_SIDE, ArgumentError, Size, number_of_each, one_of
 from kerasvit.layers.resampling import resample_grid
 
 from . import transformers
@@ -66,7 +66,7 @@ class Preprocessing:
         std: float | Sequence[float] = _HALF,
     ) -> None:
         checked = {
-            "size": tuple(sides(size, "size")),
+            "size": Size.of(size, "size"),
             "crop": number_of_each("crop", crop, 1, 0.01, 1)[0],
             "mode": one_of("mode", mode, MODES),
             "kernel": one_of("kernel", kernel, KERNELS),

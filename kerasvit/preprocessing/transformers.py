@@ -7,7 +7,7 @@ import math
 import re
 from typing import Any
 
-from kerasvit.arguments import number_of_each, one_of, sides
+from kerasvit.arguments import Size, number_of_each, one_of
 
 from .defaults import IMAGENET, KERNELS
 
@@ -103,11 +103,11 @@ def fields(config: dict[str, Any], model_type: str | None = None) -> dict[str, A
     }
 
 
-def _sides(name: str, value: Any) -> list[int]:
-    """Returns [height, width] of a dict, a pair or one number."""
+def _sides(name: str, value: Any) -> Size:
+    """Returns (height, width) of a dict, a pair or one number."""
     if isinstance(value, dict) and {"height", "width"} <= value.keys():
         value = [value["height"], value["width"]]
-    return sides(value, name)
+    return Size.of(value, name)
 
 
 def _colours(config: dict[str, Any]) -> tuple[list[float], list[float]]:
@@ -140,10 +140,10 @@ def _kind(config: dict[str, Any], model_type: str | None) -> str:
     )
 
 
-def _share(size: list[int], resized: list[int]) -> float:
+def _share(size: Size, resized: Size) -> float:
     """Returns the `crop` for which `size` / `crop` is exactly `resized`."""
     for crop in (size[0] / resized[0], size[0] / (resized[0] + 0.5)):
-        if [math.floor(side / crop) for side in size] == resized:
+        if Size(math.floor(side / crop) for side in size) == resized:
             return crop
     raise ValueError(
         "The crop of a preprocessor config must keep the same share of both sides. "

@@ -85,7 +85,7 @@ def test_the_image_size_is_that_of_the_configuration(tmp_path):
     assert Checkpoint(GOLDEN / "hf_swin").description.image_size == (24, 24)
     shutil.copy(GOLDEN / "hf_swin" / "model.safetensors", tmp_path)
     # Without a configuration, the last feature map is one window of 3 × 3 cells.
-    assert Checkpoint(tmp_path).description.arguments["image_size"] == [12, 12]
+    assert Checkpoint(tmp_path).description.arguments["image_size"] == (12, 12)
 
 
 def test_the_image_size_of_a_bit_is_that_of_its_processor(tmp_path):
@@ -238,7 +238,8 @@ def test_swin_names_round_trip(changes):
     description = source.describe(shapes, Config())
     assert description.numbers == numbers
     arguments = description.arguments
-    assert arguments == {key: model.record["kwargs"][key] for key in arguments}
+    kwargs = {**model.record["kwargs"], "image_size": (32, 32)}
+    assert arguments == {key: kwargs[key] for key in arguments}
     written = {name for name in tensors if ".blocks." not in name}
     assert "encoder.layers.1.downsample.reduction.weight" in written
     assert "encoder.layers.2.downsample.reduction.weight" not in written

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 import kerasvit
-from kerasvit.arguments import ArgumentError
-from kerasvit.checkpoints import CheckpointError, Description, TokenGrid
+from kerasvit.arguments import ArgumentError, Size
+from kerasvit.checkpoints import CheckpointError, Description, Statement, TokenGrid
 from kerasvit.loading.request import Request
 from kerasvit.loading.resolve import HEADS, resolve
 from tests.once import on_last_backend
@@ -33,6 +33,11 @@ FILE = Description(
 HALF = kerasvit.Preprocessing(16, mean=0.5, std=0.5)
 
 
+def transform(size, sized=True):
+    config = kerasvit.Preprocessing(size).to_config()
+    return Statement("kerasvit", config, sized=sized)
+
+
 def described(**changes):
     return dataclasses.replace(FILE, **changes)
 
@@ -49,7 +54,7 @@ def test_the_files_win_over_the_variants_defaults():
 
 
 def test_the_caller_wins_over_the_files():
-    stated = {"activation": "gelu", "image_size": [8, 12], "representation_size": None}
+    stated = {"activation": "gelu", "image_size": (8, 12), "representation_size": None}
     result = plan(arguments=stated, kernel="bilinear")
     assert {key: result.kwargs[key] for key in stated} == stated
     assert result.kernel == "bilinear" and plan().kernel == "bicubic_antialias"
@@ -83,12 +88,13 @@ def test_names_of_classes():
     ("changes", "size"),
     [
         ({}, (16, 16)),
-        ({"image_size": (8, 32)}, (8, 32)),
-        ({"transform_size": (8, 32)}, (8, 32)),
-        ({"transform_size": (224, 224)}, (16, 16)),  # does not fit the table
-        ({"image_size": (32, 8), "transform_size": (8, 32)}, (32, 8)),
+        ({"image_size": Size((8, 32))}, (8, 32)),
+        ({"preprocessing": transform((8, 32))}, (8, 32)),
+        ({"preprocessing": transform((8, 32), sized=False)}, (16, 16)),
+        ({"preprocessing": transform((224, 224))}, (16, 16)),  # not of the table
+        ({"image_size": Size((32, 8)), "preprocessing": transform((8, 32))}, (32, 8)),
         ({"grid": None}, (224, 224)),
-        ({"grid": None, "image_size": (64, 32)}, (64, 32)),
+        ({"grid": None, "image_size": Size((64, 32))}, (64, 32)),
     ],
 )
 def test_the_size_that_weights_were_made_for(changes, size):
@@ -98,12 +104,12 @@ def test_the_size_that_weights_were_made_for(changes, size):
 
 def test_a_stated_grid_wins_and_must_fit():
     assert plan(source_grid=(2, 8)).source_size == (8, 32)
-    stated = described(image_size=(16, 16))
+    stated = described(image_size=Size((16, 16)))
     assert plan(stated, source_grid=(8, 2)).source_size == (32, 8)
     with pytest.raises(CheckpointError, match="`source_grid` must have as many cells"):
         plan(source_grid=(3, 3))
     with pytest.raises(CheckpointError, match="16 patch rows.*images of 12 × 12"):
-        plan(described(image_size=(12, 12)))
+        plan(described(image_size=Size((12, 12))))
 
 
 def test_the_positions_decide_which_rows_are_patches():
@@ -117,11 +123,12 @@ def test_the_transform_is_the_callers_or_the_files_or_the_code_bases():
     def mean(result):
         return result.record["preprocessing"]["mean"]
 
-    files = described(transform=HALF)
+    files = described(preprocessing=Statement("kerasvit", HALF.to_config()))
     assert mean(plan(files)) == [0.5] * 3 and not plan(files).transform_note
     assert mean(plan(files, preprocessing={"mean": 0.2})) == [0.2] * 3
     assert "The default of timm" in plan().transform_note
-    broken = described(transform_error=CheckpointError("broken"))
+    error = CheckpointError("broken")
+    broken = described(preprocessing=Statement("transformers", {}, error=error))
     with pytest.raises(CheckpointError, match="broken"):
         plan(broken)
     assert mean(plan(broken, preprocessing=HALF)) == [0.5] * 3

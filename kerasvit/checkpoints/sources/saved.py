@@ -4,8 +4,10 @@ import re
 from collections.abc import Iterable, Set
 from typing import Any
 
+from kerasvit.arguments import Size
+
 from ..config import Config, Shapes
-from ..description import Description
+from ..description import Description, Statement
 from ..key_map import KeyMap
 from ..reader import CheckpointError
 from .known import CODE_BASES, SOURCES, VARIABLE_PATHS, resampling_kernel
@@ -50,19 +52,22 @@ class SavedFolder(Source):
 
     def describe(self, shapes: Shapes, config: Config) -> Description:
         record = self._record
+        own, trained = _sizes(record)
+        arguments = {**record["kwargs"], **({"image_size": own} if own else {})}
         return Description(
             code_base=record.get("origin"),
             builder=self.builder,
             numbers={},
-            arguments=dict(record["kwargs"]),
+            arguments=arguments,
             kernel=self.kernel,
             stride=_stride(Config(record["kwargs"])),
-            image_size=_image_size(record),
+            image_size=trained,
             label_names=record.get("label_names") or config.get("label_names"),
             problem_type=config.text("problem_type") or record.get("problem_type"),
             saved=True,
             variant=record.get("variant"),
             base=_base(record.get("base")),
+            preprocessing=Statement("kerasvit", record["preprocessing"]),
             quantization=_quantization(record.get("quantization", [])),
         )
 
@@ -93,17 +98,18 @@ def _stride(kwargs: Config) -> int:
     return (kwargs.integer("patch_size") or 1) * resnet
 
 
-def _image_size(record: dict[str, Any]) -> tuple[int, int] | None:
-    """Returns the image size of the weights.
+def _sizes(record: dict[str, Any]) -> tuple[Size | None, Size | None]:
+    """Returns the image sizes of the model and of its weights.
 
-    Of a model for images of any size it is that of the position table, and without one
-    that of the transform.
+    For a model for images of any size, that of the weights is that of the position
+    table, and without one that of the transform.
     """
     kwargs = Config(record["kwargs"])
-    if kwargs.get("image_size") != [None, None]:
-        return kwargs.image_size("image_size")
+    size = kwargs.image_size("image_size", any_size=True)
+    if size is None or not size.is_any:
+        return size, size
     table = kwargs.part("resampling").image_size("image_size")
-    return table or Config(record["preprocessing"]).image_size("size")
+    return size, table or Config(record["preprocessing"]).image_size("size")
 
 
 def _checked(record: dict[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from collections.abc import Set
 from typing import Any, Protocol
 
+from kerasvit.arguments import ArgumentError, Size
+
 from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import KeyMap
@@ -61,6 +63,20 @@ class Source(Protocol):
     def dropped(self, name: str, names: Set[str]) -> str | None:
         """Returns why a tensor is not loaded; None if it is loaded."""
         return None
+
+
+def square(side: int) -> Size:
+    """Returns the size of square images, of a side that tensors determine.
+
+    Raises:
+        CheckpointError: The side is out of range.
+    """
+    try:
+        return Size.of(side)
+    except ArgumentError as error:
+        raise CheckpointError(
+            f"it describes a model that kerasvit cannot build: {error}"
+        ) from error
 
 
 def names_of_classes(names: Any, count: int) -> Any:

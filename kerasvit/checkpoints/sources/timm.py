@@ -3,6 +3,8 @@
 import re
 from typing import Any, Protocol
 
+from kerasvit.arguments import Size
+
 from ..config import Config
 from .source import Source
 
@@ -90,12 +92,12 @@ def model_args(config: Config) -> Config:
     return config.part("model_args")
 
 
-def image_size(config: Config) -> tuple[int, int] | None:
+def image_size(config: Config) -> Size | None:
     """Returns (height, width) from the arguments of timm's model, or None."""
     return model_args(config).image_size("img_size")
 
 
-def input_size(config: Config) -> tuple[int, int] | None:
+def input_size(config: Config) -> Size | None:
     """Returns (height, width) of timm's evaluation images, or None."""
     pretrained = config.part("pretrained_cfg")
     size = pretrained.get("input_size")

@@ -11,7 +11,7 @@ from ..config import Config, Shapes
 from ..description import Description
 from ..key_map import CONVOLUTION, TRANSPOSE, KeyMap, stacked, torch_dense, torch_norm
 from ..reader import CheckpointError
-from .source import count, count_stages, names_of_classes
+from .source import count, count_stages, names_of_classes, square
 from .timm import TimmSource, cfg, differing, image_size, input_size, model_args
 
 _TABLE = "layers.{}.blocks.0.attn.relative_position_bias_table"
@@ -183,7 +183,7 @@ def _windows(rows: list[int], patch: int, config: Config) -> dict[str, Any]:
     """
     sides = [(number**0.5 + 1) / 2 for number in rows]
     window_size = _window_size(config, patch, len(rows))
-    arguments = {}
+    arguments: dict[str, Any] = {}
     if window_size:
         arguments["window_size"] = window_size
     elif all(side.is_integer() for side in sides):
@@ -193,7 +193,7 @@ def _windows(rows: list[int], patch: int, config: Config) -> dict[str, Any]:
         arguments["window_size"] = int(sides[0])
     if sides[-1] == int(sides[-1]):
         pixels = int(sides[-1]) * patch * 2 ** (len(rows) - 1)
-        arguments["image_size"] = [pixels, pixels]
+        arguments["image_size"] = square(pixels)
     return arguments
 
 
