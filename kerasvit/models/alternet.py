@@ -308,3 +308,29 @@ PreActResNet101CIFAR = _cifar_preact(
 PreActResNet152CIFAR = _cifar_preact(
     "PreActResNet152CIFAR", 58_333_348, 3.72, TWIN["152"]
 )
+
+__all__ = [
+    "AlterNet",
+    "AlterNet18",
+    "AlterNet18CIFAR",
+    "AlterNet34",
+    "AlterNet34CIFAR",
+    "AlterNet50",
+    "AlterNet50CIFAR",
+    "AlterNet50CIFAR100",
+    "AlterNet101",
+    "AlterNet101CIFAR",
+    "AlterNet152",
+    "AlterNet152CIFAR",
+    "PreActResNet",
+    "PreActResNet18",
+    "PreActResNet18CIFAR",
+    "PreActResNet34",
+    "PreActResNet34CIFAR",
+    "PreActResNet50",
+    "PreActResNet50CIFAR",
+    "PreActResNet101",
+    "PreActResNet101CIFAR",
+    "PreActResNet152",
+    "PreActResNet152CIFAR",
+]

@@ -131,3 +131,17 @@ BiTR152x1 = _bit("BiTR152x1", 60_185_128, 11.51, depths=DEPTHS[152], width_facto
 BiTR152x2 = _bit("BiTR152x2", 236_335_208, 45.81, depths=DEPTHS[152], width_factor=2)
 BiTR152x4 = _bit("BiTR152x4", 936_533_224, 182.78, depths=DEPTHS[152], width_factor=4)
 BiTR200x3 = _bit("BiTR200x3", 568_633_000, 134.35, depths=DEPTHS[200], width_factor=3)
+
+__all__ = [
+    "BigTransfer",
+    "BiTR50x1",
+    "BiTR50x2",
+    "BiTR50x3",
+    "BiTR101x1",
+    "BiTR101x2",
+    "BiTR101x3",
+    "BiTR152x1",
+    "BiTR152x2",
+    "BiTR152x4",
+    "BiTR200x3",
+]

@@ -187,3 +187,19 @@ DeiT3M16 = _deit("DeiT3M16", 38_849_512, 7.99, M, DEIT3, patch_size=16)
 DeiT3B16 = _deit("DeiT3B16", 86_585_320, 17.56, SIZES["B"], DEIT3, patch_size=16)
 DeiT3L16 = _deit("DeiT3L16", 304_374_760, 61.55, SIZES["L"], DEIT3, patch_size=16)
 DeiT3H14 = _deit("DeiT3H14", 632_126_440, 167.3, SIZES["H"], DEIT3, patch_size=14)
+
+__all__ = [
+    "DeiT3B16",
+    "DeiT3H14",
+    "DeiT3L16",
+    "DeiT3M16",
+    "DeiT3S16",
+    "DeiTB16",
+    "DeiTB16Distilled",
+    "DeiTS16",
+    "DeiTS16Distilled",
+    "DeiTTi16",
+    "DeiTTi16Distilled",
+    "DistilledVisionTransformer",
+    "distillation_heads",
+]

@@ -252,3 +252,14 @@ R50ViTB32 = _hybrid("R50ViTB32", 110_945_832, 8.46, R50, SIZES["B"])
 R50ViTB16 = _hybrid("R50ViTB16", 98_659_112, 21.54, R50_LONG, SIZES["B"])
 R50ViTL32 = _hybrid("R50ViTL32", 328_994_856, 19.41, R50, SIZES["L"])
 R50ViTL16 = _hybrid("R50ViTL16", 316_483_624, 65.54, R50_LONG, SIZES["L"])
+
+__all__ = [
+    "HybridVisionTransformer",
+    "R26ViTB32",
+    "R26ViTS32",
+    "R50ViTB16",
+    "R50ViTB32",
+    "R50ViTL16",
+    "R50ViTL32",
+    "RViTTi16",
+]

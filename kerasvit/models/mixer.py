@@ -112,3 +112,16 @@ MixerB8 = _mixer("MixerB8", 64_864_168, 50.06, SIZES["B"], patch_size=8)
 MixerL32 = _mixer("MixerL32", 206_939_264, 11.25, SIZES["L"], patch_size=32)
 MixerL16 = _mixer("MixerL16", 208_196_168, 44.55, SIZES["L"], patch_size=16)
 MixerH14 = _mixer("MixerH14", 432_350_952, 120.99, SIZES["H"], patch_size=14)
+
+__all__ = [
+    "MixerB8",
+    "MixerB16",
+    "MixerB32",
+    "MixerH14",
+    "MixerL16",
+    "MixerL32",
+    "MixerS8",
+    "MixerS16",
+    "MixerS32",
+    "MLPMixer",
+]

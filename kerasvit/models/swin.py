@@ -235,3 +235,15 @@ SwinTiCIFAR = _swin(
     num_classes=100,
     evaluation={**CIFAR100, "crop": 1.0},
 )
+
+__all__ = [
+    "SwinB",
+    "SwinL",
+    "SwinS",
+    "SwinS3B",
+    "SwinS3S",
+    "SwinS3T",
+    "SwinT",
+    "SwinTiCIFAR",
+    "SwinTransformer",
+]

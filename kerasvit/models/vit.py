@@ -243,3 +243,23 @@ ViTSo400M14 = _vit("ViTSo400M14", 413_597_656, 109.93, SIZES["So400M"], patch_si
 ViTH14 = _vit("ViTH14", 632_045_800, 167.3, SIZES["H"], patch_size=14)
 GIANT = {**SIZES["g"], "mlp": "swiglu", "layer_scale": 1e-5}
 ViTg14 = _vit("ViTg14", 1_136_306_664, 299.39, GIANT, patch_size=14)
+
+__all__ = [
+    "VisionTransformer",
+    "ViTB8",
+    "ViTB14",
+    "ViTB16",
+    "ViTB32",
+    "ViTg14",
+    "ViTH14",
+    "ViTL14",
+    "ViTL16",
+    "ViTL32",
+    "ViTS8",
+    "ViTS14",
+    "ViTS16",
+    "ViTS32",
+    "ViTSo400M14",
+    "ViTSo400M16",
+    "ViTTi16",
+]

@@ -170,3 +170,12 @@ ViTTi4CIFARAverage = _ablation(
 ViTTi4CIFARPostNorm = _ablation(
     "ViTTi4CIFARPostNorm", 5_372_836, 0.365, window=None, pool="token", norm="post"
 )
+
+__all__ = [
+    "VisionTransformerAblation",
+    "ViTTi4CIFAR",
+    "ViTTi4CIFARAverage",
+    "ViTTi4CIFARLocal3",
+    "ViTTi4CIFARLocal5",
+    "ViTTi4CIFARPostNorm",
+]

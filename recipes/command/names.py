@@ -40,13 +40,21 @@ def check_model_or_path(name: str, setting: str) -> None:
 
 
 def models() -> list[str]:
-    """Returns `kerasvit.list_models()`, read from the source of kerasvit.models."""
+    """Returns `kerasvit.list_models()`, read from the families' source.
+
+    A line of each defines a variant: `ViTB16 = _vit("ViTB16", …)`.
+    """
     package = importlib.util.find_spec("kerasvit")  # imports nothing
-    source = Path(package.origin).parent / "models" / "__init__.py"
-    for statement in ast.parse(source.read_text(encoding="utf-8")).body:
-        if isinstance(statement, ast.Assign) and statement.targets[0].id == "VARIANTS":
-            return [variant.id for variant in statement.value.elts]
-    raise LookupError(f"{source} assigns no VARIANTS.")
+    names = []
+    for source in sorted((Path(package.origin).parent / "models").glob("*.py")):
+        for statement in ast.parse(source.read_text(encoding="utf-8")).body:
+            match statement:
+                case ast.Assign(
+                    targets=[ast.Name(id=name)],
+                    value=ast.Call(args=[ast.Constant(value=given), _, *_]),
+                ) if name == given:
+                    names.append(name)
+    return names
 
 
 def check_dataset(name: str, setting: str = "dataset", others=()) -> None:
