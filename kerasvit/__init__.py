@@ -17,6 +17,7 @@ installed.check_backend()  # before Keras is imported
 
 from . import evaluation as evaluation
 from . import inspection as inspection
+from .arguments import ArgumentError as ArgumentError
 from .checkpoints import CheckpointError as CheckpointError
 from .features import FeatureModel as FeatureModel
 from .features import features as features
@@ -43,6 +44,7 @@ from .models.swin import *
 from .models.vit import *
 from .models.vit_ablation import *
 from .prediction import classify as classify
+from .prediction import imagenet_names as imagenet_names
 from .preprocessing import Preprocessing as Preprocessing
 from .pretrained import from_pretrained as from_pretrained
 from .pretrained import resize as resize

@@ -56,7 +56,7 @@ from scoring import candidates
 from training.progress import console, write_json
 
 import kerasvit
-from kerasvit.version import __version__
+from kerasvit import __version__
 
 TRANSFORM = Path(__file__).with_name("exporting") / "transform.py"
 

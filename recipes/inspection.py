@@ -41,7 +41,7 @@ from reporting.store import Store
 from training import folder_lock
 from training.progress import console
 
-from kerasvit.version import __version__
+from kerasvit import __version__
 
 
 def inspect(config: Config) -> dict:

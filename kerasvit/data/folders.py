@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.progress import track
 
-from kerasvit.preprocessing.images import read_image
+from kerasvit.preprocessing import read_image
 
 SUFFIXES = {
     *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".avif", ".bmp", ".gif", ".tif"),

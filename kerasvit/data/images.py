@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from PIL import ExifTags, Image
 
-from kerasvit.preprocessing.images import read_image
+from kerasvit.preprocessing import read_image
 
 from .shards import Rows
 

@@ -18,6 +18,7 @@ from .linear_probe import linear_probe as linear_probe
 from .linear_probe import quarter as quarter
 from .metrics import Estimate as Estimate
 from .metrics import expected_calibration_error as expected_calibration_error
+from .metrics import log_probabilities as log_probabilities
 from .metrics import negative_log_likelihood as negative_log_likelihood
 from .metrics import scores as scores
 from .metrics import top_k_hits as top_k_hits

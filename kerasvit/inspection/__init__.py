@@ -1,6 +1,11 @@
 """Measures a trained `keras.Model`: curvature, attention and features."""
 
+from kerasvit.backend.integers import integer_layers as integer_layers
+from kerasvit.backend.keras_private import layers_in as layers_in
+
+from .activations import BLOCKS as BLOCKS
 from .activations import Activations as Activations
+from .attention_layers import attention_layers as attention_layers
 from .attention_maps import AttentionMaps as AttentionMaps
 from .attention_maps import attention_maps as attention_maps
 from .attention_plots import plot_attention as plot_attention
@@ -22,12 +27,15 @@ from .directions import normalized_direction as normalized_direction
 from .directions import random_direction as random_direction
 from .embeddings import Embeddings as Embeddings
 from .embeddings import embeddings as embeddings
+from .embeddings import patch_kernel as patch_kernel
+from .embeddings import position_vectors as position_vectors
 from .feature_plots import plot_alignment as plot_alignment
 from .feature_plots import plot_by_depth as plot_by_depth
 from .feature_plots import plot_lesion as plot_lesion
 from .feature_plots import plot_log_amplitudes as plot_log_amplitudes
 from .feature_plots import plot_noise_accuracy as plot_noise_accuracy
 from .feature_plots import plot_receptive_fields as plot_receptive_fields
+from .feature_statistics import HIDDEN as HIDDEN
 from .feature_statistics import active_share as active_share
 from .feature_statistics import feature_variance as feature_variance
 from .fourier import LogAmplitudes as LogAmplitudes
@@ -38,12 +46,14 @@ from .gradients import gradient_norms as gradient_norms
 from .hessian import Hessian as Hessian
 from .hessian import hessian_vector_product as hessian_vector_product
 from .hessian import largest_eigenvalue as largest_eigenvalue
+from .lanczos import eigenpairs as eigenpairs
 from .landscape import Landscape as Landscape
 from .landscape import landscape as landscape
 from .landscape import norm_landscape as norm_landscape
 from .layer_attention import LayerAttention as LayerAttention
 from .lesion import Lesions as Lesions
 from .lesion import lesion as lesion
+from .loss_at import LossAt as LossAt
 from .ntk import NTK as NTK
 from .ntk import ntk as ntk
 from .receptive_field import ReceptiveFields as ReceptiveFields
@@ -52,7 +62,9 @@ from .rollout import rollout as rollout
 from .segmentation import segmentation_score as segmentation_score
 from .sharpness import box_sharpness as box_sharpness
 from .sharpness import sharpness as sharpness
+from .sharpness_table import COMPONENTS as COMPONENTS
 from .sharpness_table import SharpnessTable as SharpnessTable
+from .sharpness_table import components_of as components_of
 from .sharpness_table import sharpness_table as sharpness_table
 from .spectral_density import SpectralDensity as SpectralDensity
 from .spectral_density import spectral_density as spectral_density

@@ -28,7 +28,7 @@ RESNET = {
     "convolutions": r"/(conv(_\d+)?|projection)/",
 }
 # Builder → {component: regular expression of paths}.
-FAMILIES = {
+COMPONENTS = {
     "MLPMixer": {
         "embedding": "(^|/)stem/",
         "token mixing": "/token_mixing/",
@@ -156,7 +156,7 @@ def components_of(model: keras.Model) -> dict[str, str]:
             "components",
         )
     blocks = {name: f"(^|/){name}/" for name in blocks_of(model)}
-    return {**FAMILIES.get(record["builder"], {}), **blocks, WHOLE: ""}
+    return {**COMPONENTS.get(record["builder"], {}), **blocks, WHOLE: ""}
 
 
 def blocks_of(model: keras.Model) -> list[str]:

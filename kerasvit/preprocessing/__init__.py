@@ -1,3 +1,5 @@
 """The evaluation transform, and reading images."""
 
+from .images import input_problem as input_problem
+from .images import read_image as read_image
 from .transform import Preprocessing as Preprocessing

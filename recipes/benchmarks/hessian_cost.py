@@ -28,9 +28,7 @@ from training import memory
 
 import kerasvit
 from kerasvit.backend import loss_derivatives
-from kerasvit.inspection import Hessian
-from kerasvit.inspection.lanczos import eigenpairs
-from kerasvit.inspection.loss_at import LossAt
+from kerasvit.inspection import Hessian, LossAt, eigenpairs
 from kerasvit.inspection.mean_loss import batches
 
 from . import loading, rivals, timing

@@ -7,7 +7,7 @@ import numpy as np
 from scoring.candidates import Candidate
 
 import kerasvit
-from kerasvit.backend.keras_private import layers_in
+from kerasvit.inspection import layers_in
 
 PIXELS = (0.0, 255.0)
 HALVES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from kerasvit import inspection
-from kerasvit.inspection.embeddings import patch_kernel, position_vectors
+from kerasvit.inspection import patch_kernel, position_vectors
 
 from .figures import lines, maps
 from .measure import Measure, Passes, without_attention

@@ -7,7 +7,7 @@ from itertools import zip_longest
 import numpy as np
 
 from kerasvit import inspection
-from kerasvit.inspection.sharpness_table import FAMILIES, components_of
+from kerasvit.inspection import COMPONENTS, components_of
 
 from . import papers
 from .figures import by_depth, lines
@@ -30,7 +30,7 @@ KERNEL_IMAGES, KERNEL_BYTES = 32, 2**30
 
 def _components(subject):
     found = inspection.sharpness_table(*subject.data, batch_size=subject.batch_size)
-    kinds = list(FAMILIES.get(subject.builder, {}))
+    kinds = list(COMPONENTS.get(subject.builder, {}))
     return {
         "builder": subject.builder,
         "lambda_max": {name: found.eigenvalues[name] for name in [*kinds, "whole"]},

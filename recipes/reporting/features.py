@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.colors import LogNorm
 
 from kerasvit import inspection
-from kerasvit.inspection.activations import BLOCKS
+from kerasvit.inspection import BLOCKS
 
 from .figures import by_depth, lines, maps
 from .measure import (

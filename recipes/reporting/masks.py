@@ -15,7 +15,7 @@ import numpy as np
 from kerasvit import Preprocessing
 from kerasvit.data import folders
 from kerasvit.data.images import Indexed
-from kerasvit.preprocessing.images import read_image
+from kerasvit.preprocessing import read_image
 
 SUFFIXES = {".png", ".bmp", ".gif", ".tif", ".tiff"}  # JPEG would change the colours
 

@@ -5,12 +5,15 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kerasvit.arguments import ArgumentError
-from kerasvit.backend.integers import integer_layers
-from kerasvit.inspection import Activations, attention_maps
-from kerasvit.inspection.activations import BLOCKS
-from kerasvit.inspection.attention_layers import attention_layers
-from kerasvit.inspection.feature_statistics import HIDDEN
+from kerasvit import ArgumentError
+from kerasvit.inspection import (
+    BLOCKS,
+    HIDDEN,
+    Activations,
+    attention_layers,
+    attention_maps,
+    integer_layers,
+)
 
 from .subjects import Subject
 

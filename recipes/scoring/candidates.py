@@ -10,7 +10,7 @@ import keras
 from scoring import any_model
 
 import kerasvit
-from kerasvit.prediction import imagenet_names
+from kerasvit import imagenet_names
 
 # Transforms of models that do not state theirs: of images that
 # `keras.utils.image_dataset_from_directory` reads, and of keras.applications.

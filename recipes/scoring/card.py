@@ -13,7 +13,7 @@ from devices import device_name
 from training.progress import replace_file
 
 from kerasvit.data.folders import counted
-from kerasvit.hub.front_matter import read_page
+from kerasvit.hub import read_page
 
 from . import pages, tables
 from .catalogue import SETS

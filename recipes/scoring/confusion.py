@@ -14,8 +14,7 @@ from sklearn.metrics import confusion_matrix
 from training.progress import replace_file, save_figure
 
 from kerasvit.data.folders import counted
-from kerasvit.hub import card
-from kerasvit.hub.front_matter import read_page
+from kerasvit.hub import is_generated, read_page, signed
 
 MAX_DRAWN = 40  # classes of a picture
 WITH_NUMBERS = 20  # classes up to which its cells have numbers
@@ -186,8 +185,8 @@ def add_to_card(path: Path, found: Confusion) -> None:
     else:
         end = text.find(END, place)
         text = text[:place] + new + (text[end + len(END) :] if end >= 0 else "\n")
-    if card.is_generated(before):
-        text = card.signed(text)
+    if is_generated(before):
+        text = signed(text)
     unfinished = path.with_name(f".{path.name}")
     unfinished.write_bytes(text.encode("utf-8", "surrogateescape"))
     replace_file(unfinished, path)

@@ -13,7 +13,7 @@ from benchmarks import results
 from devices import device_name
 
 import kerasvit
-from kerasvit.backend.keras_private import layers_in
+from kerasvit.inspection import layers_in
 
 from . import multiply_adds, published
 

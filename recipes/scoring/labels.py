@@ -6,8 +6,8 @@ from collections import Counter
 
 import numpy as np
 
+from kerasvit import imagenet_names
 from kerasvit.data import tfds as prepared
-from kerasvit.prediction import imagenet_names
 
 IMAGENET = 1000  # classes of a model without names are those of ImageNet if so many
 SHOWN = 5  # names in a message

@@ -8,8 +8,7 @@ import re
 
 import yaml
 
-from kerasvit.hub import card
-from kerasvit.hub.front_matter import split_page
+from kerasvit.hub import is_generated, signed, split_page
 
 BY = "recipes/evaluate.py"
 START = f"<!-- Written by {BY}, which replaces it: -->"
@@ -40,8 +39,8 @@ def updated(before: bytes, name: str, results: list[dict], section: str) -> byte
     body = body if body.strip() else f"# {name}\n"
     head = _with_value(head, metadata, _index(metadata.get(KEY), name, results))
     page = head + _with_section(body, section)
-    if text.strip() and card.is_generated(before):
-        page = card.signed(page)
+    if text.strip() and is_generated(before):
+        page = signed(page)
     return page.encode("utf-8", "surrogateescape")
 
 

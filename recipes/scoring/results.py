@@ -16,8 +16,7 @@ import keras
 import numpy as np
 from training.progress import replace_file, write_json
 
-from kerasvit import evaluation
-from kerasvit.version import __version__
+from kerasvit import __version__, evaluation
 
 from .candidates import Candidate
 from .outputs import Predictor

@@ -17,7 +17,7 @@ import numpy as np
 from PIL import Image
 
 from kerasvit.data.folders import SUFFIXES
-from kerasvit.preprocessing.images import read_image
+from kerasvit.preprocessing import read_image
 
 IGNORED = 255
 SHAPES = ["background", "disc", "square", "triangle"]

@@ -22,7 +22,7 @@ from training.validation import averaged
 
 from kerasvit import evaluation
 from kerasvit.data.images import Indexed, InMemory, Streamed
-from kerasvit.evaluation.metrics import log_probabilities
+from kerasvit.evaluation import log_probabilities
 from kerasvit.training.wrapper import ModelWrapper
 
 Images = Indexed | Streamed | tuple[np.ndarray, np.ndarray]

@@ -5,7 +5,7 @@ import re
 
 import keras
 
-from kerasvit.backend.keras_private import layers_in
+from kerasvit.inspection import layers_in
 
 
 def freeze(model: keras.Model, pattern: str | None) -> str | None:

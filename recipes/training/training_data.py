@@ -7,7 +7,7 @@ from devices import devices
 from kerasvit.data import augmentations
 from kerasvit.data import labelled_images as data
 from kerasvit.data.batches import training_batches
-from kerasvit.preprocessing.images import input_problem
+from kerasvit.preprocessing import input_problem
 
 
 def find_data(config, here: devices.Devices):
