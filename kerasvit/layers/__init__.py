@@ -11,7 +11,6 @@ from .dense import Dense as Dense
 from .encoder_block import EncoderBlock as EncoderBlock
 from .group_norm import GroupNorm as GroupNorm
 from .layer import Block as Block
-from .layer import Layer as Layer
 from .layer_norm import LayerNormalization as LayerNormalization
 from .layer_scale_block import LayerScaleBlock as LayerScaleBlock
 from .local_attention import LocalAttention as LocalAttention
