@@ -113,11 +113,6 @@ OVERRIDING = {
 NOT_OF_KERAS = {"_asdict", "_replace"}  # of named tuples
 # `kernel` of Keras's Dense has LoRA's product in it.
 BELOW_A_PROPERTY = {"layers/dense.py": {"_kernel"}}
-# To be rewritten next.
-REWRITTEN = {
-    f"backend/{name}.py"
-    for name in ("compiled_torch", "copies_torch", "graphs_torch", "loss_torch")
-}
 # What the folders beside the package may import from each other, and why.
 OUTSIDE = {
     # The certificate uses the golden cases of the tests.
@@ -266,7 +261,7 @@ def test_backends_are_imported_only_in_the_backend_folder(path):
 def test_private_names_of_keras_stand_in_one_file(path):
     """A private attribute is one that our own files define, or is not of Keras."""
     name = named(path)
-    if name == PRIVATE or name in OVERRIDING | REWRITTEN:
+    if name == PRIVATE or name in OVERRIDING:
         return
     allowed = OURS | NOT_OF_KERAS | BELOW_A_PROPERTY.get(name, set())
     assert not [each for each in imports(path) if each.startswith("keras.src")]

@@ -8,7 +8,6 @@ from keras import ops
 
 from kerasvit.typing import Tensor
 
-from .copies_torch import unqueued
 from .keras_private import TorchAdamW, values_of
 
 # Functions in C: a step asks for these of each weight, while a GPU waits.
@@ -43,18 +42,14 @@ class FusedAdamW(TorchAdamW):
 
         means, squares = values(self._momentums), values(self._velocities)
         hats = values(self._velocity_hats) if self.amsgrad else None
-        with unqueued():
-            fused = _have_fused_update(weights)
-            if fused:
-                # PyTorch's update reads gradients in the order of the weights' memory.
-                if [*map(_dtype, grads)] != [*map(_dtype, weights)]:
-                    pairs = zip(grads, weights, strict=True)
-                    grads = [g.to(w.dtype) for g, w in pairs]
-                grads = [*map(torch.Tensor.contiguous, grads)]
-        if not fused:
+        if not _have_fused_update(weights):
             rate = self._corrected(learning_rate, weights[0].dtype)
             self._update(weights, grads, means, squares, hats, rate)
             return
+        # PyTorch's update reads gradients in the order of the weights' memory.
+        if [*map(_dtype, grads)] != [*map(_dtype, weights)]:
+            grads = [g.to(w.dtype) for g, w in zip(grads, weights, strict=True)]
+        grads = [*map(torch.Tensor.contiguous, grads)]
         rate = self._corrected(learning_rate, torch.float64)
         device = weights[0].device
         on_cpu = device.type == "cpu"

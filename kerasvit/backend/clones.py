@@ -8,7 +8,7 @@ from .keras_private import KeepsValues
 
 Base: Any = KeepsValues
 if keras.backend.backend() == "torch":
-    from .compiled_torch import CompiledModel
+    from .torch.compile import CompiledModel
 
     Base = CompiledModel
 

@@ -3,7 +3,6 @@
 import keras
 
 from .keras_private import layers_in
-from .step_lists import listed
 
 
 def integer_layers(model: keras.Model) -> list[keras.layers.Layer]:
@@ -18,8 +17,7 @@ def check_no_integers_trained(model: keras.Model) -> None:
     Raises:
         ValueError: A quantised layer is not frozen.
     """
-    quantized = listed("integer layers", model, lambda: integer_layers(model))
-    layers = [layer for layer in quantized if layer.trainable]
+    layers = [layer for layer in integer_layers(model) if layer.trainable]
     if layers:
         raise ValueError(
             f"{model.name} cannot be trained: the kernels of {len(layers)} layers, "

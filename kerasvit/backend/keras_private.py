@@ -8,6 +8,7 @@ layers; tests/test_house.py lists them.
 import contextlib
 import copy
 import functools
+import gc
 import math
 import types
 from collections.abc import Callable, Iterator
@@ -152,13 +153,29 @@ def remove_variable(layer: keras.layers.Layer, name: str) -> None:
 
 
 def variables_changed(model: keras.Model) -> None:
-    """Makes a model use variables that were added, removed, frozen or unfrozen.
+    """Makes models use variables that were added, removed, frozen or unfrozen.
 
-    A function that was traced before would use the old ones.
+    Functions that were compiled before would use the old ones: those of the model, and
+    of every model and trainer around it or with one of its layers.
     """
-    model.train_function = model.test_function = model.predict_function = None
-    for layer in layers_in(model):
+    layers = layers_in(model)
+    for layer in layers:
         layer._post_build()  # PyTorch collects the parameters of modules here
+    changed = {*map(id, layers)}
+    for other in _models():
+        if not changed.isdisjoint(map(id, _computed_by(other))):
+            other.train_function = other.test_function = other.predict_function = None
+
+
+def _models() -> list[Any]:
+    """Returns all models of the process; nothing in a layer names those around it."""
+    return [x for x in gc.get_objects() if issubclass(type(x), keras.Model)]
+
+
+def _computed_by(model: Any) -> list[keras.layers.Layer]:
+    """Returns the layers of a model, and those of the teacher of a trainer."""
+    beside: list = getattr(model, "models_beside", list)()
+    return [layer for each in (model, *beside) for layer in layers_in(each)]
 
 
 def without_flash_attention(call: Callable) -> Callable:
@@ -452,3 +469,32 @@ def batches_counted(optimizer: keras.Optimizer) -> keras.Variable:
 def clipped(optimizer: keras.Optimizer, gradients: list) -> list:
     """Returns gradients as the optimizer clips them."""
     return optimizer._clip_gradients(gradients)
+
+
+def has_hooks(layer: Any) -> bool:
+    """Returns whether PyTorch calls functions around a layer's pass."""
+    return bool(
+        layer._forward_hooks
+        or layer._forward_pre_hooks
+        or layer._backward_hooks
+        or layer._backward_pre_hooks
+    )
+
+
+def metrics_variables_in(layers: list) -> list[keras.Variable]:
+    """Returns the variables of metrics that layers hold themselves."""
+    return [v for layer in layers for each in layer._metrics for v in each.variables]
+
+
+def owners_of_losses(layers: list, losses: list[Tensor]) -> list[keras.layers.Layer]:
+    """Returns for each loss of a scope the layer that added it."""
+    return [
+        next((each for each in layers if id(loss) in each._loss_ids), layers[0])
+        for loss in losses
+    ]
+
+
+def give_losses(layers: list, losses: Iterator[Tensor]) -> None:
+    """Adds losses to layers; a functional model refuses losses of its own."""
+    for layer, loss in zip(layers, losses, strict=True):
+        keras.layers.Layer.add_loss(layer, loss)

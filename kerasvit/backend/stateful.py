@@ -63,10 +63,9 @@ class StatefulStep(Step):
             warnings.warn(
                 "The model does not have any trainable weights.", stacklevel=2
             )
-        with self.copies():
-            self.track(loss, batch_size(x))
-            logs = self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
-            return {**logs, **self.step_logs()}
+        track_loss(self, loss, batch_size(x))
+        logs = self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+        return {**logs, **self.step_logs()}
 
     def assign_between_steps(self, variable: keras.Variable, value: Any) -> None:
         """Assigns a variable of the trainer, also during `fit`."""
@@ -210,14 +209,6 @@ class StatefulStep(Step):
     def no_gradients(self) -> contextlib.AbstractContextManager:
         """Returns a context in which no operations are recorded for gradients."""
         return contextlib.nullcontext()
-
-    def copies(self) -> contextlib.AbstractContextManager:
-        """Returns a context for what copies numbers to a device: loss, optimizer."""
-        return contextlib.nullcontext()
-
-    def track(self, loss: Tensor, samples: int) -> None:
-        """Adds the loss of a batch to the mean that Keras reports."""
-        track_loss(self, loss, samples)
 
     def loss_factor(self) -> Tensor | None:
         """Returns the loss scale that the optimizer expects, or None.

@@ -160,6 +160,10 @@ class DistillationTrainer(SAM):
                 f"{found}."
             )
 
+    def models_beside(self) -> list[keras.Model]:
+        """Returns the teacher, which a step computes with beside the student."""
+        return [self.teacher] if self.teacher else []
+
     def step_constants(self) -> list[keras.Variable]:
         """Returns the variables of the teacher too, which a step only reads."""
         constants = super().step_constants()

@@ -7,7 +7,6 @@ from typing import Any
 import keras
 
 from kerasvit.backend.keras_private import compute_loss, lend_compiled
-from kerasvit.backend.recorded import only_a_pass
 from kerasvit.typing import Tensor
 
 
@@ -21,11 +20,9 @@ class ModelWrapper:
     model: keras.Model
     called: Callable[..., Any]  # of the train step
 
-    @only_a_pass
     def call(self, inputs: Any, training: bool | None = None) -> Any:
         return self.called(self.model, inputs, training)
 
-    @only_a_pass
     def compute_loss(
         self,
         x: Any = None,

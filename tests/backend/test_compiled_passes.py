@@ -1,5 +1,7 @@
 """`jit_compile=True` on PyTorch: one graph for each pass, with the same results."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from tests.tiny_vit import TinyViT
 
 on_torch = keras.backend.backend() == "torch"
 if on_torch:
-    from kerasvit.backend.graphs_torch import MOST_SIZES
+    from kerasvit.backend.torch.compile import MOST_SHAPES
 
 pytestmark = [
     pytest.mark.slow,
@@ -128,14 +130,50 @@ def test_random_layers_draw_the_same_masks_in_both_passes_of_sam(graphs):
         np.testing.assert_allclose(a, b, atol=1e-4)
 
 
-def test_a_seed_of_a_layer_is_refused():
-    pixels = keras.Input((4, 4, 3))
-    x = keras.layers.Dropout(0.5, seed=1, name="seeded")(pixels)
-    x = keras.layers.GaussianNoise(0.1, name="noise")(x)
-    trainer = kerasvit.SAM(keras.Model(pixels, keras.layers.Flatten()(x)))
-    trainer.compile("sgd", "mse", jit_compile=True)
-    with pytest.raises(ValueError, match=r"jit_compile=False.*'noise', 'seeded'"):
-        trainer.fit(np.ones((2, 4, 4, 3)), np.ones((2, 48)), verbose=0)
+def noisy():
+    pixels = keras.Input((4,))
+    x = keras.layers.Dropout(0.5, seed=1)(keras.layers.Dense(8)(pixels))
+    return ClonableModel(pixels, keras.layers.GaussianNoise(0.1, seed=2)(x))
+
+
+def with_global_seed():
+    class Noise(keras.layers.Layer):
+        def call(self, x):
+            return x + keras.random.normal(keras.ops.shape(x))
+
+    pixels = keras.Input((4,))
+    return ClonableModel(pixels, Noise()(keras.layers.Dense(8)(pixels)))
+
+
+def with_untracked_seed():
+    class Noise(keras.layers.Layer):
+        def call(self, x):
+            return x + keras.random.normal(keras.ops.shape(x), seed=generator)
+
+    generator = keras.random.SeedGenerator(3)
+    pixels = keras.Input((4,))
+    return ClonableModel(pixels, Noise()(keras.layers.Dense(8)(pixels)))
+
+
+@pytest.mark.parametrize("trainer", ["plain", "sam"])
+@pytest.mark.parametrize("make", [noisy, with_global_seed, with_untracked_seed])
+def test_random_numbers_of_other_layers_are_those_without_compilation(make, trainer):
+    """PyTorch cannot compile them, and says so once."""
+    x, y = np.random.default_rng(0).normal(size=(2, 4, 8)).astype("float32")
+    found = []
+    for jit in (False, True):
+        keras.utils.set_random_seed(0)
+        trained = TRAINERS[trainer](make())
+        trained.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=jit)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found.append([trained.train_on_batch(x[:, :4], y) for _ in range(4)])
+        told = [str(each.message) for each in told]
+        assert len([each for each in told if "could not compile" in each]) == jit
+        # The generator that all layers without a seed share works as before.
+        found[-1].append(to_numpy(keras.random.uniform((1,)))[0])
+    assert len(set(found[0])) == 5
+    np.testing.assert_allclose(*found, rtol=1e-5)
 
 
 def test_a_random_layer_draws_nothing_in_a_prediction():
@@ -146,7 +184,7 @@ def test_a_random_layer_draws_nothing_in_a_prediction():
     np.testing.assert_array_equal(model.predict(x, verbose=0), x)
 
 
-def test_a_module_of_pytorch_is_refused():
+def test_a_module_of_pytorch_runs_uncompiled():
     import torch
 
     pixels = keras.Input((4,))
@@ -154,9 +192,70 @@ def test_a_module_of_pytorch_is_refused():
         torch.nn.Linear(4, 2), name="module", output_shape=(None, 2)
     )
     model = ClonableModel(pixels, layer(pixels))
-    model.compile(jit_compile=True)
-    with pytest.raises(ValueError, match=r"jit_compile=False.*\['module'\]"):
-        model.predict(np.ones((2, 4)), verbose=0)
+    model.compile(keras.optimizers.SGD(0.1), "mse", jit_compile=True)
+    x, y = np.ones((2, 4), "float32"), np.ones((2, 2), "float32")
+    with pytest.warns(UserWarning, match="could not compile"):
+        before = model.train_on_batch(x, y)
+    assert model.train_on_batch(x, y) < before
+
+
+@pytest.mark.parametrize("trainer", ["plain", "sam"])
+def test_hooks_of_pytorch_are_called_in_a_prediction(trainer):
+    model = vit()
+    trained = TRAINERS[trainer](model)
+    trained.compile(jit_compile=True)
+    x, calls = data(model)[0], []
+    expected = trained.predict_on_batch(x)
+    model.layers[3].register_forward_hook(lambda *_: calls.append(1))
+    for _ in range(2):
+        found = trained.predict_on_batch(x)
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert len(calls) == 2
+
+
+def test_adamw_may_decay_nothing():
+    pixels = keras.Input((4,))
+    model = ClonableModel(pixels, keras.layers.Dense(2)(pixels))
+    optimizer = kerasvit.AdamW(0.1, weight_decay=0.1)
+    optimizer.exclude_from_weight_decay(var_list=model.trainable_variables)
+    model.compile(optimizer, "mse", jit_compile=True)
+    losses = [model.train_on_batch(np.ones((4, 4)), np.ones((4, 2))) for _ in range(3)]
+    assert losses[2] < losses[0]
+
+
+def test_a_setting_with_many_values_is_compiled_each_time(graphs):
+    class Scaled(keras.layers.Layer):
+        factor = 0
+
+        def call(self, x):
+            return self.factor * x
+
+    pixels, scaled = keras.Input((4,)), Scaled()
+    model = ClonableModel(pixels, scaled(pixels))
+    for factor in range(15):
+        scaled.factor = factor
+        model.compile(jit_compile=True)
+        found = model.predict(np.ones((2, 4)), verbose=0)
+        np.testing.assert_array_equal(found, factor)
+    assert graphs["stats"]["unique_graphs"] == 15
+
+
+def test_training_goes_on_after_a_batch_that_raised_as_without_compilation():
+    x, y = np.random.default_rng(0).normal(size=(6, 8, 8, 3)), np.arange(6) % 3
+    found = []
+    for jit in (False, True):
+        keras.utils.set_random_seed(0)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        pixels = keras.Input((8, 8, 3))
+        z = keras.layers.BatchNormalization()(keras.layers.Flatten()(pixels))
+        model = ClonableModel(pixels, keras.layers.Dense(3)(z))
+        model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=jit)
+        losses = [model.train_on_batch(x, y)]
+        with pytest.raises((IndexError, RuntimeError)):
+            model.train_on_batch(x, y + 3)
+        losses += [model.train_on_batch(x, y) for _ in range(2)]
+        found.append([*losses, model.evaluate(x, y, verbose=0)])
+    np.testing.assert_allclose(*found, atol=1e-5)
 
 
 def test_masks_of_outputs_are_kept():
@@ -175,13 +274,14 @@ def test_masks_of_outputs_are_kept():
 
 
 @pytest.mark.parametrize("trainer", ["plain", "sam"])
+@pytest.mark.filterwarnings("ignore:.*was compiled for")
 def test_more_sizes_of_a_batch_than_are_compiled(trainer, graphs):
     pixels = keras.Input((4,))
     model = ClonableModel(pixels, keras.layers.Dense(2)(pixels))
     trainer = TRAINERS[trainer](model)
     trainer.compile("sgd", "mse", jit_compile=True)
-    x = np.random.default_rng(0).normal(size=(MOST_SIZES + 2, 4))
-    for wrong in range(1, MOST_SIZES + 1):
+    x = np.random.default_rng(0).normal(size=(MOST_SHAPES + 2, 4))
+    for wrong in range(1, MOST_SHAPES + 1):
         with pytest.raises(ValueError, match="expected (shape=|axis).*4.*shape"):
             trainer.predict_on_batch(x[:wrong, :3])
     graphs.clear()
@@ -189,40 +289,36 @@ def test_more_sizes_of_a_batch_than_are_compiled(trainer, graphs):
         found = trainer.predict(x[:size], verbose=0)
         expected = x[:size] @ to_numpy(model.layers[-1].kernel)
         np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert graphs["stats"]["unique_graphs"] == MOST_SIZES
+    assert graphs["stats"]["unique_graphs"] == MOST_SHAPES
 
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Names of layers, models and losses that Keras calls, with all its steps."""
-    names = []
+    """Names of layers and models that Keras calls, with all its steps."""
+    names, keras_call = [], keras.layers.Layer.__call__
 
-    def count(owner):
-        keras_call = owner.__call__
+    def call(called, *args, **kwargs):
+        names.append(called.name)
+        return keras_call(called, *args, **kwargs)
 
-        def call(called, *args, **kwargs):
-            names.append(called.name)
-            return keras_call(called, *args, **kwargs)
-
-        monkeypatch.setattr(owner, "__call__", call)
-
-    count(keras.layers.Layer)
-    count(keras.losses.Loss)
+    monkeypatch.setattr(keras.layers.Layer, "__call__", call)
     return names
 
 
 @pytest.mark.parametrize("trainer", ["plain", "sam"])
-def test_keras_calls_nothing_from_the_second_step_on(trainer, calls):
+def test_keras_calls_no_layers_from_the_second_step_on(trainer, calls):
     trained = TRAINERS[trainer](vit())
     trained.compile("sgd", "mse", jit_compile=True)
     x, _ = data(trained.model if trainer == "sam" else trained)
-    losses = []
-    for _ in range(3):
+    losses = [trained.train_on_batch(x, np.ones((6, 3)))]
+    trained.make_train_function()
+    for _ in range(2):
         calls.clear()
-        losses.append(trained.train_on_batch(x, np.ones((6, 3))))
-    assert not calls and losses[2] < losses[1] < losses[0]
-    trained.train_on_batch(x[:4], np.ones((4, 3)))
-    assert calls  # another size
+        losses.append(trained.train_function([(x, np.ones((6, 3)))])["loss"])
+    assert {*calls} == {trained.name} and losses[2] < losses[1] < losses[0]
+    calls.clear()
+    trained.train_function([(x[:4], np.ones((4, 3)))])
+    assert len({*calls}) > 1  # another size
 
 
 @pytest.mark.parametrize("trainer", ["plain", "sam"])
@@ -504,9 +600,10 @@ def test_a_layer_is_frozen_and_the_model_compiled_again_between_steps():
     assert len(model.train_on_batch(x, y)) == 2
 
 
+@pytest.mark.filterwarnings("ignore:.*was compiled for")
 def test_sizes_that_are_not_compiled_compute_in_mixed_precision():
     model = vit(dtype="mixed_bfloat16")
-    x, _ = data(model, MOST_SIZES + 2)
+    x, _ = data(model, MOST_SHAPES + 2)
     expected = model.predict(x, verbose=0)
     model.compile(jit_compile=True)
     for size in [*range(1, len(x) + 1), len(x)]:

@@ -44,7 +44,7 @@ def _by_convolution(x: torch.Tensor, kernel: torch.Tensor) -> bool:
     return (
         WITH_AVX512
         # Before the sizes, which a program for any batch must not fix.
-        and not torch.compiler.is_compiling()
+        and (is_recorded() or not torch.compiler.is_compiling())
         and not torch.jit.is_tracing()
         and not torch.is_autocast_enabled("cpu")
         and mkldnn.enabled

@@ -10,18 +10,15 @@ from torch import distributed
 
 from kerasvit.typing import Gradients, Tensor
 
-from ..compiled_torch import CompiledSteps
-from ..copies_torch import queued_copies
-from ..graphs_torch import in_one_graph
 from ..keras_private import get_device, training_pass, values_of
-from ..loss_torch import detached, outputs_and_loss
+from ..masks import masked, masks_of
 from ..micro_batches import batch_size
 from ..stateful import StatefulStep
-from ..step_lists import listed
 from ..update import Update
+from .compile import CompiledCalls, compiled_call
 
 
-class TrainStep(CompiledSteps, StatefulStep):
+class TrainStep(CompiledCalls, StatefulStep):
     """`keras.Model` whose train step uses the gradients of `step_gradients`.
 
     In a process group (`torchrun`) each process takes a step on its own batch, and all
@@ -36,29 +33,6 @@ class TrainStep(CompiledSteps, StatefulStep):
     Follows keras/src/backend/torch/trainer.py.
     """
 
-    @property
-    def variables(self) -> list[keras.Variable]:
-        """All variables; during a step, those at its start."""
-        kept = vars(self).get("_variables_of_step")
-        return [*(super().variables if kept is None else kept)]
-
-    @property
-    def metrics_variables(self) -> list[keras.Variable]:
-        """Variables of all metrics."""
-        every: Any = super()
-        return listed("variables of metrics", self, lambda: every.metrics_variables)
-
-    def _train_step(self, data: Any) -> dict[str, Any]:
-        # A step asks ten times for variables, and Keras looks through all layers.
-        attributes: Any = vars(self)
-        attributes["_variables_of_step"] = listed(
-            "variables", self, lambda: self.variables
-        )
-        try:
-            return super()._train_step(data)
-        finally:
-            del attributes["_variables_of_step"]
-
     def make_train_function(self, force: bool = False) -> None:
         """Makes the train function; broadcasts the variables of the first process."""
         fresh = self.train_function is None
@@ -72,7 +46,7 @@ class TrainStep(CompiledSteps, StatefulStep):
 
     def called(self, model: keras.Model, inputs: Any, training: bool | None) -> Any:
         """Returns the outputs of a model, by a compiled call if wanted."""
-        return in_one_graph(model, model, inputs, "model", training=training)
+        return compiled_call(model, model, inputs, training=training)
 
     def sum_micro_batches(
         self,
@@ -107,8 +81,7 @@ class TrainStep(CompiledSteps, StatefulStep):
         scope = keras.StatelessScope(seeds, collect_losses=True)
         for update in zip(self.trainable_variables, leaves, strict=True):
             scope.add_update(update)  # the scope would compare shapes and dtypes
-        with scope:  # also around the gradients: a rematerialised layer runs again
-            y_pred, loss = outputs_and_loss(self, *batch)
+        with training_pass(self, scope, *batch) as (y_pred, loss):
             scaled = self.optimizer.scale_loss(loss)
             # `backward` would also write gradients to `.grad` of the weights.
             gradients = leaves and torch.autograd.grad(
@@ -117,7 +90,9 @@ class TrainStep(CompiledSteps, StatefulStep):
         self.check_unwritten(scope, leaves)
         # Results with a graph would keep `values` in memory.
         written = scope.state_mapping
-        scope.state_mapping = {key: detached(v) for key, v in written.items()}
+        scope.state_mapping = {key: _detached(v) for key, v in written.items()}
+        masks = masks_of(y_pred)
+        y_pred = masked(keras.tree.map_structure(_detached, y_pred), masks)
         return loss.detach(), list(gradients), y_pred, scope
 
     @torch.compiler.disable
@@ -139,13 +114,9 @@ class TrainStep(CompiledSteps, StatefulStep):
         """Returns a context in which no operations are recorded for gradients."""
         return torch.no_grad()
 
-    def copies(self) -> AbstractContextManager:
-        """Returns a context whose copies to a GPU do not wait for its work."""
-        return queued_copies()
-
     def apply(self, gradients: Gradients, variables: list[keras.Variable]) -> None:
         """Applies the optimizer."""
-        with torch.no_grad(), self.copies():
+        with torch.no_grad():
             self.optimizer.apply(gradients, variables)
 
     def device_number(self) -> int:
@@ -188,6 +159,10 @@ class TrainStep(CompiledSteps, StatefulStep):
     def set_random_state(self, state: list[Tensor]) -> None:
         """Restores the states that `random_state` returned."""
         _set_random_state(state)
+
+
+def _detached(value: Any) -> Any:
+    return value.detach() if torch.is_tensor(value) else value
 
 
 def _processes() -> int:
