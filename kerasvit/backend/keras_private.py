@@ -178,6 +178,28 @@ def _computed_by(model: Any) -> list[keras.layers.Layer]:
     return [layer for each in (model, *beside) for layer in layers_in(each)]
 
 
+def build_metrics(model: keras.Model, batch: Any) -> None:
+    """Creates the variables of a model's metrics, as `fit` does at its first batch.
+
+    On TensorFlow `fit` has not done so before `on_train_begin`.
+
+    Args:
+        model: Built and compiled model.
+        batch: What its train step gets.
+    """
+    model._symbolic_build(data_batch=batch)
+
+
+def set_first_epoch(model: keras.Model, epoch: int | None) -> None:
+    """Sets the epoch with which `fit` begins; for callbacks, in `on_train_begin`.
+
+    Args:
+        model: The model that is fitted.
+        epoch: Number of the epoch, from 0; 0 or None: the argument `initial_epoch`.
+    """
+    model._initial_epoch = epoch
+
+
 def without_flash_attention(call: Callable) -> Callable:
     """Returns the `call` of one of Keras's attention layers without flash attention."""
     layer: Any = getattr(call, "__self__", None)
