@@ -66,9 +66,15 @@ from .training import layer_decay as layer_decay
 from .training import warmup_cosine as warmup_cosine
 from .version import __version__ as __version__
 
-if not _typing.TYPE_CHECKING:  # type checkers would take any name for an attribute
+if _typing.TYPE_CHECKING:
+    from . import data as data
+else:  # type checkers would take any name for an attribute
 
     def __getattr__(name):
+        if name == "data":  # imports TensorFlow
+            import importlib
+
+            return importlib.import_module("kerasvit.data")
         # Misspelled model names are common, so the message suggests similar names.
         import difflib
 

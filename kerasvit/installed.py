@@ -1,9 +1,10 @@
-"""Whether the backend that Keras would import is installed."""
+"""Whether the backend of Keras, and the packages of an extra, are installed."""
 
 import importlib.util
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 BACKENDS = ("tensorflow", "jax", "torch")
@@ -31,6 +32,22 @@ def check_backend() -> None:
         wanted = name if name in BACKENDS else "jax"
         remedy = f'No backend is installed. Type `pip install -e ".[{wanted}]"`'
     raise ImportError(f"Keras's backend is {name!r}, {origin}, but {fault}. {remedy}.")
+
+
+def check_extra(extra: str, packages: Sequence[str]) -> None:
+    """Raises an `ImportError` if packages of an extra of kerasvit are not installed.
+
+    Args:
+        extra: Name of the extra in pyproject.toml, which is that of a module, too.
+        packages: Its packages, as they are imported.
+    """
+    missing = [package for package in packages if not _has(package)]
+    if missing:
+        raise ImportError(
+            f"kerasvit.{extra} needs {', '.join(missing)}, which "
+            f"{'is' if len(missing) == 1 else 'are'} not installed. Type "
+            f'`pip install -e ".[{extra}]"` in the folder of kerasvit.'
+        )
 
 
 def backend() -> tuple[str, str]:

@@ -92,7 +92,7 @@ def run(configs: list[Config]) -> list[dict | None]:
 
 
 def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | None:
-    """Trains on the devices, on a `data.Dataset` if given; else like `finetune`."""
+    """Trains on the devices, on `LabelledImages` if given; else like `finetune`."""
     with command_line.checking_input():
         dataset = dataset or training_data.find_data(config, here)
         count = training.planned_images(config, dataset)
@@ -101,7 +101,7 @@ def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | N
             config, of_rule = hyperrule.of(config, count, dataset)
             size = f"HyperRule: images of {config.image_size[0]} pixels"
             console.print(f"{size}, {of_rule['image_size']} (--image-size).")
-        model = build(config, dataset.label_names)
+        model = build(config, dataset.class_names)
         config, reasons = defaults.resolve(
             config, count, dataset.kind, model, here.count
         )
@@ -155,7 +155,7 @@ def measure(here, config: Config, model, dataset, plan: list) -> None:
         here: `devices.Devices`.
         config: Settings.
         model: `ImageModel`.
-        dataset: `data.Dataset`.
+        dataset: `kerasvit.data.LabelledImages`.
         plan: Result of `stages.of`.
     """
     for stage, staged in stages.each(here, model, plan, config.remat):
@@ -211,7 +211,7 @@ def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
         stage: Stage of the training.
         model: `ImageModel` on the devices.
         trainer: Result of `trainer_of`.
-        dataset: `data.Dataset`.
+        dataset: `kerasvit.data.LabelledImages`.
         progress: `saving.Progress` of the stage.
     """
     config = stage.config

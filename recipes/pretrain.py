@@ -33,7 +33,6 @@ from training.progress import Steps, console, report
 from training.validation import Evaluation, Validation
 
 import kerasvit
-from kerasvit.data import augmentations
 
 TWIN = {
     "image_size": 28,
@@ -116,7 +115,7 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
     """Trains on the devices; otherwise like `pretrain`."""
     with command_line.checking_input():
         dataset = training_data.find_data(config, here)
-        model = build(config, dataset.label_names)
+        model = build(config, dataset.class_names)
         if config.steps:
             config = dataclasses.replace(config, epochs=None)
         count = training.planned_images(config, dataset)
@@ -159,7 +158,7 @@ def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
         stage: Stage of the training.
         model: `ImageModel` on the devices.
         trainer: Result of `trainer_of`.
-        dataset: `data.Dataset`.
+        dataset: `kerasvit.data.LabelledImages`.
         progress: `saving.Progress` of the stage.
     """
     config = stage.config
@@ -194,7 +193,7 @@ def measure(here, config: Config, model, dataset, plan: list) -> None:
         here: `devices.Devices`.
         config: Settings.
         model: `ImageModel`.
-        dataset: `data.Dataset`.
+        dataset: `kerasvit.data.LabelledImages`.
         plan: Result of `stages.of`.
     """
     for stage, staged in stages.each(here, model, plan, config.remat):
@@ -233,8 +232,8 @@ def trainer_of(here, config: Config, model, steps: int, teacher=None):
 
 
 def batch_options(config: Config, model, dataset) -> dict:
-    """Returns keyword arguments for the functions of `batches.py`."""
-    classes = len(dataset.label_names)  # for one-hot labels
+    """Returns keyword arguments for the methods `batches`."""
+    classes = len(dataset.class_names)  # for one-hot labels
     return {**training_data.batch_options(config, model), "classes": classes}
 
 
@@ -250,7 +249,7 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
         **builder_arguments(config),
     )
     model.record["label_names"] = label_names
-    if augmentations.of(config).area == 1:  # no crop, as in training
+    if training_data.augmentation(config).area == 1:  # no crop, as in training
         model.record["preprocessing"]["crop"] = 1.0
     if config.loss == "sigmoid":
         # Initial probability 1 / classes: a bias of -6.9 for 1,000, -10 for 21,843.

@@ -90,7 +90,6 @@ BUDGETS = {
     "saving.save_pretrained": 12,
     # Numbers of the algorithms, each with a default.
     "search.suggest_rho": 10,
-    "batches.training_batches": 9,
     "lanczos.eigenpairs": 10,
     "hessian.largest_eigenvalue": 9,
     "gsam.__init__": 9,

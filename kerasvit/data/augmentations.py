@@ -1,14 +1,20 @@
-"""Random augmentations of training images, by the names that the settings use.
+"""Random augmentations of training images, by name.
 
-`of(config)` returns that of the settings. `operations.py` has the changes of an image,
-`crops.py` the random crops, `erasing.py` random erasing and `mixing.py` what mixes two
-images.
+    augment = AUGMENTATIONS["photo"]
+    augment = dataclasses.replace(augment, mixup=0.2)
+
+`operations.py` has the changes of an image, `crops.py` the random crops and `mixing.py`
+what mixes two images.
 """
 
 import dataclasses
+import difflib
 from collections.abc import Callable
 
 import tensorflow as tf
+
+from kerasvit.arguments import ArgumentError
+from kerasvit.typing import Tensor
 
 from . import operations
 from .mixing import cut_mix, mix_up
@@ -74,7 +80,9 @@ class Augmentation:
             )
         return resized, round(resized * width / height)
 
-    def draws(self, seed, number, batch_size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    def draws(
+        self, seed: int, number: Tensor, batch_size: int
+    ) -> tuple[Tensor, Tensor]:
         """Returns the random numbers of a batch.
 
         The changes of version 0.1 drew them in this way: its trainings continue.
@@ -89,7 +97,7 @@ class Augmentation:
             [0, 1) for each change, (batch_size, at least 1, `operations.DRAWS`).
         """
 
-        def key(i):
+        def key(i: int) -> Tensor:
             first = tf.cast(seed, tf.uint32) * 1_000_003 + tf.cast(i, tf.uint32)
             return tf.cast(tf.stack([first, tf.cast(number, tf.uint32)]), tf.int32)
 
@@ -105,19 +113,23 @@ class Augmentation:
         return seeds, tf.reshape(draws, (batch_size, count, operations.DRAWS))
 
 
-def of(config) -> Augmentation:
-    """Returns the augmentation of the settings: that of the name, as options change it.
+def find_augmentation(augment: str | Augmentation | None) -> Augmentation:
+    """Returns an augmentation by its name in `AUGMENTATIONS`; None: "none".
 
-    Args:
-        config: Dataclass of the settings, with a name in `augment`.
+    Raises:
+        ArgumentError: There is none of this name.
     """
-    chosen = AUGMENTATIONS[config.augment]
-    names = ("repeats", "resize", "erasing", "mixup", "cutmix")
-    given = {name: getattr(config, name) for name in names}
-    changes = {name: value for name, value in given.items() if value is not None}
-    if config.rand_augment is not None:
-        changes["magnitude"] = config.rand_augment or None
-    return dataclasses.replace(chosen, **changes)
+    if isinstance(augment, Augmentation):
+        return augment
+    name = "none" if augment is None else augment
+    if isinstance(name, str) and name in AUGMENTATIONS:
+        return AUGMENTATIONS[name]
+    near = difflib.get_close_matches(str(name), AUGMENTATIONS, n=3)
+    raise ArgumentError(
+        f"`augment`: there is no {name!r}. Close: {', '.join(near or AUGMENTATIONS)}. "
+        "Or give a `kerasvit.data.Augmentation`.",
+        "augment",
+    )
 
 
 def rand_augment(magnitude: float) -> tuple[Callable, Callable]:

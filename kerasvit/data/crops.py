@@ -5,31 +5,51 @@ big_vision's `decode_jpeg_and_inception_crop`. Evaluation images are those of th
 transform, exactly.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
+
+from kerasvit.typing import Tensor
+
+from .images import Images
 
 ATTEMPTS = 100  # at a crop that fits, as in Google's code
 RATIOS = (1, 2, 4, 8)  # by which JPEG can shrink while it decodes
 
 
-def random_crop(images, item, area: float, size, antialias: bool, seed):
+def random_crop(
+    images: Images,
+    item: Tensor,
+    area: float,
+    size: tuple[int, int],
+    antialias: bool,
+    seed: Tensor,
+) -> Tensor:
     """Returns a random crop of an image, float32 (*size, 3) with values from 0 to 255.
 
     Args:
-        images: `readers.Indexed` or `readers.Streamed`.
-        item: Item of its datasets.
+        images: The images.
+        item: Item of one of them.
         area: Smallest share of the image's area in the crop.
         size: (height, width) of the result.
         antialias: As for `_resized`.
         seed: int32 (2,), of this crop.
     """
 
-    def window(shape):
+    def window(shape: Tensor) -> Tensor:
         return _window(shape, area, seed)
 
     return _resized(images, item, window, size, antialias)
 
 
-def crop_of_resized(images, item, larger, size, antialias: bool, seed):
+def crop_of_resized(
+    images: Images,
+    item: Tensor,
+    larger: tuple[int, int],
+    size: tuple[int, int],
+    antialias: bool,
+    seed: Tensor,
+) -> Tensor:
     """Returns a random crop of the resized image, as in google-research/big_transfer.
 
     Args:
@@ -37,14 +57,20 @@ def crop_of_resized(images, item, larger, size, antialias: bool, seed):
         larger: (height, width) before the crop, whatever the ratio of the image.
     """
 
-    def whole(shape):
+    def whole(shape: Tensor) -> Tensor:
         return tf.concat([[0, 0], shape[:2]], axis=0)
 
     image = _resized(images, item, whole, larger, antialias)
     return tf.image.stateless_random_crop(image, (*size, 3), seed)
 
 
-def _resized(images, item, window_of, size, antialias):
+def _resized(
+    images: Images,
+    item: Tensor,
+    window_of: Callable[[Tensor], Tensor],
+    size: tuple[int, int],
+    antialias: bool,
+) -> Tensor:
     """Returns a window of an image, resized, float32 (*size, 3).
 
     A large window of a JPEG file is first shrunk by its decoder, by a power of two, and
@@ -57,18 +83,18 @@ def _resized(images, item, window_of, size, antialias):
         antialias: False: neither of the two, as in Google's code.
     """
 
-    def from_pixels():
+    def from_pixels() -> Tensor:
         pixels = images.whole(item)
         top, left, height, width = tf.unstack(window_of(tf.shape(pixels)))
         crop = pixels[top : top + height, left : left + width]
         crop = tf.broadcast_to(crop, (height, width, 3))  # grey images have 1 channel
         return tf.image.resize(crop, size, antialias=antialias)
 
-    def from_jpeg():
+    def from_jpeg() -> Tensor:
         shape = tf.image.extract_jpeg_shape(encoded)
         window = window_of(shape)
 
-        def decode(ratio):
+        def decode(ratio: int) -> Tensor:
             # The accurate DCT is that of Pillow; other decoding options agree.
             return tf.io.decode_and_crop_jpeg(
                 encoded,
@@ -95,7 +121,7 @@ def _resized(images, item, window_of, size, antialias):
     return tf.cond(images.is_plain_jpeg(encoded), from_jpeg, from_pixels)
 
 
-def _window(shape, area, seed):
+def _window(shape: Tensor, area: float, seed: Tensor) -> Tensor:
     """Returns (top, left, height, width) of a crop, int32 (Szegedy et al. 2015).
 
     The aspect ratio is 3:4 to 4:3. If no attempt fits, the whole image is the crop.

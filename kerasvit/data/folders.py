@@ -1,12 +1,13 @@
 """Lists and checks the images in a folder of class folders.
 
-folders.given_splits(root)     {} or {"train": root/train, "validation": …}
-folders.classes(root)          {"cat": [root/cat/0.jpg, …], "dog": […]}
-folders.check_images(paths)    reads every image
+given_splits(root)     # {} or {"train": root/train, "validation": …}
+classes(root)          # {"cat": [root/cat/0.jpg, …], "dog": […]}
+check_images(paths)    # reads every image
 """
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +19,6 @@ SUFFIXES = {
     *(".jpg", ".jpeg", ".jfif", ".png", ".webp", ".avif", ".bmp", ".gif", ".tif"),
     ".tiff",
 }
-HEIC = (".heic", ".heif")
 CONVERT_HEIC = (
     "Convert HEIC to JPEG, for example with ImageMagick, `magick mogrify -format jpg "
     "*.heic`."
@@ -30,31 +30,24 @@ SPLITS = {
 }
 
 
-def existing_data(path) -> Path:
-    """Returns the folder or the CSV of a dataset.
+def existing(path: str | os.PathLike, *, table: bool) -> Path:
+    """Returns the path of a folder, or of a table.
 
     Raises:
         ValueError: It does not exist.
     """
     found = Path(path).expanduser()
-    is_table = found.suffix.lower() == ".csv"
-    if found.is_file() and not is_table:
-        raise ValueError(f"`data`: {path} is a file, and a table must be named .csv.")
-    if not str(path) or not (found.is_file() if is_table else found.is_dir()):
+    if not str(path) or not (found.is_file() if table else found.is_dir()):
         raise ValueError(
-            f"`data`: there is no {'file' if is_table else 'folder'} {path} (working "
+            f"There is no {'file' if table else 'folder'} {path} (working "
             f"directory: {Path.cwd()}). Give a folder that contains one folder of "
-            "images per class, or a CSV with the columns path and label."
+            "images per class to `from_folder`, or a CSV with the columns path and "
+            "label to `from_table`."
         )
     return found
 
 
-def counted(images: int) -> str:
-    """Returns "1 image" or, for example, "1,234 images"."""
-    return f"{images:,} image{'s' if images != 1 else ''}"
-
-
-def given_splits(root):
+def given_splits(root: Path) -> dict[str, Path]:
     """Returns {part: folder}, train first; empty if the folder has no splits."""
     given = {}
     for part, spellings in SPLITS.items():
@@ -70,12 +63,12 @@ def given_splits(root):
     return given
 
 
-def classes(root):
+def classes(root: Path) -> dict[str, list[Path]]:
     """Returns {name of the class folder: sorted image paths}."""
     found = {}
     for child in _folders(root):
         images = [p for p in files_in(child) if p.suffix.lower() in SUFFIXES]
-        _check_name_of("data", child)
+        _check_name(child)
         found[child.name] = sorted(images)
     if not any(found.values()):
         raise ValueError(
@@ -90,7 +83,7 @@ def classes(root):
     return found
 
 
-def unread_files(root) -> str:
+def unread_files(root: Path) -> str:
     """Returns counts of the files that `classes` does not read; "" for none."""
     # Images are read from class folders, which are in the root or in split folders.
     parents = list(given_splits(root).values()) or [root]
@@ -102,7 +95,7 @@ def unread_files(root) -> str:
     return ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common(5))
 
 
-def files_in(folder):
+def files_in(folder: Path) -> Iterator[Path]:
     """Yields all files below a folder that are not hidden; follows links."""
     seen = set()
     for parent, folders, names in os.walk(folder, followlinks=True):
@@ -121,31 +114,32 @@ def check_images(paths: list[Path]) -> None:
         ValueError: Files are damaged or no images; the message lists them.
     """
 
-    def problem(path):
+    def problem(path: Path) -> str | None:
         try:
             read_image(path)
         except ValueError as error:
             return str(error)
+        return None
 
     with ThreadPoolExecutor() as threads:
         results = threads.map(problem, paths)
-        label = f"Checking {counted(len(paths))}"
+        label = f"Checking {len(paths):,} image{'s' if len(paths) != 1 else ''}"
         found = [p for p in track(results, label, total=len(paths)) if p]
     if found:
         raise ValueError("\n".join([f"{len(found)} damaged:", *found[:10]]))
 
 
-def _folders(root):
+def _folders(root: Path) -> list[Path]:
     children = (c for c in root.iterdir() if c.is_dir() and c.name[0] not in "._")
     return sorted(children, key=lambda child: child.name)
 
 
-def _check_name_of(setting: str, path: Path) -> None:
+def _check_name(path: Path) -> None:
     """Raises a `ValueError` for a path whose name is not UTF-8, as a card needs."""
     try:
         path.name.encode("utf-8")
     except UnicodeEncodeError as error:  # from an old archive or another system
         raise ValueError(
-            f"`{setting}`: the name {path.name!r} is not UTF-8 and cannot be written "
-            "into the model's card. Rename it."
+            f"The name {path.name!r} is not UTF-8 and cannot be written into a "
+            "model's card. Rename it."
         ) from error

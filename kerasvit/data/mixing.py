@@ -5,9 +5,13 @@ A process that makes some rows of a batch needs no more than one further image a
 end. The last row of an odd batch stays as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import tensorflow as tf
+
+from kerasvit.typing import Tensor
+
+from .shards import Rows
 
 
 def mix_up(alpha: float) -> Callable:
@@ -17,7 +21,9 @@ def mix_up(alpha: float) -> Callable:
         alpha: Of the distribution Beta(alpha, alpha) of the shares, one for each image.
     """
 
-    def mix(images, others, shares, draws):
+    def mix(
+        images: Tensor, others: Tensor, shares: Tensor, draws: Tensor
+    ) -> tuple[Tensor, Tensor]:
         return _blend(images, others, shares), shares
 
     return _mixing(alpha, mix)
@@ -30,7 +36,9 @@ def cut_mix(alpha: float) -> Callable:
         alpha: As for `mix_up`, for the share of an image that is kept.
     """
 
-    def mix(images, others, shares, draws):
+    def mix(
+        images: Tensor, others: Tensor, shares: Tensor, draws: Tensor
+    ) -> tuple[Tensor, Tensor]:
         sides = tf.cast(tf.shape(images)[1:3], tf.float32)
         lengths = tf.round(tf.sqrt(1 - shares)[:, None] * sides)  # (count, 2)
         first = tf.floor(draws * (sides - lengths + 1))
@@ -46,7 +54,13 @@ def cut_mix(alpha: float) -> Callable:
     return _mixing(alpha, mix)
 
 
-def mix_one_of(mixings, images, labels, rows, seed):
+def mix_one_of(
+    mixings: Sequence[Callable],
+    images: Tensor,
+    labels: Tensor,
+    rows: Rows,
+    seed: Tensor,
+) -> tuple[Tensor, Tensor]:
     """Mixes the images and labels of a batch by one of the functions.
 
     Args:
@@ -57,7 +71,7 @@ def mix_one_of(mixings, images, labels, rows, seed):
         seed: int64 (2,), of the global batch.
 
     Returns:
-        Images and labels of the rows that `rows.yielded` names.
+        Images and labels of the rows that `rows.kept` names.
     """
     seeds = tf.unstack(tf.random.split(seed, 2))
     drawn = tf.random.stateless_uniform((), seeds[0], 0, len(mixings), tf.int32)
@@ -66,10 +80,12 @@ def mix_one_of(mixings, images, labels, rows, seed):
     return images[rows.kept], labels[rows.kept]
 
 
-def _mixing(alpha, mix):
+def _mixing(alpha: float, mix: Callable) -> Callable:
     """Returns a function (images, labels, rows, seed) that mixes rows with partners."""
 
-    def apply(images, labels, rows, seed):
+    def apply(
+        images: Tensor, labels: Tensor, rows: Rows, seed: Tensor
+    ) -> tuple[Tensor, Tensor]:
         # The numbers of the global batch are drawn, and those of the rows are taken.
         seeds = tf.unstack(tf.random.split(seed, 3))
         pair = [
@@ -85,6 +101,6 @@ def _mixing(alpha, mix):
     return apply
 
 
-def _blend(values, others, share):
+def _blend(values: Tensor, others: Tensor, share: Tensor) -> Tensor:
     share = tf.reshape(share, (*share.shape, *[1] * (len(values.shape) - share.ndim)))
     return others + share * (values - others)

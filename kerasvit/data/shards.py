@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from kerasvit.typing import Tensor
+
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
@@ -89,12 +91,12 @@ class Rows:
         rest = min(max(rest - self.read.start, 0), self.count)
         return batches * self.count + rest
 
-    def number(self, i):
+    def number(self, i: Tensor) -> Tensor:
         """Returns the number, in the global order, of the example in the i-th row."""
         row = self.read.start + i % self.count
         return i // self.count * self.examples + row % self.examples
 
-    def holds(self, number):
+    def holds(self, number: Tensor) -> Tensor:
         """Whether the example of a number in the global order is read."""
         return (number - self.read.start) % self.examples < self.count
 

@@ -1,6 +1,6 @@
 """Reads a CSV of images and labels.
 
-label_tables.read(path)    # {"all": {"cat": [files], "dog": [files]}}
+read_table(path)    # {"all": {"cat": [files], "dog": [files]}}
 
 path,label,split
 photos/0.jpg,cat,train
@@ -19,7 +19,7 @@ COLUMNS = {  # of a CSV: {column: its spellings}
 PARTS = {spelling: part for part, names in SPLITS.items() for spelling in names}
 
 
-def read(table: Path) -> dict[str, dict[str, list[Path]]]:
+def read_table(table: Path) -> dict[str, dict[str, list[Path]]]:
     """Returns {part: {class: files in the order of their names}}.
 
     Args:
@@ -31,13 +31,13 @@ def read(table: Path) -> dict[str, dict[str, list[Path]]]:
             images; the message has the number of the line.
     """
     try:
-        with table.open(encoding="utf-8-sig", newline="") as file:
-            rows = csv.reader(file, strict=True)
+        with table.open(encoding="utf-8-sig", newline="") as opened:
+            rows = csv.reader(opened, strict=True)
             numbered = [(rows.line_num, row) for row in rows if any(row)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise ValueError(f"`data`: {table} is no CSV in UTF-8: {error}.") from error
+        raise ValueError(f"{table} is no CSV in UTF-8: {error}.") from error
     if not numbered:
-        raise ValueError(f"`data`: {table} is empty. Expected: a header path,label.")
+        raise ValueError(f"{table} is empty. Expected: a header path,label.")
     (_, header), *numbered = numbered
     places = _columns(header, table)
     found: dict = {}
@@ -51,7 +51,7 @@ def read(table: Path) -> dict[str, dict[str, list[Path]]]:
             if file in lines:
                 raise ValueError(f"{path} is in line {lines[file]}, too")
         except ValueError as error:
-            raise ValueError(f"`data`: {table}, line {line}: {error}.") from error
+            raise ValueError(f"{table}, line {line}: {error}.") from error
         lines[file] = line
         first.setdefault((part, label), line)
         found.setdefault(part, {}).setdefault(label, []).append(file)
@@ -62,7 +62,9 @@ def read(table: Path) -> dict[str, dict[str, list[Path]]]:
     }
 
 
-def _values(row, header, places):
+def _values(
+    row: list[str], header: list[str], places: dict[str, int]
+) -> tuple[str, str, str]:
     """Returns (path, label, part) of a row."""
     if len(row) != len(header):
         raise ValueError(
@@ -78,7 +80,7 @@ def _values(row, header, places):
     return values["path"], values["label"], PARTS[split.lower()] if split else "all"
 
 
-def _check_file(file):
+def _check_file(file: Path) -> None:
     if file.suffix.lower() not in SUFFIXES:
         raise ValueError(
             f"{file.name} has none of the extensions {', '.join(sorted(SUFFIXES))}"
@@ -87,22 +89,22 @@ def _check_file(file):
         raise ValueError(f"there is no file {file}")
 
 
-def _check_parts(found, first, table):
+def _check_parts(found: dict, first: dict, table: Path) -> None:
     trained = found.get("all") or found.get("train") or {}
     for (part, label), line in first.items():
         if label not in trained:
             raise ValueError(
-                f"`data`: {table}, line {line}: the class {label!r} is in {part}, but "
+                f"{table}, line {line}: the class {label!r} is in {part}, but "
                 "has no images in train."
             )
     if len(trained) < 2:
         raise ValueError(
-            f"`data`: {table} has {len(trained)} classes for training. A classifier "
+            f"{table} has {len(trained)} classes for training. A classifier "
             "needs two or more."
         )
 
 
-def _columns(header, table):
+def _columns(header: list[str], table: Path) -> dict[str, int]:
     """Returns {column: index}, without the split if there is none."""
     names = [name.strip().lower() for name in header]
     places = {}
@@ -110,7 +112,7 @@ def _columns(header, table):
         indices = [i for i, name in enumerate(names) if name in spellings]
         if len(indices) > 1 or (not indices and column != "split"):
             raise ValueError(
-                f"`data`: {table}, line 1 must be a header with one column path (or "
+                f"{table}, line 1 must be a header with one column path (or "
                 "file, filename, image) and one column label (or class), and perhaps "
                 f"one column split. Received: {','.join(header)}."
             )

@@ -1,14 +1,17 @@
-"""Prepares data sets with tensorflow-datasets, and reads their records."""
+"""Data sets of tensorflow-datasets: prepares them, and reads their records.
+
+builder = prepared("oxford_iiit_pet")
+records = encoded(builder, "train", "image", "label")
+"""
 
 import difflib
 import functools
-import os
-from pathlib import Path
+from typing import Any
 
-from .installed_sets import SOURCES
+import tensorflow as tf
 
 
-def builder(name: str):
+def prepared(name: str) -> Any:
     """Returns the builder of a data set, which is downloaded and prepared if needed.
 
     Args:
@@ -19,15 +22,19 @@ def builder(name: str):
     """
     import tensorflow_datasets
 
-    check_dataset(name)
     try:
         found = tensorflow_datasets.builder(name)
         found.download_and_prepare()
+    except tensorflow_datasets.core.DatasetNotFoundError as error:
+        known = tensorflow_datasets.list_builders(with_community_datasets=False)
+        near = difflib.get_close_matches(name.split("/")[0], known, n=3, cutoff=0.5)
+        close = ", ".join(near or known[:20])
+        raise ValueError(f"`name`: there is no {name!r}. Close: {close}.") from error
     except Exception as error:  # many kinds: servers, disks, checksums
         raise ValueError(
-            f"`dataset`: {name} could not be downloaded and prepared. Prepare it "
-            "with internet and copy its folder of ~/tensorflow_datasets, or give "
-            f"images with --data. {type(error).__name__}: {error!s:.300}"
+            f"{name} could not be downloaded and prepared. Prepare it with internet "
+            "and copy its folder of ~/tensorflow_datasets, or use images of a folder. "
+            f"{type(error).__name__}: {error!s:.300}"
         ) from error
     return found
 
@@ -40,54 +47,60 @@ def class_names(name: str) -> list[str]:
     return list(tensorflow_datasets.builder(name).info.features["label"].names)
 
 
-def encoded(found, split: str, image: str, label: str):
+def encoded(builder: Any, split: str, image: str, label: str) -> tf.data.Dataset:
     """Returns (encoded image, label) of a split, a `tf.data.Dataset`.
 
     Images are not decoded, so that a shuffle buffer can be large.
 
     Args:
-        found: Builder.
+        builder: Builder.
         split: Name of the split.
         image, label: Names of the features.
     """
     from tensorflow_datasets import ImageFolder, decode
 
     decoders = {image: decode.SkipDecoding()}
-    if not isinstance(found, ImageFolder):  # which does not support it
+    if not isinstance(builder, ImageFolder):  # which does not support it
         # Skips other features, such as the masks of pets.
         decoders = decode.PartialDecoding({image: True, label: True}, decoders=decoders)
-    stored = found.as_dataset(split=split, decoders=decoders)
+    stored = builder.as_dataset(split=split, decoders=decoders)
     return stored.map(lambda example: (example[image], example[label]))
 
 
-def check_dataset(name: str) -> None:
-    """Raises a `ValueError` for a dataset that does not exist.
+def splits_of(builder: Any, label: str, share: float | None) -> dict[str, str]:
+    """Returns {part: name of the split}: see `from_tfds`.
 
     Args:
-        name: Name of a dataset of `BUILT_IN`, of tensorflow-datasets, or prepared in
-            its folder; with or without `/config` and `:version`.
+        builder: Builder.
+        label: Name of the label's feature.
+        share: Share of the images that are for validation, if the set has none.
     """
-    import tensorflow_datasets  # takes a second; imports TensorFlow later
-
-    known = tensorflow_datasets.list_builders(with_community_datasets=False)
-    root = Path(data_location()).expanduser()
-    infos = [*root.glob("*/*/dataset_info.json"), *root.glob("*/*/*/dataset_info.json")]
-    prepared = sorted({info.relative_to(root).parts[0] for info in infos})
-    stem = name.split("/")[0].split(":")[0]
-    check_name("dataset", stem, [*SOURCES, *prepared, *known])
-
-
-def data_location() -> str:
-    """Returns the folder or URL of the prepared datasets of tensorflow-datasets."""
-    return os.environ.get("TFDS_DATA_DIR") or "~/tensorflow_datasets"
-
-
-def check_name(argument: str, name: str, known) -> None:
-    """Raises a `ValueError` with close matches if `name` is not in `known`."""
-    if name not in known:
-        # Matches without case, so that vitb16 is close to ViTB16.
-        lower = {other.lower(): other for other in known}
-        near = difflib.get_close_matches(name.lower(), lower, n=3, cutoff=0.5)
-        near = [lower[match] for match in near] or list(known)[:20]
-        near = ", ".join(near)
-        raise ValueError(f"`{argument}`: there is no {name!r}. Close: {near}.")
+    # Builders under tfds.testing.mock_data do not list their splits.
+    names = list(builder.info.splits) or ["train", "test"]
+    if "train" not in names:
+        raise ValueError(
+            f"{builder.info.name} has no split 'train', only {', '.join(names)}."
+        )
+    held_out = [name for name in ("test", "validation") if name in names]
+    if held_out[:1] == ["test"]:
+        first = next(iter(builder.as_dataset(split="test").take(1)))
+        if int(first[label]) < 0:  # ImageNet's has no labels
+            held_out.remove("test")
+    if len(held_out) == 2:
+        if share is not None:
+            raise ValueError(
+                f"`validation_share`: {builder.info.name} has validation images of its "
+                "own. Leave it out."
+            )
+        chosen = "train", "validation", "test"
+    else:
+        default, end = (0.02, 100) if held_out else (0.1, 90)
+        first = end - max(1, round(100 * (default if share is None else share)))
+        if first < 1:
+            raise ValueError(
+                f"`validation_share`: {share:g} leaves no training images. Give less "
+                f"than {end / 100:g}."
+            )
+        test = held_out[0] if held_out else "train[90%:]"
+        chosen = f"train[:{first}%]", f"train[{first}%:{end}%]", test
+    return dict(zip(("train", "validation", "test"), chosen, strict=True))

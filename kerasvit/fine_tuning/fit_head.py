@@ -78,9 +78,10 @@ def fit_head(
         data: Images as the model takes them, without random changes, and their labels:
             arrays in a tuple (images, labels) or (images, labels, sample weights); or
             batches of these, a tf.data.Dataset, a PyDataset, a torch DataLoader, a
-            generator. Labels are class indices (count,) or (count, 1), or one-hot
-            (count, classes). A class without images is never predicted. An image that
-            comes twice is used once, and one of weight 0 not at all.
+            generator; or images of `kerasvit.data`, such as `images.train`. Labels are
+            class indices (count,) or (count, 1), or one-hot (count, classes). A class
+            without images is never predicted. An image that comes twice is used once,
+            and one of weight 0 not at all.
         validation: Other images, of the same forms, to measure the accuracy. None: a
             quarter of `data`.
         max_images: Number of images that are read of `data`, and of `validation`: of
@@ -119,6 +120,7 @@ def _fit(
     # A Sequential has no structure of its inputs, and Keras warns of a list of one.
     inputs = model.inputs[0] if isinstance(model, keras.Sequential) else model.input
     body = keras.Model(inputs, [head.input for head in heads])
+    data, validation = (_batches(each, model, read[2]) for each in (data, validation))
     train = _features(body, model, "data", labelled_batches("data", data, *read))
     if len(train.labels) < 2:
         raise ArgumentError(
@@ -175,6 +177,13 @@ class _Features(NamedTuple):
             logits = logits + x @ head[0] + head[1]
         right = np.argmax(logits, -1) == self.labels
         return float(np.average(right, weights=self.weights))
+
+
+def _batches(data: Any, model: keras.Model, batch_size: int) -> Any:
+    """Returns the batches of images of `kerasvit.data`, and other data as they are."""
+    if not hasattr(data, "batches"):
+        return data
+    return data.batches(model, min(batch_size, len(data)))
 
 
 def _features(

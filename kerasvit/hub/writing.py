@@ -120,6 +120,7 @@ def _zeros(variable: Any) -> np.ndarray:
     dtype = np.dtype(keras.backend.standardize_dtype(variable.dtype))
     return np.broadcast_to(np.zeros((), dtype), tuple(variable.shape))
 
+
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 

@@ -21,13 +21,7 @@ import tensorflow as tf
 from command import command_line
 
 import kerasvit
-from kerasvit.data import labelled_images as data
-from kerasvit.data.batches import (
-    AUGMENTATIONS,
-    Indexed,
-    evaluation_batches,
-    training_batches,
-)
+from kerasvit.data import IndexedImages, training_batches
 
 from . import photographs
 from .keras_steps import batch, kerasvit_model, kerasvit_step
@@ -106,23 +100,23 @@ def batches(config: Config) -> int:
     return -(-IMAGES // config.batch_size)
 
 
-def pipelines(config: Config, images: Indexed) -> dict[str, tf.data.Dataset]:
+def pipelines(config: Config, images: IndexedImages) -> dict[str, tf.data.Dataset]:
     """Returns {name: endless batches}."""
     options = {
-        "transform": kerasvit.Preprocessing(config.image_size),
+        "model": kerasvit.Preprocessing(config.image_size),
         "batch_size": config.batch_size,
         "classes": int(images.labels.max()) + 1,  # one-hot labels, for mixing
     }
     made = {DECODING: decoded(images).batch(config.batch_size)}
     for name in AUGMENTED:
         made[f"training, {name}"] = training_batches(
-            images, seed=0, augmentation=AUGMENTATIONS[name], **options
-        )
-    made["evaluation"] = evaluation_batches(images, **options).repeat()
+            images, augment=name, **options
+        ).repeat()
+    made["evaluation"] = images.batches(**options).repeat()
     return made
 
 
-def decoded(images: Indexed) -> tf.data.Dataset:
+def decoded(images: IndexedImages) -> tf.data.Dataset:
     """Returns the shapes of the JPEG files, decoded endlessly.
 
     Raises:
@@ -144,13 +138,13 @@ def decoded(images: Indexed) -> tf.data.Dataset:
 
 
 @contextlib.contextmanager
-def files(config: Config) -> Iterator[Indexed]:
+def files(config: Config) -> Iterator[IndexedImages]:
     """Yields the training images of the given folder, or of `photographs.py`."""
     with tempfile.TemporaryDirectory() as temporary:
         if config.folder:
             with command_line.checking_input():
-                images = data.folder(config.folder).train
+                images = kerasvit.data.from_folder(config.folder).train.images
             yield images
         else:
             paths = photographs.write(temporary, IMAGES)
-            yield Indexed(paths, np.arange(len(paths)) % 2)
+            yield IndexedImages(paths, np.arange(len(paths)) % 2)

@@ -46,7 +46,7 @@ class Devices:
 
     @property
     def shard(self) -> tuple[int, int]:
-        """Argument `shard` of the functions of `batches.py`."""
+        """Argument `shard` of the methods `batches`."""
         return self.process, self.processes
 
     @property

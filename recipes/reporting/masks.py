@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from kerasvit import Preprocessing
-from kerasvit.data import folders
-from kerasvit.data.images import Indexed
+from kerasvit.data import IndexedImages, files_in
 from kerasvit.preprocessing import read_image
 
 SUFFIXES = {".png", ".bmp", ".gif", ".tif", ".tiff"}  # JPEG would change the colours
@@ -49,7 +48,7 @@ def find(folder: str, images) -> dict[Path, Path]:
     Raises:
         ValueError: The images are no files, or a mask is of none or of several of them.
     """
-    if not isinstance(images, Indexed) or images.in_memory:
+    if not isinstance(images, IndexedImages) or images.is_array:
         raise ValueError(
             "`masks` have the names of files, and these images are none. Give the "
             "images as a folder of class folders or a CSV with --data."
@@ -59,7 +58,7 @@ def find(folder: str, images) -> dict[Path, Path]:
     for path in map(Path, images.items):
         by_name.setdefault(path.stem, []).append(path)
     found: dict[Path, Path] = {}
-    for mask in sorted(folders.files_in(root)):
+    for mask in sorted(files_in(root)):
         if mask.suffix.lower() not in SUFFIXES:
             raise ValueError(
                 f"`masks`: {mask} must be one of {', '.join(sorted(SUFFIXES))}."
@@ -87,7 +86,7 @@ def _problem(mask, named, found):
 
 
 def read(
-    files: dict[Path, Path], images: Indexed, transform: Preprocessing
+    files: dict[Path, Path], images: IndexedImages, transform: Preprocessing
 ) -> Masks | None:
     """Reads the masks of images; None if they have none.
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import keras
 from command.names import check_name
 from scoring.candidates import Candidate, weights_of
+from training import training_data
 from training.optimizers import CLASSES, sigmoid
 from training.settings import Common
 
-from kerasvit.data import augmentations
-from kerasvit.data.batches import training_batches
+from kerasvit.data import AUGMENTATIONS, training_batches
 
 BATCH = 16  # images
 OPTIONS = ("augment", "mixup", "cutmix", "label_smoothing", "weight_decay")
@@ -46,7 +46,7 @@ def of(config, name: str, candidate: Candidate, images, probabilities: bool):
             the training tells.
         name: Name of the model on the command line.
         candidate: The model.
-        images: `Indexed` or `Streamed` images with the labels of the model.
+        images: Images with the labels of the model.
         probabilities: Whether the model returns probabilities.
 
     Raises:
@@ -55,7 +55,7 @@ def of(config, name: str, candidate: Candidate, images, probabilities: bool):
     stored = _stored(name)
     given = {n: getattr(config, n) for n in OPTIONS if getattr(config, n) is not None}
     settings = _settings({**stored, **given})
-    augmentation = augmentations.of(settings)
+    augmentation = training_data.augmentation(settings)
     augmentation.larger(candidate.transform.size)  # raises
     sources = ["config.json"] * bool(stored) + ["options"] * bool(given)
     is_sigmoid = stored.get("loss") == "sigmoid"
@@ -64,13 +64,14 @@ def of(config, name: str, candidate: Candidate, images, probabilities: bool):
         found = training_batches(
             images,
             candidate.transform,
-            batch_size=min(BATCH, len(images)),
-            seed=config.seed,
-            augmentation=augmentation,
+            min(BATCH, len(images)),
+            augmentation,
+            config.seed,
             normalize=candidate.normalize,
             classes=candidate.classes,
         )
-        return [*found.take(max(1, len(images) // BATCH)).as_numpy_iterator()]
+        found = found.endless(0).take(max(1, len(images) // BATCH))
+        return [*found.as_numpy_iterator()]
 
     soft = keras.losses.CategoricalCrossentropy(
         from_logits=not probabilities, label_smoothing=settings.label_smoothing
@@ -106,7 +107,7 @@ def _settings(found):
     known = {name: value for name, value in found.items() if name in fields}
     settings = dataclasses.replace(Common(), **known)
     augment, weight_decay = settings.augment or "none", settings.weight_decay
-    check_name("augment", augment, augmentations.AUGMENTATIONS)
+    check_name("augment", augment, AUGMENTATIONS)
     if weight_decay is None:  # Keras's
         weight_decay = settings.optimizer and CLASSES[settings.optimizer]().weight_decay
     return dataclasses.replace(

@@ -8,7 +8,6 @@ import keras
 import numpy as np
 from scoring import candidates, labels, sets
 
-from kerasvit.data.batches import evaluation_batches
 from kerasvit.evaluation import scores
 
 from . import masks, objective
@@ -129,8 +128,7 @@ def load(config) -> list[Subject]:
 
 
 def _subject(config, name, candidate, images, files):
-    batches = evaluation_batches(
-        images,
+    batches = images.batches(
         candidate.transform,
         normalize=candidate.normalize,
         batch_size=config.batch_size,

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.metrics import confusion_matrix
-from training.progress import replace_file, save_figure
+from training.progress import counted, replace_file, save_figure
 
-from kerasvit.data.folders import counted
 from kerasvit.hub import is_generated, read_page, signed
 
 MAX_DRAWN = 40  # classes of a picture
@@ -153,7 +152,7 @@ def of_model(predict, model, images, transform, names, of: str) -> Confusion:
     Args:
         predict: `outputs.Predictor`; all processes call it.
         model: Trained `ImageModel`, on the devices.
-        images: `Indexed` or `Streamed`.
+        images: `kerasvit.data.Images`.
         transform: Its evaluation transform.
         names: Names of its classes.
         of: Set of images, for headings.

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from kerasvit import Preprocessing
-from kerasvit.data.shards import Rows
+from kerasvit.data import Rows
 
 from .corruptions import corrupt
 from .kinds import SEVERITIES
@@ -47,7 +47,7 @@ def corrupted_batches(
 
     Args:
         images: The images.
-        transform, batch_size, normalize, shard: As for `batches.evaluation_batches`.
+        transform, batch_size, normalize, shard: As for `Images.batches`.
         pad: Likewise; a weight is 1, or 0 for an image that fills a batch.
     """
     rows, count = Rows.of(batch_size, shard), len(images.image_set.labels)

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from kerasvit.data import tfds as prepared
-from kerasvit.data.images import Streamed
+from kerasvit.data import StreamedImages, tfds
 
 from . import catalogue, sets
 from .cifar_classes import CIFAR10, CIFAR100
@@ -123,7 +122,7 @@ def _published(name, kinds):
         try:
             for severity in SEVERITIES:
                 config = f"{published.tfds}/{renamed.get(kind, kind)}_{severity}"
-                prepared.builder(config)
+                tfds.prepared(config)
         except ValueError as error:
             missing[kind] = str(error)
     found = tuple(kind for kind in kinds if kind not in missing)
@@ -206,4 +205,4 @@ def _streamed(pixels):
         return tf.ensure_shape(image, pixels.shape[1:])
 
     numbers = tf.data.Dataset.range(len(pixels))
-    return Streamed(numbers.map(lambda i: (i, tf.cast(i, tf.int32))), decoded)
+    return StreamedImages(numbers.map(lambda i: (i, tf.cast(i, tf.int32))), decoded)

@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from pathlib import Path
 
-from kerasvit.data.folders import counted
+from training.progress import counted
 
 from . import corruption_picture, tables
 from .corrupted import part_name

@@ -96,7 +96,7 @@ def of_images(predict: Predictor, frozen: Candidate, images) -> np.ndarray:
     Args:
         predict: Computes them on the devices.
         frozen: Result of `of_layer`.
-        images: `Indexed` or `Streamed`.
+        images: `kerasvit.data.Images`.
 
     Raises:
         command_line.BadInput: A feature is NaN or infinite.

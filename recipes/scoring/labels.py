@@ -7,7 +7,7 @@ from collections import Counter
 import numpy as np
 
 from kerasvit import imagenet_names
-from kerasvit.data import tfds as prepared
+from kerasvit.data import tfds
 
 IMAGENET = 1000  # classes of a model without names are those of ImageNet if so many
 SHOWN = 5  # names in a message
@@ -88,7 +88,7 @@ def _places(candidate):
         return {}
     known = [{_normal(name)} for name in names]
     if tuple(names) == imagenet_names():
-        ids = prepared.class_names("imagenet2012")
+        ids = tfds.class_names("imagenet2012")
         for found, name, own_id in zip(known, names, ids, strict=True):
             found |= {own_id, *map(_normal, name.split(","))}
     shared = Counter(each for found in known for each in found)

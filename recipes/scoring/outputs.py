@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from devices.devices import Devices
 
-from kerasvit.data.batches import evaluation_batches
+from kerasvit.data import Images
 
 
 class Outputs(keras.metrics.Metric):
@@ -52,14 +52,14 @@ class Predictor:
         self.candidate = self.model = self.collected = None
 
     def __call__(
-        self, candidate, images, make: Callable = evaluation_batches
+        self, candidate, images, make: Callable = Images.batches
     ) -> np.ndarray:
         """Returns the outputs for images, float32 (count, outputs).
 
         Args:
             candidate: `candidates.Candidate` with one output (batch, outputs).
-            images: `Indexed` or `Streamed`, whose labels are the images' numbers.
-            make: Function like `evaluation_batches`, for images of another kind.
+            images: `Images`, whose labels are the images' numbers.
+            make: Function like `Images.batches`, for images of another kind.
         """
         here = self.here
         batches = make(

@@ -4,9 +4,7 @@ from pathlib import Path
 
 from benchmarks import results as benchmarks
 from devices.devices import Devices
-from training.progress import console
-
-from kerasvit.data.folders import counted
+from training.progress import console, counted
 
 from . import (
     card,

@@ -2,7 +2,7 @@
 
 [image_set] = sets.find("imagenet_r")     # published, or any of tensorflow-datasets
 [image_set] = sets.find("photos/")        # a folder of class folders, or a CSV
-[image_set] = sets.find("digits")         # test images of built_in.py
+[image_set] = sets.find("digits")         # built-in test images
 """
 
 import dataclasses
@@ -14,12 +14,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from kerasvit.data import folders
-from kerasvit.data import labelled_images as data
-from kerasvit.data import tables as label_tables
-from kerasvit.data import tfds as prepared
-from kerasvit.data.images import Indexed, Streamed
-from kerasvit.data.installed_sets import SOURCES
+from kerasvit import data
+from kerasvit.data import IndexedImages, StreamedImages, tfds
 
 from . import catalogue
 
@@ -30,8 +26,7 @@ class ImageSet:
 
     Attributes:
         name: Name in the tables.
-        images: `Indexed` or `Streamed`, whose labels are the numbers 0, 1, … of the
-            images.
+        images: `Images`, whose labels are their numbers, 0, 1, …
         labels: For each image an array of the indices of its classes; most have one.
         label_names: Names of the classes.
         restricted: Indices of the classes that occur, if they are less than
@@ -40,7 +35,7 @@ class ImageSet:
     """
 
     name: str
-    images: Indexed | Streamed
+    images: data.Images
     labels: list[np.ndarray]
     label_names: list[str]
     restricted: tuple[int, ...] | None = None
@@ -71,13 +66,13 @@ class ImageSet:
         )
 
 
-def digest_of(images: Indexed | Streamed) -> str:
+def digest_of(images: data.Images) -> str:
     """Returns a digest by which sets of one name and equal labels are told apart.
 
     It is of the names and sizes of files; of other images, of the pixels of the first.
     """
     found = hashlib.sha256()
-    if isinstance(images, Indexed) and not images.in_memory:
+    if isinstance(images, IndexedImages) and not images.is_array:
         for path in images.items:
             found.update(os.fsencode(os.path.basename(path)))
             found.update(f" {os.path.getsize(path)}\n".encode())
@@ -93,51 +88,47 @@ def find(name: str, shard: tuple[int, int] = (0, 1)) -> ImageSet:
     Args:
         name: A folder of class folders (of its `test` or `validation` folder, if it has
             one), a CSV (its test or validation images, if it has a column `split`), a
-            name of `built_in.py`, or a name or alias of `catalogue.py`, or another
+            name of `names.BUILT_IN`, or a name or alias of `catalogue.py`, or another
             data set of tensorflow-datasets.
-        shard: As for `data.folder`.
+        shard: As for `kerasvit.data.from_folder`.
 
     Raises:
         ValueError: There is no such set, or it cannot be read.
     """
     if Path(name).expanduser().exists():
         return _folder(Path(name).expanduser(), shard)
-    if name in SOURCES:
+    if name in data.BUILT_IN:
         dataset = data.built_in(name)
         return of_dataset(name, dataset)
     published = catalogue.find(name)
     if published is None:
-        return of_dataset(name, data.tfds(name))
+        return of_dataset(name, data.from_tfds(name))
     return of_published(published)
 
 
-def of_dataset(name: str, dataset: data.Dataset) -> ImageSet:
+def of_dataset(name: str, dataset: data.LabelledImages) -> ImageSet:
     """Returns the test images of a dataset."""
     labels = [np.array([label]) for label in dataset.test.labels]
-    return ImageSet(name, numbered(dataset.test), labels, dataset.label_names)
+    return ImageSet(name, numbered(dataset.test), labels, dataset.class_names)
 
 
 def _folder(root, shard):
     """Returns the images of a folder or a CSV."""
-    if root.is_file():
-        found = label_tables.read(root)
-    else:
-        found = folders.given_splits(root) or {"all": root}
-        found = {part: folders.classes(place) for part, place in found.items()}
+    found = data.find_files(root)
     named = next(found[part] for part in ("test", "validation", "all") if part in found)
     files = [path for paths in named.values() for path in paths]
     process, processes = shard
-    folders.check_images(files[process::processes])
+    data.check_images(files[process::processes])
     counts = [len(paths) for paths in named.values()]
     labels = np.repeat(np.arange(len(named)), counts)
-    images = Indexed(files, np.arange(len(files)))
+    images = IndexedImages(files, np.arange(len(files)))
     return ImageSet(root.name, images, [np.array([i]) for i in labels], list(named))
 
 
 def of_published(published: catalogue.Published) -> ImageSet:
     """Opens a published set."""
-    builder = prepared.builder(published.tfds)
-    stored = prepared.encoded(builder, published.split, "image", published.label)
+    builder = tfds.prepared(published.tfds)
+    stored = tfds.encoded(builder, published.split, "image", published.label)
     # Records of ReaL have lists of several lengths.
     labels = stored.map(lambda image, label: label).as_numpy_iterator()
     labels = [np.atleast_1d(each) for each in labels]
@@ -145,24 +136,24 @@ def of_published(published: catalogue.Published) -> ImageSet:
     classes_of = published.classes_of or published.tfds
     return ImageSet(
         published.name,
-        numbered(Streamed(images, builder.info.features["image"].decode_example)),
+        numbered(StreamedImages(images, builder.info.features["image"].decode_example)),
         labels,
-        list(published.label_names or prepared.class_names(classes_of)),
+        list(published.label_names or tfds.class_names(classes_of)),
         published.restricted,
     )
 
 
 def numbered(images):
-    """Returns `Indexed` or `Streamed` images with their numbers as labels."""
+    """Returns images with their numbers as labels."""
     return labelled(images, np.arange(len(images)))
 
 
 def labelled(images, labels):
-    """Returns `Indexed` or `Streamed` images with other labels, int (count,)."""
-    if isinstance(images, Indexed):
-        return Indexed(images.items, labels, images.names)
+    """Returns images with other labels, int (count,)."""
+    if isinstance(images, IndexedImages):
+        return IndexedImages(images.items, labels, images.names)
     labels = tf.constant(labels, tf.int32)
     stored = images.stored.enumerate()
     stored = stored.map(lambda i, pair: (pair[0], labels[i]))
     count = tf.data.experimental.assert_cardinality(len(images))
-    return Streamed(stored.apply(count), images.decode)
+    return StreamedImages(stored.apply(count), images.decode)

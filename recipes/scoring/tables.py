@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
-from training.progress import replace_file, write_json
-
-from kerasvit.data.folders import counted
+from training.progress import counted, replace_file, write_json
 
 from . import cost, published
 from .results import METRICS, Result, difference

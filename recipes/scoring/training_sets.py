@@ -7,10 +7,10 @@ print(found.text)
 import dataclasses
 from pathlib import Path
 
-from kerasvit.data import labelled_images as data
-from kerasvit.data import tfds as prepared
-from kerasvit.data.images import Indexed, Streamed
-from kerasvit.data.installed_sets import SOURCES
+from training import training_data
+
+from kerasvit import data
+from kerasvit.data import IndexedImages, StreamedImages, tfds
 
 from . import catalogue, sets
 
@@ -22,16 +22,16 @@ class TrainingSet:
     """Labelled images of a set to train on and to test on.
 
     Attributes:
-        train, validation: `Indexed` or `Streamed`; without validation images None, and
-            a part of `train` takes their place.
+        train, validation: `Images`; without validation images None, and a part of
+            `train` takes their place.
         test: `sets.ImageSet`, whose images are not among the others.
         split: How they were divided, for a message.
         all_train: Number of training images of which `train` has the first, or a
             sample.
     """
 
-    train: Indexed | Streamed
-    validation: Indexed | Streamed | None
+    train: data.Images
+    validation: data.Images | None
     test: sets.ImageSet
     split: str
     all_train: int
@@ -66,15 +66,15 @@ def find(
             stored in random order, are the first: 65,000 of ImageNet are those of
             big_vision. Of other sets they are a sample, stratified by class.
         images: As for `ImageSet.sample`, of the test images.
-        shard: As for `data.folder`.
+        shard: As for `kerasvit.data.from_folder`.
 
     Raises:
         ValueError: There is no such set, or it cannot be read.
     """
     path, split = Path(name).expanduser(), AS_IN_TRAINING
     if path.exists():
-        dataset, name = data.folder(path, shard), path.name
-    elif name in SOURCES:
+        dataset, name = training_data.from_path(path, shard=shard), path.name
+    elif name in data.BUILT_IN:
         dataset = data.built_in(name)
     else:
         dataset, split = _tfds(catalogue.ALIASES.get(name, name)), ""
@@ -82,7 +82,7 @@ def find(
         return None
     validation = None if dataset.validation is dataset.test else dataset.validation
     return TrainingSet(
-        _first(dataset.train, most),
+        _first(dataset.train.images, most),
         validation and _first(validation, most),
         sets.of_dataset(name, dataset).sample(images),
         split,
@@ -97,22 +97,23 @@ def _tfds(name):
     """
     if name in catalogue.SETS and not catalogue.SETS[name].train:
         return None
-    builder = prepared.builder(name)
+    builder = tfds.prepared(name)
     # Builders under tfds.testing.mock_data do not list their splits.
     splits = list(builder.info.splits) or ["train", "test"]
     if "train" not in splits:
         return None
-    found = data.tfds(builder)
+    found = data.from_tfds(builder)
     if found.test_name == "test" and "validation" in splits:
         return found
-    stored = found.train.stored.concatenate(found.validation.stored)
-    train = Streamed(stored, found.train.decode)
+    first = found.train.images
+    stored = first.stored.concatenate(found.validation.stored)
+    train = data.TrainingImages(StreamedImages(stored, first.decode))
     return dataclasses.replace(found, train=train, validation=found.test)
 
 
 def _first(images, most):
     if len(images) <= most:
         return images
-    if isinstance(images, Indexed):  # files are in the order of the classes
+    if isinstance(images, IndexedImages):  # files are in the order of the classes
         return images.sample(most, seed=0)
-    return Streamed(images.stored.take(most), images.decode)
+    return StreamedImages(images.stored.take(most), images.decode)

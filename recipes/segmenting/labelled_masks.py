@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from kerasvit.data.folders import SUFFIXES
+from kerasvit.data import SUFFIXES
 from kerasvit.preprocessing import read_image
 
 IGNORED = 255

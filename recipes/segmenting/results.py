@@ -6,9 +6,7 @@ import keras
 import numpy as np
 from rich.table import Table
 from segmenting.labelled_masks import IGNORED
-from training.progress import console, save_figure
-
-from kerasvit.data.folders import counted
+from training.progress import console, counted, save_figure
 
 SHOWN = 6  # images in the picture
 

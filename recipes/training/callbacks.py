@@ -21,11 +21,11 @@ from scoring.sets import numbered
 from training.validation import averaged
 
 from kerasvit import evaluation
-from kerasvit.data.images import Indexed, InMemory, Streamed
+from kerasvit.data import Images, TransformedImages
 from kerasvit.evaluation import log_probabilities
 from kerasvit.training.wrapper import ModelWrapper
 
-Images = Indexed | Streamed | tuple[np.ndarray, np.ndarray]
+Given = Images | tuple[np.ndarray, np.ndarray]
 
 
 class _AtEnd(keras.callbacks.Callback):
@@ -33,8 +33,8 @@ class _AtEnd(keras.callbacks.Callback):
 
     Args:
         every: n.
-        outputs: Function (model, images) that returns the outputs for `Indexed` or
-            `Streamed` images; None: `predict`, of arrays.
+        outputs: Function (model, images) that returns the outputs for `Images`; None:
+            `predict`, of arrays.
     """
 
     def __init__(self, every: int, outputs: Callable | None):
@@ -62,9 +62,7 @@ class Scores(_AtEnd):
         outputs: As for `_AtEnd`.
     """
 
-    def __init__(
-        self, test: Images, *, every: int = 1, outputs: Callable | None = None
-    ):
+    def __init__(self, test: Given, *, every: int = 1, outputs: Callable | None = None):
         super().__init__(every, outputs)
         self.test = _images(test)
 
@@ -104,8 +102,8 @@ class FewShot(_AtEnd):
 
     def __init__(
         self,
-        train: Images,
-        test: Images,
+        train: Given,
+        test: Given,
         *,
         classes: int,
         shots: Sequence[int] = (10,),
@@ -157,27 +155,27 @@ def of(config, here, dataset, options: dict) -> list[FewShot]:
     Args:
         config: Dataclass of the settings.
         here: `devices.Devices` of the training.
-        dataset: `data.Dataset`.
-        options: Keyword arguments of `batches.evaluation_batches`.
+        dataset: `kerasvit.data.LabelledImages`.
+        options: Keyword arguments of `Images.batches`.
     """
     if not config.few_shot:
         return []
     predict = Predictor(here, options["batch_size"], placed=True)
-    prepared = {name: options[name] for name in ("transform", "normalize")}
+    prepared = {"transform": options["model"], "normalize": options["normalize"]}
     candidates = {}
 
     def outputs(model, images):
         candidate = types.SimpleNamespace(model=model, **prepared)
         return predict(candidates.setdefault(id(model), candidate), numbered(images))
 
-    classes, shots = len(dataset.label_names), config.few_shot
-    images = dataset.train, dataset.validation
+    classes, shots = len(dataset.class_names), config.few_shot
+    images = dataset.train.images, dataset.validation
     with command_line.checking_input():
         return [FewShot(*images, classes=classes, shots=shots, outputs=outputs)]
 
 
 def _images(given):
-    return InMemory(*given) if isinstance(given, tuple) else given
+    return TransformedImages(*given) if isinstance(given, tuple) else given
 
 
 def _predicted(model, images):

@@ -12,9 +12,7 @@ import keras
 from command.command_line import BadInput
 from rich.table import Table
 from training import memory
-from training.progress import console
-
-from kerasvit.data.folders import counted
+from training.progress import console, counted
 
 STEPS = 2  # after the one that includes the compilation
 UNITS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}

@@ -41,7 +41,7 @@ class Config(Common, Head, LoRA):
     # model that the folder of the weights states
     model: str | None = None
     weights: str | None = None  # public name, file or folder; None: fresh weights
-    dataset: str = "digits"  # of built_in.py, or of tensorflow-datasets
+    dataset: str = "digits"  # of names.BUILT_IN, or of tensorflow-datasets
     # defaults.py chooses settings that are None by the task; a table shows the reasons
     decayed: Literal["kernels", "all"] = "all"  # which weights decay
     # BiT's: of the number and the size of the images (hyperrule.py)

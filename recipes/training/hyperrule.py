@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from kerasvit.data.labelled_images import SAMPLE
+from kerasvit.data import SAMPLE
 
 SMALL_AREA = 96 * 96  # pixels
 # (resize, crop) for images of less than SMALL_AREA pixels, and for others. 512 and 480
@@ -61,7 +61,7 @@ def median_area(dataset) -> float:
     The code of BiT has a table of data sets instead.
 
     Args:
-        dataset: `data.Dataset`.
+        dataset: `kerasvit.data.LabelledImages`.
     """
     areas = [np.prod(pixels.shape[:2]) for pixels in dataset.sample()]
     return float(np.median(areas))
@@ -77,7 +77,7 @@ def of(config, count: int, dataset):
     Args:
         config: `finetune_settings.Config`.
         count: Number of training images.
-        dataset: `data.Dataset`.
+        dataset: `kerasvit.data.LabelledImages`.
     """
     found, area = schedule(count), median_area(dataset)
     resize, crop = sizes(area)

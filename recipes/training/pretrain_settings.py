@@ -16,7 +16,7 @@ class Config(Common):
     """Trains a model from scratch. A preset's name may stand before the options."""
 
     model: str = "small_vit"  # one of `small`, for 28 px, or of kerasvit.list_models()
-    dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
+    dataset: str = "mnist_subset"  # of names.BUILT_IN, or of tensorflow-datasets
     augment: AUGMENT = "none"  # crops, flips, mixing: recipes/DATA.md
     batch_size: int = 100  # images per step
     epochs: int | None = 40  # passes through the training images

@@ -30,7 +30,7 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
     Args:
         folder: Path of the folder.
         config: Dataclass of all settings; those of `NOT_TRAINING` are ignored.
-        dataset: `data.Dataset`.
+        dataset: `kerasvit.data.LabelledImages`.
 
     Raises:
         ValueError: The folder contains a training with other settings or other files,
@@ -43,7 +43,7 @@ def claim_folder(folder: str | os.PathLike, config, dataset) -> Path:
         if settings.get(name):
             settings[name] = paths.absolute(settings[name])
     settings["backend"] = keras.backend.backend()
-    settings["label_names"] = dataset.label_names
+    settings["label_names"] = dataset.class_names
     settings["images"] = dataset.counts
     folder = Path(folder).expanduser()
     file = folder / "config.json"
@@ -183,6 +183,11 @@ class Steps(keras.callbacks.Callback):
         line = f"step {padded} of {self.total:,}: {'; '.join(metrics)}{self._speed}"
         console.print(line, highlight=False, soft_wrap=True)
         self._printed_at = time.monotonic()
+
+
+def counted(images: int) -> str:
+    """Returns "1 image" or, for example, "1,234 images"."""
+    return f"{images:,} image{'s' if images != 1 else ''}"
 
 
 def write_json(path: Path, content) -> None:

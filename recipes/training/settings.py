@@ -17,7 +17,7 @@ OPTIMIZERS = Literal[
 
 WITH_MOMENTUM = ("sgd", "rmsprop", "muon")  # `momentum` is an argument of these
 
-AUGMENT = Literal[  # AUGMENTATIONS of augmentations.py
+AUGMENT = Literal[  # kerasvit.data.AUGMENTATIONS
     *("none", "shift", "photo", "photo_mixed", "cifar", "cifar_mixed"),
     *("augreg_none", "augreg_light1", "augreg_light2", "augreg_medium1"),
     *("augreg_medium2", "augreg_strong1", "augreg_strong2"),
@@ -29,7 +29,7 @@ AUGMENT = Literal[  # AUGMENTATIONS of augmentations.py
 class Data:
     """Images, and how many are in a step."""
 
-    dataset: str = ""  # of built_in.py, or of tensorflow-datasets
+    dataset: str = ""  # of names.BUILT_IN, or of tensorflow-datasets
     # folder of class folders, or CSV of path and label, instead of `dataset`
     data: str | None = None
     # of each class, for data without validation images; None: 0.1, or 0.02 of

@@ -14,7 +14,6 @@ from training.progress import console
 from training.selection import kept_logs
 
 import kerasvit
-from kerasvit.data.batches import evaluation_batches
 from kerasvit.evaluation import unpaired_difference
 from kerasvit.fine_tuning import heads_of
 
@@ -67,19 +66,19 @@ def measure(model: keras.Model, dataset, batch_options: dict, seed: int = 0) -> 
     Args:
         model: Model with a head that `kerasvit.fit_head` takes. A head that contains
             only zeros is not measured.
-        dataset: `data.Dataset`.
-        batch_options: Keyword arguments of `batches.evaluation_batches`.
+        dataset: `kerasvit.data.LabelledImages`.
+        batch_options: Keyword arguments of `Images.batches`.
         seed: Seed of the samples of images.
     """
     heads = heads_of(model)
     most = max(MAX_IMAGES, PER_CLASS * heads[0].units)
 
     def sampled(images, count=MAX_IMAGES):
-        return evaluation_batches(images.sample(count, seed), **batch_options)
+        return images.sample(count, seed).batches(**batch_options)
 
     test = sampled(dataset.test)
     kept = [head.get_weights() for head in heads]
-    train, validation = sampled(dataset.train, most), sampled(dataset.validation)
+    train, validation = sampled(dataset.train.images, most), sampled(dataset.validation)
     found = kerasvit.fit_head(model, train, validation, max_images=most, seed=seed)
     fitted = [head.get_weights() for head in heads]
     linear_hits = _hits(model, test)
@@ -128,8 +127,8 @@ def set_head(model, dataset, batch_options, config, folder) -> dict:
 
     Args:
         model: `ImageModel` with pretrained weights.
-        dataset: `data.Dataset`.
-        batch_options: Keyword arguments of `batches.evaluation_batches`.
+        dataset: `kerasvit.data.LabelledImages`.
+        batch_options: Keyword arguments of `Images.batches`.
         config: `finetune_settings.Config`; without `linear_head` the model keeps its
             head.
         folder: Folder of the training. A continued training reads start.npz in it

@@ -26,7 +26,6 @@ from training.saving import Progress
 from training.step_log import StepLog
 
 import kerasvit
-from kerasvit.data import folders
 
 MAX_ROUNDS, MIN_ROUND_STEPS = 50, 10  # rounds per training, steps per round
 
@@ -141,7 +140,7 @@ def claim_folder(config, dataset, here: devices.Devices, prefix: str = "") -> Pa
 
     Args:
         config: Dataclass of the settings; `out` is the folder's path, or None.
-        dataset: `data.Dataset`.
+        dataset: `kerasvit.data.LabelledImages`.
         here: Devices of the training, which may change before it continues.
         prefix: Prefix of the folder's name if `out` is None.
 
@@ -162,12 +161,11 @@ def claim_folder(config, dataset, here: devices.Devices, prefix: str = "") -> Pa
 def print_notices(config, dataset) -> None:
     """Prints which files are not read, and whether a batch is too large."""
     root = Path(config.data or "").expanduser()
-    if config.data and root.is_dir() and (others := folders.unread_files(root)):
-        heic = any(kind in others for kind in folders.HEIC)
+    if config.data and root.is_dir() and (others := kerasvit.data.unread_files(root)):
         console.print(
             f"Not read: {others}. Files in class folders are read with the extensions "
-            f"{', '.join(sorted(folders.SUFFIXES))}. "
-            f"{folders.CONVERT_HEIC if heic else ''}"
+            f"{', '.join(sorted(kerasvit.data.SUFFIXES))}. "
+            f"{kerasvit.data.CONVERT_HEIC if '.hei' in others else ''}"
         )
     count = len(dataset.train)
     if count < config.batch_size:
@@ -244,7 +242,7 @@ def summary(
 
     Args:
         rho: SAM's radius.
-        dataset: `data.Dataset`.
+        dataset: `kerasvit.data.LabelledImages`.
         folder: Folder of the results.
         round_steps: Steps between validations.
         start: Result of `starting_point.set_head`; None for fresh weights.
@@ -280,7 +278,8 @@ def save(
         model: `ImageModel` with the kept weights.
         recipe: Path of the script.
         here: `devices.Devices` of the training.
-        dataset: `data.Dataset`, for the confusion of the test images; None: without.
+        dataset: `kerasvit.data.LabelledImages`, for the confusion of the test images;
+            None: without.
 
     Returns:
         The result, with the `license` of the model.
@@ -291,9 +290,9 @@ def save(
         part = config.batch_size // getattr(config, "accumulate", 1)
         predict = Predictor(here, part, placed=True)
         of = result["test"]
-        images, names = dataset.test, dataset.label_names
+        images, names = dataset.test, dataset.class_names
         confused = confusion.of_model(
-            predict, model, images, options["transform"], names, of
+            predict, model, images, options["model"], names, of
         )
     model = here.whole(model)
     folder = Path(result["folder"])

@@ -1,37 +1,86 @@
 """Images of a training: finds them, checks them, and makes the batches of `fit`."""
 
 import dataclasses
+from pathlib import Path
 
 from devices import devices
 
-from kerasvit.data import augmentations
-from kerasvit.data import labelled_images as data
-from kerasvit.data.batches import training_batches
+from kerasvit import data
 from kerasvit.preprocessing import input_problem
 
 
-def find_data(config, here: devices.Devices):
-    """Returns the `data.Dataset`, which the first process prepares, if needed.
+def find_data(config, here: devices.Devices) -> data.LabelledImages:
+    """Returns the images, which the first process prepares, if needed.
 
     Of files, each process reads its share to find damaged ones.
 
     Raises:
-        ValueError: As for `data.find`, in the process that found it and in all others.
+        ValueError: As for `find`, in the process that found it and in all others.
     """
     wanted = config.dataset, config.data, config.share, config.share_seed
     own = {"validation_share": config.validation_share}
     if not config.data:
         with here.first_goes_first():
-            return data.find(*wanted, **own)
+            return find(*wanted, **own)
     failed = True
     try:
-        dataset = data.find(*wanted, **own, shard=here.shard)
+        dataset = find(*wanted, **own, shard=here.shard)
         failed = False
     finally:
         any_failed = here.any(failed)
     if any_failed:
         raise ValueError("`data`: another process cannot read it, and says why.")
     return dataset
+
+
+def find(
+    dataset: str,
+    path: str | None = None,
+    share: float = 1.0,
+    seed: int = 0,
+    *,
+    validation_share: float | None = None,
+    shard: tuple[int, int] = (0, 1),
+) -> data.LabelledImages:
+    """Returns the images of a folder, or a built-in or tensorflow-datasets set.
+
+    Args:
+        dataset: Name of a set, used without a path.
+        path: Folder of class folders, or a CSV, or None.
+        share, seed: As for `LabelledImages.of_share`.
+        validation_share, shard: As for `kerasvit.data.from_folder`.
+
+    Raises:
+        ValueError: As for the functions of `kerasvit.data`.
+    """
+    own = {"validation_share": validation_share}
+    if path:
+        found = from_path(path, shard=shard, **own)
+    elif dataset in data.BUILT_IN:
+        found = data.built_in(dataset, **own)
+    else:
+        found = data.from_tfds(dataset, **own)
+    return found.of_share(share, seed)
+
+
+def from_path(path, **options) -> data.LabelledImages:
+    """Returns the images of a folder or of a CSV, with options of `from_folder`."""
+    is_table = Path(path).suffix.lower() == ".csv"
+    return (data.from_table if is_table else data.from_folder)(path, **options)
+
+
+def augmentation(config) -> data.Augmentation:
+    """Returns the augmentation of the settings: that of the name, as options change it.
+
+    Args:
+        config: Dataclass of the settings, with a name in `augment`.
+    """
+    names = ("repeats", "resize", "erasing", "mixup", "cutmix")
+    given = {name: getattr(config, name) for name in names}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if config.rand_augment is not None:
+        changes["magnitude"] = config.rand_augment or None
+    return dataclasses.replace(data.AUGMENTATIONS[config.augment], **changes)
 
 
 def check_first_batch(config, model, dataset) -> None:
@@ -41,28 +90,28 @@ def check_first_batch(config, model, dataset) -> None:
         ValueError: The values are not in the model's input range; a batch holds one
             image only; the images are resized to less than the model's size.
     """
-    augmentation = augmentations.of(config)
-    if 1 < augmentation.repeats >= config.batch_size:
+    chosen = augmentation(config)
+    if 1 < chosen.repeats >= config.batch_size:
         raise ValueError(
             f"`repeats`: a batch of {config.batch_size} would be copies of one image. "
             "Give a larger --batch-size or a smaller --repeats. Received: "
-            f"{augmentation.repeats}."
+            f"{chosen.repeats}."
         )
     options = {**batch_options(config, model), "batch_size": 8}
-    options["augmentation"] = dataclasses.replace(augmentation, repeats=1)
-    classes = len(dataset.label_names)  # one-hot labels, which can be mixed
+    options["augment"] = dataclasses.replace(chosen, repeats=1)
+    classes = len(dataset.class_names)  # one-hot labels, which can be mixed
     options |= {"seed": config.seed, "classes": classes}
-    images, _ = next(iter(training_batches(dataset.train, **options)))
-    transform, built_in = options["transform"], not options["normalize"]
+    images, _ = next(iter(data.training_batches(dataset.train.images, **options)))
+    transform, built_in = options["model"], not options["normalize"]
     problem = input_problem(images, transform.mean, transform.std, built_in=built_in)
     if problem:
         raise ValueError(problem)
 
 
 def batch_options(config, model) -> dict:
-    """Returns keyword arguments for the functions of `batches.py`."""
+    """Returns keyword arguments for the methods `batches`."""
     return {
-        "transform": model.preprocessing,
+        "model": model.preprocessing,
         "normalize": not model.record["kwargs"].get("normalization"),
         "batch_size": config.batch_size,
     }
@@ -70,7 +119,7 @@ def batch_options(config, model) -> dict:
 
 def has_soft_labels(config) -> bool:
     """Whether labels are mixed or smoothed, for which they must be one-hot."""
-    return bool(augmentations.of(config).mixing or config.label_smoothing)
+    return bool(augmentation(config).mixing or config.label_smoothing)
 
 
 def fit_batches(here, config, dataset, options: dict, start: int = 0):
@@ -79,19 +128,18 @@ def fit_batches(here, config, dataset, options: dict, start: int = 0):
     Args:
         here: `devices.Devices`.
         config: Dataclass of the settings.
-        dataset: `data.Dataset`.
+        dataset: `kerasvit.data.LabelledImages`.
         options: Result of `batch_options`.
         start: Number of the first step.
     """
-    batches = training_batches(
-        dataset.train,
+    batches = data.training_batches(
+        dataset.train.images,
+        augment=augmentation(config),
         seed=config.seed,
-        start=start,
-        augmentation=augmentations.of(config),
         shard=here.shard,
         **options,
     )
-    return here.distributed(in_parts(batches, config.accumulate))
+    return here.distributed(in_parts(batches.endless(start), config.accumulate))
 
 
 def in_parts(batches, parts: int):

@@ -10,23 +10,19 @@ from collections.abc import Callable, Iterator
 import keras
 from devices.devices import Devices
 
-from kerasvit.data.batches import evaluation_batches
-
 
 class Evaluation:
     """Loss and metrics of a trainer on images.
 
     Args:
-        images: `Indexed` or `Streamed` of `batches.py`.
+        images: `kerasvit.data.Images`.
         here: Devices of the training.
-        batch_options: Keyword arguments of `evaluation_batches`.
+        batch_options: Keyword arguments of `Images.batches`.
     """
 
     def __init__(self, images, here: Devices, **batch_options):
         self.here = here
-        batches = evaluation_batches(
-            images, shard=here.shard, pad=here.count > 1, **batch_options
-        )
+        batches = images.batches(shard=here.shard, pad=here.count > 1, **batch_options)
         self.batches = here.distributed(batches)
 
     def __call__(self, trainer: keras.Model) -> dict[str, float]:

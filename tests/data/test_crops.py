@@ -3,8 +3,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image, ImageFilter
 
-from kerasvit.data import crops
-from kerasvit.data import images as readers
+from kerasvit.data import IndexedImages, StreamedImages, crops
 from kerasvit.preprocessing.images import read_image
 from tests.once import on_last_backend
 
@@ -52,9 +51,9 @@ def cropped(images, seed, area=0.05, size=(32, 32), antialias=False):
 @pytest.mark.parametrize("kind", FILES)
 def test_crops_have_the_pixels_of_read_image(kind, tmp_path):
     path = FILES[kind](tmp_path)
-    pixels = readers.Indexed(np.asarray(read_image(path))[None], [0])
+    pixels = IndexedImages(np.asarray(read_image(path))[None], [0])
     for seed in range(3):
-        found = cropped(readers.Indexed([path], [0]), seed)
+        found = cropped(IndexedImages([path], [0]), seed)
         assert found.shape == (32, 32, 3) and found.dtype == "float32"
         difference = np.abs(found - cropped(pixels, seed))
         # The colour of the last column is interpolated without that beside it.
@@ -67,7 +66,7 @@ def test_crops_have_the_pixels_of_read_image(kind, tmp_path):
     + [("upright", True), ("turned", False), ("cmyk", False), ("named jpg", False)],
 )
 def test_files_of_which_tensorflow_decodes_the_crop(kind, plain, tmp_path):
-    images = readers.Indexed([FILES[kind](tmp_path)], [0])
+    images = IndexedImages([FILES[kind](tmp_path)], [0])
     found = images.listed().map(lambda item, _: images.encoded(item))
     assert [*found.map(images.is_plain_jpeg).as_numpy_iterator()] == [plain]
 
@@ -76,7 +75,7 @@ def test_a_large_photo_is_shrunk_without_leaving_pixels_out(tmp_path):
     stripes = np.zeros((400, 400, 3), "uint8")
     stripes[:, ::2] = 255
     path = written(tmp_path / "a.jpg", Image.fromarray(stripes), quality=100)
-    for images in (readers.Indexed([path], [0]), readers.Indexed(stripes[None], [0])):
+    for images in (IndexedImages([path], [0]), IndexedImages(stripes[None], [0])):
         crop = cropped(images, 0, area=0.7, antialias=True)
         np.testing.assert_allclose(crop, 127.5, atol=4)
     assert np.ptp(cropped(images, 0, area=0.7)) > 50
@@ -94,7 +93,7 @@ def test_a_damaged_file_is_named(content, tmp_path):
     }
     path.write_bytes(damaged[content])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"a\.jpg cannot be read"):
-        cropped(readers.Indexed([path], [0]), 0)
+        cropped(IndexedImages([path], [0]), 0)
 
 
 def test_streamed_jpeg_is_cropped_while_it_is_decoded(tmp_path):
@@ -105,8 +104,8 @@ def test_streamed_jpeg_is_cropped_while_it_is_decoded(tmp_path):
         path = FILES[kind](tmp_path)
         stored = tf.data.Dataset.from_tensors((path.read_bytes(), 0))
         np.testing.assert_allclose(
-            cropped(readers.Streamed(stored, decode), 1),
-            cropped(readers.Indexed([path], [0]), 1),
+            cropped(StreamedImages(stored, decode), 1),
+            cropped(IndexedImages([path], [0]), 1),
             atol=1e-3,
         )
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasvit.data.erasing import erase
+from kerasvit.data.operations import erase
 from tests.once import on_last_backend
 
 pytestmark = [on_last_backend, pytest.mark.slow]  # all of it is tf.data

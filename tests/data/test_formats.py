@@ -5,9 +5,8 @@ import pytest
 from PIL import Image
 
 import kerasvit
-from kerasvit.data.batches import evaluation_batches
+from kerasvit.data import IndexedImages
 from kerasvit.data.crops import crop_of_resized
-from kerasvit.data.images import Indexed
 from kerasvit.preprocessing.images import read_image
 from tests.once import on_last_backend
 
@@ -45,14 +44,12 @@ def test_training_and_classify_read_the_same_pixels(name, how, tmp_path):
     if name == "a.gif":
         options |= {"save_all": True, "append_images": [drawn().rotate(90)]}
     drawn().convert(mode).save(path, **options)
-    images, transform = Indexed([path], [0]), kerasvit.Preprocessing(16, crop=0.8)
+    images, transform = IndexedImages([path], [0]), kerasvit.Preprocessing(16, crop=0.8)
     [(pixels, _)] = images.once().as_numpy_iterator()
     expected = np.asarray(read_image(path))
     np.testing.assert_array_equal(pixels, expected)
     assert expected.shape[:2] == ((40, 30) if "exif" in options else (30, 40))
-    [(batch, _)] = evaluation_batches(
-        images, transform, batch_size=1
-    ).as_numpy_iterator()
+    [(batch, _)] = images.batches(transform, 1).as_numpy_iterator()
     np.testing.assert_array_equal(batch[0], transform(path))
     # The other way to read, of random crops; TensorFlow itself decodes plain JPEGs.
     size = expected.shape[:2]

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasvit.data import mixing
-from kerasvit.data.shards import Rows
+from kerasvit.data import Rows, mixing
 from tests.once import on_last_backend
 
 pytestmark = [on_last_backend, pytest.mark.slow]  # all of it is tf.data

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from kerasvit.data import batches, operations
+from kerasvit.data import AUGMENTATIONS, operations
 from tests.once import on_last_backend
 
 pytestmark = [on_last_backend, pytest.mark.slow]  # all of it is tf.data
@@ -167,7 +167,7 @@ def test_one_of_applies_all_and_one_at_a_time():
 
 @pytest.mark.parametrize("name", ["shift", "photo_mixed", "cifar", "augreg_strong2"])
 def test_changes_keep_range_and_shape(name):
-    changes = batches.AUGMENTATIONS[name].changes
+    changes = AUGMENTATIONS[name].changes
     for change in map(tf.function, changes):  # as in a training; traced once
         for draws in RANDOM.uniform(size=(20, 3)):
             found = applied(change, draws)

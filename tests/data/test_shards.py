@@ -7,16 +7,22 @@ import tensorflow as tf
 from PIL import Image
 
 from kerasvit import Preprocessing
-from kerasvit.data import batches
-from kerasvit.data import images as readers
-from kerasvit.data.shards import Rows
+from kerasvit.data import (
+    AUGMENTATIONS,
+    Augmentation,
+    IndexedImages,
+    Rows,
+    StreamedImages,
+    training_batches,
+)
+from kerasvit.data import images as image_sets
 from tests.once import mainly_on_last, on_last_backend
 
 RANDOM = np.random.default_rng(0)
 PIXELS = RANDOM.integers(256, size=(11, 16, 16, 3), dtype="uint8")
 LABELS = RANDOM.integers(3, size=11)
-INDEXED = batches.Indexed(PIXELS, LABELS)
-STREAMED = batches.Streamed(
+INDEXED = IndexedImages(PIXELS, LABELS)
+STREAMED = StreamedImages(
     tf.data.Dataset.from_tensor_slices((PIXELS, LABELS)), lambda image: image
 )
 TRANSFORM = Preprocessing((8, 12))
@@ -25,15 +31,15 @@ KINDS = pytest.mark.parametrize(
 )
 
 
-def training(images, count, **options):
+def training(images, count, start=0, **options):
     options = {"batch_size": 6, "seed": 0, "classes": 3, **options}
-    stream = batches.training_batches(images, TRANSFORM, **options)
+    stream = training_batches(images, TRANSFORM, **options).endless(start)
     return list(stream.take(count).as_numpy_iterator())
 
 
 def evaluation(images, **options):
-    options = {"transform": TRANSFORM, **options}
-    return batches.evaluation_batches(images, **options)
+    options = {"model": TRANSFORM, **options}
+    return images.batches(**options)
 
 
 @on_last_backend
@@ -43,7 +49,7 @@ def evaluation(images, **options):
     ("augmentation", "n"), [("none", 6), ("photo", 2), ("photo_mixed", 2)]
 )
 def test_processes_together_have_the_batches_of_one(images, augmentation, n):
-    options = {"augmentation": batches.AUGMENTATIONS[augmentation], "start": 1}
+    options = {"augment": AUGMENTATIONS[augmentation], "start": 1}
     whole = training(images, 4, **options)
     parts = [training(images, 4, shard=(i, n), **options) for i in range(n)]
     for (x, y), *pieces in zip(whole, *parts):
@@ -66,14 +72,14 @@ def test_a_process_decodes_only_its_images(augmentation, rows, tmp_path, monkeyp
         read.add(path)
         return Image.open(path)
 
-    monkeypatch.setattr(readers, "read_image", read_image)
-    images = batches.Indexed(paths, np.arange(120) % 3)
-    changes = batches.AUGMENTATIONS[augmentation]
+    monkeypatch.setattr(image_sets, "read_image", read_image)
+    images = IndexedImages(paths, np.arange(120) % 3)
+    changes = AUGMENTATIONS[augmentation]
     second = Rows.of(6, (1, 2), pairs=bool(changes.mixing))
-    epoch = images.endless(seed=0, rows=second).take(20 * rows)
+    epoch = images.shuffled(seed=0, first=0, rows=second).take(20 * rows)
     allowed = {paths[item] for item, _ in epoch.as_numpy_iterator()}
     assert len(allowed) == 20 * rows  # of 120 images in 20 batches
-    training(images, 2, augmentation=changes, shard=(1, 2))
+    training(images, 2, augment=changes, shard=(1, 2))
     assert len(read) >= 2 * rows and read <= allowed
 
 
@@ -92,9 +98,8 @@ def test_batches_that_do_not_divide(make, shard, message):
 @on_last_backend
 @pytest.mark.slow
 def test_batches_have_a_known_size():
-    for make in (batches.training_batches, batches.evaluation_batches):
-        seed = {"seed": 0} if make is batches.training_batches else {}
-        stream = make(INDEXED, TRANSFORM, batch_size=6, shard=(1, 2), **seed)
+    for make in (training_batches, IndexedImages.batches):
+        stream = make(INDEXED, TRANSFORM, batch_size=6, shard=(1, 2))
         assert stream.element_spec[0].shape == (3, 8, 12, 3)
 
 
@@ -141,7 +146,7 @@ def test_evaluate_of_padded_batches_is_that_of_the_images(size, classes):
 
 
 def labels_of(images, **options):
-    plain = {"augmentation": batches.Augmentation(repeats=3), "classes": None}
+    plain = {"augment": Augmentation(repeats=3), "classes": None}
     return [y.tolist() for _, y in training(images, 6, **{**plain, **options})]
 
 
@@ -150,8 +155,8 @@ BLACK = np.zeros((24, 8, 8, 3), "uint8")
 REPEATED = pytest.mark.parametrize(
     "images",
     [
-        batches.Indexed(BLACK, NUMBERED),
-        batches.Streamed(
+        IndexedImages(BLACK, NUMBERED),
+        StreamedImages(
             tf.data.Dataset.from_tensor_slices((BLACK, NUMBERED)), lambda image: image
         ),
     ],
@@ -184,8 +189,8 @@ def test_a_batch_that_the_repeats_do_not_divide(images):
 @pytest.mark.parametrize(("size", "n"), [(12, 2), (12, 4), (10, 2), (10, 5)])
 @pytest.mark.parametrize("mixup", [0.0, 1.0])
 def test_processes_and_resumption_repeat_the_images_of_one(images, size, n, mixup):
-    augmentation = batches.Augmentation(repeats=3, mixup=mixup)
-    options = {"augmentation": augmentation, "batch_size": size, "classes": 24}
+    augmentation = Augmentation(repeats=3, mixup=mixup)
+    options = {"augment": augmentation, "batch_size": size, "classes": 24}
     whole = labels_of(images, **options)
     options["start"] = 2
     parts = [labels_of(images, shard=(i, n), **options) for i in range(n)]
@@ -196,7 +201,7 @@ def test_processes_and_resumption_repeat_the_images_of_one(images, size, n, mixu
 @on_last_backend
 @pytest.mark.slow
 def test_copies_of_an_image_are_changed_separately():
-    images = batches.Indexed(PIXELS, np.arange(11))
-    cropped = batches.Augmentation(repeats=3, area=0.1)
-    [(x, _)] = training(images, 1, augmentation=cropped, classes=None)
+    images = IndexedImages(PIXELS, np.arange(11))
+    cropped = Augmentation(repeats=3, area=0.1)
+    [(x, _)] = training(images, 1, augment=cropped, classes=None)
     assert len({image.tobytes() for image in x}) == 6

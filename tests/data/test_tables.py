@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow_datasets
 
-from kerasvit.data import labelled_images as data
+from kerasvit import data
+from kerasvit.data import tfds
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend  # all of it is read before the backend
@@ -38,15 +39,16 @@ def rows(*ends, count=12):
 
 def test_a_table_is_split_as_the_folder(table):
     file = table(*rows())
-    found, folder = data.folder(file), data.folder(file.parent)
-    assert found.label_names == ["cat", "dog"]
+    found, folder = data.from_table(file), data.from_folder(file.parent)
+    assert found.class_names == ["cat", "dog"]
     assert found.counts == folder.counts
     for part in ("train", "validation", "test"):
-        sets = getattr(found, part), getattr(folder, part)
+        sets = [getattr(each, part) for each in (found, folder)]
+        sets = [getattr(each, "images", each) for each in sets]
         assert [*sets[0].names] == [*sets[1].names]
         assert np.array_equal(sets[0].labels, sets[1].labels)
-    some = data.find("", str(file), share=0.5).train.names
-    assert [*some] == [*data.find("", str(file.parent), share=0.5).train.names]
+    some, same = (each.of_share(0.5).train.images.names for each in (found, folder))
+    assert [*some] == [*same]
 
 
 @pytest.mark.parametrize(
@@ -54,21 +56,21 @@ def test_a_table_is_split_as_the_folder(table):
 )
 def test_names_of_columns_and_quotes(table, header):
     file = table(*rows('"a, ""b"""'), header=header)
-    assert sum(data.folder(file).counts.values()) == 24
+    assert sum(data.from_table(file).counts.values()) == 24
     file = table("", *[line.replace("dog/", "./dog/") for line in rows()], "")
-    assert sum(data.folder(file).counts.values()) == 24
+    assert sum(data.from_table(file).counts.values()) == 24
 
 
 def test_a_class_with_a_comma_and_a_byte_order_mark(table):
     file = table(*[line.replace(",dog", ',"dog, brown"') for line in rows()])
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())
-    assert data.folder(file).label_names == ["cat", "dog, brown"]
+    assert data.from_table(file).class_names == ["cat", "dog, brown"]
 
 
 def test_given_splits_are_kept(table):
     lines = rows("train", count=8)
     lines += ["cat/8.jpg,cat,val", "dog/8.jpg,dog,Validation", "dog/9.jpg,dog,test"]
-    dataset = data.folder(table(*lines, header="path,label,split"))
+    dataset = data.from_table(table(*lines, header="path,label,split"))
     assert dataset.counts == {"train": 16, "validation": 2, "test": 1}
     assert dataset.test.labels.tolist() == [1]  # the test has no cat
     assert dataset.test_name == "test"
@@ -90,7 +92,7 @@ def test_given_splits_are_kept(table):
 )
 def test_wrong_tables(table, lines, header, message):
     with pytest.raises(ValueError, match=message):
-        data.folder(table(*rows(), *lines, header=header))
+        data.from_table(table(*rows(), *lines, header=header))
 
 
 def test_wrong_splits_and_classes(table, images):
@@ -102,40 +104,40 @@ def test_wrong_splits_and_classes(table, images):
     for line, message in wrong.items():
         lines = [*rows("train", count=8), line]
         with pytest.raises(ValueError, match=message):
-            data.folder(table(*lines, header="path,label,split"))
+            data.from_table(table(*lines, header="path,label,split"))
     with pytest.raises(ValueError, match="has 1 classes for training"):
-        data.folder(table(*rows()[:12]))
+        data.from_table(table(*rows()[:12]))
     with pytest.raises(ValueError, match="has 0 classes for training"):
-        data.folder(table())
+        data.from_table(table())
     empty = table()
     empty.write_text("")
     with pytest.raises(ValueError, match="is empty. Expected: a header path,label"):
-        data.folder(empty)
+        data.from_table(empty)
     empty.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="is no CSV in UTF-8"):
-        data.folder(empty)
+        data.from_table(empty)
 
 
 def test_a_damaged_image_of_a_table_is_named(table):
     file = table(*rows())
     (file.parent / "dog" / "3.jpg").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"dog/3\.jpg cannot be read as an image"):
-        data.folder(file)
+        data.from_table(file)
 
 
 def test_the_share_of_validation_images(table):
     file = table(*rows())
-    found = data.find("", str(file.parent), validation_share=0.25)
+    found = data.from_folder(file.parent, validation_share=0.25)
     assert found.counts == {"train": 14, "validation": 6, "test": 4}
-    assert data.find("", str(file), validation_share=0.25).counts == found.counts
-    assert data.find("digits", validation_share=0.3).counts["validation"] > 500
+    assert data.from_table(file, validation_share=0.25).counts == found.counts
+    assert data.built_in("digits", validation_share=0.3).counts["validation"] > 500
     with pytest.raises(ValueError, match="leaves no training images.* less than 0.8"):
-        data.find("", str(file), validation_share=0.8)
+        data.from_table(file, validation_share=0.8)
     file = table(
         *rows("train", count=8), "cat/9.jpg,cat,val", header="path,label,split"
     )
     with pytest.raises(ValueError, match="has validation images of its own"):
-        data.find("", str(file), validation_share=0.25)
+        data.from_table(file, validation_share=0.25)
 
 
 def test_the_share_of_a_class_leaves_an_image_for_training(table):
@@ -143,13 +145,13 @@ def test_the_share_of_a_class_leaves_an_image_for_training(table):
     lines = [*rows(count=12)[:12]]
     for i in range(3):
         lines[i] = lines[i].replace(",cat", ",dog")
-    found = data.find("", str(table(*lines)), validation_share=0.7)
-    for part in ("train", "validation", "test"):
-        assert set(getattr(found, part).labels) == {0, 1}
+    found = data.from_table(table(*lines), validation_share=0.7)
+    for images in (found.train, found.validation, found.test):
+        assert set(getattr(images, "images", images).labels) == {0, 1}
 
 
 def test_the_share_of_tensorflow_datasets():
-    parts = data._tfds_parts
+    parts = tfds.splits_of
     with tensorflow_datasets.testing.mock_data(num_examples=6):
         builder = tensorflow_datasets.builder("mnist")
         chosen = parts(builder, "label", 0.15)

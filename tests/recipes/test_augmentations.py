@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 from command.command_line import ALIASES, check
-from training import finetune_settings, pretrain_settings, settings
+from training import finetune_settings, pretrain_settings, settings, training_data
 
-from kerasvit.data import augmentations
+from kerasvit.data import AUGMENTATIONS
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend  # all of it is tf.data
@@ -21,11 +21,11 @@ def numbers(chosen):
 
 
 def of(**options):
-    return augmentations.of(pretrain_settings.Config(**options))
+    return training_data.augmentation(pretrain_settings.Config(**options))
 
 
 def test_the_options_name_all_augmentations():
-    assert set(NAMES) == set(augmentations.AUGMENTATIONS)
+    assert set(NAMES) == set(AUGMENTATIONS)
     assert len(NAMES) == len(set(NAMES))
 
 

@@ -14,7 +14,7 @@ from scipy import stats
 from training import training
 
 import kerasvit
-from kerasvit.data import labelled_images as data
+from kerasvit import data
 from recipes.benchmarks.study import claim, paired, settings, tasks
 from tests.once import on_last_backend
 
@@ -175,8 +175,8 @@ def test_the_real_study_trains_on_1000_to_10000_of_54000_images():
     study = settings.Claim()
     assert len({each.name for each in claim.trainings(study)}) == 2 * 4 * (3 + 10)
     labels = np.repeat(np.arange(10), 5_400)
-    images = data.Indexed(np.zeros(54_000), labels)
-    dataset = data.Dataset(images, None, None, [str(i) for i in range(10)])
+    images = data.TrainingImages(data.IndexedImages(np.zeros(54_000), labels))
+    dataset = data.LabelledImages(images, None, None, [str(i) for i in range(10)])
     for each in claim.trainings(study)[-8:]:
         config = claim.config_of(study, each, 0.1, 54_000, Path("out"))
         assert np.prod(training.plan(config, 54_000)) == 900

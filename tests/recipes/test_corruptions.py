@@ -118,7 +118,8 @@ def test_a_sample_has_the_same_pixels(image_set):
 def test_an_image_is_decoded_once(image_set, monkeypatch):
     read, found = image_set.images.items, []
     monkeypatch.setattr(
-        "readers.read_image", lambda path: found.append(path) or Image.open(path)
+        "kerasvit.data.images.read_image",
+        lambda path: found.append(path) or Image.open(path),
     )
     by_number(Corrupted(image_set, "contrast"), 2)
     assert sorted(found) == sorted(read)

@@ -25,7 +25,7 @@ from training import (
 )
 
 import kerasvit
-from kerasvit.data import labelled_images as data
+from kerasvit import data
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
@@ -53,8 +53,8 @@ def config(**changes):
 def started(**changes):
     """The model at the start of its training."""
     settings = config(augment="none", **changes)
-    dataset = data.folder(settings.data)
-    model = finetune.build(settings, dataset.label_names)
+    dataset = data.from_folder(settings.data)
+    model = finetune.build(settings, dataset.class_names)
     training_data.check_first_batch(settings, model, dataset)
     return model
 
@@ -158,9 +158,9 @@ def test_results_of_an_earlier_version_are_not_continued(tmp_path, monkeypatch):
 
 @on_last_backend
 def test_the_card_of_a_folder_is_not_about_the_digits(photos):
-    dataset = data.folder(photos)
+    dataset = data.from_folder(photos)
     settings = config(data=photos, image_size=(32,))
-    model = finetune.build(settings, dataset.label_names)
+    model = finetune.build(settings, dataset.class_names)
     settings, _ = defaults.resolve(settings, 14, "photographs", model)
     settings = dataclasses.replace(settings, model="small")
     result = {
@@ -398,7 +398,7 @@ def test_lower_blocks_have_smaller_rates():
 
 
 def test_folder_whose_first_file_was_never_finished(tmp_path):
-    images = SimpleNamespace(label_names=["a", "b"], counts={"train": 2})
+    images = SimpleNamespace(class_names=["a", "b"], counts={"train": 2})
     (tmp_path / ".config.json").write_text('{"mod')
     assert progress.claim_folder(tmp_path, config(), images) == tmp_path
     assert progress.claim_folder(tmp_path, config(), images) == tmp_path
@@ -441,7 +441,7 @@ def test_bad_input_costs_no_training(changes, message):
 
 def test_images_in_the_wrong_range(monkeypatch):
     batches = [(np.full((8, 32, 32, 3), 200.0), np.zeros(8))]
-    monkeypatch.setattr(training_data, "training_batches", lambda *a, **k: batches)
+    monkeypatch.setattr(data, "training_batches", lambda *a, **k: batches)
     with pytest.raises(BadInput, match="looks like 0 to 255"):
         finetune.finetune(config())
 

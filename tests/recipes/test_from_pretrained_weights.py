@@ -15,7 +15,7 @@ from PIL import Image
 from training import progress, starting_point, training_data
 
 import kerasvit
-from kerasvit.data import labelled_images as data
+from kerasvit import data
 from tests.once import last_backend, on_last_backend
 
 pytestmark = [on_last_backend, pytest.mark.slow]
@@ -69,7 +69,7 @@ def test_defaults_beat_the_linear_classifier_of_the_same_features(
         check=True,
         capture_output=True,
     )
-    dataset = data.folder(folder / "digits")
+    dataset = data.from_folder(folder / "digits")
     model = kerasvit.from_pretrained(folder / "start" / "model")
     reading = training_data.batch_options(finetune.Config(batch_size=50), model)
     linear = []

@@ -15,8 +15,7 @@ from scoring.settings import Config
 from training import callbacks
 
 import kerasvit
-from kerasvit import evaluation
-from kerasvit.data import labelled_images as data
+from kerasvit import data, evaluation
 from tests.models.tiny import TINY
 from tests.once import mainly_on_last, on_last_backend
 
@@ -186,7 +185,7 @@ def test_test_images_of_a_folder_are_not_trained_on(images):
     parts = [found.train, found.validation, found.test.images]
     files = [path for part in parts for path in part.items]
     assert len(files) == len(set(files)) == 35
-    dataset = data.folder(folder)
+    dataset = data.from_folder(folder)
     assert found.test.images.items == dataset.test.items
     assert found.text.endswith("test images, divided as for a training.")
     fewer = training_sets.find(str(folder), most=10)
@@ -213,10 +212,10 @@ def test_validation_images_of_their_own_are_not_trained_on(
     splits, has_own, monkeypatch
 ):
     with tensorflow_datasets.testing.mock_data(num_examples=20):
-        dataset = data.tfds("cifar10")
+        dataset = data.from_tfds("cifar10")
     splits = splits or ["train", "validation", "test"]
     builder = types.SimpleNamespace(info=types.SimpleNamespace(splits=splits))
-    monkeypatch.setattr(training_sets.prepared, "builder", lambda name: builder)
+    monkeypatch.setattr(training_sets.tfds, "prepared", lambda name: builder)
     monkeypatch.setattr(data, "tfds", lambda given: dataset)
     found = training_sets.find("flowers", most=100)
     if not has_own:

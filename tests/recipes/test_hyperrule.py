@@ -11,7 +11,7 @@ from training import hyperrule, optimizers
 from training.finetune_settings import Config
 
 import kerasvit
-from kerasvit.data import labelled_images as data
+from kerasvit import data
 from tests.once import on_last_backend
 
 
@@ -41,7 +41,7 @@ def test_the_area_is_the_median_of_the_images(images, side, size):
     images("cat", 12, size=(side, side))
     root = images("dog", 4, size=(200, 200))
     images("dog", 12, size=(side, side))
-    dataset = data.folder(root)
+    dataset = data.from_folder(root)
     config, reasons = hyperrule.of(Config(rule="hyperrule"), 20, dataset)
     assert config.image_size == size
     assert f"{side * side:,} pixels" in reasons["image_size"]

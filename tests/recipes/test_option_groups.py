@@ -29,7 +29,7 @@ def test_a_group_is_small_and_each_option_is_described(script):
 
 def test_the_descriptions_are_the_texts_of_the_fields():
     found = option_groups.descriptions(config_of("finetune"))
-    assert found["dataset"] == "of built_in.py, or of tensorflow-datasets"  # beside
+    assert found["dataset"] == "of names.BUILT_IN, or of tensorflow-datasets"  # beside
     assert found["probe_epochs"] == (  # above
         "first the head alone, for so many passes through the images, then all weights"
     )

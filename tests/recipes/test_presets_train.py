@@ -11,8 +11,7 @@ from presets import FINETUNE, PRETRAIN
 from training import teachers, training, training_data
 
 import kerasvit
-from kerasvit.data import labelled_images as data
-from kerasvit.data.images import Indexed
+from kerasvit import data
 from tests.models.tiny import TINY
 from tests.once import long_elsewhere
 
@@ -28,9 +27,9 @@ SCHEDULED = 30  # steps of the schedule, of which the first are trained
 def dataset():
     rng = np.random.default_rng(0)
     pixels = rng.integers(256, size=(24, 20, 24, 3), dtype="uint8")
-    images = Indexed(pixels, np.arange(24) % CLASSES)
+    images = data.IndexedImages(pixels, np.arange(24) % CLASSES)
     names = [f"class {i}" for i in range(CLASSES)]
-    return data.Dataset(images, images, images, names)
+    return data.LabelledImages(data.TrainingImages(images), images, images, names)
 
 
 def shrunk(config, folder):
@@ -86,7 +85,7 @@ def test_pretraining(name, dataset, monkeypatch, tmp_path):
     settings = dataclasses.replace(settings, rho=pretrain.radius(preset))
     monkeypatch.setitem(pretrain.SMALL, "tiny", tiny)
     settings = training.apply_plan(settings, {}, 1, SCHEDULED)
-    model = pretrain.build(settings, dataset.label_names)
+    model = pretrain.build(settings, dataset.class_names)
     teacher = teachers.find(settings, model)
     trainer = pretrain.trainer_of(devices.ONE, settings, model, SCHEDULED, teacher)
     fit(trainer, settings, model, dataset, classes=CLASSES)
@@ -98,7 +97,7 @@ def test_finetuning(name, dataset, monkeypatch, tmp_path):
     monkeypatch.setattr(finetune, "SMALL", tiny)
     settings = dataclasses.replace(settings, model="small", weights=None)
     settings = training.apply_plan(settings, {}, 1, SCHEDULED)
-    model = finetune.build(settings, dataset.label_names)
+    model = finetune.build(settings, dataset.class_names)
     settings, _ = finetune.defaults.resolve(settings, 24, "photographs", model)
     trainer = finetune.trainer_of(devices.ONE, settings, model, SCHEDULED)
     options = finetune.batch_options(settings, model)

@@ -11,8 +11,7 @@ from command.command_line import BadInput
 from training import optimizers, pretrain_settings, saving, training, training_data
 
 import kerasvit
-from kerasvit.data import labelled_images as data
-from kerasvit.data.batches import evaluation_batches
+from kerasvit import data
 from kerasvit.hub.manifest import recipe
 from recipes.benchmarks.study import measures, small
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend
@@ -320,11 +319,10 @@ def test_measured_loss_is_that_of_the_training_images(photos):
     pretrain.pretrain(settings)
     measured = measures.measure(settings, curved_images=8)
     model = kerasvit.from_pretrained("run/model")
-    images = data.find("", photos).train
+    images = data.from_folder(photos).train.images
     options = training_data.batch_options(settings, model)
-    [(x, y)] = evaluation_batches(
-        images, **{**options, "batch_size": 14}
-    ).as_numpy_iterator()
+    whole = images.batches(**{**options, "batch_size": 14})
+    [(x, y)] = whole.as_numpy_iterator()
     logits = model.predict(x, verbose=0)
     logits = logits - logits.max(axis=1, keepdims=True)
     right = logits[np.arange(14), y] - np.log(np.exp(logits).sum(axis=1))

@@ -2,19 +2,20 @@
 
 import os
 
-import command_line
-import devices
-import finetune_settings
-import names
 import numpy as np
-import pretrain_settings
 import pytest
-import training
-import training_data
-from pretrain_settings import Config
+from command import command_line, names
+from devices import devices
+from training import (
+    finetune_settings,
+    pretrain_settings,
+    progress,
+    training,
+    training_data,
+)
+from training.pretrain_settings import Config
 
-from kerasvit.data import installed_sets
-from kerasvit.data import labelled_images as data
+from kerasvit import data
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend  # all of it is tf.data
@@ -27,14 +28,14 @@ def test_a_share_out_of_range(share):
 
 
 def test_same_steps_are_those_of_all_images():
-    dataset = data.find("mnist_subset", share=0.1)
+    dataset = training_data.find("mnist_subset", share=0.1)
     config = Config(share=0.1, epochs=6, batch_size=50)
     count = training.planned_images(config, dataset)
     assert count == 100 and np.prod(training.plan(config, count)) == 12
     config = Config(share=0.1, epochs=6, batch_size=50, same_steps=True)
     count = training.planned_images(config, dataset)
     assert count == 1000 and np.prod(training.plan(config, count)) == 120
-    whole = data.find("mnist_subset")
+    whole = training_data.find("mnist_subset")
     assert training.planned_images(config, whole) == 1000
 
 
@@ -75,4 +76,19 @@ def test_a_name_with_a_lone_surrogate_raises(images):
 
 
 def test_the_built_in_data_sets_are_known_before_the_imports():
-    assert set(names.BUILT_IN) == set(installed_sets.SOURCES)
+    assert set(names.BUILT_IN) == set(data.BUILT_IN)
+
+
+def test_a_folder_overrides_a_dataset_name(images):
+    images("cat", 10)
+    found = training_data.find("digits", images("dog", 10))
+    assert found.class_names == ["cat", "dog"]
+
+
+def test_built_in_overrides_tensorflow_datasets():
+    assert training_data.find("digits").counts["test"] < 400
+
+
+def test_one_image_and_several():
+    found = [progress.counted(count) for count in (0, 1, 2, 1234)]
+    assert found == ["0 images", "1 image", "2 images", "1,234 images"]

@@ -17,8 +17,7 @@ from typing import Literal
 import keras
 from command import command_line
 from pretrain import PRESETS, pretrain
-
-from kerasvit.data import labelled_images as data
+from training import training_data
 
 from . import paired, runs, tasks
 from .measures import compilation_cache, measure
@@ -162,7 +161,7 @@ def timed(study: Claim) -> list[Training]:
 def main(settings: dict, folder: Path, number: int) -> None:
     """Does the tasks of the study in one of its processes."""
     study = Claim(**settings)
-    whole = len(data.find(study.dataset, study.data).train)
+    whole = len(training_data.find(study.dataset, study.data).train)
     with compilation_cache(folder / f"programs_{number}"):
         tasks.work(tasks_of(study, whole, folder), folder)
 
@@ -179,7 +178,7 @@ def run(study: Claim) -> dict:
     """
     with command_line.checking_input():
         command_line.check(study)
-        dataset = data.find(study.dataset, study.data)
+        dataset = training_data.find(study.dataset, study.data)
         whole = len(dataset.train)
         images = min(study.images, whole)
         counts = {

@@ -11,7 +11,7 @@ from devices import devices
 from training import training_data
 
 import kerasvit
-from kerasvit.data.batches import evaluation_batches, training_batches
+from kerasvit.data import training_batches
 from kerasvit.inspection import largest_eigenvalue
 
 
@@ -26,16 +26,16 @@ def measure(config, curved_images: int) -> dict:
         curved_images: Number of training images for the Hessian.
     """
     model = kerasvit.from_pretrained(Path(config.out) / "model")
-    images = training_data.find_data(config, devices.ONE).train
+    images = training_data.find_data(config, devices.ONE).train.images
     options = training_data.batch_options(config, model)
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     count = min(curved_images, len(images))
     batches = math.ceil(count / config.batch_size)
     options["batch_size"] = count // batches  # may omit a few images
-    sample = training_batches(images, seed=0, **options)
+    sample = training_batches(images, **options).endless(0)
     sample = list(sample.take(batches).as_numpy_iterator())
     return {
-        "loss": float(model.evaluate(evaluation_batches(images, **options), verbose=0)),
+        "loss": float(model.evaluate(images.batches(**options), verbose=0)),
         "sharpness": largest_eigenvalue(model, sample, tolerance=0.02),
     }
 

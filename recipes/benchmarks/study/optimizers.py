@@ -21,8 +21,6 @@ from devices import devices
 from pretrain import PRESETS
 from training import training_data
 
-from kerasvit.data import labelled_images as data
-
 from . import compared, runs, tasks
 from .measures import compilation_cache
 from .settings import Optimizers
@@ -136,7 +134,7 @@ def time_step(study: Optimizers, each: Training, folder: Path) -> dict:
     config = config_of(study, each, folder)
     config = dataclasses.replace(config, warmup_steps=0)  # for few steps
     dataset = training_data.find_data(config, devices.ONE)
-    model = pretrain.build(config, dataset.label_names)
+    model = pretrain.build(config, dataset.class_names)
     trainer = pretrain.trainer_of(devices.ONE, config, model, study.steps)
     options = pretrain.batch_options(config, model, dataset)
     batches = training_data.fit_batches(devices.ONE, config, dataset, options)
@@ -179,7 +177,7 @@ def run(study: Optimizers) -> dict:
     """
     with command_line.checking_input():
         command_line.check(study)
-        dataset = data.find(study.dataset, study.data)
+        dataset = training_data.find(study.dataset, study.data)
     if study.dry_run:
         counts = {
             each.timing: study.seeds * len(rates_of(study, each.optimizer))

@@ -30,7 +30,7 @@ def train(module: str, study, dataset, names: list[str]) -> dict:
     Args:
         module: Module of this package, as for `tasks.in_processes`.
         study: Settings.
-        dataset: `data.Dataset`.
+        dataset: `kerasvit.data.LabelledImages`.
         names: Names of all tasks.
 
     Returns:

@@ -16,7 +16,7 @@ class Study:
     `claim` or `optimizers` as the first argument runs another study: claim --help.
     """
 
-    dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
+    dataset: str = "mnist_subset"  # of names.BUILT_IN, or of tensorflow-datasets
     data: str | None = None  # folder of class folders, instead of `dataset`
     epochs: int | None = None  # of every training; None: of the presets study_…
     seeds: int = 3  # trainings per model, with and without SAM
@@ -28,7 +28,7 @@ class Study:
 class Claim:
     """Tests with pairs of trainings whether SAM helps small models with few images."""
 
-    dataset: str = "debian_fashion_mnist"  # of built_in.py, or of tensorflow-datasets
+    dataset: str = "debian_fashion_mnist"  # or another, as in finetune_settings.py
     data: str | None = None  # folder of class folders, instead of `dataset`
     images: int = 10_000  # training images that the shares are of; or all, if fewer
     shares: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)  # of these images
@@ -54,7 +54,7 @@ class Claim:
 class Optimizers:
     """Compares SGD, AdamW and SAM on a small ViT and a small BiT, for several rates."""
 
-    dataset: str = "mnist_subset"  # of built_in.py, or of tensorflow-datasets
+    dataset: str = "mnist_subset"  # of names.BUILT_IN, or of tensorflow-datasets
     data: str | None = None  # folder of class folders, instead of `dataset`
     steps: int = 200  # optimizer steps of every training
     sgd_rates: tuple[float, ...] = (0.03, 0.1, 0.3)  # maxima of the learning rate

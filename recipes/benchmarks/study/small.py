@@ -16,10 +16,8 @@ from command import command_line
 from devices import devices
 from pretrain import PRESETS, pretrain
 from rich.table import Table
-from training import training
+from training import training, training_data
 from training.progress import COLORS, console, save_figure, write_json
-
-from kerasvit.data import labelled_images as data
 
 from .measures import compilation_cache, mean_and_deviation, measure
 from .settings import Study
@@ -43,7 +41,7 @@ def run(study: Study) -> dict:
     """
     with command_line.checking_input():
         command_line.check(study)
-        dataset = data.find(study.dataset, study.data)
+        dataset = training_data.find(study.dataset, study.data)
         folder = training.claim_folder(study, dataset, devices.ONE, "study-")
     measured = {}
     with compilation_cache(folder / "programs"):

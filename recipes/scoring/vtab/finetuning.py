@@ -18,7 +18,7 @@ from training import finetune_settings, hyperrule
 
 import kerasvit
 from kerasvit import evaluation
-from kerasvit.data import labelled_images as data
+from kerasvit.data import LabelledImages, TrainingImages
 
 from .. import candidates, results
 
@@ -99,4 +99,5 @@ def _dataset(images):
     Nothing is chosen by its validation, which shows the progress on some test images.
     """
     shown = images.test.sample(SHOWN, seed=0)
-    return data.Dataset(images.learned, shown, shown, images.label_names)
+    train = TrainingImages(images.learned)
+    return LabelledImages(train, shown, shown, images.label_names)

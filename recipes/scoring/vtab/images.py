@@ -14,8 +14,7 @@ import re
 import tensorflow as tf
 from command.names import data_location
 
-from kerasvit.data import tfds as prepared
-from kerasvit.data.images import Streamed
+from kerasvit.data import StreamedImages, tfds
 
 from .catalogue import DSPRITES, FIRST, VtabTask
 
@@ -30,23 +29,23 @@ class Images:
 
     Attributes:
         task: The task.
-        train, validation, test: `Streamed`, with the class indices of the task.
+        train, validation, test: `StreamedImages`, with the class indices of the task.
         label_names: Names of the classes.
         version: Name and version of the data set.
     """
 
     task: VtabTask
-    train: Streamed
-    validation: Streamed
-    test: Streamed
+    train: StreamedImages
+    validation: StreamedImages
+    test: StreamedImages
     label_names: list[str]
     version: str
 
     @functools.cached_property
-    def learned(self) -> Streamed:
+    def learned(self) -> StreamedImages:
         """Training images, then validation images."""
         stored = self.train.stored.concatenate(self.validation.stored)
-        return Streamed(stored, self.train.decode)
+        return StreamedImages(stored, self.train.decode)
 
 
 def find(task: VtabTask) -> Images:
@@ -55,7 +54,7 @@ def find(task: VtabTask) -> Images:
     Raises:
         ValueError: The data set cannot be prepared, or has too few images.
     """
-    builder = prepared.builder(task.source.tfds)
+    builder = tfds.prepared(task.source.tfds)
     names = [str(i) for i in range(task.classes)]
     if task.label in builder.info.features:
         names = list(builder.info.features[task.label].names)
@@ -93,7 +92,9 @@ def _streamed(builder, split, task):
     stored = builder.as_dataset(split=split, decoders=decoders)
     stored = stored.map(lambda example: (example["image"], label(example)))
     decoded = builder.info.features["image"].decode_example
-    return Streamed(stored, visible(decoded) if task.source is DSPRITES else decoded)
+    return StreamedImages(
+        stored, visible(decoded) if task.source is DSPRITES else decoded
+    )
 
 
 def visible(decoded):

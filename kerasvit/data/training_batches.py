@@ -1,0 +1,261 @@
+"""Batches for training: shuffled, changed at random, and known by their number.
+
+    train = training_batches(images, model, batch_size=64, augment="photo", seed=0)
+    model.fit(train, epochs=4)
+    train.start_at(100)  # the next iteration begins with batch 100 of the training
+
+A batch depends only on the seed and on its number, so that an interrupted training
+continues with the same batches.
+"""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from kerasvit.arguments import ArgumentError, integer
+from kerasvit.preprocessing import Preprocessing
+from kerasvit.typing import Tensor
+
+from .augmentations import Augmentation, find_augmentation
+from .crops import crop_of_resized, random_crop
+from .evaluation_batches import transform_of
+from .images import LAST_NUMBER, Images
+from .mixing import mix_one_of
+from .operations import erase, per_channel
+from .shards import Rows
+
+
+class TrainingBatches(tf.data.Dataset):
+    """A `tf.data.Dataset` whose k-th iteration yields the batches of epoch k.
+
+    `len` is the number of batches in an epoch, L, which is the number of images divided
+    by that of a batch, rounded. All batches are full: the images that do not fill the
+    last one of an epoch are the first of the next, and none is left out.
+
+    An iteration begins where the last one ended that yielded its last batch. One that
+    was left before, as Keras and TensorFlow do to look at a batch, counts for nothing.
+    Transformed data sets, such as `train.map(f)`, keep all this but the `len`.
+
+    Args:
+        make: Function that returns batches (images, labels, marks) for a
+            `tf.data.Dataset` of one (number of `Position.set`, first batch, last batch
+            and one), int64 (3,). A mark, of a row, is the first of these and the number
+            of the batch, int64 (2,).
+        length: L.
+    """
+
+    def __init__(
+        self, make: Callable[[tf.data.Dataset], tf.data.Dataset], length: int
+    ) -> None:
+        self._make, self._position = make, Position(length)
+
+        def begin(_: Tensor) -> Tensor:
+            mark = tf.numpy_function(self._position.begin, [], tf.int64)
+            return tf.ensure_shape(mark, (3,))
+
+        def counted(x: Tensor, y: Tensor, marks: Tensor) -> tuple[Tensor, Tensor]:
+            done = tf.numpy_function(self._position.finish, [marks[0]], tf.bool)
+            with tf.control_dependencies([done]):
+                return x, tf.identity(y)
+
+        batches = make(tf.data.Dataset.range(1).map(begin)).map(counted)
+        options = tf.data.Options()
+        # A batch counts when it is asked for, not when it is read ahead.
+        options.experimental_optimization.inject_prefetch = False
+        self._batches = batches.with_options(options)
+        super().__init__(tf.data.experimental.to_variant(self._batches))
+
+    def endless(self, start: int) -> tf.data.Dataset:
+        """Returns the batches of the training from a number on, without an end.
+
+        Args:
+            start: Number of the first batch, at which every iteration begins.
+        """
+        first = tf.data.Dataset.from_tensors(
+            tf.constant([0, start, LAST_NUMBER], tf.int64)
+        )
+        return self._make(first).map(lambda x, y, marks: (x, y))
+
+    def start_at(self, number: int) -> None:
+        """Lets the next iteration begin with a batch of the training.
+
+        It yields the rest of the epoch number // L, and those after it whole epochs.
+        Iterators that were used before do not change, and have no effect on others
+        any more. Keras warns in such an epoch that the data ended early.
+
+        Args:
+            number: Number of the batch, counted from 0 over all epochs.
+
+        Raises:
+            ArgumentError: `number` is negative or not a whole number.
+        """
+        self._position.set(integer("number", number, 0))
+
+    def cardinality(self) -> Tensor:
+        """Returns the number of batches in an epoch, int64."""
+        return tf.constant(self._position.length, tf.int64)
+
+    @property
+    def element_spec(self) -> Any:
+        """Shapes and types of a batch."""
+        return self._batches.element_spec
+
+    def _inputs(self) -> list:
+        return [self._batches]
+
+
+class Position:
+    """Where the next iteration of a `TrainingBatches` begins.
+
+    Args:
+        length: Number of batches in an epoch.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self._lock = threading.Lock()  # iterators read ahead in threads
+        self._number, self._moves = 0, 0
+
+    def set(self, number: int) -> None:
+        """Lets the next iteration begin with a batch, and older iterators end alone."""
+        with self._lock:
+            self._number, self._moves = number, self._moves + 1
+
+    def begin(self) -> np.ndarray:
+        """Returns (number of `set` calls, first batch, last batch and one), int64."""
+        with self._lock:
+            end = (self._number // self.length + 1) * self.length
+            return np.array([self._moves, self._number, end], "int64")
+
+    def finish(self, mark: np.ndarray) -> np.bool_:
+        """Moves to the next epoch after the last batch of the present one.
+
+        Args:
+            mark: (number of `set` calls, batch) of a batch that is yielded.
+        """
+        moves, number = mark
+        with self._lock:
+            present = number // self.length == self._number // self.length
+            if moves == self._moves and present and (number + 1) % self.length == 0:
+                self._number = int(number) + 1
+        return np.bool_(True)
+
+
+def training_batches(
+    images: Images,
+    model: Any,
+    batch_size: int,
+    augment: str | Augmentation | None = None,
+    seed: int = 0,
+    *,
+    classes: int | None = None,
+    normalize: bool | None = None,
+    shard: tuple[int, int] = (0, 1),
+) -> TrainingBatches:
+    """Returns batches for training: see `TrainingImages.batches`.
+
+    A batch may be larger than the set of images: it then has some of them twice.
+    """
+    augmentation = find_augmentation(augment)
+    size, seed = integer("batch_size", batch_size, 1), integer("seed", seed, 0)
+    _check(augmentation, size, classes)
+    repeats = augmentation.repeats
+    rows = Rows.of(size, shard, pairs=bool(augmentation.mixing), repeats=repeats)
+    prepared = transform_of(model, normalize)
+    example = _example(images, *prepared, augmentation, classes)
+
+    def mixed(x: Tensor, y: Tensor, marks: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        key = tf.random.fold_in(tf.stack([tf.cast(seed, tf.int64), marks[0, 1]]), 1)
+        return *mix_one_of(augmentation.mixing, x, y, rows, key), marks
+
+    def make(starts: tf.data.Dataset) -> tf.data.Dataset:
+        numbered = _numbered(starts, images, augmentation, seed, rows)
+        batches = numbered.map(example, tf.data.AUTOTUNE)
+        batches = batches.batch(rows.count, drop_remainder=True)
+        if augmentation.mixing:
+            batches = batches.map(mixed, tf.data.AUTOTUNE)
+        return batches.prefetch(tf.data.AUTOTUNE)
+
+    return TrainingBatches(make, max(1, round(len(images) / size)))
+
+
+def _check(augmentation: Augmentation, batch_size: int, classes: int | None) -> None:
+    if 1 < augmentation.repeats >= batch_size:
+        raise ArgumentError(
+            f"`augment`: a batch of {batch_size} would be copies of one image. Take a "
+            f"larger `batch_size`, or fewer `repeats` than {augmentation.repeats}.",
+            "augment",
+            "batch_size",
+        )
+    if augmentation.mixing and not classes:
+        raise ArgumentError(
+            "`augment` mixes images and their labels, which must be one-hot: give "
+            "`classes=len(images.class_names)`, also for the validation images, and "
+            "compile with CategoricalCrossentropy.",
+            "augment",
+            "classes",
+        )
+
+
+def _numbered(
+    starts: tf.data.Dataset,
+    images: Images,
+    augmentation: Augmentation,
+    seed: int,
+    rows: Rows,
+) -> tf.data.Dataset:
+    """Returns ((seed, draws, mark), (item, label)) of the rows of an iteration.
+
+    Args:
+        starts: As for the function `make` of `TrainingBatches`.
+    """
+
+    def drawn(mark: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        seeds, draws = augmentation.draws(seed, mark[1], rows.batch_size)
+        return seeds[rows.read], draws[rows.read], tf.tile(mark[None], [rows.count, 1])
+
+    def iteration(start: Tensor) -> tf.data.Dataset:
+        moves, first, end = tf.unstack(start)
+        marks = tf.data.Dataset.range(first, end).map(lambda i: tf.stack([moves, i]))
+        examples = images.shuffled(seed, first, rows)
+        return tf.data.Dataset.zip(marks.map(drawn).unbatch(), examples)
+
+    return starts.flat_map(iteration)
+
+
+def _example(
+    images: Images,
+    transform: Preprocessing,
+    normalize: bool,
+    augmentation: Augmentation,
+    classes: int | None,
+) -> Callable:
+    """Returns the function that makes (image, label, mark) of a row."""
+    mean, std = np.array(transform.mean, "float32"), np.array(transform.std, "float32")
+    larger, changes = augmentation.larger(transform.size), augmentation.changes
+    sizes: Any = {"size": transform.size, "antialias": transform.antialias}
+    if augmentation.area == 1 and not larger:
+        images = images.in_memory(transform, False)
+
+    def example(drawn: tuple, pair: tuple) -> tuple[Tensor, Tensor, Tensor]:
+        (own_seed, draws, mark), (item, label) = drawn, pair
+        if larger:
+            image = crop_of_resized(images, item, larger, seed=own_seed, **sizes)
+        elif augmentation.area < 1:
+            area = augmentation.area
+            image = random_crop(images, item, area, seed=own_seed, **sizes)
+        else:
+            image = images.transformed(item, transform, normalize=False)
+        for i, change in enumerate(changes):
+            image = change(image, draws[i])
+        if augmentation.erasing:
+            image = erase(image, augmentation.erasing, own_seed, mean, std)
+        if normalize:  # mixing does not change the result
+            image = per_channel(image, 1 / (255 * std), -mean / std)
+        label = tf.one_hot(label, classes) if classes else label
+        return tf.ensure_shape(image, (*transform.size, 3)), label, mark
+
+    return example
