@@ -3,6 +3,7 @@
 python -m recipes.presets.page > recipes/PRESETS.md
 """
 
+import textwrap
 from collections.abc import Iterator
 
 from . import FINETUNE, PRETRAIN, bit
@@ -87,14 +88,21 @@ def described(name: str, preset: Preset) -> Iterator[str]:
     values = (f"{key} {shown(value)}" for key, value in preset.settings.items())
     yield f"### {name}\n"
     yield f"    {command(name)}\n"
-    yield f"- Settings: {', '.join(values)}."
+    yield item(f"Settings: {', '.join(values)}.")
     for names, source in preset.sources.items():
-        yield f"- Source of {', '.join(names.split())}: {source}."
+        yield item(f"Source of {', '.join(names.split())}: {source}.")
     for names, reason in preset.unconfirmed.items():
-        yield f"- **Unconfirmed:** {', '.join(names.split())}: {reason}."
+        yield item(f"**Unconfirmed:** {', '.join(names.split())}: {reason}.")
     if preset.differs:
-        yield f"- Differs: {preset.differs}."
-    yield f"- Hardware: {preset.hardware}."
+        yield item(f"Differs: {preset.differs}.")
+    yield item(f"Hardware: {preset.hardware}.")
+
+
+def item(text: str) -> str:
+    """Returns an item of a list, in lines of 100 columns."""
+    return textwrap.fill(
+        text, 100, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
+    )
 
 
 def shown(value: object) -> str:
