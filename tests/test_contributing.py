@@ -15,8 +15,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / ".github/CONTRIBUTING.md").read_text(encoding="utf-8")
 
 
-def test_the_page_is_short_and_its_paths_exist():
-    assert len(PAGE.splitlines()) <= 120
+def test_its_paths_exist():
     paths = re.findall(r"`((?:kerasvit|weights|recipes|tests|\.ci)/[\w./]*)`", PAGE)
     paths += re.findall(r"\]\(\.\./([^)]*)\)", PAGE)
     assert len(paths) > 30
