@@ -53,7 +53,8 @@ from pathlib import Path
 import keras
 from exporting import checking, folders, serving, writing
 from scoring import candidates
-from training.progress import console, write_json
+from training.progress import console
+from training.run_folder import write_json
 
 import kerasvit
 from kerasvit import __version__

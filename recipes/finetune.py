@@ -30,16 +30,20 @@ from training import (
     defaults,
     dry_run,
     hyperrule,
+    linear_classifier,
     method_settings,
+    models,
+    results,
+    run_folder,
     stages,
-    starting_point,
+    step_plan,
     teachers,
-    training,
     training_data,
 )
-from training.freezing import freeze, trained_weights
+from training.models import freeze, trained_weights
 from training.optimizers import make_optimizer
-from training.progress import Steps, console, report
+from training.progress import Steps, console
+from training.results import report
 from training.validation import Evaluation, Validation
 
 import kerasvit
@@ -74,7 +78,7 @@ def compare(config: Config) -> list[dict | None]:
     with command_line.checking_input():
         command_line.check(config)
     config = dataclasses.replace(config, compare=False)
-    folder = training.out_folder(config)
+    folder = run_folder.out_folder(config)
     of_sam = dict.fromkeys(method_settings.SETTINGS) | {"method": "sam"}
     plain = dataclasses.replace(config, out=f"{folder}/plain", rho=0.0, **of_sam)
     return run([plain, dataclasses.replace(config, out=f"{folder}/sam")])
@@ -86,7 +90,7 @@ def run(configs: list[Config]) -> list[dict | None]:
         for config in configs:
             command_line.check(config)
         here = devices.start(config)
-        training.check_weights(config, {"small": SMALL})
+        models.check_weights(config, {"small": SMALL})
     with here.together():
         return [finetune_on(here, config) for config in configs]
 
@@ -95,7 +99,7 @@ def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | N
     """Trains on the devices, on `LabelledImages` if given; else like `finetune`."""
     with command_line.checking_input():
         dataset = dataset or training_data.find_data(config, here)
-        count = training.planned_images(config, dataset)
+        count = step_plan.planned_images(config, dataset)
         of_rule = {}
         if config.rule:
             config, of_rule = hyperrule.of(config, count, dataset)
@@ -108,8 +112,8 @@ def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | N
         reasons |= of_rule
         here.check_batch(config.batch_size, config.accumulate)
         here.perturbation(config.perturbation, config.rho)
-        rounds, round_steps = training.plan(config, count)
-        config = training.apply_plan(config, reasons, rounds, round_steps)
+        rounds, round_steps = step_plan.plan(config, count)
+        config = step_plan.apply_plan(config, reasons, rounds, round_steps)
         variant = model.record["variant"] or model.name
         config = dataclasses.replace(config, model=config.model or variant)
         training_data.check_first_batch(config, model, dataset)
@@ -121,19 +125,21 @@ def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | N
         plan = stages.of(config, count, rounds, round_steps, model)
     if config.dry_run:
         return measure(here, config, model, dataset, plan)
-    with training.claimed_folder(config, dataset, here) as folder:
-        training.print_notices(config, dataset)
-        if result := training.finished_result(folder):
+    with run_folder.claimed_folder(config, dataset, here) as folder:
+        run_folder.print_notices(config, dataset)
+        if result := run_folder.finished_result(folder):
             return result
 
-        starting_point.print_settings(config, reasons)
+        defaults.print_settings(config, reasons)
         start = None
         if config.weights:
             options = training_data.batch_options(config, model)
             # The first process writes the file of the head.
             with command_line.checking_input(), here.first_goes_first():
-                start = starting_point.set_head(model, dataset, options, config, folder)
-        parts, name = [], training.name_of(config.rho)
+                start = linear_classifier.set_head(
+                    model, dataset, options, config, folder
+                )
+        parts, name = [], results.name_of(config.rho)
         for stage, staged in stages.each(here, model, plan, config.remat):
             with here.scope():
                 options = stage.config, staged, stage.steps, stage.teacher
@@ -141,9 +147,9 @@ def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | N
                 progress = stages.saved_progress(stage, folder, name, here)
                 parts.append(train(here, stage, staged, trainer, dataset, progress))
         result = stages.summed(parts)
-        result |= training.summary(config.rho, dataset, folder, round_steps, start)
+        result |= results.summary(config.rho, dataset, folder, round_steps, start)
         result |= stages.facts(plan)
-        return training.save(
+        return results.save(
             result, config, staged, recipe=__file__, here=here, dataset=dataset
         )
 
@@ -229,7 +235,7 @@ def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
         for step, part in progress.parts(trainer):
             trainer.fit(
                 stage.fit_batches(here, dataset, options, step),
-                **part,  # its epochs are rounds: see training.plan
+                **part,  # its epochs are rounds: see step_plan.py
                 shuffle=False,  # the batches are already shuffled
                 callbacks=[*measured, progress, steps],
                 verbose=0,  # `steps` prints
@@ -252,7 +258,7 @@ def add_adapters(config: Config, model: keras.Model) -> None:
 
 def build(config: Config, label_names: list[str]) -> keras.Model:
     """Returns the model before training, with a head for the classes."""
-    variant = training.find_variant(config, {"small": SMALL})
+    variant = models.find_variant(config, {"small": SMALL})
     size = config.image_size
     if variant is SMALL and not config.weights:
         size = size or (32,)
@@ -273,7 +279,7 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
         kerasvit.merge_lora(model)
         console.print("The adapters of the weights are merged into their kernels.")
     if config.weights:
-        console.print(starting_point.reset_unless_same_classes(model, label_names))
+        console.print(models.reset_unless_same_classes(model, label_names))
     else:
         console.print(
             f"{model.record['variant']}: fresh weights, as --weights gives none."
@@ -293,7 +299,7 @@ def main(config: Config) -> None:
     if not config.dry_run:
         report(*results)
         for result in results:
-            starting_point.warn_if_worse(result)
+            linear_classifier.warn_if_worse(result)
             stages.warn_if_worse(result)
 
 

@@ -26,10 +26,21 @@ if __name__ == "__main__":  # before the imports that take seconds
 
 import keras
 from devices import devices
-from training import callbacks, dry_run, stages, teachers, training, training_data
-from training.freezing import freeze
+from training import (
+    callbacks,
+    dry_run,
+    models,
+    results,
+    run_folder,
+    stages,
+    step_plan,
+    teachers,
+    training_data,
+)
+from training.models import freeze
 from training.optimizers import make_optimizer, sigmoid
-from training.progress import Steps, console, report
+from training.progress import Steps, console
+from training.results import report
 from training.validation import Evaluation, Validation
 
 import kerasvit
@@ -118,9 +129,9 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
         model = build(config, dataset.class_names)
         if config.steps:
             config = dataclasses.replace(config, epochs=None)
-        count = training.planned_images(config, dataset)
-        rounds, round_steps = training.plan(config, count)
-        config = training.apply_plan(config, {}, rounds, round_steps)
+        count = step_plan.planned_images(config, dataset)
+        rounds, round_steps = step_plan.plan(config, count)
+        config = step_plan.apply_plan(config, {}, rounds, round_steps)
         training_data.check_first_batch(config, model, dataset)
         plan = stages.of(config, count, rounds, round_steps, model)
         here.perturbation(config.perturbation, radius(config))
@@ -130,12 +141,12 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
     if config.dry_run:
         return measure(here, config, model, dataset, plan)
     prefix = f"pretrain-{config.model}-"
-    with training.claimed_folder(config, dataset, here, prefix) as folder:
-        training.print_notices(config, dataset)
-        if result := training.finished_result(folder):
+    with run_folder.claimed_folder(config, dataset, here, prefix) as folder:
+        run_folder.print_notices(config, dataset)
+        if result := run_folder.finished_result(folder):
             return result
         rho = radius(config)
-        parts, name = [], training.name_of(rho)
+        parts, name = [], results.name_of(rho)
         for stage, staged in stages.each(here, model, plan, config.remat):
             with here.scope():
                 options = stage.config, staged, stage.steps, stage.teacher
@@ -143,9 +154,9 @@ def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
                 progress = stages.saved_progress(stage, folder, name, here)
                 parts.append(train(here, stage, staged, trainer, dataset, progress))
         result = stages.summed(parts)
-        result |= training.summary(rho, dataset, folder, round_steps)
+        result |= results.summary(rho, dataset, folder, round_steps)
         result |= stages.facts(plan)
-        return training.save(
+        return results.save(
             result, config, staged, recipe=__file__, here=here, dataset=dataset
         )
 
@@ -176,7 +187,7 @@ def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
         for step, part in progress.parts(trainer):
             trainer.fit(
                 stage.fit_batches(here, dataset, options, step),
-                **part,  # its epochs are rounds: see training.plan
+                **part,  # its epochs are rounds: see step_plan.py
                 shuffle=False,  # the batches are already shuffled
                 callbacks=[*measured, progress, steps],
                 verbose=0,  # `steps` prints
@@ -239,7 +250,7 @@ def batch_options(config: Config, model, dataset) -> dict:
 
 def build(config: Config, label_names: list[str]) -> keras.Model:
     """Returns the model before training, with a head for the classes."""
-    variant = training.find_variant(config, SMALL)
+    variant = models.find_variant(config, SMALL)
     size = config.image_size
     rates = {"dropout": config.dropout, "stochastic_depth": config.stochastic_depth}
     model = variant(

@@ -40,8 +40,9 @@ from command import paths
 from devices import devices
 from segmenting import labelled_masks, results
 from segmenting.labelled_masks import IGNORED
-from training import folder_lock, training
-from training.progress import Steps, claim_folder, console, replace_file, write_json
+from training import folder_lock, run_folder
+from training.progress import Steps, console
+from training.run_folder import claim, replace_file, write_json
 from training.saving import Progress
 from training.step_log import StepLog
 from training.validation import Validation
@@ -78,8 +79,8 @@ def segment(config: Config) -> dict:
         with command_line.checking_input():
             if not (folder / "result.json").exists():
                 held.enter_context(folder_lock.locked(folder))
-            claim_folder(folder, located(config), dataset)
-        return training.finished_result(folder) or trained(
+            claim(folder, located(config), dataset)
+        return run_folder.finished_result(folder) or trained(
             config, backbone, dataset, folder
         )
 

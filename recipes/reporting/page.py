@@ -4,7 +4,7 @@ import html
 import string
 from pathlib import Path
 
-from training.progress import replace_file, write_json
+from training.run_folder import replace_file, write_json
 
 from . import readings, tables
 from .budget import duration

@@ -6,7 +6,7 @@ import math
 import re
 from pathlib import Path
 
-from training.progress import write_json
+from training.run_folder import write_json
 
 from .subjects import Subject
 

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from devices import device_name
-from training.progress import counted, replace_file
+from training.progress import counted
+from training.run_folder import replace_file
 
 from kerasvit.hub import read_page
 

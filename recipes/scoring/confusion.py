@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 from sklearn.metrics import confusion_matrix
-from training.progress import counted, replace_file, save_figure
+from training.curves import save_figure
+from training.progress import counted
+from training.run_folder import replace_file
 
 from kerasvit.hub import is_generated, read_page, signed
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from training.progress import save_figure
+from training.curves import save_figure
 
 from .kinds import KINDS, SEVERITIES
 from .robustness import Summary

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
-from training.progress import replace_file, write_json
+from training.run_folder import replace_file, write_json
 
 from kerasvit import __version__, evaluation
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
-from training.progress import counted, replace_file, write_json
+from training.progress import counted
+from training.run_folder import replace_file, write_json
 
 from . import cost, published
 from .results import METRICS, Result, difference

@@ -6,7 +6,8 @@ import keras
 import numpy as np
 from rich.table import Table
 from segmenting.labelled_masks import IGNORED
-from training.progress import console, counted, save_figure
+from training.curves import save_figure
+from training.progress import console, counted
 
 SHOWN = 6  # images in the picture
 

@@ -7,6 +7,9 @@ Settings that are None are replaced; those of the user or a preset are kept.
 
 import dataclasses
 
+from rich.table import Table
+from training.progress import console
+
 import kerasvit
 
 SMALL_MODEL = {  # chosen on the validation images of digits
@@ -106,3 +109,16 @@ def _check_rate(config, default, filled):
             f"`--optimizer {optimizer}` needs a `--learning-rate`: the default "
             f"{rate:g} is for {default}."
         )
+
+
+def print_settings(config, reasons: dict) -> None:
+    """Prints a table of the settings that depend on the task.
+
+    Args:
+        config: Dataclass of the settings, without None for these settings.
+        reasons: {setting: reason for its value}.
+    """
+    table = Table("setting", "value", "why", title="Settings", title_justify="left")
+    for name, reason in reasons.items():
+        table.add_row(name, f"{getattr(config, name)}", reason)
+    console.print(table)

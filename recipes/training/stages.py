@@ -14,10 +14,16 @@ import re
 from pathlib import Path
 
 from devices import devices
-from training import teachers, training, training_data
+from training import (
+    step_plan,
+    teachers,
+    training_data,
+)
+from training.linear_classifier import is_worse
 from training.progress import console
+from training.run_folder import state_folder
 from training.saving import Progress
-from training.starting_point import is_worse
+from training.step_log import StepLog
 
 import kerasvit
 from kerasvit.fine_tuning import heads_of
@@ -35,7 +41,7 @@ class Stage:
 
     Attributes:
         config: Settings, with the steps, the rate and the warm-up of the stage.
-        rounds, round_steps: Result of `training.plan`.
+        rounds, round_steps: Result of `step_plan.plan`.
         suffix: Of the name of the training; "" for the stage of all weights.
         head_alone: Whether the other weights and all statistics are frozen.
         image_size: Height and width; None: that of the model.
@@ -83,7 +89,7 @@ def of(config, count: int, rounds: int, round_steps: int, model) -> list[Stage]:
 
     Args:
         config: Dataclass of the settings, without None for those of the steps.
-        count: Result of `training.planned_images`.
+        count: Result of `step_plan.planned_images`.
         rounds, round_steps: Plan of the stage of all weights.
         model: `ImageModel`.
 
@@ -149,9 +155,22 @@ def saved_progress(stage: Stage, folder: Path, name: str, here) -> Progress:
         name: Name of the training.
         here: Devices of the training.
     """
-    plan = stage.rounds, stage.round_steps
-    named = stage.named(name)
-    return training.saved_progress(stage.config, folder, named, *plan, here)
+    config = stage.config
+    states = state_folder(folder, stage.named(name))
+    events = folder / "tensorboard" / states.name if config.tensorboard else None
+    return Progress(
+        states,
+        config.seed,
+        stage.rounds,
+        stage.round_steps,
+        batch_size=config.batch_size,
+        parts=config.accumulate,
+        log=StepLog(folder / f"log_{states.name}.csv", events),
+        minutes=config.save_minutes,
+        devices=here,
+        keep_best=config.keep_best,
+        patience=config.patience,
+    )
 
 
 def summed(results: list[dict]) -> dict:
@@ -211,8 +230,8 @@ def _planned(main, count, changes, **options):
         at = [x if x < 1 else x / main.steps for x in main.config.decay_at]
         changes["decay_at"] = tuple(at)
     config = dataclasses.replace(main.config, **changes)
-    plan = training.plan(config, count)
-    return Stage(training.apply_plan(config, {}, *plan), *plan, **options)
+    plan = step_plan.plan(config, count)
+    return Stage(step_plan.apply_plan(config, {}, *plan), *plan, **options)
 
 
 def _then(config, count, before, model):
@@ -238,7 +257,7 @@ def _then(config, count, before, model):
         changes["resize"] = round(config.resize * ratio)
     if not config.then_steps and not config.then_epochs:
         changes["steps"] = max(
-            training.MIN_ROUND_STEPS, round(before.steps * THEN_STEPS)
+            step_plan.MIN_ROUND_STEPS, round(before.steps * THEN_STEPS)
         )
     suffix = "x".join(map(str, config.then_size))
     teacher = teachers.find(config, resized)

@@ -22,7 +22,7 @@ from command import startup
 from command.command_line import BadInput, checking_input
 from devices.devices import ONE, Devices
 from training import folder_lock
-from training.progress import replace_file, write_json
+from training.run_folder import replace_file, write_json
 
 FILE, FOLDER = ".weights.h5", ".orbax"  # suffixes of the weights
 

@@ -5,7 +5,7 @@ import csv
 from pathlib import Path
 
 import tensorflow as tf
-from training.progress import replace_file
+from training.run_folder import replace_file
 
 COLUMNS = ("step", "loss", "learning_rate", "images_per_second", "seconds")
 

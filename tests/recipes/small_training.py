@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "recipes"))
 import keras
 import numpy as np
 import pretrain
-from training import saving, training
+from training import run_folder, saving
 
 import kerasvit
 
@@ -64,7 +64,7 @@ def check_same(run, other, exact=True):
     models = [kerasvit.from_pretrained(f"{each}/model") for each in (run, other)]
     for a, b in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=0 if exact else 1e-5)
-    a, b = (training.finished_result(Path(each)) for each in (run, other))
+    a, b = (run_folder.finished_result(Path(each)) for each in (run, other))
     tested = [{key: result[key] for key in ("loss", "accuracy")} for result in (a, b)]
     logs = zip([*a["history"], tested[0]], [*b["history"], tested[1]], strict=True)
     for first, second in logs:

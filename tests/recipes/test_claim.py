@@ -11,7 +11,7 @@ from command import command_line
 from filelock import FileLock
 from PIL import Image
 from scipy import stats
-from training import training
+from training import step_plan
 
 import kerasvit
 from kerasvit import data
@@ -179,7 +179,7 @@ def test_the_real_study_trains_on_1000_to_10000_of_54000_images():
     dataset = data.LabelledImages(images, None, None, [str(i) for i in range(10)])
     for each in claim.trainings(study)[-8:]:
         config = claim.config_of(study, each, 0.1, 54_000, Path("out"))
-        assert np.prod(training.plan(config, 54_000)) == 900
+        assert np.prod(step_plan.plan(config, 54_000)) == 900
         some = dataset.of_share(config.share, config.share_seed).train
         assert np.bincount(some.labels).tolist() == [each.share * 1000] * 10
 
@@ -256,7 +256,7 @@ def test_a_training_is_measured(study):
 
 @pytest.mark.slow
 def test_dry_run_estimates_the_time(study, in_this_process, capsys, monkeypatch):
-    monkeypatch.setattr(training, "MIN_ROUND_STEPS", 1)
+    monkeypatch.setattr(step_plan, "MIN_ROUND_STEPS", 1)
     monkeypatch.setattr(claim, "measure", lambda *_: {})
     result = claim.run(dataclasses.replace(study, dry_run=True))
     assert [kind["trainings"] for kind in result["kinds"]] == [4, 8, 4, 8]

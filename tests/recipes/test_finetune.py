@@ -16,11 +16,13 @@ from devices import devices
 from PIL import Image
 from training import (
     card_facts,
+    curves,
     defaults,
-    progress,
+    models,
+    results,
+    run_folder,
     saving,
-    starting_point,
-    training,
+    step_plan,
     training_data,
 )
 
@@ -153,7 +155,7 @@ def test_results_of_an_earlier_version_are_not_continued(tmp_path, monkeypatch):
     Path("run").mkdir()
     Path("run/result.json").write_text('{"results": {}}')
     with pytest.raises(ValueError, match="results of an earlier version"):
-        finetune.training.finished_result(Path("run"))
+        run_folder.finished_result(Path("run"))
 
 
 @on_last_backend
@@ -208,7 +210,7 @@ def test_one_validation_is_seen_in_the_curves(tmp_path):
         "history": [logs],
         "steps_between_validations": 4,
     }
-    progress.draw_curves(result, tmp_path / "curves.png")
+    curves.draw_curves(result, tmp_path / "curves.png")
     pixels = np.asarray(Image.open(tmp_path / "curves.png").convert("RGB"), int)
     orange = np.abs(pixels - (255, 127, 14)).sum(axis=2) < 30  # tab:orange
     height, width = orange.shape
@@ -218,8 +220,8 @@ def test_one_validation_is_seen_in_the_curves(tmp_path):
 
 @on_last_backend
 def test_output_is_counted_in_steps(photos, capsys, monkeypatch):
-    monkeypatch.setattr(training, "MIN_ROUND_STEPS", 1)
-    progress.report(finetune.finetune(config(data=photos, epochs=2, batch_size=20)))
+    monkeypatch.setattr(step_plan, "MIN_ROUND_STEPS", 1)
+    results.report(finetune.finetune(config(data=photos, epochs=2, batch_size=20)))
     printed = capsys.readouterr().out
     assert "2 steps, validated and saved every 1." in printed
     assert "step 1 of 2: training loss" in printed and "; validation loss" in printed
@@ -232,7 +234,7 @@ def test_output_is_counted_in_steps(photos, capsys, monkeypatch):
 def test_settings_are_those_of_the_training(photos, capsys):
     settings = {"steps": 25, "warmup_steps": 20, "rho": 0.0}
     result = finetune.finetune(config(data=photos, out="o [new]/x", **settings))
-    progress.report(result)
+    results.report(result)
     printed = capsys.readouterr().out
     assert "given; raised to a multiple of 13" in printed and "26 steps" in printed
     assert 'from_pretrained("o [new]/x/model")' in printed
@@ -297,13 +299,11 @@ def test_weights_and_model_are_checked_before_images_are_read(
 @on_last_backend
 def test_heads_for_imagenet_fit_its_numbers():
     numbers = [f"n{i:08}" for i in range(1000)]
-    assert starting_point.same_classes("imagenet1k", numbers)
-    assert not starting_point.same_classes("imagenet1k", numbers[::-1])
-    assert not starting_point.same_classes("imagenet1k", numbers[:-1])
-    assert not starting_point.same_classes(
-        "imagenet1k", [f"class {i}" for i in range(1000)]
-    )
-    assert not starting_point.same_classes(None, numbers)
+    assert models.same_classes("imagenet1k", numbers)
+    assert not models.same_classes("imagenet1k", numbers[::-1])
+    assert not models.same_classes("imagenet1k", numbers[:-1])
+    assert not models.same_classes("imagenet1k", [f"class {i}" for i in range(1000)])
+    assert not models.same_classes(None, numbers)
 
 
 def test_finished_training_shows_its_result(finished, capsys):
@@ -360,7 +360,7 @@ def test_weights_with_their_own_normalisation_get_pixels(photos):
 
 @long_elsewhere
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
-    monkeypatch.setattr(training, "MIN_ROUND_STEPS", 1)
+    monkeypatch.setattr(step_plan, "MIN_ROUND_STEPS", 1)
     changes = {"rho": 0.05, "dropout": 0.1, "layer_decay": 0.75}
     settings = config(data=photos, epochs=3, **changes)
     whole = finetune.finetune(dataclasses.replace(settings, out="whole"))
@@ -400,13 +400,13 @@ def test_lower_blocks_have_smaller_rates():
 def test_folder_whose_first_file_was_never_finished(tmp_path):
     images = SimpleNamespace(class_names=["a", "b"], counts={"train": 2})
     (tmp_path / ".config.json").write_text('{"mod')
-    assert progress.claim_folder(tmp_path, config(), images) == tmp_path
-    assert progress.claim_folder(tmp_path, config(), images) == tmp_path
+    assert run_folder.claim(tmp_path, config(), images) == tmp_path
+    assert run_folder.claim(tmp_path, config(), images) == tmp_path
     (tmp_path / "config.json").write_text('{"mod')
     with pytest.raises(ValueError, match="config.json is damaged.*Delete"):
-        progress.claim_folder(tmp_path, config(), images)
+        run_folder.claim(tmp_path, config(), images)
     with pytest.raises(ValueError, match="cannot be used"):
-        progress.claim_folder(tmp_path / "config.json", config(), images)
+        run_folder.claim(tmp_path / "config.json", config(), images)
 
 
 def test_folder_with_other_files():
@@ -492,12 +492,12 @@ def test_misspelled_option(capsys):
     ],
 )
 def test_presets_make_the_steps_of_the_paper(preset, images, expected):
-    assert training.plan(finetune.PRESETS[preset], images) == expected
+    assert step_plan.plan(finetune.PRESETS[preset], images) == expected
 
 
 @pytest.mark.parametrize("steps", [1, 49, 51, 60, 99, 101, 120, 1_000])
 @pytest.mark.parametrize("steps_per_epoch", [1, 2, 7])
 def test_steps_are_rounded_up_to_full_rounds(steps, steps_per_epoch):
     wanted = dataclasses.replace(config(), epochs=None, steps=steps, batch_size=8)
-    rounds, each = training.plan(wanted, 8 * steps_per_epoch)
+    rounds, each = step_plan.plan(wanted, 8 * steps_per_epoch)
     assert steps <= rounds * each < steps + each and rounds <= 50

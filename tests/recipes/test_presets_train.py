@@ -8,7 +8,7 @@ import pretrain
 import pytest
 from devices import devices
 from presets import FINETUNE, PRETRAIN
-from training import teachers, training, training_data
+from training import step_plan, teachers, training_data
 
 import kerasvit
 from kerasvit import data
@@ -84,7 +84,7 @@ def test_pretraining(name, dataset, monkeypatch, tmp_path):
     settings, tiny = shrunk(preset, tmp_path)
     settings = dataclasses.replace(settings, rho=pretrain.radius(preset))
     monkeypatch.setitem(pretrain.SMALL, "tiny", tiny)
-    settings = training.apply_plan(settings, {}, 1, SCHEDULED)
+    settings = step_plan.apply_plan(settings, {}, 1, SCHEDULED)
     model = pretrain.build(settings, dataset.class_names)
     teacher = teachers.find(settings, model)
     trainer = pretrain.trainer_of(devices.ONE, settings, model, SCHEDULED, teacher)
@@ -96,7 +96,7 @@ def test_finetuning(name, dataset, monkeypatch, tmp_path):
     settings, tiny = shrunk(finetune.PRESETS[name], tmp_path)
     monkeypatch.setattr(finetune, "SMALL", tiny)
     settings = dataclasses.replace(settings, model="small", weights=None)
-    settings = training.apply_plan(settings, {}, 1, SCHEDULED)
+    settings = step_plan.apply_plan(settings, {}, 1, SCHEDULED)
     model = finetune.build(settings, dataset.class_names)
     settings, _ = finetune.defaults.resolve(settings, 24, "photographs", model)
     trainer = finetune.trainer_of(devices.ONE, settings, model, SCHEDULED)

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from command.command_line import BadInput
 from devices import devices
-from training import saving, states, training, training_data
+from training import saving, stages, states, training_data
 
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
@@ -109,9 +109,9 @@ def test_sigterm_while_a_state_is_written(whole, monkeypatch):
 
 @on_last_backend
 def test_processes_agree_on_the_step_that_they_save(whole, monkeypatch):
-    make = training.saved_progress
+    make = stages.saved_progress
     two = devices.Devices(processes=2)
-    monkeypatch.setattr(training, "saved_progress", lambda *a: make(*a[:-1], two))
+    monkeypatch.setattr(stages, "saved_progress", lambda *a: make(*a[:-1], two))
     stopped(4, sigterm)
     # They agree after the steps 1, 3 and 7, and oftener if steps take a second.
     assert state_files("run")[0] == "step_00000007.json"
@@ -121,9 +121,9 @@ def test_processes_agree_on_the_step_that_they_save(whole, monkeypatch):
 
 @on_last_backend
 def test_only_the_first_process_writes(monkeypatch):
-    make = training.saved_progress
+    make = stages.saved_progress
     other = devices.Devices(process=1, processes=2)
-    monkeypatch.setattr(training, "saved_progress", lambda *a: make(*a[:-1], other))
+    monkeypatch.setattr(stages, "saved_progress", lambda *a: make(*a[:-1], other))
     stopped(11, control_c, minutes=0)
     assert state_files("run") == [] and not list(Path("run").glob("*.csv"))
 

@@ -11,7 +11,7 @@ import pytest
 from command import command_line
 from command.command_line import BadInput
 from devices import devices
-from training import saving, stages, training
+from training import run_folder, saving, stages
 
 import kerasvit
 from tests.contract import to_numpy
@@ -86,7 +86,7 @@ def test_three_stages_are_trained_and_stated(settings, tmp_path, capsys):
     model = kerasvit.from_pretrained(run / "model")
     assert model.input_shape == (None, 42, 42, 3)
     assert kerasvit.classify(model, str(next((tmp_path / "images/cat").iterdir())))
-    assert training.finished_result(run) == json.loads(json.dumps(result))
+    assert run_folder.finished_result(run) == json.loads(json.dumps(result))
 
 
 @pytest.mark.long

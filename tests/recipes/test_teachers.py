@@ -10,7 +10,7 @@ import pytest
 from command.command_line import BadInput, check
 from keras import layers
 from scoring import any_model
-from training import teachers, training
+from training import run_folder, teachers
 
 import kerasvit
 from tests.once import long_elsewhere, on_last_backend
@@ -222,7 +222,7 @@ def test_a_training_with_a_teacher(builder, rho, tmp_path, monkeypatch, capsys):
     assert loaded.record["builder"] == builder.__name__
     card = (tmp_path / "run/model/README.md").read_text()
     assert "| teacher | teacher |" in card and "| distill | soft |" in card
-    assert training.finished_result(tmp_path / "run")
+    assert run_folder.finished_result(tmp_path / "run")
     saved = json.loads((tmp_path / "run/config.json").read_text())
     assert saved["teacher"] == str(tmp_path.resolve() / "teacher")
     other = dataclasses.replace(config, alpha=0.1)

@@ -10,7 +10,7 @@ from training import (
     finetune_settings,
     pretrain_settings,
     progress,
-    training,
+    step_plan,
     training_data,
 )
 from training.pretrain_settings import Config
@@ -30,20 +30,20 @@ def test_a_share_out_of_range(share):
 def test_same_steps_are_those_of_all_images():
     dataset = training_data.find("mnist_subset", share=0.1)
     config = Config(share=0.1, epochs=6, batch_size=50)
-    count = training.planned_images(config, dataset)
-    assert count == 100 and np.prod(training.plan(config, count)) == 12
+    count = step_plan.planned_images(config, dataset)
+    assert count == 100 and np.prod(step_plan.plan(config, count)) == 12
     config = Config(share=0.1, epochs=6, batch_size=50, same_steps=True)
-    count = training.planned_images(config, dataset)
-    assert count == 1000 and np.prod(training.plan(config, count)) == 120
+    count = step_plan.planned_images(config, dataset)
+    assert count == 1000 and np.prod(step_plan.plan(config, count)) == 120
     whole = training_data.find("mnist_subset")
-    assert training.planned_images(config, whole) == 1000
+    assert step_plan.planned_images(config, whole) == 1000
 
 
 def test_steps_replace_epochs_and_validations_limit_the_rounds():
-    assert training.plan(Config(steps=900, validations=1), 1000) == (1, 900)
-    assert training.plan(Config(steps=90), 1000) == (9, 10)
+    assert step_plan.plan(Config(steps=900, validations=1), 1000) == (1, 900)
+    assert step_plan.plan(Config(steps=90), 1000) == (9, 10)
     config = finetune_settings.Config(steps=600, batch_size=10)
-    assert training.plan(config, 100) == (50, 12)
+    assert step_plan.plan(config, 100) == (50, 12)
 
 
 @pytest.mark.parametrize("settings", [finetune_settings, pretrain_settings])

@@ -6,7 +6,7 @@ joined(study, measurements)     # of the seeds of one model, optimizer and rate
 from pathlib import Path
 
 import numpy as np
-from training.progress import save_figure
+from training.curves import save_figure
 
 from . import runs
 from .measures import mean_and_deviation

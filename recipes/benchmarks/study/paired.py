@@ -6,7 +6,7 @@ compare({"without SAM": […], "with SAM": […]})      # one pair per seed
 from pathlib import Path
 
 import numpy as np
-from training.progress import save_figure
+from training.curves import save_figure
 
 from . import runs
 

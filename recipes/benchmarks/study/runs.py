@@ -16,9 +16,10 @@ import keras
 from command.command_line import BadInput, checking_input
 from devices import devices
 from pretrain import pretrain
-from training import training
+from training import run_folder, step_plan
 from training.card_facts import NOT_TRAINING
-from training.progress import console, write_json
+from training.progress import console
+from training.run_folder import write_json
 from training.step_log import COLUMNS
 
 from . import tasks
@@ -42,7 +43,7 @@ def train(module: str, study, dataset, names: list[str]) -> dict:
             with `summary` no task is finished.
     """
     with checking_input():
-        folder = training.claim_folder(study, dataset, devices.ONE, f"{module}-")
+        folder = run_folder.claim_folder(study, dataset, devices.ONE, f"{module}-")
     if not study.summary:
         tasks.in_processes(module, study, study.jobs, names, folder)
         shutil.rmtree(folder / "locks", ignore_errors=True)
@@ -120,7 +121,7 @@ def time_steps(config) -> dict:
     Args:
         config: `pretrain.Config`; its steps are replaced.
     """
-    steps = 2 * max(training.MIN_ROUND_STEPS, config.steps // 10)
+    steps = 2 * max(step_plan.MIN_ROUND_STEPS, config.steps // 10)
     config = dataclasses.replace(config, steps=steps, epochs=None, validations=2)
     found = pretrain(config)
     log = next(Path(config.out).glob("log_*.csv")).read_text().splitlines()

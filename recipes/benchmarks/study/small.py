@@ -16,8 +16,10 @@ from command import command_line
 from devices import devices
 from pretrain import PRESETS, pretrain
 from rich.table import Table
-from training import training, training_data
-from training.progress import COLORS, console, save_figure, write_json
+from training import run_folder, training_data
+from training.curves import COLORS, save_figure
+from training.progress import console
+from training.run_folder import write_json
 
 from .measures import compilation_cache, mean_and_deviation, measure
 from .settings import Study
@@ -42,7 +44,7 @@ def run(study: Study) -> dict:
     with command_line.checking_input():
         command_line.check(study)
         dataset = training_data.find(study.dataset, study.data)
-        folder = training.claim_folder(study, dataset, devices.ONE, "study-")
+        folder = run_folder.claim_folder(study, dataset, devices.ONE, "study-")
     measured = {}
     with compilation_cache(folder / "programs"):
         for model, preset in MODELS.items():

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from command.command_line import BadInput
 from filelock import FileLock, Timeout
-from training.progress import console, write_json
+from training.progress import console
+from training.run_folder import write_json
 
 ONE_THREAD = {  # of each backend, and of TensorFlow, which reads the images
     "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",

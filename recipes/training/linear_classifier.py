@@ -1,11 +1,9 @@
-"""Steps before fine-tuning: prints the settings, measures the weights, sets the head.
+"""Fits a linear classifier to frozen features before fine-tuning, and sets the head.
 
-starting_point.print_settings(config, reasons)
-start = starting_point.set_head(model, dataset, batch_options, config, folder)
+start = linear_classifier.set_head(model, dataset, batch_options, config, folder)
 """
 
 import dataclasses
-import re
 
 import keras
 import numpy as np
@@ -107,19 +105,6 @@ def _hits(model, batches) -> list[bool]:
 def _assign(model, heads):
     for layer, weights in zip(heads_of(model), heads, strict=True):
         layer.set_weights(weights)
-
-
-def print_settings(config, reasons: dict) -> None:
-    """Prints a table of the settings that depend on the task.
-
-    Args:
-        config: Dataclass of the settings, without None for these settings.
-        reasons: {setting: reason for its value}.
-    """
-    table = Table("setting", "value", "why", title="Settings", title_justify="left")
-    for name, reason in reasons.items():
-        table.add_row(name, f"{getattr(config, name)}", reason)
-    console.print(table)
 
 
 def set_head(model, dataset, batch_options, config, folder) -> dict:
@@ -248,50 +233,3 @@ def _read(file):
             numbers[name] = None if np.isnan(numbers[name]) else numbers[name]
         heads = [(found[f"kernel_{i}"], found[f"bias_{i}"]) for i in range(count)]
     return Start(**numbers, heads=heads)
-
-
-def reset_unless_same_classes(model, label_names: list[str]) -> str:
-    """Sets a loaded head to zeros if it has other classes than the images.
-
-    kerasvit keeps a head if the number of classes is the same, even if the classes are
-    not.
-
-    Args:
-        model: `ImageModel`, built with weights and the number of classes.
-        label_names: Names of the images' classes, in the order of the labels.
-
-    Returns:
-        A sentence that states which head the model has and why.
-    """
-    count, named = len(label_names), model.record["label_names"]
-    heads = heads_of(model)
-    if not any(np.any(weight) for head in heads for weight in head.get_weights()):
-        return f"Head: zeros, because the weights have none for {count} classes."
-    if same_classes(named, label_names):
-        return f"Head: that of the weights, because it has the same {count} classes."
-    model.card = None  # that of another classifier
-    for head in heads:
-        head.set_weights([np.zeros_like(weight) for weight in head.get_weights()])
-    if named is None:
-        return (
-            f"Head: zeros; the weights have one for {count} classes, but do not name "
-            "them."
-        )
-    theirs = "ImageNet's" if isinstance(named, str) else f"{', '.join(named[:3])}, …"
-    return f"Head: zeros; that of the weights is for {theirs}."
-
-
-def same_classes(named, label_names: list[str]) -> bool:
-    """Returns whether weights and images have the same classes in the same order.
-
-    Args:
-        named: `label_names` of a model's record: a list, "imagenet1k" or None.
-        label_names: Names of the images' classes. "imagenet1k" equals the 1,000 sorted
-            WordNet numbers, such as n01440764, of datasets and folders of ImageNet.
-    """
-    if named == "imagenet1k":
-        numbers = all(re.fullmatch(r"n\d{8}", name) for name in label_names)
-        return (
-            numbers and len(label_names) == 1000 and sorted(label_names) == label_names
-        )
-    return named == label_names
