@@ -55,6 +55,24 @@ def test_a_backend_that_is_not_installed(tmp_path, command):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("command", ["import kerasvit.data", "kerasvit.data.built_in"])
+def test_the_packages_of_the_data(tmp_path, command):
+    command = f"import kerasvit\n{command}"
+    status, lines = run(
+        tmp_path,
+        ["tensorflow", "importlib_resources"],
+        "-c",
+        command,
+        KERAS_BACKEND="jax",
+    )
+    assert status == 1
+    assert lines[-1] == (
+        "ImportError: kerasvit.data needs tensorflow, importlib_resources, which are "
+        'not installed. Type `pip install -e ".[data]"` in the folder of kerasvit.'
+    )
+
+
+@pytest.mark.slow
 def test_a_backend_that_does_not_import_keeps_its_own_error(tmp_path):
     (tmp_path / "tensorflow").mkdir()
     (tmp_path / "tensorflow" / "__init__.py").write_text("raise ImportError('broken')")

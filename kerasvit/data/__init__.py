@@ -10,7 +10,7 @@ The images are decoded, rotated and resized as `kerasvit.classify` does.
 from kerasvit import installed
 
 installed.check_extra(
-    "data", ("tensorflow", "tensorflow_datasets", "importlib_resources", "rich")
+    "data", ("tensorflow", "tensorflow_datasets", "importlib_resources")
 )
 
 from . import tfds as tfds  # noqa: E402

@@ -1,5 +1,10 @@
 """Batches for `fit`: an epoch for each iteration, and any batch to begin at."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import keras
 import numpy as np
 import pytest
@@ -155,21 +160,41 @@ def test_a_training_continues_inside_an_epoch(size, first):
     assert_equal(model.get_weights(), weights_after(endless, 3 * len(train)))
 
 
-@pytest.mark.only_on("tensorflow", reason="a strategy of TensorFlow")
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:Your input ran out of data")
-@pytest.mark.parametrize(("size", "first"), [(4, 9), (20, 1)])
-def test_devices_of_tensorflow_continue(size, first):
-    devices = tf.config.list_logical_devices("CPU")
-    if len(devices) < 2:
-        pytest.skip("one device")
-    with tf.distribute.MirroredStrategy([each.name for each in devices[:2]]).scope():
+def continue_on_two_devices(size, first):
+    with tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"]).scope():
         model, train = compiled(), train_batches(batch_size=size)
     at, begun = Continue(train, first), first // len(train)
     model.fit(train, epochs=3, initial_epoch=begun, callbacks=[at], verbose=0)
     assert at.number == 3 * len(train)
     endless = train_batches(batch_size=size).endless(first)
     assert_equal(model.get_weights(), weights_after(endless, 3 * len(train) - first))
+
+
+TWO_DEVICES = """
+import tensorflow as tf
+
+[cpu] = tf.config.list_physical_devices("CPU")
+parts = [tf.config.LogicalDeviceConfiguration()] * 2
+tf.config.set_logical_device_configuration(cpu, parts)
+
+from tests.data import test_training_batches
+
+test_training_batches.continue_on_two_devices(4, 9)
+test_training_batches.continue_on_two_devices(20, 1)
+"""
+
+
+@pytest.mark.only_on("tensorflow", reason="of its MirroredStrategy")
+@pytest.mark.slow
+def test_devices_of_tensorflow_continue():
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @on_last_backend

@@ -181,7 +181,7 @@ def test_the_real_study_trains_on_1000_to_10000_of_54000_images():
         config = claim.config_of(study, each, 0.1, 54_000, Path("out"))
         assert np.prod(step_plan.plan(config, 54_000)) == 900
         some = dataset.of_share(config.share, config.share_seed).train
-        assert np.bincount(some.labels).tolist() == [each.share * 1000] * 10
+        assert np.bincount(some.images.labels).tolist() == [each.share * 1000] * 10
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ def test_scores_are_those_of_features_that_predict_returns(tmp_path, monkeypatch
     dataset = data.built_in("digits")
     transform = model.preprocessing
     body = keras.Model(model.input, model.get_layer("head").input)
-    parts = dataset.train.sample(200, 0), dataset.validation, dataset.test
+    parts = dataset.train.images.sample(200, 0), dataset.validation, dataset.test
     (x, y), (held, held_y), (test, test_y) = (digits(p, transform) for p in parts)
     x, held, test = (body.predict(each, verbose=0) for each in (x, held, test))
     found = {name: values(part) for name, part in result.parts.items()}
