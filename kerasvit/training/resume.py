@@ -125,7 +125,7 @@ class Resume(keras.callbacks.Callback):
             model.optimizer.build(model.trainable_variables)
         self._processes = processes_of(model)
         self._length = self._checked_length()
-        self._listed = self._signalled = False
+        self._listed = self._signalled = self._stopped = False
         self._restored: SavedState | None = None
         found = self._read()
         if found is None:
@@ -196,7 +196,8 @@ class Resume(keras.callbacks.Callback):
             self.history.setdefault(name, []).append(float(value))
         self._epochs.append(epoch)
         self.epoch, self.batch = epoch + 1, 0
-        self._save(ended=self.params["epochs"] if self._model.stop_training else None)
+        ended = self._model.stop_training and not self._stopped
+        self._save(ended=self.params["epochs"] if ended else None)
         if self._processes.preempted(self._signalled):
             self._stop()
 
@@ -379,7 +380,8 @@ class Resume(keras.callbacks.Callback):
 
     def _stop(self) -> None:
         """Lets SIGTERM have the effect that it has without this callback."""
-        self._model.stop_training = True
+        self._model.stop_training = self._stopped = True
+        self._signalled = False
         kept = self._path or "The first process has its state"
         log.warning("Stopped by SIGTERM. %s; the same script continues.", kept)
         former = self._release()
