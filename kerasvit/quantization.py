@@ -18,6 +18,7 @@ from .arguments import ArgumentError
 from .backend.clones import ClonableModel
 from .backend.integers import check_no_integers_trained
 from .backend.keras_private import layers_in, owners, variables_changed
+from .backend.step import trained_weights_changed
 from .backend.threads import alone
 
 MODES = ("int8", "int4", "float8")
@@ -131,6 +132,7 @@ class QuantizableModel(ClonableModel):
             ValueError: A quantised layer is not frozen.
         """
         check_no_integers_trained(self)
+        force = trained_weights_changed(self) or force
         super().make_train_function(force=force)
 
 

@@ -4,7 +4,8 @@ It decides at which steps which gradients are computed for the optimizer.
 """
 
 import contextlib
-from collections.abc import Iterator
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -15,6 +16,35 @@ from kerasvit.typing import Gradients, LossAndGradients, Tensor
 from .integers import check_no_integers_trained
 from .keras_private import KeepsValues, batches_counted
 from .micro_batches import MicroBatches
+
+
+class Setting:
+    """An attribute of a trainer that its compiled steps contain as a constant.
+
+    Assigning it again makes these steps again, so that the next one has the new value.
+
+    Args:
+        check: Function of the trainer and a value, which returns the value to keep.
+    """
+
+    def __init__(self, check: Callable[[Any, Any], Any]) -> None:
+        self.check = check
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, trainer: Any, owner: Any = None) -> Any:
+        if trainer is None:
+            return self
+        if self.name not in vars(trainer):
+            raise AttributeError(self.name)
+        return vars(trainer)[self.name]
+
+    def __set__(self, trainer: Any, value: Any) -> None:
+        again = self.name in vars(trainer)
+        vars(trainer)[self.name] = self.check(trainer, value)
+        if again:
+            trainer.step_changed()
 
 
 class Step(MicroBatches, KeepsValues, keras.Model):
@@ -122,6 +152,25 @@ class Step(MicroBatches, KeepsValues, keras.Model):
         compute = self.step_gradients if self._full else self.gradients_between
         return compute(loss_and_gradients, weights, slots)
 
+    def step_changed(self) -> None:
+        """Makes the compiled steps with this trainer again: its own, and those around.
+
+        Steps on PyTorch are not compiled: they read all settings.
+        """
+        if keras.backend.backend() == "torch":
+            return
+        for each in gc.get_objects():
+            if issubclass(type(each), Step) and self in each.chain():
+                if getattr(each, "train_function", None) is not None:
+                    each.make_train_function(force=True)
+
+    def chain(self) -> Iterator["Step"]:
+        """Returns this trainer and those inside it."""
+        yield self
+        inner = getattr(self, "model", None)
+        if isinstance(inner, Step):
+            yield from inner.chain()
+
     def make_train_function(self, force: bool = False) -> None:
         """Makes Keras's train function; if `_every` > 1, two; the host selects one.
 
@@ -129,6 +178,7 @@ class Step(MicroBatches, KeepsValues, keras.Model):
         (JAX) and cannot contain sums over devices (TensorFlow).
         """
         check_no_integers_trained(self)  # `quantize` may have followed an earlier `fit`
+        force = trained_weights_changed(self) or force
         if self.train_function is not None and not force:
             return
         self._full = True
@@ -181,6 +231,29 @@ class Step(MicroBatches, KeepsValues, keras.Model):
     def _inner(self) -> keras.Optimizer:
         """Returns the optimizer inside a `LossScaleOptimizer`."""
         return getattr(self.optimizer, "inner_optimizer", self.optimizer)
+
+
+def trained_weights_changed(model: Any) -> bool:
+    """Returns whether other weights are trained than when this was called before.
+
+    Layers may have been frozen: a compiled step would train them all the same.
+
+    Raises:
+        ValueError: They differ, and on JAX the state of the optimizer would not fit.
+    """
+    before = vars(model).get("_trained_ids")
+    vars(model)["_trained_ids"] = now = [id(v) for v in model.trainable_variables]
+    if before in (None, now) or model.train_function is None:
+        return False
+    if keras.backend.backend() == "jax" and model.optimizer.built:
+        vars(model)["_trained_ids"] = before
+        raise ValueError(
+            f"{model.name} trains other weights than before: layers were frozen or "
+            "unfrozen, but on JAX an optimizer has a state for each weight that is "
+            f"trained. Call `compile` again. Received: {len(now)} weights, before "
+            f"{len(before)}."
+        )
+    return True
 
 
 def loss_scale(optimizer: keras.Optimizer) -> Tensor | None:

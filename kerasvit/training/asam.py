@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import number
+from kerasvit.backend.step import Setting
 from kerasvit.typing import Gradients, Tensor
 
 from .sam import SAM
@@ -50,6 +51,13 @@ class ASAM(SAM):
     asam.py.
     """
 
+    eta = Setting(
+        lambda _, value: number(
+            "eta", value, 0, meaning="the constant added to |w|; 0.01 in the paper"
+        )
+    )
+    biases = Setting(lambda _, value: bool(value))
+
     def __init__(
         self,
         model: keras.Model,
@@ -61,10 +69,8 @@ class ASAM(SAM):
         **options: Any,
     ) -> None:
         super().__init__(model, rho, name=name, **options)
-        self.eta = number(
-            "eta", eta, 0, meaning="the constant added to |w|; 0.01 in the paper"
-        )
-        self.biases = bool(biases)
+        self.eta = eta
+        self.biases = biases
 
     def perturbed(self, weights: list[Tensor], gradients: Gradients) -> list[Tensor]:
         """Returns the perturbed weights."""

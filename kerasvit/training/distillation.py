@@ -8,6 +8,7 @@ from keras import ops
 
 from kerasvit.arguments import number, number_of_each, one_of
 from kerasvit.backend.keras_private import added_losses
+from kerasvit.backend.step import Setting
 from kerasvit.typing import Tensor
 
 from .sam import SAM
@@ -104,6 +105,11 @@ class DistillationTrainer(SAM):
     results: issue 61), here it is that of equation 2, a mean over samples.
     """
 
+    alpha = Setting(lambda _, value: number_of_each("alpha", value, 1, 0, 1)[0])
+    tau = Setting(
+        lambda _, value: number("tau", value, positive=True, meaning="the temperature")
+    )
+
     def __init__(
         self,
         model: keras.Model,
@@ -119,8 +125,8 @@ class DistillationTrainer(SAM):
     ) -> None:
         super().__init__(model, rho, name=name, **options)
         self.distill = one_of("distill", distill, ("hard", "soft"))
-        self.alpha = number_of_each("alpha", alpha, 1, 0, 1)[0]
-        self.tau = number("tau", tau, positive=True, meaning="the temperature")
+        self.alpha = alpha
+        self.tau = tau
         self.probabilities = probabilities
         # Inside another object, because Keras tracks models that are attributes: it
         # would train and save the teacher.
@@ -142,7 +148,9 @@ class DistillationTrainer(SAM):
         check_teacher(teacher, self.model)
         if self.probabilities is None:
             self.probabilities = gives_probabilities(teacher, self.model)
-        self._untracked.teacher = teacher
+        before, self._untracked.teacher = self.teacher, teacher
+        if before is not None:
+            self.step_changed()
 
     def check_inside(self) -> None:
         """Checks that a trainer may be built around this one.

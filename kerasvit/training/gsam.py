@@ -1,10 +1,12 @@
 """GSAM: surrogate-gap guided sharpness-aware minimisation."""
 
+import math
 from typing import Any
 
 import keras
 
 from kerasvit.arguments import number
+from kerasvit.backend.step import Setting
 from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
 from .radius import is_number
@@ -53,7 +55,14 @@ class GSAM(SAM):
     """
 
     plain_at_zero = False
-    rho_min = 0.0  # until the constructor assigns it, after `rho`
+    rho_min = Setting(lambda trainer, value: trainer._checked_rho_min(value))
+    alpha = Setting(
+        lambda _, value: number("alpha", value, 0, meaning="the weight of the gap")
+    )
+    lr_max = Setting(lambda trainer, value: trainer._checked_rates(lr_max=value))
+    lr_min = Setting(lambda trainer, value: trainer._checked_rates(lr_min=value))
+    adaptive = Setting(lambda _, value: bool(value))
+    minimize_perturbed = Setting(lambda _, value: bool(value))
 
     def __init__(
         self,
@@ -70,20 +79,12 @@ class GSAM(SAM):
         **options: Any,
     ) -> None:
         super().__init__(model, rho_max, name=name, **options)
-        self.rho_min = number("rho_min", rho_min, 0, meaning="the radius at `lr_min`")
-        self._check_radii(self.rho)
-        self.alpha = number("alpha", alpha, 0, meaning="the weight of the gap")
-        self.lr_max = number(
-            "lr_max", lr_max, positive=True, meaning="the largest learning rate"
-        )
-        self.lr_min = number("lr_min", lr_min, 0, meaning="the smallest learning rate")
-        if self.lr_min > self.lr_max:
-            raise ValueError(
-                "`lr_min` must not be above `lr_max`. "
-                f"Received: lr_min={lr_min}, lr_max={lr_max}."
-            )
-        self.adaptive = bool(adaptive)
-        self.minimize_perturbed = bool(minimize_perturbed)
+        self.rho_min = rho_min
+        self.alpha = alpha
+        self.lr_max = lr_max
+        self.lr_min = lr_min
+        self.adaptive = adaptive
+        self.minimize_perturbed = minimize_perturbed
 
     @property
     def rho_max(self) -> float:
@@ -103,15 +104,35 @@ class GSAM(SAM):
                 f"rho_max={rho!r}."
             )
         rho = number("rho_max", rho, 0, meaning="the radius at `lr_max`")
-        self._check_radii(rho)
+        # The constructor assigns `rho_min` after `rho`.
+        self._check_radii(rho, vars(self).get("rho_min", 0.0))
         return rho
 
-    def _check_radii(self, rho: float) -> None:
-        if rho < self.rho_min:
+    def _checked_rho_min(self, rho_min: Any) -> float:
+        rho_min = number("rho_min", rho_min, 0, meaning="the radius at `lr_min`")
+        self._check_radii(self.rho, rho_min)
+        return rho_min
+
+    def _check_radii(self, rho: float, rho_min: float) -> None:
+        if rho < rho_min:
             raise ValueError(
                 "`rho_max` (or `rho`, its other name) must not be below `rho_min`, the "
-                f"radius at `lr_min`. Received: rho_max={rho}, rho_min={self.rho_min}."
+                f"radius at `lr_min`. Received: rho_max={rho}, rho_min={rho_min}."
             )
+
+    def _checked_rates(self, **new: Any) -> float:
+        """Checks one learning rate, and that the two are in order."""
+        ((name, value),) = new.items()
+        which = "largest" if name == "lr_max" else "smallest"
+        limits = {"positive": True} if name == "lr_max" else {"low": 0}
+        rate = number(name, value, meaning=f"the {which} learning rate", **limits)
+        rates = {"lr_min": 0.0, "lr_max": math.inf, **vars(self), name: rate}
+        if rates["lr_min"] > rates["lr_max"]:
+            raise ValueError(
+                "`lr_min` must not be above `lr_max`. "
+                f"Received: lr_min={rates['lr_min']}, lr_max={rates['lr_max']}."
+            )
+        return rate
 
     def step_gradients(
         self,

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import integer, number
+from kerasvit.backend.step import Setting
 from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
 from .slots import SlotSAM
@@ -49,6 +50,12 @@ class LookSAM(SlotSAM):
     product over all weights together, as in MarlonBecker/MSAM optimizer/looksam.py.
     """
 
+    alpha = Setting(
+        lambda _, value: number(
+            "alpha", value, 0, meaning="the weight of the stored vector"
+        )
+    )
+
     def __init__(
         self,
         model: keras.Model,
@@ -66,9 +73,7 @@ class LookSAM(SlotSAM):
             )
         k = integer("k", k, 1, meaning="the number of steps between two SAM steps")
         super().__init__(model, rho, every=k, name=name, **options)
-        self.alpha = number(
-            "alpha", alpha, 0, meaning="the weight of the stored vector"
-        )
+        self.alpha = alpha
 
     @property
     def k(self) -> int:

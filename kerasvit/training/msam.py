@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from kerasvit.arguments import number
+from kerasvit.backend.step import Setting
 from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
 from .slots import SlotSAM
@@ -55,6 +56,16 @@ class MSAM(SlotSAM):
 
     plain_at_zero = False  # for rho = 0 the formula is plain training, in one pass
 
+    momentum = Setting(
+        lambda _, value: number(
+            "momentum",
+            value,
+            0,
+            1,
+            meaning="the share of the momentum that a step keeps",
+        )
+    )
+
     def __init__(
         self,
         model: keras.Model,
@@ -75,8 +86,7 @@ class MSAM(SlotSAM):
                 f"out. Received: diagnostics={options['diagnostics']!r}."
             )
         super().__init__(model, rho, name=name, **options)
-        meaning = "the share of the momentum that a step keeps"
-        self.momentum = number("momentum", momentum, 0, 1, meaning=meaning)
+        self.momentum = momentum
 
     def step_gradients(
         self,

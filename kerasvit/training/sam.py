@@ -12,6 +12,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from kerasvit.arguments import integer
 from kerasvit.backend import TrainStep
+from kerasvit.backend.step import Setting
 from kerasvit.typing import Gradients, LossAndGradients, Tensor
 
 from .ascent import FEWEST, Ascent, Means, Passes, advice
@@ -101,6 +102,11 @@ class SAM(ModelWrapper, TrainStep):
     Reference: Foret et al. 2021, arXiv 2010.01412, equations 2 and 3, algorithm 1.
     """
 
+    micro_batches = Setting(
+        lambda _, count: integer(
+            "micro_batches", count, 1, meaning="the number of parts of a batch"
+        )
+    )
     plain_at_zero = True  # whether `rho=0` selects the step of plain training
     advises = True  # whether `fit` warns of a radius that is too large
 
@@ -133,8 +139,7 @@ class SAM(ModelWrapper, TrainStep):
                 f"Received: perturbation={perturbation!r}."
             )
         self.perturbation = perturbation
-        meaning = "the number of parts of a batch"
-        self.micro_batches = integer("micro_batches", micro_batches, 1, meaning=meaning)
+        self.micro_batches = micro_batches
         meaning = "the number of updates from one SAM step to the next"
         self._every = integer("every", every, 1, meaning=meaning)
         self.diagnostics = bool(diagnostics)
