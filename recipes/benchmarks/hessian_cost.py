@@ -29,7 +29,6 @@ from training import memory
 import kerasvit
 from kerasvit.backend import loss_derivatives
 from kerasvit.inspection import Hessian, LossAt, eigenpairs
-from kerasvit.inspection.mean_loss import batches
 
 from . import loading, rivals, timing
 from .keras_steps import batch, kerasvit_model
@@ -161,11 +160,15 @@ def gradients(config: Config, model: keras.Model, x, y) -> Course:
     """Times gradients, after one that compiles."""
     at = LossAt(model, model.trainable_variables, LOSS)
     course = Course()
-    data = batches(x, y, config.batch_size)
-    at.gradients(at.values(), data())
+    size = config.batch_size
+    data = [
+        tuple(keras.ops.convert_to_tensor(a[i : i + size]) for a in (x, y))
+        for i in range(0, len(x), size)
+    ]
+    at.gradients(at.values(), data)
     for _ in range(GRADIENTS):
         with course.timed():
-            at.gradients(at.values(), data())
+            at.gradients(at.values(), data)
     return course
 
 

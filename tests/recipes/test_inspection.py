@@ -29,7 +29,7 @@ from reporting.measure import Passes, without_attention
 from reporting.sections import NAMES, SECTIONS
 
 import kerasvit
-from kerasvit.inspection.loss_at import LossAt
+from kerasvit.inspection.curvature.loss_at import LossAt
 from tests.models.tiny import tiny
 from tests.once import long_elsewhere, on_last_backend
 

@@ -11,8 +11,8 @@ from kerasvit.arguments import ArgumentError, check_built, integer
 from kerasvit.backend.forward import array_of
 from kerasvit.backend.keras_private import layers_in
 from kerasvit.backend.threads import using
+from kerasvit.inspection.curvature.mean_loss import inner_model
 
-from .mean_loss import inner_model
 from .patch_grid import input_shape, patch_grid
 
 

@@ -18,10 +18,18 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError, check_built, integer, one_of
 from kerasvit.backend.keras_private import layers_in
+from kerasvit.inspection.curvature.mean_loss import inner_model
 
-from .attention_layers import Call, attention_layers, read_attention
-from .layer_attention import LayerAttention, joined, layer_attention
-from .mean_loss import inner_model
+from .attention_layers import (
+    Call,
+    attention_layers,
+    read_attention,
+)
+from .layer_attention import (
+    LayerAttention,
+    joined,
+    layer_attention,
+)
 from .patch_grid import given_grid, input_shape, patch_grid
 from .rollout import FUSIONS, fused, rolled_heat
 

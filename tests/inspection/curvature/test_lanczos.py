@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kerasvit.inspection.lanczos import eigenpairs
+from kerasvit.inspection.curvature.lanczos import eigenpairs
 
 
 def symmetric(values, seed=0):

@@ -6,7 +6,7 @@ import pytest
 from keras import layers
 
 from kerasvit.inspection import Activations, cka
-from kerasvit.inspection.cka import hsic
+from kerasvit.inspection.features.cka import hsic
 from tests.models.tiny import tiny
 from tests.once import on_last_backend
 

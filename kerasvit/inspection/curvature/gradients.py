@@ -11,7 +11,11 @@ from kerasvit.backend.forward import array_of
 
 from .hessian import Loss
 from .loss_at import LossAt
-from .mean_loss import batches, chosen_variables, inner_model
+from .mean_loss import (
+    batches,
+    chosen_variables,
+    inner_model,
+)
 
 
 def gradient_norms(

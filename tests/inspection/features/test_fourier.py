@@ -10,7 +10,7 @@ from kerasvit.inspection import (
     frequency_noise_accuracy,
     relative_log_amplitudes,
 )
-from kerasvit.inspection.fourier import band_noise
+from kerasvit.inspection.features.fourier import band_noise
 from tests.models.tiny import tiny
 from tests.once import mainly_on_last, on_last_backend
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 
 from kerasvit.arguments import ArgumentError, integer
+from kerasvit.inspection.figures import new_figure, shown
 
 from .attention_maps import AttentionMaps
 from .embeddings import Embeddings
-from .figures import new_figure, shown
 
 
 def plot_attention(maps: AttentionMaps, images: Any, *, columns: int = 4) -> Any:

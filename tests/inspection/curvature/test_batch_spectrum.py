@@ -10,7 +10,7 @@ from keras import layers, ops
 
 import kerasvit
 from kerasvit.inspection import BatchSpectrum, Hessian, batch_spectrum
-from kerasvit.inspection.lanczos import eigenpairs
+from kerasvit.inspection.curvature.lanczos import eigenpairs
 from tests.once import on_last_backend
 
 SOFT = keras.losses.CategoricalCrossentropy(from_logits=True)
@@ -94,7 +94,7 @@ def test_the_smallest_of_many_values():
 
 @on_last_backend
 def test_values_that_have_not_converged_warn(monkeypatch):
-    module = importlib.import_module("kerasvit.inspection.batch_spectrum")
+    module = importlib.import_module("kerasvit.inspection.curvature.batch_spectrum")
     monkeypatch.setattr(module, "eigenpairs", partial(eigenpairs, max_products=5))
     with pytest.warns(UserWarning, match="2 of 2 batches have not converged"):
         found = batch_spectrum(network(), DATA[:2], SOFT, tolerance=1e-6)

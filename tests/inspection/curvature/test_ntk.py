@@ -70,7 +70,7 @@ def test_all_forms(memory):
 @pytest.mark.parametrize(("form", "blocks"), [("traced", 1), ("full", 3)])
 def test_memory_is_of_the_gradients_that_are_compared(form, blocks, monkeypatch):
     calls = []
-    module = importlib.import_module("kerasvit.inspection.ntk")
+    module = importlib.import_module("kerasvit.inspection.curvature.ntk")
 
     def counted(*arguments):
         gradients = gradients_at(*arguments)

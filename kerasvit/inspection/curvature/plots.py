@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.inspection.figures import new_figure
 
 from .batch_spectrum import BatchSpectrum
-from .figures import new_figure
 from .landscape import Landscape
 from .ntk import NTK
 from .spectral_density import SpectralDensity, smoothed

@@ -7,7 +7,7 @@ from keras import layers, ops
 
 import kerasvit
 from kerasvit.inspection import Hessian, sharpness_table
-from kerasvit.inspection.sharpness_table import components_of
+from kerasvit.inspection.curvature.sharpness_table import components_of
 from tests.models.tiny import TINY, tiny
 from tests.once import on_last_backend
 

@@ -13,7 +13,11 @@ from kerasvit.arguments import ArgumentError, integer, number
 from kerasvit.backend.forward import outputs_of
 
 from .accuracy import accuracy, check_labels
-from .activations import Activations, activations_of, check_functional
+from .activations import (
+    Activations,
+    activations_of,
+    check_functional,
+)
 from .images import check_images
 
 BANDS = tuple((i / 10, (i + 1) / 10) for i in range(10))

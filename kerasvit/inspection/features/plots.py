@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from kerasvit.arguments import ArgumentError
+from kerasvit.inspection.figures import new_figure
 
 from .cka import Alignment
-from .figures import new_figure
 from .fourier import LogAmplitudes, NoiseAccuracy
 from .lesion import Lesions
 from .receptive_field import ReceptiveFields

@@ -10,11 +10,11 @@ from keras import layers, ops
 from kerasvit.inspection import (
     direction_between,
     landscape,
-    loss_at,
     norm_landscape,
     normalized_direction,
     random_direction,
 )
+from kerasvit.inspection.curvature import loss_at
 from tests.models.tiny import tiny
 from tests.once import on_last_backend
 

@@ -7,7 +7,7 @@ from keras import ops
 
 import kerasvit
 from kerasvit.inspection import lesion
-from kerasvit.inspection.lesion import _parts
+from kerasvit.inspection.features.lesion import _parts
 from tests.models.tiny import tiny
 from tests.once import mainly_on_last, on_last_backend
 

@@ -17,11 +17,17 @@ from keras import ops
 
 from kerasvit.backend import loss_derivatives
 from kerasvit.backend.keras_private import in_variable_dtype
+from kerasvit.inspection.progress import Progress
 from kerasvit.typing import Tensor
 
 from .lanczos import Eigenpairs, eigenpairs
-from .mean_loss import MeanLoss, batches, check_finite, chosen_variables, length
-from .progress import Progress
+from .mean_loss import (
+    MeanLoss,
+    batches,
+    check_finite,
+    chosen_variables,
+    length,
+)
 
 Loss: TypeAlias = keras.losses.Loss | Callable[..., Any] | str | None
 

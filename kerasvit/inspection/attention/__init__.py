@@ -1,0 +1,1 @@
+"""Attention of a model: maps, rollout, distances, and what they show of objects."""

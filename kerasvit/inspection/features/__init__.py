@@ -1,0 +1,1 @@
+"""Features of a model: similarity, frequencies, lesions, receptive fields."""
