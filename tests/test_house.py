@@ -211,7 +211,7 @@ def test_an_architecture_imports_no_other_except_in_compositions(path):
     if path.stem in ("__init__", "hybrid", "deit"):
         return
     shared = {
-        *("arguments", "builder", "encoder", "head", "image_model"),
+        *("builder", "checks", "encoder", "head", "image_model"),
         *("documentation", "variant"),
     }
     for name in imports(path):

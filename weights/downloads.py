@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kerasvit.checkpoints import CheckpointError, read_json, replace_file
-from kerasvit.hub.http import path_in_cache
 from kerasvit.hub.manifest import Entry
+from kerasvit.hub.servers import path_in_cache
 
 if TYPE_CHECKING:
     from huggingface_hub import DeleteCacheStrategy

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any
 from kerasvit.checkpoints import replace_file
 from kerasvit.hub.errors import client_errors, is_passing, retried
 from kerasvit.hub.hashes import file_hash
-from kerasvit.hub.http import fetch_address
 from kerasvit.hub.manifest import FORMAT_VERSION, MANIFEST, Entry, read_manifest
+from kerasvit.hub.servers import fetch_address
 
 from .names import chosen, name_of
 from .servers import check_servers

@@ -29,8 +29,8 @@ from .errors import (
     retried,
 )
 from .hashes import wrong_content
-from .http import fetch_address
 from .manifest import Entry
+from .servers import fetch_address
 
 log = logging.getLogger("kerasvit")
 

@@ -8,7 +8,7 @@ from typing import Any, SupportsIndex, overload
 
 from kerasvit.patterns import chosen, near
 
-from .http import name_behind
+from .servers import name_behind
 
 MANIFEST = Path(__file__).with_name("manifest.json")
 FORMAT_VERSION = 1

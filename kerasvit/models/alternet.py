@@ -23,8 +23,8 @@ from kerasvit.layers import (
 from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
 from kerasvit.typing import Tensor
 
-from .arguments import integer, integers, known_size
 from .builder import builder
+from .checks import integer, integers, known_size
 from .encoder import drop_rates
 from .head import head, image_input
 from .image_model import ImageModel

@@ -14,8 +14,8 @@ import keras
 from kerasvit.arguments import ArgumentError, number
 from kerasvit.layers import GroupNorm, MaxPool, PreactUnit, StandardizedConv
 
-from .arguments import stage_widths
 from .builder import builder
+from .checks import stage_widths
 from .head import head, image_input
 from .image_model import ImageModel
 from .variant import rows_of

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec, Protocol, cast
 
 import keras
 
-from .arguments import check_names, checked_by_name
+from .checks import check_names, checked_by_name
 from .image_model import ImageModel, new_record
 
 POLICIES: tuple[str, ...] = ("float32", "mixed_bfloat16", "mixed_float16")
@@ -43,7 +43,7 @@ def builder(
 
     Args:
         check: Function of a dictionary of all arguments but `name` and `dtype`, in the
-            order of the signature; those in `arguments.CHECKS` are checked before. It
+            order of the signature; those in `checks.CHECKS` are checked before. It
             returns all of them checked, as plain JSON but for the `Size`, and raises a
             `ValueError` for a wrong value.
 

@@ -23,8 +23,8 @@ from kerasvit.layers import (
     StandardizedConv,
 )
 
-from .arguments import integers, sizes_of, stage_widths
 from .builder import builder
+from .checks import integers, sizes_of, stage_widths
 from .encoder import encoder, position_embedding
 from .head import head, image_input
 from .image_model import ImageModel

@@ -11,8 +11,8 @@ import keras
 
 from kerasvit.layers import LayerNormalization, MixerBlock, PatchEmbedding
 
-from .arguments import known_size, multiple_of
 from .builder import builder
+from .checks import known_size, multiple_of
 from .encoder import drop_rates
 from .head import head, image_input
 from .image_model import ImageModel

@@ -14,7 +14,7 @@ from kerasvit.loading.resolve import resolve
 from kerasvit.loading.transforms import transform_of
 from kerasvit.preprocessing import Preprocessing
 
-from .arguments import check_names
+from .checks import check_names
 from .documentation import OfInstances, documentation_of, signature_of
 from .image_model import ImageModel
 

@@ -21,8 +21,8 @@ from kerasvit.layers import (
 )
 from kerasvit.typing import Tensor
 
-from .arguments import at_least_one, integer, multiple_of, sizes_of
 from .builder import builder
+from .checks import at_least_one, integer, multiple_of, sizes_of
 from .encoder import encoder, position_embedding
 from .head import head, image_input
 from .image_model import ImageModel

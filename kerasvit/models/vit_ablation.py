@@ -24,8 +24,8 @@ from kerasvit.layers import (
     PrefixTokens,
 )
 
-from .arguments import integer, known_size, multiple_of, sizes_of
 from .builder import builder
+from .checks import integer, known_size, multiple_of, sizes_of
 from .encoder import drop_rates, position_embedding
 from .head import head, image_input
 from .image_model import ImageModel

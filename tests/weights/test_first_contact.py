@@ -20,7 +20,7 @@ from PIL import Image
 
 import kerasvit
 from kerasvit.hub import manifest as catalogue
-from kerasvit.hub.http import path_in_cache
+from kerasvit.hub.servers import path_in_cache
 from tests.hub import accidents
 from tests.once import on_last_backend
 from tests.random_weights import randomised

@@ -7,8 +7,8 @@ from http.client import HTTPException
 from typing import TYPE_CHECKING
 
 from kerasvit.hub.errors import is_busy, retried
-from kerasvit.hub.http import PATIENCE
 from kerasvit.hub.manifest import Entry
+from kerasvit.hub.servers import PATIENCE
 
 from ..lock import PINS, pin, repository_info
 from .failures import ABSENT, ContactError

@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import constants
 
 from kerasvit.checkpoints import folder
-from kerasvit.hub import http
+from kerasvit.hub import servers
 from kerasvit.hub.download import DownloadError, fetch
 from kerasvit.hub.hashes import LANE, POLYNOMIAL, crc32c
 
@@ -162,14 +162,14 @@ def test_a_download_without_a_known_hash_raises(hub, promise):
 def test_a_cached_file_is_kept_until_a_correct_one_arrives(hub, monkeypatch):
     source = npz(hub)
     path = fetch(entry(source))
-    assert http.fetch_address(source, again=True) == path
+    assert servers.fetch_address(source, again=True) == path
     assert hub.count("GET") == 2
     hub.faults = accidents.always(accidents.portal)
     with pytest.raises(OSError, match="a page to log in"):
-        http.fetch_address(source, again=True)
+        servers.fetch_address(source, again=True)
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     with pytest.raises(OSError, match="must be downloaded again, and HF_HUB_OFFLINE"):
-        http.fetch_address(source, again=True)
+        servers.fetch_address(source, again=True)
     assert fetch(pinned(source)) == path
 
 
@@ -179,7 +179,7 @@ def test_a_pin_raises_for_another_file(hub):
 
 
 def test_a_silent_server_times_out(hub, monkeypatch):
-    monkeypatch.setattr(http, "PATIENCE", 0.1)
+    monkeypatch.setattr(servers, "PATIENCE", 0.1)
     source = npz(hub)
     fault, _, go = accidents.hanging()
     hub.faults.append(fault)
@@ -267,7 +267,7 @@ def test_disk_errors_are_explained(hub, monkeypatch, code, message):
     def refuse(*_):
         raise OSError(code, "the system's words", "a/file")
 
-    monkeypatch.setattr(http.os, "replace", refuse)
+    monkeypatch.setattr(servers.os, "replace", refuse)
     with pytest.raises(DownloadError, match=message):
         fetch(entry(source))
 
