@@ -119,6 +119,12 @@ OUTSIDE = {
     # The certificate and the benchmarks import timm in the same way.
     "weights/timm_reference.py": {"recipes"},
 }
+# Modules of the package that recipes import although they are not public.
+INNER = {
+    "kerasvit.backend",  # a benchmark of derivatives
+    "kerasvit.backend.linear",  # a benchmark of products
+    "kerasvit.training.wrapper",  # the model inside any trainer
+}
 
 
 def room(path):
@@ -203,6 +209,15 @@ def test_scripts_import_only_the_package_or_listed_folders():
         if seen := seen & {"weights", "recipes", "tests"}:
             found[str(path.relative_to(ROOT))] = seen
     assert found == OUTSIDE
+
+
+@on_last_backend
+def test_recipes_import_public_names():
+    """Those of `kerasvit` and of its rooms."""
+    seen = {name for path in (ROOT / "recipes").rglob("*.py") for name in imports(path)}
+    ours = {name for name in seen if name.startswith("kerasvit.")}
+    inner = {n for n in ours if n.count(".") > 1 or n == "kerasvit.backend"}
+    assert inner == INNER
 
 
 @on_last_backend
