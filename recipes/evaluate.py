@@ -1,6 +1,6 @@
 """Scores models on data sets, as the papers do.
 
-    python recipes/evaluate.py runs/digits-jax --on digits       # test images of a run
+    python recipes/evaluate.py runs/digits-jax/sam --on digits   # test images of a run
     python recipes/evaluate.py ViTB16/sam ViTB16/augreg_in1k --on imagenet real v2 r a
     python recipes/evaluate.py runs/pets --on photos/ --images 1000
     python recipes/evaluate.py ViTB16/sam --on cifar100 --frozen few_shot knn probe
