@@ -291,7 +291,7 @@ def test_weights_and_model_are_checked_before_images_are_read(
     changes, message, monkeypatch
 ):
     Path("vit.npz").write_bytes(b"no weights")
-    monkeypatch.setattr(data, "find", None)
+    monkeypatch.setattr(training_data, "find", None)
     with pytest.raises(BadInput, match=message):
         finetune.finetune(config(dataset="cifar10", **changes))
 

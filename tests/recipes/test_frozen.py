@@ -216,12 +216,15 @@ def test_validation_images_of_their_own_are_not_trained_on(
     splits = splits or ["train", "validation", "test"]
     builder = types.SimpleNamespace(info=types.SimpleNamespace(splits=splits))
     monkeypatch.setattr(training_sets.tfds, "prepared", lambda name: builder)
-    monkeypatch.setattr(data, "tfds", lambda given: dataset)
+    monkeypatch.setattr(data, "from_tfds", lambda given: dataset)
     found = training_sets.find("flowers", most=100)
     if not has_own:
         assert found is None
     else:
-        assert found.train is dataset.train and found.validation is dataset.validation
+        assert (
+            found.train is dataset.train.images
+            and found.validation is dataset.validation
+        )
 
 
 @on_last_backend

@@ -11,8 +11,9 @@ import pytest
 import tensorflow as tf
 from command.command_line import BadInput
 from devices import devices
-from training import saving, stages, states, training_data
+from training import saving, stages, states
 
+from kerasvit.data import TrainingBatches
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 from . import small_training
@@ -129,25 +130,24 @@ def test_only_the_first_process_writes(monkeypatch):
 
 
 def batches_with_nan(number):
-    """`training_batches` with NaN in the images of a batch."""
-    make = training_data.training_batches
+    """`TrainingBatches.endless` with NaN in the images of a batch."""
+    endless = TrainingBatches.endless
 
-    def batches(*arguments, start=0, **options):
+    def batches(self, start):
         numbers = tf.data.Dataset.range(start, 1000)
 
         def spoilt(i, batch):
             images, labels = batch
             return tf.where(i == number, np.float32("nan"), images), labels
 
-        pairs = (numbers, make(*arguments, start=start, **options))
-        return tf.data.Dataset.zip(*pairs).map(spoilt)
+        return tf.data.Dataset.zip(numbers, endless(self, start)).map(spoilt)
 
     return batches
 
 
 @pytest.mark.parametrize(("minutes", "saved"), mainly_on_last([(10, 10), (0, 12)]))
 def test_loss_that_is_not_finite(minutes, saved, monkeypatch):
-    monkeypatch.setattr(training_data, "training_batches", batches_with_nan(12))
+    monkeypatch.setattr(TrainingBatches, "endless", batches_with_nan(12))
     message = (
         rf"The loss became .* in step 13 of 20 \(batch 12, .* Step {saved} is kept"
     )
