@@ -7,12 +7,14 @@ A data set of items is shuffled, and cut into shards, before any image is decode
 """
 
 import abc
+import contextlib
 import functools
 import io
 import os
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from PIL import ExifTags, Image
@@ -22,6 +24,10 @@ from kerasvit.typing import Tensor
 
 from .evaluation_batches import evaluation_batches
 from .shards import Rows
+
+if keras.backend.backend() != "tensorflow":  # else TensorFlow takes all its memory
+    with contextlib.suppress(RuntimeError):  # it is in use already
+        tf.config.set_visible_devices([], "GPU")
 
 SHUFFLE_BUFFER = 10_000  # encoded images; about 1 GB for ImageNet
 # Of tf.random.experimental. A tensor would start TensorFlow before its devices are set.
