@@ -119,6 +119,8 @@ class Resume(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Continues from the last state, or writes the first one."""
+        self._end_quiet()  # of a `fit` that raised, as is the handler
+        self._release()
         model = self.model
         check_built(model)
         if model.optimizer is not None and not model.optimizer.built:
@@ -186,9 +188,7 @@ class Resume(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         """Saves the state and the history of the epoch."""
-        if self._quiet is not None:
-            self._quiet.__exit__(None, None, None)
-            self._quiet = None
+        self._end_quiet()
         if self._is_stopped_inside():
             self._save_inside()
             return
@@ -262,6 +262,12 @@ class Resume(keras.callbacks.Callback):
         ended = state.ended is not None and self.params["epochs"] <= state.ended
         set_first_epoch(model, self.params["epochs"] if ended else state.epoch)
         log.info("Continues %s, from %s.", state.place, self.folder)
+
+    def _end_quiet(self) -> None:
+        """Lets Keras warn again, after a resumed epoch."""
+        if self._quiet is not None:
+            self._quiet.__exit__(None, None, None)
+            self._quiet = None
 
     def _list_earlier_epochs(self) -> None:
         """Gives the `History` of `fit` the epochs before, once."""
@@ -353,7 +359,6 @@ class Resume(keras.callbacks.Callback):
 
     def _catch(self) -> None:
         """Catches SIGTERM, as far as Python can: in the main thread."""
-        self._release()  # of a `fit` that raised
         if threading.current_thread() is threading.main_thread():
             former = signal.getsignal(signal.SIGTERM)
             # None is the handler of JAX, which tells all its processes.

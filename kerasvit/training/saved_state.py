@@ -160,7 +160,7 @@ def write(folder: Path, state: SavedState, before: Path | None) -> Path:
     text = json.dumps({"format": FORMAT, **fields})
     content: dict[str, Any] = {"fields": np.frombuffer(text.encode(), "uint8")}
     for group, arrays in state.arrays.items():
-        content |= {f"{group}_{i}": array for i, array in enumerate(arrays)}
+        content |= {f"{group}_{i}": _known(array) for i, array in enumerate(arrays)}
     unfinished = folder / UNFINISHED
     try:
         with unfinished.open("wb") as file:
@@ -206,7 +206,7 @@ def read_last(folder: Path) -> tuple[SavedState, Path] | None:
 
 
 def _read(path: Path) -> SavedState:
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         fields = json.loads(archive["fields"].tobytes())
         if fields.pop("format") != FORMAT:
             raise ValueError("another version of kerasvit wrote it")
@@ -217,6 +217,11 @@ def _read(path: Path) -> SavedState:
             if group != "metrics" or state.batch
         }
     return state
+
+
+def _known(array: np.ndarray) -> np.ndarray:
+    """Returns an array of a type that NumPy can read: float32 for bfloat16, float8."""
+    return array.astype("float32") if array.dtype.kind == "V" else array
 
 
 def _files(folder: Path) -> list[Path]:

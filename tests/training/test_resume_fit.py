@@ -142,8 +142,9 @@ def test_an_interrupted_training_ends_alike(name, tmp_path):
 
 
 @pytest.mark.slow
-def test_bfloat16(tmp_path):
-    keras.config.set_dtype_policy("mixed_bfloat16")
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16"])
+def test_bfloat16(policy, tmp_path):
+    keras.config.set_dtype_policy(policy)
     straight = made("plain")
     fit(straight, tmp_path / "straight")
     trainer, _ = interrupted(lambda seed: made("plain", seed), tmp_path / "b", 7)
