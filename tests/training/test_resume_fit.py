@@ -18,6 +18,8 @@ from kerasvit.training import saved_state
 from tests.once import rest_long_elsewhere
 from tests.training.resumed import batches, compiled, network, samples
 
+pytestmark = pytest.mark.slow
+
 backend = keras.backend.backend()
 TOLERANCE = 0 if backend == "jax" else 1e-5
 VALIDATION = samples(1000)
@@ -128,7 +130,6 @@ def assert_same_history(history, expected):
         np.testing.assert_allclose(history.history[name], values, atol=1e-5)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", rest_long_elsewhere(TRAINERS, everywhere=2))
 def test_an_interrupted_training_ends_alike(name, tmp_path):
     straight = made(name)
@@ -141,7 +142,6 @@ def test_an_interrupted_training_ends_alike(name, tmp_path):
     assert len(list((tmp_path / "resumed").iterdir())) == 2
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "bfloat16"])
 def test_bfloat16(policy, tmp_path):
     keras.config.set_dtype_policy(policy)
@@ -151,7 +151,6 @@ def test_bfloat16(policy, tmp_path):
     assert_alike(trainer, straight)
 
 
-@pytest.mark.slow
 @pytest.mark.not_on("torch", reason="Keras executes one step there")
 def test_several_steps_per_execution(tmp_path):
     straight = made("plain", steps_per_execution=2)
@@ -162,7 +161,6 @@ def test_several_steps_per_execution(tmp_path):
     assert_alike(trainer, straight)
 
 
-@pytest.mark.slow
 def test_arrays_continue_from_the_end_of_an_epoch(tmp_path):
     x, y = (np.concatenate(a) for a in zip(*map(samples, range(5)), strict=True))
 
@@ -185,7 +183,6 @@ def test_arrays_continue_from_the_end_of_an_epoch(tmp_path):
     assert_alike(resumed, straight)
 
 
-@pytest.mark.slow
 def test_a_finished_training_returns_at_once_and_larger_epochs_continue(tmp_path):
     straight = made("accumulated")
     longer = fit(straight, tmp_path / "straight", epochs=4)
@@ -223,7 +220,6 @@ def test_training_that_a_callback_ended(tmp_path):
     assert fit(made("plain"), tmp_path, epochs=4).epoch == [0, 1, 2, 3]
 
 
-@pytest.mark.slow
 def test_an_epoch_that_a_callback_stopped(tmp_path):
     def stop(model):
         model.stop_training = True
@@ -290,7 +286,6 @@ def test_wrong_arguments(tmp_path):
         fit(made("plain"), tmp_path / "file")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["cut", "changed"])
 def test_a_damaged_state(damage, tmp_path):
     straight = made("plain")
