@@ -15,17 +15,18 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-from keras.src.backend.common import global_state
+from keras.src.backend.common import global_state, stateless_scope
 from keras.src.backend.common.masking import get_keras_mask as get_keras_mask
 from keras.src.backend.common.masking import set_keras_mask as set_keras_mask
-from keras.src.backend.common.stateless_scope import get_stateless_scope
 from keras.src.backend.common.variables import AutocastScope as AutocastScope
+from keras.src.trainers.data_adapters import data_adapter_utils
 
 from kerasvit.typing import Tensor
 
 from . import threads
 from .threads import seen_here, using
 
+get_stateless_scope = stateless_scope.get_stateless_scope
 if keras.backend.backend() == "torch":
     from keras.src.backend.torch.optimizers import torch_adamw
 
@@ -162,14 +163,10 @@ def variables_changed(model: keras.Model) -> None:
     for layer in layers:
         layer._post_build()  # PyTorch collects the parameters of modules here
     changed = {*map(id, layers)}
-    for other in _models():
+    # Nothing in a layer names the models around it.
+    for other in (x for x in gc.get_objects() if issubclass(type(x), keras.Model)):
         if not changed.isdisjoint(map(id, _computed_by(other))):
             other.train_function = other.test_function = other.predict_function = None
-
-
-def _models() -> list[Any]:
-    """Returns all models of the process; nothing in a layer names those around it."""
-    return [x for x in gc.get_objects() if issubclass(type(x), keras.Model)]
 
 
 def _computed_by(model: Any) -> list[keras.layers.Layer]:
@@ -260,11 +257,6 @@ def in_contexts_of_call(contexts: list) -> Iterator[None]:
         yield
     finally:
         _set_contexts(others)
-
-
-def current_scope() -> Any:
-    """Returns the `keras.StatelessScope` that is open, or None."""
-    return get_stateless_scope()
 
 
 def global_seed_generator() -> Any:
@@ -472,14 +464,26 @@ def track_loss(trainer: keras.Model, loss: Tensor, samples: int) -> None:
     trainer._loss_tracker.update_state(loss, sample_weight=samples)
 
 
-def updated_metrics(trainer: keras.Model, *arguments: Any) -> tuple[dict, list]:
-    """Returns (logs, new values of the metrics' variables) of a step on JAX.
+def iterators_of_execution(iterator: Any, count: int) -> list:
+    """Returns for each step of one execution on JAX the iterator of its batch.
 
-    Args:
-        trainer: Compiled `keras.Model`.
-        arguments: Values of the metrics' variables, the loss, x, y, the outputs and the
-            weights of the samples.
+    For several steps Keras 3.16 stacks their batches, but the last of an epoch.
     """
+    partial: Any = getattr(data_adapter_utils, "PartialBatchList", None)
+    if count == 1 or partial is None:
+        return [iterator] * count
+    batches = next(iterator)
+    if not isinstance(batches, partial):
+        present = (x for x in keras.tree.flatten(batches) if x is not None)
+        batches = [
+            keras.tree.map_structure(lambda x, i=i: x if x is None else x[i], batches)
+            for i in range(len(next(present)))
+        ]
+    return [iter([batch]) for batch in batches]
+
+
+def updated_metrics(trainer: keras.Model, *arguments: Any) -> tuple[dict, list]:
+    """Returns (logs, new values of the metrics' variables) of a step on JAX."""
     return trainer._update_metrics_variables(*arguments)
 
 
@@ -495,12 +499,8 @@ def clipped(optimizer: keras.Optimizer, gradients: list) -> list:
 
 def has_hooks(layer: Any) -> bool:
     """Returns whether PyTorch calls functions around a layer's pass."""
-    return bool(
-        layer._forward_hooks
-        or layer._forward_pre_hooks
-        or layer._backward_hooks
-        or layer._backward_pre_hooks
-    )
+    before = layer._forward_pre_hooks or layer._backward_pre_hooks
+    return bool(before or layer._forward_hooks or layer._backward_hooks)
 
 
 def metrics_variables_in(layers: list) -> list[keras.Variable]:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from kerasvit.typing import Gradients, Tensor
 
-from .keras_private import contexts_of_call, current_scope, in_contexts_of_call
+from .keras_private import contexts_of_call, get_stateless_scope, in_contexts_of_call
 
 
 class PassScope(keras.StatelessScope):
@@ -156,7 +156,7 @@ def _let_scopes_call(example: Any, call_in: Callable) -> None:
     original_call = function_type.__call__
 
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        scope = current_scope()
+        scope = get_stateless_scope()
         if not isinstance(scope, PassScope):
             return original_call(self, *args, **kwargs)
         return call_in(scope, original_call, self, args, kwargs)

@@ -197,11 +197,11 @@ class Step(MicroBatches, KeepsValues, keras.Model):
 
         def train_function(*arguments: Any) -> Any:
             *state, iterator = arguments  # `state` is empty except on JAX
-            for i in range(at_once):
+            for i, one in enumerate(self.iterators_of(iterator, at_once)):
                 self._full = self.batches // self._accumulated() % self._every == 0
                 before = self.batches_taken(state) if skips else 0
                 try:
-                    result = functions[self._full](*state, self.one_of(iterator))
+                    result = functions[self._full](*state, self.one_of(one))
                 except StopIteration:
                     if i == 0:
                         raise
@@ -220,6 +220,10 @@ class Step(MicroBatches, KeepsValues, keras.Model):
     def batches_taken(self, state: Any) -> int:
         """Returns the number of batches that the optimizer has counted."""
         return int(ops.convert_to_numpy(batches_counted(self._inner())))
+
+    def iterators_of(self, iterator: Any, count: int) -> list:
+        """Returns for each step of one execution the iterator of its batch."""
+        return [iterator] * count
 
     def one_of(self, iterator: Any) -> Any:
         """Returns an iterator of one batch."""

@@ -10,7 +10,12 @@ from jax.sharding import PartitionSpec
 
 from kerasvit.typing import Gradients, Tensor
 
-from ..keras_private import batches_counted, training_pass, updated_metrics
+from ..keras_private import (
+    batches_counted,
+    iterators_of_execution,
+    training_pass,
+    updated_metrics,
+)
 from ..masks import masked, masks_of
 from ..micro_batches import batch_size, seed_shifts
 from ..overwritten import put_back, take_out
@@ -115,6 +120,10 @@ class TrainStep(Step):
         ((_, _, optimizer_variables, _),) = state
         indices = {id(v): i for i, v in enumerate(self.optimizer.variables)}
         return int(optimizer_variables[indices[id(batches_counted(self._inner()))]])
+
+    def iterators_of(self, iterator: Any, count: int) -> list:
+        """Returns for each step of one execution the iterator of its batch."""
+        return iterators_of_execution(iterator, count)
 
     def _on_devices(self, state: tuple, batch: Any) -> tuple[Update, Any]:
         """Returns (update, outputs) of a batch, which devices may share."""
