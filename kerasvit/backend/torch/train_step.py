@@ -44,6 +44,10 @@ class TrainStep(CompiledCalls, StatefulStep):
                 _of_first(torch.tensor(self.batches, device=get_device()))
             )
 
+    def iterators_of(self, batches: Any, count: int) -> list:
+        """Returns for each step of one execution a list of its batch."""
+        return [[batch] for batch in batches]
+
     def called(self, model: keras.Model, inputs: Any, training: bool | None) -> Any:
         """Returns the outputs of a model, by a compiled call if wanted."""
         return compiled_call(model, model, inputs, training=training)
