@@ -1,7 +1,8 @@
 """A `StatelessScope` for rematerialised and traced functions of TensorFlow."""
 
+import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -33,6 +34,14 @@ class PassScope(keras.StatelessScope):
         super().__init__(mapping, collect_losses=True)
         self.tape = tape
         self.read: set[int] = set()
+
+    def __enter__(self) -> "PassScope":
+        _count_open(1)
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        _count_open(-1)
 
     def get_current_value(self, variable: keras.Variable) -> Tensor | None:
         """Same as in `keras.StatelessScope`; records which variables were read."""
@@ -141,11 +150,16 @@ def _is_rematerialised(function: Any) -> bool:
     return getattr(decorator, "decorator_name", None) == "recompute_grad"
 
 
-def _let_scopes_call(example: Any, call_in: Callable) -> None:
-    """Patches a class of TensorFlow functions to call an open `PassScope`.
+class _Patch(NamedTuple):
+    """A `__call__` of a class of TensorFlow, and the one that asks the open scope."""
 
-    The class is patched, because a layer may have created its function before. Calls
-    outside a `PassScope` do not change.
+    owner: type
+    original: Callable
+    patched: Callable
+
+
+def _patch(example: Any, call_in: Callable) -> _Patch:
+    """Returns a patch of a class of functions, because layers may have made them.
 
     Args:
         example: Such a function, an object of a class with a `__call__`.
@@ -161,7 +175,19 @@ def _let_scopes_call(example: Any, call_in: Callable) -> None:
             return original_call(self, *args, **kwargs)
         return call_in(scope, original_call, self, args, kwargs)
 
-    function_type.__call__ = call
+    return _Patch(function_type, original_call, call)
+
+
+_open = [0]  # number of scopes that are open, in all threads
+_lock = threading.Lock()
+
+
+def _count_open(change: int) -> None:
+    """Patches the classes for the first open scope, and undoes it after the last."""
+    with _lock:
+        _open[0] += change
+        for owner, original, patched in _PATCHES:
+            setattr(owner, "__call__", patched if _open[0] else original)  # noqa: B010
 
 
 def _call_rematerialised(
@@ -181,5 +207,7 @@ def _call_traced(
     return original_call(fresh, *args, **kwargs)
 
 
-_let_scopes_call(tf.recompute_grad(tf.identity), _call_rematerialised)
-_let_scopes_call(tf.function(tf.identity), _call_traced)
+_PATCHES = (
+    _patch(tf.recompute_grad(tf.identity), _call_rematerialised),
+    _patch(tf.function(tf.identity), _call_traced),
+)

@@ -201,3 +201,26 @@ def test_several_arguments_and_results():
     Several.rematerialised = Several.pieces
     expected, found = (train(SAM(one(c), 0.3)) for c in (Several, Rematerialised))
     assert_same(found, expected)
+
+
+@on_tensorflow
+def test_classes_of_tensorflow_are_patched_in_a_pass_alone():
+    import tensorflow as tf
+
+    calls = [type(f).__call__ for f in (tf.function(abs), tf.recompute_grad(abs))]
+    inside = []
+
+    class Watching(layers.Layer):
+        def call(self, x):
+            inside.append(type(tf.function(abs)).__call__)
+            return x
+
+    pixels = keras.Input((3,))
+    model = keras.Model(pixels, Watching()(layers.Dense(2)(pixels)))
+    trainer = SAM(model, 0.1)
+    trainer.compile("sgd", "mse")
+    inside.clear()
+    trainer.train_on_batch(np.ones((2, 3)), np.ones((2, 2)))
+    assert calls[0] not in inside[-2:]
+    after = [type(f).__call__ for f in (tf.function(abs), tf.recompute_grad(abs))]
+    assert after == calls
