@@ -16,7 +16,6 @@ from keras import ops
 
 from .backend import rematerialized as rematerialized
 from .backend.keras_private import remove_variable as remove_variable
-from .backend.random import DrawsInGraphs as DrawsInGraphs
 from .backend.random import uniform as uniform
 from .typing import Tensor
 

@@ -8,13 +8,6 @@ from kerasvit.typing import Tensor
 from .recorded import is_recorded
 
 
-class DrawsInGraphs:
-    """Base of layers that draw by `uniform`, and so can be compiled."""
-
-    seed: int | None
-    name: str
-
-
 def uniform(shape: tuple, seed: keras.random.SeedGenerator) -> Tensor:
     """Returns float32 numbers in [0, 1), of PyTorch's own generator if it is compiled.
 

@@ -6,14 +6,14 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.ops import DrawsInGraphs, uniform
+from kerasvit.ops import uniform
 from kerasvit.typing import Shape, Tensor
 
 from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class StochasticDepth(DrawsInGraphs, Layer):
+class StochasticDepth(Layer):
     """Drops a residual branch, per sample, during training.
 
     A kept branch is divided by the probability of keeping it, so that its expectation
