@@ -17,7 +17,7 @@ from .models.alternet import STEMS
 from .preprocessing import Preprocessing
 from .quantization import QuantizableModel, restore, settings_of
 from .records import found_record
-from .typing import Tensor
+from .types import Tensor
 
 FACTS = ("names", "strides", "channels", "preprocessing", "adapters")
 MANY = (list, tuple, range)  # of blocks

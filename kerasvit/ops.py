@@ -17,7 +17,7 @@ from keras import ops
 from .backend import rematerialized as rematerialized
 from .backend.keras_private import remove_variable as remove_variable
 from .backend.random import uniform as uniform
-from .typing import Tensor
+from .types import Tensor
 
 BACKEND = keras.backend.backend()
 BackendLayer: Any = keras.layers.Layer  # base of our layers

@@ -12,7 +12,7 @@ from PIL import Image
 
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.preprocessing.images import input_problem
-from kerasvit.typing import Shape
+from kerasvit.types import Shape
 
 from .arguments import integer
 from .backend.forward import outputs_of

@@ -16,9 +16,9 @@ PACKAGE = ROOT / "kerasvit"
 BACKENDS = {"jax", "jaxlib", "tensorflow", "torch"}
 # Room → rooms of the package it may import from; of a file with an entry of its own,
 # these alone.
-MAY_SEE = {  # and `arguments` and `typing`, which every room may import
+MAY_SEE = {  # and `arguments` and `types`, which every room may import
     "arguments": set(),
-    "typing": set(),
+    "types": set(),
     "layers": {"layers", "ops"},
     "ops": {"backend"},  # the only door from layers to backends
     "models": {
@@ -192,7 +192,7 @@ KERAS_OBJECTS = {
 def test_a_package_imports_only_packages_below_it(path):
     if path == PACKAGE / "__init__.py":
         return
-    allowed = {"arguments", "typing"} | MAY_SEE.get(named(path), MAY_SEE[room(path)])
+    allowed = {"arguments", "types"} | MAY_SEE.get(named(path), MAY_SEE[room(path)])
     for name in imports(path):
         first, *rest = name.split(".")
         assert first not in ("weights", "recipes", "tests"), name

@@ -3,7 +3,7 @@
 import keras
 import tensorflow as tf
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 
 class FusedAdamW(keras.optimizers.AdamW):

@@ -6,7 +6,7 @@ import operator
 import torch
 from keras import ops
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .keras_private import TorchAdamW, values_of
 

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import keras
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .trace_jax import fresh_trace
 

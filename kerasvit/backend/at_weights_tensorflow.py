@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .scope_tensorflow import PassScope
 

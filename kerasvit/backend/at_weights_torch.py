@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import torch
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 
 def value_at(

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .keras_private import present_values
 from .threads import used_here, using

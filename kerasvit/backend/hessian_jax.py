@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import keras
 
-from kerasvit.typing import LossDerivatives, Tensor
+from kerasvit.types import LossDerivatives, Tensor
 
 from .forward import at_values
 from .trace_jax import fresh_trace

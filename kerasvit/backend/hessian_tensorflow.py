@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from kerasvit.typing import LossDerivatives, Tensor
+from kerasvit.types import LossDerivatives, Tensor
 
 from .scope_tensorflow import PassScope
 from .threads import seen_here

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import torch
 
-from kerasvit.typing import LossDerivatives, Tensor
+from kerasvit.types import LossDerivatives, Tensor
 
 from .threads import seen_here
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import keras
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .forward import at_values
 

@@ -21,7 +21,7 @@ from keras.src.backend.common.masking import set_keras_mask as set_keras_mask
 from keras.src.backend.common.variables import AutocastScope as AutocastScope
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from . import threads
 from .threads import seen_here, using

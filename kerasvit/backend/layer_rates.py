@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.typing import Gradients, Tensor
+from kerasvit.types import Gradients, Tensor
 
 # {path of a weight: (factor of its learning rate, whether it decays)}
 Rates = dict[str, tuple[float, bool]]

@@ -8,7 +8,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .keras_private import get_keras_mask, set_keras_mask
 

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .masks import joined, masks_of
 from .update import Update, add_micro_batch

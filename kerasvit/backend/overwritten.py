@@ -7,7 +7,7 @@ that they are excluded from all sums of gradients and passed to the optimizer un
 import keras
 from keras import ops
 
-from kerasvit.typing import Gradients, Tensor
+from kerasvit.types import Gradients, Tensor
 
 
 def take_out(

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .recorded import is_recorded
 

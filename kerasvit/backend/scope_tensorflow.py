@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from kerasvit.typing import Gradients, Tensor
+from kerasvit.types import Gradients, Tensor
 
 from .keras_private import contexts_of_call, get_stateless_scope, in_contexts_of_call
 

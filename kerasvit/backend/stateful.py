@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.typing import Gradients, Tensor
+from kerasvit.types import Gradients, Tensor
 
 from .keras_private import global_seed_generator, track_loss
 from .micro_batches import batch_size, seed_shifts

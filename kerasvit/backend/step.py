@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.typing import Gradients, LossAndGradients, Tensor
+from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .integers import check_no_integers_trained
 from .keras_private import KeepsValues, batches_counted

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from kerasvit.typing import Gradients, Tensor
+from kerasvit.types import Gradients, Tensor
 
 from .overwritten import larger
 

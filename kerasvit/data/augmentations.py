@@ -14,7 +14,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from . import operations
 from .mixing import cut_mix, mix_up

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .images import Images
 

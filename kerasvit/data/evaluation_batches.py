@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from kerasvit.arguments import ArgumentError, integer
 from kerasvit.preprocessing import Preprocessing
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .shards import Rows
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 from PIL import ExifTags, Image
 
 from kerasvit.preprocessing import Preprocessing, read_image
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .evaluation_batches import evaluation_batches
 from .shards import Rows

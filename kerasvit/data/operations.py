@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 DRAWS = 3  # random numbers of an operation
 BLACK, GREY = 0.0, 128.0  # of new pixels

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from kerasvit.arguments import ArgumentError, integer
 from kerasvit.preprocessing import Preprocessing
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .augmentations import Augmentation, find_augmentation
 from .crops import crop_of_resized, random_crop

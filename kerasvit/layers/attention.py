@@ -7,7 +7,7 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError
 from kerasvit.ops import attention, attention_weights, reshape
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .dense import Dense
 from .dropout import Dropout

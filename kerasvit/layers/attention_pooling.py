@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .attention import Attention
 from .layer_norm import LayerNormalization

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from kerasvit.ops import gelu
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .layer import Block, deserialize, serialize
 from .stochastic_depth import StochasticDepth

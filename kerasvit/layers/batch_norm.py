@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.ops import batch_norm, normalized
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .layer import Layer
 

@@ -7,7 +7,7 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError
 from kerasvit.ops import convolution
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .layer import Layer
 

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.ops import product, remove_variable
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .layer import Layer
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .layer import Block, deserialize, serialize
 from .layer_norm import LayerNormalization

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.ops import group_norm
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .layer import Layer
 

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from kerasvit.ops import layer_norm
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .layer import Layer
 

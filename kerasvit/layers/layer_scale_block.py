@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .encoder_block import EncoderBlock
 

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.ops import reshape
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .conv import TORCH_UNIFORM
 from .dense import Dense

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .layer import Block
 from .layer_norm import LayerNormalization

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.typing import Shape
+from kerasvit.types import Shape
 
 from .attention import Attention
 from .layer import check_table_size

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.ops import checked_in_graph, product
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .resampling import KERNELS, MAX_CELLS, resample_grid, resample_tensor
 

@@ -2,7 +2,7 @@
 
 import keras
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .encoder_block import EncoderBlock
 

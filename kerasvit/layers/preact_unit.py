@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.ops import relu_of_new
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .batch_norm import BatchNormalization
 from .group_norm import GroupNorm

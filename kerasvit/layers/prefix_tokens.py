@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")

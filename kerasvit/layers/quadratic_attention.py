@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .relative_attention import RelativeAttention
 

@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.ops import reshape
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .dense import Dense
 from .layer import Layer

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from keras import ops
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 # No model has a table of more cells: a larger one comes from a hostile file.
 MAX_CELLS = 2**18

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 
 @keras.saving.register_keras_serializable("kerasvit")

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import ArgumentError
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .layer import check_table_size
 from .position_embedding import grid_of, pair

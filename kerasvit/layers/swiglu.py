@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.ops import gated, reshape
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .dense import Dense
 from .dropout import Dropout

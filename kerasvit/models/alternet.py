@@ -21,7 +21,7 @@ from kerasvit.layers import (
     PreactUnit,
 )
 from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .builder import builder
 from .checks import integer, integers, known_size

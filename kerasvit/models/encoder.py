@@ -16,7 +16,7 @@ from kerasvit.layers import (
     SinCosPositionEmbedding,
     SwiGLU,
 )
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 
 def drop_rates(last: float, depth: int) -> list[float]:

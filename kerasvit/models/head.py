@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from kerasvit.layers import Rescaling
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 
 def image_input(

@@ -19,7 +19,7 @@ from kerasvit.layers import (
     PatchEmbedding,
     PrefixTokens,
 )
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .builder import builder
 from .checks import at_least_one, integer, multiple_of, sizes_of

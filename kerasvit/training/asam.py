@@ -8,7 +8,7 @@ from keras import ops
 
 from kerasvit.arguments import number
 from kerasvit.backend.step import Setting
-from kerasvit.typing import Gradients, Tensor
+from kerasvit.types import Gradients, Tensor
 
 from .sam import SAM
 from .vectors import add, multiply, norm, over

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import keras
 from keras import ops
 
-from kerasvit.typing import Gradients, LossAndGradients, Tensor
+from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .vectors import dot, norm
 

@@ -9,7 +9,7 @@ from keras import ops
 from kerasvit.arguments import number, number_of_each, one_of
 from kerasvit.backend.keras_private import added_losses
 from kerasvit.backend.step import Setting
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .sam import SAM
 from .teacher import check_classes, check_teacher, gives_probabilities, logits_of

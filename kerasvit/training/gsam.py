@@ -7,7 +7,7 @@ import keras
 
 from kerasvit.arguments import number
 from kerasvit.backend.step import Setting
-from kerasvit.typing import Gradients, LossAndGradients, Tensor
+from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .radius import is_number
 from .sam import SAM

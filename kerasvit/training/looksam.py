@@ -7,7 +7,7 @@ from keras import ops
 
 from kerasvit.arguments import integer, number
 from kerasvit.backend.step import Setting
-from kerasvit.typing import Gradients, LossAndGradients, Tensor
+from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .slots import SlotSAM
 from .vectors import add, norm, orthogonal

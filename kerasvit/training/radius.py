@@ -7,7 +7,7 @@ from keras import ops
 from keras.optimizers.schedules import LearningRateSchedule
 
 from kerasvit.arguments import number
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 
 class Radius:

@@ -13,7 +13,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 from kerasvit.arguments import integer
 from kerasvit.backend import TrainStep
 from kerasvit.backend.step import Setting
-from kerasvit.typing import Gradients, LossAndGradients, Tensor
+from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .ascent import FEWEST, Ascent, Means, Passes, advice
 from .checks import check_model, head_of_zeros

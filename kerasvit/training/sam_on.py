@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.backend.keras_private import layers_in
-from kerasvit.typing import Gradients, Tensor
+from kerasvit.types import Gradients, Tensor
 
 from .sam import SAM
 from .vectors import ascend, norm, one_or_nan

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.typing import Gradients, LossAndGradients, Tensor
+from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .sam import SAM
 

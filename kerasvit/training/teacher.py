@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 SMALLEST = float(np.finfo("float32").tiny)  # of probabilities, before their logarithm
 SIDE = 224  # pixels of an image of noise, for inputs of any size

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.typing import Gradients, Tensor
+from kerasvit.types import Gradients, Tensor
 
 TORCH = keras.backend.backend() == "torch"
 if TORCH:

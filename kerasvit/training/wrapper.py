@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from kerasvit.backend.keras_private import compute_loss, lend_compiled
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 
 class ModelWrapper:

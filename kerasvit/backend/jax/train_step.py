@@ -8,7 +8,7 @@ import jax
 import keras
 from jax.sharding import PartitionSpec
 
-from kerasvit.typing import Gradients, Tensor
+from kerasvit.types import Gradients, Tensor
 
 from ..keras_private import (
     batches_counted,

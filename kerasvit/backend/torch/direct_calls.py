@@ -21,7 +21,7 @@ from kerasvit.backend.keras_private import (
     current_call,
     layers_in,
 )
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 KERAS_CALL = keras.layers.Layer.__call__
 

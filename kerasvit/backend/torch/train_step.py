@@ -8,7 +8,7 @@ import keras
 import torch
 from torch import distributed
 
-from kerasvit.typing import Gradients, Tensor
+from kerasvit.types import Gradients, Tensor
 
 from ..keras_private import get_device, training_pass, values_of
 from ..masks import masked, masks_of

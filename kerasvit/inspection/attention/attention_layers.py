@@ -15,7 +15,7 @@ from kerasvit.backend.keras_private import (
     without_flash_attention,
 )
 from kerasvit.backend.threads import seen_here
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 # Layer, shape of its input, and its weights.
 Call = tuple[keras.layers.Layer, Shape, np.ndarray]

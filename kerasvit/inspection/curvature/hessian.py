@@ -18,7 +18,7 @@ from keras import ops
 from kerasvit.backend import loss_derivatives
 from kerasvit.backend.keras_private import in_variable_dtype
 from kerasvit.inspection.progress import Progress
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .lanczos import Eigenpairs, eigenpairs
 from .mean_loss import (

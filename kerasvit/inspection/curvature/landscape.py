@@ -14,7 +14,7 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError
 from kerasvit.backend.forward import array_of
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .directions import check_direction, random_direction
 from .hessian import Loss

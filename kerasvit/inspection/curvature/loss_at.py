@@ -10,7 +10,7 @@ from keras import ops
 from kerasvit.backend import gradients_at, value_at
 from kerasvit.backend.forward import constants
 from kerasvit.backend.keras_private import in_variable_dtype
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .hessian import Loss
 from .mean_loss import MeanLoss, check_finite, length

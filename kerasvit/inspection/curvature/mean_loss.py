@@ -11,7 +11,7 @@ from keras import ops
 
 from kerasvit.arguments import check_built, integer
 from kerasvit.backend.integers import integer_layers
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 
 def chosen_variables(

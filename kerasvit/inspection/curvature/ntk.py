@@ -15,7 +15,7 @@ from kerasvit.arguments import ArgumentError, integer, one_of
 from kerasvit.backend import gradients_at
 from kerasvit.backend.forward import array_of, outputs_of
 from kerasvit.backend.keras_private import in_dtype, in_variable_dtype
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .mean_loss import chosen_variables, inner_model
 

@@ -17,7 +17,7 @@ from kerasvit.backend.keras_private import (
     layers_in,
 )
 from kerasvit.backend.threads import using
-from kerasvit.typing import Shape, Tensor
+from kerasvit.types import Shape, Tensor
 
 from .images import check_images, image_batches
 from .probe import Probe, path_of

@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from kerasvit.backend.threads import seen_here
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 
 class Probe(keras.layers.Layer):

@@ -11,7 +11,7 @@ from keras import ops
 from kerasvit.arguments import integer, number
 from kerasvit.backend.input_gradient import input_gradient
 from kerasvit.backend.keras_private import in_variable_dtype
-from kerasvit.typing import Tensor
+from kerasvit.types import Tensor
 
 from .activations import Activations, activations_of
 from .images import check_images, image_batches
