@@ -122,7 +122,6 @@ OUTSIDE = {
 # Modules of the package that recipes import although they are not public.
 INNER = {
     "kerasvit.backend",  # a benchmark of derivatives
-    "kerasvit.backend.linear",  # a benchmark of products
     "kerasvit.training.wrapper",  # the model inside any trainer
 }
 

@@ -426,39 +426,6 @@ def _popped(attributes: dict[str, Any]) -> dict[str, Any]:
     return {name: attributes.pop(name) for name in _COMPILED if name in attributes}
 
 
-@contextlib.contextmanager
-def training_pass(
-    trainer: keras.Model,
-    scope: keras.StatelessScope,
-    x: Any,
-    y: Any,
-    sample_weight: Any,
-    training: bool = True,
-) -> Iterator[tuple[Any, Tensor]]:
-    """Computes the outputs and the loss at given values of the variables.
-
-    Take gradients before the context ends: a rematerialised layer runs again for them.
-
-    Args:
-        trainer: Compiled `keras.Model`.
-        scope: New `keras.StatelessScope` that collects losses. It maps variables to the
-            values to compute with; other variables have their present values.
-        x: Inputs of one batch, as `fit` passes them to a train step.
-        y: Targets, or None.
-        sample_weight: Weights of the samples, or None.
-        training: Whether layers behave as in training.
-
-    Yields:
-        Outputs and loss. The scope then contains the values that the pass assigned:
-        moving statistics, seeds, metrics.
-    """
-    # One scope around call and loss, because it holds the losses of `add_loss`.
-    with scope:
-        y_pred = trainer(x, training=training)
-        loss = trainer._compute_loss(x, y, y_pred, sample_weight, training=training)
-        yield y_pred, loss
-
-
 def track_loss(trainer: keras.Model, loss: Tensor, samples: int) -> None:
     """Adds the loss of a batch to the mean that Keras reports."""
     trainer._loss_tracker.update_state(loss, sample_weight=samples)

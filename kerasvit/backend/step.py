@@ -14,7 +14,7 @@ from keras import ops
 from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .integers import check_no_integers_trained
-from .keras_private import KeepsValues, batches_counted
+from .keras_private import KeepsValues, batches_counted, compute_loss
 from .micro_batches import MicroBatches
 
 
@@ -282,3 +282,36 @@ def new_slots(
         return iter([None] * len(before))
     finite = ops.all(ops.stack([ops.all(ops.isfinite(value)) for value in after]))
     return (ops.where(finite, new, old) for old, new in zip(before, after, strict=True))
+
+
+@contextlib.contextmanager
+def training_pass(
+    trainer: keras.Model,
+    scope: keras.StatelessScope,
+    x: Any,
+    y: Any,
+    sample_weight: Any,
+    training: bool = True,
+) -> Iterator[tuple[Any, Tensor]]:
+    """Computes the outputs and the loss at given values of the variables.
+
+    Take gradients before the context ends: a rematerialised layer runs again for them.
+
+    Args:
+        trainer: Compiled `keras.Model`.
+        scope: New `keras.StatelessScope` that collects losses. It maps variables to the
+            values to compute with; other variables have their present values.
+        x: Inputs of one batch, as `fit` passes them to a train step.
+        y: Targets, or None.
+        sample_weight: Weights of the samples, or None.
+        training: Whether layers behave as in training.
+
+    Yields:
+        Outputs and loss. The scope then contains the values that the pass assigned:
+        moving statistics, seeds, metrics.
+    """
+    # One scope around call and loss, because it holds the losses of `add_loss`.
+    with scope:
+        y_pred = trainer(x, training=training)
+        loss = compute_loss(trainer, x, y, y_pred, sample_weight, training)
+        yield y_pred, loss

@@ -13,13 +13,12 @@ from kerasvit.types import Gradients, Tensor
 from ..keras_private import (
     batches_counted,
     iterators_of_execution,
-    training_pass,
     updated_metrics,
 )
 from ..masks import masked, masks_of
 from ..micro_batches import batch_size, seed_shifts
 from ..overwritten import put_back, take_out
-from ..step import Step, loss_scale, new_slots, times
+from ..step import Step, loss_scale, new_slots, times, training_pass
 from ..trace_jax import fresh_trace
 from ..update import Update, add_micro_batch, assigned_or, is_float, only_assigned
 

@@ -8,11 +8,11 @@ import tensorflow as tf
 
 from kerasvit.types import Gradients, Tensor
 
-from ..keras_private import clipped, training_pass
+from ..keras_private import clipped
 from ..micro_batches import batch_size
 from ..scope_tensorflow import PassScope
 from ..stateful import StatefulStep
-from ..step import loss_scale
+from ..step import loss_scale, training_pass
 from ..update import Update
 
 
