@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+from command import names
 from devices import devices
 
 from kerasvit import data
@@ -59,6 +60,7 @@ def find(
     elif dataset in data.BUILT_IN:
         found = data.built_in(dataset, **own)
     else:
+        names.check_dataset(dataset)  # it speaks of the option
         found = data.from_tfds(dataset, **own)
     return found.of_share(share, seed)
 
