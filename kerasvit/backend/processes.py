@@ -39,7 +39,7 @@ class Processes:
 
     def arrays(self, variables: list[keras.Variable]) -> list[np.ndarray]:
         """Returns the values of variables; all processes call it."""
-        return [keras.ops.convert_to_numpy(variable.value) for variable in variables]
+        return [keras.ops.convert_to_numpy(variable) for variable in variables]
 
 
 class JaxProcesses(Processes):
