@@ -1,5 +1,6 @@
 """Saves a training while it runs, and continues it."""
 
+import inspect
 import logging
 import random
 import signal
@@ -360,7 +361,12 @@ class Resume(keras.callbacks.Callback):
     def _catch(self) -> None:
         """Catches SIGTERM, as far as Python can: in the main thread."""
         if threading.current_thread() is threading.main_thread():
-            former = signal.getsignal(signal.SIGTERM)
+            former: Any = signal.getsignal(signal.SIGTERM)
+            # That of a callback whose `fit` has raised counts for nothing.
+            while isinstance(owner := getattr(former, "__self__", None), Resume):
+                if owner._is_fitted(inspect.currentframe()):
+                    break
+                former = owner._release()
             # None is the handler of JAX, which tells all its processes.
             if former not in (None, signal.SIG_IGN):
                 self._former = former
@@ -373,15 +379,21 @@ class Resume(keras.callbacks.Callback):
             signal.signal(signal.SIGTERM, former)
         return former
 
-    def _on_signal(self, number: int, frame: types.FrameType | None) -> None:
+    def _is_fitted(self, frame: types.FrameType | None) -> bool:
+        """Returns whether a frame is called, at any depth, by the model's `fit`."""
         while frame is not None:
             is_fit = frame.f_code.co_name == "fit"
             if is_fit and frame.f_locals.get("self") is self._model:
-                self._signalled = True
-                return
+                return True
             frame = frame.f_back
-        self._release()  # `fit` has raised
-        signal.raise_signal(number)
+        return False
+
+    def _on_signal(self, number: int, frame: types.FrameType | None) -> None:
+        if self._is_fitted(frame):
+            self._signalled = True
+        else:  # `fit` has raised
+            self._release()
+            signal.raise_signal(number)
 
     def _stop(self) -> None:
         """Lets SIGTERM have the effect that it has without this callback."""
