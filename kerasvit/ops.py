@@ -16,7 +16,6 @@ from keras import ops
 
 from .backend import rematerialized as rematerialized
 from .backend.keras_private import remove_variable as remove_variable
-from .backend.random import uniform as uniform
 from .types import Tensor
 
 BACKEND = keras.backend.backend()
@@ -426,3 +425,17 @@ def checked_in_graph(
     if BACKEND != "tensorflow":
         return x
     return tensorflow_kernels.checked(x, conditions, message, *values)
+
+
+def uniform(shape: tuple[int, ...], seed: keras.random.SeedGenerator) -> Tensor:
+    """Returns float32 numbers in [0, 1).
+
+    In a compiled call on PyTorch they are of PyTorch's own generator.
+
+    Args:
+        shape: Shape of the tensor.
+        seed: Generator of the seed.
+    """
+    if BACKEND == "torch":
+        return torch_kernels.uniform(shape, seed)
+    return keras.random.uniform(shape, dtype="float32", seed=seed)

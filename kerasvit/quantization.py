@@ -18,8 +18,8 @@ from .arguments import ArgumentError
 from .backend.clones import ClonableModel
 from .backend.integers import check_no_integers_trained
 from .backend.keras_private import layers_in, owners, variables_changed
-from .backend.step import trained_weights_changed
 from .backend.threads import alone
+from .backend.train_step import trained_weights_changed
 
 MODES = ("int8", "int4", "float8")
 Filters: TypeAlias = str | Iterable[str] | Callable[[Any], bool] | None

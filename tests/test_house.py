@@ -105,8 +105,8 @@ PRIVATE = "backend/keras_private.py"
 # Files with a class that overrides a private method of a layer or optimizer of Keras.
 OVERRIDING = {
     "backend/layer_rates.py",
-    "backend/adamw_torch.py",
-    "backend/adamw_tensorflow.py",
+    "backend/torch/optimizers.py",
+    "backend/tensorflow/optimizers.py",
     "backend/torch/direct_calls.py",
 }
 NOT_OF_KERAS = {"_asdict", "_replace"}  # of named tuples

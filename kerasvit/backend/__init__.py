@@ -5,22 +5,25 @@ Only this package imports TensorFlow, JAX, PyTorch and private modules of Keras.
 
 import keras
 
-from .rematerialized import rematerialized as rematerialized
+from .remat import rematerialized as rematerialized
 
 if keras.backend.backend() == "jax":
-    from .at_weights_jax import gradients_at as gradients_at
-    from .at_weights_jax import value_at as value_at
-    from .hessian_jax import loss_derivatives as loss_derivatives
+    from .jax.derivatives import gradients_at as gradients_at
+    from .jax.derivatives import input_gradient as input_gradient
+    from .jax.derivatives import loss_derivatives as loss_derivatives
+    from .jax.derivatives import value_at as value_at
     from .jax.train_step import TrainStep as TrainStep
 elif keras.backend.backend() == "tensorflow":
-    from .at_weights_tensorflow import gradients_at as gradients_at
-    from .at_weights_tensorflow import value_at as value_at
-    from .hessian_tensorflow import loss_derivatives as loss_derivatives
+    from .tensorflow.derivatives import gradients_at as gradients_at
+    from .tensorflow.derivatives import input_gradient as input_gradient
+    from .tensorflow.derivatives import loss_derivatives as loss_derivatives
+    from .tensorflow.derivatives import value_at as value_at
     from .tensorflow.train_step import TrainStep as TrainStep
 elif keras.backend.backend() == "torch":
-    from .at_weights_torch import gradients_at as gradients_at
-    from .at_weights_torch import value_at as value_at
-    from .hessian_torch import loss_derivatives as loss_derivatives
+    from .torch.derivatives import gradients_at as gradients_at
+    from .torch.derivatives import input_gradient as input_gradient
+    from .torch.derivatives import loss_derivatives as loss_derivatives
+    from .torch.derivatives import value_at as value_at
     from .torch.train_step import TrainStep as TrainStep
 else:
     raise ImportError(

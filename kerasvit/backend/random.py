@@ -1,25 +1,7 @@
-"""Random numbers that a compiled pass can draw, too; seeds of PyTorch's generators."""
+"""Seeds of PyTorch's own generators."""
 
 import keras
 import numpy as np
-
-from kerasvit.types import Tensor
-
-from .recorded import is_recorded
-
-
-def uniform(shape: tuple, seed: keras.random.SeedGenerator) -> Tensor:
-    """Returns float32 numbers in [0, 1), of PyTorch's own generator if it is compiled.
-
-    PyTorch compiles no generators with a seed. Keras's `Dropout` draws as this does.
-    """
-    if not is_recorded():
-        return keras.random.uniform(shape, dtype="float32", seed=seed)
-    import torch
-
-    from .keras_private import get_device
-
-    return torch.rand(shape, dtype=torch.float32, device=get_device())
 
 
 def seed_torch(*numbers: int) -> None:

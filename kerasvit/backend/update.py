@@ -7,8 +7,6 @@ from keras import ops
 
 from kerasvit.types import Gradients, Tensor
 
-from .overwritten import larger
-
 
 class Update(NamedTuple):
     """The result of a training pass on a batch or a micro-batch.
@@ -21,7 +19,7 @@ class Update(NamedTuple):
             variables that it did not assign.
         metrics: Values of the metrics' variables, likewise.
         overwritten: One per trainable variable: the next value by the first pass, for
-            variables without a derivative (`overwritten.py`), else None.
+            variables without a derivative (see `take_out`), else None.
     """
 
     loss: Tensor
@@ -99,3 +97,51 @@ def is_float(value: Tensor | None) -> bool:
     if value is None:
         return False
     return keras.backend.is_float_dtype(keras.backend.standardize_dtype(value.dtype))
+
+
+# Layers of float8 have scales and histories whose gradient is their next value, which
+# Keras marks with `overwrite_with_gradient`. They are excluded from all sums of
+# gradients, and passed to the optimizer unchanged.
+
+
+def take_out(
+    gradients: Gradients, variables: list[keras.Variable]
+) -> tuple[Gradients, Gradients]:
+    """Splits a list into gradients and next values.
+
+    Args:
+        gradients: Tensors or None, one per variable.
+        variables: Trainable variables.
+
+    Returns:
+        Two lists as long as `gradients`: the gradients, with None for the marked
+        variables, and the next values, with None for all other variables.
+    """
+    marked = [v.overwrite_with_gradient for v in variables]
+    pairs = list(zip(gradients, marked, strict=True))
+    return (
+        [None if mark else gradient for gradient, mark in pairs],
+        [gradient if mark else None for gradient, mark in pairs],
+    )
+
+
+def put_back(gradients: Gradients, overwritten: Gradients) -> Gradients:
+    """Joins the lists that `take_out` returned."""
+    pairs = zip(gradients, overwritten, strict=True)
+    return [gradient if value is None else value for gradient, value in pairs]
+
+
+def larger(
+    total: Tensor | None, value: Tensor | None, share: Tensor | float
+) -> Tensor | None:
+    """Combines the next values of two micro-batches, as Keras does in accumulation.
+
+    Args:
+        total: Next value by the previous micro-batches, or None.
+        value: Next value by one micro-batch, or None: a scale or magnitudes, ≥ 0.
+        share: Its share of the samples; for 0 its value is ignored.
+    """
+    if value is None:
+        return total
+    value = ops.where(share > 0, value, ops.zeros_like(value))
+    return value if total is None else ops.maximum(total, value)

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 
 from kerasvit.arguments import integer, number
+from kerasvit.backend.in_place_step import restored
 from kerasvit.backend.keras_private import compile_arguments
-from kerasvit.backend.restore import restored
 from kerasvit.backend.threads import using
 from kerasvit.training.sam import SAM
 

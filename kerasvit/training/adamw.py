@@ -6,13 +6,13 @@ import keras
 
 Base: Any = keras.optimizers.AdamW
 if keras.backend.backend() == "torch":
-    from kerasvit.backend import adamw_torch
+    from kerasvit.backend.torch import optimizers as of_torch
 
-    Base = adamw_torch.FusedAdamW
+    Base = of_torch.FusedAdamW
 elif keras.backend.backend() == "tensorflow":
-    from kerasvit.backend import adamw_tensorflow
+    from kerasvit.backend.tensorflow import optimizers as of_tensorflow
 
-    Base = adamw_tensorflow.FusedAdamW
+    Base = of_tensorflow.FusedAdamW
 
 
 @keras.saving.register_keras_serializable("kerasvit")

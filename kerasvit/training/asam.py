@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import number
-from kerasvit.backend.step import Setting
+from kerasvit.backend.train_step import Setting
 from kerasvit.types import Gradients, Tensor
 
 from .sam import SAM

@@ -8,7 +8,7 @@ from keras import ops
 
 from kerasvit.arguments import number, number_of_each, one_of
 from kerasvit.backend.keras_private import added_losses
-from kerasvit.backend.step import Setting
+from kerasvit.backend.train_step import Setting
 from kerasvit.types import Tensor
 
 from .sam import SAM

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from kerasvit.arguments import integer, number
-from kerasvit.backend.step import Setting
+from kerasvit.backend.train_step import Setting
 from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .slots import SlotSAM

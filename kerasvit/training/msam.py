@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from kerasvit.arguments import number
-from kerasvit.backend.step import Setting
+from kerasvit.backend.train_step import Setting
 from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .slots import SlotSAM

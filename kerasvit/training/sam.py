@@ -12,7 +12,7 @@ from keras.optimizers.schedules import LearningRateSchedule
 
 from kerasvit.arguments import integer
 from kerasvit.backend import TrainStep
-from kerasvit.backend.step import Setting
+from kerasvit.backend.train_step import Setting
 from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .ascent import FEWEST, Ascent, Means, Passes, advice

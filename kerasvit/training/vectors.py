@@ -15,7 +15,7 @@ from kerasvit.types import Gradients, Tensor
 
 TORCH = keras.backend.backend() == "torch"
 if TORCH:
-    from kerasvit.backend import vectors_torch
+    from kerasvit.backend.torch import optimizers
 
 
 def dot(first: Iterable[Tensor | None], second: Iterable[Tensor | None]) -> Tensor:
@@ -36,8 +36,8 @@ def norm(vector: Gradients) -> Tensor:
     """Returns the Euclidean norm."""
     entries = [v for v in vector if v is not None]
     if TORCH and entries:
-        of_each = vectors_torch.norms(entries, 2, _sum_dtype(*entries))
-        return vectors_torch.norms([of_each], 2, _sum_dtype(of_each))[0]
+        of_each = optimizers.norms(entries, 2, _sum_dtype(*entries))
+        return optimizers.norms([of_each], 2, _sum_dtype(of_each))[0]
     return ops.sqrt(dot(vector, vector))
 
 
@@ -78,7 +78,7 @@ def ascend(
     dtypes = {entry.dtype for pair in moved for entry in pair}
     if TORCH and len(dtypes) == 1 and dtypes == {factor.dtype}:
         from_, along = zip(*moved, strict=True)
-        found = iter(vectors_torch.sums(list(from_), list(along), factor))
+        found = iter(optimizers.sums(list(from_), list(along), factor))
         return [w if g is None else next(found) for w, g in pairs]
     return add(weights, gradients, factor)
 
@@ -121,7 +121,7 @@ def all_finite(vector: Gradients) -> Tensor:
     # take less memory than a test of each number.
     entries = [v for v in vector if v is not None]
     if TORCH and entries:
-        lengths = vectors_torch.norms(entries, 1, _sum_dtype(*entries))
+        lengths = optimizers.norms(entries, 1, _sum_dtype(*entries))
         return ops.all(ops.isfinite(lengths))
     sums = (ops.sum(ops.cast(v, _sum_dtype(v))) for v in vector if v is not None)
     finite = [ops.isfinite(total) for total in sums]
@@ -138,7 +138,7 @@ def only_if(condition: Tensor, vector: Gradients) -> Gradients:
         for dtype in {v.dtype for v in vector if v is not None}
     }
     if TORCH and len(numbers) == 1:
-        vectors_torch.multiply(vector, *numbers.values())
+        optimizers.multiply(vector, *numbers.values())
         return vector
     for i, v in enumerate(vector):
         if v is not None:

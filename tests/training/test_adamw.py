@@ -48,9 +48,9 @@ def test_trains_as_keras(name):
 @pytest.mark.parametrize("name", SETTINGS)
 def test_trains_as_keras_off_a_cpu(name, monkeypatch):
     """The update of other devices, which a CPU stands for."""
-    from kerasvit.backend import adamw_torch
+    from kerasvit.backend.torch import optimizers
 
-    monkeypatch.setattr(adamw_torch, "_have_fused_update", lambda weights: False)
+    monkeypatch.setattr(optimizers, "_have_fused_update", lambda weights: False)
     test_trains_as_keras(name)
 
 

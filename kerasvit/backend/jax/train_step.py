@@ -16,11 +16,25 @@ from ..keras_private import (
     updated_metrics,
 )
 from ..masks import masked, masks_of
-from ..micro_batches import batch_size, seed_shifts
-from ..overwritten import put_back, take_out
-from ..step import Step, loss_scale, new_slots, times, training_pass
-from ..trace_jax import fresh_trace
-from ..update import Update, add_micro_batch, assigned_or, is_float, only_assigned
+from ..train_step import (
+    Step,
+    batch_size,
+    loss_scale,
+    new_slots,
+    seed_shifts,
+    times,
+    training_pass,
+)
+from ..update import (
+    Update,
+    add_micro_batch,
+    assigned_or,
+    is_float,
+    only_assigned,
+    put_back,
+    take_out,
+)
+from .derivatives import fresh_trace
 
 
 class TrainStep(Step):

@@ -8,12 +8,11 @@ import tensorflow as tf
 
 from kerasvit.types import Gradients, Tensor
 
+from ..in_place_step import StatefulStep
 from ..keras_private import clipped
-from ..micro_batches import batch_size
-from ..scope_tensorflow import PassScope
-from ..stateful import StatefulStep
-from ..step import loss_scale, training_pass
+from ..train_step import batch_size, loss_scale, training_pass
 from ..update import Update
+from .scope import PassScope
 
 
 class TrainStep(StatefulStep):

@@ -44,7 +44,7 @@ from ..keras_private import (
     values_of,
 )
 from ..masks import masked, masks_of
-from ..recorded import recording
+from .kernels import recording
 
 MOST_SHAPES = 8  # of a batch, in training and in inference; each takes time to compile
 _FUNCTIONS = ("train_function", "test_function", "predict_function")

@@ -1,16 +1,19 @@
 """Operations that PyTorch computes in other ways than Keras; see `kerasvit.ops`."""
 
+import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any
 
+import keras
 import torch
 from keras import ops
 from torch.backends import mkldnn
 from torch.nn import functional
 from torch.nn.grad import conv2d_weight
 
-from kerasvit.backend.recorded import is_recorded
+from kerasvit.backend.keras_private import get_device
 
 # PyTorch computes matrix products in float32 with MKL, and convolutions with oneDNN. On
 # an AMD EPYC with AVX-512 oneDNN has 2.1 times the rate of MKL for 1,576 rows, 768
@@ -22,6 +25,24 @@ WITH_AVX512 = mkldnn.is_available() and (
 LEAST_ROWS = 256
 LEAST_MULTIPLICATIONS = 2**23
 LEAST_ROWS_OF_GRADIENT = 1024  # for the gradient of the kernel
+
+
+_recorded: ContextVar[bool] = ContextVar("a call is being compiled", default=False)
+
+
+def is_recorded() -> bool:
+    """Returns whether a call is being compiled, for batches of one shape."""
+    return _recorded.get()
+
+
+@contextlib.contextmanager
+def recording() -> Iterator[None]:
+    """Context in which a call is compiled."""
+    token = _recorded.set(True)
+    try:
+        yield
+    finally:
+        _recorded.reset(token)
 
 
 def product(
@@ -367,3 +388,13 @@ class _Transposed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         return gradient.t().contiguous()
+
+
+def uniform(shape: tuple, seed: keras.random.SeedGenerator) -> torch.Tensor:
+    """Draws numbers in [0, 1); see `kerasvit.ops.uniform`.
+
+    PyTorch compiles no generators with a seed. Keras's `Dropout` draws as this does.
+    """
+    if is_recorded():
+        return torch.rand(shape, dtype=torch.float32, device=get_device())
+    return keras.random.uniform(shape, dtype="float32", seed=seed)

@@ -10,11 +10,10 @@ from torch import distributed
 
 from kerasvit.types import Gradients, Tensor
 
+from ..in_place_step import StatefulStep
 from ..keras_private import get_device, values_of
 from ..masks import masked, masks_of
-from ..micro_batches import batch_size
-from ..stateful import StatefulStep
-from ..step import training_pass
+from ..train_step import batch_size, training_pass
 from ..update import Update
 from .compile import CompiledCalls, compiled_call
 

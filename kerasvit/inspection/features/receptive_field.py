@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from kerasvit.arguments import integer, number
-from kerasvit.backend.input_gradient import input_gradient
+from kerasvit.backend import input_gradient
 from kerasvit.backend.keras_private import in_variable_dtype
 from kerasvit.types import Tensor
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from kerasvit.types import Gradients, Tensor
 
-from .keras_private import contexts_of_call, get_stateless_scope, in_contexts_of_call
+from ..keras_private import contexts_of_call, get_stateless_scope, in_contexts_of_call
 
 
 class PassScope(keras.StatelessScope):

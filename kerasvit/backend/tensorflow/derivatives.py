@@ -1,4 +1,4 @@
-"""Second derivatives of a loss on TensorFlow."""
+"""First and second derivatives of a loss by the weights, on TensorFlow."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -7,10 +7,55 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from kerasvit.backend.tensorflow.scope import PassScope
+from kerasvit.backend.threads import seen_here
 from kerasvit.types import LossDerivatives, Tensor
 
-from .scope_tensorflow import PassScope
-from .threads import seen_here
+
+def value_at(
+    variables: list[keras.Variable], function: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    """Same as in `torch/derivatives.py`; compiles the function once per shape."""
+
+    @tf.function
+    def value(values: list[Tensor], *args: Any) -> Tensor:
+        with _scope(variables, values, None):
+            return function(*args)
+
+    return value
+
+
+def gradients_at(
+    variables: list[keras.Variable], function: Callable[..., Tensor], count: int
+) -> Callable[..., tuple[Tensor, list[Tensor]]]:
+    """Same as in `torch/derivatives.py`; compiles the function once per shape."""
+
+    @tf.function
+    def gradients(values: list[Tensor], *args: Any) -> tuple[Tensor, list[Tensor]]:
+        weights = [tf.identity(value) for value in values[:count]]
+        with (
+            tf.GradientTape(watch_accessed_variables=False) as tape,
+            _scope(variables, [*weights, *values[count:]], tape),
+        ):
+            tape.watch(weights)
+            value = function(*args)
+            found = tape.gradient(
+                value, weights, unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+        # The gradient of an embedding is a sparse `tf.IndexedSlices`.
+        return value, [tf.convert_to_tensor(gradient) for gradient in found]
+
+    return gradients
+
+
+def _scope(
+    variables: list[keras.Variable], values: list[Tensor], tape: Any
+) -> PassScope:
+    scope = PassScope((), tape)
+    # `__init__` would round values of another dtype to that of their variable.
+    ids = map(id, variables)
+    scope.state_mapping = dict(zip(ids, values, strict=True))
+    return scope
 
 
 def loss_derivatives(
@@ -18,7 +63,7 @@ def loss_derivatives(
     variables: list[keras.Variable],
     loss: Callable[[Any, Any], Tensor],
 ) -> LossDerivatives:
-    """Same as in `hessian_torch.py`; compiles the loss once per shape."""
+    """Same as in `torch/derivatives.py`; compiles the loss once per shape."""
     zero = tf.UnconnectedGradients.ZERO
 
     @tf.function
@@ -70,3 +115,17 @@ def _moments(
     mean = tf.reduce_mean(x, axes, keepdims=True)
     variance = tf.reduce_mean(tf.square(x - mean), axes, keepdims=keepdims)
     return mean if keepdims else tf.squeeze(mean, axes), variance
+
+
+def input_gradient(
+    model: keras.Model, function: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Same as in `torch/derivatives.py`."""
+
+    def gradient(x: Tensor, y: Tensor) -> Tensor:
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(x)
+            value = function(x, y)
+        return tape.gradient(value, x, unconnected_gradients="zero")
+
+    return gradient

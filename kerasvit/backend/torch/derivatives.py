@@ -1,4 +1,4 @@
-"""Second derivatives of a loss on PyTorch."""
+"""First and second derivatives of a loss by the weights, on PyTorch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,71 @@ from typing import Any
 import keras
 import torch
 
+from kerasvit.backend.threads import seen_here
 from kerasvit.types import LossDerivatives, Tensor
 
-from .threads import seen_here
-
 _FUSED = torch.nn.functional, "scaled_dot_product_attention"
+
+
+def value_at(
+    variables: list[keras.Variable], function: Callable[..., Tensor]
+) -> Callable[..., Tensor]:
+    """Returns a function that computes at given values of variables.
+
+    Args:
+        variables: All variables that `function` reads.
+        function: Function of tensors, or structures of them, that calls a model and
+            returns a scalar tensor.
+
+    Returns:
+        Function of a list of values, one for each variable, and the arguments of
+        `function`. No variable is changed.
+    """
+
+    def value(values: list[Tensor], *args: Any) -> Tensor:
+        with torch.no_grad():
+            return _at(variables, function, values, args)
+
+    return value
+
+
+def gradients_at(
+    variables: list[keras.Variable], function: Callable[..., Tensor], count: int
+) -> Callable[..., tuple[Tensor, list[Tensor]]]:
+    """Returns a function that computes a value and gradients at values of variables.
+
+    Args:
+        variables: All variables that `function` reads.
+        function: As for `value_at`.
+        count: Number of variables, the first ones, to differentiate by.
+
+    Returns:
+        Function of the same arguments as that of `value_at`. It returns the value and
+        `count` gradients, with zeros where the value does not depend on a variable.
+    """
+
+    def gradients(values: list[Tensor], *args: Any) -> tuple[Tensor, list[Tensor]]:
+        weights = [value.detach().requires_grad_() for value in values[:count]]
+        value = _at(variables, function, [*weights, *values[count:]], args)
+        if not value.requires_grad:
+            return value, [torch.zeros_like(weight) for weight in weights]
+        found = torch.autograd.grad(
+            value, weights, allow_unused=True, materialize_grads=True
+        )
+        return value.detach(), list(found)
+
+    return gradients
+
+
+def _at(
+    variables: list[keras.Variable],
+    function: Callable[..., Tensor],
+    values: list[Tensor],
+    args: tuple,
+) -> Tensor:
+    mapping = zip(variables, values, strict=True)
+    with keras.StatelessScope(mapping, collect_losses=True):
+        return function(*args)
 
 
 def loss_derivatives(
@@ -92,3 +152,26 @@ def _gradients(
             materialize_grads=True,
         )
     )
+
+
+def input_gradient(
+    model: keras.Model, function: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Returns the gradient of a scalar function of `x` and `y` by `x`, as a function.
+
+    It has the shape of `x`, and zeros where the function does not depend on it.
+
+    Args:
+        model: `keras.Model` that the function calls.
+        function: Function of floating tensors `x` and `y`.
+    """
+
+    def gradient(x: Tensor, y: Tensor) -> Tensor:
+        x = x.detach().requires_grad_()
+        value = function(x, y)
+        if not value.requires_grad:
+            return torch.zeros_like(x)
+        options = {"allow_unused": True, "materialize_grads": True}
+        return torch.autograd.grad(value, x, **options)[0]
+
+    return gradient
