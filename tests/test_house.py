@@ -310,6 +310,13 @@ def test_modules_have_no_generic_names(path):
 
 
 @on_last_backend
+def test_the_recipes_are_the_scripts_of_their_folder():
+    scripts = {path.stem for path in (ROOT / "recipes").glob("*.py")} - {"__init__"}
+    expected = {"finetune", "pretrain", "evaluate", "inspection", "segmentation"}
+    assert scripts == expected | {"export"}  # what they share lies in folders
+
+
+@on_last_backend
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_no_print_and_no_assert(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
