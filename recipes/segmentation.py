@@ -87,7 +87,7 @@ def segment(config: Config) -> dict:
 
 def trained(config: Config, backbone, dataset, folder: Path) -> dict:
     """Trains, saves, and returns the content of result.json."""
-    classes = len(dataset.label_names)
+    classes = len(dataset.class_names)
     model = segmenter(backbone, classes)
     describe(config, backbone, model, dataset)
     rounds = min(config.validations, config.steps)
@@ -96,7 +96,7 @@ def trained(config: Config, backbone, dataset, folder: Path) -> dict:
     tested = Tested(dataset.validation, config.batch_size)
     history = train(config, trainer, dataset, tested, folder, rounds, round_steps)
     result = {
-        **results.scores(model, tested.batches, dataset.label_names),
+        **results.scores(model, tested.batches, dataset.class_names),
         "measured_on": "validation",  # there are no test images
         "folder": str(folder),
         "images": dataset.counts,
@@ -169,7 +169,7 @@ def describe(config: Config, backbone, model: keras.Model, dataset) -> None:
     console.print(
         f"Features of the {kind} {backbone.name.removesuffix('_features')}: {levels}. "
         f"{trained:,} weights are trained on {counts['train']:,} images of {height} × "
-        f"{width} pixels with {len(dataset.label_names)} classes, and validated on "
+        f"{width} pixels with {len(dataset.class_names)} classes, and validated on "
         f"{counts['validation']:,}.",
         highlight=False,
         soft_wrap=True,

@@ -1,7 +1,7 @@
 """Measures `attention`: steps with fused attention and with the products and softmax.
 
 Fused attention is one operation of the backend, which stores no weights of attention:
-`kerasvit.layers.attention.is_fused` tells where there is one. Where there is none,
+`kerasvit.ops.is_fused` tells where there is one. Where there is none,
 both rows of a kind are the same steps.
 """
 
@@ -11,7 +11,7 @@ import statistics
 from collections.abc import Callable
 from unittest import mock
 
-from kerasvit.layers import attention
+from kerasvit import ops
 
 from . import peak_memory, timing
 from .keras_steps import batch, kerasvit_model, kerasvit_step
@@ -52,7 +52,7 @@ def step(config: Config, name: str) -> Callable:
         return run
 
     def with_products():
-        with mock.patch.object(attention, "is_fused", lambda *_: False):
+        with mock.patch.object(ops, "is_fused", lambda *_: False):
             return run()
 
     return with_products

@@ -29,13 +29,13 @@ class Dataset:
 
     Attributes:
         train, validation: Sequences of pairs (image, mask).
-        label_names: Names of the classes, in the order of the masks' values.
+        class_names: Names of the classes, in the order of the masks' values.
         name: Name for the folder of the results.
     """
 
     train: Sequence
     validation: Sequence
-    label_names: list[str]
+    class_names: list[str]
     name: str
 
     @property
@@ -57,7 +57,7 @@ def find(config, size: tuple[int, int]) -> Dataset:
     if config.folder:
         root = Path(config.folder).expanduser()
         found, name = _Folder(root, size), root.resolve().name
-        names = found.label_names()
+        names = found.class_names()
     else:
         found = _Shapes(config.images, size, config.seed)
         names, name = SHAPES, "shapes"
@@ -150,7 +150,7 @@ class _Folder:
         mask = mask.resize(width_first, Image.Resampling.NEAREST)
         return np.asarray(image, "float32"), np.asarray(mask, "int32")
 
-    def label_names(self) -> list[str]:
+    def class_names(self) -> list[str]:
         """Returns the lines of classes.txt, or numbers up to the largest class.
 
         Raises:

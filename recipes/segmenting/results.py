@@ -12,7 +12,7 @@ from training.progress import console, counted
 SHOWN = 6  # images in the picture
 
 
-def scores(model: keras.Model, batches: list, label_names: list[str]) -> dict:
+def scores(model: keras.Model, batches: list, class_names: list[str]) -> dict:
     """Returns mean IoU, IoU by class and the share of correct pixels, all in [0, 1].
 
     The mean is that of the classes that occur in masks or predictions; the IoU of the
@@ -21,9 +21,9 @@ def scores(model: keras.Model, batches: list, label_names: list[str]) -> dict:
     Args:
         model: Segmentation model.
         batches: Pairs of images and masks.
-        label_names: Names of its classes.
+        class_names: Names of its classes.
     """
-    classes = len(label_names)
+    classes = len(class_names)
     metric = keras.metrics.MeanIoU(classes, ignore_class=IGNORED, sparse_y_pred=False)
     for x, y in batches:
         metric.update_state(y, model.predict_on_batch(x))
@@ -32,7 +32,7 @@ def scores(model: keras.Model, batches: list, label_names: list[str]) -> dict:
     union = counts.sum(0) + counts.sum(1) - correct
     by_class = {
         name: float(c / u) if u else None
-        for name, c, u in zip(label_names, correct, union, strict=True)
+        for name, c, u in zip(class_names, correct, union, strict=True)
     }
     return {
         "mean_iou": float(metric.result()),

@@ -178,7 +178,7 @@ def test_the_suggested_rho_exceeds_the_linear_classifier(data, linear):
 
 FROM_SCRATCH = {
     "SAM": lambda: example(kerasvit.SAM, "trainer.fit"),
-    "the page of SAM": lambda: block("kerasvit/training/README.md", "fresh weights"),
+    "the page of SAM": lambda: block("kerasvit/training/README.md", "holds the"),
     "GSAM with a teacher": lambda: block("kerasvit/training/README.md", "GSAM("),
     "DistillationTrainer": lambda: example(kerasvit.DistillationTrainer, ".fit(x, y"),
 }

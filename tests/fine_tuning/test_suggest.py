@@ -90,7 +90,7 @@ def test_it_prints_a_table_with_the_reasons():
         ([IMAGES, LABELS], "arrays in a tuple"),
         ("pets", "arrays in a tuple"),
         ({"a": IMAGES}, "arrays in a tuple"),
-        ([(IMAGES[0], 1)], "arrays in a tuple"),  # not batched
+        ([(IMAGES[0], 1)], "must have batches of images, not single ones"),
     ],
 )
 def test_wrong_data_are_explained(data, message):

@@ -18,7 +18,7 @@ from training import memory
 
 import kerasvit
 import recipes.benchmarks.__main__ as benchmarks
-from kerasvit.layers import attention
+from kerasvit import ops
 from recipes.benchmarks import (
     attention_cost,
     hessian_cost,
@@ -112,10 +112,10 @@ def test_products_are_attention_without_its_operation(config, monkeypatch):
     monkeypatch.setattr(
         attention_cost, "kerasvit_step", lambda *_: lambda: asked.append(is_fused(1, 2))
     )
-    monkeypatch.setattr(attention, "is_fused", lambda *_: True)
+    monkeypatch.setattr(ops, "is_fused", lambda *_: True)
 
     def is_fused(*arguments):
-        return attention.is_fused(*arguments)
+        return ops.is_fused(*arguments)
 
     config = dataclasses.replace(config, what="attention", image_size=8)
     for name in attention_cost.KINDS:

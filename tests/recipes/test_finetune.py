@@ -426,7 +426,7 @@ def test_folder_with_other_files():
         ({"layer_decay": 1.5}, "`layer_decay` must be at least 1e-12 and at most 1."),
         ({"layer_decay": 0.0}, "`layer_decay` must be at least 1e-12 and at most 1."),
         ({"dropout": 1.0}, "`dropout` must be at least 0 and at most 0.99"),
-        ({"image_size": (30,)}, "`image_size` must be a multiple of the patch size"),
+        ({"image_size": (30,)}, "`image_size` of the small model must be a multiple"),
         ({"model": "vitb61"}, "`model`: there is no 'vitb61'. Close: .*ViTB16"),
         ({"dataset": "cifar11"}, "`dataset`: there is no 'cifar11'. Close: .*cifar10"),
         ({"data": "nowhere"}, "`data`: there is no folder nowhere"),

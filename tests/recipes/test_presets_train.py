@@ -48,8 +48,8 @@ def shrunk(config, folder):
     return dataclasses.replace(config, model="tiny", **changes), tiny
 
 
-def fit(trainer, config, model, dataset, **options):
-    options |= training_data.batch_options(config, model)
+def fit(trainer, config, model, dataset, options):
+    options = {**options, **training_data.batch_options(config, model)}
     batches = training_data.fit_batches(devices.ONE, config, dataset, options)
     before = [np.array(weight) for weight in model.get_weights()]
     parts = STEPS * config.accumulate
@@ -88,7 +88,7 @@ def test_pretraining(name, dataset, monkeypatch, tmp_path):
     model = pretrain.build(settings, dataset.class_names)
     teacher = teachers.find(settings, model)
     trainer = pretrain.trainer_of(devices.ONE, settings, model, SCHEDULED, teacher)
-    fit(trainer, settings, model, dataset, classes=CLASSES)
+    fit(trainer, settings, model, dataset, {"classes": CLASSES})
 
 
 @pytest.mark.parametrize("name", quick_first(FINETUNE))
@@ -101,4 +101,4 @@ def test_finetuning(name, dataset, monkeypatch, tmp_path):
     settings, _ = finetune.defaults.resolve(settings, 24, "photographs", model)
     trainer = finetune.trainer_of(devices.ONE, settings, model, SCHEDULED)
     options = finetune.batch_options(settings, model)
-    fit(trainer, settings, model, dataset, **options)
+    fit(trainer, settings, model, dataset, options)

@@ -234,7 +234,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     ],
 )
 def test_bad_input_costs_no_training(changes, message, monkeypatch, tmp_path):
-    monkeypatch.setattr("built_in.FASHION", tmp_path / "nowhere")
+    monkeypatch.setattr("kerasvit.data.installed_sets.FASHION", tmp_path / "nowhere")
     with pytest.raises(BadInput, match=message):
         pretrain.pretrain(config(**changes))
     assert not Path("run").exists()

@@ -5,6 +5,7 @@ devices.
 """
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,10 @@ def outputs(folder):
         [line for path in folder.glob(name) for line in path.read_text().splitlines()]
         for name in names
     ]
-    # Gloo, which connects the processes of JAX and PyTorch, prints a note in each.
-    return [[line for line in lines if "[Gloo]" not in line] for lines in printed]
+    # Gloo, which connects the processes of JAX and PyTorch, and TensorFlow's libraries
+    # print notes in each.
+    notes = re.compile(r".*\[Gloo\]|I0000 |E0000 |WARNING: All log messages before")
+    return [[line for line in lines if not notes.match(line)] for lines in printed]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -107,7 +107,7 @@ def test_a_stopped_training_ends_with_the_same_weights(folder, tmp_path, monkeyp
 @on_last_backend
 def test_masks_keep_their_classes_and_batches_begin_anywhere(folder):
     dataset = labelled_masks.find(Config(str(folder)), (20, 30))
-    assert dataset.label_names == ["0", "1", "2"]
+    assert dataset.class_names == ["0", "1", "2"]
     assert dataset.counts == {"train": 5, "validation": 1}
     images = dataset.train.images
     file, mask_file = images.pairs[0]

@@ -103,7 +103,7 @@ def test_no_other_page_claims_more():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "(weights/STATUS.md)" in readme
     if not numbers[status_page.LOADED]:
-        assert "No public file has been loaded yet" in readme
+        assert "no public file has been loaded yet" in readme
 
 
 def test_every_name_has_a_row_and_golden_cases():
