@@ -17,7 +17,7 @@ from tests.once import elsewhere
 
 if keras.backend.backend() != "jax":
     elsewhere("only JAX divides a model")
-import jax_devices  # noqa: E402
+from devices import jax_devices  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
