@@ -94,7 +94,7 @@ def graphs():
     [
         ("vit", "sam"),
         pytest.param("half", "plain", marks=pytest.mark.long),
-        ("bit", "plain"),
+        pytest.param("bit", "plain", marks=pytest.mark.long),
         ("keras", "sam"),
         pytest.param("vit", "looksam", marks=pytest.mark.long),
         pytest.param("bit", "sam", marks=pytest.mark.long),

@@ -151,6 +151,7 @@ def test_bfloat16(policy, tmp_path):
     assert_alike(trainer, straight)
 
 
+@pytest.mark.long
 @pytest.mark.not_on("torch", reason="Keras executes one step there")
 def test_several_steps_per_execution(tmp_path):
     straight = made("plain", steps_per_execution=2)
