@@ -22,7 +22,7 @@ from kerasvit.types import Tensor
 from .augmentations import Augmentation, find_augmentation
 from .crops import crop_of_resized, random_crop
 from .evaluation_batches import transform_of
-from .images import LAST_NUMBER, Images
+from .images import Images
 from .mixing import mix_one_of
 from .operations import erase, per_channel
 from .shards import Rows
@@ -31,9 +31,10 @@ from .shards import Rows
 class TrainingBatches(tf.data.Dataset):
     """A `tf.data.Dataset` whose k-th iteration yields the batches of epoch k.
 
-    `len` is the number of batches in an epoch, L, which is the number of images divided
-    by that of a batch, rounded. All batches are full: the images that do not fill the
-    last one of an epoch are the first of the next, and none is left out.
+    `len` is the number of batches in an epoch, L: the number of images divided by that
+    of a batch, rounded, or that of `with_epochs_of`. All batches are full: the images
+    that do not fill the last one of an epoch are the first of the next, and none is
+    left out.
 
     An iteration begins where the last one ended that yielded its last batch. One that
     was left before, as Keras and TensorFlow do to look at a batch, counts for nothing.
@@ -68,16 +69,17 @@ class TrainingBatches(tf.data.Dataset):
         self._batches = batches.with_options(options)
         super().__init__(tf.data.experimental.to_variant(self._batches))
 
-    def endless(self, start: int) -> tf.data.Dataset:
-        """Returns the batches of the training from a number on, without an end.
+    def with_epochs_of(self, count: int) -> "TrainingBatches":
+        """Returns the same batches, in epochs of another number of batches.
 
         Args:
-            start: Number of the first batch, at which every iteration begins.
+            count: Number of batches in an epoch, such as those between two validations
+                of a training that is counted in steps.
+
+        Raises:
+            ArgumentError: `count` is not a whole number of at least 1.
         """
-        first = tf.data.Dataset.from_tensors(
-            tf.constant([0, start, LAST_NUMBER], tf.int64)
-        )
-        return self._make(first).map(lambda x, y, marks: (x, y))
+        return TrainingBatches(self._make, integer("count", count, 1))
 
     def start_at(self, number: int) -> None:
         """Lets the next iteration begin with a batch of the training.

@@ -70,7 +70,7 @@ def of(config, name: str, candidate: Candidate, images, probabilities: bool):
             normalize=candidate.normalize,
             classes=candidate.classes,
         )
-        found = found.endless(0).take(max(1, len(images) // BATCH))
+        found = found.with_epochs_of(max(1, len(images) // BATCH))
         return [*found.as_numpy_iterator()]
 
     soft = keras.losses.CategoricalCrossentropy(

@@ -29,8 +29,10 @@ TRANSFORM = Preprocessing((8, 12))
 
 def training(images, count, start=0, **options):
     options = {"batch_size": 4, "seed": 0, **options}
-    stream = training_batches(images, TRANSFORM, **options).endless(start)
-    return list(stream.take(count).as_numpy_iterator())
+    found = training_batches(images, TRANSFORM, **options)
+    found = found.with_epochs_of(start + count)
+    found.start_at(start)
+    return list(found.as_numpy_iterator())
 
 
 @pytest.mark.parametrize("images", [INDEXED, STREAMED], ids=["indexed", "streamed"])

@@ -33,8 +33,10 @@ KINDS = pytest.mark.parametrize(
 
 def training(images, count, start=0, **options):
     options = {"batch_size": 6, "seed": 0, "classes": 3, **options}
-    stream = training_batches(images, TRANSFORM, **options).endless(start)
-    return list(stream.take(count).as_numpy_iterator())
+    found = training_batches(images, TRANSFORM, **options)
+    found = found.with_epochs_of(start + count)
+    found.start_at(start)
+    return list(found.as_numpy_iterator())
 
 
 def evaluation(images, **options):

@@ -32,8 +32,8 @@ def measure(config, curved_images: int) -> dict:
     count = min(curved_images, len(images))
     batches = math.ceil(count / config.batch_size)
     options["batch_size"] = count // batches  # may omit a few images
-    sample = training_batches(images, **options).endless(0)
-    sample = list(sample.take(batches).as_numpy_iterator())
+    sample = training_batches(images, **options).with_epochs_of(batches)
+    sample = list(sample.as_numpy_iterator())
     return {
         "loss": float(model.evaluate(images.batches(**options), verbose=0)),
         "sharpness": largest_eigenvalue(model, sample, tolerance=0.02),
