@@ -79,7 +79,7 @@ class Resume(keras.callbacks.Callback):
             `data.start_at(n)`, after which its next iteration begins with batch n,
             counted from 0 over all epochs, and ends with the epoch of this batch. None:
             a training continues at the beginning of an epoch.
-        minutes: Time between two states inside an epoch, > 0.
+        minutes: Time between two states inside an epoch; 0: one between all batches.
 
     Attributes:
         epoch: Number of finished epochs.
@@ -106,7 +106,7 @@ class Resume(keras.callbacks.Callback):
             )
         self.data = data
         self.minutes = number(
-            "minutes", minutes, positive=True, meaning="the time between two states"
+            "minutes", minutes, 0, meaning="the time between two states"
         )
         self.epoch = self.batch = 0
         self.history: dict[str, list[float]] = {}

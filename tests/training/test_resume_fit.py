@@ -286,8 +286,8 @@ def test_a_state_inside_an_epoch_needs_the_same_data(tmp_path):
 def test_wrong_arguments(tmp_path):
     with pytest.raises(ValueError, match="`data` must be batches of kerasvit.data"):
         kerasvit.Resume(tmp_path, [1, 2])
-    with pytest.raises(ValueError, match="`minutes` must be a finite number > 0"):
-        kerasvit.Resume(tmp_path, minutes=0)
+    with pytest.raises(ValueError, match="`minutes` must be a finite number ≥ 0"):
+        kerasvit.Resume(tmp_path, minutes=-1)
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="`folder`: no state can be written to"):
         fit(made("plain"), tmp_path / "file")
