@@ -15,9 +15,94 @@ recipes/MEASURED.md.
 import dataclasses
 import functools
 import sys
+from typing import ClassVar, Literal
 
 from command import command_line
-from training.finetune_settings import PRESETS, Config
+from command.options import OF_RULE
+from presets import FINETUNE
+from training.settings import METHOD_SETTINGS, Common
+
+
+@dataclasses.dataclass(frozen=True)
+class Head:
+    """The new head, before all weights are trained."""
+
+    linear_head: bool | None = None  # start with a head fitted to frozen features
+    # first the head alone, for so many passes through the images, then all weights
+    probe_epochs: int | None = None
+    # None: 0.001, or learning_rate if it is larger
+    probe_learning_rate: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LoRA:
+    """Adapters of a frozen model."""
+
+    lora: int | None = None  # rank of adapters in a frozen model; None: train all
+    # regular expression of the paths of their layers; None: attention/(query|value)
+    lora_layers: str | None = None
+    train_norms: bool = False  # with lora: also train normalisation layers
+    keep_adapters: bool = False  # with lora: save adapters in a file of their own
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Common, Head, LoRA):
+    """Fine-tunes a model with SAM. A preset's name may stand before the options."""
+
+    # "small", or one of kerasvit.list_models(); None: "small" without weights, else the
+    # model that the folder of the weights states
+    model: str | None = None
+    weights: str | None = None  # public name, file or folder; None: fresh weights
+    dataset: str = "digits"  # of names.BUILT_IN, or of tensorflow-datasets
+    # defaults.py chooses settings that are None by the task; a table shows the reasons
+    decayed: Literal["kernels", "all"] = "all"  # which weights decay
+    # BiT's: of the number and the size of the images (hyperrule.py)
+    rule: Literal["hyperrule"] | None = None
+    compare: bool = False  # also train without SAM, in a folder of its own
+
+    small: ClassVar = ("small",)  # models that this script defines
+    small_patch: ClassVar = 8  # pixels; side of the patches of "small"
+    then_rate: ClassVar = 0.1  # the rate is already that of fine-tuning
+
+    def check(self) -> None:
+        """Raises a `ValueError` for settings that contradict each other."""
+        super().check()
+        if self.lora is not None and not self.weights:
+            raise ValueError("`lora`: adapters need pretrained --weights below them.")
+        if self.compare and (self.rho == 0 or (self.rule and self.rho is None)):
+            raise ValueError(
+                "`compare`: rho is 0, so that there is no training with SAM to compare "
+                "with. Give a radius, --rho."
+            )
+        if self.rule:
+            self._check_rule()
+        elif self.model in (None, "small") and not self.weights:
+            self._check_size()
+
+    def _check_size(self):
+        if any(side % self.small_patch for side in self.image_size or ()):
+            raise ValueError(
+                "`image_size` of the small model must be a multiple of its patches, "
+                f"{self.small_patch}. Received: {' '.join(map(str, self.image_size))}. "
+                "Give another size, or --model and --weights."
+            )
+
+    def _check_rule(self):
+        default = type(self)()
+        for name in OF_RULE:
+            if (given := getattr(self, name)) != getattr(default, name):
+                raise ValueError(
+                    f"`rule`: HyperRule chooses `{name}` itself. Received: {given}. "
+                    f"Leave out --{name.replace('_', '-')} or the preset that sets it, "
+                    "or --rule."
+                )
+
+
+PRESETS = {
+    "digits": Config(compare=True),
+    # Of the papers: see PRESETS.md.
+    **{name: Config(**preset.settings) for name, preset in FINETUNE.items()},
+}
 
 parse = functools.partial(command_line.parse, presets=PRESETS, script="finetune.py")
 if __name__ == "__main__":  # before the imports that take seconds
@@ -31,19 +116,17 @@ from training import (
     dry_run,
     hyperrule,
     linear_classifier,
-    method_settings,
     models,
     results,
     run_folder,
     stages,
-    step_plan,
     teachers,
     training_data,
 )
-from training.models import freeze, trained_weights
-from training.optimizers import make_optimizer
-from training.progress import Steps, console
-from training.results import report
+from training.optimizers import accuracy_of, loss_of, make_optimizer
+from training.progress import Steps
+from training.selection import KeepBest
+from training.step_log import StepLog
 from training.validation import Evaluation, Validation
 
 import kerasvit
@@ -60,7 +143,7 @@ SMALL = kerasvit.Variant(  # 114,000 weights
 )
 
 
-def finetune(config: Config) -> dict | None:
+def finetune(asked: Config) -> dict | None:
     """Trains, or continues an interrupted training, and saves the results.
 
     Returns:
@@ -69,236 +152,143 @@ def finetune(config: Config) -> dict | None:
     Raises:
         command_line.BadInput: The input is wrong; raised before the training.
     """
-    [result] = run([config])
+    [result] = run([asked])
     return result
 
 
-def compare(config: Config) -> list[dict | None]:
+def compare(asked: Config) -> list[dict | None]:
     """Fine-tunes without SAM and with it, in two folders; else like `finetune`."""
     with command_line.checking_input():
-        command_line.check(config)
-    config = dataclasses.replace(config, compare=False)
-    folder = run_folder.out_folder(config)
-    of_sam = dict.fromkeys(method_settings.SETTINGS) | {"method": "sam"}
-    plain = dataclasses.replace(config, out=f"{folder}/plain", rho=0.0, **of_sam)
-    return run([plain, dataclasses.replace(config, out=f"{folder}/sam")])
+        command_line.check(asked)
+    with_sam = dataclasses.replace(asked, compare=False)
+    folder = run_folder.out_folder(with_sam)
+    of_sam = dict.fromkeys(METHOD_SETTINGS) | {"method": "sam"}
+    plain = dataclasses.replace(with_sam, out=f"{folder}/plain", rho=0.0, **of_sam)
+    return run([plain, dataclasses.replace(with_sam, out=f"{folder}/sam")])
 
 
-def run(configs: list[Config]) -> list[dict | None]:
-    """Calls `finetune_on` for each of the settings, which have the same devices."""
+def run(trainings: list[Config]) -> list[dict | None]:
+    """Calls `finetune_on` for settings that have the same devices."""
     with command_line.checking_input():
-        for config in configs:
-            command_line.check(config)
-        here = devices.start(config)
-        models.check_weights(config, {"small": SMALL})
+        for asked in trainings:
+            command_line.check(asked)
+        here = devices.start(trainings[0])
+        models.check_weights(trainings[0], {"small": SMALL})
     with here.together():
-        return [finetune_on(here, config) for config in configs]
+        return [finetune_on(here, asked) for asked in trainings]
 
 
-def finetune_on(here: devices.Devices, config: Config, dataset=None) -> dict | None:
+def finetune_on(here: devices.Devices, asked: Config, images=None) -> dict | None:
     """Trains on the devices, on `LabelledImages` if given; else like `finetune`."""
     with command_line.checking_input():
-        dataset = dataset or training_data.find_data(config, here)
-        count = step_plan.planned_images(config, dataset)
-        of_rule = {}
-        if config.rule:
-            config, of_rule = hyperrule.of(config, count, dataset)
-            size = f"HyperRule: images of {config.image_size[0]} pixels"
-            console.print(f"{size}, {of_rule['image_size']} (--image-size).")
-        model = build(config, dataset.class_names)
-        config, reasons = defaults.resolve(
-            config, count, dataset.kind, model, here.count
-        )
-        reasons |= of_rule
-        here.check_batch(config.batch_size, config.accumulate)
-        here.perturbation(config.perturbation, config.rho)
-        rounds, round_steps = step_plan.plan(config, count)
-        config = step_plan.apply_plan(config, reasons, rounds, round_steps)
-        variant = model.record["variant"] or model.name
-        config = dataclasses.replace(config, model=config.model or variant)
-        training_data.check_first_batch(config, model, dataset)
-        if config.lora:
-            add_adapters(config, model)
-        if frozen := freeze(model, config.freeze):
-            console.print(frozen, highlight=False, soft_wrap=True)
-        make_optimizer(config, model, rounds * round_steps)  # it checks the settings
-        plan = stages.of(config, count, rounds, round_steps, model)
+        images = images or training_data.find_data(asked, here)
+        model = build(asked, images.class_names, hyperrule.size_of(asked, images))
+        chosen, reasons = defaults.choose(asked, images, model, here)
+        training_data.check_first_batch(chosen, model, images)
+        models.train_only(chosen, model)
+        plan = stages.of(chosen, images, model, reasons)
+        config = stages.main_of(plan).config  # complete from here on
+        make_optimizer(config, model, stages.main_of(plan).steps)  # it checks them
     if config.dry_run:
-        return measure(here, config, model, dataset, plan)
-    with run_folder.claimed_folder(config, dataset, here) as folder:
-        run_folder.print_notices(config, dataset)
+        return dry_run.measure(here, plan, model, images, compiled)
+    with run_folder.claimed_folder(config, images, here) as folder:
         if result := run_folder.finished_result(folder):
             return result
-
         defaults.print_settings(config, reasons)
-        start = None
-        if config.weights:
-            options = training_data.batch_options(config, model)
-            # The first process writes the file of the head.
-            with command_line.checking_input(), here.first_goes_first():
-                start = linear_classifier.set_head(
-                    model, dataset, options, config, folder
-                )
-        parts, name = [], results.name_of(config.rho)
-        for stage, staged in stages.each(here, model, plan, config.remat):
+        start = linear_classifier.set_head(here, model, images, config, folder)
+        parts = []
+        # The head alone, all weights, larger images: each if the settings ask for it.
+        for stage, staged in stages.each(here, model, plan):
             with here.scope():
-                options = stage.config, staged, stage.steps, stage.teacher
-                trainer = trainer_of(here, *options)
-                progress = stages.saved_progress(stage, folder, name, here)
-                parts.append(train(here, stage, staged, trainer, dataset, progress))
-        result = stages.summed(parts)
-        result |= results.summary(config.rho, dataset, folder, round_steps, start)
-        result |= stages.facts(plan)
+                trainer = compiled(here, stage, staged)
+                options = training_data.fit_options(config, staged)
+                train = stage.batches(here, images, options)
+                validation = Evaluation(images.validation, here, **options)
+                resume = kerasvit.Resume(
+                    stage.folder(folder), train, config.save_minutes
+                )
+                best = KeepBest.of(config, resume, here)
+                explained = dry_run.explained_out_of_memory(here, config)
+                with explained, Steps(resume, config.accumulate) as steps:
+                    trainer.fit(
+                        here.distributed(train),
+                        epochs=stage.rounds,  # of steps between two validations
+                        shuffle=False,  # the batches are already shuffled
+                        callbacks=[
+                            StepLog.of(config, resume, here),
+                            Validation(validation),
+                            *callbacks.of(config, here, images, options),
+                            *(*best, resume, steps),
+                        ],
+                        verbose=0,  # `steps` prints
+                    )
+                kept = stages.finish(stage, trainer, resume, *best)
+                test = Evaluation(images.test, here, **options)
+                parts.append({**test(trainer), **kept})
+        result = results.summary(parts, plan, images, folder, start)
         return results.save(
-            result, config, staged, recipe=__file__, here=here, dataset=dataset
+            result, plan, staged, recipe=__file__, here=here, dataset=images
         )
 
 
-def measure(here, config: Config, model, dataset, plan: list) -> None:
-    """Runs a few steps, as the training does, but without results.
+def compiled(here: devices.Devices, stage: stages.Stage, model) -> keras.Model:
+    """Returns the compiled trainer of a stage: SAM, a successor, or plain training.
 
     Args:
-        here: `devices.Devices`.
-        config: Settings.
-        model: `ImageModel`.
-        dataset: `kerasvit.data.LabelledImages`.
-        plan: Result of `stages.of`.
+        here: Devices of the training, in whose scope this is called.
+        stage: The stage, with its settings, steps and teacher.
+        model: `ImageModel` on the devices.
     """
-    for stage, staged in stages.each(here, model, plan, config.remat):
-        with here.scope():
-            trainer = trainer_of(here, stage.config, staged, stage.steps, stage.teacher)
-            options = batch_options(config, staged)
-            batches = training_data.fit_batches(here, config, dataset, options)
-            title = stage.text if len(plan) > 1 else "of this training"
-            dry_run.run(here, config, trainer, batches, stage.steps, title)
-
-
-def trainer_of(here, config: Config, model, steps: int, teacher=None):
-    """Returns the compiled trainer of a training, or a stage, of `steps` steps."""
-    freeze(model, config.freeze)  # a copy on the devices
+    config = stage.config
     perturbation = here.perturbation(config.perturbation, config.rho)
     trainer = teachers.trainer_of(
-        teacher, here, model, config, config.rho, perturbation=perturbation
+        stage.teacher, here, model, config, config.rho, perturbation=perturbation
     )
-    loss, accuracy = loss_and_accuracy(config)
     trainer.compile(  # plain training where rho is 0
-        make_optimizer(config, model, steps),
-        loss=loss,
-        weighted_metrics=[accuracy],
+        make_optimizer(config, model, stage.steps),
+        loss=loss_of(config),
+        weighted_metrics=[accuracy_of(config)],
     )
     return trainer
 
 
-def loss_and_accuracy(config: Config):
-    """Returns loss and metric, of one-hot labels where they are mixed or smoothed."""
-    losses, metrics = keras.losses, keras.metrics
-    if not training_data.has_soft_labels(config):
-        loss = losses.SparseCategoricalCrossentropy(from_logits=True)
-        return loss, metrics.SparseCategoricalAccuracy(name="accuracy")
-    loss = losses.CategoricalCrossentropy(
-        from_logits=True, label_smoothing=config.label_smoothing
-    )
-    return loss, metrics.CategoricalAccuracy(name="accuracy")
-
-
-def batch_options(config: Config, model) -> dict:
-    """Returns keyword arguments for the batches of the training and its evaluation."""
-    options = training_data.batch_options(config, model)
-    if training_data.has_soft_labels(config):
-        options["classes"] = len(model.record["label_names"])
-    return options
-
-
-def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
-    """Trains, or continues, and returns test metrics and history.
+def build(asked: Config, label_names: list[str], size=None) -> keras.Model:
+    """Returns the model before training, with a head for the classes.
 
     Args:
-        here: `devices.Devices`.
-        stage: Stage of the training.
-        model: `ImageModel` on the devices.
-        trainer: Result of `trainer_of`.
-        dataset: `kerasvit.data.LabelledImages`.
-        progress: `saving.Progress` of the stage.
+        asked: Settings.
+        label_names: Names of the classes.
+        size: Result of `hyperrule.size_of`.
     """
-    config = stage.config
-    options = batch_options(config, model)
-    # Batches that take no more memory than those of `fit`.
-    evaluated = {**options, "batch_size": config.batch_size // config.accumulate}
-    validation = Evaluation(dataset.validation, here, **evaluated)
-    measured = [
-        Validation(validation, progress.end_steps),
-        *callbacks.of(config, here, dataset, evaluated),
-    ]
-    progress.restore(trainer, validation.batches)
-    explained = dry_run.explained_out_of_memory(here, config)
-    with explained, progress, Steps.of(progress) as steps:
-        for step, part in progress.parts(trainer):
-            trainer.fit(
-                stage.fit_batches(here, dataset, options, step),
-                **part,  # its epochs are rounds: see step_plan.py
-                shuffle=False,  # the batches are already shuffled
-                callbacks=[*measured, progress, steps],
-                verbose=0,  # `steps` prints
-            )
-    kept = progress.finish(trainer)
-    metrics = Evaluation(dataset.test, here, **evaluated)(trainer)
-    return {**metrics, **kept}
-
-
-def add_adapters(config: Config, model: keras.Model) -> None:
-    """Adds LoRA's adapters, freezes the base, and prints the number of weights."""
-    layers = {"layers": config.lora_layers} if config.lora_layers else {}
-    try:
-        kerasvit.add_lora(model, config.lora, train_norms=config.train_norms, **layers)
-    except ValueError as error:
-        raise ValueError(f"--lora, --lora-layers: {error}") from error
-    text = f"LoRA of rank {config.lora}: {trained_weights(model)}"
-    console.print(text, highlight=False)
-
-
-def build(config: Config, label_names: list[str]) -> keras.Model:
-    """Returns the model before training, with a head for the classes."""
-    variant = models.find_variant(config, {"small": SMALL})
-    size = config.image_size
-    if variant is SMALL and not config.weights:
+    variant = models.find_variant(asked, {"small": SMALL})
+    size = asked.image_size or size
+    if variant is SMALL and not asked.weights:
         size = size or (32,)
     options = {
         "num_classes": len(label_names),
         "image_size": size and (size[0], size[-1]),
     }
     if variant is None:
-        model = kerasvit.from_pretrained(config.weights, **options)
-        if model.record["kwargs"].get("dropout", config.dropout) != config.dropout:
-            options["dropout"] = config.dropout
-            model = kerasvit.from_pretrained(config.weights, **options)
+        model = kerasvit.from_pretrained(asked.weights, **options)
+        if model.record["kwargs"].get("dropout", asked.dropout) != asked.dropout:
+            options["dropout"] = asked.dropout
+            model = kerasvit.from_pretrained(asked.weights, **options)
     else:
-        if config.dropout or "dropout" in variant.defaults:
-            options["dropout"] = config.dropout
-        model = variant(config.weights, **options)
-    if model.adapters:
-        kerasvit.merge_lora(model)
-        console.print("The adapters of the weights are merged into their kernels.")
-    if config.weights:
-        console.print(models.reset_unless_same_classes(model, label_names))
-    else:
-        console.print(
-            f"{model.record['variant']}: fresh weights, as --weights gives none."
-        )
-        # Fresh weights need no crop: use the whole image.
-        model.record["preprocessing"]["crop"] = 1.0
-    if config.rule:
+        if asked.dropout or "dropout" in variant.defaults:
+            options["dropout"] = asked.dropout
+        model = variant(asked.weights, **options)
+    models.set_labels(asked, model, label_names)
+    if asked.rule:
         model.record["preprocessing"] |= hyperrule.EVALUATION
-    model.record["label_names"] = label_names
-    model.record.pop("problem_type", None)  # of the weights: now it is one label
     return model
 
 
-def main(config: Config) -> None:
+def main(asked: Config) -> None:
     """Trains, prints the results, and warns if the weights became worse."""
-    results = compare(config) if config.compare else [finetune(config)]
-    if not config.dry_run:
-        report(*results)
-        for result in results:
+    found = compare(asked) if asked.compare else [finetune(asked)]
+    if not asked.dry_run:
+        results.report(*found)
+        for result in found:
             linear_classifier.warn_if_worse(result)
             stages.warn_if_worse(result)
 

@@ -12,13 +12,145 @@ of small models with and without SAM.
 """
 
 # ruff: noqa: E402
+import ast
 import dataclasses
 import functools
 import math
 import sys
+from typing import ClassVar, Literal
 
 from command import command_line
-from training.pretrain_settings import PRESETS, Config, builder_arguments, radius
+from presets import PRETRAIN
+from training.settings import AUGMENT, OPTIMIZERS, Common
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Common):
+    """Trains a model from scratch. A preset's name may stand before the options."""
+
+    model: str = "small_vit"  # one of `small`, for 28 px, or of kerasvit.list_models()
+    dataset: str = "mnist_subset"  # of names.BUILT_IN, or of tensorflow-datasets
+    augment: AUGMENT = "none"  # crops, flips, mixing: recipes/DATA.md
+    batch_size: int = 100  # images per step
+    epochs: int | None = 40  # passes through the training images
+    validations: int = 50  # at most; a state is saved at each
+    optimizer: OPTIMIZERS = "adamw"
+    learning_rate: float = 2e-3  # maximum, after the warm-up
+    warmup_steps: int = 100  # linear; at most a fifth of the training
+    weight_decay: float = 0.1  # times the learning rate; without SAM's perturbation
+    loss: Literal["softmax", "sigmoid"] = "softmax"  # sigmoid: summed over classes
+    rho: float | None = 0.0  # radius of SAM, ≥ 0; 0: no SAM; None: of RADII
+    micro_batches: int = 1  # parts of each device's batch, perturbed separately
+    stochastic_depth: float = 0.0  # of the last block, in [0, 1)
+    # arguments of the model's builder, such as pool=average positions=sincos2d
+    model_options: tuple[str, ...] | None = None
+
+    small: ClassVar = (
+        "small_vit",
+        "small_mixer",
+        "small_bit",
+        "small_swin",
+        "small_alternet",
+        "small_preact",
+    )  # defined in pretrain.py
+    # Between DeiT, 1e-3 and then 5e-6 (README_deit.md), and Swin, 5e-4 and 2e-5
+    # (swin_base_patch4_window12_384_finetune.yaml).
+    then_rate: ClassVar = 0.01
+
+    def check(self) -> None:
+        """Raises a `ValueError` for settings that contradict each other."""
+        super().check()
+        radius(self)
+        builder_arguments(self)
+        if self.loss == "sigmoid" and self.label_smoothing:
+            raise ValueError("`label_smoothing` is for the loss softmax.")
+        if self.loss == "sigmoid" and self.teacher:
+            raise ValueError("`teacher` is for the loss softmax. Give --loss softmax.")
+
+
+# SAM's radii of arXiv 2106.01548. Only the radius of ViT-B/16 is confirmed by another
+# source: use them as starting points. Their ResNets have BiT's widths.
+RADII = {
+    "BiTR50x1": 0.02,
+    "BiTR101x1": 0.05,
+    "BiTR152x1": 0.02,
+    "BiTR50x2": 0.05,
+    "BiTR101x2": 0.05,
+    "BiTR152x2": 0.05,
+    "ViTS32": 0.05,
+    "ViTS16": 0.1,
+    "ViTS14": 0.1,
+    "ViTS8": 0.15,
+    "ViTB32": 0.15,
+    "ViTB16": 0.2,
+    "MixerS32": 0.1,
+    "MixerS16": 0.15,
+    "MixerS8": 0.2,
+    "MixerB32": 0.35,
+    "MixerB16": 0.6,
+    "MixerB8": 0.6,
+}
+
+PRESETS = {
+    "mnist": Config(),
+    # Of the papers: see PRESETS.md.
+    **{name: Config(**preset.settings) for name, preset in PRETRAIN.items()},
+    # Trained by benchmarks/study/ with this rho and with 0. No setting was tuned.
+    "study_vit": Config(epochs=30, rho=0.1),
+    "study_mixer": Config(model="small_mixer", epochs=30, rho=0.1),
+    "study_bit": Config(
+        model="small_bit",
+        epochs=30,
+        optimizer="sgd",
+        learning_rate=0.05,
+        weight_decay=0.01,
+        rho=0.1,
+    ),
+}
+
+
+def builder_arguments(config: Config) -> dict:
+    """Returns `model_options` as {argument: value}.
+
+    Raises:
+        ValueError: An option is not ARGUMENT=VALUE, or is another option of the script.
+    """
+    arguments = {}
+    for option in config.model_options or ():
+        name, equals, text = option.partition("=")
+        fields = {field.name for field in dataclasses.fields(config)}
+        if name in fields | {"num_classes"}:
+            raise ValueError(
+                f"`model_options`: {name} is set by --{name.replace('_', '-')}, or by "
+                f"the images. Received: {option!r}."
+            )
+        if not (name.isidentifier() and equals and text):
+            raise ValueError(
+                "`model_options` must be arguments of the model's builder, such as "
+                f"pool=average. Received: {option!r}."
+            )
+        try:
+            arguments[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):  # a word
+            arguments[name] = text
+    return arguments
+
+
+def radius(config: Config) -> float:
+    """Returns SAM's radius: that of the settings, or the paper's for the model.
+
+    Raises:
+        ValueError: The paper has no radius for the model.
+    """
+    if config.rho is not None:
+        return config.rho
+    if config.model not in RADII:
+        raise ValueError(
+            f"`rho`: the paper has none for {config.model}. Give one with --rho, or "
+            f"use one of the models {', '.join(RADII)}."
+        )
+    return RADII[config.model]
+
 
 parse = functools.partial(command_line.parse, presets=PRESETS, script="pretrain.py")
 if __name__ == "__main__":  # before the imports that take seconds
@@ -33,14 +165,13 @@ from training import (
     results,
     run_folder,
     stages,
-    step_plan,
     teachers,
     training_data,
 )
-from training.models import freeze
-from training.optimizers import make_optimizer, sigmoid
-from training.progress import Steps, console
-from training.results import report
+from training.optimizers import accuracy_of, loss_of, make_optimizer
+from training.progress import Steps
+from training.selection import KeepBest
+from training.step_log import StepLog
 from training.validation import Evaluation, Validation
 
 import kerasvit
@@ -105,7 +236,7 @@ SMALL = {  # 28 px; the first three are for the study
 }
 
 
-def pretrain(config: Config) -> dict | None:
+def pretrain(asked: Config) -> dict | None:
     """Trains, or continues an interrupted training, and saves the results.
 
     Returns:
@@ -115,137 +246,87 @@ def pretrain(config: Config) -> dict | None:
         command_line.BadInput: The input is wrong; raised before the training.
     """
     with command_line.checking_input():
-        command_line.check(config)
-        here = devices.start(config)
-        here.check_batch(config.batch_size, config.accumulate)
+        command_line.check(asked)
+        here = devices.start(asked)
+        here.check_batch(asked.batch_size, asked.accumulate)
     with here.together():
-        return pretrain_on(here, config)
+        return pretrain_on(here, asked)
 
 
-def pretrain_on(here: devices.Devices, config: Config) -> dict | None:
+def pretrain_on(here: devices.Devices, asked: Config) -> dict | None:
     """Trains on the devices; otherwise like `pretrain`."""
     with command_line.checking_input():
-        dataset = training_data.find_data(config, here)
-        model = build(config, dataset.class_names)
-        if config.steps:
-            config = dataclasses.replace(config, epochs=None)
-        count = step_plan.planned_images(config, dataset)
-        rounds, round_steps = step_plan.plan(config, count)
-        config = step_plan.apply_plan(config, {}, rounds, round_steps)
-        training_data.check_first_batch(config, model, dataset)
-        plan = stages.of(config, count, rounds, round_steps, model)
-        here.perturbation(config.perturbation, radius(config))
-        if frozen := freeze(model, config.freeze):
-            console.print(frozen, highlight=False, soft_wrap=True)
-        make_optimizer(config, model, rounds * round_steps)  # it checks the settings
+        images = training_data.find_data(asked, here)
+        model = build(asked, images.class_names)
+        here.perturbation(asked.perturbation, radius(asked))
+        epochs = None if asked.steps else asked.epochs
+        chosen = dataclasses.replace(asked, rho=radius(asked), epochs=epochs)
+        training_data.check_first_batch(chosen, model, images)
+        models.train_only(chosen, model)
+        plan = stages.of(chosen, images, model)
+        config = stages.main_of(plan).config
+        make_optimizer(config, model, stages.main_of(plan).steps)  # it checks them
     if config.dry_run:
-        return measure(here, config, model, dataset, plan)
+        return dry_run.measure(here, plan, model, images, compiled)
     prefix = f"pretrain-{config.model}-"
-    with run_folder.claimed_folder(config, dataset, here, prefix) as folder:
-        run_folder.print_notices(config, dataset)
+    with run_folder.claimed_folder(config, images, here, prefix) as folder:
         if result := run_folder.finished_result(folder):
             return result
-        rho = radius(config)
-        parts, name = [], results.name_of(rho)
-        for stage, staged in stages.each(here, model, plan, config.remat):
+        parts = []
+        # All weights, then larger images if the settings ask for them.
+        for stage, staged in stages.each(here, model, plan):
             with here.scope():
-                options = stage.config, staged, stage.steps, stage.teacher
-                trainer = trainer_of(here, *options)
-                progress = stages.saved_progress(stage, folder, name, here)
-                parts.append(train(here, stage, staged, trainer, dataset, progress))
-        result = stages.summed(parts)
-        result |= results.summary(rho, dataset, folder, round_steps)
-        result |= stages.facts(plan)
+                trainer = compiled(here, stage, staged)
+                options = training_data.fit_options(config, staged)
+                train = stage.batches(here, images, options)
+                validation = Evaluation(images.validation, here, **options)
+                resume = kerasvit.Resume(
+                    stage.folder(folder), train, config.save_minutes
+                )
+                best = KeepBest.of(config, resume, here)
+                explained = dry_run.explained_out_of_memory(here, config)
+                with explained, Steps(resume, config.accumulate) as steps:
+                    trainer.fit(
+                        here.distributed(train),
+                        epochs=stage.rounds,  # of steps between two validations
+                        shuffle=False,  # the batches are already shuffled
+                        callbacks=[
+                            StepLog.of(config, resume, here),
+                            Validation(validation),
+                            *callbacks.of(config, here, images, options),
+                            *(*best, resume, steps),
+                        ],
+                        verbose=0,  # `steps` prints
+                    )
+                kept = stages.finish(stage, trainer, resume, *best)
+                test = Evaluation(images.test, here, **options)
+                parts.append({**test(trainer), **kept})
+        result = results.summary(parts, plan, images, folder)
         return results.save(
-            result, config, staged, recipe=__file__, here=here, dataset=dataset
+            result, plan, staged, recipe=__file__, here=here, dataset=images
         )
 
 
-def train(here, stage: stages.Stage, model, trainer, dataset, progress) -> dict:
-    """Trains, or continues, and returns test metrics and history.
+def compiled(here: devices.Devices, stage: stages.Stage, model) -> keras.Model:
+    """Returns the compiled trainer of a stage: SAM, a successor, or plain training.
 
     Args:
-        here: `devices.Devices`.
-        stage: Stage of the training.
+        here: Devices of the training, in whose scope this is called.
+        stage: The stage, with its settings, steps and teacher.
         model: `ImageModel` on the devices.
-        trainer: Result of `trainer_of`.
-        dataset: `kerasvit.data.LabelledImages`.
-        progress: `saving.Progress` of the stage.
     """
     config = stage.config
-    options = batch_options(config, model, dataset)
-    # Batches that take no more memory than those of `fit`.
-    evaluated = {**options, "batch_size": config.batch_size // config.accumulate}
-    validation = Evaluation(dataset.validation, here, **evaluated)
-    measured = [
-        Validation(validation, progress.end_steps),
-        *callbacks.of(config, here, dataset, evaluated),
-    ]
-    progress.restore(trainer, validation.batches)
-    explained = dry_run.explained_out_of_memory(here, config)
-    with explained, progress, Steps.of(progress) as steps:
-        for step, part in progress.parts(trainer):
-            trainer.fit(
-                stage.fit_batches(here, dataset, options, step),
-                **part,  # its epochs are rounds: see step_plan.py
-                shuffle=False,  # the batches are already shuffled
-                callbacks=[*measured, progress, steps],
-                verbose=0,  # `steps` prints
-            )
-    kept = progress.finish(trainer)
-    metrics = Evaluation(dataset.test, here, **evaluated)(trainer)
-    return {**metrics, **kept}
-
-
-def measure(here, config: Config, model, dataset, plan: list) -> None:
-    """Runs a few steps, as the training does, but without results.
-
-    Args:
-        here: `devices.Devices`.
-        config: Settings.
-        model: `ImageModel`.
-        dataset: `kerasvit.data.LabelledImages`.
-        plan: Result of `stages.of`.
-    """
-    for stage, staged in stages.each(here, model, plan, config.remat):
-        with here.scope():
-            options = stage.config, staged, stage.steps, stage.teacher
-            trainer = trainer_of(here, *options)
-            options = batch_options(config, staged, dataset)
-            batches = training_data.fit_batches(here, config, dataset, options)
-            title = stage.text if len(plan) > 1 else "of this training"
-            dry_run.run(here, config, trainer, batches, stage.steps, title)
-
-
-def trainer_of(here, config: Config, model, steps: int, teacher=None):
-    """Returns the compiled trainer of a training, or a stage, of `steps` steps."""
-    freeze(model, config.freeze)  # a copy on the devices
-    rho = radius(config)
     trainer = teachers.trainer_of(
-        teacher,
-        here,
-        model,
-        config,
-        rho,
-        perturbation=here.perturbation(config.perturbation, rho),
+        *(stage.teacher, here, model, config, config.rho),
+        perturbation=here.perturbation(config.perturbation, config.rho),
         micro_batches=config.micro_batches,
     )
     trainer.compile(  # plain training where rho is 0
-        make_optimizer(config, model, steps),
-        loss=sigmoid
-        if config.loss == "sigmoid"
-        else keras.losses.CategoricalCrossentropy(
-            from_logits=True, label_smoothing=config.label_smoothing
-        ),
-        weighted_metrics=[keras.metrics.CategoricalAccuracy(name="accuracy")],
+        make_optimizer(config, model, stage.steps),
+        loss=loss_of(config),
+        weighted_metrics=[accuracy_of(config)],
     )
     return trainer
-
-
-def batch_options(config: Config, model, dataset) -> dict:
-    """Returns keyword arguments for the methods `batches`."""
-    classes = len(dataset.class_names)  # for one-hot labels
-    return {**training_data.batch_options(config, model), "classes": classes}
 
 
 def build(config: Config, label_names: list[str]) -> keras.Model:
@@ -272,7 +353,7 @@ def build(config: Config, label_names: list[str]) -> keras.Model:
 def show(result: dict | None) -> None:
     """Prints the results, and a warning if the last stage made the weights worse."""
     if result:
-        report(result)
+        results.report(result)
         stages.warn_if_worse(result)
 
 

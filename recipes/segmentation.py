@@ -39,11 +39,10 @@ import keras
 from command import paths
 from devices import devices
 from segmenting import labelled_masks, results
-from segmenting.labelled_masks import IGNORED
-from training import folder_lock, run_folder
+from segmenting.labelled_masks import IGNORED, Batches
+from training import folder_lock, run_folder, selection
 from training.progress import Steps, console
 from training.run_folder import claim, replace_file, write_json
-from training.saving import Progress
 from training.step_log import StepLog
 from training.validation import Validation
 
@@ -91,16 +90,26 @@ def trained(config: Config, backbone, dataset, folder: Path) -> dict:
     model = segmenter(backbone, classes)
     describe(config, backbone, model, dataset)
     rounds = min(config.validations, config.steps)
-    round_steps = math.ceil(config.steps / rounds)
-    trainer = compiled(config, model, rounds * round_steps, classes)
+    steps = math.ceil(config.steps / rounds)  # between two validations
+    trainer = compiled(config, model, rounds * steps, classes)
     tested = Tested(dataset.validation, config.batch_size)
-    history = train(config, trainer, dataset, tested, folder, rounds, round_steps)
+    train = Batches(dataset.train, config.batch_size, steps, config.seed)
+    resume = kerasvit.Resume(folder / "training", train, config.save_minutes)
+    log = StepLog(folder / "log.csv", resume, devices.ONE, config.batch_size)
+    with Steps(resume, metric="mean_iou") as bar:
+        trainer.fit(
+            train,
+            epochs=rounds,
+            shuffle=False,  # the batches are shuffled
+            callbacks=[log, Validation(tested), resume, bar],
+            verbose=0,  # `bar` prints
+        )
     result = {
         **results.scores(model, tested.batches, dataset.class_names),
         "measured_on": "validation",  # there are no test images
         "folder": str(folder),
         "images": dataset.counts,
-        "history": history,
+        "history": selection.rounds(resume.history),
     }
     unfinished = folder / "unfinished.keras"
     model.save(unfinished)
@@ -219,46 +228,6 @@ class Tested:
     def __call__(self, trainer) -> dict[str, float]:
         batches, steps = (each for each in self.batches), len(self.batches)
         return trainer.evaluate(batches, steps=steps, verbose=0, return_dict=True)
-
-
-def train(
-    config: Config, trainer, dataset, tested, folder, rounds, round_steps
-) -> list[dict]:
-    """Trains, or continues, and returns the metrics of each round.
-
-    Args:
-        config: Settings.
-        trainer: Result of `compiled`.
-        dataset: `labelled_masks.Dataset`.
-        tested: `Tested` of the validation images.
-        folder: Folder of the results.
-        rounds: Number of validations, at which the state is saved.
-        round_steps: Steps between them.
-    """
-    progress = Progress(
-        folder / "training",
-        config.seed,
-        rounds,
-        round_steps,
-        batch_size=config.batch_size,
-        log=StepLog(folder / "log.csv"),
-        minutes=config.save_minutes,
-    )
-    validation = Validation(tested, progress.end_steps)
-    progress.restore(trainer, (each for each in tested.batches))
-    with progress, Steps.of(progress) as steps:
-        steps.metric = "mean_iou"
-        for step, part in progress.parts(trainer):
-            trainer.fit(
-                labelled_masks.batches(
-                    dataset.train, config.batch_size, seed=config.seed, step=step
-                ),
-                **part,
-                shuffle=False,  # the batches are shuffled
-                callbacks=[validation, progress, steps],
-                verbose=0,  # `steps` prints
-            )
-    return progress.finish(trainer)["history"]
 
 
 if __name__ == "__main__":

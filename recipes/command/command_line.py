@@ -21,7 +21,6 @@ startup.check_packages()  # before the first of them, tyro
 
 from command import device_request, limits, names, option_groups, paths, reachable
 from command.options import ALIASES, EXCLUSIVE, LENGTHS, check_expression, check_needed
-from training import method_settings
 
 
 class BadInput(ValueError):
@@ -164,11 +163,7 @@ def check(config) -> None:
     limits.check(config)
     if getattr(config, "model", None) is not None:
         names.check_model(config.model, config.small)
-    if getattr(config, "accumulate", 1) > 1:
-        check_perturbation(config)
     check_needed(config)
-    if hasattr(config, "method"):
-        method_settings.check(config)
     for name in ("no_decay", "lora_layers", "freeze"):
         if getattr(config, name, None) is not None:
             check_expression(name, getattr(config, name))
@@ -187,16 +182,6 @@ def check(config) -> None:
         paths.check_weights(config.weights)
     if getattr(config, "teacher", None) is not None:
         paths.check_teacher(config.teacher)
-
-
-def check_perturbation(config) -> None:
-    """Raises a `ValueError` if the parts of a batch cannot be perturbed as asked."""
-    if config.rho != 0 and config.perturbation == "global":
-        raise ValueError(
-            "`accumulate`: the parts of a batch are perturbed one after the other, and "
-            "--perturbation global needs the gradient of the whole batch first. Give "
-            "--perturbation local, or --remat instead of --accumulate."
-        )
 
 
 def main(work: Callable):

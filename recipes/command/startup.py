@@ -41,16 +41,6 @@ def check_backend() -> None:
         )
 
 
-def check_orbax() -> None:
-    """Raises a `ValueError` if Orbax, which saves divided models, is not installed."""
-    package = importlib.util.find_spec("orbax")  # other distributions are in it, too
-    if not package or not importlib.util.find_spec("orbax.checkpoint"):
-        raise ValueError(
-            "Orbax, which saves a model that is divided among JAX devices, is not "
-            'installed. Install it: pip install -e ".[orbax]".'
-        )
-
-
 def backend() -> str:
     """Returns the name of the backend that Keras will use, without importing Keras."""
     return os.environ.get("KERAS_BACKEND") or _configured()

@@ -49,16 +49,6 @@ class Devices:
         """Argument `shard` of the methods `batches`."""
         return self.process, self.processes
 
-    @property
-    def divides_model(self) -> bool:
-        """Whether the devices of a copy of the model each hold a part of its arrays."""
-        return False
-
-    @property
-    def catches_sigterm(self) -> bool:
-        """Whether the engine notes SIGTERM itself, for `preempted`."""
-        return False
-
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns the context in which the model is built and trained."""
         return contextlib.nullcontext()
@@ -94,14 +84,6 @@ class Devices:
     def any(self, condition: bool) -> bool:
         """Returns whether the condition is true in one of the processes."""
         return condition
-
-    def preempted(self, signalled: bool) -> bool:
-        """Returns whether to save and end; all processes call it after the same steps.
-
-        Args:
-            signalled: Whether this process has caught SIGTERM.
-        """
-        return self.any(signalled)
 
     def place(self, model, remat: bool = False):
         """Returns the model on the devices; call it in `scope`.
@@ -145,23 +127,6 @@ class Devices:
             trainer: Compiled `keras.Model` whose metrics are sums and means.
         """
         return {k: float(v) for k, v in trainer.get_metrics_result().items()}
-
-    def metric_values(self, trainer) -> list:
-        """Returns the values of the metrics' variables for all processes, as lists.
-
-        Args:
-            trainer: As for `sum_metrics`.
-        """
-        values = map(keras.ops.convert_to_numpy, trainer.metrics_variables)
-        return [value.tolist() for value in values]
-
-    def assign_metrics(self, trainer, values: list) -> None:
-        """Sets the metrics' variables to values of `metric_values`.
-
-        The number of processes may have changed.
-        """
-        for variable, value in zip(trainer.metrics_variables, values, strict=True):
-            variable.assign(value)
 
     def check_batch(self, batch_size: int, parts: int = 1) -> None:
         """Raises a `ValueError` if a batch cannot be divided equally.

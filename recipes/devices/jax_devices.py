@@ -2,14 +2,12 @@
 
 import contextlib
 import dataclasses
-import itertools
 import os
-from collections.abc import Iterator
 
 import jax
 import keras
 import numpy as np
-from command import device_request, startup
+from command import device_request
 from devices.devices import ONE, Devices, copy_of
 from jax.experimental import multihost_utils
 
@@ -26,24 +24,12 @@ class JaxDevices(Devices):
     Attributes:
         distribution: `DataParallel`, or `ModelParallel` with `kerasvit.layout_map`.
         model: Number of devices that share a copy of the model.
-        calls: Numbers of the calls of `preempted`, which are the same in all processes.
     """
 
     distribution: keras.distribution.DataParallel | keras.distribution.ModelParallel = (
         None
     )
     model: int = 1
-    calls: Iterator[int] = dataclasses.field(default_factory=lambda: itertools.count(1))
-
-    @property
-    def divides_model(self) -> bool:
-        """Whether the devices of a copy of the model each hold a part of its arrays."""
-        return self.model > 1
-
-    @property
-    def catches_sigterm(self) -> bool:
-        """Whether JAX notes SIGTERM: its handler tells the other processes, too."""
-        return self.processes > 1
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Returns the scope of the distribution."""
@@ -59,17 +45,6 @@ class JaxDevices(Devices):
         if self.processes == 1:
             return condition
         return bool(multihost_utils.process_allgather(np.array(condition)).any())
-
-    def preempted(self, signalled: bool) -> bool:
-        """Returns whether to save and end; all processes call it after the same steps.
-
-        After SIGTERM in one of several processes, they agree on the next call that none
-        of them has made. Calls are counted, not steps: before the first call JAX counts
-        0, and would agree on step 1, which a continued training does not reach.
-        """
-        if self.processes == 1:
-            return signalled
-        return multihost_utils.reached_preemption_sync_point(next(self.calls))
 
     def place(self, model, remat: bool = False):
         """Returns a copy of the model whose variables are on the devices."""
@@ -127,11 +102,8 @@ def start(request: device_request.Request, config) -> Devices:
         config: Dataclass of the settings.
 
     Raises:
-        ValueError: There are fewer devices, the processes cannot share the model, or
-            Orbax, which saves a divided model, is not installed.
+        ValueError: There are fewer devices, or the processes cannot share the model.
     """
-    if request.model > 1:
-        startup.check_orbax()
     connect()
     names = keras.distribution.list_devices()
     data, model = request.sizes(len(names))

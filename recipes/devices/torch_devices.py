@@ -35,25 +35,11 @@ class TorchDevices(Devices):
 
     def sum_metrics(self, trainer) -> dict:
         """Returns the metrics of the samples of all processes, as {name: number}."""
-        for variable, total in self._sums(trainer):
-            variable.assign(total)
-        return super().sum_metrics(trainer)
-
-    def metric_values(self, trainer) -> list:
-        """Returns the sums over the processes of the metrics' variables, as lists."""
-        return [total.tolist() for _, total in self._sums(trainer)]
-
-    def assign_metrics(self, trainer, values: list) -> None:
-        """Gives each process an equal part of the sums over the processes."""
-        for variable, value in zip(trainer.metrics_variables, values, strict=True):
-            variable.assign(torch.tensor(value) / self.processes)
-
-    def _sums(self, trainer):
-        """Yields (variable, sum over the processes) for the metrics' variables."""
         for variable in trainer.metrics_variables:
             total = variable.value.detach().clone()
             distributed.all_reduce(total)
-            yield variable, total
+            variable.assign(total)
+        return super().sum_metrics(trainer)
 
 
 def start(request: device_request.Request, config) -> Devices:

@@ -1,18 +1,18 @@
 """Images with masks: of a folder, or synthetic shapes.
 
     dataset = labelled_masks.find(config, (64, 64))
-    for x, y in labelled_masks.batches(dataset.train, 16, seed=0): ...
+    model.fit(labelled_masks.Batches(dataset.train, 16, steps=100, seed=0))
 
 A mask has the class of each pixel, from 0, and `IGNORED` for pixels without one, as in
 Pascal VOC. An image is float32 (height, width, 3), from 0 to 255.
 """
 
 import dataclasses
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import keras
 import numpy as np
 from PIL import Image
 
@@ -72,30 +72,44 @@ def find(config, size: tuple[int, int]) -> Dataset:
     return Dataset(train, validation, names, name)
 
 
-def batches(images: Sequence, batch_size: int, *, seed: int, step: int = 0) -> Iterator:
-    """Yields random batches without end, half of the images mirrored.
+class Batches(keras.utils.PyDataset):
+    """Random batches without end, half of the images mirrored, in epochs of some.
 
-    Batch n is always the same, so that a training can begin with any step.
+    Batch n is always the same, so that a training can begin with any batch: it is the
+    `data` of `kerasvit.Resume`.
 
     Args:
         images: Pairs (image, mask).
         batch_size: Number of images.
+        steps: Number of batches in an epoch.
         seed: Seed of the order and of what is mirrored.
-        step: Number of the first batch.
     """
-    orders: dict[int, np.ndarray] = {}
-    for number in itertools.count(step):
-        indices = []
-        for place in range(number * batch_size, (number + 1) * batch_size):
-            epoch, i = divmod(place, len(images))
+
+    def __init__(self, images: Sequence, batch_size: int, steps: int, seed: int):
+        super().__init__()
+        self.images, self.batch_size = images, batch_size
+        self.steps, self.seed, self.first = steps, seed, 0
+
+    def start_at(self, number: int) -> None:
+        """Lets the next epoch begin with a batch, counted from 0 over all epochs."""
+        self.first = number
+
+    def __len__(self):
+        return self.steps
+
+    def __getitem__(self, index):
+        number, orders, indices = self.first + index, {}, []
+        for place in range(number * self.batch_size, (number + 1) * self.batch_size):
+            epoch, i = divmod(place, len(self.images))
             if epoch not in orders:
-                random = np.random.default_rng([seed, epoch])
-                orders = {epoch: random.permutation(len(images))}
+                random = np.random.default_rng([self.seed, epoch])
+                orders[epoch] = random.permutation(len(self.images))
             indices.append(orders[epoch][i])
-        x, y = stacked(images, indices)
-        mirrored = np.random.default_rng([seed, 0, number]).random(len(x)) < 0.5
+        x, y = stacked(self.images, indices)
+        random = np.random.default_rng([self.seed, 0, number])
+        mirrored = random.random(len(x)) < 0.5
         x[mirrored], y[mirrored] = x[mirrored, :, ::-1], y[mirrored, :, ::-1]
-        yield x, y
+        return x, y
 
 
 def stacked(images: Sequence, indices: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -9,15 +9,11 @@ from pathlib import Path
 
 from command.options import has_effect
 from training.selection import sentence
+from training.settings import NOT_TRAINING
 
 from kerasvit import evaluation
 
-# Settings that do not change the training: its folder and its card do not state them.
-NOT_TRAINING = (
-    *("out", "license", "devices", "save_minutes", "tensorboard"),
-    *("remat", "jobs", "dry_run", "summary"),
-)
-# And those that the card states in other words, or that do not matter for it.
+# Settings that the card states in other words, or that do not matter for it.
 OMITTED = (
     *NOT_TRAINING,
     *("compare", "rho", "dataset", "data", "linear_head", "validations", "method"),

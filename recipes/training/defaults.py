@@ -1,6 +1,6 @@
 """Default settings of `finetune.py` that depend on the weights and the images.
 
-    config, reasons = defaults.resolve(config, 360, "photographs", model)
+    chosen, reasons = defaults.choose(asked, images, model, here)
 
 Settings that are None are replaced; those of the user or a preset are kept.
 """
@@ -8,7 +8,9 @@ Settings that are None are replaced; those of the user or a preset are kept.
 import dataclasses
 
 from rich.table import Table
+from training import hyperrule
 from training.progress import console
+from training.step_plan import planned_images
 
 import kerasvit
 
@@ -27,11 +29,36 @@ AUGMENT = {  # by the kind of the images
 SUGGESTED = ("batch_size", "optimizer", "linear_head", "rho", "learning_rate", "steps")
 
 
+def choose(asked, images, model, here):
+    """Returns complete settings, and {setting: reason} of those that were chosen.
+
+    Args:
+        asked: `finetune.Config`.
+        images: `kerasvit.data.LabelledImages`.
+        model: `ImageModel` with its weights.
+        here: `devices.Devices`.
+
+    Raises:
+        ValueError: As for `resolve`, or the devices cannot share a batch or perturb in
+            this way.
+    """
+    count, config, of_rule = planned_images(asked, images), asked, {}
+    if asked.rule:
+        config, of_rule = hyperrule.of(asked, count, images)
+        size = f"HyperRule: images of {config.image_size[0]} pixels"
+        console.print(f"{size}, {of_rule['image_size']} (--image-size).")
+    config, reasons = resolve(config, count, images.kind, model, here.count)
+    here.check_batch(config.batch_size, config.accumulate)
+    here.perturbation(config.perturbation, config.rho)
+    variant = asked.model or model.record["variant"] or model.name
+    return dataclasses.replace(config, model=variant), reasons | of_rule
+
+
 def resolve(config, count: int, images: str, model, devices: int = 1):
     """Replaces the settings that are None.
 
     Args:
-        config: `finetune_settings.Config`.
+        config: `finetune.Config`.
         count: Number of training images.
         images: Kind of the images, a key of `AUGMENT`.
         model: `ImageModel` with its weights.

@@ -1,17 +1,17 @@
 """Runs three steps of a training, and prints the seconds and the memory that it takes.
 
-dry_run.run(here, config, trainer, batches, steps)
+dry_run.measure(here, plan, model, dataset, compiled)
 """
 
 import contextlib
 import importlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import keras
 from command.command_line import BadInput
 from rich.table import Table
-from training import memory
+from training import memory, stages, training_data
 from training.progress import console, counted
 
 STEPS = 2  # after the one that includes the compilation
@@ -31,30 +31,41 @@ class Clock(keras.callbacks.Callback):
         self.times.append(time.perf_counter())
 
 
-def run(
-    here,
-    config,
-    trainer,
-    batches,
-    steps: int,
-    title: str = "of this training",
-) -> None:
-    """Trains for three steps and prints a table. Nothing is written.
+def measure(here, plan: list, model, dataset, compiled: Callable) -> None:
+    """Trains each stage for three steps and prints a table. Nothing is written.
+
+    Args:
+        here: `devices.Devices`.
+        plan: Result of `stages.of`.
+        model: `ImageModel`.
+        dataset: `kerasvit.data.LabelledImages`.
+        compiled: Function of the devices, a stage and its model on them, which returns
+            the compiled trainer.
+    """
+    for stage, staged in stages.each(here, model, plan):
+        with here.scope():
+            trainer = compiled(here, stage, staged)
+            options = training_data.fit_options(stage.config, staged)
+            batches = stage.batches(here, dataset, options)
+            title = stage.text if len(plan) > 1 else "of this training"
+            run(here, stage.config, trainer, batches, stage.steps, title)
+
+
+def run(here, config, trainer, batches, steps: int, title: str) -> None:
+    """Trains for three steps and prints a table.
 
     Args:
         here: `devices.Devices`.
         config: Dataclass of the settings.
         trainer: Compiled `kerasvit.SAM` on the devices.
-        batches: Batches of `fit`, `config.accumulate` per step.
+        batches: `TrainingBatches`, `config.accumulate` per step.
         steps: Steps of a training.
         title: What is measured.
     """
     clock, parts = Clock(), config.accumulate
     with explained_out_of_memory(here, config):
         trainer.fit(
-            batches,
-            epochs=1,
-            steps_per_epoch=(1 + STEPS) * parts,
+            here.distributed(batches.with_epochs_of((1 + STEPS) * parts)),
             shuffle=False,
             callbacks=[clock],
             verbose=0,

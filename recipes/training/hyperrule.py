@@ -55,6 +55,16 @@ def sizes(area: float) -> tuple[int, int]:
     return SIZES[area >= SMALL_AREA]
 
 
+def size_of(asked, dataset) -> tuple[int] | None:
+    """Returns the side of the images that the rule chooses, in pixels.
+
+    Args:
+        asked: `finetune.Config`. None is returned without a rule.
+        dataset: `kerasvit.data.LabelledImages`.
+    """
+    return (sizes(median_area(dataset))[1],) if asked.rule else None
+
+
 def median_area(dataset) -> float:
     """Returns the median area of a sample of the training images, in pixels.
 
@@ -75,7 +85,7 @@ def of(config, count: int, dataset):
     and a rate of 0.001, is between that and the square root.
 
     Args:
-        config: `finetune_settings.Config`.
+        config: `finetune.Config`.
         count: Number of training images.
         dataset: `kerasvit.data.LabelledImages`.
     """

@@ -1,13 +1,15 @@
 """Fits a linear classifier to frozen features before fine-tuning, and sets the head.
 
-start = linear_classifier.set_head(model, dataset, batch_options, config, folder)
+start = linear_classifier.set_head(here, model, dataset, config, folder)
 """
 
 import dataclasses
 
 import keras
 import numpy as np
+from command import command_line
 from rich.table import Table
+from training import training_data
 from training.progress import console
 from training.selection import kept_logs
 
@@ -107,26 +109,36 @@ def _assign(model, heads):
         layer.set_weights(weights)
 
 
-def set_head(model, dataset, batch_options, config, folder) -> dict:
+def set_head(here, model, dataset, config, folder) -> dict | None:
     """Fits a linear classifier, sets the better head, and prints the accuracies.
 
     Args:
-        model: `ImageModel` with pretrained weights.
+        here: `devices.Devices`. The first process writes the file of the head.
+        model: `ImageModel`.
         dataset: `kerasvit.data.LabelledImages`.
-        batch_options: Keyword arguments of `Images.batches`.
-        config: `finetune_settings.Config`; without `linear_head` the model keeps its
-            head.
+        config: `finetune.Config`; without `linear_head` the model keeps its head.
         folder: Folder of the training. A continued training reads start.npz in it
             instead of fitting again.
 
     Returns:
         For result.json: the numbers of `Start`, and in `begins` the name of the head at
-        the start of the training.
+        the start of the training. None for fresh weights, whose features are random.
+
+    Raises:
+        command_line.BadInput: The model has no head that can be fitted.
     """
+    if not config.weights:
+        return None
+    with command_line.checking_input(), here.first_goes_first():
+        return _set_head(model, dataset, config, folder)
+
+
+def _set_head(model, dataset, config, folder):
     file = folder / "start.npz"
     start = _read(file) if file.exists() else None
     if start is None:
-        start = measure(model, dataset, batch_options, config.seed)
+        options = training_data.batch_options(config, model)
+        start = measure(model, dataset, options, config.seed)
         _write(file, start)
     kept_is_better = start.kept is not None and start.kept >= start.linear
     if config.linear_head and not kept_is_better:

@@ -1,6 +1,6 @@
 """Trainers of the SAM family, for `--method`."""
 
-from training.method_settings import METHODS
+from training.settings import METHODS
 
 import kerasvit
 

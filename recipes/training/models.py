@@ -7,6 +7,7 @@ import re
 import keras
 import numpy as np
 from command import names
+from training.progress import console
 
 import kerasvit
 from kerasvit.fine_tuning import heads_of
@@ -54,6 +55,29 @@ def check_weights(config, small: dict) -> None:
         log.setLevel(level)
 
 
+def set_labels(config, model, label_names: list[str]) -> None:
+    """Gives a new model the classes of the images, and prints what its head is.
+
+    Args:
+        config: `finetune.Config`.
+        model: `ImageModel`, built with weights, if any, and the number of classes.
+        label_names: Names of the images' classes, in the order of the labels.
+    """
+    if model.adapters:
+        kerasvit.merge_lora(model)
+        console.print("The adapters of the weights are merged into their kernels.")
+    if config.weights:
+        console.print(reset_unless_same_classes(model, label_names))
+    else:
+        console.print(
+            f"{model.record['variant']}: fresh weights, as --weights gives none."
+        )
+        # Fresh weights need no crop: use the whole image.
+        model.record["preprocessing"]["crop"] = 1.0
+    model.record["label_names"] = label_names
+    model.record.pop("problem_type", None)  # of the weights: now it is one label
+
+
 def reset_unless_same_classes(model, label_names: list[str]) -> str:
     """Sets a loaded head to zeros if it has other classes than the images.
 
@@ -99,6 +123,25 @@ def same_classes(named, label_names: list[str]) -> bool:
             numbers and len(label_names) == 1000 and sorted(label_names) == label_names
         )
     return named == label_names
+
+
+def train_only(config, model: keras.Model) -> None:
+    """Adds LoRA's adapters or freezes layers, as the settings ask, and prints both.
+
+    Raises:
+        ValueError: No layer matches, or no weight would be trained.
+    """
+    rank = getattr(config, "lora", None)
+    if rank:
+        layers = {"layers": config.lora_layers} if config.lora_layers else {}
+        try:
+            kerasvit.add_lora(model, rank, train_norms=config.train_norms, **layers)
+        except ValueError as error:
+            raise ValueError(f"--lora, --lora-layers: {error}") from error
+        text = f"LoRA of rank {rank}: {trained_weights(model)}"
+        console.print(text, highlight=False)
+    if frozen := freeze(model, config.freeze):
+        console.print(frozen, highlight=False, soft_wrap=True)
 
 
 def freeze(model: keras.Model, pattern: str | None) -> str | None:

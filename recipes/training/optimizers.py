@@ -4,6 +4,7 @@ import re
 
 import keras
 from training.schedules import accumulation, schedule
+from training.training_data import has_soft_labels
 
 import kerasvit
 
@@ -87,6 +88,25 @@ def _check_no_decay(pattern, optimizer, model):
 def with_layer_decay(optimizer, model, decay):
     """Returns the optimizer with `kerasvit.layer_decay`, if decay is not None."""
     return kerasvit.layer_decay(optimizer, model, decay) if decay else optimizer
+
+
+def loss_of(config):
+    """Returns the loss of the settings, for labels of `training_data.fit_options`."""
+    if getattr(config, "loss", "softmax") == "sigmoid":
+        return sigmoid
+    if not has_soft_labels(config):
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    return keras.losses.CategoricalCrossentropy(
+        from_logits=True, label_smoothing=config.label_smoothing
+    )
+
+
+def accuracy_of(config) -> keras.metrics.Metric:
+    """Returns the accuracy, for labels of `training_data.fit_options`."""
+    metrics = keras.metrics
+    if has_soft_labels(config):
+        return metrics.CategoricalAccuracy(name="accuracy")
+    return metrics.SparseCategoricalAccuracy(name="accuracy")
 
 
 def sigmoid(labels, logits):

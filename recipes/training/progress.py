@@ -1,6 +1,7 @@
 """Prints the progress of a training: a bar, or lines."""
 
 import datetime
+import signal
 import threading
 import time
 
@@ -16,30 +17,21 @@ class Steps(keras.callbacks.Callback):
     """Shows the progress: a bar on a terminal, else lines, and a line per validation.
 
     A line has the seconds per step of the round, and the time that is left if the next
-    steps, validations and saved states take as long as those of this command.
+    steps, validations and saved states take as long as those of this command. It is the
+    last of the callbacks.
 
     Args:
-        name: Name of the training.
-        done: Number of finished steps.
-        rounds: Number of rounds.
-        round_steps: Steps per round; the training is validated and saved after each.
+        resume: `kerasvit.Resume` of the same `fit`; its folder has the title's name.
         parts: Batches of `fit` per step.
+        metric: Name in the logs, printed after the loss.
     """
 
     async_safe = True  # Keras calls `on_train_batch_end` in threads: rich has locks
-    metric = "accuracy"  # in the logs, printed after the loss
-    stopped_early = False  # before this command
 
-    def __init__(self, name, done, rounds, round_steps, parts=1):
+    def __init__(self, resume, parts: int = 1, metric: str = "accuracy"):
         super().__init__()
-        self.name, self.done, self.round_steps = name, done, round_steps
-        self.parts = parts
-        self.total = rounds * round_steps
+        self.resume, self.parts, self.metric = resume, parts, metric
         self._lock = threading.Lock()
-        # (time, finished steps) after the first step, which compiles; of the command,
-        # and of the round.
-        self._began = self._round_began = None
-        self._speed, self._printed_at = "", time.monotonic()
         self.bar = rich.progress.Progress(
             *rich.progress.Progress.get_default_columns(),
             console=console,
@@ -47,40 +39,52 @@ class Steps(keras.callbacks.Callback):
             disable=not console.is_terminal,
         )
 
-    @classmethod
-    def of(cls, progress) -> "Steps":
-        """Returns the callback for a training that `saving.Progress` saves."""
-        name = progress.folder.name.replace("_", " ")
-        numbers = progress.rounds, progress.round_steps, progress.parts_of_step
-        steps = cls(name, progress.step, *numbers)
-        steps.stopped_early = progress.stopped_early
-        return steps
-
     def __enter__(self):
-        console.rule(self.name)
-        if self.stopped_early:
-            console.print(f"Stopped early after step {self.done:,} of {self.total:,}.")
-        elif self.done == self.total:
+        return self
+
+    def __exit__(self, kind, error, trace):
+        self.bar.stop()
+        if kind is SystemExit and error.code == 128 + signal.SIGTERM:  # of `Resume`
+            console.print(
+                f"Stopped by SIGTERM. Step {self._done():,} of {self.total:,} is "
+                "saved; the same command continues."
+            )
+            raise SystemExit(0)
+
+    def on_train_begin(self, logs=None):
+        """Prints where the training begins."""
+        # (time, finished steps) after the first step, which compiles; of the command,
+        # and of the round.
+        self._began = self._round_began = None
+        self._speed, self._printed_at = "", time.monotonic()
+        self.round_steps = len(self.resume.data) // self.parts
+        self.total = self.params["epochs"] * self.round_steps
+        title, done = self.resume.folder.name.replace("_", " "), self._done()
+        console.rule(title)
+        if done == self.total:
             console.print(f"All {self.total:,} steps are done.")
-        elif self.done:
-            console.print(f"Continues after step {self.done:,} of {self.total:,}.")
+        elif done:
+            console.print(f"Continues after step {done:,} of {self.total:,}.")
         else:
             steps = "1 step" if self.total == 1 else f"{self.total:,} steps"
             console.print(f"{steps}, validated and saved every {self.round_steps:,}.")
-        self.task = self.bar.add_task(self.name, total=self.total, completed=self.done)
+        self.task = self.bar.add_task(title, total=self.total, completed=done)
         self.bar.start()
-        return self
-
-    def __exit__(self, *_):
-        self.bar.stop()
 
     def on_epoch_begin(self, epoch, logs=None):
         """Begins to measure the steps of the round."""
         self._round_began = None
+        self._offset = self.resume.batch  # of a restored state
+
+    def on_train_end(self, logs=None):
+        """Says that the training has ended before its last step, if it has."""
+        self.bar.stop()
+        if (done := self._done()) < self.total:
+            console.print(f"Stopped early after step {done:,} of {self.total:,}.")
 
     def on_train_batch_end(self, batch, logs=None):
         """Advances the bar, or prints a line if the last one is long ago."""
-        if (batch + 1) % self.parts:
+        if (self._offset + batch + 1) % self.parts:
             return
         with self._lock:
             self.bar.advance(self.task)
@@ -104,6 +108,10 @@ class Steps(keras.callbacks.Callback):
         """Prints the training metrics of the round and the validation metrics."""
         step = (epoch + 1) * self.round_steps
         self._print(step, logs, {"training": "", "validation": "val_"})
+
+    def _done(self):
+        """Returns the number of finished steps."""
+        return self.resume.epoch * self.round_steps + self.resume.batch // self.parts
 
     def _print(self, step, logs, parts):
         """Prints a line with the metrics of {name of the images: prefix in logs}."""

@@ -8,37 +8,35 @@ import keras
 from rich.table import Table
 from scoring import confusion
 from scoring.outputs import Predictor
-from training import training_data
+from training import stages, training_data
 from training.card_facts import facts
 from training.curves import draw_curves
 from training.progress import console
-from training.run_folder import state_folder, write_json
+from training.run_folder import write_json
 
 import kerasvit
 
 
-def name_of(rho: float) -> str:
-    """Returns the name of a training."""
-    return "with SAM" if rho else "without SAM"
-
-
 def summary(
-    rho: float, dataset, folder: Path, round_steps: int, start: dict | None = None
+    parts: list[dict], plan: list, dataset, folder: Path, start: dict | None = None
 ) -> dict:
-    """Returns what result.json states beside the metrics and the history.
+    """Returns the content of result.json, but for the licence.
 
     Args:
-        rho: SAM's radius.
+        parts: Test metrics and result of `stages.finish`, of each stage.
+        plan: Result of `stages.of`.
         dataset: `kerasvit.data.LabelledImages`.
         folder: Folder of the results.
-        round_steps: Steps between validations.
         start: Result of `linear_classifier.set_head`; None for fresh weights.
     """
+    main = stages.main_of(plan)
     return {
-        "training": name_of(rho),
-        "rho": rho,
+        **stages.summed(parts),
+        **stages.facts(plan),
+        "training": "with SAM" if main.config.rho else "without SAM",
+        "rho": main.config.rho,
         "folder": str(folder),
-        "steps_between_validations": round_steps,
+        "steps_between_validations": main.round_steps,
         "test": dataset.test_name,
         "test_is_validation": dataset.test is dataset.validation,
         "images": dataset.counts,
@@ -48,7 +46,7 @@ def summary(
 
 def save(
     result: dict,
-    config,
+    plan: list,
     model: keras.Model,
     *,
     recipe: str,
@@ -60,8 +58,8 @@ def save(
     Only the first process writes.
 
     Args:
-        result: Metrics and history of the training, and the result of `summary`.
-        config: Dataclass of the settings.
+        result: Result of `summary`.
+        plan: Result of `stages.of`.
         model: `ImageModel` with the kept weights.
         recipe: Path of the script.
         here: `devices.Devices` of the training.
@@ -71,11 +69,10 @@ def save(
     Returns:
         The result, with the `license` of the model.
     """
-    confused = None
+    config, confused = stages.main_of(plan).config, None
     if dataset is not None:
         options = training_data.batch_options(config, model)
-        part = config.batch_size // getattr(config, "accumulate", 1)
-        predict = Predictor(here, part, placed=True)
+        predict = Predictor(here, options["batch_size"], placed=True)
         of = result["test"]
         images, names = dataset.test, dataset.class_names
         confused = confusion.of_model(
@@ -94,15 +91,13 @@ def save(
         confusion.add_to_card(folder / "model" / "README.md", confused)
     draw_curves(result, folder / "curves.png")
     write_json(folder / "result.json", result)
-    suffixes = [stage["suffix"] for stage in result.get("stages", [])] or [""]
-    for suffix in suffixes:
-        name = f"{result['training']} {suffix}".rstrip()
-        shutil.rmtree(state_folder(folder, name))
+    for stage in plan:
+        shutil.rmtree(stage.folder(folder))
     (folder / "start.npz").unlink(missing_ok=True)
     return result
 
 
-def report(*results: dict) -> None:
+def report(*results: dict | None) -> None:
     """Prints the results of one or more trainings, and the paths of the models."""
     images, start = results[0]["images"], results[0].get("start")
     same = results[0].get("test_is_validation")  # there are no test images

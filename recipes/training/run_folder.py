@@ -12,8 +12,8 @@ from command import command_line, paths
 from command.options import default_settings
 from devices import devices
 from training import folder_lock
-from training.card_facts import NOT_TRAINING
 from training.progress import console
+from training.settings import NOT_TRAINING
 
 import kerasvit
 
@@ -33,6 +33,7 @@ def claimed_folder(
             if here.is_first and not (folder / "result.json").exists():
                 held.enter_context(folder_lock.locked(folder))
             claim_folder(config, dataset, here, prefix)
+        print_notices(config, dataset)
         yield folder
 
 
@@ -82,11 +83,6 @@ def finished_result(folder: Path) -> dict | None:
         )
     console.print(f"{folder} is finished. To train again, delete it.")
     return result
-
-
-def state_folder(folder: Path, name: str) -> Path:
-    """Returns the folder with the state of a training until all are finished."""
-    return folder / name.replace(" ", "_")
 
 
 def print_notices(config, dataset) -> None:
@@ -146,6 +142,12 @@ def claim(folder: str | os.PathLike, config, dataset) -> Path:
         raise ValueError(f"`out`: {folder} cannot be used: {error}.") from error
     except json.JSONDecodeError as error:
         raise ValueError(f"{file} is damaged: {error}. Delete {folder}.") from error
+    old = [p for each in ("round_*", "step_*") for p in folder.glob(f"*_SAM*/{each}")]
+    if old:
+        raise ValueError(
+            f"{folder} holds an unfinished training of an earlier version, which this "
+            "one cannot continue. Give another --out to begin anew, or delete it."
+        )
     # A run of an earlier version does not state settings that it did not have.
     defaults = json.loads(json.dumps(default_settings(config)))
     saved = {**{key: defaults[key] for key in current.keys() & defaults}, **saved}

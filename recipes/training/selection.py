@@ -1,7 +1,106 @@
 """Which weights of a training are kept: the last ones, or those of the best validation.
 
-This module works on the history of a training, which its saved states have.
+The history of a training, which its saved states have, decides.
 """
+
+import zipfile
+
+import keras
+import numpy as np
+from command.command_line import BadInput
+from devices.devices import Devices
+from training.run_folder import replace_file
+from training.validation import averaged
+
+
+class KeepBest(keras.callbacks.Callback):
+    """Keeps the weights of the best validation, and may end the training.
+
+    It stands after `Validation`, and before `kerasvit.Resume`: a file of weights is
+    there before the state in which it is the best. The one before it stays, for the
+    state before.
+
+    Args:
+        resume: `kerasvit.Resume` of the same `fit`, whose folder has the weights too.
+        here: Devices of the training.
+        patience: Validations without a better one after which the training ends; None:
+            it does not end early.
+    """
+
+    def __init__(self, resume, here: Devices, patience: int | None = None):
+        super().__init__()
+        self.folder, self.resume, self.here = resume.folder, resume, here
+        self.patience = patience
+
+    @classmethod
+    def of(cls, config, resume, here: Devices) -> list["KeepBest"]:
+        """Returns the callback of the settings, if they ask for one."""
+        asked = config.keep_best or config.patience is not None
+        return [cls(resume, here, config.patience)] if asked else []
+
+    def on_train_begin(self, logs=None):
+        """Begins a training, or the rest of one."""
+        self._is_read = False
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Reads the weights that were kept before an interruption, as a check."""
+        if self.resume.history and not self._is_read:
+            self._read()
+        self._is_read = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Writes the weights if they are the best."""
+        history = [*rounds(self.resume.history), logs]
+        if best_round(history) == epoch:
+            with averaged(self.model):
+                weights = self.here.weights(self.model.model)
+            if self.here.is_first:
+                self._write(epoch, weights)
+        if is_exhausted(history, self.patience):
+            self.model.stop_training = True
+
+    def set_best(self, model: keras.Model) -> None:
+        """Sets the best weights of the training, after `fit`.
+
+        Raises:
+            BadInput: Their file is damaged.
+        """
+        model.set_weights(self._read())
+
+    def _read(self):
+        file = self._file(best_round(rounds(self.resume.history)))
+        try:
+            with np.load(file, allow_pickle=False) as found:
+                return [found[f"arr_{i}"] for i in range(len(found.files))]
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+            raise BadInput(
+                f"The best weights of a training, {file}, are damaged: {error}. "
+                f"Restore the file from a copy, or delete {self.folder} to train again "
+                "from the first step."
+            ) from error
+
+    def _write(self, epoch, weights):
+        before = rounds(self.resume.history)
+        best = self._file(best_round(before)) if before else None
+        for old in self.folder.glob("best_*.npz"):
+            if old != best:
+                old.unlink()
+        unfinished = self.folder / "unfinished.best"
+        with unfinished.open("wb") as stream:
+            np.savez(stream, *weights)
+        replace_file(unfinished, self._file(epoch))
+
+    def _file(self, epoch):
+        return self.folder / f"best_{epoch:05d}.npz"
+
+
+def rounds(history: dict[str, list[float]]) -> list[dict]:
+    """Returns the metrics of each round, of `kerasvit.Resume.history`."""
+    names = [*history]
+    return [
+        dict(zip(names, each, strict=True))
+        for each in zip(*history.values(), strict=True)
+    ]
 
 
 def score(logs: dict) -> tuple[float, float]:

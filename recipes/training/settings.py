@@ -25,6 +25,25 @@ AUGMENT = Literal[  # kerasvit.data.AUGMENTATIONS
 ]
 
 
+# Settings that do not change the training: its folder and its card do not state them.
+NOT_TRAINING = (
+    *("out", "license", "devices", "save_minutes", "tensorboard"),
+    *("remat", "jobs", "dry_run", "summary"),
+)
+METHODS = {  # {--method: {setting: argument of its trainer}}
+    "sam": {"sam_every": "every"},
+    "asam": {"sam_every": "every", "sam_eta": "eta"},
+    "gsam": {"sam_every": "every", "sam_alpha": "alpha", "rho_min": "rho_min"},
+    "looksam": {"sam_every": "k", "sam_alpha": "alpha"},
+    "msam": {},
+    "samon": {"sam_every": "every"},
+}
+METHOD_SETTINGS = sorted(
+    {setting for options in METHODS.values() for setting in options}
+)
+OWN_RADII = ("asam", "msam", "samon")  # the defaults of rho are SAM's
+
+
 @dataclasses.dataclass(frozen=True)
 class Data:
     """Images, and how many are in a step."""
@@ -138,6 +157,31 @@ class SAM:
     # with the mean
     perturbation: Literal["local", "global"] = "local"
 
+    def check(self) -> None:
+        """Raises a `ValueError` for options that do not belong to the method."""
+        given = [name for name in METHOD_SETTINGS if getattr(self, name) is not None]
+        for name in given:
+            if name not in METHODS[self.method]:
+                methods = [m for m, options in METHODS.items() if name in options]
+                raise ValueError(
+                    f"`{name}` is an option of --method {' or '.join(methods)}. "
+                    f"Received: --method {self.method}."
+                )
+        if self.rho == 0 and (self.method != "sam" or given):
+            name = "method" if self.method != "sam" else given[0]
+            raise ValueError(
+                f"`{name}`: rho is 0, which is no SAM. Give a radius, --rho."
+            )
+        if self.rho is None and self.method in OWN_RADII:
+            raise ValueError(
+                f"`rho`: the default is for SAM, and {self.method} needs another "
+                "radius: see kerasvit/training/README.md. Give --rho."
+            )
+        if None not in (self.rho, self.rho_min) and self.rho_min > self.rho:
+            raise ValueError(
+                f"`rho_min` must be at most rho, {self.rho}. Received: {self.rho_min}."
+            )
+
 
 @dataclasses.dataclass(frozen=True)
 class Teacher:
@@ -201,6 +245,13 @@ class Common(
         """Raises a `ValueError` for settings that contradict each other."""
         Optimizer.check(self)
         Schedule.check(self)
+        SAM.check(self)
+        if self.accumulate > 1 and self.rho != 0 and self.perturbation == "global":
+            raise ValueError(
+                "`accumulate`: the parts of a batch are perturbed one after the other, "
+                "and --perturbation global needs the gradient of the whole batch "
+                "first. Give --perturbation local, or --remat instead of --accumulate."
+            )
         if self.freeze is not None and getattr(self, "lora", None) is not None:
             raise ValueError("`freeze`: --lora freezes all layers already.")
         if self.patience and (self.then_size or getattr(self, "probe_epochs", None)):

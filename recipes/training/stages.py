@@ -1,12 +1,12 @@
 """The stages of a training: head alone, all weights, another image size.
 
-    plan = stages.of(config, count, rounds, round_steps, model)
+    plan = stages.of(chosen, images, model)
     for stage, staged in stages.each(here, model, plan):
         ...    # compile and fit `staged` with stage.config
 
 Each stage has its own optimizer, schedule, states and log, and begins with the weights
 of the stage before. A finished stage restores its last state, so that the same command
-continues in any of them.
+continues in any of them. This module trains nothing.
 """
 
 import dataclasses
@@ -14,18 +14,13 @@ import re
 from pathlib import Path
 
 from devices import devices
-from training import (
-    step_plan,
-    teachers,
-    training_data,
-)
+from training import selection, step_plan, teachers, training_data
 from training.linear_classifier import is_worse
+from training.models import freeze
 from training.progress import console
-from training.run_folder import state_folder
-from training.saving import Progress
-from training.step_log import StepLog
 
 import kerasvit
+from kerasvit import data
 from kerasvit.fine_tuning import heads_of
 
 # The rate of Adam's paper. The features of a head are normalised, and frozen weights
@@ -45,7 +40,7 @@ class Stage:
         suffix: Of the name of the training; "" for the stage of all weights.
         head_alone: Whether the other weights and all statistics are frozen.
         image_size: Height and width; None: that of the model.
-        first: Number of steps in the stages before: the batches continue.
+        number: Number of stages before. The batches of each have another seed.
         teacher: Result of `teachers.find`.
     """
 
@@ -55,7 +50,7 @@ class Stage:
     suffix: str = ""
     head_alone: bool = False
     image_size: tuple[int, int] | None = None
-    first: int = 0
+    number: int = 0
     teacher: teachers.Teacher | None = None
 
     @property
@@ -74,30 +69,46 @@ class Stage:
         steps = "1 step" if self.steps == 1 else f"{self.steps:,} steps"
         return f"{what}, {steps}, rate {self.config.learning_rate:g}"
 
-    def named(self, name: str) -> str:
-        """Returns the name of the stage in a training."""
-        return f"{name} {self.suffix}".rstrip()
+    def folder(self, run: Path) -> Path:
+        """Returns the folder of the states of the stage, until all are finished."""
+        name = "with SAM" if self.config.rho else "without SAM"
+        return run / f"{name} {self.suffix}".rstrip().replace(" ", "_")
 
-    def fit_batches(self, here, dataset, options: dict, start: int):
-        """Returns `training_data.fit_batches` from a step of the stage."""
-        number = self.first + start
-        return training_data.fit_batches(here, self.config, dataset, options, number)
+    def batches(self, here, dataset, options: dict):
+        """Returns the batches of `fit`, whose epochs are the rounds of the stage.
+
+        Args:
+            here: `devices.Devices`.
+            dataset: `kerasvit.data.LabelledImages`.
+            options: Result of `training_data.fit_options`.
+        """
+        return data.training_batches(
+            dataset.train.images,
+            augment=training_data.augmentation(self.config),
+            seed=self.config.seed + self.number,
+            shard=here.shard,
+            **options,
+        ).with_epochs_of(self.round_steps * self.config.accumulate)
 
 
-def of(config, count: int, rounds: int, round_steps: int, model) -> list[Stage]:
+def of(chosen, dataset, model, reasons: dict | None = None) -> list[Stage]:
     """Returns the stages of a training: one without `probe_epochs` and `then_size`.
 
     Args:
-        config: Dataclass of the settings, without None for those of the steps.
-        count: Result of `step_plan.planned_images`.
-        rounds, round_steps: Plan of the stage of all weights.
+        chosen: Dataclass of the settings, without None for those of the steps.
+        dataset: `kerasvit.data.LabelledImages`.
         model: `ImageModel`.
+        reasons: Result of `defaults.choose`. That of the steps is extended if their
+            number is raised to whole rounds.
 
     Raises:
         ValueError: The model cannot have the size of the last stage, or `teachers.find`
             raises it.
     """
-    found = [Stage(config, rounds, round_steps, teacher=teachers.find(config, model))]
+    count = step_plan.planned_images(chosen, dataset)
+    plan = step_plan.plan(chosen, count)
+    config = step_plan.apply_plan(chosen, reasons or {}, *plan)
+    found = [Stage(config, *plan, teacher=teachers.find(config, model))]
     if epochs := getattr(config, "probe_epochs", None):
         rate = config.probe_learning_rate or max(HEAD_RATE, config.learning_rate)
         changes = {"steps": None, "epochs": epochs, "learning_rate": rate}
@@ -109,7 +120,7 @@ def of(config, count: int, rounds: int, round_steps: int, model) -> list[Stage]:
             changes["no_decay"] = None  # it is for frozen weights
         stage = _planned(found[0], count, changes, suffix="head", head_alone=True)
         stage = dataclasses.replace(stage, teacher=main.teacher)
-        found = [stage, dataclasses.replace(main, first=stage.steps)]
+        found = [stage, dataclasses.replace(main, number=1)]
     if config.then_size:
         found.append(_then(config, count, found[-1], model))
     if len(found) > 1:
@@ -121,14 +132,18 @@ def of(config, count: int, rounds: int, round_steps: int, model) -> list[Stage]:
     return found
 
 
-def each(here: devices.Devices, model, plan: list[Stage], remat: bool = False):
+def main_of(plan: list[Stage]) -> Stage:
+    """Returns the stage of all weights at the first size."""
+    return next(s for s in plan if not s.head_alone and not s.image_size)
+
+
+def each(here: devices.Devices, model, plan: list[Stage]):
     """Yields (stage, its model on the devices), with the weights of the stage before.
 
     Args:
         here: `devices.Devices`. The caller is not in its scope.
         model: `ImageModel` with the first weights; its weights are changed.
         plan: Result of `of`.
-        remat: As for `Devices.place`.
     """
     staged = None
     for stage in plan:
@@ -142,35 +157,30 @@ def each(here: devices.Devices, model, plan: list[Stage], remat: bool = False):
                 for layer in staged.layers:
                     layer.trainable = layer in heads
             else:
-                staged = here.place(staged, remat)
+                staged = here.place(staged, stage.config.remat)
+            freeze(staged, stage.config.freeze)  # a copy is not frozen
         yield stage, staged
 
 
-def saved_progress(stage: Stage, folder: Path, name: str, here) -> Progress:
-    """Returns the callback that saves, logs and continues a stage.
+def finish(stage: Stage, trainer, resume, best=None) -> dict:
+    """Sets the weights that are kept, and returns facts of the stage for result.json.
 
     Args:
         stage: The stage.
-        folder: Folder of the results.
-        name: Name of the training.
-        here: Devices of the training.
+        trainer: Its trainer, after `fit`.
+        resume: `kerasvit.Resume` of `fit`.
+        best: `selection.KeepBest` of `fit`; None: the last weights are kept.
     """
-    config = stage.config
-    states = state_folder(folder, stage.named(name))
-    events = folder / "tensorboard" / states.name if config.tensorboard else None
-    return Progress(
-        states,
-        config.seed,
-        stage.rounds,
-        stage.round_steps,
-        batch_size=config.batch_size,
-        parts=config.accumulate,
-        log=StepLog(folder / f"log_{states.name}.csv", events),
-        minutes=config.save_minutes,
-        devices=here,
-        keep_best=config.keep_best,
-        patience=config.patience,
-    )
+    history = selection.rounds(resume.history)
+    if best is None:
+        return {"history": history}
+    best.set_best(trainer.model)
+    early = len(history) < stage.rounds
+    facts = {"history": history}
+    facts |= selection.facts(history, stage.round_steps, early)
+    kept = selection.sentence(facts)
+    console.print(f"Kept: {kept}.", highlight=False, soft_wrap=True)
+    return facts
 
 
 def summed(results: list[dict]) -> dict:
@@ -262,5 +272,4 @@ def _then(config, count, before, model):
     suffix = "x".join(map(str, config.then_size))
     teacher = teachers.find(config, resized)
     stage = _planned(before, count, changes, suffix=suffix, image_size=size)
-    first = before.first + before.steps
-    return dataclasses.replace(stage, first=first, teacher=teacher)
+    return dataclasses.replace(stage, number=before.number + 1, teacher=teacher)

@@ -111,47 +111,28 @@ def check_first_batch(config, model, dataset) -> None:
 
 
 def batch_options(config, model) -> dict:
-    """Returns keyword arguments for the methods `batches`."""
+    """Returns keyword arguments for batches with class indices as labels.
+
+    Args:
+        config: Dataclass of the settings. Of a step in parts, a batch is one.
+        model: `ImageModel`.
+    """
     return {
         "model": model.preprocessing,
         "normalize": not model.record["kwargs"].get("normalization"),
-        "batch_size": config.batch_size,
+        "batch_size": config.batch_size // getattr(config, "accumulate", 1),
     }
 
 
+def fit_options(config, model) -> dict:
+    """Returns keyword arguments for batches with the labels of `optimizers.loss_of`."""
+    options = batch_options(config, model)
+    if has_soft_labels(config):
+        options["classes"] = len(model.record["label_names"])
+    return options
+
+
 def has_soft_labels(config) -> bool:
-    """Whether labels are mixed or smoothed, for which they must be one-hot."""
-    return bool(augmentation(config).mixing or config.label_smoothing)
-
-
-def fit_batches(here, config, dataset, options: dict, start: int = 0):
-    """Returns the batches of `fit` on the devices, beginning with those of a step.
-
-    Args:
-        here: `devices.Devices`.
-        config: Dataclass of the settings.
-        dataset: `kerasvit.data.LabelledImages`.
-        options: Result of `batch_options`.
-        start: Number of the first step.
-    """
-    batches = data.training_batches(
-        dataset.train.images,
-        augment=augmentation(config),
-        seed=config.seed,
-        shard=here.shard,
-        **options,
-    )
-    return here.distributed(in_parts(batches.endless(start), config.accumulate))
-
-
-def in_parts(batches, parts: int):
-    """Returns each batch as several of its parts, which `fit` sees one after the other.
-
-    Args:
-        batches: `tf.data.Dataset` of batches of the same size, a multiple of `parts`.
-        parts: Number of parts.
-    """
-    if parts == 1:
-        return batches
-    rows = batches.element_spec[0].shape[0] // parts
-    return batches.rebatch(rows, drop_remainder=True)
+    """Whether labels must be one-hot: they are mixed or smoothed, or of sigmoids."""
+    is_sigmoid = getattr(config, "loss", "softmax") == "sigmoid"
+    return bool(augmentation(config).mixing or config.label_smoothing or is_sigmoid)

@@ -5,7 +5,8 @@ the weight 0.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 
 import keras
 from devices.devices import Devices
@@ -37,27 +38,31 @@ class Evaluation:
 
 
 class Validation(keras.callbacks.Callback):
-    """Evaluates after each round: adds `val_loss` and others to the logs.
+    """Evaluates after each round: adds `val_loss` and others, and `seconds`, to logs.
 
-    It must be the first of the callbacks, so that the others see its results.
+    It stands before the callbacks that need its results. The seconds are those of the
+    round with its validation, since an interruption.
 
     Args:
         evaluation: Evaluation on the validation images.
-        before: Called after the last step of a round, before the evaluation.
     """
 
-    def __init__(self, evaluation: Evaluation, before: Callable[[], None]):
+    def __init__(self, evaluation: Evaluation):
         super().__init__()
-        self.evaluation, self.before = evaluation, before
+        self.evaluation = evaluation
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Begins to measure the time."""
+        self._began = time.perf_counter()
 
     def on_epoch_end(self, epoch, logs=None):
         """Replaces the training's metrics by those of all processes, and evaluates."""
         if self.evaluation.here.processes > 1:
             logs.update(self.evaluation.here.sum_metrics(self.model))
-        self.before()
         with averaged(self.model):
             found = self.evaluation(self.model)
         logs.update({f"val_{name}": value for name, value in found.items()})
+        logs["seconds"] = round(time.perf_counter() - self._began, 2)
 
 
 @contextlib.contextmanager

@@ -1,18 +1,12 @@
 """Files of version 0.1 that every later version reads: `saved_0_1/`.
 
     KERAS_BACKEND=jax python -m tests.golden.saved FOLDER
-    KERAS_BACKEND=torch python -m tests.golden.saved FOLDER --run
 
-The first command writes a model of every builder, as a `.keras` file and as a folder of
+It writes a model of every builder, as a `.keras` file and as a folder of
 `save_pretrained`; a `.keras` file of every trainer after two steps; and `expected.npz`.
-The second writes a run of `recipes/finetune.py` that was stopped halfway, on the
-backend of the process. `saved_0_1/` was written on 2026-11-23 and does not change.
+`saved_0_1/` was written on 2026-11-23 and does not change.
 """
 
-import contextlib
-import json
-import os
-import shutil
 import sys
 from pathlib import Path
 
@@ -40,13 +34,6 @@ TRAINERS = {
     "MSAM": lambda model: MSAM(model, 0.1),
 }
 STEPS = 2
-RUN = {  # two rounds
-    "steps": 40,
-    "batch_size": 64,
-    "learning_rate": 1e-4,
-    "seed": 3,
-    "dataset": "digits",
-}
 
 
 def images(count=4, seed=0):
@@ -91,42 +78,7 @@ def write(folder):
     np.savez_compressed(folder / "expected.npz", **expected)
 
 
-def run_settings(weights, out):
-    """Settings of the run that was stopped."""
-    import finetune
-
-    return finetune.Config(weights=str(weights), out=str(out), **RUN)
-
-
-def write_run(folder):
-    """Writes a run that was stopped after its first validation.
-
-    The path of its weights depends on the machine: it is written as WEIGHTS.
-    """
-    import finetune
-    from training import saving
-
-    saved = saving.Progress.on_epoch_end
-
-    def stop(self, epoch, logs=None):
-        saved(self, epoch, logs)
-        raise KeyboardInterrupt
-
-    weights = folder / "VisionTransformer"
-    out = folder / f"run-{keras.backend.backend()}"
-    whole = finetune.finetune(run_settings(weights, folder / "whole"))
-    expected = {k: whole[k] for k in ("loss", "accuracy")}
-    shutil.rmtree(folder / "whole")
-    saving.Progress.on_epoch_end = stop
-    with contextlib.suppress(KeyboardInterrupt):
-        finetune.finetune(run_settings(weights, out))
-    config = (out / "config.json").read_text()
-    (out / "config.json").write_text(config.replace(str(weights.resolve()), "WEIGHTS"))
-    (out / "expected.json").write_text(json.dumps(expected))
-
-
 if __name__ == "__main__":
-    sys.path.insert(0, os.fspath(Path(kerasvit.__file__).parents[1] / "recipes"))
     where = Path(sys.argv[1])
     where.mkdir(parents=True, exist_ok=True)
-    write_run(where) if "--run" in sys.argv else write(where)
+    write(where)

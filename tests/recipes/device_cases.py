@@ -33,12 +33,10 @@ from command import (
     startup,  # noqa: E402
 )
 from scoring import settings as evaluate_settings  # noqa: E402
-from training import (
-    progress,  # noqa: E402
-    saving,  # noqa: E402
-)
+from training import progress  # noqa: E402
 
 import kerasvit  # noqa: E402
+from kerasvit.training import resume  # noqa: E402
 from tests.recipes import small_training  # noqa: E402
 
 RANDOM = {"rho": 0.05, "dropout": 0.1, "stochastic_depth": 0.1}
@@ -146,11 +144,11 @@ def prepare(case, process):
     if case in ("whole", "continued"):
         pretrain.make_optimizer = small_training.optimizer
     if case in ("continued", "mesh") and os.environ.get("INTERRUPT"):
-        saving.AGREE_SECONDS = 0  # the processes agree after each step
+        resume.AGREE_SECONDS = 0  # the processes agree after each step
         name, step, target = os.environ["INTERRUPT"].split()
         if target == "all" or process == (0 if target == "torchrun" else int(target)):
             begin = small_training.interrupted(int(step), send(name, target))
-            saving.Progress.on_train_batch_begin = begin
+            kerasvit.Resume.on_train_batch_begin = begin
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "recipes"))
 import keras
 import numpy as np
 import pretrain
-from training import run_folder, saving
+from training import run_folder
 
 import kerasvit
 
@@ -39,20 +39,22 @@ def optimizer(config, model, steps):
 
 
 def interrupted(at, interrupt):
-    """`Progress.on_train_batch_begin`, with a call between the steps at and at + 1."""
-    begin = saving.Progress.on_train_batch_begin
+    """`Resume.on_train_batch_begin`, with a call between the batches at and at + 1."""
+    begin = kerasvit.Resume.on_train_batch_begin
 
     def begin_or_interrupt(self, batch, logs=None):
         begin(self, batch, logs)
-        if self.step == at:
+        if self.epoch * len(self.data) + self.batch == at:
             interrupt()
 
     return begin_or_interrupt
 
 
-def state_files(run):
-    """Names of the files of the states."""
-    return sorted(path.name for path in (Path(run) / "with_SAM").iterdir())
+def last_state(run):
+    """The last state of a training: its number of steps, of 10 in a round."""
+    files = sorted((Path(run) / "with_SAM").glob("state_*.npz"))
+    epoch, batch = map(int, files[-1].stem.split("_")[1:])
+    return 10 * epoch + batch
 
 
 def check_same(run, other, exact=True):
@@ -76,7 +78,7 @@ def main(out, minutes, epochs, kill_at=None):
     pretrain.SMALL["small_vit"], pretrain.make_optimizer = MODEL, optimizer
     if kill_at is not None:
         kill = interrupted(int(kill_at), lambda: os.kill(os.getpid(), signal.SIGKILL))
-        saving.Progress.on_train_batch_begin = kill
+        kerasvit.Resume.on_train_batch_begin = kill
     pretrain.pretrain(settings(out, float(minutes), int(epochs)))
 
 

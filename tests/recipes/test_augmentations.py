@@ -2,10 +2,12 @@
 
 import dataclasses
 
+import finetune
 import numpy as np
+import pretrain
 import pytest
 from command.command_line import ALIASES, check
-from training import finetune_settings, pretrain_settings, settings, training_data
+from training import settings, training_data
 
 from kerasvit.data import AUGMENTATIONS
 from tests.once import on_last_backend
@@ -21,7 +23,7 @@ def numbers(chosen):
 
 
 def of(**options):
-    return training_data.augmentation(pretrain_settings.Config(**options))
+    return training_data.augmentation(pretrain.Config(**options))
 
 
 def test_the_options_name_all_augmentations():
@@ -81,7 +83,7 @@ def test_the_size_before_a_crop():
         of(augment="resize_crop", resize=100).larger((128, 128))
 
 
-@pytest.mark.parametrize("script", [finetune_settings, pretrain_settings])
+@pytest.mark.parametrize("script", [finetune, pretrain])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

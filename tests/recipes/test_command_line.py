@@ -6,10 +6,10 @@ import threading
 import time
 from pathlib import Path
 
+import finetune
 import pretrain
 import pytest
 from command import command_line, names, paths, reachable, startup
-from training import finetune_settings, pretrain_settings
 
 import kerasvit
 from recipes.benchmarks import settings as benchmarks
@@ -107,8 +107,8 @@ def test_a_misspelt_data_set_is_found_before_the_slow_imports(script):
 @on_last_backend
 def test_names_of_models_are_read_without_importing_them():
     assert sorted(names.models()) == sorted(kerasvit.list_models())
-    assert finetune_settings.Config.small == ("small",)
-    assert pretrain_settings.Config.small == tuple(pretrain.SMALL)
+    assert finetune.Config.small == ("small",)
+    assert pretrain.Config.small == tuple(pretrain.SMALL)
 
 
 @on_last_backend
@@ -167,7 +167,7 @@ OPTIONS = {
 @on_last_backend
 @pytest.mark.parametrize(("wrong", "right"), OPTIONS.items())
 def test_a_wrong_option_suggests_the_right_one(wrong, right, capsys):
-    settings = pretrain_settings if right == "weight-decay" else finetune_settings
+    settings = pretrain if right == "weight-decay" else finetune
     with pytest.raises((SystemExit, command_line.BadInput)) as raised:
         command_line.parse([f"--{wrong}", "3"], settings.PRESETS, "recipe.py")
     assert f"--{right}" in f"{raised.value} {capsys.readouterr().err}"
@@ -175,7 +175,7 @@ def test_a_wrong_option_suggests_the_right_one(wrong, right, capsys):
 
 @on_last_backend
 def test_aliases_are_of_options_that_exist():
-    kinds = (finetune_settings.Config, pretrain_settings.Config, benchmarks.Config)
+    kinds = (finetune.Config, pretrain.Config, benchmarks.Config)
     fields = {field.name for kind in kinds for field in dataclasses.fields(kind)}
     fields = {name.replace("_", "-") for name in fields}
     assert set(command_line.ALIASES.values()) <= fields
@@ -196,7 +196,7 @@ def test_aliases_are_of_options_that_exist():
     ],
 )
 def test_only_the_demo_compares_by_default(arguments, compared):
-    presets = finetune_settings.PRESETS
+    presets = finetune.PRESETS
     config = command_line.parse(arguments.split(), presets, "finetune.py")
     assert config.compare is compared
 
@@ -247,7 +247,7 @@ def test_a_data_set_that_cannot_be_downloaded(offline, capsys):
         reachable.check("cifar10", "on", "--on FOLDER")
     with pytest.raises(SystemExit, match="no file or folder missing.npz"):
         arguments = ["pets", "--weights", "missing.npz"]
-        command_line.read(arguments, finetune_settings.PRESETS, "finetune.py")
+        command_line.read(arguments, finetune.PRESETS, "finetune.py")
 
 
 @on_last_backend
@@ -292,7 +292,7 @@ def test_servers_are_checked_in_parallel_with_a_timeout(monkeypatch):
 
 @on_last_backend
 def test_a_given_length_replaces_that_of_the_preset():
-    presets = finetune_settings.PRESETS
+    presets = finetune.PRESETS
 
     def lengths(*options):
         config = command_line.parse(options, presets, "finetune.py")

@@ -3,8 +3,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from finetune import PRESETS, Config
 from training import defaults
-from training.finetune_settings import PRESETS, Config
 
 from tests.once import on_last_backend
 

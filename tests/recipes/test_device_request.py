@@ -7,6 +7,7 @@ import sys
 import types
 from pathlib import Path
 
+import finetune
 import keras
 import pretrain
 import pytest
@@ -14,7 +15,6 @@ from command import device_request
 from command.command_line import BadInput
 from command.device_request import Request, check
 from devices import devices
-from training import finetune_settings
 
 from tests.once import on_last_backend
 
@@ -160,7 +160,7 @@ def test_a_batch_that_does_not_divide(count, size, nearest):
 
 @on_last_backend
 def test_settings_of_both_recipes_train_on_all_devices():
-    for settings in (config(), finetune_settings.Config()):
+    for settings in (config(), finetune.Config()):
         assert (settings.devices, settings.perturbation) == ("all", "local")
 
 

@@ -9,13 +9,13 @@ import finetune
 import numpy as np
 import pytest
 from command import command_line
+from finetune import PRESETS
 from PIL import Image
 from scoring import corruption_errors, corruptions, kinds, results, robustness
 from scoring.cifar_classes import CIFAR100
 from scoring.corrupted import Plan
 from scoring.corruption_errors import Errors
 from scoring.settings import Config
-from training.finetune_settings import PRESETS
 
 import kerasvit
 from kerasvit import evaluation

@@ -21,7 +21,7 @@ from training import (
     models,
     results,
     run_folder,
-    saving,
+    stages,
     step_plan,
     training_data,
 )
@@ -70,17 +70,17 @@ def photos(images):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     """A training on digits: its configuration, result and initial weights."""
-    starts, restore = [], saving.Progress.restore
+    starts, begin = [], kerasvit.Resume.on_train_begin
 
-    def spy(self, trainer, batches):
-        starts.append(trainer.get_weights())
-        return restore(self, trainer, batches)
+    def spy(self, logs=None):
+        starts.append(self.model.get_weights())
+        return begin(self, logs)
 
     out = str(tmp_path_factory.mktemp("digits") / "run")
     settings = config(batch_size=180, out=out)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(finetune, "SMALL", TINY)
-        patch.setattr(saving.Progress, "restore", spy)
+        patch.setattr(kerasvit.Resume, "on_train_begin", spy)
         return settings, finetune.compare(settings), starts
 
 
@@ -364,17 +364,16 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     changes = {"rho": 0.05, "dropout": 0.1, "layer_decay": 0.75}
     settings = config(data=photos, epochs=3, **changes)
     whole = finetune.finetune(dataclasses.replace(settings, out="whole"))
-    saved = saving.Progress.on_epoch_end
+    saved = kerasvit.Resume.on_epoch_end
 
     def killed_in_the_third_round(self, epoch, logs=None):
         if epoch == 2:
-            (self.folder / "unfinished.weights.h5").write_text("half")
-            (self.folder / "round_0003.json").write_text("[]")
+            (self.folder / "unfinished.npz").write_text("half")
             raise KeyboardInterrupt
         saved(self, epoch, logs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(saving.Progress, "on_epoch_end", killed_in_the_third_round)
+        patch.setattr(kerasvit.Resume, "on_epoch_end", killed_in_the_third_round)
         with pytest.raises(KeyboardInterrupt):
             finetune.finetune(settings)
     assert not Path("run/result.json").exists()
@@ -391,7 +390,7 @@ def test_lower_blocks_have_smaller_rates():
     model = TINY(image_size=32, num_classes=2)
     settings = config(layer_decay=0.5, optimizer="adamw", learning_rate=0.1)
     settings = dataclasses.replace(settings, warmup_steps=0, augment="none")
-    trainer = finetune.trainer_of(devices.ONE, settings, model, 2)
+    trainer = finetune.compiled(devices.ONE, stages.Stage(settings, 1, 2), model)
     rates = trainer.optimizer.get_config()["rates"]
     paths = ["embedding/kernel", "encoder_block_0/mlp/dense_0/kernel", "head/kernel"]
     assert [rates[path][0] for path in paths] == [0.25, 0.5, 1.0]

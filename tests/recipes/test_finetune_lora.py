@@ -7,7 +7,7 @@ import pytest
 from command import command_line
 from command.command_line import BadInput
 from devices import devices
-from training import optimizers, saving
+from training import optimizers
 
 import kerasvit
 from tests.contract import to_numpy
@@ -72,7 +72,7 @@ def test_adapters_are_kept_and_a_stopped_training_continues(settings, monkeypatc
 
     with monkeypatch.context() as patch:
         begin = small_training.interrupted(7, stop)
-        patch.setattr(saving.Progress, "on_train_batch_begin", begin)
+        patch.setattr(kerasvit.Resume, "on_train_batch_begin", begin)
         with pytest.raises(Stop):
             finetune.finetune(settings(**options, out="stopped", save_minutes=0.0))
     finetune.finetune(settings(**options, out="stopped", save_minutes=0.0))

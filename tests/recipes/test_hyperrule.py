@@ -7,8 +7,8 @@ import keras
 import numpy as np
 import pytest
 from command import command_line
+from finetune import Config
 from training import hyperrule, optimizers
-from training.finetune_settings import Config
 
 import kerasvit
 from kerasvit import data

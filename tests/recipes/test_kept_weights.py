@@ -6,7 +6,7 @@ import pretrain
 import pytest
 from command import command_line
 from command.command_line import BadInput
-from training import results, saving, selection, validation
+from training import results, selection, step_log, validation
 from training.models import freeze
 
 import kerasvit
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(autouse=True)
 def small(monkeypatch, tmp_path):
     monkeypatch.setitem(pretrain.SMALL, "small_vit", small_training.MODEL)
-    monkeypatch.setattr(saving, "LOG_SECONDS", 1e9)
+    monkeypatch.setattr(step_log, "LOG_SECONDS", 1e9)
     monkeypatch.chdir(tmp_path)
 
 
@@ -53,7 +53,7 @@ def weights(run="run"):
 
 def spy(monkeypatch, seen):
     """Adds the trainable weights after each batch to a list."""
-    end = saving.Progress.on_train_batch_end
+    end = step_log.StepLog.on_train_batch_end
 
     def on_train_batch_end(self, batch, logs=None):
         end(self, batch, logs)
@@ -66,7 +66,7 @@ def spy(monkeypatch, seen):
             ]
         )
 
-    monkeypatch.setattr(saving.Progress, "on_train_batch_end", on_train_batch_end)
+    monkeypatch.setattr(step_log.StepLog, "on_train_batch_end", on_train_batch_end)
 
 
 def longhand(seen, momentum):
@@ -82,7 +82,7 @@ def test_averages_are_validated_and_kept(monkeypatch, parts):
     seen = []
     with monkeypatch.context() as patch:
         spy(patch, seen)
-        patch.setattr(saving.Progress, "async_safe", False)
+        patch.setattr(step_log.StepLog, "async_safe", False)
         result = pretrain.pretrain(
             settings("whole", epochs=None, steps=5, accumulate=parts)
         )
@@ -128,7 +128,7 @@ def stopped(at, **options):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            saving.Progress, "on_train_batch_begin", interrupted(at, control_c)
+            kerasvit.Resume, "on_train_batch_begin", interrupted(at, control_c)
         )
         with pytest.raises(KeyboardInterrupt):
             pretrain.pretrain(settings(**options))
@@ -147,9 +147,9 @@ def test_the_best_weights_are_kept_and_survive_kills(falling):
     stopped(14, minutes=0, **options)
     stopped(33, **options)
     files = {path.name for path in Path("run/with_SAM").iterdir()}
-    state = {"step_00000030.json", "step_00000030.weights.h5"}
-    assert files == {"best_00000020.npz", *state}
-    with np.load("run/with_SAM/best_00000020.npz") as saved:
+    states = {"state_00002_00000000.npz", "state_00003_00000000.npz"}
+    assert files == {"best_00000.npz", "best_00001.npz", *states}
+    with np.load("run/with_SAM/best_00001.npz") as saved:
         best = [saved[f"arr_{i}"] for i in range(len(saved.files))]
     pretrain.pretrain(settings(**options))
     check_same("whole", "run")
@@ -173,9 +173,8 @@ def test_a_run_that_ended_before_its_result_was_written(falling, monkeypatch):
 @on_last_backend
 def test_damaged_best_weights(falling):
     stopped(25, epochs=6, keep_best=True)
-    (file,) = Path("run/with_SAM").glob("best_*")
-    file.write_bytes(b"")
-    with pytest.raises(BadInput, match="the SHA-256 of best_00000020.npz is another"):
+    Path("run/with_SAM/best_00001.npz").write_bytes(b"")
+    with pytest.raises(BadInput, match="best_00001.npz, are damaged"):
         pretrain.pretrain(settings(epochs=6, keep_best=True))
 
 

@@ -8,7 +8,7 @@ import pretrain
 import pytest
 from command import command_line
 from devices import devices
-from training import methods, saving, teachers
+from training import methods, stages, teachers
 
 import kerasvit
 from tests.models.tiny import TINY
@@ -32,7 +32,8 @@ def model():
 
 def trained(config, teacher=None):
     config = dataclasses.replace(config, warmup_steps=0)
-    return pretrain.trainer_of(devices.ONE, config, model(), 10, teacher)
+    stage = stages.Stage(config, 1, 10, teacher=teacher)
+    return pretrain.compiled(devices.ONE, stage, model())
 
 
 @on_last_backend
@@ -126,7 +127,7 @@ def test_an_interrupted_training_continues(method, tmp_path, monkeypatch):
 
     interrupt = interrupted(12, stop)
     with monkeypatch.context() as patch:
-        patch.setattr(saving.Progress, "on_train_batch_begin", interrupt)
+        patch.setattr(kerasvit.Resume, "on_train_batch_begin", interrupt)
         with pytest.raises(KeyboardInterrupt):
             pretrain.pretrain(stopped)
     pretrain.pretrain(stopped)

@@ -56,7 +56,7 @@ def test_the_help_has_groups_with_the_main_options_first(script, capsys, monkeyp
 
 
 def test_the_help_of_a_preset_has_its_defaults(capsys, monkeypatch):
-    from training.finetune_settings import PRESETS
+    from finetune import PRESETS
 
     printed = help_of("finetune", capsys, monkeypatch, "pets")
     assert f"(default: {PRESETS['pets'].dataset})" in " ".join(printed.split())

@@ -5,11 +5,12 @@ import re
 import shlex
 from pathlib import Path
 
+import finetune
+import pretrain
 import pytest
 from command import command_line
 from presets import FINETUNE, PRETRAIN, big_vision, page, sam
-from training import finetune_settings, pretrain_settings
-from training.pretrain_settings import radius
+from pretrain import radius
 
 import kerasvit
 from tests.once import on_last_backend
@@ -17,8 +18,8 @@ from tests.once import on_last_backend
 pytestmark = on_last_backend
 PAGE = Path(page.__file__).parents[1] / "PRESETS.md"
 SCRIPTS = {
-    "pretrain.py": pretrain_settings.PRESETS,
-    "finetune.py": finetune_settings.PRESETS,
+    "pretrain.py": pretrain.PRESETS,
+    "finetune.py": finetune.PRESETS,
 }
 
 
@@ -194,7 +195,7 @@ for _name, (_, _first, _second, _width) in LEVELS.items():
 
 @pytest.mark.parametrize("name", PRETRAIN)
 def test_presets_are_the_papers(name):
-    preset = pretrain_settings.PRESETS[name]
+    preset = pretrain.PRESETS[name]
     numbers, more = PUBLISHED[name]
     fields = "optimizer learning_rate weight_decay batch_size epochs warmup_steps"
     assert tuple(getattr(preset, field) for field in fields.split()) == numbers
@@ -206,22 +207,22 @@ def test_presets_are_the_papers(name):
 @pytest.mark.parametrize("name", LEVELS)
 def test_augreg_has_the_model_of_its_name(name):
     for preset in (f"augreg_{name}", f"augreg_i21k_{name}"):
-        assert pretrain_settings.PRESETS[preset].model == LEVELS[name][0]
+        assert pretrain.PRESETS[preset].model == LEVELS[name][0]
 
 
 def test_other_numbers_of_presets():
-    gsam = pretrain_settings.PRESETS["gsam"]
+    gsam = pretrain.PRESETS["gsam"]
     assert (gsam.model, gsam.rho_min, gsam.sam_alpha) == ("ViTB32", 0.1, 0.6)
-    distilled = pretrain_settings.PRESETS["deit_distilled"]
+    distilled = pretrain.PRESETS["deit_distilled"]
     assert (distilled.distill, distilled.alpha) == ("hard", 0.5)
     factors = {"cifar100": 0.2, "imagenet": 0.1}
     for data, factor in factors.items():
-        preset = pretrain_settings.PRESETS[f"alternet_{data}_general"]
+        preset = pretrain.PRESETS[f"alternet_{data}_general"]
         assert preset.decay_factor == factor
 
 
 def test_fine_tuning_of_deit():
-    preset = finetune_settings.PRESETS["deit_384"]
+    preset = finetune.PRESETS["deit_384"]
     assert (preset.model, preset.image_size) == ("DeiTB16", (384,))
     assert (preset.learning_rate, preset.weight_decay) == (5e-6, 1e-8)
     assert (preset.epochs, preset.batch_size, preset.final_rate) == (30, 512, 1.0)
@@ -239,7 +240,7 @@ FINE_TUNED = {
 
 @pytest.mark.parametrize("name", FINE_TUNED)
 def test_fine_tuning_is_that_of_vit(name):
-    preset = finetune_settings.PRESETS[name]
+    preset = finetune.PRESETS[name]
     found = preset.steps, preset.warmup_steps, preset.learning_rate
     assert found == FINE_TUNED[name]
     assert (preset.batch_size, preset.optimizer) == (512, "sgd")

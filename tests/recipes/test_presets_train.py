@@ -8,7 +8,7 @@ import pretrain
 import pytest
 from devices import devices
 from presets import FINETUNE, PRETRAIN
-from training import step_plan, teachers, training_data
+from training import stages, step_plan, teachers, training_data
 
 import kerasvit
 from kerasvit import data
@@ -48,12 +48,13 @@ def shrunk(config, folder):
     return dataclasses.replace(config, model="tiny", **changes), tiny
 
 
-def fit(trainer, config, model, dataset, options):
-    options = {**options, **training_data.batch_options(config, model)}
-    batches = training_data.fit_batches(devices.ONE, config, dataset, options)
+def fit(stage, trainer, model, dataset):
+    config = stage.config
+    options = training_data.fit_options(config, model)
+    batches = stage.batches(devices.ONE, dataset, options)
     before = [np.array(weight) for weight in model.get_weights()]
     parts = STEPS * config.accumulate
-    history = trainer.fit(batches, steps_per_epoch=parts, shuffle=False, verbose=0)
+    history = trainer.fit(batches.with_epochs_of(parts), shuffle=False, verbose=0)
     assert np.isfinite(history.history["loss"][0])
     assert int(trainer.optimizer.iterations) == STEPS
     after = model.get_weights()
@@ -87,8 +88,9 @@ def test_pretraining(name, dataset, monkeypatch, tmp_path):
     settings = step_plan.apply_plan(settings, {}, 1, SCHEDULED)
     model = pretrain.build(settings, dataset.class_names)
     teacher = teachers.find(settings, model)
-    trainer = pretrain.trainer_of(devices.ONE, settings, model, SCHEDULED, teacher)
-    fit(trainer, settings, model, dataset, {"classes": CLASSES})
+    stage = stages.Stage(settings, 1, SCHEDULED, teacher=teacher)
+    trainer = pretrain.compiled(devices.ONE, stage, model)
+    fit(stage, trainer, model, dataset)
 
 
 @pytest.mark.parametrize("name", quick_first(FINETUNE))
@@ -99,6 +101,6 @@ def test_finetuning(name, dataset, monkeypatch, tmp_path):
     settings = step_plan.apply_plan(settings, {}, 1, SCHEDULED)
     model = finetune.build(settings, dataset.class_names)
     settings, _ = finetune.defaults.resolve(settings, 24, "photographs", model)
-    trainer = finetune.trainer_of(devices.ONE, settings, model, SCHEDULED)
-    options = finetune.batch_options(settings, model)
-    fit(trainer, settings, model, dataset, options)
+    stage = stages.Stage(settings, 1, SCHEDULED)
+    trainer = finetune.compiled(devices.ONE, stage, model)
+    fit(stage, trainer, model, dataset)

@@ -10,8 +10,6 @@ import tensorflow_datasets
 from command.command_line import BadInput
 from training import (
     optimizers,
-    pretrain_settings,
-    saving,
     step_plan,
     training_data,
 )
@@ -97,7 +95,7 @@ def test_radius_is_the_papers_for_the_model(model, rho):
 
 
 def test_radii_are_for_models_of_the_zoo():
-    assert set(pretrain_settings.RADII) <= set(kerasvit.list_models())
+    assert set(pretrain.RADII) <= set(kerasvit.list_models())
 
 
 def test_a_given_radius_is_used():
@@ -188,7 +186,7 @@ def test_tensorflow_datasets_of_a_size_given():
 
 
 def killed_in_round(number):
-    saved = saving.Progress.on_epoch_end
+    saved = kerasvit.Resume.on_epoch_end
 
     def end(self, epoch, logs=None):
         if epoch == number - 1:
@@ -204,7 +202,7 @@ def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
     settings = config(data=photos, epochs=3, rho=0.1, dropout=0.1, loss="sigmoid")
     whole = pretrain.pretrain(dataclasses.replace(settings, out="whole"))
     with monkeypatch.context() as patch:
-        patch.setattr(saving.Progress, "on_epoch_end", killed_in_round(3))
+        patch.setattr(kerasvit.Resume, "on_epoch_end", killed_in_round(3))
         with pytest.raises(KeyboardInterrupt):
             pretrain.pretrain(settings)
     resumed = pretrain.pretrain(settings)

@@ -1,4 +1,6 @@
 import io
+import types
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -22,7 +24,12 @@ def test_lines_without_a_terminal(monkeypatch, printed, parts):
     clock = [0.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
     logs = {"loss": 0.5, "accuracy": 0.25, "val_loss": 1.0, "val_accuracy": 0.75}
-    with progress.Steps("with [b]SAM", 0, 2, 4, parts) as steps:
+    resume = types.SimpleNamespace(
+        folder=Path("runs/with_[b]SAM"), data=range(4 * parts), epoch=0, batch=0
+    )
+    with progress.Steps(resume, parts) as steps:
+        steps.set_params({"epochs": 2})
+        steps.on_train_begin()
         for epoch in range(2):
             steps.on_epoch_begin(epoch)
             for batch in range(4 * parts):  # the first step compiles for 100 s
@@ -30,6 +37,8 @@ def test_lines_without_a_terminal(monkeypatch, printed, parts):
                 steps.on_train_batch_end(batch, logs)
             clock[0] += 10  # a validation
             steps.on_epoch_end(epoch, logs)
+        resume.epoch = 2
+        steps.on_train_end()
     title, begin, *lines = printed.getvalue().splitlines()
     assert "with [b]SAM" in title and begin == "8 steps, validated and saved every 4."
     training = "training loss 0.5000, accuracy 25.00%"

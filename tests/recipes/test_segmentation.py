@@ -115,10 +115,11 @@ def test_masks_keep_their_classes_and_batches_begin_anywhere(folder):
     np.testing.assert_array_equal(x, np.asarray(Image.open(file)))
     np.testing.assert_array_equal(y, np.asarray(Image.open(mask_file)))
     assert set(np.unique(y)) == {0, 1, 2, 255}
-    first = labelled_masks.batches(dataset.train, 3, seed=1)
-    found = [next(first) for _ in range(4)]
-    later = next(labelled_masks.batches(dataset.train, 3, seed=1, step=3))
-    for one, other in zip(found[3], later, strict=True):
+    batches = labelled_masks.Batches(dataset.train, 3, steps=4, seed=1)
+    assert len(batches) == 4
+    later = batches[3]
+    batches.start_at(3)
+    for one, other in zip(batches[0], later, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

@@ -2,6 +2,8 @@
 
 import json
 import re
+import types
+from pathlib import Path
 
 import finetune
 import keras
@@ -11,7 +13,7 @@ import pytest
 from command import command_line
 from command.command_line import BadInput
 from devices import devices
-from training import run_folder, saving, stages
+from training import run_folder, stages, validation
 
 import kerasvit
 from tests.contract import to_numpy
@@ -46,7 +48,7 @@ class Stop(Exception):
 def stopped(config, call):
     """Begins or continues a training, and ends it before a step, by its count."""
     calls = []
-    begin = saving.Progress.on_train_batch_begin
+    begin = kerasvit.Resume.on_train_batch_begin
 
     def begin_or_stop(self, batch, logs=None):
         begin(self, batch, logs)
@@ -55,7 +57,7 @@ def stopped(config, call):
             raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(saving.Progress, "on_train_batch_begin", begin_or_stop)
+        patch.setattr(kerasvit.Resume, "on_train_batch_begin", begin_or_stop)
         with pytest.raises(Stop):
             finetune.finetune(config)
     return calls[-1]
@@ -108,7 +110,7 @@ def test_both_trainings_of_a_comparison_have_all_stages(settings):
     model = kerasvit.from_pretrained("run/sam/model")
     dataset = finetune.training_data.find_data(settings(), devices.ONE)
     options = finetune.training_data.batch_options(settings(), model)
-    found = finetune.Evaluation(dataset.test, devices.ONE, **options)
+    found = validation.Evaluation(dataset.test, devices.ONE, **options)
     trainer = keras.Model(model.input, model.output)
     trainer.compile(
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -125,7 +127,8 @@ def plan_of(model, rounds=4, **changes):
     options = {"batch_size": 4, "learning_rate": 1e-3, "warmup_steps": 0}
     options |= {"optimizer": "adamw", "augment": "none", "steps": 10 * rounds}
     config = finetune.Config(weights="x", **{**options, **changes})
-    return stages.of(config, 40, rounds, 10, model)
+    images = types.SimpleNamespace(train=range(40), whole=None)
+    return stages.of(config, images, model)
 
 
 def test_the_head_alone_is_trained_and_statistics_are_frozen():
@@ -137,7 +140,7 @@ def test_the_head_alone_is_trained_and_statistics_are_frozen():
         if stage.head_alone:
             trained = {w.path for w in staged.trainable_weights}
             assert trained == {"head/kernel", "head/bias"}
-            trainer = finetune.trainer_of(devices.ONE, stage.config, staged, 10)
+            trainer = finetune.compiled(devices.ONE, stage, staged)
             images = np.random.default_rng(0).normal(size=(4, 32, 32, 3))
             trainer.fit(images.astype("float32"), np.array([0, 1, 1, 0]), verbose=0)
             after = weights(staged)
@@ -180,19 +183,19 @@ def test_steps_and_rates_of_stages():
     [main, then] = plan_of(model, then_size=(42,))
     assert (main.steps, then.steps) == (40, 10)
     assert then.config.learning_rate == pytest.approx(1e-4)
-    assert then.first == 40
+    assert (main.number, then.number) == (0, 1)
     [main, then] = plan_of(model, rounds=12, then_size=(42,))
     assert (main.steps, then.steps) == (120, 12)  # DeiT: 30 of 300 epochs
     given = {"then_epochs": 3, "then_learning_rate": 0.5}
     head, main, then = plan_of(model, probe_epochs=2, then_size=(42,), **given)
     assert (head.steps, main.steps, then.steps) == (20, 40, 30)
-    assert (head.first, main.first, then.first) == (0, 20, 60)
+    assert [each.number for each in (head, main, then)] == [0, 1, 2]
     assert head.config.learning_rate == 1e-3 and then.config.learning_rate == 0.5
     high = plan_of(model, probe_epochs=2, learning_rate=0.1)
     assert [each.config.learning_rate for each in high] == [0.1, 0.1]
-    assert (
-        len(plan_of(model)) == 1 and plan_of(model)[0].named("with SAM") == "with SAM"
-    )
+    assert len(plan_of(model)) == 1 and plan_of(model, rho=0.1)[0].folder(
+        Path("run")
+    ) == Path("run/with_SAM")
 
 
 @long_elsewhere

@@ -2,18 +2,18 @@
 
 import os
 
+import finetune
 import numpy as np
+import pretrain
 import pytest
 from command import command_line, names
 from devices import devices
+from pretrain import Config
 from training import (
-    finetune_settings,
-    pretrain_settings,
     progress,
     step_plan,
     training_data,
 )
-from training.pretrain_settings import Config
 
 from kerasvit import data
 from tests.once import on_last_backend
@@ -42,11 +42,11 @@ def test_same_steps_are_those_of_all_images():
 def test_steps_replace_epochs_and_validations_limit_the_rounds():
     assert step_plan.plan(Config(steps=900, validations=1), 1000) == (1, 900)
     assert step_plan.plan(Config(steps=90), 1000) == (9, 10)
-    config = finetune_settings.Config(steps=600, batch_size=10)
+    config = finetune.Config(steps=600, batch_size=10)
     assert step_plan.plan(config, 100) == (50, 12)
 
 
-@pytest.mark.parametrize("settings", [finetune_settings, pretrain_settings])
+@pytest.mark.parametrize("settings", [finetune, pretrain])
 def test_a_missing_table_is_found_before_the_imports(settings, images):
     table = images("cat", 1) / "labels.csv"
     table.write_text("path,label\ncat/0.jpg,cat\n")
@@ -72,7 +72,7 @@ def test_a_name_with_a_lone_surrogate_raises(images):
     folder = os.fsencode(images("dog", 3)) + b"/caf\xe9"
     os.mkdir(folder)
     with pytest.raises(ValueError, match="`weights`.* is not UTF-8"):
-        command_line.check(finetune_settings.Config(weights=os.fsdecode(folder)))
+        command_line.check(finetune.Config(weights=os.fsdecode(folder)))
 
 
 def test_the_built_in_data_sets_are_known_before_the_imports():

@@ -19,7 +19,7 @@ import pretrain
 from command import command_line
 from devices import devices
 from pretrain import PRESETS
-from training import training_data
+from training import stages, training_data
 
 from . import compared, runs, tasks
 from .measures import compilation_cache
@@ -135,13 +135,14 @@ def time_step(study: Optimizers, each: Training, folder: Path) -> dict:
     config = dataclasses.replace(config, warmup_steps=0)  # for few steps
     dataset = training_data.find_data(config, devices.ONE)
     model = pretrain.build(config, dataset.class_names)
-    trainer = pretrain.trainer_of(devices.ONE, config, model, study.steps)
-    options = pretrain.batch_options(config, model, dataset)
-    batches = training_data.fit_batches(devices.ONE, config, dataset, options)
-    fit = functools.partial(trainer.fit, batches, shuffle=False, verbose=0)
-    fit(steps_per_epoch=UNTIMED)
+    [stage] = stages.of(config, dataset, model)
+    trainer = pretrain.compiled(devices.ONE, stage, model)
+    options = training_data.fit_options(config, model)
+    train = stage.batches(devices.ONE, dataset, options)
+    fit = functools.partial(trainer.fit, shuffle=False, verbose=0)
+    fit(train.with_epochs_of(UNTIMED))
     begin = time.process_time()
-    fit(steps_per_epoch=TIMED)
+    fit(train.with_epochs_of(TIMED))
     return {"cpu_ms_per_step": 1000 * (time.process_time() - begin) / TIMED}
 
 

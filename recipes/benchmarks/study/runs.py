@@ -17,9 +17,9 @@ from command.command_line import BadInput, checking_input
 from devices import devices
 from pretrain import pretrain
 from training import run_folder, step_plan
-from training.card_facts import NOT_TRAINING
 from training.progress import console
 from training.run_folder import write_json
+from training.settings import NOT_TRAINING
 from training.step_log import COLUMNS
 
 from . import tasks

@@ -28,7 +28,7 @@ class Study:
 class Claim:
     """Tests with pairs of trainings whether SAM helps small models with few images."""
 
-    dataset: str = "debian_fashion_mnist"  # or another, as in finetune_settings.py
+    dataset: str = "debian_fashion_mnist"  # or another, as in finetune.py
     data: str | None = None  # folder of class folders, instead of `dataset`
     images: int = 10_000  # training images that the shares are of; or all, if fewer
     shares: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0)  # of these images

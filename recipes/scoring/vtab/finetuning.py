@@ -14,7 +14,7 @@ from pathlib import Path
 
 import finetune
 from command import command_line
-from training import finetune_settings, hyperrule
+from training import hyperrule
 
 import kerasvit
 from kerasvit import evaluation
@@ -41,7 +41,7 @@ def learner(candidate: candidates.Candidate, name: str, config) -> Callable:
     weights = _weights(candidate, name)
 
     def learn(predict, images, test):
-        settings = finetune_settings.Config(
+        settings = finetune.Config(
             **weights,
             dataset=images.task.set,
             rule="hyperrule",
