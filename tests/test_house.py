@@ -122,7 +122,6 @@ OUTSIDE = {
 # Modules of the package that recipes import although they are not public.
 INNER = {
     "kerasvit.backend",  # a benchmark of derivatives
-    "kerasvit.training.wrapper",  # the model inside any trainer
 }
 
 

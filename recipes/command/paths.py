@@ -21,6 +21,11 @@ def absolute(name: str) -> str:
     return str(path.resolve()) if path.exists() else name
 
 
+def file_name(name: str) -> str:
+    """Returns a name without characters that paths do not have."""
+    return re.sub(r"[^\w.-]+", "_", name)
+
+
 def check_name_of(setting: str, path: Path) -> None:
     """Raises a `ValueError` for a path whose name is not UTF-8, as a card needs."""
     try:

@@ -7,13 +7,13 @@ from pathlib import Path
 import keras
 import numpy as np
 from scoring import candidates, labels, sets
+from scoring.outputs import are_probabilities, as_logits, relabelled
 
 from kerasvit.evaluation import scores
 
 from . import masks, objective
 
 SMALLEST = 8  # images
-ROUNDING = 1e-3  # by which the sums of probabilities may differ from 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,7 +120,7 @@ def load(config) -> list[Subject]:
             config,
             name,
             candidate,
-            sets.labelled(images, [match.labels[i][0] for i in numbers]),
+            relabelled(images, [match.labels[i][0] for i in numbers]),
             files,
         )
         for name, candidate, match in zip(config.models, found, matches, strict=True)
@@ -135,11 +135,8 @@ def _subject(config, name, candidate, images, files):
     )
     x, y = map(np.concatenate, zip(*batches.as_numpy_iterator(), strict=True))
     outputs = candidate.model.predict(x, config.batch_size, verbose=0)
-    probabilities = bool(
-        (outputs >= 0).all() and np.allclose(outputs.sum(1), 1, atol=ROUNDING)
-    )
-    logits = np.log(np.maximum(outputs, 1e-38)) if probabilities else outputs
-    found = scores(logits, list(y[:, None]))
+    probabilities = are_probabilities(outputs)
+    found = scores(as_logits(outputs), list(y[:, None]))
     digest = hashlib.sha256(x.tobytes() + y.astype("int64").tobytes())
     return Subject(
         name=candidate.name,

@@ -9,8 +9,7 @@ from command import command_line
 from kerasvit import evaluation
 
 from . import confusion, labels, results
-
-ROUNDING = 1e-3  # by which the sums of probabilities may differ from 1
+from .outputs import as_logits
 
 
 def tasks(
@@ -43,7 +42,7 @@ def tasks(
 
 def _task(candidate, image_set, match):
     def compute(predict):
-        outputs = predict(candidate, image_set.images)
+        outputs = candidate.outputs(predict, image_set.images)
         with command_line.checking_input():
             return scored(outputs, match)
 
@@ -90,11 +89,3 @@ def scored(outputs: np.ndarray, match: labels.Match) -> dict:
 
 def _part(logits, true):
     return results.Part(logits.shape[1], evaluation.scores(logits, true))
-
-
-def as_logits(outputs: np.ndarray) -> np.ndarray:
-    """Returns logits; of probabilities, as of models of Keras, the logarithm."""
-    sums = outputs.sum(axis=1)
-    if (outputs >= 0).all() and np.allclose(sums, 1, atol=ROUNDING):
-        return np.log(np.maximum(outputs, np.finfo("float32").tiny))
-    return outputs

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import keras
+import numpy as np
 from scoring import any_model
 
 import kerasvit
@@ -38,6 +39,10 @@ class Candidate:
     normalize: bool
     label_names: list[str] | None
     weights: str
+
+    def outputs(self, predict, images) -> np.ndarray:
+        """Returns the model's outputs for images, by an `outputs.Predictor`."""
+        return predict(self.model, images, self.transform, self.normalize)
 
     @property
     def has_head(self) -> bool:

@@ -10,6 +10,7 @@ import functools
 from pathlib import Path
 
 import numpy as np
+from command.paths import file_name
 from sklearn.metrics import confusion_matrix
 from training.curves import save_figure
 from training.progress import counted
@@ -148,23 +149,17 @@ def of_result(result, names: list[str] | None, classes: int) -> Confusion | None
     return Confusion(*(result.right[each] for each in CLASSES), names, result.set)
 
 
-def of_model(predict, model, images, transform, names, of: str) -> Confusion:
+def of_model(predict, model, images, names, of: str) -> Confusion:
     """Returns the confusion of a model on images.
 
     Args:
         predict: `outputs.Predictor`; all processes call it.
         model: Trained `ImageModel`, on the devices.
         images: `kerasvit.data.Images`.
-        transform: Its evaluation transform.
         names: Names of its classes.
         of: Set of images, for headings.
     """
-    from .candidates import Candidate
-    from .sets import numbered
-
-    normalize = not model.record["kwargs"].get("normalization")
-    candidate = Candidate("model", model, transform, normalize, names, "")
-    outputs = predict(candidate, numbered(images))
+    outputs = predict(model, images, model)
     return Confusion(np.asarray(images.labels), outputs.argmax(1), names, of)
 
 
@@ -173,12 +168,12 @@ def add_to_card(path: Path, found: Confusion) -> None:
 
     The picture, for few classes, is beside it.
     """
-    name = f"confusion_{_file_name(found.of)}.png"
+    name = f"confusion_{file_name(found.of)}.png"
     if found.is_drawn:
         found.draw(path.with_name(name))
     before = read_page(path) if path.exists() else b""
     text = before.decode("utf-8", "surrogateescape")
-    start = START.format(_file_name(found.of))
+    start = START.format(file_name(found.of))
     section = found.section(name if found.is_drawn else None)
     place, new = text.find(start), f"{start}\n\n{section}\n\n{END}"
     if place < 0:
@@ -191,12 +186,6 @@ def add_to_card(path: Path, found: Confusion) -> None:
     unfinished = path.with_name(f".{path.name}")
     unfinished.write_bytes(text.encode("utf-8", "surrogateescape"))
     replace_file(unfinished, path)
-
-
-def _file_name(name: str) -> str:
-    from .results import file_name
-
-    return file_name(name)
 
 
 def _cell(text: str) -> str:

@@ -11,7 +11,6 @@ from command import command_line
 
 from . import corruptions, labels, results
 from .accuracy import scored
-from .corrupted_batches import Corrupted, corrupted_batches
 from .kinds import SEVERITIES
 
 SOFTWARE = ("cv2", "skimage", "scipy", "PIL", "tensorflow_datasets")  # makes the pixels
@@ -95,7 +94,7 @@ def _of_set(candidate, image_set, kind):
     match = labels.match(image_set, candidate)
 
     def outputs(predict):
-        found = predict(candidate, Corrupted(image_set, kind), corrupted_batches)
+        found = candidate.outputs(predict, corruptions.Corrupted(image_set, kind))
         found = found.reshape(len(match.labels), len(SEVERITIES), -1)
         return np.moveaxis(found, 1, 0)
 
@@ -118,7 +117,7 @@ def _of_group(candidate, group, kind):
         for severity in SEVERITIES:
             with command_line.checking_input():
                 image_set = group.open(kind, severity)
-            yield predict(candidate, image_set.images)
+            yield candidate.outputs(predict, image_set.images)
 
     settings = results.settings(candidate, group.first)
     compute = functools.partial(_compute, outputs, match)

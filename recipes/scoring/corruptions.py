@@ -2,12 +2,14 @@
 
     pixels = corruptions.corrupt(pixels, "fog", severity=3, number=17)
     problems = corruptions.probe(("fog", "frost"), (224, 224))
+    outputs = candidate.outputs(predict, Corrupted(image_set, "fog"))
 
 The functions draw from NumPy's global generator and from one that scikit-image makes.
 Here each thread has a copy of their module with one generator, which is seeded for each
 image, so that neither threads nor batches change the pixels.
 """
 
+import dataclasses
 import functools
 import importlib.util
 import shutil
@@ -17,9 +19,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import tensorflow as tf
 from command import names
 
+from kerasvit import Preprocessing
+from kerasvit.data import Rows
+
 from .kinds import KINDS, SEVERITIES
+from .outputs import relabelled
+from .sets import ImageSet
 
 SOURCE = "tensorflow_datasets.image_classification.corruptions"
 IMAGEMAGICK = ("magick", "convert")  # programs of versions 7 and 6
@@ -42,6 +50,73 @@ def corrupt(pixels: np.ndarray, kind: str, severity: int, number: int) -> np.nda
     # A small image may get no drop of spatter, and is then divided by 0: it is black.
     with np.errstate(divide="ignore", invalid="ignore"):
         return getattr(own.module, kind)(pixels, severity)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Corrupted:
+    """Images of a set with a corruption of all severities.
+
+    Output 5 i + s belongs to the image i with severity s + 1.
+    """
+
+    image_set: ImageSet
+    kind: str
+
+    def __len__(self):
+        return len(SEVERITIES) * len(self.image_set.labels)
+
+    def batches(
+        self,
+        transform: Preprocessing,
+        batch_size: int,
+        *,
+        normalize: bool = True,
+        shard: tuple[int, int] = (0, 1),
+        pad: bool = False,
+    ) -> tf.data.Dataset:
+        """Returns batches (images, numbers[, weights]) of all severities.
+
+        As for ImageNet-C, an image is resized and cropped, rounded to uint8, corrupted,
+        and then normalised. It is decoded once. Its seed is its number in the whole
+        set, so that a sample of the set has the same pixels.
+
+        Args:
+            transform, batch_size, normalize, shard: As for `Images.batches`.
+            pad: Likewise; a weight is 1, or 0 for an image that fills a batch.
+        """
+        rows, versions = Rows.of(batch_size, shard), len(SEVERITIES)
+        count = len(self.image_set.labels)
+        images = relabelled(self.image_set.images, np.arange(count))
+        pad = pad or shard[1] > 1
+        shape = (versions, *transform.size, 3)
+
+        def example(item, number):
+            corrupted = functools.partial(self._versions, transform, normalize)
+            found = tf.numpy_function(
+                corrupted, [images.whole(item), number], tf.float32, stateful=False
+            )
+            weights = (tf.ones(versions),) if pad else ()
+            numbers = versions * number + tf.range(versions)
+            return tf.ensure_shape(found, shape), numbers, *weights
+
+        examples = images.listed(rows)
+        examples = examples.map(example, num_parallel_calls=tf.data.AUTOTUNE)
+        if pad:
+            zeros = tf.zeros(shape), tf.zeros(versions, tf.int32), tf.zeros(versions)
+            missing = -(-count // batch_size) * rows.count - rows.among(count)
+            fill = tf.data.Dataset.from_tensors(zeros)
+            examples = examples.concatenate(fill.repeat(missing))
+        batches = examples.unbatch().batch(rows.count, drop_remainder=pad)
+        return batches.prefetch(tf.data.AUTOTUNE)
+
+    def _versions(self, transform, normalize, pixels, number):
+        """Returns an image with all severities, as a model takes it."""
+        as_it_is = dataclasses.replace(transform, crop=1.0, mode="squash")
+        pixels = transform(pixels, normalize=False)
+        pixels = np.clip(np.round(pixels), 0, 255).astype("uint8")
+        seed = int(self.image_set.numbers[number])
+        corrupted = [corrupt(pixels, self.kind, i, seed) for i in SEVERITIES]
+        return np.stack([as_it_is(x, normalize=normalize) for x in corrupted])
 
 
 def probe(kinds: Sequence[str], size: tuple[int, int]) -> dict[str, str]:

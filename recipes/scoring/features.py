@@ -18,7 +18,6 @@ from kerasvit.layers import Block
 
 from .candidates import Candidate
 from .outputs import Predictor
-from .sets import numbered
 
 SHOWN = 40  # layers in a message
 # Layers without weights of their own that may follow the head.
@@ -101,7 +100,7 @@ def of_images(predict: Predictor, frozen: Candidate, images) -> np.ndarray:
     Raises:
         command_line.BadInput: A feature is NaN or infinite.
     """
-    found = predict(frozen, numbered(images))
+    found = frozen.outputs(predict, images)
     wrong = np.flatnonzero(~np.isfinite(found).all(axis=1))
     with command_line.checking_input():
         if len(wrong):

@@ -1,12 +1,13 @@
 """Computes a model's outputs for all images, on any number of devices and processes."""
 
-from collections.abc import Callable
-
 import keras
 import numpy as np
+import tensorflow as tf
 from devices.devices import Devices
 
-from kerasvit.data import Images
+from kerasvit.data import Images, IndexedImages, StreamedImages
+
+ROUNDING = 1e-3  # by which the sums of probabilities may differ from 1
 
 
 class Outputs(keras.metrics.Metric):
@@ -49,31 +50,31 @@ class Predictor:
 
     def __init__(self, here: Devices, batch_size: int, placed: bool = False):
         self.here, self.batch_size, self.placed = here, batch_size, placed
-        self.candidate = self.model = self.collected = None
+        self.given = self.model = self.collected = None
 
     def __call__(
-        self, candidate, images, make: Callable = Images.batches
+        self, model: keras.Model, images, transform, normalize: bool | None = None
     ) -> np.ndarray:
         """Returns the outputs for images, float32 (count, outputs).
 
         Args:
-            candidate: `candidates.Candidate` with one output (batch, outputs).
-            images: `Images`, whose labels are the images' numbers.
-            make: Function like `Images.batches`, for images of another kind.
+            model: Model with one output (batch, outputs).
+            images: `Images`; or others with such `batches`, whose labels are numbers.
+            transform, normalize: As `model` and `normalize` of `Images.batches`.
         """
         here = self.here
-        batches = make(
-            images,
-            candidate.transform,
-            normalize=candidate.normalize,
-            batch_size=self.batch_size,
+        if isinstance(images, Images):
+            images = relabelled(images, np.arange(len(images)))
+        batches = images.batches(
+            transform,
+            self.batch_size,
+            normalize=normalize,
             shard=here.shard,
             pad=here.count > 1,
         )
         with here.scope():
-            if self.candidate is not candidate:
-                self.candidate, self.collected = candidate, None
-                model = candidate.model
+            if self.given is not model:
+                self.given, self.collected = model, None
                 self.model = model if self.placed else here.place(model)
             if here.count == 1:
                 return np.asarray(self.model.predict(batches, verbose=0), "float32")
@@ -93,3 +94,27 @@ class Predictor:
 
 def _zeros(y_true, y_pred):
     return keras.ops.zeros_like(y_pred[:, 0])
+
+
+def relabelled(images: Images, labels) -> Images:
+    """Returns images with other labels, int (count,)."""
+    if isinstance(images, IndexedImages):
+        return type(images)(images.items, labels, images.names)
+    labels = tf.constant(labels, tf.int32)
+    stored = images.stored.enumerate()
+    stored = stored.map(lambda i, pair: (pair[0], labels[i]))
+    count = tf.data.experimental.assert_cardinality(len(images))
+    return StreamedImages(stored.apply(count), images.decode)
+
+
+def are_probabilities(outputs: np.ndarray) -> bool:
+    """Whether the outputs (count, classes) of a model are not logits."""
+    sums = outputs.sum(axis=1)
+    return bool((outputs >= 0).all() and np.allclose(sums, 1, atol=ROUNDING))
+
+
+def as_logits(outputs: np.ndarray) -> np.ndarray:
+    """Returns logits; of probabilities, as of models of Keras, the logarithm."""
+    if are_probabilities(outputs):
+        return np.log(np.maximum(outputs, np.finfo("float32").tiny))
+    return outputs

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from benchmarks import results as benchmarks
+from command.paths import file_name
 from devices.devices import Devices
 from training.progress import console, counted
 
@@ -52,8 +53,8 @@ def draw_confusion(
         if each is None:
             continue
         confused.setdefault(result.model, []).append(each)
-        name = results.file_name(result.set)
-        path = folder / results.file_name(result.model) / f"{name} confusion.png"
+        name = file_name(result.set)
+        path = folder / file_name(result.model) / f"{name} confusion.png"
         if each.is_drawn:
             path.parent.mkdir(exist_ok=True)
             each.draw(path)

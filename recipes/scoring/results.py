@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import importlib.metadata
 import json
-import re
 import time
 import zipfile
 import zlib
@@ -14,6 +13,7 @@ from typing import NamedTuple
 
 import keras
 import numpy as np
+from command.paths import file_name
 from training.run_folder import replace_file, write_json
 
 from kerasvit import __version__, evaluation
@@ -206,11 +206,6 @@ class Store:
     def folder_of(self, model: str) -> Path:
         """Returns the folder of the results of a model."""
         return self.folder / file_name(model)
-
-
-def file_name(name: str) -> str:
-    """Returns a name without characters that paths do not have."""
-    return re.sub(r"[^\w.-]+", "_", name)
 
 
 def settings(candidate, image_set) -> dict:

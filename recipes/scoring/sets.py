@@ -12,7 +12,6 @@ import os
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 
 from kerasvit import data
 from kerasvit.data import IndexedImages, StreamedImages, tfds
@@ -26,7 +25,7 @@ class ImageSet:
 
     Attributes:
         name: Name in the tables.
-        images: `Images`, whose labels are their numbers, 0, 1, …
+        images: `Images`, whose own labels do not matter.
         labels: For each image an array of the indices of its classes; most have one.
         label_names: Names of the classes.
         restricted: Indices of the classes that occur, if they are less than
@@ -60,7 +59,7 @@ class ImageSet:
         )
         return dataclasses.replace(
             self,
-            images=numbered(self.images.part(numbers)),
+            images=self.images.part(numbers),
             labels=[self.labels[i] for i in numbers],
             sampled=self.numbers[numbers],
         )
@@ -109,7 +108,7 @@ def find(name: str, shard: tuple[int, int] = (0, 1)) -> ImageSet:
 def of_dataset(name: str, dataset: data.LabelledImages) -> ImageSet:
     """Returns the test images of a dataset."""
     labels = [np.array([label]) for label in dataset.test.labels]
-    return ImageSet(name, numbered(dataset.test), labels, dataset.class_names)
+    return ImageSet(name, dataset.test, labels, dataset.class_names)
 
 
 def _folder(root, shard):
@@ -136,24 +135,8 @@ def of_published(published: catalogue.Published) -> ImageSet:
     classes_of = published.classes_of or published.tfds
     return ImageSet(
         published.name,
-        numbered(StreamedImages(images, builder.info.features["image"].decode_example)),
+        StreamedImages(images, builder.info.features["image"].decode_example),
         labels,
         list(published.label_names or tfds.class_names(classes_of)),
         published.restricted,
     )
-
-
-def numbered(images):
-    """Returns images with their numbers as labels."""
-    return labelled(images, np.arange(len(images)))
-
-
-def labelled(images, labels):
-    """Returns images with other labels, int (count,)."""
-    if isinstance(images, IndexedImages):
-        return IndexedImages(images.items, labels, images.names)
-    labels = tf.constant(labels, tf.int32)
-    stored = images.stored.enumerate()
-    stored = stored.map(lambda i, pair: (pair[0], labels[i]))
-    count = tf.data.experimental.assert_cardinality(len(images))
-    return StreamedImages(stored.apply(count), images.decode)

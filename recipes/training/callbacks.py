@@ -9,21 +9,19 @@ which must stand after them in the list. Weights are their moving averages, if t
 optimizer has some. The model may be in `kerasvit.SAM` or another trainer of kerasvit.
 """
 
-import types
 from collections.abc import Callable, Sequence
 
 import keras
 import numpy as np
 from command import command_line
-from scoring import accuracy, features
-from scoring.outputs import Predictor
-from scoring.sets import numbered
+from scoring.outputs import Predictor, as_logits
 from training.validation import averaged
 
+import kerasvit
 from kerasvit import evaluation
 from kerasvit.data import Images, TransformedImages
 from kerasvit.evaluation import log_probabilities
-from kerasvit.training.wrapper import ModelWrapper
+from kerasvit.fine_tuning import heads_of
 
 Given = Images | tuple[np.ndarray, np.ndarray]
 
@@ -69,7 +67,7 @@ class Scores(_AtEnd):
     def measure(self) -> dict[str, float]:
         """Returns {name: number} of the present weights."""
         labels = self.test.labels
-        logits = accuracy.as_logits(self.outputs(_inner(self.model), self.test))
+        logits = as_logits(self.outputs(_inner(self.model), self.test))
         hits = evaluation.top_k_hits(logits, labels)
         logs = log_probabilities(logits)
         confidences = np.exp(logs.max(axis=1))
@@ -92,7 +90,6 @@ class FewShot(_AtEnd):
         classes: Number of classes.
         shots: Numbers of training images per class.
         seeds: Number of choices of these images.
-        layer: As for `features.model_of`.
         every: Rounds from one measurement to the next.
         outputs: As for `_AtEnd`.
 
@@ -108,13 +105,12 @@ class FewShot(_AtEnd):
         classes: int,
         shots: Sequence[int] = (10,),
         seeds: int = 3,
-        layer: str | None = None,
         every: int = 1,
         outputs: Callable | None = None,
     ):
         super().__init__(every, outputs)
         train, self.test = _images(train), _images(test)
-        self.classes, self.layer, self.frozen = classes, layer, None
+        self.classes, self.frozen = classes, None
         chosen = {
             k: [
                 evaluation.shots_of_classes(train.labels, classes, k, seed)
@@ -127,9 +123,12 @@ class FewShot(_AtEnd):
         self.places = {k: np.searchsorted(numbers, x) for k, x in chosen.items()}
 
     def set_model(self, model):
-        """Builds the model of the features."""
+        """Builds the model of the features: the input of the head."""
         super().set_model(model)
-        self.frozen = features.model_of(_inner(model), self.layer)
+        inner = _inner(model)
+        inputs = [head.input for head in heads_of(inner)]  # two of a distilled DeiT
+        features = keras.ops.mean(keras.ops.stack(inputs), axis=0)
+        self.frozen = keras.Model(inner.inputs, features)
 
     def measure(self) -> dict[str, float]:
         """Returns {name: number} of the present weights."""
@@ -161,12 +160,9 @@ def of(config, here, dataset, options: dict) -> list[FewShot]:
     if not config.few_shot:
         return []
     predict = Predictor(here, options["batch_size"], placed=True)
-    prepared = {"transform": options["model"], "normalize": options["normalize"]}
-    candidates = {}
 
     def outputs(model, images):
-        candidate = types.SimpleNamespace(model=model, **prepared)
-        return predict(candidates.setdefault(id(model), candidate), numbered(images))
+        return predict(model, images, options["model"], options["normalize"])
 
     classes, shots = len(dataset.class_names), config.few_shot
     images = dataset.train.images, dataset.validation
@@ -184,4 +180,4 @@ def _predicted(model, images):
 
 def _inner(model):
     """Returns the model in a trainer of kerasvit."""
-    return _inner(model.model) if isinstance(model, ModelWrapper) else model
+    return _inner(model.model) if isinstance(model, kerasvit.SAM) else model

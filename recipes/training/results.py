@@ -71,13 +71,10 @@ def save(
     """
     config, confused = stages.main_of(plan).config, None
     if dataset is not None:
-        options = training_data.batch_options(config, model)
-        predict = Predictor(here, options["batch_size"], placed=True)
-        of = result["test"]
-        images, names = dataset.test, dataset.class_names
-        confused = confusion.of_model(
-            predict, model, images, options["model"], names, of
-        )
+        part = training_data.batch_options(config, model)["batch_size"]
+        predict = Predictor(here, part, placed=True)
+        known = dataset.test, dataset.class_names, result["test"]
+        confused = confusion.of_model(predict, model, *known)
     model = here.whole(model)
     folder = Path(result["folder"])
     card = facts(config, model, result, recipe)

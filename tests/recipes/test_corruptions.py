@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from scoring import corruptions, kinds, sets
-from scoring.corrupted_batches import Corrupted, corrupted_batches
+from scoring.corruptions import Corrupted
 from skimage.util import random_noise
 from tensorflow_datasets.image_classification import corruptions as theirs
 
@@ -64,9 +64,7 @@ def by_number(corrupted, batch_size, shards=1, **options):
     """{number: pixels} of all batches, of one or more processes."""
     found = {}
     for i in range(shards):
-        batches = corrupted_batches(
-            corrupted, TRANSFORM, batch_size=batch_size, shard=(i, shards), **options
-        )
+        batches = corrupted.batches(TRANSFORM, batch_size, shard=(i, shards), **options)
         for pixels, numbers, *weights in batches.as_numpy_iterator():
             used = weights[0] > 0 if weights else np.ones(len(numbers), bool)
             for number, image in zip(numbers[used], pixels[used]):

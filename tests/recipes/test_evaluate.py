@@ -102,17 +102,19 @@ def test_a_command_that_was_interrupted_continues(tmp_path, monkeypatch):
     config = Config(models, on=("digits",), images=50)
     predict, called = evaluate.Predictor.__call__, []
 
-    def interrupted(self, candidate, images):
-        called.append(candidate.name)
-        if called == ["a", "b"]:
+    def interrupted(self, model, *arguments):
+        called.append(model)
+        if len(called) == 2:
             raise KeyboardInterrupt
-        return predict(self, candidate, images)
+        return predict(self, model, *arguments)
 
     monkeypatch.setattr(evaluate.Predictor, "__call__", interrupted)
     with pytest.raises(SystemExit, match="The same command continues"):
         command_line.main(lambda: evaluate.evaluate(config))
     evaluate.evaluate(config)
-    assert called == ["a", "b", "b"]
+    first, second, again = called  # which is loaded anew
+    np.testing.assert_array_equal(second.get_weights()[0], again.get_weights()[0])
+    assert not np.array_equal(first.get_weights()[0], again.get_weights()[0])
 
 
 @on_last_backend

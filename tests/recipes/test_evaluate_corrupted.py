@@ -118,11 +118,11 @@ def test_an_interrupted_run_finds_finished_corruptions(tmp_path, monkeypatch):
     config = Config(("model",), on=("digits",), corrupt=corrupt, images=9)
     call, computed = evaluate.Predictor.__call__, []
 
-    def until_third(self, candidate, images, *make):
+    def until_third(self, model, images, *transform):
         computed.append(getattr(images, "kind", ""))
         if len(computed) == 3:
             raise KeyboardInterrupt
-        return call(self, candidate, images, *make)
+        return call(self, model, images, *transform)
 
     monkeypatch.setattr(evaluate.Predictor, "__call__", until_third)
     with pytest.raises(KeyboardInterrupt):

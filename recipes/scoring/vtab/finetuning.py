@@ -14,6 +14,7 @@ from pathlib import Path
 
 import finetune
 from command import command_line
+from command.paths import file_name
 from training import hyperrule
 
 import kerasvit
@@ -54,7 +55,7 @@ def learner(candidate: candidates.Candidate, name: str, config) -> Callable:
         finetune.finetune_on(predict.here, settings, _dataset(images))
         with predict.here.first_goes_first():  # it writes the model
             tuned = candidates.load(settings.out)
-        logits = predict(tuned, test.images)
+        logits = tuned.outputs(predict, test.images)
         with command_line.checking_input():
             scores = evaluation.scores(logits, test.labels)
         part = results.Part(images.task.classes, scores)
@@ -89,8 +90,8 @@ def _folder(candidate, images, config):
     deciding = candidate.weights, images.version, config.image_size, config.dtype
     deciding += (_parts(config.batch_size),)
     digest = hashlib.sha256(json.dumps(deciding).encode()).hexdigest()[:8]
-    name = results.file_name(f"{images.task.set} HyperRule {digest}")
-    return Path(config.out).expanduser() / results.file_name(candidate.name) / name
+    name = file_name(f"{images.task.set} HyperRule {digest}")
+    return Path(config.out).expanduser() / file_name(candidate.name) / name
 
 
 def _dataset(images):

@@ -51,8 +51,7 @@ def tasks(candidates: Sequence, found: Sequence[Images], config) -> list[results
 def _test(images):
     """Returns the test images of a task as an `ImageSet`."""
     labels = [np.array([label]) for label in images.test.labels]
-    numbered = sets.numbered(images.test)
-    return sets.ImageSet(images.task.set, numbered, labels, images.label_names)
+    return sets.ImageSet(images.task.set, images.test, labels, images.label_names)
 
 
 def _settings(images, config):
