@@ -6,16 +6,18 @@ card.write(paths["vit"], results, cost)
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
 from devices import device_name
 from training.progress import counted
 from training.run_folder import replace_file
 
-from kerasvit.hub import read_page
+from kerasvit.hub import is_generated, read_page, signed, split_page
 
-from . import pages, tables
+from . import tables
 from .catalogue import SETS
 from .cost import COLUMNS, Cost, cells
 from .results import Result
@@ -33,6 +35,10 @@ MEASURES = {
     "probe": "linear probe",
 }
 TASK = {"type": "image-classification", "name": "image classification"}
+BY = "recipes/evaluate.py"
+START = f"<!-- Written by {BY}, which replaces it: -->"
+END = "<!-- until here. -->"
+KEY = "model-index"
 
 
 def paths(names: Sequence[str], candidates: Sequence, store) -> dict[str, Path]:
@@ -68,7 +74,7 @@ def _path(name, folder):
 
 def _check(path):
     try:
-        pages.updated(_page(path), "", [], "")
+        updated(_page(path), "", [], "")
         unfinished = _unfinished(path)
         unfinished.parent.mkdir(parents=True, exist_ok=True)
         unfinished.touch()
@@ -90,7 +96,7 @@ def write(path: Path, results: list[Result], cost: Cost) -> None:
     """
     found = [each for result in results for each in entries(result)]
     text = section(results, cost)
-    page = pages.updated(_page(path), results[0].model, found, text)
+    page = updated(_page(path), results[0].model, found, text)
     unfinished = _unfinished(path)
     unfinished.write_bytes(page)
     replace_file(unfinished, path)
@@ -175,3 +181,82 @@ def _page(path):
 
 def _unfinished(path):
     return path.with_name(f".{path.name}")
+
+
+def updated(before: bytes, name: str, results: list[dict], section: str) -> bytes:
+    """Returns a page with results, in place of those that this function added before.
+
+    The text of the user, other metadata and results of others stay as they are. A page
+    that kerasvit generated counts as generated afterwards, too: `save_pretrained`
+    replaces it.
+
+    Args:
+        before: Content of a README.md, b"" for a new one.
+        name: Name of the model, if the page has none.
+        results: Entries of the Hub's `model-index`; their metrics get the argument
+            "by", by which they are found again.
+        section: Text with the heading "## …".
+
+    Raises:
+        ValueError: The metadata at the head of the page cannot be read.
+    """
+    text = before.decode("utf-8", "surrogateescape")
+    metadata, body = split_page(text)
+    head = text[: len(text) - len(body)]
+    body = body if body.strip() else f"# {name}\n"
+    head = _with_value(head, metadata, _index(metadata.get(KEY), name, results))
+    page = head + _with_section(body, section)
+    if text.strip() and is_generated(before):
+        page = signed(page)
+    return page.encode("utf-8", "surrogateescape")
+
+
+def _index(index, name, results):
+    """Returns the `model-index` with the results in its first model."""
+    index = [{"name": name, "results": []}] if index is None else index
+    try:
+        [first, *others] = index
+        kept = [each for each in first["results"] if not _is_ours(each)]
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise ValueError(
+            f'`{KEY}` must be a list of models, each with "name" and "results". '
+            f"Received: {index!r:.200}"
+        ) from error
+    for result in results:
+        for metric in result["metrics"]:
+            metric.setdefault("args", {})["by"] = BY
+    return [{**first, "results": kept + results}, *others]
+
+
+def _is_ours(result):
+    arguments = [metric.get("args") for metric in result["metrics"]]
+    return any(isinstance(x, dict) and x.get("by") == BY for x in arguments)
+
+
+def _with_value(head, metadata, value):
+    """Returns a YAML block in which only the value of `KEY` differs."""
+    new = f"{KEY}: {json.dumps(value, ensure_ascii=False, default=str)}\n"
+    if not head:
+        return f"---\n{new}---\n"
+    opening, *lines, closing = head.strip().splitlines(keepends=True)
+    root = yaml.compose("".join(lines))
+    if root and root.flow_style:  # {license: mit}
+        rest = {k: v for k, v in metadata.items() if k != KEY}
+        lines = [f"{k}: {json.dumps(v, default=str)}\n" for k, v in rest.items()]
+    else:
+        for key, old in reversed(root.value if root else []):
+            if key.value == KEY:
+                end = old.end_mark.line + (old.end_mark.column > 0)
+                while re.match(r"\s*(#|$)", lines[end - 1]):  # what follows is kept
+                    end -= 1
+                del lines[key.start_mark.line : end]
+    return "".join([opening, *lines, new, closing.rstrip(), "\n"])
+
+
+def _with_section(body, section):
+    """Returns a text with the section in place of the last one, or at its end."""
+    new = f"{START}\n\n{section.strip()}\n\n{END}"
+    found = re.search(f"{re.escape(START)}.*?{re.escape(END)}", body, re.DOTALL)
+    if found:
+        return body[: found.start()] + new + body[found.end() :]
+    return f"{body.rstrip()}\n\n{new}\n"

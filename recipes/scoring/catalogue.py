@@ -1,20 +1,80 @@
-"""The published data sets of evaluations, as data.
+"""The published data sets, corruptions and results of evaluations, as data.
 
     catalogue.SETS["imagenet_r"].protocol
+    catalogue.RESULTS["ViTB16/sam"]["imagenet2012"]     # 79.9
+    catalogue.COSTS["ViTB16/sam"]   # parameters, multiply-adds and speed, as text
 
-This module imports neither Keras nor TensorFlow, so that a command is parsed first.
+This module imports neither Keras nor TensorFlow, so that a command is parsed first. In
+recipes/, `python -m scoring.catalogue` prints the rows of the table of SETS.md.
 """
 
 import dataclasses
+import importlib.util
+import tomllib
+from pathlib import Path
 
-from .cifar_classes import CIFAR10
-from .imagenet_subsets import IMAGENET_A, IMAGENET_R
+from command.names import check_name
 
+CLASSES = {  # {set: names, or indices among those of ImageNet}
+    name: tuple(listed.split())
+    for name, listed in tomllib.loads(
+        Path(__file__).with_name("classes.toml").read_text(encoding="utf-8")
+    ).items()
+}
+CIFAR10, CIFAR100 = CLASSES["cifar10"], CLASSES["cifar100"]
+IMAGENET_A, IMAGENET_R = (
+    tuple(map(int, CLASSES[name])) for name in ("imagenet_a", "imagenet_r")
+)
 VALIDATION = "ILSVRC2012_img_val.tar"
 MANUAL = (
     f"put {VALIDATION}, from image-net.org (needs an account), into "
     "~/tensorflow_datasets/downloads/manual/"
 )
+# Corruptions of the papers' means, in the order of their tables: Hendrycks and
+# Dietterich 2019, arXiv 1903.12261, section 3.
+PUBLISHED = (
+    *("gaussian_noise", "shot_noise", "impulse_noise"),
+    *("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    *("snow", "frost", "fog", "brightness"),
+    *("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+)
+KINDS = (*PUBLISHED, "gaussian_blur", "saturate", "spatter", "speckle_noise")
+GROUPS = {"all": KINDS, "published": PUBLISHED}
+SEVERITIES = (1, 2, 3, 4, 5)
+PACKAGES = {"cv2": "opencv-python-headless", "skimage": "scikit-image"}
+# Chen et al. 2022: models trained from scratch on ImageNet with SAM, 224 × 224 pixels.
+# ImageNet-R is of all 1,000 classes: timm's results of the same weights, of 200
+# classes, are 40.1 and not 26.4 for ViT-B/16. ImageNet-C is the mean accuracy of all
+# corruptions and severities. The paper has no multiply-adds.
+PAPER = "arXiv 2106.01548, Table 2"
+COLUMNS = (
+    *("imagenet2012", "imagenet2012_real", "imagenet_v2/matched-frequency"),
+    *("imagenet_r", "imagenet2012_corrupted"),
+)
+_WITH_SAM = {
+    "ViTS16": (78.1, 84.1, 65.6, 24.7, 53.0),
+    "ViTB32": (73.6, 80.3, 60.0, 24.0, 50.7),
+    "ViTB16": (79.9, 85.2, 67.5, 26.4, 56.5),
+    "MixerB32": (72.4, 79.0, 58.0, 22.8, 46.2),
+    "MixerB16": (77.4, 83.5, 63.9, 24.7, 48.8),
+}
+RESULTS = {  # {name of the weights: {set: top-1 in %}}
+    f"{variant}/sam": dict(zip(COLUMNS, row, strict=True))
+    for variant, row in _WITH_SAM.items()
+}
+_SPEEDS = {  # million parameters, images per second of a TPU core
+    "ViTS16": (22, 2043),
+    "ViTB32": (88, 2805),
+    "ViTB16": (87, 863),
+    "MixerB32": (60, 4209),
+    "MixerB16": (59, 1390),
+}
+COSTS = {
+    f"{variant}/sam": (f"{parameters}", "", f"{speed:,} (TPU core)")
+    for variant, (parameters, speed) in _SPEEDS.items()
+}
+CORRUPTED_MEAN = "corrupted (mean of the 15 published kinds)"
+FOLDER = "2.9 GB: unpack CIFAR-100-C.tar of zenodo.org/records/3555552 by hand"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,3 +205,53 @@ def find(name: str) -> Published | None:
     if config and stem in CORRUPTED:
         return dataclasses.replace(CORRUPTED[stem], tfds=name)
     return SETS.get(name)
+
+
+def chosen_kinds(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the corruptions that names or `GROUPS` select, in the order of `KINDS`.
+
+    Raises:
+        ValueError: A name is unknown.
+    """
+    for name in names:
+        check_name("corrupt", name, [*GROUPS, *KINDS])
+    selected = {kind for name in names for kind in GROUPS.get(name, (name,))}
+    return tuple(kind for kind in KINDS if kind in selected)
+
+
+def check_installed() -> None:
+    """Raises a `ValueError` if a package that corrupts images is not installed."""
+    for module, package in PACKAGES.items():
+        if not importlib.util.find_spec(module):
+            raise ValueError(
+                f"`corrupt`: {package}, which corrupts images, is not installed. "
+                'Install it: pip install -e ".[evaluate]".'
+            )
+
+
+def published_column(heading: str) -> str:
+    """Returns the name in `RESULTS` of a column of the tables."""
+    corrupted = COLUMNS[-1]
+    return corrupted if heading == f"{corrupted}, {CORRUPTED_MEAN}" else heading
+
+
+def table() -> str:
+    """Returns the rows of the table of SETS.md."""
+    short = {name: alias for alias, name in reversed(ALIASES.items())}
+    rows = [
+        (
+            name,
+            f"{each.images:,}",
+            each.download,
+            f"`--on {short.get(name, name)}`",
+            each.protocol,
+            str(RESULTS["ViTB16/sam"].get(name, "–")),
+        )
+        for name, each in {**SETS, **CORRUPTED}.items()
+    ]
+    rows.append(("CIFAR-100-C", "10,000", FOLDER, "`--on CIFAR-100-C/`", OF_KINDS, "–"))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+if __name__ == "__main__":
+    print(table())

@@ -25,7 +25,7 @@ from command import names
 from kerasvit import Preprocessing
 from kerasvit.data import Rows
 
-from .kinds import KINDS, SEVERITIES
+from .catalogue import KINDS, SEVERITIES
 from .outputs import relabelled
 from .sets import ImageSet
 
@@ -40,7 +40,7 @@ def corrupt(pixels: np.ndarray, kind: str, severity: int, number: int) -> np.nda
 
     Args:
         pixels: Image, uint8 (height, width, 3).
-        kind: One of `kinds.KINDS`.
+        kind: One of `catalogue.KINDS`.
         severity: 1 to 5.
         number: Number of the image. The seed is [number, index of the kind, severity].
     """

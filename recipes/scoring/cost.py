@@ -15,7 +15,7 @@ from devices import device_name
 import kerasvit
 from kerasvit.inspection import layers_in
 
-from . import multiply_adds, published
+from . import catalogue, multiply_adds
 
 # Arguments that do not change the speed: the head takes less than 1 % of the products.
 WITHOUT_EFFECT = ("num_classes", "normalization", "dropout", "stochastic_depth")
@@ -84,8 +84,8 @@ def inserted(rows: list[list[str]], costs: dict[str, Cost]) -> list[list[str]]:
     for first, *others in rest:
         model = first if first in costs else model
         known = {model: cells(costs[model])}
-        if first.strip() == published.SOURCE:
-            known = {first: published.COSTS[model]}
+        if first.strip() == catalogue.PAPER:
+            known = {first: catalogue.COSTS[model]}
         table.append([first, *known.get(first, [""] * len(COLUMNS)), *others])
     return table
 

@@ -10,15 +10,15 @@ from . import (
     accuracy,
     candidates,
     card,
+    catalogue,
     corrupted,
-    corrupted_sets,
     frozen,
-    kinds,
     results,
     sets,
     training_sets,
 )
-from .vtab import choice, images, transfer
+from .vtab import catalogue as vtab
+from .vtab import images, transfer
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,10 +52,10 @@ def plan(here: Devices, config, store: results.Store) -> Plan:
         ValueError: The input is wrong.
     """
     with here.first_goes_first():
-        groups = corrupted_sets.find_all(config.on, config.corrupt)
-        others = [x for x in config.on if x not in groups and not choice.has(x)]
+        groups = corrupted.find_all(config.on, config.corrupt)
+        others = [x for x in config.on if x not in groups and not vtab.has(x)]
         found = {name: sets.find(name, here.shard) for name in others}
-        of_vtab = [images.find(each) for each in choice.tasks(config.on)]
+        of_vtab = [images.find(each) for each in vtab.tasks(config.on)]
         needs_head = bool(others or groups) and not config.frozen
         models = candidates.load_all(
             config.models,
@@ -79,7 +79,9 @@ def plan(here: Devices, config, store: results.Store) -> Plan:
     with_head = [each for each in models if each.has_head]
     if (config.corrupt or groups) and len(with_head) < len(models):
         notes.append(_without_classes(models))
-    damaged = corrupted.plan(with_head, found, groups, kinds.chosen(config.corrupt))
+    damaged = corrupted.plan(
+        with_head, found, groups, catalogue.chosen_kinds(config.corrupt)
+    )
     tasks += damaged.tasks + transfer.tasks(models, of_vtab, config)
     cards = card.paths(config.models, models, store) if config.card else {}
     return Plan(models, tasks, damaged, cards, notes + damaged.notes)

@@ -9,10 +9,10 @@ from training.progress import console, counted
 
 from . import (
     card,
+    catalogue,
     confusion,
     corruption_tables,
     cost,
-    kinds,
     results,
     robustness,
     tables,
@@ -28,7 +28,7 @@ def say(text: str) -> None:
 
 def line(result: results.Result) -> str:
     """Returns a line about a result."""
-    on_corruption = result.measure in kinds.KINDS
+    on_corruption = result.measure in catalogue.KINDS
     return (corruption_tables if on_corruption else tables).line(result)
 
 
@@ -89,7 +89,7 @@ def report(
     }
     summaries = robustness.summarize(found, plan.corrupted, names.get(config.reference))
     means_of_kinds = [each.result() for each in summaries]
-    shown = [each for each in found if each.measure not in kinds.KINDS]
+    shown = [each for each in found if each.measure not in catalogue.KINDS]
     shown += means_of_kinds
     speeds = Path(config.speed_from).expanduser()
     measured = benchmarks.saved(speeds)

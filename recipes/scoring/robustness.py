@@ -1,4 +1,7 @@
-"""Means of the accuracies on corrupted images, and corruption errors."""
+"""Means of the accuracies on corrupted images, and corruption errors.
+
+mCE and relative mCE have intervals, and are against AlexNet or another model.
+"""
 
 import dataclasses
 from collections.abc import Sequence
@@ -7,13 +10,48 @@ import numpy as np
 
 from kerasvit import evaluation
 
-from . import corruption_errors, published
+from . import catalogue
+from .catalogue import KINDS, PUBLISHED, SEVERITIES
 from .corrupted import Plan, part_name
-from .corruption_errors import Errors, Ratio
-from .kinds import KINDS, PUBLISHED, SEVERITIES
 from .results import Part, Result
 
 IMAGENET = ("imagenet2012", "imagenet2012_corrupted")  # AlexNet's errors are of these
+RESAMPLES = 1_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Errors:
+    """Errors of a model on each image.
+
+    Attributes:
+        model: Name of the model.
+        kinds: {corruption: share of the severities with a wrong answer (images,)}.
+        clean: Whether the answer without corruption is wrong (clean images,), or None.
+        is_paired: Whether these are the same images in the same order.
+    """
+
+    model: str
+    kinds: dict[str, np.ndarray]
+    clean: np.ndarray | None = None
+    is_paired: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Ratio:
+    """mCE or relative mCE; 1 is the reference.
+
+    Attributes:
+        value: The number.
+        interval: Ends of its 95 % interval; None if the reference has no error in a
+            sample of the images.
+        reference: Name of the reference.
+        kinds: Number of corruptions of which it is the mean.
+    """
+
+    value: float
+    interval: tuple[float, float] | None
+    reference: str
+    kinds: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +128,7 @@ class Summary:
         count = len(self.means)
         name = f"corrupted (mean of {count} kind{'s' * (count > 1)})"
         if set(self.means) == set(PUBLISHED):
-            name = published.CORRUPTED_MEAN
+            name = catalogue.CORRUPTED_MEAN
         if self.part == "restricted":
             name = f"{name}, {self.classes} classes"
         return dataclasses.replace(
@@ -182,10 +220,82 @@ def _ratios(summary, errors, reference, first):
     ours = errors[name, model, part]
     is_imagenet = name in IMAGENET and summary.classes == 1000
     if reference is None and is_imagenet and not summary.first.unmatched:
-        theirs = corruption_errors.alexnet(ours)
+        theirs = alexnet(ours)
     else:
         theirs = errors.get((name, reference or first, part))
     if theirs is None or theirs is ours:  # the reference has the errors 1
         return {}
-    ratio = corruption_errors.ratio
     return {"mce": ratio(ours, theirs), "relative_mce": ratio(ours, theirs, True)}
+
+
+def alexnet(errors: Errors) -> Errors:
+    """Returns AlexNet's published errors as if each image of a model had them."""
+    known, (count, clean) = evaluation.ALEXNET, _counts(errors)
+    return Errors(
+        known.name,
+        {kind: np.full(count, error) for kind, error in known.errors.items()},
+        None if clean is None else np.full(clean, known.clean),
+        errors.is_paired,
+    )
+
+
+def ratio(ours: Errors, theirs: Errors, relative: bool = False) -> Ratio | None:
+    """Returns mCE, or relative mCE, of the corruptions that both models have.
+
+    The interval is the basic one of the bootstrap, as in
+    `kerasvit.evaluation.bootstrap_interval`. Each sample has the same images for both
+    models and all corruptions, and for the clean images if they are paired.
+
+    Returns:
+        None if there is no such corruption; if the models have other images; if the
+        reference has no error for a corruption, or none beyond that on clean images; or
+        if the clean images of one are missing.
+    """
+    kinds = [kind for kind in ours.kinds if kind in theirs.kinds]
+    is_same = _counts(ours) == _counts(theirs) and ours.is_paired == theirs.is_paired
+    if not kinds or not is_same or (relative and ours.clean is None):
+        return None
+    pair = (ours, theirs)
+    corrupted = np.array([[each.kinds[kind] for kind in kinds] for each in pair])
+    clean = np.array([each.clean for each in pair]) if relative else np.zeros((2, 1))
+    value = _ratio(corrupted.mean(axis=2), clean.mean(axis=1))
+    if not np.isfinite(value):
+        return None
+    random, found = np.random.default_rng(0), []
+    for _ in range(RESAMPLES):
+        weights = _weights(random, corrupted.shape[2])
+        own = weights
+        if not (relative and ours.is_paired):
+            own = _weights(random, clean.shape[1])
+        found.append(_ratio(corrupted @ weights, clean @ own))
+    interval = None
+    if np.isfinite(found).all():
+        low, high = np.quantile(found, (0.025, 0.975))
+        interval = float(2 * value - high), float(2 * value - low)
+    return Ratio(float(value), interval, theirs.model, len(kinds))
+
+
+def _ratio(errors, clean):
+    """Returns the mean of ours / theirs, of errors beyond those on clean images.
+
+    Args:
+        errors: Mean errors of both models (2, kinds).
+        clean: Their errors on clean images (2,); zeros for mCE.
+
+    Returns:
+        Infinity if their errors are not beyond.
+    """
+    ours, theirs = errors - clean[:, None]
+    return np.mean(ours / theirs) if theirs.min() > 0 else np.inf
+
+
+def _weights(random, count):
+    """Returns the share of each image in a sample of as many, with replacement."""
+    drawn = random.integers(count, size=count)
+    return np.bincount(drawn, minlength=count) / count
+
+
+def _counts(errors):
+    """Returns the numbers of images, corrupted and clean."""
+    first = next(iter(errors.kinds.values()))
+    return len(first), None if errors.clean is None else len(errors.clean)

@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 import tyro
 from command import names, reachable
-from scoring import kinds
+from scoring import catalogue
 from scoring.catalogue import ALIASES, CORRUPTED, SETS, find
-from scoring.vtab import choice
+from scoring.vtab import catalogue as vtab
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,27 +94,27 @@ class Config(Corruption, Feature):
         if len(set(places)) < len(places):
             raise ValueError(f"`on`: each set once. Received: {', '.join(self.on)}.")
         for name in self.on:
-            if not Path(name).expanduser().exists() and not choice.has(name):
+            if not Path(name).expanduser().exists() and not vtab.has(name):
                 check_set(name)
-        tasks = choice.tasks(self.on)
+        tasks = vtab.tasks(self.on)
         if self.vtab == "hyperrule" and not tasks:
             raise ValueError("`vtab`: give --on vtab, or some of its tasks.")
         if self.layer is not None and not self.frozen:
             if not tasks or self.vtab != "probe":
                 raise ValueError("`layer` is for features: give --frozen knn.")
-        if self.frozen and all(map(choice.has, self.on)):
+        if self.frozen and all(map(vtab.has, self.on)):
             raise ValueError("`frozen`: give a set that is not of VTAB, too.")
-        kinds.chosen(self.corrupt)
-        if self.corrupt and all(map(choice.has, self.on)):
+        catalogue.chosen_kinds(self.corrupt)
+        if self.corrupt and all(map(vtab.has, self.on)):
             raise ValueError("`corrupt`: give a set that is not of VTAB, too.")
         if self.corrupt:
-            kinds.check_installed()
+            catalogue.check_installed()
         if self.reference not in (None, *self.models):
             raise ValueError(
                 f"`reference`: give one of the models, {', '.join(self.models)}. "
                 f"Received: {self.reference}."
             )
-        choice.check(tasks)
+        vtab.check(tasks)
 
 
 def place(name: str) -> Path | str:
@@ -130,7 +130,7 @@ def check_set(name: str, setting: str = "on") -> None:
             f"`{setting}`: there is no folder or table {name} (working directory: "
             f"{Path.cwd()})."
         )
-    names.check_dataset(name, setting, [*ALIASES, *SETS, *CORRUPTED, choice.NAME])
+    names.check_dataset(name, setting, [*ALIASES, *SETS, *CORRUPTED, vtab.NAME])
     dataset = ALIASES.get(name, name)
     published = CORRUPTED.get(dataset) or find(dataset)
     if not published or not published.manual:

@@ -10,7 +10,7 @@ from rich.table import Table
 from training.progress import counted
 from training.run_folder import replace_file, write_json
 
-from . import cost, published
+from . import catalogue, cost
 from .results import METRICS, Result, difference
 from .vtab import catalogue as vtab
 
@@ -73,9 +73,11 @@ def grid(results: list[Result], costs: dict[str, cost.Cost]) -> list[list[str]]:
         found = [by_place.get((model, *column[:2])) for column in columns]
         wanted = list(zip(found, columns, strict=True))
         rows.append([model, *(top1(each, part) for each, (*_, part) in wanted)])
-        if numbers := published.RESULTS.get(model):
-            known = [numbers.get(published.column(x), "") for x in columns.values()]
-            rows.append([f"  {published.SOURCE}", *map(str, known)])
+        if numbers := catalogue.RESULTS.get(model):
+            known = [
+                numbers.get(catalogue.published_column(x), "") for x in columns.values()
+            ]
+            rows.append([f"  {catalogue.PAPER}", *map(str, known)])
         if model != models[0]:
             first = [by_place.get((models[0], *column[:2])) for column in columns]
             cells = [

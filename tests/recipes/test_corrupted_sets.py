@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scoring import catalogue, corrupted_sets, kinds, sets
+from scoring import catalogue, corrupted, sets
 from tensorflow_datasets.testing import mock_data
 
 from kerasvit.data import tfds
@@ -33,10 +33,10 @@ def folder(tmp_path):
 def test_a_set_of_tensorflow_datasets(name, clean):
     some = ("glass_blur", "fog", "elastic_transform")  # two have other names in CIFAR's
     with mock_data(num_examples=5):
-        assert corrupted_sets.is_group(name)
-        group = corrupted_sets.find(name, some)
+        assert corrupted.is_group(name)
+        group = corrupted.find(name, some)
         found = group.sample(4).open("elastic_transform", 5)
-        [whole] = corrupted_sets.find_all([name, "cifar10"], ("fog",)).values()
+        [whole] = corrupted.find_all([name, "cifar10"], ("fog",)).values()
         assert len(whole.first.labels) == 5
     published = catalogue.CORRUPTED[catalogue.ALIASES.get(name, name)]
     assert (group.name, group.kinds, group.missing) == (published.tfds, some, {})
@@ -50,7 +50,7 @@ def test_a_set_of_tensorflow_datasets(name, clean):
 )
 def test_a_configuration_is_a_set(name):
     with mock_data(num_examples=5):
-        assert not corrupted_sets.is_group(name)
+        assert not corrupted.is_group(name)
         found = sets.find(name)
     assert found.name == name and len(found.labels) == 5
 
@@ -61,20 +61,20 @@ def test_kinds_that_are_not_prepared_are_named(monkeypatch):
             raise ValueError(f"{name} could not be prepared.")
 
     monkeypatch.setattr(tfds, "prepared", builder)
-    group = corrupted_sets.find("cifar10_corrupted", ("snow", "fog"))
+    group = corrupted.find("cifar10_corrupted", ("snow", "fog"))
     assert group.kinds == ("fog",)
     assert group.missing == {"snow": "cifar10_corrupted/snow_1 could not be prepared."}
     with pytest.raises(ValueError, match="has none of the corruptions. snow: "):
-        corrupted_sets.find("cifar10_corrupted", ("snow",))
+        corrupted.find("cifar10_corrupted", ("snow",))
 
 
 def test_a_folder_of_npy_files(folder):
-    assert corrupted_sets.is_group(str(folder))
-    group = corrupted_sets.find(str(folder), kinds.KINDS)
+    assert corrupted.is_group(str(folder))
+    group = corrupted.find(str(folder), catalogue.KINDS)
     assert (group.name, group.clean) == ("CIFAR-100-C", "cifar100")
     assert group.kinds == ("fog", "spatter") and len(group.missing) == 17
     assert group.missing["snow"] == f"there is no file {folder / 'snow.npy'}"
-    for severity in kinds.SEVERITIES:
+    for severity in catalogue.SEVERITIES:
         found = group.open("spatter", severity)
         assert [int(each[0]) for each in found.labels] == [5, 99, 0]
         pixels = [(int(x[0, 0, 0]), int(i)) for x, i in found.images.once()]
@@ -86,17 +86,17 @@ def test_a_folder_of_npy_files(folder):
 
 
 def test_folders_of_equal_names_and_labels_are_told_apart(folder):
-    first = corrupted_sets.find(str(folder), ("fog",)).first.digest
-    assert corrupted_sets.find(str(folder), ("fog",)).first.digest == first
+    first = corrupted.find(str(folder), ("fog",)).first.digest
+    assert corrupted.find(str(folder), ("fog",)).first.digest == first
     pixels = np.load(folder / "fog.npy")
     np.save(folder / "fog.npy", pixels + 1)
-    assert corrupted_sets.find(str(folder), ("fog",)).first.digest != first
+    assert corrupted.find(str(folder), ("fog",)).first.digest != first
 
 
 def test_a_folder_of_ten_classes(folder):
     root = folder.rename(folder.with_name("C"))
     np.save(root / "labels.npy", np.tile(np.array([5, 9, 0]), 5))
-    assert corrupted_sets.find(str(root), ("fog",)).clean == "cifar10"
+    assert corrupted.find(str(root), ("fog",)).clean == "cifar10"
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_folder_of_ten_classes(folder):
 def test_wrong_files(folder, file, content, message):
     np.save(folder / file, content)
     with pytest.raises(ValueError, match=message):
-        corrupted_sets.find(str(folder), kinds.KINDS)
+        corrupted.find(str(folder), catalogue.KINDS)
 
 
 def test_severities_must_have_the_same_labels():
@@ -132,7 +132,7 @@ def test_severities_must_have_the_same_labels():
         labels = [np.array([0]), np.array([int(kind == "snow")])]
         return sets.ImageSet("set", None, labels, ["a", "b"])
 
-    group = corrupted_sets.Group("set", "", ("fog", "snow"), {}, opener)
+    group = corrupted.Group("set", "", ("fog", "snow"), {}, opener)
     assert group.open("fog", 2)
     with pytest.raises(ValueError, match="snow of severity 1 of set must have the lab"):
         group.open("snow", 1)

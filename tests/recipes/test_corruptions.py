@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from PIL import Image
-from scoring import corruptions, kinds, sets
+from scoring import catalogue, corruptions, sets
 from scoring.corruptions import Corrupted
 from skimage.util import random_noise
 from tensorflow_datasets.image_classification import corruptions as theirs
@@ -22,10 +22,12 @@ TRANSFORM = kerasvit.Preprocessing((20, 16), mean=(0.5, 0.4, 0.3), std=0.25)
 
 
 def seed(number, kind, severity):
-    return [number, kinds.KINDS.index(kind), severity]
+    return [number, catalogue.KINDS.index(kind), severity]
 
 
-@pytest.mark.parametrize("kind", sorted({*kinds.KINDS} - EXTERNAL - {"impulse_noise"}))
+@pytest.mark.parametrize(
+    "kind", sorted({*catalogue.KINDS} - EXTERNAL - {"impulse_noise"})
+)
 def test_pixels_are_those_of_tensorflow_datasets(kind):
     for severity in (1, 3, 5):
         np.random.seed(seed(7, kind, severity))
@@ -95,7 +97,7 @@ def test_an_image_is_transformed_corrupted_and_normalized(image_set):
     raw = by_number(Corrupted(image_set, "fog"), 8, normalize=False)
     for i, path in enumerate(image_set.images.items):
         pixels = TRANSFORM(path, normalize=False).astype("uint8")
-        for severity in kinds.SEVERITIES:
+        for severity in catalogue.SEVERITIES:
             expected = corruptions.corrupt(pixels, "fog", severity, number=i)
             np.testing.assert_array_equal(raw[5 * i + severity - 1], expected)
             expected = (expected / 255 - [0.5, 0.4, 0.3]) / 0.25
@@ -126,7 +128,7 @@ def test_an_image_is_decoded_once(image_set, monkeypatch):
 def test_corruptions_that_fail_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    failed = corruptions.probe(kinds.KINDS, (32, 32))
+    failed = corruptions.probe(catalogue.KINDS, (32, 32))
     assert set(failed) == EXTERNAL
     assert "needs ImageMagick, which is not installed" in failed["snow"]
     assert failed["motion_blur"] == failed["snow"]
@@ -154,9 +156,9 @@ def test_a_program_and_pictures_are_used(tmp_path, monkeypatch):
 
 
 def test_kinds_are_chosen_by_name_or_group():
-    assert len(kinds.chosen(("all",))) == 19
-    assert kinds.chosen(("published",)) == kinds.PUBLISHED
-    assert kinds.chosen(("spatter", "fog")) == ("fog", "spatter")
-    assert kinds.chosen(()) == ()
+    assert len(catalogue.chosen_kinds(("all",))) == 19
+    assert catalogue.chosen_kinds(("published",)) == catalogue.PUBLISHED
+    assert catalogue.chosen_kinds(("spatter", "fog")) == ("fog", "spatter")
+    assert catalogue.chosen_kinds(()) == ()
     with pytest.raises(ValueError, match="`corrupt`: there is no 'foggy'. Close: fog"):
-        kinds.chosen(("foggy",))
+        catalogue.chosen_kinds(("foggy",))

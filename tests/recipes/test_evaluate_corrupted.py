@@ -11,10 +11,10 @@ import pytest
 from command import command_line
 from finetune import PRESETS
 from PIL import Image
-from scoring import corruption_errors, corruptions, kinds, results, robustness
-from scoring.cifar_classes import CIFAR100
+from scoring import catalogue, corruptions, results, robustness
+from scoring.catalogue import CIFAR100
 from scoring.corrupted import Plan
-from scoring.corruption_errors import Errors
+from scoring.robustness import Errors
 from scoring.settings import Config
 
 import kerasvit
@@ -50,7 +50,7 @@ def test_models_on_corrupted_images(images, tmp_path, monkeypatch, capsys):
         files = sorted((tmp_path / "images").glob("*/*.jpg"))
         for kind in ("contrast", "impulse_noise"):
             right = []
-            for severity in kinds.SEVERITIES:
+            for severity in catalogue.SEVERITIES:
                 pixels = [
                     corruptions.corrupt(
                         transform(path, normalize=False).astype("uint8"),
@@ -185,7 +185,7 @@ def test_wrong_input(options, message, tmp_path, monkeypatch):
 @on_last_backend
 def test_packages_that_are_missing(monkeypatch, tmp_path):
     model = str(tmp_path)
-    monkeypatch.setitem(kinds.PACKAGES, "no_such_module", "opencv-python-headless")
+    monkeypatch.setitem(catalogue.PACKAGES, "no_such_module", "opencv-python-headless")
     with pytest.raises(ValueError, match=r'pip install -e "\.\[evaluate\]"'):
         Config((model,), on=("digits",), corrupt=("fog",)).check()
     Config((model,), on=("digits",)).check()  # they are not needed
@@ -202,11 +202,11 @@ def errors(model, *, images=400, seed=0, clean=0.2, **rates):
 def test_corruption_errors_longhand():
     ours = errors("ours", fog=0.4, snow=0.6, saturate=0.5)
     theirs = errors("theirs", seed=1, fog=0.5, snow=0.8, clean=0.1)
-    found = corruption_errors.ratio(ours, theirs)
+    found = robustness.ratio(ours, theirs)
     a, b = ([x.kinds[k].mean() for k in ("fog", "snow")] for x in (ours, theirs))
     assert (found.reference, found.kinds) == ("theirs", 2)
     assert found.value == pytest.approx((a[0] / b[0] + a[1] / b[1]) / 2)
-    relative = corruption_errors.ratio(ours, theirs, relative=True)
+    relative = robustness.ratio(ours, theirs, relative=True)
     clean, reference = ours.clean.mean(), theirs.clean.mean()
     expected = [(x - clean) / (y - reference) for x, y in zip(a, b)]
     assert relative.value == pytest.approx(np.mean(expected))
@@ -225,7 +225,7 @@ def test_the_interval_of_a_mean_has_a_width_if_all_are_wrong():
 
 def test_the_interval_of_a_corruption_error_is_of_images():
     ours = errors("ours", images=2_000, fog=0.4, snow=0.6)
-    found = corruption_errors.ratio(ours, corruption_errors.alexnet(ours))
+    found = robustness.ratio(ours, robustness.alexnet(ours))
     known = evaluation.ALEXNET.errors
     of_image = sum(ours.kinds[kind] / known[kind] for kind in ours.kinds) / 2
     assert found.value == pytest.approx(of_image.mean())
@@ -237,19 +237,19 @@ def test_the_interval_of_a_corruption_error_is_of_images():
 @on_last_backend
 def test_corruption_errors_that_are_not_defined():
     ours = errors("ours", fog=0.4)
-    assert corruption_errors.ratio(ours, errors("theirs", snow=0.4)) is None
-    assert corruption_errors.ratio(ours, errors("theirs", fog=0.0)) is None
+    assert robustness.ratio(ours, errors("theirs", snow=0.4)) is None
+    assert robustness.ratio(ours, errors("theirs", fog=0.0)) is None
     easy = errors("theirs", fog=0.1, clean=0.5)
-    assert corruption_errors.ratio(ours, easy)
-    assert corruption_errors.ratio(ours, easy, relative=True) is None
+    assert robustness.ratio(ours, easy)
+    assert robustness.ratio(ours, easy, relative=True) is None
     rare = errors("theirs", fog=0.0)
     rare.kinds["fog"][0] = 0.2  # most samples have this image, some do not
-    assert corruption_errors.ratio(ours, rare).interval is None
+    assert robustness.ratio(ours, rare).interval is None
 
 
 def result(model, name, kind, right, classes=1000):
     """A `Result` with the same right images for each severity."""
-    parts = [f"severity {i}" for i in kinds.SEVERITIES] if kind else ["all"]
+    parts = [f"severity {i}" for i in catalogue.SEVERITIES] if kind else ["all"]
     top1 = {"top1": evaluation.Estimate(right.mean(), 0.0, 1.0)}
     return results.Result(
         model=model,

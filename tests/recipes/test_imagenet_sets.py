@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets
 from command import command_line
-from scoring.imagenet_subsets import IMAGENET_A, IMAGENET_R
+from scoring.catalogue import IMAGENET_A, IMAGENET_R
 from scoring.settings import Config
 from tensorflow_datasets.core import constants
 

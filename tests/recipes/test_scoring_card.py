@@ -7,7 +7,7 @@ import keras
 import pytest
 from command import command_line
 from huggingface_hub import ModelCard
-from scoring import pages
+from scoring import card
 from scoring.settings import Config
 
 import kerasvit
@@ -49,7 +49,7 @@ def entry(value):
 
 
 def updated(text, value, section="## Scores"):
-    return pages.updated(text.encode(), "vit", [entry(value)], section).decode()
+    return card.updated(text.encode(), "vit", [entry(value)], section).decode()
 
 
 def values(page):

@@ -7,7 +7,7 @@ import keras
 import pytest
 from benchmarks import results
 from devices import device_name
-from scoring import cost, multiply_adds, published
+from scoring import catalogue, cost, multiply_adds
 
 import kerasvit
 from tests.models.counting import outlined
@@ -159,7 +159,7 @@ def test_columns_of_costs():
     rows = [
         ["top-1 in %", "digits"],
         ["ViTB16/sam", "1"],
-        [f"  {published.SOURCE}", "2"],
+        [f"  {catalogue.PAPER}", "2"],
         ["b", "3"],
         ["  minus ViTB16/sam", "4"],
     ]
@@ -170,7 +170,7 @@ def test_columns_of_costs():
     assert cost.inserted(rows, costs) == [
         ["top-1 in %", "M params", "G MACs", "img/s", "digits"],
         ["ViTB16/sam", "86.6", "17.6", "1,234", "1"],
-        [f"  {published.SOURCE}", "87", "", "863 (TPU core)", "2"],
+        [f"  {catalogue.PAPER}", "87", "", "863 (TPU core)", "2"],
         ["b", "0.005", "", "", "3"],
         ["  minus ViTB16/sam", "", "", "", "4"],
     ]

@@ -10,10 +10,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from command import command_line, reachable
-from scoring import page as scoring_page
 from scoring import results
 from scoring.settings import Config
-from scoring.vtab import catalogue, choice, images, means, page, transfer
+from scoring.vtab import catalogue, images, means, transfer
 from training import hyperrule
 
 import kerasvit
@@ -275,7 +274,7 @@ def test_a_mean_names_the_tasks_that_are_missing():
 
 def test_a_linear_probe(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(choice, "check", lambda tasks: None)
+    monkeypatch.setattr(catalogue, "check", lambda tasks: None)
     probes = []
 
     def probe(*given):
@@ -309,7 +308,7 @@ def test_a_linear_probe(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_fine_tuning_by_hyperrule(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(choice, "check", lambda tasks: None)
+    monkeypatch.setattr(catalogue, "check", lambda tasks: None)
     schedule = hyperrule.Schedule(20, 4, (8, 12, 16), 0.0)
     monkeypatch.setitem(hyperrule.SCHEDULES, 20_000, schedule)
     vit("model")
@@ -373,18 +372,18 @@ def test_tasks_that_can_be_prepared_are_named(empty):
     others = "vtab/dtd vtab/smallnorb_azimuth vtab/smallnorb_elevation"
     with pytest.raises(command_line.BadInput, match=f"(?s)16 of 19.*--on {others}$"):
         evaluate.evaluate(config)
-    assert choice.tasks(["vtab/natural", "digits"]) == [
+    assert catalogue.tasks(["vtab/natural", "digits"]) == [
         task for task in catalogue.TASKS.values() if task.group == "natural"
     ]
-    assert len(choice.tasks(["vtab/kitti", "vtab/structured"])) == 8
+    assert len(catalogue.tasks(["vtab/kitti", "vtab/structured"])) == 8
 
 
 @on_last_backend
 def test_a_package_that_is_missing(empty, monkeypatch):
-    monkeypatch.setattr(choice.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(catalogue.importlib.util, "find_spec", lambda name: None)
     tasks = [catalogue.TASKS["vtab/kitti"]]
     with pytest.raises(ValueError, match="pip install opencv-python-headless"):
-        choice.check(tasks)
+        catalogue.check(tasks)
 
 
 @on_last_backend
@@ -396,5 +395,5 @@ def test_other_models_are_not_fine_tuned():
 
 @on_last_backend
 def test_the_page_is_current():
-    file = Path(scoring_page.__file__).with_name("VTAB.md")
-    assert file.read_text() == f"{page.page()}\n"
+    file = Path(catalogue.__file__).parents[1] / "VTAB.md"
+    assert f"\n{catalogue.table()}\n" in file.read_text()

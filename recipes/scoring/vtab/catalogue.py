@@ -2,14 +2,23 @@
 
     catalogue.TASKS["vtab/dsprites_location"].classes     # 16
     catalogue.GROUPS["vtab/natural"]                      # names of its seven tasks
+    catalogue.tasks(["vtab/natural", "vtab/kitti"])       # eight tasks
 
 Zhai et al. 2019, arXiv 1910.04867. Splits, labels and numbers of classes and images are
 those of google-research/task_adaptation, the paper's code: task_adaptation/data/*.py
 and *_test.py. This module imports neither Keras nor TensorFlow, so that a command is
-parsed first.
+parsed first. In recipes/, `python -m scoring.vtab.catalogue` prints the table of the
+tasks for VTAB.md.
 """
 
 import dataclasses
+import importlib.util
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from command import reachable
+from command.names import check_name, data_location, located
 
 NAME = "vtab"
 TRAIN, VALIDATION = 800, 200  # images
@@ -17,6 +26,20 @@ FIRST = f"train[:{TRAIN}]"  # split of the training images
 MANUAL = "~/tensorflow_datasets/downloads/manual/"
 # "Sup-100%" in docs/data/results.csv of task_adaptation, for 1,000 images.
 SUPERVISED = "a ResNet-50 of ImageNet, the best of four fine-tunings of all weights"
+INSTALLED_AS = {"cv2": "opencv-python-headless"}
+LABELS = {  # {task: what is predicted}; others: the class
+    "clevr_count": "number of objects, from 3 to 10",
+    "clevr_distance": "distance of the nearest object: up to 8, 8.5, 9, 9.5, 10, more",
+    "dsprites_location": "horizontal position, its 32 values in 16 pairs",
+    "dsprites_orientation": "orientation, its 40 values in 16 groups",
+    "kitti": "distance of the nearest vehicle: up to 8 m, up to 20 m, more, none",
+    "smallnorb_azimuth": "azimuth of the camera",
+    "smallnorb_elevation": "elevation of the camera",
+}
+COLUMNS = (
+    *("command", "data set", "published version", "validation, test"),
+    *("label", "classes", "test images", "download", "ResNet-50"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,3 +174,90 @@ GROUPS = {  # {"vtab/natural": names of its tasks}
     f"{NAME}/{group}": [name for name, each in TASKS.items() if each.group == group]
     for group in ("natural", "specialized", "structured")
 }
+
+
+def has(name: str) -> bool:
+    """Returns whether a name of `--on` is one of VTAB, and no file or folder."""
+    return name.split("/")[0] == NAME and not Path(name).expanduser().exists()
+
+
+def tasks(names: Sequence[str]) -> list[VtabTask]:
+    """Returns the tasks among the names of `--on`, each once.
+
+    Args:
+        names: "vtab", "vtab/natural" (a group), "vtab/dtd" (a task), or others, which
+            are left out.
+
+    Raises:
+        ValueError: A name begins with "vtab/" and is neither a task nor a group.
+    """
+    known = {NAME: list(TASKS), **GROUPS, **{name: [name] for name in TASKS}}
+    own = [name for name in names if has(name)]
+    for name in own:
+        check_name("on", name, known)
+    found = {each for name in own for each in known[name]}
+    return [task for name, task in TASKS.items() if name in found]
+
+
+def check(wanted: Sequence[VtabTask]) -> None:
+    """Raises a `ValueError` that lists the tasks which cannot be prepared, and why."""
+    sources = {task.source for task in wanted}
+    with ThreadPoolExecutor(len(TASKS)) as pool:  # a server may not answer
+        problems = dict(zip(sources, pool.map(_problem, sources), strict=True))
+    wrong = [task for task in wanted if problems[task.source]]
+    if not wrong:
+        return
+    lines = [f"`on`: {len(wrong)} of {len(wanted)} tasks of VTAB cannot be prepared:"]
+    lines += [f"  {task.set}: {problems[task.source]}" for task in wrong]
+    lines.append(
+        "Prepare them where the files are and servers answer, such as\n"
+        '    python -c "import tensorflow_datasets as t; '
+        f't.load({wrong[0].source.tfds!r})"\n'
+        f"and copy their folders into {data_location()}."
+    )
+    if rest := " ".join(task.set for task in wanted if task not in wrong):
+        lines.append(f"The others can be scored: --on {rest}")
+    raise ValueError("\n".join(lines))
+
+
+def _problem(source: Source) -> str:
+    """Returns why a data set cannot be prepared; "" if it is or can be."""
+    root = Path(data_location()).expanduser()
+    if any(root.glob(f"{source.tfds}/**/dataset_info.json")):
+        return ""
+    if source.manual and not (root / "downloads/manual" / source.manual).exists():
+        return f"{source.tfds} must be downloaded by hand: {located(source.download)}."
+    if source.package and not importlib.util.find_spec(source.package):
+        name = INSTALLED_AS.get(source.package, source.package)
+        return (
+            f"{source.tfds} cannot be prepared without a package: pip install {name}."
+        )
+    if hosts := reachable.missing(source.tfds):
+        return f"no server that has {source.tfds} answers: {', '.join(hosts)}."
+    return ""
+
+
+def table() -> str:
+    """Returns the table of the tasks for VTAB.md."""
+    rows = [COLUMNS, ["---"] * len(COLUMNS)]
+    rows += [_row(TASKS[name]) for names in GROUPS.values() for name in names]
+    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
+
+
+def _row(task):
+    source = task.source
+    return (
+        f"`--on {task.set}`",
+        source.tfds,
+        f"`{source.published}`",
+        f"`{source.validation}`, `{source.test}`",
+        LABELS.get(task.name, "class"),
+        task.classes,
+        f"{source.images:,}",
+        source.download,
+        task.supervised,
+    )
+
+
+if __name__ == "__main__":
+    print(table())
