@@ -13,7 +13,6 @@ installed.check_extra(
     "data", ("tensorflow", "tensorflow_datasets", "importlib_resources")
 )
 
-from . import tfds as tfds  # noqa: E402
 from .augmentations import AUGMENTATIONS as AUGMENTATIONS  # noqa: E402
 from .augmentations import Augmentation as Augmentation  # noqa: E402
 from .folders import CONVERT_HEIC as CONVERT_HEIC  # noqa: E402
@@ -35,5 +34,6 @@ from .labelled_images import from_folder as from_folder  # noqa: E402
 from .labelled_images import from_table as from_table  # noqa: E402
 from .labelled_images import from_tfds as from_tfds  # noqa: E402
 from .shards import Rows as Rows  # noqa: E402
+from .tfds import tfds_builder as tfds_builder  # noqa: E402
 from .training_batches import TrainingBatches as TrainingBatches  # noqa: E402
 from .training_batches import training_batches as training_batches  # noqa: E402

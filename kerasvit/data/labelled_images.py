@@ -284,7 +284,7 @@ def from_tfds(name: Any, *, validation_share: float | None = None) -> LabelledIm
     """
     import tensorflow_datasets
 
-    builder = tfds.prepared(name) if isinstance(name, str) else name
+    builder = tfds.tfds_builder(name) if isinstance(name, str) else name
     info = builder.info
     features = tensorflow_datasets.features
     image, label = info.supervised_keys or ("image", "label")

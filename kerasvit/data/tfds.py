@@ -1,17 +1,16 @@
 """Data sets of tensorflow-datasets: prepares them, and reads their records.
 
-builder = prepared("oxford_iiit_pet")
+builder = tfds_builder("oxford_iiit_pet")
 records = encoded(builder, "train", "image", "label")
 """
 
 import difflib
-import functools
 from typing import Any
 
 import tensorflow as tf
 
 
-def prepared(name: str) -> Any:
+def tfds_builder(name: str) -> Any:
     """Returns the builder of a data set, which is downloaded and prepared if needed.
 
     Args:
@@ -37,14 +36,6 @@ def prepared(name: str) -> Any:
             f"{type(error).__name__}: {error!s:.300}"
         ) from error
     return found
-
-
-@functools.cache
-def class_names(name: str) -> list[str]:
-    """Returns the class names of a data set, which need not be prepared."""
-    import tensorflow_datasets
-
-    return list(tensorflow_datasets.builder(name).info.features["label"].names)
 
 
 def encoded(builder: Any, split: str, image: str, label: str) -> tf.data.Dataset:

@@ -21,7 +21,7 @@ import tensorflow as tf
 from command import command_line
 
 import kerasvit
-from kerasvit.data import IndexedImages, training_batches
+from kerasvit.data import IndexedImages, TrainingImages
 
 from . import photographs
 from .keras_steps import batch, kerasvit_model, kerasvit_step
@@ -109,9 +109,8 @@ def pipelines(config: Config, images: IndexedImages) -> dict[str, tf.data.Datase
     }
     made = {DECODING: decoded(images).batch(config.batch_size)}
     for name in AUGMENTED:
-        made[f"training, {name}"] = training_batches(
-            images, augment=name, **options
-        ).repeat()
+        batches = TrainingImages(images).batches(augment=name, **options)
+        made[f"training, {name}"] = batches.repeat()
     made["evaluation"] = images.batches(**options).repeat()
     return made
 

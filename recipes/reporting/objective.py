@@ -12,7 +12,7 @@ from training import training_data
 from training.optimizers import CLASSES, sigmoid
 from training.settings import Common
 
-from kerasvit.data import AUGMENTATIONS, training_batches
+from kerasvit.data import AUGMENTATIONS, TrainingImages
 
 BATCH = 16  # images
 OPTIONS = ("augment", "mixup", "cutmix", "label_smoothing", "weight_decay")
@@ -61,8 +61,7 @@ def of(config, name: str, candidate: Candidate, images, probabilities: bool):
     is_sigmoid = stored.get("loss") == "sigmoid"
 
     def batches():
-        found = training_batches(
-            images,
+        found = TrainingImages(images).batches(
             candidate.transform,
             min(BATCH, len(images)),
             augmentation,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from scoring import candidates, labels, sets
+from scoring import accuracy, candidates, sets
 from scoring.outputs import are_probabilities, as_logits, relabelled
 
 from kerasvit.evaluation import scores
@@ -99,7 +99,7 @@ def load(config) -> list[Subject]:
     files = masks.find(config.masks, image_set.images) if config.masks else {}
     found = candidates.load_all(config.models, config.model_input)
     image_set = image_set.sample(config.images)
-    matches = [labels.match(image_set, each, "data") for each in found]
+    matches = [accuracy.match_classes(image_set, each, "data") for each in found]
     known = [
         all(map(len, rows)) for rows in zip(*(m.labels for m in matches), strict=True)
     ]

@@ -16,10 +16,10 @@ import numpy as np
 import tensorflow as tf
 from command import command_line
 
-from kerasvit.data import StreamedImages, tfds
+from kerasvit.data import StreamedImages, tfds_builder
 
-from . import catalogue, corruptions, labels, results, sets
-from .accuracy import scored
+from . import catalogue, corruptions, results, sets
+from .accuracy import match_classes, scored
 from .catalogue import CIFAR10, CIFAR100, SEVERITIES, chosen_kinds
 
 SOFTWARE = ("cv2", "skimage", "scipy", "PIL", "tensorflow_datasets")  # makes the pixels
@@ -101,7 +101,7 @@ def listed(reasons: dict[str, str]) -> str:
 
 def _of_set(candidate, image_set, kind):
     """Returns the task of a corruption that is computed here."""
-    match = labels.match(image_set, candidate)
+    match = match_classes(image_set, candidate)
 
     def outputs(predict):
         found = candidate.outputs(predict, corruptions.Corrupted(image_set, kind))
@@ -121,7 +121,7 @@ def _of_set(candidate, image_set, kind):
 
 def _of_group(candidate, group, kind):
     """Returns the task of a corruption of a published set."""
-    match = labels.match(group.first, candidate)
+    match = match_classes(group.first, candidate)
 
     def outputs(predict):
         for severity in SEVERITIES:
@@ -256,7 +256,7 @@ def _published(name, kinds):
         try:
             for severity in SEVERITIES:
                 config = f"{published.tfds}/{renamed.get(kind, kind)}_{severity}"
-                tfds.prepared(config)
+                tfds_builder(config)
         except ValueError as error:
             missing[kind] = str(error)
     found = tuple(kind for kind in kinds if kind not in missing)

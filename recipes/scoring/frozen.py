@@ -3,7 +3,7 @@
     python recipes/evaluate.py ViTB16/sam --on cifar100 --frozen few_shot knn probe
 
 The weights are not trained. `features.py` says which layer the features are of, and
-`training_sets.py` which images are used.
+`sets.py` which images are used.
 """
 
 import dataclasses
@@ -18,8 +18,7 @@ from kerasvit import evaluation
 
 from . import features, results
 from .candidates import Candidate
-from .sets import digest_of
-from .training_sets import TrainingSet
+from .sets import TrainingSet, digest_of
 
 K = 20  # neighbours, with the temperature 0.07: arXiv 2104.14294
 

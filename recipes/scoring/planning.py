@@ -15,7 +15,6 @@ from . import (
     frozen,
     results,
     sets,
-    training_sets,
 )
 from .vtab import catalogue as vtab
 from .vtab import images, transfer
@@ -124,7 +123,7 @@ def _of_features(here, config, models, names):
     """
     options = config.train_images, config.images, here.shard
     with here.first_goes_first():
-        opened = {name: training_sets.find(name, *options) for name in names}
+        opened = {name: sets.find_training(name, *options) for name in names}
     notes = []
     if without := [name for name, each in opened.items() if each is None]:
         notes = [f"{', '.join(without)}: no training images for --frozen."]

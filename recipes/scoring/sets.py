@@ -1,8 +1,9 @@
 """Opens the images and labels that models are scored on.
 
-[image_set] = sets.find("imagenet_r")     # published, or any of tensorflow-datasets
-[image_set] = sets.find("photos/")        # a folder of class folders, or a CSV
-[image_set] = sets.find("digits")         # built-in test images
+image_set = sets.find("imagenet_r")     # published, or any of tensorflow-datasets
+image_set = sets.find("photos/")        # a folder of class folders, or a CSV
+image_set = sets.find("digits")         # built-in test images
+found = sets.find_training("cifar100", most=65_000)     # None without training images
 """
 
 import dataclasses
@@ -12,11 +13,14 @@ import os
 from pathlib import Path
 
 import numpy as np
+from training import training_data
 
 from kerasvit import data
-from kerasvit.data import IndexedImages, StreamedImages, tfds
+from kerasvit.data import IndexedImages, StreamedImages
 
 from . import catalogue
+
+AS_IN_TRAINING = ", divided as for a training"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,7 +111,7 @@ def find(name: str, shard: tuple[int, int] = (0, 1)) -> ImageSet:
 
 def of_dataset(name: str, dataset: data.LabelledImages) -> ImageSet:
     """Returns the test images of a dataset."""
-    labels = [np.array([label]) for label in dataset.test.labels]
+    labels = [*dataset.test.labels[:, None]]
     return ImageSet(name, dataset.test, labels, dataset.class_names)
 
 
@@ -119,24 +123,149 @@ def _folder(root, shard):
     process, processes = shard
     data.check_images(files[process::processes])
     counts = [len(paths) for paths in named.values()]
-    labels = np.repeat(np.arange(len(named)), counts)
-    images = IndexedImages(files, np.arange(len(files)))
-    return ImageSet(root.name, images, [np.array([i]) for i in labels], list(named))
+    images = IndexedImages(files, np.repeat(np.arange(len(named)), counts))
+    return ImageSet(root.name, images, [*images.labels[:, None]], list(named))
 
 
 def of_published(published: catalogue.Published) -> ImageSet:
     """Opens a published set."""
-    builder = tfds.prepared(published.tfds)
-    stored = tfds.encoded(builder, published.split, "image", published.label)
+    builder = data.tfds_builder(published.tfds)
+    examples = records(builder, published.split, {published.label: True})
     # Records of ReaL have lists of several lengths.
-    labels = stored.map(lambda image, label: label).as_numpy_iterator()
-    labels = [np.atleast_1d(each) for each in labels]
-    images = stored.map(lambda image, label: (image, 0))
+    labels = examples.map(lambda example: example[published.label])
+    labels = [np.atleast_1d(each) for each in labels.as_numpy_iterator()]
+    images = examples.map(lambda example: (example["image"], 0))
     classes_of = published.classes_of or published.tfds
     return ImageSet(
         published.name,
         StreamedImages(images, builder.info.features["image"].decode_example),
         labels,
-        list(published.label_names or tfds.class_names(classes_of)),
+        list(published.label_names or class_names(classes_of)),
         published.restricted,
     )
+
+
+def records(builder, split: str, features: dict):
+    """Returns the examples of a split, a `tf.data.Dataset`, with encoded images.
+
+    Args:
+        builder: Result of `kerasvit.data.tfds_builder`.
+        split: Name of the split.
+        features: Other features that are read: {name: True, or {part of it: True}}.
+    """
+    from tensorflow_datasets import decode
+
+    decoders = decode.PartialDecoding(
+        {"image": True, **features}, decoders={"image": decode.SkipDecoding()}
+    )
+    return builder.as_dataset(split=split, decoders=decoders)
+
+
+@functools.cache
+def class_names(name: str) -> list[str]:
+    """Returns the class names of a data set, which need not be prepared."""
+    import tensorflow_datasets
+
+    return list(tensorflow_datasets.builder(name).info.features["label"].names)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSet:
+    """Labelled images of a set to train on and to test on.
+
+    Attributes:
+        train, validation: `Images`; without validation images None, and a part of
+            `train` takes their place.
+        test: `ImageSet`, whose images are not among the others.
+        split: How they were divided, for a message.
+        all_train: Number of training images of which `train` has the first, or a
+            sample.
+    """
+
+    train: data.Images
+    validation: data.Images | None
+    test: ImageSet
+    split: str
+    all_train: int
+
+    @property
+    def text(self) -> str:
+        """A sentence about the numbers of images."""
+        of_all = f" of {self.all_train:,}" if self.all_train > len(self.train) else ""
+        held = f", {len(self.validation):,} validation" if self.validation else ""
+        return (
+            f"{self.test.name}: {len(self.train):,}{of_all} training{held} and "
+            f"{len(self.test.labels):,} test images{self.split}."
+        )
+
+
+def find_training(
+    name: str,
+    most: int,
+    images: int | None = None,
+    shard: tuple[int, int] = (0, 1),
+) -> TrainingSet | None:
+    """Opens a set; returns None for a set of tensorflow-datasets without "train".
+
+    A folder without `test/`, a CSV and a built-in set are split as for
+    trainings, so that the test images are those of a training. Of tensorflow-datasets,
+    all of "train" is training images, as in big_vision, except what serves as the test
+    images of a set that has no others.
+
+    Args:
+        name: As for `find`.
+        most: Maximum number of training images. Those of tensorflow-datasets, which are
+            stored in random order, are the first: 65,000 of ImageNet are those of
+            big_vision. Of other sets they are a sample, stratified by class.
+        images: As for `ImageSet.sample`, of the test images.
+        shard: As for `kerasvit.data.from_folder`.
+
+    Raises:
+        ValueError: There is no such set, or it cannot be read.
+    """
+    path, split = Path(name).expanduser(), AS_IN_TRAINING
+    if path.exists():
+        dataset, name = training_data.from_path(path, shard=shard), path.name
+    elif name in data.BUILT_IN:
+        dataset = data.built_in(name)
+    else:
+        dataset, split = _tfds(catalogue.ALIASES.get(name, name)), ""
+    if dataset is None:
+        return None
+    validation = None if dataset.validation is dataset.test else dataset.validation
+    return TrainingSet(
+        _first(dataset.train.images, most),
+        validation and _first(validation, most),
+        of_dataset(name, dataset).sample(images),
+        split,
+        len(dataset.train),
+    )
+
+
+def _tfds(name):
+    """Returns a dataset of tensorflow-datasets, or None.
+
+    Its test images stand for the validation images, too, unless it has both.
+    """
+    if name in catalogue.SETS and not catalogue.SETS[name].train:
+        return None
+    builder = data.tfds_builder(name)
+    # Builders under tfds.testing.mock_data do not list their splits.
+    splits = list(builder.info.splits) or ["train", "test"]
+    if "train" not in splits:
+        return None
+    found = data.from_tfds(builder)
+    if found.test_name == "test" and "validation" in splits:
+        return found
+    first = found.train.images
+    stored = first.stored.concatenate(found.validation.stored)
+    train = data.TrainingImages(StreamedImages(stored, first.decode))
+    return dataclasses.replace(found, train=train, validation=found.test)
+
+
+def _first(images, most):
+    if len(images) <= most:
+        return images
+    if isinstance(images, IndexedImages):  # files are in the order of the classes
+        return images.sample(most, seed=0)
+    return StreamedImages(images.stored.take(most), images.decode)

@@ -5,7 +5,6 @@ import pytest
 from scoring import catalogue, corrupted, sets
 from tensorflow_datasets.testing import mock_data
 
-from kerasvit.data import tfds
 from tests.once import on_last_backend
 
 pytestmark = [pytest.mark.slow, on_last_backend]
@@ -60,7 +59,7 @@ def test_kinds_that_are_not_prepared_are_named(monkeypatch):
         if name.startswith("cifar10_corrupted/snow"):
             raise ValueError(f"{name} could not be prepared.")
 
-    monkeypatch.setattr(tfds, "prepared", builder)
+    monkeypatch.setattr(corrupted, "tfds_builder", builder)
     group = corrupted.find("cifar10_corrupted", ("snow", "fog"))
     assert group.kinds == ("fog",)
     assert group.missing == {"snow": "cifar10_corrupted/snow_1 could not be prepared."}

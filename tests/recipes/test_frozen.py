@@ -10,7 +10,7 @@ import pretrain
 import pytest
 import tensorflow_datasets
 from command import command_line
-from scoring import any_model, candidates, features, planning, training_sets
+from scoring import any_model, candidates, features, planning, sets
 from scoring.settings import Config
 from training import callbacks
 
@@ -181,14 +181,14 @@ def test_layers_of_nested_models_without_a_record(tmp_path):
 def test_test_images_of_a_folder_are_not_trained_on(images):
     images("cat", 20)
     folder = images("dog", 15)
-    found = training_sets.find(str(folder), most=100)
+    found = sets.find_training(str(folder), most=100)
     parts = [found.train, found.validation, found.test.images]
     files = [path for part in parts for path in part.items]
     assert len(files) == len(set(files)) == 35
     dataset = data.from_folder(folder)
     assert found.test.images.items == dataset.test.items
     assert found.text.endswith("test images, divided as for a training.")
-    fewer = training_sets.find(str(folder), most=10)
+    fewer = sets.find_training(str(folder), most=10)
     assert len(fewer.train) == 10 and " of 24 training" in fewer.text
     assert np.bincount(fewer.train.labels).min() >= 4
 
@@ -197,10 +197,10 @@ def test_test_images_of_a_folder_are_not_trained_on(images):
 @pytest.mark.parametrize("name", ["cifar10", "imagenet", "oxford_iiit_pet"])
 def test_training_images_are_all_of_train(name):
     with tensorflow_datasets.testing.mock_data(num_examples=20):
-        found = training_sets.find(name, most=12)
+        found = sets.find_training(name, most=12)
         assert len(found.train) == 12 and len(found.test.labels) == 20
         assert found.validation is None
-        whole = training_sets.find(name, most=100)
+        whole = sets.find_training(name, most=100)
     assert len(whole.train) == 40  # of both parts: mock_data ignores their sizes
     labels = whole.train.labels
     assert labels[:12].tolist() == found.train.labels.tolist()
@@ -215,9 +215,9 @@ def test_validation_images_of_their_own_are_not_trained_on(
         dataset = data.from_tfds("cifar10")
     splits = splits or ["train", "validation", "test"]
     builder = types.SimpleNamespace(info=types.SimpleNamespace(splits=splits))
-    monkeypatch.setattr(training_sets.tfds, "prepared", lambda name: builder)
+    monkeypatch.setattr(data, "tfds_builder", lambda name: builder)
     monkeypatch.setattr(data, "from_tfds", lambda given: dataset)
-    found = training_sets.find("flowers", most=100)
+    found = sets.find_training("flowers", most=100)
     if not has_own:
         assert found is None
     else:

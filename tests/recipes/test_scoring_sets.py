@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow_datasets
-from scoring import accuracy, catalogue, labels, outputs, sets
+from scoring import accuracy, catalogue, outputs, sets
+from scoring.accuracy import match_classes
 
 import kerasvit
 from kerasvit.prediction import imagenet_names
@@ -42,7 +43,7 @@ def test_published_sets(name):
     assert [int(i) for _, i in numbered.once()] == [0, 1, 2, 3, 4]
     if published.classes_of == "imagenet2012":
         assert found.label_names[0] == "n01440764" and len(found.label_names) == 1000
-        matched = labels.match(found, candidate(imagenet_names()))
+        matched = match_classes(found, candidate(imagenet_names()))
         assert [list(x) for x in matched.labels] == [list(x) for x in found.labels]
         assert not matched.unmatched
         if published.restricted:
@@ -62,7 +63,7 @@ def test_classes_of_a_and_r():
 
 
 def test_a_class_that_does_not_occur_in_the_published_set():
-    match = labels.Match([np.array([2])], np.array([1, 3]), [])
+    match = accuracy.Match([np.array([2])], np.array([1, 3]), [])
     with pytest.raises(ValueError, match="of the 2 classes that occur"):
         accuracy.scored(np.zeros((1, 5), "float32"), match)
 
@@ -82,7 +83,7 @@ def test_a_real_label_is_one_of_several():
     ],
 )
 def test_classes_match_by_name(names, expected):
-    found = labels.match(image_set(names), candidate(["Cat", "dog", "sea lion"]))
+    found = match_classes(image_set(names), candidate(["Cat", "dog", "sea lion"]))
     assert [list(x) for x in found.labels] == [
         [] if i is None else [i] for i in expected
     ]
@@ -97,23 +98,23 @@ def test_classes_of_imagenet_match_by_each_of_their_names():
         "great white shark",
         "crane",
     ]
-    found = labels.match(image_set(names), candidate(imagenet_names()))
+    found = match_classes(image_set(names), candidate(imagenet_names()))
     # Two classes have the name "crane".
     assert [list(x) for x in found.labels] == [[1], [1], [0], [2], []]
     assert list(found.restricted) == [0, 1, 2] and found.unmatched == ["crane"]
 
 
 def test_classes_without_names_match_by_index():
-    found = labels.match(image_set(["10", "2"]), candidate(None, classes=11))
+    found = match_classes(image_set(["10", "2"]), candidate(None, classes=11))
     assert [list(x) for x in found.labels] == [[10], [2]]
-    found = labels.match(image_set(["a", "b"]), candidate(None, classes=2))
+    found = match_classes(image_set(["a", "b"]), candidate(None, classes=2))
     assert [list(x) for x in found.labels] == [[0], [1]] and found.restricted is None
 
 
 @pytest.mark.parametrize("names", [["wolf"], ["n01443537"], ["0", "1"]])
 def test_a_model_of_other_classes(names):
     with pytest.raises(ValueError, match="has none of the classes of set.*cat, dog"):
-        labels.match(image_set(names), candidate(["cat", "dog"]))
+        match_classes(image_set(names), candidate(["cat", "dog"]))
 
 
 def test_folders_and_tables(images, tmp_path):

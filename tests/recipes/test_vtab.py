@@ -390,7 +390,7 @@ def test_a_package_that_is_missing(empty, monkeypatch):
 def test_other_models_are_not_fine_tuned():
     other = types.SimpleNamespace(model=keras.Sequential(), name="x")
     with pytest.raises(ValueError, match="x.keras is another model. Give --vtab probe"):
-        transfer.finetuning.learner(other, "x.keras", Config(("x.keras",)))
+        transfer.learner(other, "x.keras", Config(("x.keras",)))
 
 
 @on_last_backend

@@ -11,7 +11,6 @@ from devices import devices
 from training import training_data
 
 import kerasvit
-from kerasvit.data import training_batches
 from kerasvit.inspection import largest_eigenvalue
 
 
@@ -26,16 +25,16 @@ def measure(config, curved_images: int) -> dict:
         curved_images: Number of training images for the Hessian.
     """
     model = kerasvit.from_pretrained(Path(config.out) / "model")
-    images = training_data.find_data(config, devices.ONE).train.images
+    train = training_data.find_data(config, devices.ONE).train
     options = training_data.batch_options(config, model)
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    count = min(curved_images, len(images))
+    count = min(curved_images, len(train))
     batches = math.ceil(count / config.batch_size)
     options["batch_size"] = count // batches  # may omit a few images
-    sample = training_batches(images, **options).with_epochs_of(batches)
+    sample = train.batches(**options).with_epochs_of(batches)
     sample = list(sample.as_numpy_iterator())
     return {
-        "loss": float(model.evaluate(images.batches(**options), verbose=0)),
+        "loss": float(model.evaluate(train.images.batches(**options), verbose=0)),
         "sharpness": largest_eigenvalue(model, sample, tolerance=0.02),
     }
 

@@ -14,8 +14,9 @@ import re
 import tensorflow as tf
 from command.names import data_location
 
-from kerasvit.data import StreamedImages, tfds
+from kerasvit.data import StreamedImages, tfds_builder
 
+from ..sets import records
 from .catalogue import DSPRITES, FIRST, VtabTask
 
 CLEVR_EDGES = (8.0, 8.5, 9.0, 9.5, 10.0)
@@ -54,7 +55,7 @@ def find(task: VtabTask) -> Images:
     Raises:
         ValueError: The data set cannot be prepared, or has too few images.
     """
-    builder = tfds.prepared(task.source.tfds)
+    builder = tfds_builder(task.source.tfds)
     names = [str(i) for i in range(task.classes)]
     if task.label in builder.info.features:
         names = list(builder.info.features[task.label].names)
@@ -83,13 +84,8 @@ def _check(builder, task, splits):
 
 def _streamed(builder, split, task):
     """Returns the images of a split, with the labels of a task."""
-    from tensorflow_datasets import decode
-
     wanted, label = LABELS.get(task.label) or ({task.label: True}, _feature(task.label))
-    decoders = decode.PartialDecoding(
-        {"image": True, **wanted}, decoders={"image": decode.SkipDecoding()}
-    )
-    stored = builder.as_dataset(split=split, decoders=decoders)
+    stored = records(builder, split, wanted)
     stored = stored.map(lambda example: (example["image"], label(example)))
     decoded = builder.info.features["image"].decode_example
     return StreamedImages(
