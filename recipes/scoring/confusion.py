@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from command.paths import file_name
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
 from training.curves import save_figure
 from training.progress import counted
 from training.run_folder import replace_file
@@ -97,37 +97,31 @@ class Confusion:
         from matplotlib import pyplot
 
         counts, names = self.counts, [self._name(i) for i in self.classes]
-        shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-        side = 2.6 + max(
-            2.4, (0.34 if len(names) <= WITH_NUMBERS else 0.24) * len(names)
-        )
+        has_numbers = len(names) <= WITH_NUMBERS
+        side = 2.6 + max(2.4, (0.34 if has_numbers else 0.24) * len(names))
         figure, axis = pyplot.subplots(figsize=(side + 0.6, side), layout="constrained")
-        image = axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-        size = 8 if len(names) <= WITH_NUMBERS else 7
-        places = range(len(names))
-        axis.set_xticks(places, names, rotation=90, fontsize=size)
-        axis.set_yticks(places, names, fontsize=size)
-        axis.set(xlabel="predicted class", ylabel="class")
+        shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+        shown = ConfusionMatrixDisplay(shares, display_labels=names).plot(
+            ax=axis,
+            cmap="Blues",
+            colorbar=False,
+            im_kw={"vmin": 0, "vmax": 1},
+            include_values=has_numbers,
+            text_kw={"fontsize": 7},
+            xticks_rotation="vertical",
+        )
+        if has_numbers:  # of images, and not the shares
+            for place, text in np.ndenumerate(shown.text_):
+                text.set_text(counts[place] or "")
         right = np.mean(self.true == self.predicted)
         title = f"{self.of}: {counted(len(self.true))}, {100 * right:.1f} % correct"
         axis.set_title(title, fontsize="medium", wrap=True)
-        if len(names) <= WITH_NUMBERS:
-            for row, column in zip(*np.nonzero(counts), strict=True):
-                axis.text(
-                    column,
-                    row,
-                    counts[row, column],
-                    ha="center",
-                    va="center",
-                    fontsize=7,
-                    color="white" if shares[row, column] > 0.5 else "black",
-                )
-        bar = figure.colorbar(image, shrink=0.6, label="share of the class's images")
+        axis.set(xlabel="predicted class", ylabel="class")
+        axis.tick_params(length=0, labelsize=8 if has_numbers else 7)
+        bar = figure.colorbar(
+            shown.im_, shrink=0.6, label="share of the class's images"
+        )
         bar.outline.set_visible(False)
-        axis.set_xticks(np.arange(len(names) + 1) - 0.5, minor=True)
-        axis.set_yticks(np.arange(len(names) + 1) - 0.5, minor=True)
-        axis.grid(which="minor", color="0.9", linewidth=0.5)
-        axis.tick_params(which="both", length=0)
         save_figure(figure, path)
 
     def _name(self, i: int) -> str:

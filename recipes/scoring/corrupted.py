@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import tensorflow as tf
 from command import command_line
 
-from kerasvit.data import StreamedImages, tfds_builder
+from kerasvit.data import IndexedImages, tfds_builder
 
 from . import catalogue, corruptions, results, sets
 from .accuracy import match_classes, scored
@@ -247,16 +246,18 @@ def _published(name, kinds):
     published = catalogue.CORRUPTED[catalogue.ALIASES.get(name, name)]
     renamed = catalogue.RENAMED.get(published.tfds, {})
 
+    def config(kind, severity):
+        return f"{published.tfds}/{renamed.get(kind, kind)}_{severity}"
+
     def opened(kind, severity):
-        config = f"{published.tfds}/{renamed.get(kind, kind)}_{severity}"
-        return sets.of_published(dataclasses.replace(published, tfds=config))
+        tfds = config(kind, severity)
+        return sets.of_published(dataclasses.replace(published, tfds=tfds))
 
     missing = {}
     for kind in kinds:
         try:
             for severity in SEVERITIES:
-                config = f"{published.tfds}/{renamed.get(kind, kind)}_{severity}"
-                tfds_builder(config)
+                tfds_builder(config(kind, severity))
         except ValueError as error:
             missing[kind] = str(error)
     found = tuple(kind for kind in kinds if kind not in missing)
@@ -273,23 +274,17 @@ def _folder(root, kinds):
             f"`on`: {root / LABELS} must have classes of {clean}, 0 to "
             f"{len(names) - 1}. Received: {labels.min()} to {labels.max()}."
         )
-    files = {kind: root / f"{kind}.npy" for kind in kinds}
-    missing = {
-        kind: f"there is no file {path}"
-        for kind, path in files.items()
-        if not path.is_file()
-    }
-    arrays = {
-        kind: _pixels(path, len(labels))
-        for kind, path in files.items()
-        if kind not in missing
-    }
+    missing, arrays = {}, {}
+    for kind in kinds:
+        if (path := root / f"{kind}.npy").is_file():
+            arrays[kind] = _pixels(path, len(labels))
+        else:
+            missing[kind] = f"there is no file {path}"
 
     def opened(kind, severity):
         pixels = np.split(arrays[kind], len(SEVERITIES))[severity - 1]
-        return sets.ImageSet(
-            root.name, _streamed(pixels), [np.array([i]) for i in labels], list(names)
-        )
+        images = IndexedImages(pixels, labels)
+        return sets.ImageSet(root.name, images, [*labels[:, None]], list(names))
 
     return Group(root.name, clean, tuple(arrays), missing, opened)
 
@@ -329,14 +324,3 @@ def _read(path):
         return np.load(path, mmap_mode="r")
     except (OSError, ValueError) as error:  # of NumPy, for a damaged file
         raise ValueError(f"`on`: {path} cannot be read as .npy: {error}.") from error
-
-
-def _streamed(pixels):
-    def decoded(number):
-        image = tf.numpy_function(
-            lambda i: np.asarray(pixels[i]), [number], tf.uint8, stateful=False
-        )
-        return tf.ensure_shape(image, pixels.shape[1:])
-
-    numbers = tf.data.Dataset.range(len(pixels))
-    return StreamedImages(numbers.map(lambda i: (i, tf.cast(i, tf.int32))), decoded)

@@ -14,6 +14,7 @@ import numpy as np
 from command import command_line
 
 from kerasvit.fine_tuning import HEADS
+from kerasvit.inspection import layer_calls
 from kerasvit.layers import Block
 
 from .candidates import Candidate
@@ -45,9 +46,8 @@ def of_layer(candidate: Candidate, layer: str | None = None) -> Candidate:
         model = model_of(whole, layer, candidate.name)
     else:  # the candidate prepares the images for another model
         own = whole.layers[-1]
-        copy, calls = _calls(whole)
-        before, _ = calls[own.name]
-        model = keras.Model(copy.input, model_of(own, layer, candidate.name)(before))
+        before, _ = _calls(whole)[own.name]
+        model = keras.Model(whole.inputs, model_of(own, layer, candidate.name)(before))
     return dataclasses.replace(candidate, model=model)
 
 
@@ -86,7 +86,7 @@ def model_of(
             "vectors, tokens or maps (batch, …, width). It returns "
             f"{keras.tree.map_structure(lambda x: tuple(x.shape), cut.output)}."
         )
-    return keras.Model(cut.input, x)
+    return keras.Model(cut.inputs, x)
 
 
 def of_images(predict: Predictor, frozen: Candidate, images) -> np.ndarray:
@@ -114,53 +114,37 @@ def of_images(predict: Predictor, frozen: Candidate, images) -> np.ndarray:
 
 
 def _calls(model):
-    """Returns a copy of a model, with its layers, and {name: (input, output)} of them.
-
-    The layers are called again: the `output` of a nested model is that of its own
-    graph.
-    """
-    calls = {}
-
-    def call(layer, *args, **kwargs):
-        output = layer(*args, **kwargs)
-        if isinstance(layer, keras.Layer):
-            calls[layer.name] = args[0], output
-        return output
-
-    if isinstance(model, keras.Sequential):
-        image = x = keras.Input(model.input_shape[1:])
-        for layer in model.layers:
-            x = call(layer, x)
-        return keras.Model(image, x), calls
-    options = {"clone_function": lambda layer: layer, "call_function": call}
-    return keras.models.clone_model(model, **options), calls
+    """Returns {name: (input, output)} of the layers of a model."""
+    return {
+        layer.name: (inputs[0], outputs[0] if len(outputs) == 1 else outputs)
+        for layer, inputs, outputs in layer_calls(model)
+        if inputs  # not the input layer
+    }
 
 
 def _cut(model, path):
     """Returns the model that ends with a layer, by its path."""
     name, _, rest = path.partition("/")
-    copy, calls = _calls(model)
-    before, after = calls[name]
+    before, after = _calls(model)[name]
     if rest:
-        after = _cut(copy.get_layer(name), rest)(before)
-    return keras.Model(copy.input, after)
+        after = _cut(model.get_layer(name), rest)(before)
+    return keras.Model(model.inputs, after)
 
 
 def _without_head(model, record):
     """Returns the model that ends with the input of its head."""
-    copy, calls = _calls(model)
+    calls = _calls(model)
     if record:
         heads = [calls[name][0] for name in HEADS if name in calls]
         if len(heads) > 1:
             heads = [keras.layers.average(heads)]
-        return keras.Model(copy.input, *heads) if heads else copy
+        return keras.Model(model.inputs, *heads) if heads else model
     last = next(x for x in reversed(model.layers) if not isinstance(x, AFTER_HEAD))
     before = calls[last.name][0]
     if isinstance(last, keras.Model):
-        return keras.Model(copy.input, _without_head(last, None)(before))
-    if isinstance(last, (keras.layers.Dense, keras.layers.Conv2D)):
-        return keras.Model(copy.input, before)
-    return copy
+        return keras.Model(model.inputs, _without_head(last, None)(before))
+    is_head = isinstance(last, (keras.layers.Dense, keras.layers.Conv2D))
+    return keras.Model(model.inputs, before) if is_head else model
 
 
 def _path(model, layer, name):

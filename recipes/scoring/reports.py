@@ -18,7 +18,6 @@ from . import (
     tables,
 )
 from .planning import Plan
-from .vtab import means
 
 
 def say(text: str) -> None:
@@ -94,7 +93,9 @@ def report(
     speeds = Path(config.speed_from).expanduser()
     measured = benchmarks.saved(speeds)
     costs = {each.name: cost.of(each, measured) for each in plan.models}
-    grids = [rows for rows in (tables.grid(shown, costs), means.grid(shown)) if rows]
+    grids = [
+        rows for rows in (tables.grid(shown, costs), tables.vtab_grid(shown)) if rows
+    ]
     for rows in [*grids, *corruption_tables.compared(summaries)]:
         for table in tables.printed(rows, console.width):
             console.print(table)

@@ -77,7 +77,7 @@ def test_a_folder_of_npy_files(folder):
         found = group.open("spatter", severity)
         assert [int(each[0]) for each in found.labels] == [5, 99, 0]
         pixels = [(int(x[0, 0, 0]), int(i)) for x, i in found.images.once()]
-        assert pixels == [(10 * severity + i, i) for i in range(COUNT)]
+        assert pixels == [(10 * severity + i, [5, 99, 0][i]) for i in range(COUNT)]
     sample = group.sample(2).open("fog", 4)
     [first, second] = [int(x[0, 0, 0]) for x, _ in sample.images.once()]
     assert [first, second] == [40 + i for i in sample.numbers]

@@ -10,9 +10,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
 from command import command_line, reachable
-from scoring import results
+from scoring import results, tables
 from scoring.settings import Config
-from scoring.vtab import catalogue, images, means, transfer
+from scoring.vtab import catalogue, images, transfer
 from training import hyperrule
 
 import kerasvit
@@ -240,7 +240,7 @@ def result(name, model, hits):
 
 @on_last_backend
 def test_means_of_the_groups():
-    rows = means.grid(
+    rows = tables.vtab_grid(
         [
             result("vtab/dtd", "a", [1, 0, 0, 0]),
             result("vtab/svhn", "a", [1, 1, 1, 0]),
@@ -268,7 +268,7 @@ def test_means_of_the_groups():
 @on_last_backend
 def test_a_mean_names_the_tasks_that_are_missing():
     names = [name for name in catalogue.TASKS if name != "vtab/resisc45"]
-    rows = means.grid([result(name, "a", [1, 0]) for name in names])
+    rows = tables.vtab_grid([result(name, "a", [1, 0]) for name in names])
     assert rows[-1] == ["mean of vtab, 18 of 19 tasks, without resisc45", "50.00"]
 
 
