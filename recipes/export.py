@@ -20,7 +20,7 @@ import sys
 
 from command import command_line, startup
 from exporting import formats
-from exporting.settings import Config
+from exporting.settings import Config, check_folder, complete_folder
 
 
 def parse(arguments) -> Config:
@@ -51,7 +51,7 @@ import shutil
 from pathlib import Path
 
 import keras
-from exporting import checking, folders, serving, writing
+from exporting import checking, writing
 from scoring import candidates
 from training.progress import console
 from training.run_folder import write_json
@@ -71,12 +71,12 @@ def export(config: Config) -> Path:
     with command_line.checking_input():
         backend = formats.backend_for(config.format, keras.backend.backend())
         config.check(backend)
-        out = folders.check(config.folder, config.replace)
+        out = check_folder(config.folder, config.replace)
         candidate = load(config)
-        precision = serving.precision(candidate.model)
+        precision = writing.precision(candidate.model)
         formats.check_model(config.format, precision, backend)
-        served = serving.served(candidate, config.inputs, config.outputs, config.batch)
-        with folders.complete(out, config.replace) as folder:
+        served = writing.served(candidate, config.inputs, config.outputs, config.batch)
+        with complete_folder(out, config.replace) as folder:
             writing.write(served.model, config.format, folder)
             errors = checking.check(
                 served.model,
@@ -111,13 +111,13 @@ def load(config: Config) -> candidates.Candidate:
     model = found.model
     if None in model.inputs[0].shape[1:3]:
         model = kerasvit.resize(model, found.transform.size)
-    if quantised and serving.precision(model) != config.dtype:
+    if quantised and writing.precision(model) != config.dtype:
         model.quantize(config.dtype)
     return dataclasses.replace(found, model=model)
 
 
 def described(
-    config: Config, precision: str, served: serving.Served, errors, names
+    config: Config, precision: str, served: writing.Served, errors, names
 ) -> dict:
     """Returns what `export.json` says about an export."""
     backend = keras.backend.backend()
@@ -145,7 +145,7 @@ def described(
     }
 
 
-def report(out: Path, served: serving.Served, errors: checking.Errors) -> list[str]:
+def report(out: Path, served: writing.Served, errors: checking.Errors) -> list[str]:
     """Returns lines about an export."""
     height, width = served.transform.size
     sizes = ", ".join(map(str, errors.batch_sizes))

@@ -68,7 +68,7 @@ def check(
 
     Args:
         model: The model that was exported; its batch may be of one size.
-        precision: Its precision, as of `serving.precision`.
+        precision: Its precision, as of `writing.precision`.
         name: Format.
         folder: Folder with the file.
         low, high: Range of the images' values.

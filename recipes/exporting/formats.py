@@ -146,7 +146,7 @@ def check_model(name: str, precision: str, backend: str) -> None:
 
     Args:
         name: Key of `FORMATS`.
-        precision: Result of `serving.precision`.
+        precision: Result of `writing.precision`.
         backend: Backend that writes it.
     """
     if reason := FORMATS[name].reason(precision, backend):

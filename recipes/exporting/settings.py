@@ -1,16 +1,21 @@
-"""Settings of `export.py`.
+"""Settings of `export.py`, and its folder, which appears when it is complete.
 
 This module imports neither Keras nor kerasvit, so that a command is parsed first.
 """
 
+import contextlib
 import dataclasses
 import re
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 from command import limits, names
-from exporting import folders, formats
+from exporting import formats
+from training import folder_lock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,5 +68,51 @@ class Config:
                 "`dtype`: a .keras file has its own precision. Leave --dtype out, or "
                 "give a folder of save_pretrained."
             )
-        folders.check(self.folder, self.replace)
+        check_folder(self.folder, self.replace)
         names.check_model_or_path(self.model, "model")
+
+
+def check_folder(folder: str, replace: bool) -> Path:
+    """Returns the path of a folder that may be written.
+
+    Raises:
+        ValueError: It exists and is not to be replaced, or is no folder of an export.
+    """
+    path = Path(folder).expanduser()
+    if not path.exists() and not path.is_symlink():
+        return path
+    if not replace:
+        raise ValueError(
+            f"`out`: {path} exists. Give another --out, or --replace to replace it."
+        )
+    if not (path / "export.json").is_file():
+        raise ValueError(
+            f"`replace`: {path} is not replaced, for it has no export.json and is no "
+            "export. Give another --out."
+        )
+    return path
+
+
+@contextlib.contextmanager
+def complete_folder(path: Path, replace: bool) -> Iterator[Path]:
+    """Yields an empty folder, which becomes `path` if the block succeeds.
+
+    Raises:
+        ValueError: As `check_folder`; or the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent)
+    except OSError as error:
+        raise ValueError(f"`out`: {path} cannot be written: {error}.") from error
+    written = Path(temporary) / path.name
+    try:
+        written.mkdir()
+        with folder_lock.explained_disk(Path(temporary)):
+            yield written
+        # Another process may have written it.
+        if check_folder(str(path), replace).exists():
+            path.rename(Path(temporary) / "replaced")
+        written.rename(path)
+    finally:
+        shutil.rmtree(temporary)

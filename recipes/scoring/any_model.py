@@ -18,16 +18,12 @@ import keras
 
 import kerasvit
 
-# Values that a model expects, of pixels from 0 to 255: (scale, offset).
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet
+# Values that a model expects: mean and deviation of colours from 0 to 1.
 VALUES = {
-    "pixels": (1.0, 0.0),
-    "unit": (1 / 255, 0.0),
-    "tf": (1 / 127.5, -1.0),
-    "torch": (
-        tuple(1 / (255 * s) for s in STD),
-        tuple(-m / s for m, s in zip(MEAN, STD, strict=True)),
-    ),
+    "pixels": ((0, 0, 0), (1 / 255, 1 / 255, 1 / 255)),
+    "unit": ((0, 0, 0), (1, 1, 1)),
+    "tf": ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5)),
+    "torch": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),  # of ImageNet
 }
 
 
@@ -76,12 +72,10 @@ def load(name: str, setting: str, values: str | None = None) -> Found:
     if getattr(model, "adapters", None):
         kerasvit.merge_lora(model)
     if hasattr(model, "record"):
-        found = model.preprocessing
         if model.record["kwargs"].get("normalization"):
-            return Found(model, _rescaled(*VALUES["pixels"]), "from 0 to 255")
-        scale = [1 / (255 * std) for std in found.std]
-        offset = [-m / s for m, s in zip(found.mean, found.std, strict=True)]
-        return Found(model, _rescaled(scale, offset), "as its record says")
+            return Found(model, normalization(*VALUES["pixels"]), "from 0 to 255")
+        own = model.preprocessing
+        return Found(model, normalization(own.mean, own.std), "as its record says")
     if values is None:
         option = setting.replace("_", "-")
         raise ValueError(
@@ -90,7 +84,7 @@ def load(name: str, setting: str, values: str | None = None) -> Found:
             "(mean and deviation of ImageNet)."
         )
     option = f"--{setting.replace('_', '-')}-input {values}"
-    return Found(model, _rescaled(*VALUES[values]), f"as {option}")
+    return Found(model, normalization(*VALUES[values]), f"as {option}")
 
 
 def check_one_label(model: keras.Model, name: str, setting: str) -> None:
@@ -168,5 +162,8 @@ def _preprocessing_of(name: str):
     return functools.partial(owner.preprocess_input, data_format="channels_last")
 
 
-def _rescaled(scale, offset):
+def normalization(mean, std) -> keras.layers.Layer:
+    """Returns a layer that maps pixels to (pixel / 255 - mean) / std."""
+    scale = [1 / (255 * s) for s in std]
+    offset = [-m / s for m, s in zip(mean, std, strict=True)]
     return kerasvit.layers.Rescaling(scale, offset, dtype="float32")

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import pytest
 from command import command_line
-from exporting import checking, folders, formats, runtime, serving
+from exporting import checking, formats, runtime, settings, writing
 from exporting.settings import Config
 from PIL import Image
 from scoring import candidates
@@ -188,7 +188,7 @@ def test_quantised_models(name, dtype, tmp_path):
 
 def served(folder, inputs="pixels", outputs="probabilities", batch=None):
     candidate = candidates.load(str(folder), headless=True)
-    return serving.served(candidate, inputs, outputs, batch)
+    return writing.served(candidate, inputs, outputs, batch)
 
 
 def pixels(count=2):
@@ -264,16 +264,16 @@ def test_adapters_are_merged(tmp_path):
 @on_last_backend
 def test_the_precision_of_a_file_is_refused_where_the_option_is(tmp_path):
     model = tiny("VisionTransformer")
-    assert serving.precision(model) == "float32"
+    assert writing.precision(model) == "float32"
     model.quantize("int8")
     kerasvit.save_pretrained(model, tmp_path / "vit")
     for dtype in ("float32", "int8"):
         config = Config(str(tmp_path / "vit"), FORMAT, dtype=dtype)
-        assert serving.precision(export.load(config).model) == "int8"
+        assert writing.precision(export.load(config).model) == "int8"
     with pytest.raises(ValueError, match="is int8, which litert does not.*was made fr"):
         formats.check_model("litert", "int8", "tensorflow")
     half = tiny("VisionTransformer", dtype="mixed_bfloat16")
-    assert serving.precision(half) == "mixed_bfloat16"
+    assert writing.precision(half) == "mixed_bfloat16"
 
 
 @on_last_backend
@@ -281,7 +281,7 @@ def test_probabilities_stay_as_they_are():
     image = keras.Input((16, 16, 3))
     x = keras.layers.Dense(3, activation="softmax")(keras.layers.Flatten()(image))
     model = keras.Model(image, x)
-    assert serving.probabilities(model, x) is x
+    assert writing.probabilities(model, x) is x
 
 
 def test_several_labels_and_one_logit_have_sigmoids():
@@ -294,15 +294,15 @@ def test_several_labels_and_one_logit_have_sigmoids():
         model = kerasvit.ViTTi16(depth=1, image_size=32, num_classes=classes)
         if stated:
             model.record["problem_type"] = stated
-        last = serving.probabilities(model, model.outputs[0])
+        last = writing.probabilities(model, model.outputs[0])
         assert keras.Model(model.inputs, last).layers[-1].name == name
     model.record["problem_type"] = "regression"
     with pytest.raises(ValueError, match="regression and has no probabilities"):
-        serving.probabilities(model, model.outputs[0])
+        writing.probabilities(model, model.outputs[0])
     layers = [keras.Input((4, 4, 3)), keras.layers.Flatten()]
     inner = keras.Sequential([*layers, keras.layers.Dense(1, activation="sigmoid")])
     model = keras.Sequential([keras.Input((4, 4, 3)), inner])
-    assert serving.probabilities(model, model.outputs[0]) is model.outputs[0]
+    assert writing.probabilities(model, model.outputs[0]) is model.outputs[0]
 
 
 @pytest.mark.slow
@@ -374,22 +374,22 @@ def test_rounded_numbers_may_change_as_much_as_by_rounding(changes, monkeypatch)
 def test_an_export_is_replaced_only_if_asked(tmp_path):
     out = tmp_path / "out"
     for text in ("first", "second"):
-        with folders.complete(out, replace=text == "second") as folder:
+        with settings.complete_folder(out, replace=text == "second") as folder:
             (folder / "export.json").write_text(text)
             assert not out.exists() or (out / "export.json").read_text() == "first"
     assert (out / "export.json").read_text() == "second"
     assert [*tmp_path.iterdir()] == [out]
     with pytest.raises(ValueError, match="exists. Give another --out, or --replace"):
-        folders.check(str(out), replace=False)
+        settings.check_folder(str(out), replace=False)
     (out / "export.json").unlink()
     with pytest.raises(ValueError, match="is no export"):
-        folders.check(str(out), replace=True)
+        settings.check_folder(str(out), replace=True)
 
 
 @on_last_backend
 def test_an_interrupted_export_leaves_nothing(tmp_path):
     with pytest.raises(KeyboardInterrupt):
-        with folders.complete(tmp_path / "out", replace=False) as folder:
+        with settings.complete_folder(tmp_path / "out", replace=False) as folder:
             (folder / "half").write_text("")
             raise KeyboardInterrupt
     assert not [*tmp_path.iterdir()]

@@ -1,1 +1,0 @@
-"""Exports models to the formats of other runtimes; `export.py` is the command."""
