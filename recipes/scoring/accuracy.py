@@ -15,8 +15,9 @@ from command import command_line
 from kerasvit import evaluation, imagenet_names
 
 from . import confusion, results
+from .candidates import Candidate
 from .outputs import as_logits
-from .sets import class_names
+from .sets import ImageSet, class_names
 
 IMAGENET = 1000  # classes of a model without names are those of ImageNet if so many
 SHOWN = 5  # names in a message
@@ -43,18 +44,13 @@ class Match:
 
 
 def tasks(
-    candidates: Sequence, image_sets: Sequence, optional: bool = False
+    candidates: Sequence[Candidate], image_sets: Sequence[ImageSet], optional=False
 ) -> list[results.Task]:
     """Returns a task for each model and set.
 
-    Args:
-        candidates: `candidates.Candidate` of each model.
-        image_sets: `sets.ImageSet` of each set.
-        optional: Whether to leave out models of other classes than a set, or without
-            any.
-
     Raises:
-        ValueError: A model has none of the classes of a set.
+        ValueError: A model has none of the classes of a set; if `optional`, models of
+            other classes or without any are left out instead.
     """
     found = []
     for candidate, image_set in itertools.product(candidates, image_sets):
@@ -81,11 +77,7 @@ def _task(candidate, image_set, match):
 
 
 def scored(outputs: np.ndarray, match: Match) -> dict:
-    """Returns the fields of a `Result` that the outputs determine.
-
-    Args:
-        outputs: Logits or probabilities (count, classes).
-        match: Result of `match_classes`.
+    """Returns the fields of a `Result` that outputs (count, classes) determine.
 
     Raises:
         ValueError: An output is not finite, or an image is of a class that should not
@@ -121,17 +113,15 @@ def _part(logits, true):
     return results.Part(logits.shape[1], evaluation.scores(logits, true))
 
 
-def match_classes(image_set, candidate, setting: str = "on") -> Match:
+def match_classes(
+    image_set: ImageSet, candidate: Candidate, setting: str = "on"
+) -> Match:
     """Matches by name, WordNet id or index.
 
     Case, and "_" for a space, make no difference. A class of ImageNet has its WordNet
     id, its line of names and each of these names. A name of two classes matches none.
-    Classes match by index if neither the set nor the model has names.
-
-    Args:
-        image_set: `sets.ImageSet`.
-        candidate: `candidates.Candidate`.
-        setting: Option that gave the set, for messages.
+    Classes match by index if neither the set nor the model has names. Messages name the
+    option `setting`.
 
     Raises:
         NoCommonClass: The model has none of the classes of the set.

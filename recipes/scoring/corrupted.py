@@ -19,6 +19,7 @@ from kerasvit.data import IndexedImages, tfds_builder
 
 from . import catalogue, corruptions, results, sets
 from .accuracy import match_classes, scored
+from .candidates import Candidate
 from .catalogue import CIFAR10, CIFAR100, SEVERITIES, chosen_kinds
 
 SOFTWARE = ("cv2", "skimage", "scipy", "PIL", "tensorflow_datasets")  # makes the pixels
@@ -52,19 +53,58 @@ class Plan:
         return list(dict.fromkeys(lines))
 
 
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """The same images with corruptions of several kinds and severities.
+
+    Attributes:
+        name: Name in the tables.
+        clean: Name of the set of these images without corruption, or "".
+        kinds: The corruptions.
+        missing: {corruption: reason} of those that were asked for and are not there.
+        opener: Function of a kind and a severity that returns a `sets.ImageSet`.
+        images: At most so many images of each; None: all.
+    """
+
+    name: str
+    clean: str
+    kinds: tuple[str, ...]
+    missing: dict[str, str]
+    opener: Callable[[str, int], sets.ImageSet]
+    images: int | None = None
+
+    @functools.cached_property
+    def first(self) -> sets.ImageSet:
+        """The images of the first kind with severity 1."""
+        found = self.opener(self.kinds[0], SEVERITIES[0]).sample(self.images)
+        return dataclasses.replace(found, name=self.name)
+
+    def open(self, kind: str, severity: int) -> sets.ImageSet:
+        """Returns the images of a kind and a severity.
+
+        Raises:
+            ValueError: Their labels are not those of `first`, in the same order.
+        """
+        found = self.opener(kind, severity).sample(self.images)
+        if list(map(list, found.labels)) != list(map(list, self.first.labels)):
+            raise ValueError(
+                f"`on`: {kind} of severity {severity} of {self.name} must have the "
+                f"labels of {self.kinds[0]}, in the same order. Prepare the set again."
+            )
+        return found
+
+    def sample(self, count: int | None) -> "Group":
+        """Returns `count` of the images, always the same; None: all."""
+        return dataclasses.replace(self, images=count)
+
+
 def plan(
-    candidates: Sequence,
-    image_sets: Sequence,
-    groups: Sequence,
+    candidates: Sequence[Candidate],
+    image_sets: Sequence[sets.ImageSet],
+    groups: Sequence[Group],
     kinds: Sequence[str],
 ) -> Plan:
-    """Tries the corruptions, and returns the tasks.
-
-    Args:
-        candidates: `candidates.Candidate` of each model.
-        image_sets: `sets.ImageSet` of each set whose images are corrupted here.
-        groups: `Group` of each published set of corrupted images.
-        kinds: The corruptions for `image_sets`.
+    """Tries the corruptions of the kinds, of `image_sets`, and returns the tasks.
 
     Raises:
         ValueError: All corruptions fail, or a model has none of the classes of a set.
@@ -146,58 +186,8 @@ def _compute(outputs, match, predict):
 
 
 def part_name(severity: int, part: str) -> str:
-    """Returns the name of a part of a result.
-
-    Args:
-        severity: 1 to 5.
-        part: "all" or "restricted", as of `accuracy.scored`.
-    """
+    """Returns the name of a part for a severity and a part of `accuracy.scored`."""
     return f"severity {severity}" if part == "all" else f"severity {severity}, {part}"
-
-
-@dataclasses.dataclass(frozen=True)
-class Group:
-    """The same images with corruptions of several kinds and severities.
-
-    Attributes:
-        name: Name in the tables.
-        clean: Name of the set of these images without corruption, or "".
-        kinds: The corruptions.
-        missing: {corruption: reason} of those that were asked for and are not there.
-        opener: Function of a kind and a severity that returns a `sets.ImageSet`.
-        images: At most so many images of each; None: all.
-    """
-
-    name: str
-    clean: str
-    kinds: tuple[str, ...]
-    missing: dict[str, str]
-    opener: Callable[[str, int], sets.ImageSet]
-    images: int | None = None
-
-    @functools.cached_property
-    def first(self) -> sets.ImageSet:
-        """The images of the first kind with severity 1."""
-        found = self.opener(self.kinds[0], SEVERITIES[0]).sample(self.images)
-        return dataclasses.replace(found, name=self.name)
-
-    def open(self, kind: str, severity: int) -> sets.ImageSet:
-        """Returns the images of a kind and a severity.
-
-        Raises:
-            ValueError: Their labels are not those of `first`, in the same order.
-        """
-        found = self.opener(kind, severity).sample(self.images)
-        if list(map(list, found.labels)) != list(map(list, self.first.labels)):
-            raise ValueError(
-                f"`on`: {kind} of severity {severity} of {self.name} must have the "
-                f"labels of {self.kinds[0]}, in the same order. Prepare the set again."
-            )
-        return found
-
-    def sample(self, count: int | None) -> "Group":
-        """Returns `count` of the images, always the same; None: all."""
-        return dataclasses.replace(self, images=count)
 
 
 def is_group(name: str) -> bool:
@@ -208,14 +198,10 @@ def is_group(name: str) -> bool:
 
 
 def find_all(names: Sequence[str], kinds: Sequence[str]) -> dict[str, Group]:
-    """Returns the groups among names of sets.
-
-    Args:
-        names: Names of groups and of other sets.
-        kinds: Names for `catalogue.chosen_kinds`; none are the published ones.
+    """Returns the groups among names of sets; without kinds the published ones.
 
     Raises:
-        ValueError: As for `find`.
+        ValueError: As for `find` and `catalogue.chosen_kinds`.
     """
     wanted = chosen_kinds(kinds or ("published",))
     return {name: find(name, wanted) for name in names if is_group(name)}

@@ -103,7 +103,7 @@ def _content(summary):
     ratios = {"mce": summary.mce, "relative_mce": summary.relative_mce}
     return {
         "model": summary.model,
-        "set": summary.set,
+        "set": summary.first.set,
         "classes": summary.classes,
         "images": summary.first.images,
         "top1": summary.severities,
@@ -121,7 +121,7 @@ def _csv(summaries):
     first = ("model", "set", "classes", "images")
     rows.writerow([*first, "kind", "severity", "metric", "value", "low", "high"])
     for each in summaries:
-        first = each.model, each.set, each.classes, each.first.images
+        first = each.model, each.first.set, each.classes, each.first.images
         for kind, result in each.results.items():
             for severity in SEVERITIES:
                 scores = result.parts[part_name(severity, each.part)].scores

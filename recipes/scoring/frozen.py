@@ -46,11 +46,6 @@ def tasks(
 ) -> list[results.Task]:
     """Returns a task for each model and set, and prints the numbers of images.
 
-    Args:
-        candidates: The models, with or without heads.
-        found: The sets.
-        protocol: What is measured.
-
     Raises:
         ValueError: A layer does not exist, or a set has too few training images.
     """

@@ -92,14 +92,10 @@ class Summary:
         return self.first.model
 
     @property
-    def set(self) -> str:
-        """Name of the set."""
-        return self.first.set
-
-    @property
     def title(self) -> str:
         """Name of the set for tables, with the number of classes if not of all."""
-        return self.set if self.part == "all" else f"{self.set}, {self.classes} classes"
+        name = self.first.set
+        return name if self.part == "all" else f"{name}, {self.classes} classes"
 
     @property
     def mean_name(self) -> str:
@@ -147,7 +143,7 @@ def summarize(
 
     Args:
         scored: Results, those of corruptions and others.
-        plan: Result of `corrupted.plan`.
+        plan: What was measured.
         reference: Name of the model whose errors are 1; None: AlexNet for all 1,000
             classes of ImageNet, and else the first model.
     """
@@ -216,7 +212,7 @@ def _errors(summary, clean):
 
 def _ratios(summary, errors, reference, first):
     """Returns the fields `mce` and `relative_mce`, if there is a reference."""
-    name, model, part = summary.set, summary.model, summary.part
+    name, model, part = summary.first.set, summary.model, summary.part
     ours = errors[name, model, part]
     is_imagenet = name in IMAGENET and summary.classes == 1000
     if reference is None and is_imagenet and not summary.first.unmatched:
