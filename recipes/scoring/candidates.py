@@ -74,7 +74,7 @@ def load_all(
     """
     if len(set(names)) < len(names):
         raise ValueError(f"`models`: each model once. Received: {', '.join(names)}.")
-    # Models of kerasvit beside them have their own preprocessing.
+    # Models of kerasvit beside .keras files have their own preprocessing.
     files = [name for name in names if name.endswith(".keras")] or names
     found = [
         load(name, values if name in files else None, image_size, headless)
@@ -144,7 +144,12 @@ def load(
             label_names=_label_names(record.get("label_names")),
             **own,
         )
-    size = _image_size(model, name)
+    size = model.input_shape[1:3]
+    if None in size:
+        raise ValueError(
+            f"`model`: the inputs of {name} must be images (height, width, 3) of a "
+            f"fixed size. Received: {model.input_shape[1:]}."
+        )
     transform = OF_KERAS if name.endswith(".keras") else OF_APPLICATIONS
     image = keras.Input((*size, 3), name="image")
     return Candidate(
@@ -165,16 +170,6 @@ def weights_of(name: str) -> str:
 
 def _label_names(names):
     return list(imagenet_names()) if names == "imagenet1k" else names
-
-
-def _image_size(model, name):
-    size = tuple(model.input_shape[1:])
-    if len(size) != 3 or None in size or size[-1] != 3:
-        raise ValueError(
-            f"`model`: the inputs of {name} must be images (height, width, 3) of a "
-            f"fixed size. Received: {size}."
-        )
-    return size[:2]
 
 
 def _name(name):

@@ -13,12 +13,12 @@ from pathlib import Path
 import yaml
 from devices import device_name
 from training.progress import counted
-from training.run_folder import replace_file
 
 from kerasvit.hub import is_generated, read_page, signed, split_page
 
 from . import tables
 from .catalogue import SETS
+from .confusion import with_section, write_page
 from .cost import COLUMNS, Cost, cells
 from .results import Result
 
@@ -37,7 +37,6 @@ MEASURES = {
 TASK = {"type": "image-classification", "name": "image classification"}
 BY = "recipes/evaluate.py"
 START = f"<!-- Written by {BY}, which replaces it: -->"
-END = "<!-- until here. -->"
 KEY = "model-index"
 
 
@@ -75,7 +74,7 @@ def _path(name, folder):
 def _check(path):
     try:
         updated(_page(path), "", [], "")
-        unfinished = _unfinished(path)
+        unfinished = path.with_name(f".{path.name}")
         unfinished.parent.mkdir(parents=True, exist_ok=True)
         unfinished.touch()
         unfinished.unlink()
@@ -87,19 +86,10 @@ def _check(path):
 
 
 def write(path: Path, results: list[Result], cost: Cost) -> None:
-    """Writes results into a card, in place of those of an earlier run.
-
-    Args:
-        path: Path of the README.md.
-        results: Results of one model.
-        cost: Its cost.
-    """
+    """Writes results into a card, in place of those of an earlier run."""
     found = [each for result in results for each in entries(result)]
     text = section(results, cost)
-    page = updated(_page(path), results[0].model, found, text)
-    unfinished = _unfinished(path)
-    unfinished.write_bytes(page)
-    replace_file(unfinished, path)
+    write_page(path, updated(_page(path), results[0].model, found, text))
 
 
 def entries(result: Result) -> list[dict]:
@@ -179,10 +169,6 @@ def _page(path):
     return read_page(path) if path.exists() else b""
 
 
-def _unfinished(path):
-    return path.with_name(f".{path.name}")
-
-
 def updated(before: bytes, name: str, results: list[dict], section: str) -> bytes:
     """Returns a page with results, in place of those that this function added before.
 
@@ -205,7 +191,7 @@ def updated(before: bytes, name: str, results: list[dict], section: str) -> byte
     head = text[: len(text) - len(body)]
     body = body if body.strip() else f"# {name}\n"
     head = _with_value(head, metadata, _index(metadata.get(KEY), name, results))
-    page = head + _with_section(body, section)
+    page = head + with_section(body, START, section)
     if text.strip() and is_generated(before):
         page = signed(page)
     return page.encode("utf-8", "surrogateescape")
@@ -251,12 +237,3 @@ def _with_value(head, metadata, value):
                     end -= 1
                 del lines[key.start_mark.line : end]
     return "".join([opening, *lines, new, closing.rstrip(), "\n"])
-
-
-def _with_section(body, section):
-    """Returns a text with the section in place of the last one, or at its end."""
-    new = f"{START}\n\n{section.strip()}\n\n{END}"
-    found = re.search(f"{re.escape(START)}.*?{re.escape(END)}", body, re.DOTALL)
-    if found:
-        return body[: found.start()] + new + body[found.end() :]
-    return f"{body.rstrip()}\n\n{new}\n"

@@ -7,6 +7,7 @@ found.section("confusion.png")  # text for a model card
 
 import dataclasses
 import functools
+import re
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from training.progress import counted
 from training.run_folder import replace_file
 
 from kerasvit.hub import is_generated, read_page, signed
+
+from .outputs import Predictor
 
 MAX_DRAWN = 40  # classes of a picture
 WITH_NUMBERS = 20  # classes up to which its cells have numbers
@@ -70,11 +73,7 @@ class Confusion:
         ]
 
     def section(self, picture: str | None) -> str:
-        """Returns the text for a model card.
-
-        Args:
-            picture: Name of the file beside the card, or None.
-        """
+        """Returns the text for a card, with a picture beside it if it is named."""
         lines = [f"## Confusion, {self.of}"]
         if picture:
             lines.append(f"![Confusion matrix of {self.of}]({picture})")
@@ -130,12 +129,9 @@ class Confusion:
 
 
 def of_result(result, names: list[str] | None, classes: int) -> Confusion | None:
-    """Returns the confusion of a `results.Result` of a model's outputs, or None.
+    """Returns the confusion of a `results.Result` of a model's outputs.
 
-    Args:
-        result: The result; one of an earlier version has no predictions.
-        names: Names of the model's classes, or None.
-        classes: Number of the model's classes.
+    It is None for other results, and for those of an earlier version.
     """
     if result.measure or not set(CLASSES) <= result.right.keys():
         return None
@@ -143,16 +139,8 @@ def of_result(result, names: list[str] | None, classes: int) -> Confusion | None
     return Confusion(*(result.right[each] for each in CLASSES), names, result.set)
 
 
-def of_model(predict, model, images, names, of: str) -> Confusion:
-    """Returns the confusion of a model on images.
-
-    Args:
-        predict: `outputs.Predictor`; all processes call it.
-        model: Trained `ImageModel`, on the devices.
-        images: `kerasvit.data.Images`.
-        names: Names of its classes.
-        of: Set of images, for headings.
-    """
+def of_model(predict: Predictor, model, images, names, of: str) -> Confusion:
+    """Returns that of an `ImageModel` on the devices; all processes call it."""
     outputs = predict(model, images, model)
     return Confusion(np.asarray(images.labels), outputs.argmax(1), names, of)
 
@@ -167,18 +155,26 @@ def add_to_card(path: Path, found: Confusion) -> None:
         found.draw(path.with_name(name))
     before = read_page(path) if path.exists() else b""
     text = before.decode("utf-8", "surrogateescape")
-    start = START.format(file_name(found.of))
     section = found.section(name if found.is_drawn else None)
-    place, new = text.find(start), f"{start}\n\n{section}\n\n{END}"
-    if place < 0:
-        text = f"{text.rstrip()}\n\n{new}\n"
-    else:
-        end = text.find(END, place)
-        text = text[:place] + new + (text[end + len(END) :] if end >= 0 else "\n")
+    text = with_section(text, START.format(file_name(found.of)), section)
     if is_generated(before):
         text = signed(text)
+    write_page(path, text.encode("utf-8", "surrogateescape"))
+
+
+def with_section(text: str, start: str, section: str) -> str:
+    """Returns a page with a section in place of that after `start`, or at its end."""
+    new = f"{start}\n\n{section.strip()}\n\n{END}"
+    found = re.search(f"{re.escape(start)}.*?{re.escape(END)}", text, re.DOTALL)
+    if found:
+        return text[: found.start()] + new + text[found.end() :]
+    return f"{text.rstrip()}\n\n{new}\n"
+
+
+def write_page(path: Path, content: bytes) -> None:
+    """Writes a README.md atomically."""
     unfinished = path.with_name(f".{path.name}")
-    unfinished.write_bytes(text.encode("utf-8", "surrogateescape"))
+    unfinished.write_bytes(content)
     replace_file(unfinished, path)
 
 

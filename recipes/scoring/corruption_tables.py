@@ -1,8 +1,6 @@
 """Prints, writes and draws the accuracies on corrupted images."""
 
-import csv
 import dataclasses
-import io
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -78,7 +76,7 @@ def write(summaries: Sequence[Summary], folder: Path) -> None:
         return
     found = [*compared(summaries), *map(by_severity, summaries)]
     content = [_content(each) for each in summaries]
-    tables.write_files(folder, "corruptions", found, _csv(summaries), content)
+    tables.write_files(folder, "corruptions", found, _numbers(summaries), content)
     draw(summaries, folder / "corruptions.png")
 
 
@@ -114,26 +112,23 @@ def _content(summary):
     }
 
 
-def _csv(summaries):
-    """Returns a number per row, with the ends of its interval."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
+def _numbers(summaries):
+    """Yields rows of one number, with the ends of its interval."""
     first = ("model", "set", "classes", "images")
-    rows.writerow([*first, "kind", "severity", "metric", "value", "low", "high"])
+    yield [*first, "kind", "severity", "metric", "value", "low", "high"]
     for each in summaries:
         first = each.model, each.first.set, each.classes, each.first.images
         for kind, result in each.results.items():
             for severity in SEVERITIES:
                 scores = result.parts[part_name(severity, each.part)].scores
                 for metric, numbers in scores.items():
-                    rows.writerow([*first, kind, severity, metric, *numbers])
-            rows.writerow([*first, kind, "mean", "top1", *each.means[kind]])
-        rows.writerow([*first, "mean", "mean", "top1", *each.mean])
+                    yield [*first, kind, severity, metric, *numbers]
+            yield [*first, kind, "mean", "top1", *each.means[kind]]
+        yield [*first, "mean", "mean", "top1", *each.mean]
         for name in ("mce", "relative_mce"):
             if ratio := getattr(each, name):
                 ends = ratio.interval or (None, None)
-                rows.writerow([*first, "mean", "mean", name, ratio.value, *ends])
-    return text.getvalue()
+                yield [*first, "mean", "mean", name, ratio.value, *ends]
 
 
 def draw(summaries: Sequence[Summary], path: Path) -> None:

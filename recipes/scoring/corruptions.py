@@ -185,11 +185,7 @@ class _Own(threading.local):
 
 
 def _packages(random):
-    """Returns a stand-in for tensorflow-datasets that the copy uses.
-
-    Args:
-        random: Generator for the noise of scikit-image.
-    """
+    """Returns a stand-in for tensorflow-datasets that the copy uses."""
     import tensorflow_datasets
 
     lazy = tensorflow_datasets.core.lazy_imports

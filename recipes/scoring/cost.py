@@ -44,12 +44,7 @@ class Cost:
 
 
 def of(candidate, saved: list[results.Result]) -> Cost:
-    """Returns the cost of a model.
-
-    Args:
-        candidate: `candidates.Candidate`.
-        saved: Results of the benchmarks.
-    """
+    """Returns the cost of a model."""
     model = candidate.model
     return Cost(
         _parameters(model),

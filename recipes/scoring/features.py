@@ -34,10 +34,6 @@ AFTER_HEAD = (
 def of_layer(candidate: Candidate, layer: str | None = None) -> Candidate:
     """Returns a candidate whose model returns features (batch, width).
 
-    Args:
-        candidate: Candidate, with or without a head.
-        layer: As for `model_of`.
-
     Raises:
         ValueError: As for `model_of`.
     """
@@ -91,11 +87,6 @@ def model_of(
 
 def of_images(predict: Predictor, frozen: Candidate, images) -> np.ndarray:
     """Returns the features of images, float32 (count, width).
-
-    Args:
-        predict: Computes them on the devices.
-        frozen: Result of `of_layer`.
-        images: `kerasvit.data.Images`.
 
     Raises:
         command_line.BadInput: A feature is NaN or infinite.

@@ -90,11 +90,7 @@ def few_shot(train, train_labels, test, test_labels, classes: int, protocol) -> 
 
 
 def knn(train, train_labels, test, test_labels, classes: int) -> tuple:
-    """Returns the part and the hits of the k nearest neighbours.
-
-    Args:
-        train, train_labels, test, test_labels, classes: As for `few_shot`.
-    """
+    """Returns the part and the hits of the k nearest neighbours."""
     votes = evaluation.neighbor_votes(train, train_labels, test, classes, k=K)
     hits = evaluation.top_k_hits(votes, test_labels)
     return results.Part(classes, {"top1": _share(hits)}), hits

@@ -42,11 +42,6 @@ class Plan:
 def plan(here: Devices, config, store: results.Store) -> Plan:
     """Loads models, opens sets, and returns the tasks.
 
-    Args:
-        here: Devices; their first process prepares sets and downloads weights.
-        config: `evaluate_settings.Config`.
-        store: Where the results are stored.
-
     Raises:
         ValueError: The input is wrong.
     """

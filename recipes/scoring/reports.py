@@ -36,11 +36,6 @@ def draw_confusion(
 ) -> dict[str, list[confusion.Confusion]]:
     """Draws the confusion of each model on each set, and says which is most frequent.
 
-    Args:
-        plan: What was measured.
-        found: Results; those of features and corruptions have none.
-        folder: Folder of the tables.
-
     Returns:
         {name of a model: its confusions}.
     """
@@ -71,13 +66,6 @@ def report(
     here: Devices, config, plan: Plan, found: list[results.Result], folder: Path
 ) -> list[results.Result]:
     """Prints the tables, and writes them and the cards.
-
-    Args:
-        here: Devices; the first process writes.
-        config: `evaluate_settings.Config`.
-        plan: What was measured.
-        found: Results of all tasks.
-        folder: Folder of the tables.
 
     Returns:
         The results, and the means over corruptions.

@@ -147,10 +147,6 @@ def difference(one: Result, other: Result, part: str) -> evaluation.Estimate | N
 class Store:
     """Results of the pairs of a model and a set, in a folder.
 
-    Args:
-        folder: Path of the folder.
-        here: Devices; the first process writes.
-
     Raises:
         ValueError: The folder cannot be written.
     """

@@ -3,7 +3,7 @@
 import csv
 import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -151,37 +151,33 @@ def write(
     costs: dict[str, cost.Cost],
     folder: Path,
 ) -> None:
-    """Writes scores.txt, .csv, .md, .tex and .json into the folder.
-
-    Args:
-        results: The results.
-        summaries: Rows of tables that stand before the details.
-        costs: {model: its cost}.
-        folder: Folder, which exists.
-    """
+    """Writes scores.txt, .csv, .md, .tex and .json into the folder."""
     content = [
         each.to_json() | {"cost": dataclasses.asdict(costs[each.model])}
         for each in results
     ]
     tables = [*summaries, details(results)]
-    write_files(folder, "scores", tables, _csv(results, costs), content)
+    write_files(folder, "scores", tables, _numbers(results, costs), content)
 
 
-def write_files(folder: Path, name: str, tables: list, values: str, content) -> None:
+def write_files(
+    folder: Path, name: str, tables: list, numbers: Iterable, content
+) -> None:
     """Writes tables as text, Markdown and LaTeX, and numbers as CSV and JSON.
 
     Args:
         folder: Path of the folder.
         name: Name of the files, without the ending.
         tables: Rows of cells of each table; the first row is the heading.
-        values: Content of the CSV.
+        numbers: Rows of the CSV.
         content: Content of the JSON.
     """
+    csv.writer(values := io.StringIO(), lineterminator="\n").writerows(numbers)
     texts = {
         "txt": "\n\n".join(map(_aligned, tables)),
         "md": "\n\n".join(map(markdown, tables)),
         "tex": "\n\n".join(map(_latex, tables)),
-        "csv": values,
+        "csv": values.getvalue(),
     }
     for ending, text in texts.items():
         unfinished = folder / f".{name}.{ending}"
@@ -245,22 +241,19 @@ def _escaped(text):
     return text
 
 
-def _csv(results, costs):
-    """Returns numbers in full, with the ends of the intervals in columns."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
+def _numbers(results, costs):
+    """Yields rows of numbers in full, with the ends of the intervals in columns."""
     ends = [f"{name}{end}" for name in METRICS for end in ("", "_low", "_high")]
     first = ("model", "set", "measure", "part", "classes", "images")
     last = [field.name for field in dataclasses.fields(cost.Cost)]
-    rows.writerow([*first, *ends, "seconds", *last])
+    yield [*first, *ends, "seconds", *last]
     for each in results:
         for part, (classes, scores) in each.parts.items():
             none = (None, None, None)
             numbers = [x for name in METRICS for x in scores.get(name, none)]
             first = [each.model, each.set, each.measure, part, classes, each.images]
             last = dataclasses.astuple(costs[each.model])
-            rows.writerow([*first, *numbers, each.seconds, *last])
-    return text.getvalue()
+            yield [*first, *numbers, each.seconds, *last]
 
 
 def vtab_grid(results: list[Result]) -> list[list[str]]:

@@ -34,11 +34,6 @@ SHOWN = 200  # test images whose accuracy is shown during the training
 def tasks(candidates: Sequence, found: Sequence[Images], config) -> list[results.Task]:
     """Returns a task of `results` for each model and task of VTAB.
 
-    Args:
-        candidates: `candidates.Candidate` of each of `config.models`.
-        found: Images of each task.
-        config: `evaluate_settings.Config`.
-
     Raises:
         ValueError: A model has no features, or cannot be fine-tuned.
     """
@@ -75,12 +70,7 @@ def _settings(images, config):
 def _compute(measure, learn, images, test) -> Callable:
     """Returns the function `compute` of a task.
 
-    Args:
-        measure: Name of the part.
-        learn: Function of a `Predictor`, `Images` and test images that returns a
-            `results.Part` and the hits of the test images.
-        images: `Images`.
-        test: `ImageSet`.
+    `learn` returns a `results.Part` and the hits of the test images.
     """
 
     def compute(predict):
@@ -117,11 +107,6 @@ def learner(candidate: candidates.Candidate, name: str, config) -> Callable:
     """Returns a function that fine-tunes a model, and returns its part and hits.
 
     Its arguments are a `Predictor`, `images.Images` and an `ImageSet`.
-
-    Args:
-        candidate: The model.
-        name: Its name in the command.
-        config: `evaluate_settings.Config`.
 
     Raises:
         ValueError: The model is not one of kerasvit.
