@@ -26,8 +26,7 @@ def check_model(name: str, small=()) -> None:
 def check_model_or_path(name: str, setting: str) -> None:
     """Raises a `ValueError` for what is no path and no name of a model."""
     path = Path(name).expanduser()
-    of_finished_run = (path.parent / "result.json").is_file()  # scoring explains it
-    if "://" in name or path.exists() or of_finished_run:
+    if "://" in name or path.exists():
         return
     variant, _, tag = name.partition("/")
     of_kerasvit = tag and variant in models()

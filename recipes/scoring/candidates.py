@@ -16,7 +16,6 @@ from kerasvit import imagenet_names
 # Transforms of models that do not state theirs: of images that
 # `keras.utils.image_dataset_from_directory` reads, and of keras.applications.
 OF_KERAS = {"crop": 1.0, "mode": "squash", "kernel": "bilinear", "antialias": False}
-TRAININGS = ("with_SAM", "without_SAM")  # of a run that is not finished
 OF_APPLICATIONS = {"crop": 0.875}
 
 
@@ -107,13 +106,6 @@ def load(
     Raises:
         ValueError: There is no such model, or it returns no logits of classes.
     """
-    folder = Path(name).expanduser()
-    if folder.name in TRAININGS and (folder.parent / "result.json").is_file():
-        raise ValueError(
-            f"`models`: {folder.parent} keeps only the better model of its trainings. "
-            f"Give {folder.parent}, or train each into a folder of its own: --rho 0 "
-            "--out runs/plain, and --no-compare --out runs/sam."
-        )
     found = any_model.load(weights_of(name), "model", values)
     model = found.model
     if image_size is not None:
