@@ -6,8 +6,7 @@ python -m recipes.presets.page > recipes/PRESETS.md
 import textwrap
 from collections.abc import Iterator
 
-from . import FINETUNE, PRETRAIN, bit
-from .preset import Preset, Result
+from . import FINETUNE, PRETRAIN, RESULTS, Preset, Result
 
 PRESETS = {**PRETRAIN, **FINETUNE}
 START = """\
@@ -28,6 +27,11 @@ training; RandAugment has ten of its operations, with the formulas of Keras's la
 similar but not equal strengths; Mixup and CutMix mix neighbours of the shuffled batch
 and draw one ratio per image and not per batch. Weight decay is that of Keras, which
 multiplies it by the learning rate.
+
+The dataset imagenet21k is not one of tensorflow-datasets. Give class folders with
+`--data`, or prepare a dataset imagenet21k with the splits train and validation in
+TFDS_DATA_DIR. The published trainings have 21,843 classes (release of autumn 2011,
+with two empty ones: 21,841) and all images but 51,200.
 
 ## Published results
 
@@ -60,12 +64,11 @@ def tables() -> dict[str, list[tuple[str, Result]]]:
 
     The name is "" for results of `finetune.py` without a preset.
     """
-    found: dict[str, list[tuple[str, Result]]] = {
-        bit.TABLE: [("", result) for result in bit.RESULTS]
-    }
-    for name, preset in PRESETS.items():
-        for result in preset.results:
-            found.setdefault(result.table, []).append((name, result))
+    found: dict[str, list[tuple[str, Result]]] = {}
+    rows = [("", result) for result in RESULTS]
+    rows += [(name, row) for name, preset in PRESETS.items() for row in preset.results]
+    for name, result in rows:
+        found.setdefault(result.table, []).append((name, result))
     return dict(sorted(found.items()))
 
 
@@ -84,15 +87,17 @@ def command(name: str, result: Result | None = None) -> str:
 
 
 def described(name: str, preset: Preset) -> Iterator[str]:
-    """Yields the lines about a preset."""
-    values = (f"{key} {shown(value)}" for key, value in preset.settings.items())
+    """Yields the lines about a preset: its settings by origin, and the rest."""
+    by_origin: dict[tuple[str, str], list[str]] = {}
+    for setting, value in preset.settings.items():
+        origin = preset.origins.get(setting, ("", ""))
+        by_origin.setdefault(origin, []).append(f"{setting} {shown(value)}")
     yield f"### {name}\n"
     yield f"    {command(name)}\n"
-    yield item(f"Settings: {', '.join(values)}.")
-    for names, source in preset.sources.items():
-        yield item(f"Source of {', '.join(names.split())}: {source}.")
-    for names, reason in preset.unconfirmed.items():
-        yield item(f"**Unconfirmed:** {', '.join(names.split())}: {reason}.")
+    for (source, reason), values in by_origin.items():
+        text = ", ".join(values)
+        text += f": {source}" if source else ""
+        yield item(text + (f". **Unconfirmed:** {reason}." if reason else "."))
     if preset.differs:
         yield item(f"Differs: {preset.differs}.")
     yield item(f"Hardware: {preset.hardware}.")

@@ -1,6 +1,5 @@
 """The presets have the published settings, and PRESETS.md is complete."""
 
-import dataclasses
 import re
 import shlex
 from pathlib import Path
@@ -9,7 +8,7 @@ import finetune
 import pretrain
 import pytest
 from command import command_line
-from presets import FINETUNE, PRETRAIN, big_vision, page, sam
+from presets import FINETUNE, PRETRAIN, page, read
 from pretrain import radius
 
 import kerasvit
@@ -40,9 +39,10 @@ def test_the_page_has_a_command_for_every_row():
     rows = [row for preset in page.PRESETS.values() for row in preset.results]
     assert len({(row.table, row.row) for row in rows}) == len(rows)
     counts = {table: len(rows) for table, rows in page.tables().items()}
-    assert [counts[table] for table in (sam.TABLE_1, sam.TABLE_2)] == [6, 36]
-    assert [counts[table] for table in (sam.TABLE_3, sam.TABLE_4)] == [4, 40]
-    assert counts[big_vision.BIT_TABLE] == 2 * 6  # models of big_transfer
+    of_sam = [counts[f"arXiv 2106.01548, Table {i}"] for i in range(1, 5)]
+    assert of_sam == [6, 36, 4, 40]
+    from_scratch = counts["arXiv 1912.11370 (BiT), from scratch"]
+    assert from_scratch == 2 * 6  # models of big_transfer
     on_imagenet = [counts[t] for t in counts if t.startswith("arXiv 2202.06709, Image")]
     assert on_imagenet == [2 * 5, 2 * 5]  # with attention and without
 
@@ -56,21 +56,107 @@ def test_commands_are_right(command, tmp_path):
 
 
 def test_the_scripts_have_the_presets():
-    assert not PRETRAIN.keys() & FINETUNE.keys()
+    files = sorted(Path(page.__file__).parent.glob("*.toml"))
+    names = [name for path in files for name in read(path)[0]]
+    assert len(names) == len(set(names)) == len(PRETRAIN) + len(FINETUNE)
     for presets, script in ((PRETRAIN, "pretrain.py"), (FINETUNE, "finetune.py")):
         for name, preset in presets.items():
             config = SCRIPTS[script][name]
             assert preset.script == script
-            assert config == dataclasses.replace(type(config)(), **preset.settings)
+            assert config == preset.configuration(type(config))
 
 
 @pytest.mark.parametrize("name", page.PRESETS)
 def test_each_setting_has_a_source_or_is_unconfirmed(name):
     preset = page.PRESETS[name]
-    stated = [*preset.sources, *preset.unconfirmed]
-    named = {setting for names in stated for setting in names.split()}
-    assert named == preset.settings.keys() - {"model", "dataset"}
-    assert preset.hardware and all(preset.sources.values())
+    assert preset.origins.keys() == preset.settings.keys() - {"model", "dataset"}
+    assert all(map(any, preset.origins.values()))
+
+
+CORRECT = """
+[pretrain.first]
+hardware = "8 GPUs"
+
+[[pretrain.first.settings]]
+model = "ViTB16"
+
+[[pretrain.first.settings]]
+source = "a paper"
+epochs = 3
+clip = 1
+
+[[pretrain.first.settings]]
+unconfirmed = "a guess"
+rho = "None"
+model_options = ["pool=average"]
+
+[pretrain.second]
+extends = "first"
+
+[[pretrain.second.settings]]
+source = "another"
+epochs = 4
+
+[pretrain.second.results]
+"Table 1" = [["ViT-B/16", "", "80.0"]]
+"""
+
+
+def read_text(folder, text):
+    path = folder / "paper.toml"
+    path.write_text(text, encoding="utf-8")
+    return read(path)[0]
+
+
+def test_a_file_is_read(tmp_path):
+    first, second = read_text(tmp_path, CORRECT).values()
+    settings = {"model": "ViTB16", "epochs": 3, "clip": 1}
+    settings |= {"rho": None, "model_options": ("pool=average",)}
+    assert first.settings == settings
+    assert first.origins["epochs"] == ("a paper", "")
+    assert first.origins["rho"] == ("", "a guess")
+    assert second.settings == {**settings, "epochs": 4}
+    assert second.origins == {**first.origins, "epochs": ("another", "")}
+    assert second.hardware == "8 GPUs"
+    assert [row.value for row in second.results] == ["80.0"] and not first.results
+    config = second.configuration(pretrain.Config)
+    assert (config.epochs, config.rho) == (4, None)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("= 3", "= ", "paper.toml must be TOML"),
+        ("pretrain.", "train.", r"paper.toml must have .*Received: \[train\]"),
+        ("hardware", "hardwear", r"paper.toml, \[pretrain.first\]: .*hardwear"),
+        ("hardware", "differs", "must state the `hardware`"),
+        ('source = "a paper"', "", "`epochs` must have a source"),
+        ('"first"', '"frist"', r"\[pretrain.second\]: `extends` must be a preset"),
+        (', "80.0"]', "]", "a row must be 3 or 4 texts"),
+        ("80.0", '", 80.0, "', "a row must be 3 or 4 texts"),
+    ],
+)
+def test_a_wrong_file_is_an_error(old, new, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        read_text(tmp_path, CORRECT.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("epochs", "epoch", "pretrain.py has no setting `epoch`"),
+        ("= 3", "= 3.0", "`epochs` must be of type .*Received: 3.0"),
+        ("= 3", '= "3"', "`epochs` must be of type .*Received: '3'"),
+        ("clip = 1", "clip = true", "`clip` must be of type .*Received: True"),
+        ('["pool=average"]', '"pool=average"', "`model_options` must be of type"),
+        ('["pool=average"]', "[1]", "`model_options` must be of type"),
+        ("clip = 1", 'schedule = "cosin"', "`schedule` must be of type .*cosine"),
+    ],
+)
+def test_a_wrong_setting_is_an_error(old, new, message, tmp_path):
+    preset = read_text(tmp_path, CORRECT.replace(old, new))["first"]
+    with pytest.raises(ValueError, match=message):
+        preset.configuration(pretrain.Config)
 
 
 def test_models_of_the_page_are_in_the_package():
