@@ -119,12 +119,6 @@ OUTSIDE = {
     # The certificate and the benchmarks import timm in the same way.
     "weights/timm_reference.py": {"recipes"},
 }
-# Modules of the package that recipes import although they are not public.
-INNER = {
-    "kerasvit.backend",  # a benchmark of derivatives
-}
-
-
 def room(path):
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return parts[0]
@@ -215,7 +209,7 @@ def test_recipes_import_public_names():
     seen = {name for path in (ROOT / "recipes").rglob("*.py") for name in imports(path)}
     ours = {name for name in seen if name.startswith("kerasvit.")}
     inner = {n for n in ours if n.count(".") > 1 or n == "kerasvit.backend"}
-    assert inner == INNER
+    assert not inner
 
 
 @on_last_backend

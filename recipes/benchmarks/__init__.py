@@ -8,7 +8,7 @@
     python -m recipes.benchmarks import     # time that kerasvit adds to `import keras`
     python -m recipes.benchmarks data       # images per second of the input pipeline
     python -m recipes.benchmarks hessian    # an eigenvalue of ViT-S/16 and PyHessian's
-    python -m recipes.benchmarks table      # the saved results, as Markdown
+    python -m recipes.benchmarks results    # the saved results, as Markdown
 
     python -m recipes.benchmarks.study      # effect of SAM on accuracy and sharpness
     python -m recipes.benchmarks.study claim    # whether SAM helps with few images

@@ -15,15 +15,12 @@ from . import results, settings, timing
 MEASUREMENTS = {  # {command: module that defines `measure`}
     "forward": "libraries",
     "train": "libraries",
-    "fit": "fit_overhead",
     "sam": "sam_cost",
-    "attention": "attention_cost",
     "load": "loading",
-    "import": "import_time",
+    "import": "loading",
     "data": "input_pipeline",
     "quantization": "quantization",
     "hessian": "hessian_cost",
-    "table": "variants",
 }
 
 
@@ -36,8 +33,9 @@ def main(config: settings.Config) -> None:
     if "KERAS_BACKEND" not in os.environ and config.what in settings.ON_EVERY_BACKEND:
         on_every_backend(config)
         return
-    # Otherwise JAX reserves most of a GPU, and other processes have too little.
+    # Otherwise they reserve most of a GPU, and other processes have too little.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     # Imported late: it takes seconds, and fixes the backend of the process.
     import keras
 
@@ -45,7 +43,7 @@ def main(config: settings.Config) -> None:
 
     keras.config.set_dtype_policy(config.dtype)
     module = importlib.import_module(f"{__package__}.{MEASUREMENTS[config.what]}")
-    if config.what in ("quantization", "table"):  # not of one variant
+    if config.what == "quantization":  # not of a variant
         config = dataclasses.replace(config, **counts)
         results.show(module.measure(config, keras.backend.backend()))
         return

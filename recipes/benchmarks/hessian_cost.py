@@ -27,7 +27,6 @@ import numpy as np
 from training import memory
 
 import kerasvit
-from kerasvit.backend import loss_derivatives
 from kerasvit.inspection import Hessian, LossAt, eigenpairs
 
 from . import loading, rivals, timing
@@ -45,8 +44,7 @@ OURS, THEIRS, GRADIENT = "kerasvit", "PyHessian", "a gradient"
 COLUMNS = ("passes", "s", "CPU s", "s / pass", "CPU s / pass", "residual / |λ|", "λ")
 PEAKS = {
     "a gradient": "memory of a gradient",
-    "derivatives": "memory of a product, on the device",
-    "product": "memory of a product, with the host",
+    "product": "memory of a product",
     "eigenvalue": "memory of an eigenvalue, 3 vectors",
 }
 
@@ -238,21 +236,11 @@ def works() -> dict[str, Callable]:
     at = LossAt(model, model.trainable_variables, "mse")
     hessian = Hessian(model, x, x, "mse")
 
-    def loss(x, y):
-        return keras.ops.mean(keras.ops.square(model(x) - y))
-
-    products = loss_derivatives(model, hessian.variables, loss)
-
-    def derivatives() -> None:
-        ones = [keras.ops.ones(v.shape) for v in hessian.variables]
-        keras.ops.convert_to_numpy(products(ones, *map(keras.ops.array, (x, x)))[0])
-
     def product() -> None:
         hessian @ np.ones(hessian.shape[0], "float32")
 
     return {
         "a gradient": lambda: at.gradients(at.values(), [(x, x)]),
-        "derivatives": derivatives,
         "product": product,
         "eigenvalue": lambda: hessian.eigenpairs(
             vectors=3, max_products=4, tolerance=1e-9, verbose=0

@@ -15,15 +15,16 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 from command import command_line
+from PIL import Image
 
 import kerasvit
 from kerasvit.data import IndexedImages, TrainingImages
 
-from . import photographs
 from .keras_steps import batch, kerasvit_model, kerasvit_step
 from .results import Result
 from .settings import Config
@@ -32,6 +33,7 @@ from .timing import in_turns, ratios
 DECODING = "decoding alone"
 AUGMENTED = ("none", "photo", "photo_mixed")
 IMAGES = 400  # per round
+WIDTH, HEIGHT, QUALITY = 500, 375, 90  # of the photographs
 COLUMNS = ("median images/s", "least", "most", "/ decoding", "CPU ms", "/ decoding")
 
 
@@ -109,8 +111,8 @@ def pipelines(config: Config, images: IndexedImages) -> dict[str, tf.data.Datase
     }
     made = {DECODING: decoded(images).batch(config.batch_size)}
     for name in AUGMENTED:
-        batches = TrainingImages(images).batches(augment=name, **options)
-        made[f"training, {name}"] = batches.repeat()
+        train = TrainingImages(images).batches(augment=name, **options)
+        made[f"training, {name}"] = train.repeat()
     made["evaluation"] = images.batches(**options).repeat()
     return made
 
@@ -138,12 +140,49 @@ def decoded(images: IndexedImages) -> tf.data.Dataset:
 
 @contextlib.contextmanager
 def files(config: Config) -> Iterator[IndexedImages]:
-    """Yields the training images of the given folder, or of `photographs.py`."""
+    """Yields the training images of the given folder, or photographs."""
     with tempfile.TemporaryDirectory() as temporary:
         if config.folder:
             with command_line.checking_input():
                 images = kerasvit.data.from_folder(config.folder).train.images
             yield images
         else:
-            paths = photographs.write(temporary, IMAGES)
+            paths = write_photographs(temporary, IMAGES)
             yield IndexedImages(paths, np.arange(len(paths)) % 2)
+
+
+def write_photographs(folder: str | Path, count: int) -> list[Path]:
+    """Writes `count` JPEG files and returns their paths; the same ones each time.
+
+    They have the average size of ImageNet's photographs, and are cut from those that
+    scikit-learn and scikit-image install.
+    """
+    photographs = [Image.fromarray(pixels) for pixels in installed_photographs()]
+    random = np.random.default_rng(0)
+    paths = [Path(folder, f"{i}.jpg") for i in range(count)]
+    for i, path in enumerate(paths):
+        photograph = photographs[i % len(photographs)]
+        largest = min(photograph.width / WIDTH, photograph.height / HEIGHT)
+        scale = largest * random.uniform(0.6, 1)
+        width, height = scale * WIDTH, scale * HEIGHT
+        x = random.uniform(0, photograph.width - width)
+        y = random.uniform(0, photograph.height - height)
+        cut = photograph.resize(
+            (WIDTH, HEIGHT), Image.Resampling.BICUBIC, (x, y, x + width, y + height)
+        )
+        cut.save(path, quality=QUALITY)
+    return paths
+
+
+def installed_photographs() -> list[np.ndarray]:
+    """Returns the colour photographs of both packages, uint8 (height, width, 3)."""
+    import skimage.data
+    import sklearn.datasets
+
+    return [
+        *sklearn.datasets.load_sample_images().images,
+        skimage.data.astronaut(),
+        skimage.data.chelsea(),
+        skimage.data.coffee(),
+        skimage.data.rocket(),
+    ]

@@ -41,6 +41,6 @@ def keras_step(
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = optimizer or keras.optimizers.AdamW(1e-4)
     model.compile(optimizer, loss, jit_compile=jit or "auto")
-    if config.what in ("forward", "table"):
+    if config.what == "forward":
         return lambda: model.predict_on_batch(images)
     return lambda: model.train_on_batch(images, labels)

@@ -11,21 +11,26 @@ compared with a model that does, a further row; the others compute the exact GEL
 
 import functools
 import statistics
+import time
 from collections.abc import Callable
 
+import keras
+import numpy as np
 from devices import device_name
+from training import memory
 
 import kerasvit
 
-from . import peak_memory, rivals, timing
+from . import rivals, timing
 from .keras_steps import batch, kerasvit_model, kerasvit_step
-from .matrix_product import operations_per_second
 from .results import Result
 from .settings import Config
 
 COLUMNS = (*timing.SPREAD, "images/s", "of products", "kerasvit / it", "95 %")
 IN_FLOAT32 = "kerasvit, float32"
 WITH_TANH = "kerasvit, tanh"
+SIDE, SIDE_ON_ACCELERATOR = 2048, 8192  # of the matrices of a product
+PRODUCTS = 7
 PASSES = {"forward": 1, "train": 3}  # the gradients take two products for each
 
 
@@ -37,7 +42,7 @@ def measure(config: Config, backend: str) -> Result:
     """
     measured = config.memory and device_name.accelerator() is not None
     named = builders(config)
-    steps, peaks = peak_memory.built(named, config, backend, measured=measured)
+    steps, peaks = built(named, config, backend, measured=measured)
     times = timing.in_turns(steps, config)
     most = operations_per_second(config.dtype)
     variant = getattr(kerasvit, config.name)
@@ -80,4 +85,53 @@ def builders(config: Config) -> dict[str, Callable]:
 def most_bytes(config: Config, name: str) -> int:
     """Returns the peak memory of steps of a row after the first, in bytes."""
     timing.check_row(name, named := builders(config))
-    return peak_memory.peak(named[name]())
+    return peak(named[name]())
+
+
+def built(
+    builders: dict[str, Callable], config: Config, backend: str, *, measured: bool
+) -> tuple[dict[str, Callable], dict[str, int]]:
+    """Returns the steps of functions that build them, and the peaks of their memory.
+
+    Args:
+        builders: {name of a row: function that builds its step}.
+        config: Settings of the measurement.
+        backend: Name of the backend.
+        measured: Whether to measure the memory, in bytes; in a new process for each
+            row where the peak is that since the start: on CPUs, and on JAX.
+    """
+    steps, peaks = {}, {}
+    for name, build in builders.items():
+        before = memory.in_use()
+        steps[name] = build()
+        if measured and before is None:
+            peaks[name] = int(timing.in_new_process(config, backend, name))
+        elif measured:
+            peaks[name] = peak(steps[name]) - before
+    return steps, peaks
+
+
+def peak(step: Callable) -> int:
+    """Returns the peak memory of calls after the first, in bytes."""
+    step()  # compiles
+    return memory.most_bytes(lambda: (step(), step()))
+
+
+def operations_per_second(dtype: str) -> float:
+    """Returns the most operations per second of products, two per multiply-add.
+
+    Args:
+        dtype: "float32" or "mixed_bfloat16", which is that of the matrices.
+    """
+    side = SIDE_ON_ACCELERATOR if device_name.accelerator() else SIDE
+    random = np.random.default_rng(0).normal(size=(side, side)).astype("float32")
+    dtype = dtype.removeprefix("mixed_")
+    matrix = keras.ops.cast(random, dtype)
+    layer = kerasvit.layers.Dense(side, use_bias=False, dtype=dtype)
+    seconds = []
+    for _ in range(PRODUCTS):
+        start = time.perf_counter()
+        result = layer(matrix)
+        keras.ops.convert_to_numpy(result[0, 0])  # waits for the product
+        seconds.append(time.perf_counter() - start)
+    return 2 * side**3 / min(seconds)

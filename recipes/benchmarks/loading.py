@@ -1,8 +1,16 @@
-"""Measures `load`: time and memory to build a model and load its file."""
+"""Measures `load` and `import`.
+
+`load` is the time and memory to build a model and load its file, `import` the seconds
+that kerasvit adds to `import keras`.
+"""
 
 import contextlib
 import dataclasses
 import json
+import os
+import statistics
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +28,12 @@ from .settings import Config
 
 
 def measure(config: Config, backend: str) -> Result:
-    """Times loading, and measures the memory of each in a separate process."""
+    """Times loading, and measures the memory of each in a separate process.
+
+    For `import`, times new processes that import Keras without and with kerasvit.
+    """
+    if config.what == "import":
+        return measure_import(config, backend)
     with model_folder(config) as folder:
         children = dataclasses.replace(config, folder=folder)
         loaders = steps(folder)
@@ -95,3 +108,28 @@ def timm_model(folder: Path, config: dict):
     )
     model.load_state_dict(load_file(folder / "model.safetensors"))
     return model
+
+
+def measure_import(config: Config, backend: str) -> Result:
+    """Times new processes that import Keras without and with kerasvit."""
+    times = timing.in_turns(imports(backend), config)
+    alone, _ = times.values()
+    rows = []
+    for name, seconds in times.items():
+        more = statistics.median(b - a for a, b in zip(alone, seconds, strict=True))
+        row = [name, *timing.spread(seconds), "" if seconds is alone else f"{more:.3f}"]
+        rows.append(row)
+    return Result.of(config, backend, [*timing.SPREAD, "median more"], rows, times)
+
+
+def imports(backend: str) -> dict[str, Callable]:
+    """Returns {name: step}; a step runs a new process with the imports of the name."""
+
+    def run(code):
+        environment = {**os.environ, "KERAS_BACKEND": backend}
+        subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+
+    return {
+        "keras": lambda: run("import keras"),
+        "keras, kerasvit": lambda: run("import keras, kerasvit"),
+    }

@@ -57,7 +57,6 @@ class Result:
             "import": ("import", []),
             "load": (f"{model} load", []),
             "data": ("data", steps[:2]),
-            "table": ("table", steps[1:]),
             "quantization": (f"{model} quantization", steps[:2]),
         }.get(config.what, (f"{model} {config.what}", steps))
         device = device_name.accelerator()

@@ -7,27 +7,17 @@ The floor is a plain step plus one more forward and backward pass, or a k-th of 
 time of a pass is that of a plain SGD step, the fastest optimizer.
 """
 
-import os
 from collections.abc import Callable
 
-# Otherwise they reserve most of a GPU's memory, and other processes have too little.
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+import keras
+from training import memory
 
-import keras  # noqa: E402
-from training import memory  # noqa: E402
+import kerasvit
 
-import kerasvit  # noqa: E402
-
-from . import timing  # noqa: E402
-from .keras_steps import (  # noqa: E402
-    batch,
-    keras_step,
-    kerasvit_model,
-    kerasvit_step,
-)
-from .results import Result  # noqa: E402
-from .settings import Config  # noqa: E402
+from . import timing
+from .keras_steps import batch, keras_step, kerasvit_model, kerasvit_step
+from .results import Result
+from .settings import Config
 
 K = 5
 PLAIN = "plain step"

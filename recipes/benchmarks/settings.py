@@ -17,16 +17,14 @@ from command import command_line, limits, names, startup
 # Defaults that differ from ViTB16, 15 rounds and 1 round of warm-up.
 MODELS = {
     "train": ("ViTS16",),
-    "fit": ("ViTS16",),
     "sam": ("ViTS16", "BiTR50x1"),
     "data": ("ViTS16",),
     "hessian": ("ViTS16",),
 }
-ROUNDS = {"hessian": 60, "table": 5}
-WARMUP = {"forward": 2, "train": 2, "fit": 2}
-ON_EVERY_BACKEND = ("forward", "train", "fit", "sam", "load", "import", "hessian")
-ON_EVERY_BACKEND += ("table", "attention")
-WITH_MEMORY = ("forward", "train", "sam", "attention", "load", "hessian")
+ROUNDS = {"hessian": 60}
+WARMUP = {"forward": 2, "train": 2}
+ON_EVERY_BACKEND = ("forward", "train", "sam", "load", "import", "hessian")
+WITH_MEMORY = ("forward", "train", "sam", "load", "hessian")
 SOURCES = {"flax_source": "vit_jax", "kerasformers_source": "kerasformers"}  # packages
 RIVAL = Literal[
     "keras-hub",
@@ -47,28 +45,23 @@ class Config:
         Literal[
             "forward",
             "train",
-            "fit",
             "sam",
-            "attention",
             "load",
             "import",
             "data",
             "quantization",
             "hessian",
-            "table",
             "results",
         ],
         tyro.conf.Positional,
     ]
-    """forward: inference; train: an AdamW step; fit: what fit adds to steps; sam: SAM
-    methods; attention: fused or not; load: a model file; import: kerasvit; data: the
-    input pipeline; quantization: int8 and int4 of a trained model; hessian: an
-    eigenvalue of 32 images; table: images per second of every variant; results:
-    prints saved results as Markdown."""
+    """forward: inference; train: an AdamW step; sam: SAM methods; load: a model file;
+    import: kerasvit; data: the input pipeline; quantization: int8 and int4 of a trained
+    model; hessian: an eigenvalue of 32 images; results: prints saved results as
+    Markdown."""
     model: tuple[str, ...] = ()
     """Names of kerasvit.list_models(); default ViTB16 for forward and load, ViTS16 for
-    train, fit, data and hessian, both ViTS16 and BiTR50x1 for sam, and all up to
-    --gmacs for table."""
+    train, data and hessian, and both ViTS16 and BiTR50x1 for sam."""
     rivals: tuple[RIVAL, ...] | None = None
     """Other libraries, for forward and train; default all that are installed or given,
     but timm-compiled and kerasvit-compiled (PyTorch), whose compilation takes a
@@ -80,25 +73,23 @@ class Config:
     to compare with the authors' code; needs flax, ml_collections and optax."""
     kerasformers_source: str | None = None
     """For forward and train: a checkout of IMvision12/KerasFormers."""
-    gmacs: float = 5.0
-    """For table: the largest number of multiply-adds of an image, in 10⁹."""
     image_size: int | None = None
     """Pixels; default of the model."""
     batch_size: int = 8
     """Images per step."""
     rounds: int | None = None
-    """Timed steps per implementation; default 15, for table 5. For hessian, the
-    largest number of products; default 60."""
+    """Timed steps per implementation; default 15. For hessian, the largest number of
+    products; default 60."""
     warmup: int | None = None
-    """Untimed steps before, which compile; default 1, for forward, train and fit 2."""
+    """Untimed steps before, which compile; default 1, for forward and train 2."""
     dtype: Literal["float32", "mixed_bfloat16"] = "float32"
     """Precision of the Keras models; timm runs in float32 or under autocast."""
     memory_of: str | None = None
-    """For forward, train, sam, attention, load and hessian: only print the memory of a
-    row, in bytes."""
+    """For forward, train, sam, load and hessian: only print the memory of a row, in
+    bytes."""
     memory: bool = True
-    """For forward and train on a GPU, sam and attention: also measure the memory,
-    which takes longer."""
+    """For forward and train on a GPU, and sam: also measure the memory, which takes
+    longer."""
     folder: str | None = None
     """For load and hessian: a folder that save_pretrained wrote; default a new model.
     For data: a folder of class folders; default 400 JPEG files of scikit-learn's and

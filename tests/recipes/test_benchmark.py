@@ -18,14 +18,11 @@ from training import memory
 
 import kerasvit
 import recipes.benchmarks.__main__ as benchmarks
-from kerasvit import ops
 from recipes.benchmarks import (
-    attention_cost,
     hessian_cost,
-    import_time,
     input_pipeline,
-    matrix_product,
-    photographs,
+    libraries,
+    loading,
     results,
     rivals,
     sam_cost,
@@ -66,21 +63,8 @@ def config(monkeypatch, tmp_path):
     tiny.numbers, tiny.defaults = {}, {"image_size": 8, "num_classes": 3}
     tiny.multiply_adds = None
     monkeypatch.setattr(kerasvit, "Tiny", tiny, raising=False)
-    monkeypatch.setattr(matrix_product, "SIDE", 64)
+    monkeypatch.setattr(libraries, "SIDE", 64)
     return settings.Config("sam", model=("Tiny",), batch_size=2, rounds=1, warmup=1)
-
-
-class Cheap:
-    """A variant with given costs, and a model that compiles fast."""
-
-    defaults = {"image_size": 8, "num_classes": 3}
-
-    def __init__(self, parameters, multiply_adds):
-        self.parameters, self.multiply_adds = parameters, multiply_adds
-
-    def __call__(self, image_size):
-        pixels = keras.Input((image_size, image_size, 3))
-        return keras.Model(pixels, keras.layers.GlobalAveragePooling2D()(pixels))
 
 
 def test_forward_prints_every_library(config, capsys):
@@ -95,32 +79,6 @@ def test_forward_prints_every_library(config, capsys):
     assert found.about["versions"]["keras"] == keras.__version__
     assert f"{found.seconds['kerasvit'][0]:.3f}" == found.rows[0][1]
     assert found.about["products"].endswith("GFLOP/s")
-
-
-def test_attention_prints_both_kinds_of_both_passes(config, capsys, monkeypatch):
-    monkeypatch.setattr(timing, "in_new_process", lambda config, backend, name: 2**20)
-    benchmarks.main(dataclasses.replace(config, what="attention", image_size=8))
-    rows = {row[0]: row[1:] for row in table(capsys.readouterr().out)}
-    assert list(rows) == list(attention_cost.KINDS)
-    assert all(row[-1] == "1" and float(row[3]) > 0 for row in rows.values())
-    assert [bool(row[4]) for row in rows.values()] == [False, True] * 2
-
-
-def test_products_are_attention_without_its_operation(config, monkeypatch):
-    asked = []
-    monkeypatch.setattr(attention_cost, "kerasvit_model", lambda config: None)
-    monkeypatch.setattr(
-        attention_cost, "kerasvit_step", lambda *_: lambda: asked.append(is_fused(1, 2))
-    )
-    monkeypatch.setattr(ops, "is_fused", lambda *_: True)
-
-    def is_fused(*arguments):
-        return ops.is_fused(*arguments)
-
-    config = dataclasses.replace(config, what="attention", image_size=8)
-    for name in attention_cost.KINDS:
-        attention_cost.step(config, name)()
-    assert asked == [True, False] * 2
 
 
 @long_elsewhere
@@ -204,25 +162,6 @@ def test_a_source_must_be_a_checkout(tmp_path):
         flag = f"--{option.replace('_', '-')}"
         with pytest.raises(command_line.BadInput, match=f"the package {package}"):
             settings.read(["train", flag, str(tmp_path)])
-
-
-@on_last_backend
-def test_table_has_every_variant_up_to_a_cost(config, capsys, monkeypatch):
-    names = ["ViTTi16", "ViTS32", "BiTR50x1"]
-    monkeypatch.setattr(kerasvit, "list_models", lambda: names)
-    monkeypatch.setattr(kerasvit, "ViTTi16", Cheap(5.7e6, 1.3))
-    monkeypatch.setattr(kerasvit, "ViTS32", Cheap(22.9e6, 1.2))
-    config = dataclasses.replace(config, what="table", model=(), gmacs=1.5)
-    benchmarks.main(config)
-    rows = [row[:4] for row in table(capsys.readouterr().out)]
-    assert rows == [["ViTS32", "22.9", "1.2", "8"], ["ViTTi16", "5.7", "1.3", "8"]]
-
-
-def test_fit_is_compared_with_its_steps(config, capsys):
-    benchmarks.main(dataclasses.replace(config, what="fit", image_size=8))
-    rows = {row[0]: row[1:] for row in table(capsys.readouterr().out)}
-    assert list(rows) == ["train_on_batch", "fit", "fit, verbose=1"]
-    assert rows["train_on_batch"][3] == "1.000"
 
 
 def test_most_bytes_measures_only_the_function():
@@ -317,7 +256,7 @@ def test_import_prints_the_additional_time(config, capsys, monkeypatch):
         ran.append(command[-1])
         return subprocess.CompletedProcess(command, 0, stderr=b"")
 
-    monkeypatch.setattr(import_time.subprocess, "run", run)
+    monkeypatch.setattr(loading.subprocess, "run", run)
     config = dataclasses.replace(config, what="import", model=(), rounds=3)
     benchmarks.main(config)
     assert ran == ["import keras", "import keras, kerasvit"] * 4
@@ -410,8 +349,8 @@ def test_data_needs_jpeg_files(config, images):
 @on_last_backend
 def test_photographs_are_the_same_each_time(tmp_path):
     (tmp_path / "again").mkdir()
-    first = photographs.write(tmp_path, 7)
-    second = photographs.write(tmp_path / "again", 7)
+    first = input_pipeline.write_photographs(tmp_path, 7)
+    second = input_pipeline.write_photographs(tmp_path / "again", 7)
     assert len({path.read_bytes() for path in first}) == 7
     for path, again in zip(first, second):
         assert path.read_bytes() == again.read_bytes()
@@ -464,13 +403,13 @@ def test_results_show_the_latest_of_every_measurement(config, capsys):
 @on_last_backend
 def test_memory_of_is_for_the_measurements_that_take_it():
     with pytest.raises(ValueError, match="`--memory-of` is for .*, hessian. Received"):
-        settings.read(["fit", "--memory-of", "fit"])
+        settings.read(["data", "--memory-of", "evaluation"])
 
 
 @on_last_backend
 def test_compiled_passes_are_a_rival_of_forward_and_train(monkeypatch):
-    with pytest.raises(ValueError, match="the rival kerasvit-compiled. Received: fit"):
-        settings.read(["fit", "--jit-compile"])
+    with pytest.raises(ValueError, match="the rival kerasvit-compiled. Received: data"):
+        settings.read(["data", "--jit-compile"])
     with pytest.raises(ValueError, match="for forward and train. Received: sam"):
         settings.read(["sam", "--rivals", "timm"])
     monkeypatch.setenv("KERAS_BACKEND", "jax")

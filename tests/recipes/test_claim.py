@@ -15,7 +15,7 @@ from training import step_plan
 
 import kerasvit
 from kerasvit import data
-from recipes.benchmarks.study import claim, paired, settings, tasks
+from recipes.benchmarks.study import claim, settings, tasks
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend
@@ -87,7 +87,7 @@ def made(rng, shift, seeds=5):
 
 def test_the_interval_is_that_of_a_paired_t_test():
     before, after = np.random.default_rng(0).normal(size=(2, 5))
-    found = paired.paired_difference(before, after)
+    found = claim.paired_difference(before, after)
     differences = after - before
     mean = differences.sum() / 5
     error = (((differences - mean) ** 2).sum() / 4 / 5) ** 0.5
@@ -100,7 +100,7 @@ def test_the_interval_is_that_of_a_paired_t_test():
 
 
 def test_equal_pairs_have_an_interval_without_width():
-    found = paired.paired_difference([0.5, 0.6], [0.5, 0.6])
+    found = claim.paired_difference([0.5, 0.6], [0.5, 0.6])
     assert found["low"] == found["mean"] == found["high"] == 0
 
 
@@ -113,9 +113,9 @@ def test_equal_pairs_have_an_interval_without_width():
     ],
 )
 def test_the_page_says_whether_sam_helps(shift, helps, sentence):
-    row = paired.compare(made(np.random.default_rng(1), shift))
+    row = claim.compare(made(np.random.default_rng(1), shift))
     assert row["helps"] == helps
-    assert sentence in paired.conclusion([{**row, "model": "ViT", "images": 40}])
+    assert sentence in claim.conclusion([{**row, "model": "ViT", "images": 40}])
 
 
 def test_the_table_states_means_differences_and_intervals():
@@ -123,8 +123,8 @@ def test_the_table_states_means_differences_and_intervals():
         kind: [{"accuracy": a, "loss": 0.5, "sharpness": 2.0} for a in accuracies]
         for kind, accuracies in (("without SAM", (0.7, 0.8)), ("with SAM", (0.8, 0.9)))
     }
-    row = {"model": "Mixer", "images": 1000, "rho": 0.1, **paired.compare(values)}
-    text = paired.markdown(
+    row = {"model": "Mixer", "images": 1000, "rho": 0.1, **claim.compare(values)}
+    text = claim.markdown(
         {
             "rows": [row],
             "settings": {"seeds": 2, "steps": 900},
@@ -148,11 +148,11 @@ def test_the_table_states_means_differences_and_intervals():
 def test_the_figure_shows_both_models(tmp_path):
     rng = np.random.default_rng(2)
     rows = [
-        {"model": model, "images": images, **paired.compare(made(rng, 0.01))}
+        {"model": model, "images": images, **claim.compare(made(rng, 0.01))}
         for model in claim.MODELS
         for images in (1000, 2500, 5000, 10_000)
     ]
-    paired.draw(rows, tmp_path / "claim.png")
+    claim.draw(rows, tmp_path / "claim.png")
     pixels = np.asarray(Image.open(tmp_path / "claim.png"))[..., :3]
     colours = set(map(tuple, pixels.reshape(-1, 3).tolist()))
     assert {(0, 0x72, 0xB2), (0xD5, 0x5E, 0)} <= colours
@@ -217,7 +217,7 @@ def test_pairs_differ_in_rho_only_and_finished_trainings_are_not_repeated(
         json.dumps(result)
     )
     assert Path("study/claim.png").stat().st_size > 10_000
-    assert Path("study/claim.md").read_text() == paired.markdown(result)
+    assert Path("study/claim.md").read_text() == claim.markdown(result)
     claim.run(study)
     assert len(configs) == 24
     summarise(study, result)

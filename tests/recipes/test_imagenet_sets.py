@@ -16,7 +16,7 @@ from scoring.catalogue import IMAGENET_A, IMAGENET_R
 from scoring.settings import Config
 from tensorflow_datasets.core import constants
 
-from recipes.benchmarks import photographs
+from recipes.benchmarks.input_pipeline import write_photographs
 from tests.once import on_last_backend
 
 from .test_evaluate import save, vit
@@ -34,7 +34,7 @@ class Files:
     def __init__(self, root, model):
         self.root = root
         (root / "photographs").mkdir(parents=True)
-        self.images = photographs.write(root / "photographs", COUNT)
+        self.images = write_photographs(root / "photographs", COUNT)
         transform = model.preprocessing
         batch = np.stack([transform(path) for path in self.images])
         self.logits = model.predict(batch, verbose=0)

@@ -12,7 +12,7 @@ from PIL import Image
 from training import step_plan
 
 import kerasvit
-from recipes.benchmarks.study import compared, optimizers, settings, tasks
+from recipes.benchmarks.study import optimizers, settings, tasks
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend
@@ -112,8 +112,8 @@ def test_the_trainings_differ_in_optimizer_rate_and_rho_only():
 
 
 def test_steps_until_the_loss_is_below_a_limit():
-    assert compared.steps_until([2.0, 0.5, 0.4, 0.6], 0.5, 10) == 30
-    assert compared.steps_until([2.0, 0.5], 0.5, 10) is None
+    assert optimizers.steps_until([2.0, 0.5, 0.4, 0.6], 0.5, 10) == 30
+    assert optimizers.steps_until([2.0, 0.5], 0.5, 10) is None
 
 
 def test_the_rate_is_chosen_on_validation_images(study):
@@ -135,7 +135,7 @@ def test_the_table_states_speed_and_accuracy(study):
     values = {"accuracy": 0.7}, {"accuracy": 0.8}
     for seed in range(2):
         found[f"BiT_SGD_0.1_seed_{seed}"] |= values[seed]
-    text = compared.markdown(result_of(study, found))
+    text = optimizers.markdown(result_of(study, found))
     assert "| steps until training loss < 0.5 |" in text
     assert "| ViT | AdamW | 0.001 | 2 | 1 of 2 seeds | – | 50 | 0.5500" in text
     assert (
@@ -153,20 +153,20 @@ def test_an_incomplete_study_says_so(study, tmp_path):
     kept = {name: each for name, each in found.items() if "BiT_SAM_0" not in name}
     result = result_of(study, kept)
     assert len(result["rows"]) == 8
-    text = compared.markdown(result)
+    text = optimizers.markdown(result)
     assert "**Incomplete: 21 of 24 parts of the study are finished; the" in text
-    compared.draw(result, tmp_path / "some.png")
+    optimizers.draw(result, tmp_path / "some.png")
 
 
 def test_a_chosen_rate_between_others_is_not_at_the_edge():
     row = {"model": "ViT", "kind": "SGD"}
     rates = (0.1, 0.2, 0.3)
     rows = [{**row, "rate": rate, "chosen": rate == 0.2} for rate in rates]
-    assert compared.at_the_edge(rows) == []
+    assert optimizers.at_the_edge(rows) == []
 
 
 def test_the_figure_shows_all_optimizers(study, tmp_path):
-    compared.draw(result_of(study, invented(study)), tmp_path / "optimizers.png")
+    optimizers.draw(result_of(study, invented(study)), tmp_path / "optimizers.png")
     pixels = np.asarray(Image.open(tmp_path / "optimizers.png"))[..., :3]
     colours = set(map(tuple, pixels.reshape(-1, 3).tolist()))
     assert {(0, 0x72, 0xB2), (0xD5, 0x5E, 0), (0, 0x9E, 0x73)} <= colours
@@ -193,7 +193,7 @@ def test_finished_trainings_are_not_repeated(study, in_this_process, monkeypatch
     assert len(configs) == len({config.out for config in configs}) == 18
     assert len(result["rows"]) == 9
     assert Path("study/optimizers.png").stat().st_size > 10_000
-    assert Path("study/optimizers.md").read_text() == compared.markdown(result)
+    assert Path("study/optimizers.md").read_text() == optimizers.markdown(result)
     found = optimizers.run(dataclasses.replace(study, summary="pages"))
     assert len(configs) == 18 and found["rows"] == result["rows"]
     saved = json.loads(Path("pages/optimizers.json").read_text())

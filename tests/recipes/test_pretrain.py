@@ -17,7 +17,7 @@ from training import (
 import kerasvit
 from kerasvit import data
 from kerasvit.hub.manifest import recipe
-from recipes.benchmarks.study import measures, small
+from recipes.benchmarks.study import runs, small
 from tests.once import long_elsewhere, mainly_on_last, on_last_backend
 
 pytestmark = pytest.mark.slow
@@ -321,7 +321,7 @@ def test_the_small_twins_differ_in_the_units_with_attention_only():
 def test_measured_loss_is_that_of_the_training_images(photos):
     settings = config(data=photos)
     pretrain.pretrain(settings)
-    measured = measures.measure(settings, curved_images=8)
+    measured = runs.measure(settings, curved_images=8)
     model = kerasvit.from_pretrained("run/model")
     images = data.from_folder(photos).train.images
     options = training_data.batch_options(settings, model)

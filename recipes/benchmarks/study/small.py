@@ -21,7 +21,7 @@ from training.curves import COLORS, save_figure
 from training.progress import console
 from training.run_folder import write_json
 
-from .measures import compilation_cache, mean_and_deviation, measure
+from .runs import compilation_cache, mean_and_deviation, measure
 from .settings import Study
 
 MODELS = {"ViT": "study_vit", "Mixer": "study_mixer", "BiT": "study_bit"}
