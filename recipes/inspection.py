@@ -36,8 +36,7 @@ from pathlib import Path
 
 import keras
 from reporting import measures, page, subjects
-from reporting.budget import Budget, duration
-from reporting.store import Store
+from reporting.measures import Budget, Store, duration
 from training import folder_lock
 from training.progress import console
 

@@ -8,7 +8,7 @@ import dataclasses
 import html
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import matplotlib
 import numpy as np
@@ -144,6 +144,11 @@ def lines(
             axis.legend()
 
     return picture(caption, draw)
+
+
+def in_columns(groups: Iterable[Sequence]) -> list[tuple]:
+    """Returns points (x, y) for `lines`, with those of the first group at x = 1."""
+    return [([i] * len(each), each) for i, each in enumerate(groups, 1)]
 
 
 def _style(model, count, points):

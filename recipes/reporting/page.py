@@ -6,11 +6,10 @@ from pathlib import Path
 
 from training.run_folder import replace_file, write_json
 
-from . import readings, tables
-from .budget import duration
+from . import tables
 from .figures import Picture
-from .measures import MEASURES
-from .sections import SECTIONS
+from .measures import MEASURES, duration
+from .sections import SECTIONS, reading_of
 
 TEMPLATE = Path(__file__).with_name("page.html")
 
@@ -137,7 +136,7 @@ def _section(name, found, blocks):
 def _figure(picture):
     return (
         f"<figure><figcaption>{html.escape(picture.caption)}</figcaption>"
-        f'{picture.svg}<p class="soft">{html.escape(readings.of(picture.caption))}</p>'
+        f'{picture.svg}<p class="soft">{html.escape(reading_of(picture.caption))}</p>'
         "</figure>"
     )
 

@@ -17,16 +17,14 @@ import pytest
 from command import command_line
 from reporting import (
     attention,
-    budget,
     curvature,
     landscapes,
     measures,
-    readings,
     subjects,
     tables,
 )
 from reporting.measure import Passes, without_attention
-from reporting.sections import NAMES, SECTIONS
+from reporting.sections import NAMES, READINGS, SECTIONS, reading_of
 
 import kerasvit
 from kerasvit.inspection.curvature.loss_at import LossAt
@@ -159,7 +157,7 @@ def test_a_stopped_plane_goes_on_at_its_next_point(tmp_path, monkeypatch):
 def test_a_budget_leaves_out_what_does_not_fit(tmp_path, monkeypatch):
     save("model")
     seconds = (0.0, 10.0, 0.0)  # of a forward pass, a product, a compilation
-    monkeypatch.setattr(budget, "_measured", lambda subject: seconds)
+    monkeypatch.setattr(measures, "_pass_costs", lambda subject: seconds)
     found = inspection.inspect(settings(only=("eigenvalues", "active"), budget="1m"))
     reason = found["measures"]["eigenvalues"]["models"]["model"]["reason"]
     assert re.fullmatch(
@@ -173,13 +171,13 @@ def test_a_budget_leaves_out_what_does_not_fit(tmp_path, monkeypatch):
 
 @on_last_backend
 def test_the_work_of_a_measure_times_the_cost_of_a_pass():
-    time = budget.Budget(100.0)
+    time = measures.Budget(100.0)
     subject = dataclasses.make_dataclass("Named", ["name"])("a")
     time.costs["a"] = (1.0, 10.0, 0.5)
     assert time.estimate(Passes(3, 2, 4), [subject]) == 3 + 20 + 2
     assert time.refusal([(Passes(3, 2, 4), [subject])]) == ""
     assert "about 10 min" in time.refusal(2 * [(Passes(0, 30, 0), [subject])])
-    assert budget.Budget(None).refusal([(Passes(0, 10**9, 0), [subject])]) == ""
+    assert measures.Budget(None).refusal([(Passes(0, 10**9, 0), [subject])]) == ""
 
 
 @pytest.mark.long
@@ -248,11 +246,11 @@ def test_every_picture_says_how_it_is_read():
     read = set()
     for path in (Path(__file__).parents[2] / "recipes/reports").glob("*.html"):
         for caption, after in re.findall(picture, path.read_text("utf-8"), re.S):
-            sentence = readings.of(html.unescape(caption))
+            sentence = reading_of(html.unescape(caption))
             assert after == f'<p class="soft">{html.escape(sentence)}</p>'
             read.add(sentence)
     # Of masks, of ViTs whose heads are lesioned, and of two models of one architecture.
-    assert len(read) >= len(readings.READINGS) - 3
+    assert len(read) >= len(READINGS) - 3
 
 
 @on_last_backend

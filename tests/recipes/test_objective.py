@@ -7,7 +7,7 @@ import inspection
 import keras
 import numpy as np
 import pytest
-from reporting import spectra, subjects
+from reporting import curvature, subjects
 
 import kerasvit
 from kerasvit.inspection import BatchSpectrum
@@ -122,6 +122,6 @@ def test_the_spectrum_is_that_of_the_loss_of_the_training(monkeypatch):
 def test_a_norm_of_zeros_is_said_instead_of_measured():
     save("model", scale=0.0)
     _, subject = objective("model", weight_decay=0.1, l2="norms")
-    assert "model has weights of zeros" in spectra._without_norms(subject)
+    assert "model has weights of zeros" in curvature._without_norms(subject)
     _, subject = objective("model", weight_decay=0.1)
-    assert spectra._without_norms(subject) == ""
+    assert curvature._without_norms(subject) == ""
