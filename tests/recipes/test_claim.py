@@ -15,7 +15,7 @@ from training import step_plan
 
 import kerasvit
 from kerasvit import data
-from recipes.benchmarks.study import claim, settings, tasks
+from recipes.benchmarks.study import claim, runs, settings
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend
@@ -55,18 +55,6 @@ def study(images, monkeypatch, tmp_path):
         curved_images=6,
         out="study",
     )
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Does the tasks here. Processes are tried by `test_processes_…`."""
-
-    def work(module, study, count, names, folder):
-        claim.main(json.loads(json.dumps(dataclasses.asdict(study))), folder, 0)
-
-    monkeypatch.setattr(tasks, "in_processes", work)
-    # It takes most of the time of an invented training, and frees nothing.
-    monkeypatch.setattr(claim.keras.utils, "clear_session", lambda: None)
 
 
 def made(rng, shift, seeds=5):
@@ -186,7 +174,7 @@ def test_the_real_study_trains_on_1000_to_10000_of_54000_images():
 
 @pytest.mark.slow
 def test_pairs_differ_in_rho_only_and_finished_trainings_are_not_repeated(
-    study, in_this_process, monkeypatch
+    study, monkeypatch, capsys
 ):
     configs, rng = [], np.random.default_rng(0)
 
@@ -200,6 +188,8 @@ def test_pairs_differ_in_rho_only_and_finished_trainings_are_not_repeated(
 
     monkeypatch.setattr(claim, "measure", lambda *_: {"loss": 0.5, "sharpness": 2.0})
     monkeypatch.setattr(claim, "pretrain", train)
+    # It takes most of the time of an invented training, and frees nothing.
+    monkeypatch.setattr(claim.keras.utils, "clear_session", lambda: None)
     with pytest.raises(KeyboardInterrupt):
         claim.run(study)
     result = claim.run(study)
@@ -218,6 +208,9 @@ def test_pairs_differ_in_rho_only_and_finished_trainings_are_not_repeated(
     )
     assert Path("study/claim.png").stat().st_size > 10_000
     assert Path("study/claim.md").read_text() == claim.markdown(result)
+    printed = capsys.readouterr().out
+    assert "24 of 24: " in printed and claim.markdown(result) in printed
+    assert "Picture: study/claim.png" in printed
     claim.run(study)
     assert len(configs) == 24
     summarise(study, result)
@@ -254,42 +247,26 @@ def test_a_training_is_measured(study):
     assert result["images"] == {"train": 12, "validation": 2, "test": 4}
 
 
-@pytest.mark.slow
-def test_dry_run_estimates_the_time(study, in_this_process, capsys, monkeypatch):
-    monkeypatch.setattr(step_plan, "MIN_ROUND_STEPS", 1)
-    monkeypatch.setattr(claim, "measure", lambda *_: {})
-    result = claim.run(dataclasses.replace(study, dry_run=True))
-    assert [kind["trainings"] for kind in result["kinds"]] == [4, 8, 4, 8]
-    seconds = sum(
-        kind["trainings"] * (2 * kind["seconds_per_step"] + kind["other_seconds"])
-        for kind in result["kinds"]
-    )
-    assert result["minutes"] == pytest.approx(seconds / 2 / 60)
-    claim.report(study, result)
-    assert "24 trainings, about" in capsys.readouterr().out
-    assert not Path("study").exists()
-
-
 def test_a_task_is_done_once_and_after_those_that_it_needs(tmp_path):
     order = []
     names = {"c": ("a", "b"), "a": (), "b": ("a",)}
     todo = {
-        name: tasks.Task(lambda name=name: order.append(name) or {}, needs)
+        name: runs.Task(lambda name=name: order.append(name) or {}, needs)
         for name, needs in names.items()
     }
-    tasks.work(todo, tmp_path)
-    tasks.work(todo, tmp_path)
+    runs.work(todo, tmp_path)
+    runs.work(todo, tmp_path)
     assert order == ["a", "b", "c"]
-    assert tasks.result_of(tmp_path, "a").keys() == {"seconds", "cpu_seconds"}
+    assert runs.result_of(tmp_path, "a").keys() == {"seconds", "cpu_seconds"}
 
 
 def test_a_task_of_another_process_is_left_to_it(tmp_path, monkeypatch):
     (tmp_path / "locks").mkdir()
     lock, order = FileLock(tmp_path / "locks" / "a"), []
     lock.acquire()
-    monkeypatch.setattr(tasks.time, "sleep", lambda seconds: lock.release())
-    todo = {name: tasks.Task(lambda n=name: order.append(n) or {}) for name in "ab"}
-    tasks.work(todo, tmp_path)
+    monkeypatch.setattr(runs.time, "sleep", lambda seconds: lock.release())
+    todo = {name: runs.Task(lambda n=name: order.append(n) or {}) for name in "ab"}
+    runs.work(todo, tmp_path)
     assert order == ["b", "a"]
 
 
@@ -300,7 +277,6 @@ def test_a_task_of_another_process_is_left_to_it(tmp_path, monkeypatch):
         ("--shares 0.5 0.5", "`shares` must be different numbers.* 0.5, 0.5"),
         ("--shares 0 1", "`shares` must be at least 1e-12 and at most 1"),
         ("--rhos 0", "`rhos` must be at least 1e-12"),
-        ("--jobs 0", "`jobs` must be at least 1"),
         ("--dataset cifra10", "there is no 'cifra10'. Close: cifar10"),
     ],
 )

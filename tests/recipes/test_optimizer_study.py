@@ -12,7 +12,7 @@ from PIL import Image
 from training import step_plan
 
 import kerasvit
-from recipes.benchmarks.study import optimizers, settings, tasks
+from recipes.benchmarks.study import optimizers, settings
 from tests.once import on_last_backend
 
 pytestmark = on_last_backend
@@ -43,19 +43,6 @@ def study(images, monkeypatch, tmp_path):
         seeds=2,
         out="study",
     )
-
-
-@pytest.fixture
-def in_this_process(monkeypatch):
-    """Does the tasks here. Processes are tried by tests/recipes/test_claim.py."""
-
-    def work(module, study, count, names, folder):
-        values = json.loads(json.dumps(dataclasses.asdict(study)))
-        optimizers.main(values, folder, 0)
-
-    monkeypatch.setattr(tasks, "in_processes", work)
-    # It takes most of the time of an invented training, and frees nothing.
-    monkeypatch.setattr(optimizers.keras.utils, "clear_session", lambda: None)
 
 
 def measured(rng, accuracy=0.9, losses=(1.2, 0.4, 0.2)):
@@ -173,7 +160,7 @@ def test_the_figure_shows_all_optimizers(study, tmp_path):
 
 
 @pytest.mark.slow
-def test_finished_trainings_are_not_repeated(study, in_this_process, monkeypatch):
+def test_finished_trainings_are_not_repeated(study, monkeypatch):
     configs = []
 
     def train(config):
@@ -187,6 +174,8 @@ def test_finished_trainings_are_not_repeated(study, in_this_process, monkeypatch
 
     monkeypatch.setattr(optimizers, "time_step", lambda *_: {"cpu_ms_per_step": 1.0})
     monkeypatch.setattr(optimizers.pretrain, "pretrain", train)
+    # It takes most of the time of an invented training, and frees nothing.
+    monkeypatch.setattr(optimizers.keras.utils, "clear_session", lambda: None)
     with pytest.raises(KeyboardInterrupt):
         optimizers.run(study)
     result = optimizers.run(study)
@@ -210,22 +199,6 @@ def test_a_training_and_its_steps_are_measured(study, monkeypatch):
     assert found["accuracy"] == trained["accuracy"]
     timed = optimizers.time_step(study, each, Path("new"))
     assert timed["cpu_ms_per_step"] > 0 and not Path("new").exists()
-
-
-def test_dry_run_counts_all_trainings(study, monkeypatch, capsys):
-    def work(module, study, count, names, folder):
-        for name in names:
-            (folder / name).mkdir()
-            timed = {"step": 0.1, "training": 2.0, "seconds": 5.0, "cpu_seconds": 4.0}
-            (folder / name / "measured.json").write_text(json.dumps(timed))
-
-    monkeypatch.setattr(tasks, "in_processes", work)
-    result = optimizers.run(dataclasses.replace(study, dry_run=True))
-    assert [kind["trainings"] for kind in result["kinds"]] == [2, 4, 4, 2, 4, 2]
-    assert result["minutes"] == pytest.approx(18 * (2 * 0.1 + 3) / 2 / 60)
-    optimizers.report(study, result)
-    assert "18 trainings, about" in capsys.readouterr().out
-    assert not Path("study").exists()
 
 
 @pytest.mark.parametrize(

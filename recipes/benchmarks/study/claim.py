@@ -1,6 +1,5 @@
 """Decides whether SAM helps a small ViT and a small Mixer with few training images.
 
-    python -m recipes.benchmarks.study claim --dry-run     # how long it takes
     python -m recipes.benchmarks.study claim               # or continues
 
 As in Table 4 of arXiv 2106.01548, the models are trained on shares of the same images,
@@ -22,8 +21,8 @@ from pretrain import PRESETS, pretrain
 from training import training_data
 from training.curves import save_figure
 
-from . import runs, tasks
-from .runs import compilation_cache, measure
+from . import runs
+from .runs import measure
 from .settings import Claim
 
 MODELS = {"ViT": "study_vit", "Mixer": "study_mixer"}
@@ -84,7 +83,7 @@ def choose_rho(study: Claim, model: str, share: float, folder: Path) -> float:
     """Returns the rho with the best validation accuracy, then loss, then the least."""
 
     def score(each):
-        found = tasks.result_of(folder, each.name)
+        found = runs.result_of(folder, each.name)
         return found["val_accuracy"], -found["val_loss"], -each.rho
 
     return max(tuned(study, model, share), key=score).rho
@@ -127,60 +126,29 @@ def train(study: Claim, each: Training, whole: int, folder: Path) -> dict:
     validation = {key: last[key] for key in ("val_accuracy", "val_loss")}
     if each.kind == "tuning":  # its test images are not looked at
         return {"rho": rho, **validation}
-    accuracy = {"accuracy": found["accuracy"]}
-    return {
-        "rho": rho,
-        **validation,
-        **accuracy,
-        **measure(config, study.curved_images),
-    }
+    measured = {"accuracy": found["accuracy"], **measure(config, study.curved_images)}
+    return {"rho": rho, **validation, **measured}
 
 
-def time_training(study: Claim, each: Training, whole: int, folder: Path) -> dict:
-    """Returns the time of a short training, from which that of the study follows."""
-    rho = study.rhos[0] * (each.kind != "without SAM")
-    config = config_of(study, each, rho, whole, folder)
-    times = runs.time_steps(config)
-    measure(config, study.curved_images)
-    return times
-
-
-def tasks_of(study: Claim, whole: int, folder: Path) -> dict[str, tasks.Task]:
-    """Returns the tasks of the study, or those that measure its time."""
+def tasks_of(study: Claim, whole: int, folder: Path) -> dict[str, runs.Task]:
+    """Returns the trainings of the study; those with SAM need the chosen rho."""
     found = {}
-    for each in timed(study) if study.dry_run else trainings(study):
-        work = time_training if study.dry_run else train
+    for each in trainings(study):
         needs = tuned(study, each.model, each.share) if each.kind == "with SAM" else []
-        found[each.name] = tasks.Task(
-            lambda work=work, each=each: work(study, each, whole, folder),
-            () if study.dry_run else [tuning.name for tuning in needs],
-        )
+        work = functools.partial(train, study, each, whole, folder)
+        found[each.name] = runs.Task(work, [tuning.name for tuning in needs])
     return found
-
-
-def timed(study: Claim) -> list[Training]:
-    """Returns one training of each model with and without SAM."""
-    share = max(study.shares)
-    return [Training(model, share, kind, 0) for model in MODELS for kind in KINDS]
-
-
-def main(settings: dict, folder: Path, number: int) -> None:
-    """Does the tasks of the study in one of its processes."""
-    study = Claim(**settings)
-    whole = len(training_data.find(study.dataset, study.data).train)
-    with compilation_cache(folder / f"programs_{number}"):
-        tasks.work(tasks_of(study, whole, folder), folder)
 
 
 def run(study: Claim) -> dict:
     """Trains and measures, or does what remains of an interrupted study.
 
     Returns:
-        The content of result.json; for `dry_run`, the measured times.
+        The content of result.json.
 
     Raises:
         command_line.BadInput: The input is wrong, raised before the training; or a
-            training failed or was stopped.
+            training failed.
     """
     with command_line.checking_input():
         command_line.check(study)
@@ -191,10 +159,8 @@ def run(study: Claim) -> dict:
             share: len(dataset.of_share(share * images / whole, SHARE_SEED).train)
             for share in study.shares
         }
-    if study.dry_run:
-        return runs.estimate("claim", study, counts_of(study))
-    names = [each.name for each in trainings(study)]
-    result = runs.train("claim", study, dataset, names)
+    tasks = functools.partial(tasks_of, study, whole)
+    result = runs.train("claim", study, dataset, tasks)
     result["rows"] = rows = rows_of(study, counts, result["measured"])
     if not rows:
         raise command_line.BadInput(
@@ -204,15 +170,6 @@ def run(study: Claim) -> dict:
     page = markdown(result)
     runs.write("claim", study, result, page, lambda path: draw(rows, path))
     return result
-
-
-def counts_of(study: Claim) -> dict[str, int]:
-    """Returns {name of a short training: number of trainings that are like it}."""
-    return {
-        each.name: len(study.shares)
-        * (study.seeds + len(study.rhos) * (each.kind == "with SAM"))
-        for each in timed(study)
-    }
 
 
 def rows_of(study: Claim, counts: dict, measured: dict) -> list[dict]:
@@ -397,6 +354,3 @@ def draw(rows: list[dict], path: Path) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=2, frameon=False)
     save_figure(figure, path)
-
-
-report = functools.partial(runs.report, "claim")

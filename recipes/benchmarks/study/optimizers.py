@@ -1,6 +1,5 @@
 """Compares SGD, AdamW and SAM on a small ViT and a small BiT, for several rates.
 
-    python -m recipes.benchmarks.study optimizers --dry-run     # how long it takes
     python -m recipes.benchmarks.study optimizers               # or continues
 
 All trainings of a model have the same images, steps, schedule and clipping; those of a
@@ -23,8 +22,8 @@ from pretrain import PRESETS
 from training import stages, training_data
 from training.curves import save_figure
 
-from . import runs, tasks
-from .runs import compilation_cache, mean_and_deviation
+from . import runs
+from .runs import mean_and_deviation
 from .settings import Optimizers
 
 MODELS = {"ViT": "study_vit", "BiT": "study_bit"}
@@ -128,11 +127,6 @@ def train(study: Optimizers, each: Training, folder: Path) -> dict:
     }
 
 
-def time_training(study: Optimizers, each: Training, folder: Path) -> dict:
-    """Returns the time of a short training, from which that of the study follows."""
-    return runs.time_steps(config_of(study, each, folder))
-
-
 def time_step(study: Optimizers, each: Training, folder: Path) -> dict:
     """Returns the CPU time of a step in this process, which has one thread."""
     keras.utils.clear_session()
@@ -151,46 +145,31 @@ def time_step(study: Optimizers, each: Training, folder: Path) -> dict:
     return {"cpu_ms_per_step": 1000 * (time.process_time() - begin) / TIMED}
 
 
-def tasks_of(study: Optimizers, folder: Path) -> dict[str, tasks.Task]:
-    """Returns the tasks of the study, or those that measure its time."""
-    if study.dry_run:
-        work = {each.timing: (time_training, each) for each in firsts(study)}
-    else:
-        work = {each.timing: (time_step, each) for each in firsts(study)}
-        work |= {each.name: (train, each) for each in trainings(study)}
+def tasks_of(study: Optimizers, folder: Path) -> dict[str, runs.Task]:
+    """Returns the trainings of the study, and before them the times of their steps."""
+    work = {each.timing: (time_step, each) for each in firsts(study)}
+    work |= {each.name: (train, each) for each in trainings(study)}
     return {
-        name: tasks.Task(lambda do=do, each=each: do(study, each, folder))
+        name: runs.Task(functools.partial(do, study, each, folder))
         for name, (do, each) in work.items()
     }
-
-
-def main(settings: dict, folder: Path, number: int) -> None:
-    """Does the tasks of the study in one of its processes."""
-    study = Optimizers(**settings)
-    with compilation_cache(folder / f"programs_{number}"):
-        tasks.work(tasks_of(study, folder), folder)
 
 
 def run(study: Optimizers) -> dict:
     """Trains and measures, or does what remains of an interrupted study.
 
     Returns:
-        The content of result.json; for `dry_run`, the measured times.
+        The content of result.json.
 
     Raises:
         command_line.BadInput: The input is wrong, raised before the training; or a
-            training failed or was stopped.
+            training failed.
     """
     with command_line.checking_input():
         command_line.check(study)
         dataset = training_data.find(study.dataset, study.data)
-    if study.dry_run:
-        counts = {
-            each.timing: study.seeds * len(rates_of(study, each.optimizer))
-            for each in firsts(study)
-        }
-        return runs.estimate("optimizers", study, counts)
-    result = runs.train("optimizers", study, dataset, list(tasks_of(study, Path())))
+    tasks = functools.partial(tasks_of, study)
+    result = runs.train("optimizers", study, dataset, tasks)
     result["rows"] = rows_of(study, result["measured"])
     if not result["rows"]:
         raise command_line.BadInput("`summary`: no training is finished.")
@@ -412,6 +391,3 @@ def _draw_accuracies(axis, kind, rows):
     for rate, each in zip(rates, values, strict=True):
         points = {"color": color, "marker": marker, "s": 10, "alpha": 0.4}
         axis.scatter([rate * 1.05] * len(each), each, **points)
-
-
-report = functools.partial(runs.report, "optimizers")

@@ -1,60 +1,80 @@
-"""What the studies share: measurements, and in several processes time and files.
+"""What the studies share: their trainings, measurements and files.
 
-    result = runs.train("claim", study, dataset, names)
+    result = runs.train("claim", study, dataset, tasks_of)
     runs.write("claim", study, {**result, "rows": rows}, page, draw)
 
-`study` has the fields `jobs`, `out` and `summary`.
+The result of a task is in `FOLDER/NAME/measured.json`, which is written atomically:
+finished tasks are never repeated, and the same command does the remaining ones. Started
+again while it runs, it takes tasks that no other process does.
 """
 
 import contextlib
 import dataclasses
+import json
 import math
 import shutil
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import keras
 import numpy as np
 from command.command_line import BadInput, checking_input
 from devices import devices
-from pretrain import pretrain
-from training import run_folder, step_plan, training_data
+from filelock import FileLock, Timeout
+from training import run_folder, training_data
 from training.progress import console
 from training.run_folder import write_json
 from training.settings import NOT_TRAINING
-from training.step_log import COLUMNS
 
 import kerasvit
 from kerasvit.inspection import largest_eigenvalue
 
-from . import tasks
+WAIT = 0.5  # seconds until a process looks for tasks again
+PLAIN_TEXT = {"highlight": False, "soft_wrap": True}
 
 
-def train(module: str, study, dataset, names: list[str]) -> dict:
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A part of a study.
+
+    Args:
+        work: Does it and returns its results, which JSON can hold.
+        needs: Names of the tasks whose results `work` reads.
+    """
+
+    work: Callable[[], dict]
+    needs: Sequence[str] = ()
+
+
+def train(
+    name: str, study, dataset, tasks_of: Callable[[Path], dict[str, Task]]
+) -> dict:
     """Does the tasks that are left, or with `summary` none.
 
     Args:
-        module: Module of this package, as for `tasks.in_processes`.
-        study: Settings.
+        name: Name of the study.
+        study: Settings, with the fields `out` and `summary`.
         dataset: `kerasvit.data.LabelledImages`.
-        names: Names of all tasks.
+        tasks_of: Function of the folder that returns {name: task}.
 
     Returns:
         What result.json has of every study. "measured" is {name: measurements} of the
         finished tasks, and "tasks" the number of all.
 
     Raises:
-        BadInput: A task failed or was stopped; the folder is that of another study; or
-            with `summary` no task is finished.
+        BadInput: A training failed; the folder is that of another study; or with
+            `summary` no task is finished.
     """
     with checking_input():
-        folder = run_folder.claim_folder(study, dataset, devices.ONE, f"{module}-")
+        folder = run_folder.claim_folder(study, dataset, devices.ONE, f"{name}-")
+    tasks = tasks_of(folder)
     if not study.summary:
-        tasks.in_processes(module, study, study.jobs, names, folder)
-        shutil.rmtree(folder / "locks", ignore_errors=True)
-    results = {name: tasks.result_of(folder, name) for name in names}
-    measured = {name: found for name, found in results.items() if found is not None}
+        with compilation_cache():
+            work(tasks, folder)
+    results = {task: result_of(folder, task) for task in tasks}
+    measured = {task: found for task, found in results.items() if found is not None}
     if not measured:
         raise BadInput(f"`summary`: no training is finished in {folder}.")
     settings = dataclasses.asdict(study)
@@ -64,13 +84,57 @@ def train(module: str, study, dataset, names: list[str]) -> dict:
         "folder": str(folder),
         "images": dataset.counts,
         "test": dataset.test_name,
-        "tasks": len(names),
+        "tasks": len(tasks),
         "measured": measured,
         **{
             total: round(sum(found[total] for found in measured.values()))
             for total in ("seconds", "cpu_seconds")
         },
     }
+
+
+def work(tasks: dict[str, Task], folder: Path) -> None:
+    """Does all tasks, in their order, with other processes that do the same.
+
+    The results also hold `seconds` and `cpu_seconds` of the process that finished the
+    task; earlier ones that were killed are not counted.
+    """
+    locks = folder / "locks"
+    while any(result_of(folder, name) is None for name in tasks):
+        if not any(_done_now(tasks, name, folder, locks) for name in tasks):
+            time.sleep(WAIT)
+    shutil.rmtree(locks, ignore_errors=True)
+
+
+def result_of(folder: Path, name: str) -> dict | None:
+    """Returns the result of a task, or None if it is not finished."""
+    file = folder / name / "measured.json"
+    return json.loads(file.read_text()) if file.exists() else None
+
+
+def _done_now(tasks, name, folder, locks):
+    """Whether the task was free and is done now."""
+    task = tasks[name]
+    if result_of(folder, name) is not None:
+        return False
+    if any(result_of(folder, needed) is None for needed in task.needs):
+        return False
+    locks.mkdir(parents=True, exist_ok=True)
+    # The system releases the lock if the process is killed.
+    with contextlib.suppress(Timeout), FileLock(locks / name, blocking=False):
+        if result_of(folder, name) is not None:
+            return False
+        wall, cpu = time.perf_counter(), time.process_time()
+        found = task.work()
+        found["seconds"] = round(time.perf_counter() - wall, 2)
+        found["cpu_seconds"] = round(time.process_time() - cpu, 2)
+        (folder / name).mkdir(exist_ok=True)
+        write_json(folder / name / "measured.json", found)
+        done = sum(result_of(folder, each) is not None for each in tasks)
+        seconds = f"{found['seconds']:.0f} s, {found['cpu_seconds']:.0f} CPU s"
+        console.print(f"{done} of {len(tasks)}: {name}, {seconds}", **PLAIN_TEXT)
+        return True
+    return False
 
 
 def is_complete(result: dict) -> bool:
@@ -103,7 +167,7 @@ def state_of(result: dict) -> str:
 def write(
     name: str, study, result: dict, page: str, draw: Callable[[Path], None]
 ) -> None:
-    """Writes the results, the page and the figure of a study.
+    """Writes the results, the page and the figure of a study, and prints the page.
 
     Args:
         name: Name of the files.
@@ -119,71 +183,8 @@ def write(
     if study.summary:
         result = {key: value for key, value in result.items() if key != "folder"}
     write_json(folder / (f"{name}.json" if study.summary else "result.json"), result)
-
-
-def time_steps(config) -> dict:
-    """Returns the seconds of a step, and of all steps, of a short training.
-
-    Args:
-        config: `pretrain.Config`; its steps are replaced.
-    """
-    steps = 2 * max(step_plan.MIN_ROUND_STEPS, config.steps // 10)
-    config = dataclasses.replace(config, steps=steps, epochs=None, validations=2)
-    found = pretrain(config)
-    log = next(Path(config.out).glob("log_*.csv")).read_text().splitlines()
-    # Of the second half: the first compiles.
-    speed = float(log[-1].split(",")[COLUMNS.index("images_per_second")])
-    step = config.batch_size / speed
-    return {"step": step, "training": steps * step, "accuracy": found["accuracy"]}
-
-
-def estimate(module: str, study, counts: dict[str, int]) -> dict:
-    """Returns the number of trainings and the time of a study, from short trainings.
-
-    Args:
-        module: As for `train`.
-        study: Settings; its tasks are the short trainings.
-        counts: {name of a short training: number of trainings that are like it}.
-    """
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        tasks.in_processes(module, study, study.jobs, list(counts), folder)
-        timed = {name: tasks.result_of(folder, name) for name in counts}
-    kinds, total = [], 0.0
-    for name, count in counts.items():
-        found = timed[name]
-        other = found["seconds"] - found["training"]
-        total += count * (study.steps * found["step"] + other)
-        kinds.append(
-            {"name": name.replace("_", " "), "trainings": count}
-            | {"seconds_per_step": found["step"], "other_seconds": other}
-        )
-    return {"kinds": kinds, "steps": study.steps, "minutes": total / study.jobs / 60}
-
-
-def report(name: str, study, result: dict) -> None:
-    """Prints the page of a study and where its figure is, or the estimated time.
-
-    Args:
-        name: Name of the files.
-        study: Settings.
-        result: Result of `estimate`, or of `train` after `write`.
-    """
-    options = {"highlight": False, "soft_wrap": True}
-    if "kinds" not in result:
-        folder = Path(study.summary or result["folder"])
-        console.print((folder / f"{name}.md").read_text(), **options)
-        console.print(f"Picture: {folder}/{name}.png", soft_wrap=True)
-        return
-    for kind in result["kinds"]:
-        console.print(
-            f"{kind['name']}: {kind['trainings']} trainings, {result['steps']} steps, "
-            f"{1000 * kind['seconds_per_step']:.0f} ms per step and "
-            f"{kind['other_seconds']:.0f} s for the rest",
-            **options,
-        )
-    count = sum(kind["trainings"] for kind in result["kinds"])
-    console.print(f"{count} trainings, about {result['minutes']:.0f} minutes.")
+    console.print(page, **PLAIN_TEXT)
+    console.print(f"Picture: {folder}/{name}.png", soft_wrap=True)
 
 
 def measure(config, curved_images: int) -> dict:
@@ -217,8 +218,8 @@ def mean_and_deviation(values) -> tuple[float, float]:
 
 
 @contextlib.contextmanager
-def compilation_cache(folder: Path):
-    """On JAX, compiles programs once for all seeds with a cache in a folder."""
+def compilation_cache():
+    """On JAX, compiles programs once for all seeds, with a cache in a folder."""
     if keras.backend.backend() != "jax":
         yield
         return
@@ -230,9 +231,9 @@ def compilation_cache(folder: Path):
         reset_cache()  # JAX reads the path only once
 
     before = jax.config.jax_compilation_cache_dir
-    set_cache(str(folder.resolve()))
-    try:
-        yield
-    finally:
-        set_cache(before)
-    shutil.rmtree(folder, ignore_errors=True)
+    with tempfile.TemporaryDirectory() as folder:
+        set_cache(folder)
+        try:
+            yield
+        finally:
+            set_cache(before)

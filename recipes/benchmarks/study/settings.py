@@ -21,6 +21,7 @@ class Study:
     epochs: int | None = None  # of every training; None: of the presets study_…
     seeds: int = 3  # trainings per model, with and without SAM
     curved_images: int = 500  # training images for the Hessian
+    summary: str | None = None  # only write the finished trainings' table into a folder
     out: str | None = None  # folder of the results; None: runs/study-…
 
 
@@ -36,8 +37,6 @@ class Claim:
     rhos: tuple[float, ...] = (0.05, 0.1, 0.2)  # tried on the validation images
     seeds: int = 5  # pairs of trainings per model and share, after rho is chosen
     curved_images: int = 500  # training images for the Hessian
-    jobs: int = 2  # trainings at the same time, each in a process with one thread
-    dry_run: bool = False  # only measure how long the study takes
     summary: str | None = None  # only write the finished trainings' table into a folder
     out: str | None = None  # folder of the results; None: runs/claim-…
 
@@ -62,8 +61,6 @@ class Optimizers:
     rho: float = 0.1  # radius of SAM
     threshold: float = 0.5  # the steps until the training loss is below are counted
     seeds: int = 3  # trainings per model, optimizer and rate
-    jobs: int = 2  # trainings at the same time, each in a process with one thread
-    dry_run: bool = False  # only measure how long the study takes
     summary: str | None = None  # only write the finished trainings' table into a folder
     out: str | None = None  # folder of the results; None: runs/optimizers-…
 
