@@ -35,7 +35,7 @@ import keras
 from devices import devices
 from scoring import planning, reports, results
 from scoring.outputs import Predictor
-from training import folder_lock
+from training import run_folder
 
 
 def evaluate(config: Config) -> list[results.Result]:
@@ -57,7 +57,7 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
     keras.config.set_dtype_policy(config.dtype)
     keras.utils.set_random_seed(0)  # models begin with equal weights in all processes
     # Several commands may score other pairs into the same folder at the same time.
-    with folder_lock.explained_disk(Path(config.out).expanduser()):
+    with run_folder.explained_disk(Path(config.out).expanduser()):
         with command_line.checking_input():
             store = results.Store(config.out, here)
             plan = planning.plan(here, config, store)

@@ -56,7 +56,7 @@ class Config(Common, Head, LoRA):
     dataset: str = "digits"  # of names.BUILT_IN, or of tensorflow-datasets
     # defaults.py chooses settings that are None by the task; a table shows the reasons
     decayed: Literal["kernels", "all"] = "all"  # which weights decay
-    # BiT's: of the number and the size of the images (hyperrule.py)
+    # BiT's: of the number and the size of the images (defaults.py)
     rule: Literal["hyperrule"] | None = None
     compare: bool = False  # also train without SAM, in a folder of its own
 
@@ -114,20 +114,18 @@ from training import (
     callbacks,
     defaults,
     dry_run,
-    hyperrule,
     linear_classifier,
     models,
     results,
     run_folder,
     stages,
-    teachers,
+    trainers,
     training_data,
 )
 from training.optimizers import accuracy_of, loss_of, make_optimizer
 from training.progress import Steps
-from training.selection import KeepBest
 from training.step_log import StepLog
-from training.validation import Evaluation, Validation
+from training.validation import Evaluation, KeepBest, Validation
 
 import kerasvit
 
@@ -182,7 +180,7 @@ def finetune_on(here: devices.Devices, asked: Config, images=None) -> dict | Non
     """Trains on the devices, on `LabelledImages` if given; else like `finetune`."""
     with command_line.checking_input():
         images = images or training_data.find_data(asked, here)
-        model = build(asked, images.class_names, hyperrule.size_of(asked, images))
+        model = build(asked, images.class_names, defaults.size_of(asked, images))
         chosen, reasons = defaults.choose(asked, images, model, here)
         training_data.check_first_batch(chosen, model, images)
         models.train_only(chosen, model)
@@ -241,7 +239,7 @@ def compiled(here: devices.Devices, stage: stages.Stage, model) -> keras.Model:
     """
     config = stage.config
     perturbation = here.perturbation(config.perturbation, config.rho)
-    trainer = teachers.trainer_of(
+    trainer = trainers.trainer_of(
         stage.teacher, here, model, config, config.rho, perturbation=perturbation
     )
     trainer.compile(  # plain training where rho is 0
@@ -258,7 +256,7 @@ def build(asked: Config, label_names: list[str], size=None) -> keras.Model:
     Args:
         asked: Settings.
         label_names: Names of the classes.
-        size: Result of `hyperrule.size_of`.
+        size: Result of `defaults.size_of`.
     """
     variant = models.find_variant(asked, {"small": SMALL})
     size = asked.image_size or size
@@ -279,7 +277,7 @@ def build(asked: Config, label_names: list[str], size=None) -> keras.Model:
         model = variant(asked.weights, **options)
     models.set_labels(asked, model, label_names)
     if asked.rule:
-        model.record["preprocessing"] |= hyperrule.EVALUATION
+        model.record["preprocessing"] |= defaults.EVALUATION
     return model
 
 

@@ -165,14 +165,13 @@ from training import (
     results,
     run_folder,
     stages,
-    teachers,
+    trainers,
     training_data,
 )
 from training.optimizers import accuracy_of, loss_of, make_optimizer
 from training.progress import Steps
-from training.selection import KeepBest
 from training.step_log import StepLog
-from training.validation import Evaluation, Validation
+from training.validation import Evaluation, KeepBest, Validation
 
 import kerasvit
 
@@ -316,7 +315,7 @@ def compiled(here: devices.Devices, stage: stages.Stage, model) -> keras.Model:
         model: `ImageModel` on the devices.
     """
     config = stage.config
-    trainer = teachers.trainer_of(
+    trainer = trainers.trainer_of(
         *(stage.teacher, here, model, config, config.rho),
         perturbation=here.perturbation(config.perturbation, config.rho),
         micro_batches=config.micro_batches,

@@ -40,7 +40,7 @@ from command import paths
 from devices import devices
 from segmenting import labelled_masks, results
 from segmenting.labelled_masks import IGNORED, Batches
-from training import folder_lock, run_folder, selection
+from training import run_folder, validation
 from training.progress import Steps, console
 from training.run_folder import claim, replace_file, write_json
 from training.step_log import StepLog
@@ -77,7 +77,7 @@ def segment(config: Config) -> dict:
     with contextlib.ExitStack() as held:
         with command_line.checking_input():
             if not (folder / "result.json").exists():
-                held.enter_context(folder_lock.locked(folder))
+                held.enter_context(run_folder.locked(folder))
             claim(folder, located(config), dataset)
         return run_folder.finished_result(folder) or trained(
             config, backbone, dataset, folder
@@ -109,7 +109,7 @@ def trained(config: Config, backbone, dataset, folder: Path) -> dict:
         "measured_on": "validation",  # there are no test images
         "folder": str(folder),
         "images": dataset.counts,
-        "history": selection.rounds(resume.history),
+        "history": validation.rounds(resume.history),
     }
     unfinished = folder / "unfinished.keras"
     model.save(unfinished)

@@ -119,6 +119,8 @@ OUTSIDE = {
     # The certificate and the benchmarks import timm in the same way.
     "weights/timm_reference.py": {"recipes"},
 }
+
+
 def room(path):
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return parts[0]

@@ -24,7 +24,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from training import memory
+from training import dry_run
 
 import kerasvit
 from kerasvit.inspection import Hessian, LossAt, eigenpairs
@@ -223,9 +223,9 @@ def most_bytes(config: Config, name: str) -> int:
     timing.check_row(name, PEAKS)
     work = works()[name]
     # Before the first call: TensorFlow keeps the memory that it takes.
-    before = memory.most_bytes(lambda: None)
+    before = dry_run.most_bytes(lambda: None)
     work()  # compiles
-    return memory.most_bytes(work) - before
+    return dry_run.most_bytes(work) - before
 
 
 def works() -> dict[str, Callable]:

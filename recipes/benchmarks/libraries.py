@@ -17,7 +17,7 @@ from collections.abc import Callable
 import keras
 import numpy as np
 from devices import device_name
-from training import memory
+from training import dry_run
 
 import kerasvit
 
@@ -102,7 +102,7 @@ def built(
     """
     steps, peaks = {}, {}
     for name, build in builders.items():
-        before = memory.in_use()
+        before = dry_run.in_use()
         steps[name] = build()
         if measured and before is None:
             peaks[name] = int(timing.in_new_process(config, backend, name))
@@ -114,7 +114,7 @@ def built(
 def peak(step: Callable) -> int:
     """Returns the peak memory of calls after the first, in bytes."""
     step()  # compiles
-    return memory.most_bytes(lambda: (step(), step()))
+    return dry_run.most_bytes(lambda: (step(), step()))
 
 
 def operations_per_second(dtype: str) -> float:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import keras
-from training import memory
+from training import dry_run
 
 import kerasvit
 
@@ -62,9 +62,9 @@ def most_bytes(config: Config, name: str) -> int:
     with model_folder(config) as folder:
         loaders = steps(folder)
         timing.check_row(name, loaders)
-        before = memory.most_bytes(lambda: None)
+        before = dry_run.most_bytes(lambda: None)
         # At least 0: other threads may free some kilobytes of earlier work meanwhile.
-        return max(0, memory.most_bytes(loaders[name]) - before)
+        return max(0, dry_run.most_bytes(loaders[name]) - before)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ time of a pass is that of a plain SGD step, the fastest optimizer.
 from collections.abc import Callable
 
 import keras
-from training import memory
+from training import dry_run
 
 import kerasvit
 
@@ -116,4 +116,4 @@ def most_bytes(config: Config, name: str) -> int:
             step()
 
     cycle()
-    return memory.most_bytes(lambda: (cycle(), cycle()))
+    return dry_run.most_bytes(lambda: (cycle(), cycle()))

@@ -19,7 +19,7 @@ from command import startup
 
 startup.check_packages()  # before the first of them, tyro
 
-from command import device_request, limits, names, option_groups, paths, reachable
+from command import device_request, limits, names, paths
 from command.options import ALIASES, EXCLUSIVE, LENGTHS, check_expression, check_needed
 
 
@@ -72,7 +72,7 @@ def checked(config):
             device_request.check(config.devices, startup.backend())
         if not getattr(config, "data", True):
             names.check_dataset(config.dataset)
-            reachable.check(config.dataset)
+            names.check_reachable(config.dataset)
     return config
 
 
@@ -142,7 +142,7 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
     for one, other in EXCLUSIVE:
         if {one, other} <= given:
             raise BadInput(f"Give {one} or {other}, not both.")
-    config = option_groups.parse(
+    config = options.parse(
         kind,
         None if kind is default else default,
         args=list(options),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from command import names, reachable
+from command import names
 from scoring import catalogue
 from scoring.catalogue import ALIASES, CORRUPTED, SETS, find
 from scoring.vtab import catalogue as vtab
@@ -134,7 +134,7 @@ def check_set(name: str, setting: str = "on") -> None:
     dataset = ALIASES.get(name, name)
     published = CORRUPTED.get(dataset) or find(dataset)
     if not published or not published.manual:
-        reachable.check(dataset, setting, f"--{setting} FOLDER")
+        names.check_reachable(dataset, setting, f"--{setting} FOLDER")
         return
     root, file = Path(names.data_location()).expanduser(), published.manual
     is_prepared = any(root.glob(f"{dataset}/**/dataset_info.json"))

@@ -11,7 +11,7 @@ from command import command_line
 from rich.table import Table
 from training import training_data
 from training.progress import console
-from training.selection import kept_logs
+from training.validation import kept_logs
 
 import kerasvit
 from kerasvit.evaluation import unpaired_difference

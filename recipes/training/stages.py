@@ -7,14 +7,18 @@
 Each stage has its own optimizer, schedule, states and log, and begins with the weights
 of the stage before. A finished stage restores its last state, so that the same command
 continues in any of them. This module trains nothing.
+
+A stage consists of rounds with the same number of steps, after which it is validated.
+Printed output counts steps, not rounds.
 """
 
 import dataclasses
+import math
 import re
 from pathlib import Path
 
 from devices import devices
-from training import selection, step_plan, teachers, training_data
+from training import trainers, training_data, validation
 from training.linear_classifier import is_worse
 from training.models import freeze
 from training.progress import console
@@ -23,11 +27,48 @@ import kerasvit
 from kerasvit import data
 from kerasvit.fine_tuning import heads_of
 
+MAX_ROUNDS, MIN_ROUND_STEPS = 50, 10  # rounds per training, steps per round
 # The rate of Adam's paper. The features of a head are normalised, and frozen weights
 # cannot be damaged.
 HEAD_RATE = 1e-3
 # DeiT trains for 300 epochs, and then for 30 with 384 pixels (README_deit.md).
 THEN_STEPS = 0.1
+
+
+def planned_images(config, dataset) -> int:
+    """Returns the number of images of an epoch: all, or those of the share."""
+    return (config.same_steps and dataset.whole) or len(dataset.train)
+
+
+def rounds_of(config, count: int) -> tuple[int, int]:
+    """Returns (number of rounds, steps per round).
+
+    Args:
+        config: Dataclass of the settings.
+        count: Result of `planned_images`.
+    """
+    steps_per_epoch = max(1, round(count / config.batch_size))
+    steps = config.steps or config.epochs * steps_per_epoch
+    # A round is an epoch, unless there are too many or they have too few steps.
+    least = max(steps_per_epoch, MIN_ROUND_STEPS)
+    most = getattr(config, "validations", MAX_ROUNDS)
+    rounds = min(most, max(1, round(steps / least)))
+    round_steps = math.ceil(steps / rounds)
+    return math.ceil(steps / round_steps), round_steps
+
+
+def in_rounds(config, reasons: dict, rounds: int, round_steps: int):
+    """Returns the settings with the steps of the plan and a limited warm-up.
+
+    If the number of steps was increased, its reason in `reasons` is extended.
+    """
+    steps = rounds * round_steps
+    warmup = min(config.warmup_steps, steps // 5)
+    config = dataclasses.replace(config, warmup_steps=warmup)
+    if "steps" not in reasons or config.steps == steps:
+        return config
+    reasons["steps"] += f"; raised to a multiple of {round_steps}"
+    return dataclasses.replace(config, steps=steps)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +77,12 @@ class Stage:
 
     Attributes:
         config: Settings, with the steps, the rate and the warm-up of the stage.
-        rounds, round_steps: Result of `step_plan.plan`.
+        rounds, round_steps: Result of `rounds_of`.
         suffix: Of the name of the training; "" for the stage of all weights.
         head_alone: Whether the other weights and all statistics are frozen.
         image_size: Height and width; None: that of the model.
         number: Number of stages before. The batches of each have another seed.
-        teacher: Result of `teachers.find`.
+        teacher: Result of `trainers.find_teacher`.
     """
 
     config: object
@@ -51,7 +92,7 @@ class Stage:
     head_alone: bool = False
     image_size: tuple[int, int] | None = None
     number: int = 0
-    teacher: teachers.Teacher | None = None
+    teacher: trainers.Teacher | None = None
 
     @property
     def steps(self) -> int:
@@ -102,13 +143,13 @@ def of(chosen, dataset, model, reasons: dict | None = None) -> list[Stage]:
             number is raised to whole rounds.
 
     Raises:
-        ValueError: The model cannot have the size of the last stage, or `teachers.find`
-            raises it.
+        ValueError: The model cannot have the size of the last stage, or its teacher
+            is wrong.
     """
-    count = step_plan.planned_images(chosen, dataset)
-    plan = step_plan.plan(chosen, count)
-    config = step_plan.apply_plan(chosen, reasons or {}, *plan)
-    found = [Stage(config, *plan, teacher=teachers.find(config, model))]
+    count = planned_images(chosen, dataset)
+    rounds = rounds_of(chosen, count)
+    config = in_rounds(chosen, reasons or {}, *rounds)
+    found = [Stage(config, *rounds, teacher=trainers.find_teacher(config, model))]
     if epochs := getattr(config, "probe_epochs", None):
         rate = config.probe_learning_rate or max(HEAD_RATE, config.learning_rate)
         changes = {"steps": None, "epochs": epochs, "learning_rate": rate}
@@ -169,16 +210,16 @@ def finish(stage: Stage, trainer, resume, best=None) -> dict:
         stage: The stage.
         trainer: Its trainer, after `fit`.
         resume: `kerasvit.Resume` of `fit`.
-        best: `selection.KeepBest` of `fit`; None: the last weights are kept.
+        best: `validation.KeepBest` of `fit`; None: the last weights are kept.
     """
-    history = selection.rounds(resume.history)
+    history = validation.rounds(resume.history)
     if best is None:
         return {"history": history}
     best.set_best(trainer.model)
     early = len(history) < stage.rounds
     facts = {"history": history}
-    facts |= selection.facts(history, stage.round_steps, early)
-    kept = selection.sentence(facts)
+    facts |= validation.facts(history, stage.round_steps, early)
+    kept = validation.sentence(facts)
     console.print(f"Kept: {kept}.", highlight=False, soft_wrap=True)
     return facts
 
@@ -240,8 +281,8 @@ def _planned(main, count, changes, **options):
         at = [x if x < 1 else x / main.steps for x in main.config.decay_at]
         changes["decay_at"] = tuple(at)
     config = dataclasses.replace(main.config, **changes)
-    plan = step_plan.plan(config, count)
-    return Stage(step_plan.apply_plan(config, {}, *plan), *plan, **options)
+    rounds = rounds_of(config, count)
+    return Stage(in_rounds(config, {}, *rounds), *rounds, **options)
 
 
 def _then(config, count, before, model):
@@ -266,10 +307,8 @@ def _then(config, count, before, model):
         ratio = size[0] / model.record["preprocessing"]["size"][0]
         changes["resize"] = round(config.resize * ratio)
     if not config.then_steps and not config.then_epochs:
-        changes["steps"] = max(
-            step_plan.MIN_ROUND_STEPS, round(before.steps * THEN_STEPS)
-        )
+        changes["steps"] = max(MIN_ROUND_STEPS, round(before.steps * THEN_STEPS))
     suffix = "x".join(map(str, config.then_size))
-    teacher = teachers.find(config, resized)
+    teacher = trainers.find_teacher(config, resized)
     stage = _planned(before, count, changes, suffix=suffix, image_size=size)
     return dataclasses.replace(stage, number=before.number + 1, teacher=teacher)

@@ -1,15 +1,20 @@
-"""Evaluates on any number of devices and processes, with equal results.
+"""Validates after each round, on any number of devices, and keeps the best weights.
 
 The processes take the same number of full batches. Images that fill the last batch have
-the weight 0.
+the weight 0. The history of a training, which its saved states have, decides which
+weights are the best.
 """
 
 import contextlib
 import time
+import zipfile
 from collections.abc import Iterator
 
 import keras
+import numpy as np
+from command.command_line import BadInput
 from devices.devices import Devices
+from training.run_folder import replace_file
 
 
 class Evaluation:
@@ -89,3 +94,154 @@ def averaged(trainer: keras.Model) -> Iterator[None]:
     finally:
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
+
+
+class KeepBest(keras.callbacks.Callback):
+    """Keeps the weights of the best validation, and may end the training.
+
+    It stands after `Validation`, and before `kerasvit.Resume`: a file of weights is
+    there before the state in which it is the best. The one before it stays, for the
+    state before.
+
+    Args:
+        resume: `kerasvit.Resume` of the same `fit`, whose folder has the weights too.
+        here: Devices of the training.
+        patience: Validations without a better one after which the training ends; None:
+            it does not end early.
+    """
+
+    def __init__(self, resume, here: Devices, patience: int | None = None):
+        super().__init__()
+        self.folder, self.resume, self.here = resume.folder, resume, here
+        self.patience = patience
+
+    @classmethod
+    def of(cls, config, resume, here: Devices) -> list["KeepBest"]:
+        """Returns the callback of the settings, if they ask for one."""
+        asked = config.keep_best or config.patience is not None
+        return [cls(resume, here, config.patience)] if asked else []
+
+    def on_train_begin(self, logs=None):
+        """Begins a training, or the rest of one."""
+        self._is_read = False
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Reads the weights that were kept before an interruption, as a check."""
+        if self.resume.history and not self._is_read:
+            self._read()
+        self._is_read = True
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Writes the weights if they are the best."""
+        history = [*rounds(self.resume.history), logs]
+        if best_round(history) == epoch:
+            with averaged(self.model):
+                weights = self.here.weights(self.model.model)
+            if self.here.is_first:
+                self._write(epoch, weights)
+        if is_exhausted(history, self.patience):
+            self.model.stop_training = True
+
+    def set_best(self, model: keras.Model) -> None:
+        """Sets the best weights of the training, after `fit`.
+
+        Raises:
+            BadInput: Their file is damaged.
+        """
+        model.set_weights(self._read())
+
+    def _read(self):
+        file = self._file(best_round(rounds(self.resume.history)))
+        try:
+            with np.load(file, allow_pickle=False) as found:
+                return [found[f"arr_{i}"] for i in range(len(found.files))]
+        except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+            raise BadInput(
+                f"The best weights of a training, {file}, are damaged: {error}. "
+                f"Restore the file from a copy, or delete {self.folder} to train again "
+                "from the first step."
+            ) from error
+
+    def _write(self, epoch, weights):
+        before = rounds(self.resume.history)
+        best = self._file(best_round(before)) if before else None
+        for old in self.folder.glob("best_*.npz"):
+            if old != best:
+                old.unlink()
+        unfinished = self.folder / "unfinished.best"
+        with unfinished.open("wb") as stream:
+            np.savez(stream, *weights)
+        replace_file(unfinished, self._file(epoch))
+
+    def _file(self, epoch):
+        return self.folder / f"best_{epoch:05d}.npz"
+
+
+def rounds(history: dict[str, list[float]]) -> list[dict]:
+    """Returns the metrics of each round, of `kerasvit.Resume.history`."""
+    names = [*history]
+    return [
+        dict(zip(names, each, strict=True))
+        for each in zip(*history.values(), strict=True)
+    ]
+
+
+def score(logs: dict) -> tuple[float, float]:
+    """Returns what is larger for a better validation: accuracy, then the lower loss."""
+    return logs["val_accuracy"], -logs["val_loss"]
+
+
+def best_round(history: list[dict]) -> int:
+    """Returns the index of the round with the best `score`, the first of equal ones.
+
+    Args:
+        history: Metrics of each finished round; at least one.
+    """
+    return max(range(len(history)), key=lambda i: score(history[i]))
+
+
+def is_exhausted(history: list[dict], patience: int | None) -> bool:
+    """Returns whether the last `patience` validations were no better than the best."""
+    if patience is None or not history:
+        return False
+    return len(history) - 1 - best_round(history) >= patience
+
+
+def kept_logs(result: dict) -> dict:
+    """Returns the metrics of the round whose weights are kept.
+
+    Args:
+        result: Content of result.json.
+    """
+    return result["history"][result.get("kept_round", 0) - 1]
+
+
+def facts(history: list[dict], round_steps: int, stopped_early: bool) -> dict:
+    """Returns what result.json states of a training that keeps the best weights.
+
+    Args:
+        history: As for `best_round`.
+        round_steps: Steps between validations.
+        stopped_early: Whether the training ended before its last step.
+    """
+    kept = best_round(history) + 1
+    steps = {"kept_step": kept * round_steps, "steps": len(history) * round_steps}
+    return {"kept_round": kept, **steps, "stopped_early": stopped_early}
+
+
+def sentence(result: dict) -> str | None:
+    """Returns which weights are kept, or None for the last.
+
+    Args:
+        result: As for `kept_logs`.
+    """
+    if "kept_round" not in result:
+        return None
+    logs = kept_logs(result)
+    stage = " of the last stage" if "after_stages" in result else ""
+    text = (
+        f"weights of step {result['kept_step']:,} of {result['steps']:,}{stage}, "
+        f"the best on the validation images ({logs['val_accuracy']:.2%}, loss "
+        f"{logs['val_loss']:.4f})"
+    )
+    return f"{text}; stopped early" if result["stopped_early"] else text

@@ -28,10 +28,7 @@ if __name__ == "__main__" and os.environ.get("LOGICAL_CPUS"):
 import evaluate  # noqa: E402
 import finetune  # noqa: E402
 import pretrain  # noqa: E402
-from command import (
-    device_request,  # noqa: E402
-    startup,  # noqa: E402
-)
+from command import device_request, startup  # noqa: E402
 from scoring import settings as evaluate_settings  # noqa: E402
 from training import progress  # noqa: E402
 

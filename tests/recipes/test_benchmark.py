@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from command import command_line
 from PIL import Image
-from training import memory
+from training import dry_run
 
 import kerasvit
 import recipes.benchmarks.__main__ as benchmarks
@@ -171,8 +171,8 @@ def test_most_bytes_measures_only_the_function():
 
     size = 2**27
     take(2 * size)  # allocated and freed before the measurement
-    none = memory.most_bytes(lambda: None)
-    assert memory.most_bytes(lambda: take(size)) - none == pytest.approx(size, rel=0.1)
+    none = dry_run.most_bytes(lambda: None)
+    assert dry_run.most_bytes(lambda: take(size)) - none == pytest.approx(size, rel=0.1)
 
 
 def test_without_a_backend_sam_takes_every_installed_one(config, monkeypatch):

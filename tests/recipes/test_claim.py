@@ -11,7 +11,7 @@ from command import command_line
 from filelock import FileLock
 from PIL import Image
 from scipy import stats
-from training import step_plan
+from training import stages
 
 import kerasvit
 from kerasvit import data
@@ -167,7 +167,7 @@ def test_the_real_study_trains_on_1000_to_10000_of_54000_images():
     dataset = data.LabelledImages(images, None, None, [str(i) for i in range(10)])
     for each in claim.trainings(study)[-8:]:
         config = claim.config_of(study, each, 0.1, 54_000, Path("out"))
-        assert np.prod(step_plan.plan(config, 54_000)) == 900
+        assert np.prod(stages.rounds_of(config, 54_000)) == 900
         some = dataset.of_share(config.share, config.share_seed).train
         assert np.bincount(some.images.labels).tolist() == [each.share * 1000] * 10
 

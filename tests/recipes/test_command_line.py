@@ -9,7 +9,7 @@ from pathlib import Path
 import finetune
 import pretrain
 import pytest
-from command import command_line, names, paths, reachable, startup
+from command import command_line, names, paths, startup
 
 import kerasvit
 from recipes.benchmarks import settings as benchmarks
@@ -224,27 +224,27 @@ def test_missing_weights_raise(weights, message):
 
 @on_last_backend
 def test_servers_are_those_of_the_data_set():
-    assert reachable.servers("cifar10") == [("www.cs.toronto.edu", 443)]
-    assert reachable.servers("oxford_iiit_pet") == [("thor.robots.ox.ac.uk", 443)]
-    assert reachable.servers("no_such_data") == []
-    assert reachable.servers("segment_anything") == []  # only in a comment
+    assert names.servers("cifar10") == [("www.cs.toronto.edu", 443)]
+    assert names.servers("oxford_iiit_pet") == [("thor.robots.ox.ac.uk", 443)]
+    assert names.servers("no_such_data") == []
+    assert names.servers("segment_anything") == []  # only in a comment
 
 
 @pytest.fixture
 def offline(monkeypatch, tmp_path):
     """Makes all servers unreachable; returns an empty folder for tfds."""
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
-    monkeypatch.setattr(reachable, "any_answers", lambda servers: False)
-    monkeypatch.setattr(reachable.urllib.request, "getproxies", dict)
+    monkeypatch.setattr(names, "any_answers", lambda servers: False)
+    monkeypatch.setattr(names.urllib.request, "getproxies", dict)
     return tmp_path
 
 
 @on_last_backend
 def test_a_data_set_that_cannot_be_downloaded(offline, capsys):
     with pytest.raises(ValueError, match=r"(?s)cifar10 is not in .*toronto.*--data"):
-        reachable.check("cifar10")
+        names.check_reachable("cifar10")
     with pytest.raises(ValueError, match=r"(?s)`on`: cifar10 is not in .*--on FOLDER"):
-        reachable.check("cifar10", "on", "--on FOLDER")
+        names.check_reachable("cifar10", "on", "--on FOLDER")
     with pytest.raises(SystemExit, match="no file or folder missing.npz"):
         arguments = ["pets", "--weights", "missing.npz"]
         command_line.read(arguments, finetune.PRESETS, "finetune.py")
@@ -258,15 +258,15 @@ def test_a_data_set_that_cannot_be_downloaded(offline, capsys):
 def test_a_data_set_that_is_here_or_partly(offline, file):
     (offline / file).parent.mkdir(parents=True)
     (offline / file).touch()
-    reachable.check("cifar10:3.*.*")
+    names.check_reachable("cifar10:3.*.*")
 
 
 @on_last_backend
 def test_skipped_server_checks(offline, monkeypatch):
     for name in ("digits", "mnist_subset", "no_such_data"):
-        reachable.check(name)
-    monkeypatch.setattr(reachable.urllib.request, "getproxies", lambda: {"https": "x"})
-    reachable.check("cifar10")
+        names.check_reachable(name)
+    monkeypatch.setattr(names.urllib.request, "getproxies", lambda: {"https": "x"})
+    names.check_reachable("cifar10")
 
 
 @on_last_backend
@@ -280,12 +280,12 @@ def test_servers_are_checked_in_parallel_with_a_timeout(monkeypatch):
             raise OSError
         return type("Connection", (), {"close": lambda self: closed.append(address)})()
 
-    monkeypatch.setattr(reachable.socket, "create_connection", connect)
-    monkeypatch.setattr(reachable, "TIMEOUT", 1.0)
+    monkeypatch.setattr(names.socket, "create_connection", connect)
+    monkeypatch.setattr(names, "TIMEOUT", 1.0)
     start = time.monotonic()
-    assert not reachable.any_answers([("refuses", 443), ("hangs", 443)])
-    assert not reachable.any_answers([("refuses", 443)])
-    assert reachable.any_answers([("hangs", 443), ("answers", 443)])
+    assert not names.any_answers([("refuses", 443), ("hangs", 443)])
+    assert not names.any_answers([("refuses", 443)])
+    assert names.any_answers([("hangs", 443), ("answers", 443)])
     assert closed and time.monotonic() - start < 10
     never.set()
 

@@ -15,14 +15,12 @@ from command.command_line import BadInput
 from devices import devices
 from PIL import Image
 from training import (
-    card_facts,
     curves,
     defaults,
     models,
     results,
     run_folder,
     stages,
-    step_plan,
     training_data,
 )
 
@@ -173,7 +171,7 @@ def test_the_card_of_a_folder_is_not_about_the_digits(photos):
         "images": dataset.counts,
         "start": {"begins": "the linear classifier"},
     }
-    fields = card_facts.facts(settings, model, result, "recipes/finetune.py")
+    fields = results.facts(settings, model, result, "recipes/finetune.py")
     kerasvit.save_pretrained(model, "model", **fields)
     card = Path("model/README.md").read_text()
     assert "digits" not in card and "author's own" not in card
@@ -197,9 +195,9 @@ def test_the_card_takes_the_licence_beside_the_weights(head, license, tmp_path):
     model = finetune.build(config(), ["a", "b"])
     (tmp_path / "README.md").write_text(f"---\n{head}\n---\nlicense: none\n")
     settings = config(weights=str(tmp_path))
-    assert card_facts._license_beside(settings, model) == license
+    assert results._license_beside(settings, model) == license
     model.record["base"] = {"source": "timm/vit", "license": "cc0-1.0"}
-    assert card_facts._license_beside(settings, model) is None
+    assert results._license_beside(settings, model) is None
 
 
 @on_last_backend
@@ -220,7 +218,7 @@ def test_one_validation_is_seen_in_the_curves(tmp_path):
 
 @on_last_backend
 def test_output_is_counted_in_steps(photos, capsys, monkeypatch):
-    monkeypatch.setattr(step_plan, "MIN_ROUND_STEPS", 1)
+    monkeypatch.setattr(stages, "MIN_ROUND_STEPS", 1)
     results.report(finetune.finetune(config(data=photos, epochs=2, batch_size=20)))
     printed = capsys.readouterr().out
     assert "2 steps, validated and saved every 1." in printed
@@ -360,7 +358,7 @@ def test_weights_with_their_own_normalisation_get_pixels(photos):
 
 @long_elsewhere
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
-    monkeypatch.setattr(step_plan, "MIN_ROUND_STEPS", 1)
+    monkeypatch.setattr(stages, "MIN_ROUND_STEPS", 1)
     changes = {"rho": 0.05, "dropout": 0.1, "layer_decay": 0.75}
     settings = config(data=photos, epochs=3, **changes)
     whole = finetune.finetune(dataclasses.replace(settings, out="whole"))
@@ -491,12 +489,12 @@ def test_misspelled_option(capsys):
     ],
 )
 def test_presets_make_the_steps_of_the_paper(preset, images, expected):
-    assert step_plan.plan(finetune.PRESETS[preset], images) == expected
+    assert stages.rounds_of(finetune.PRESETS[preset], images) == expected
 
 
 @pytest.mark.parametrize("steps", [1, 49, 51, 60, 99, 101, 120, 1_000])
 @pytest.mark.parametrize("steps_per_epoch", [1, 2, 7])
 def test_steps_are_rounded_up_to_full_rounds(steps, steps_per_epoch):
     wanted = dataclasses.replace(config(), epochs=None, steps=steps, batch_size=8)
-    rounds, each = step_plan.plan(wanted, 8 * steps_per_epoch)
+    rounds, each = stages.rounds_of(wanted, 8 * steps_per_epoch)
     assert steps <= rounds * each < steps + each and rounds <= 50

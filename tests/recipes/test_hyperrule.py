@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from command import command_line
 from finetune import Config
-from training import hyperrule, optimizers
+from training import defaults, optimizers
 
 import kerasvit
 from kerasvit import data
@@ -26,13 +26,13 @@ from tests.once import on_last_backend
     ],
 )
 def test_the_number_of_images_chooses_the_schedule(count, steps, warmup, at, mixup):
-    assert hyperrule.schedule(count) == hyperrule.Schedule(steps, warmup, at, mixup)
+    assert defaults.schedule(count) == defaults.Schedule(steps, warmup, at, mixup)
 
 
 @on_last_backend
 def test_the_area_chooses_the_sizes():
-    assert hyperrule.sizes(96 * 96 - 1) == (160, 128)
-    assert hyperrule.sizes(96 * 96) == (512, 480)
+    assert defaults.sizes(96 * 96 - 1) == (160, 128)
+    assert defaults.sizes(96 * 96) == (512, 480)
 
 
 @on_last_backend
@@ -42,7 +42,7 @@ def test_the_area_is_the_median_of_the_images(images, side, size):
     root = images("dog", 4, size=(200, 200))
     images("dog", 12, size=(side, side))
     dataset = data.from_folder(root)
-    config, reasons = hyperrule.of(Config(rule="hyperrule"), 20, dataset)
+    config, reasons = defaults.by_rule(Config(rule="hyperrule"), 20, dataset)
     assert config.image_size == size
     assert f"{side * side:,} pixels" in reasons["image_size"]
 
@@ -50,9 +50,9 @@ def test_the_area_is_the_median_of_the_images(images, side, size):
 def settings(**changes):
     images = types.SimpleNamespace(train=range(1_000))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hyperrule, "median_area", lambda dataset: 1e5)
+        patch.setattr(defaults, "median_area", lambda dataset: 1e5)
         given = Config(rule="hyperrule", weights="bit.npz", **changes)
-        return hyperrule.of(given, 1_000, images)
+        return defaults.by_rule(given, 1_000, images)
 
 
 @on_last_backend
@@ -117,9 +117,9 @@ def test_the_rule_needs_weights():
 @on_last_backend
 def test_a_training_by_the_rule(images, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    small = hyperrule.Schedule(10, 2, (4, 6, 8), 0.1)
-    monkeypatch.setattr(hyperrule, "SCHEDULES", {1e9: small})
-    monkeypatch.setattr(hyperrule, "SIZES", ((40, 32), (64, 48)))
+    small = defaults.Schedule(10, 2, (4, 6, 8), 0.1)
+    monkeypatch.setattr(defaults, "SCHEDULES", {1e9: small})
+    monkeypatch.setattr(defaults, "SIZES", ((40, 32), (64, 48)))
     images("cat", 10)
     model = kerasvit.BigTransfer(
         image_size=32, depths=[1], width_factor=0.5, num_classes=3, name="bit"

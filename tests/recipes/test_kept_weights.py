@@ -6,7 +6,7 @@ import pretrain
 import pytest
 from command import command_line
 from command.command_line import BadInput
-from training import results, selection, step_log, validation
+from training import results, step_log, validation
 from training.models import freeze
 
 import kerasvit
@@ -184,9 +184,11 @@ def test_the_best_round():
         return [{"val_accuracy": a, "val_loss": b} for a, b in pairs]
 
     found = history((0.5, 1.0), (0.6, 2.0), (0.6, 1.5), (0.6, 1.5), (0.1, 0.1))
-    assert selection.best_round(found) == 2
-    assert not selection.is_exhausted(found, 3) and selection.is_exhausted(found, 2)
-    assert not selection.is_exhausted([], 1) and not selection.is_exhausted(found, None)
+    assert validation.best_round(found) == 2
+    assert not validation.is_exhausted(found, 3) and validation.is_exhausted(found, 2)
+    assert not validation.is_exhausted([], 1) and not validation.is_exhausted(
+        found, None
+    )
 
 
 def frozen_model(pattern):

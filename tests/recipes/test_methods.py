@@ -8,7 +8,7 @@ import pretrain
 import pytest
 from command import command_line
 from devices import devices
-from training import methods, stages, teachers
+from training import stages, trainers
 
 import kerasvit
 from tests.models.tiny import TINY
@@ -41,7 +41,7 @@ def trained(config, teacher=None):
 def test_options_reach_the_trainer(method):
     options, expected = OPTIONS[method]
     trainer = trained(pretrain.Config(rho=0.06, method=method, **options))
-    assert type(trainer) is methods.CLASSES[method]
+    assert type(trainer) is trainers.CLASSES[method]
     assert {name: getattr(trainer, name) for name in expected} == expected
     assert trainer.rho == 0.06
     default = trained(pretrain.Config(rho=0.06, method=method))
@@ -64,12 +64,12 @@ def test_the_radius_of_gsam_follows_the_rate():
 @on_last_backend
 @pytest.mark.parametrize("method", ["sam", "looksam", "gsam"])
 def test_a_teacher_is_inside(method):
-    teacher = teachers.Teacher(model(), False)
+    teacher = trainers.Teacher(model(), False)
     trainer = trained(pretrain.Config(rho=0.1, method=method), teacher)
     inside = trainer if method == "sam" else trainer.model
     assert type(inside) is kerasvit.DistillationTrainer
     assert type(trainer) is (
-        type(inside) if method == "sam" else methods.CLASSES[method]
+        type(inside) if method == "sam" else trainers.CLASSES[method]
     )
 
 

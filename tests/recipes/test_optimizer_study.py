@@ -9,7 +9,7 @@ import pretrain
 import pytest
 from command import command_line
 from PIL import Image
-from training import step_plan
+from training import stages
 
 import kerasvit
 from recipes.benchmarks.study import optimizers, settings
@@ -93,7 +93,7 @@ def test_the_trainings_differ_in_optimizer_rate_and_rho_only():
         first = optimizers.config_of(study, each[0], Path("out"))
         same["weight_decay"] = {"sgd": 0.01, "adamw": 0.1}[same["optimizer"]]
         assert dataclasses.replace(first, **same) == config
-        assert np.prod(step_plan.plan(config, 1000)) == study.steps
+        assert np.prod(stages.rounds_of(config, 1000)) == study.steps
     bases = {(one.model, one.optimizer) for one in each if one.kind == "SAM"}
     assert bases == {("ViT", "AdamW"), ("BiT", "SGD")}
 

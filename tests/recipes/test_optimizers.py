@@ -7,7 +7,7 @@ import pretrain
 import pytest
 from command import command_line
 from command.command_line import BadInput
-from training import optimizers, schedules
+from training import optimizers
 
 import kerasvit
 from tests.once import mainly_on_last, on_last_backend, rest_long_elsewhere
@@ -120,7 +120,7 @@ def test_adapters_decay_as_kernels():
 
 
 def rates(steps=100, **changes):
-    made = schedules.schedule(settings(**changes), steps)
+    made = optimizers.schedule(settings(**changes), steps)
     made = type(made).from_config(made.get_config())
     return [float(made(step)) for step in range(steps + 5)]
 

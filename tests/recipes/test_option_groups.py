@@ -3,7 +3,7 @@ import importlib
 import re
 
 import pytest
-from command import command_line, option_groups
+from command import command_line, options
 
 from tests.once import on_last_backend
 
@@ -23,17 +23,17 @@ def test_a_group_is_small_and_each_option_is_described(script):
     for group in kind.__mro__[1:-1]:
         assert len(vars(group).get("__annotations__", ())) <= 12, group
     undescribed = {"steps", "batch_size", "seed", "weight_decay", "optimizer"}
-    texts = {name for name, text in option_groups.descriptions(kind).items() if text}
+    texts = {name for name, text in options.descriptions(kind).items() if text}
     assert fields - texts <= undescribed
 
 
 def test_the_descriptions_are_the_texts_of_the_fields():
-    found = option_groups.descriptions(config_of("finetune"))
+    found = options.descriptions(config_of("finetune"))
     assert found["dataset"] == "of names.BUILT_IN, or of tensorflow-datasets"  # beside
     assert found["probe_epochs"] == (  # above
         "first the head alone, for so many passes through the images, then all weights"
     )
-    below = option_groups.descriptions(config_of("export"))["out"]
+    below = options.descriptions(config_of("export"))["out"]
     assert below == "Folder of the export; None: exported/MODEL-FORMAT."
 
 

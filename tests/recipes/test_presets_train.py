@@ -8,7 +8,7 @@ import pretrain
 import pytest
 from devices import devices
 from presets import FINETUNE, PRETRAIN
-from training import stages, step_plan, teachers, training_data
+from training import stages, trainers, training_data
 
 import kerasvit
 from kerasvit import data
@@ -85,9 +85,9 @@ def test_pretraining(name, dataset, monkeypatch, tmp_path):
     settings, tiny = shrunk(preset, tmp_path)
     settings = dataclasses.replace(settings, rho=pretrain.radius(preset))
     monkeypatch.setitem(pretrain.SMALL, "tiny", tiny)
-    settings = step_plan.apply_plan(settings, {}, 1, SCHEDULED)
+    settings = stages.in_rounds(settings, {}, 1, SCHEDULED)
     model = pretrain.build(settings, dataset.class_names)
-    teacher = teachers.find(settings, model)
+    teacher = trainers.find_teacher(settings, model)
     stage = stages.Stage(settings, 1, SCHEDULED, teacher=teacher)
     trainer = pretrain.compiled(devices.ONE, stage, model)
     fit(stage, trainer, model, dataset)
@@ -98,7 +98,7 @@ def test_finetuning(name, dataset, monkeypatch, tmp_path):
     settings, tiny = shrunk(finetune.PRESETS[name], tmp_path)
     monkeypatch.setattr(finetune, "SMALL", tiny)
     settings = dataclasses.replace(settings, model="small", weights=None)
-    settings = step_plan.apply_plan(settings, {}, 1, SCHEDULED)
+    settings = stages.in_rounds(settings, {}, 1, SCHEDULED)
     model = finetune.build(settings, dataset.class_names)
     settings, _ = finetune.defaults.resolve(settings, 24, "photographs", model)
     stage = stages.Stage(settings, 1, SCHEDULED)

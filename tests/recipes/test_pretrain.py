@@ -8,11 +8,7 @@ import pretrain
 import pytest
 import tensorflow_datasets
 from command.command_line import BadInput
-from training import (
-    optimizers,
-    step_plan,
-    training_data,
-)
+from training import optimizers, stages, training_data
 
 import kerasvit
 from kerasvit import data
@@ -122,7 +118,7 @@ def test_learning_rate_rises_and_falls(name):
 
 
 def test_short_trainings_warm_up_for_a_fifth():
-    settings = step_plan.apply_plan(pretrain.PRESETS["vit"], {}, 2, round_steps=50)
+    settings = stages.in_rounds(pretrain.PRESETS["vit"], {}, 2, round_steps=50)
     optimizer = optimizers.make_optimizer(settings, small_model(), 100)
     assert float(optimizer._learning_rate(20)) == pytest.approx(3e-3)
 
@@ -198,7 +194,7 @@ def killed_in_round(number):
 
 @on_last_backend  # test_finetune.py tries resuming on all
 def test_resumed_training_equals_the_uninterrupted(photos, monkeypatch):
-    monkeypatch.setattr(step_plan, "MIN_ROUND_STEPS", 1)
+    monkeypatch.setattr(stages, "MIN_ROUND_STEPS", 1)
     settings = config(data=photos, epochs=3, rho=0.1, dropout=0.1, loss="sigmoid")
     whole = pretrain.pretrain(dataclasses.replace(settings, out="whole"))
     with monkeypatch.context() as patch:

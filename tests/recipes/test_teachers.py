@@ -10,7 +10,7 @@ import pytest
 from command.command_line import BadInput, check
 from keras import layers
 from scoring import any_model
-from training import run_folder, teachers
+from training import run_folder, trainers
 
 import kerasvit
 from tests.once import long_elsewhere, on_last_backend
@@ -51,7 +51,7 @@ def test_a_teacher_of_another_normalisation_gets_its_own(include, tmp_path, caps
     options = {"normalization": own} if include else {}
     teacher = vit(1, **own, **options)
     kerasvit.save_pretrained(teacher, tmp_path / "teacher")
-    found = teachers.find(settings(teacher=str(tmp_path / "teacher")), vit())
+    found = trainers.find_teacher(settings(teacher=str(tmp_path / "teacher")), vit())
     values = pixels()
     own_values = values if include else (values / 255 - own["mean"]) / own["std"]
     np.testing.assert_allclose(
@@ -73,7 +73,7 @@ def test_a_file_of_keras_with_an_unknown_class(tmp_path):
     keras.Model(image, outputs).save(tmp_path / "model.keras")
     config = settings(teacher=str(tmp_path / "model.keras"), teacher_input="unit")
     with pytest.raises(ValueError, match="classes that are defined elsewhere"):
-        teachers.find(config, vit())
+        trainers.find_teacher(config, vit())
 
 
 @pytest.mark.parametrize("name", ["missing.keras", "./missing", "~/missing.npz"])
@@ -88,7 +88,7 @@ def test_a_file_of_keras_is_resized_and_its_values_are_given(tmp_path, capsys):
     outputs = layers.GlobalAveragePooling2D()(image)
     keras.Model(image, outputs).save(tmp_path / "model.keras")
     config = settings(teacher=str(tmp_path / "model.keras"), teacher_input="unit")
-    found = teachers.find(config, vit())
+    found = trainers.find_teacher(config, vit())
     np.testing.assert_allclose(
         found.model.predict(normalised(pixels()), verbose=0),
         pixels().mean((1, 2)) / 255,
@@ -109,7 +109,7 @@ def test_keras_applications_have_their_own_preprocessing(monkeypatch):
     original = keras.applications.ResNet50
     preprocess = keras.applications.resnet.preprocess_input
     monkeypatch.setattr(keras.applications, "ResNet50", without_weights)
-    found = teachers.find(settings(teacher="ResNet50"), vit())
+    found = trainers.find_teacher(settings(teacher="ResNet50"), vit())
     assert found.probabilities
     inner = found.model.layers[-1]
     values = pixels()
@@ -152,19 +152,21 @@ def test_wrong_teachers_are_explained(tmp_path):
     }
     for name, message in cases.items():
         with pytest.raises(ValueError, match=message):
-            teachers.find(settings(teacher=str(tmp_path / name)), student)
+            trainers.find_teacher(settings(teacher=str(tmp_path / name)), student)
     for name in ("ResNet50", str(tmp_path / "named")):
         with pytest.raises(ValueError, match="Leave it out"):
-            teachers.find(settings(teacher=name, teacher_input="tf"), student)
+            trainers.find_teacher(settings(teacher=name, teacher_input="tf"), student)
     with pytest.raises(ValueError, match="no class of that name"):
-        teachers.find(settings(teacher="resnet"), student)  # a module
+        trainers.find_teacher(settings(teacher="resnet"), student)  # a module
 
 
 def test_a_trainer_in_a_file_teaches_as_its_model(tmp_path):
     teacher = vit(1)
     trainer = kerasvit.SAM(kerasvit.DistillationTrainer(teacher, vit(2)), rho=0.1)
     trainer.save(tmp_path / "trainer.keras")
-    found = teachers.find(settings(teacher=str(tmp_path / "trainer.keras")), vit())
+    found = trainers.find_teacher(
+        settings(teacher=str(tmp_path / "trainer.keras")), vit()
+    )
     values = normalised(pixels())
     np.testing.assert_allclose(
         found.model.predict(values, verbose=0),
@@ -182,7 +184,7 @@ def test_a_teacher_of_other_inputs_than_images(shapes, tmp_path):
     keras.Model(inputs, outputs).save(tmp_path / "model.keras")
     config = settings(teacher=str(tmp_path / "model.keras"), teacher_input="unit")
     with pytest.raises(ValueError, match="must be images .batch, height, width, 3"):
-        teachers.find(config, vit())
+        trainers.find_teacher(config, vit())
 
 
 @on_last_backend

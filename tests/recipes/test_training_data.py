@@ -9,11 +9,7 @@ import pytest
 from command import command_line, names
 from devices import devices
 from pretrain import Config
-from training import (
-    progress,
-    step_plan,
-    training_data,
-)
+from training import progress, stages, training_data
 
 from kerasvit import data
 from tests.once import on_last_backend
@@ -30,20 +26,20 @@ def test_a_share_out_of_range(share):
 def test_same_steps_are_those_of_all_images():
     dataset = training_data.find("mnist_subset", share=0.1)
     config = Config(share=0.1, epochs=6, batch_size=50)
-    count = step_plan.planned_images(config, dataset)
-    assert count == 100 and np.prod(step_plan.plan(config, count)) == 12
+    count = stages.planned_images(config, dataset)
+    assert count == 100 and np.prod(stages.rounds_of(config, count)) == 12
     config = Config(share=0.1, epochs=6, batch_size=50, same_steps=True)
-    count = step_plan.planned_images(config, dataset)
-    assert count == 1000 and np.prod(step_plan.plan(config, count)) == 120
+    count = stages.planned_images(config, dataset)
+    assert count == 1000 and np.prod(stages.rounds_of(config, count)) == 120
     whole = training_data.find("mnist_subset")
-    assert step_plan.planned_images(config, whole) == 1000
+    assert stages.planned_images(config, whole) == 1000
 
 
 def test_steps_replace_epochs_and_validations_limit_the_rounds():
-    assert step_plan.plan(Config(steps=900, validations=1), 1000) == (1, 900)
-    assert step_plan.plan(Config(steps=90), 1000) == (9, 10)
+    assert stages.rounds_of(Config(steps=900, validations=1), 1000) == (1, 900)
+    assert stages.rounds_of(Config(steps=90), 1000) == (9, 10)
     config = finetune.Config(steps=600, batch_size=10)
-    assert step_plan.plan(config, 100) == (50, 12)
+    assert stages.rounds_of(config, 100) == (50, 12)
 
 
 @pytest.mark.parametrize("settings", [finetune, pretrain])

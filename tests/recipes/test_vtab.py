@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_datasets as tfds
-from command import command_line, reachable
+from command import command_line, names
 from scoring import results, tables
 from scoring.settings import Config
 from scoring.vtab import catalogue, images, transfer
-from training import hyperrule
+from training import defaults
 
 import kerasvit
 from kerasvit import evaluation
@@ -309,8 +309,8 @@ def test_a_linear_probe(tmp_path, monkeypatch):
 def test_fine_tuning_by_hyperrule(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(catalogue, "check", lambda tasks: None)
-    schedule = hyperrule.Schedule(20, 4, (8, 12, 16), 0.0)
-    monkeypatch.setitem(hyperrule.SCHEDULES, 20_000, schedule)
+    schedule = defaults.Schedule(20, 4, (8, 12, 16), 0.0)
+    monkeypatch.setitem(defaults.SCHEDULES, 20_000, schedule)
     vit("model")
     config = Config(
         ("model",), on=("vtab/eurosat",), vtab="hyperrule", image_size=(16,)
@@ -337,8 +337,8 @@ def empty(tmp_path, monkeypatch):
     """A folder without data sets, where no server answers."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setattr(reachable, "any_answers", lambda servers: False)
-    monkeypatch.setattr(reachable.urllib.request, "getproxies", dict)
+    monkeypatch.setattr(names, "any_answers", lambda servers: False)
+    monkeypatch.setattr(names.urllib.request, "getproxies", dict)
     return tmp_path / "data"
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from command import reachable
+from command import names
 from command.names import check_name, data_location, located
 
 NAME = "vtab"
@@ -232,7 +232,7 @@ def _problem(source: Source) -> str:
         return (
             f"{source.tfds} cannot be prepared without a package: pip install {name}."
         )
-    if hosts := reachable.missing(source.tfds):
+    if hosts := names.missing_hosts(source.tfds):
         return f"no server that has {source.tfds} answers: {', '.join(hosts)}."
     return ""
 

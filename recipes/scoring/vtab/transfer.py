@@ -17,7 +17,7 @@ import finetune
 import numpy as np
 from command import command_line
 from command.paths import file_name
-from training import hyperrule
+from training import defaults
 
 import kerasvit
 from kerasvit import evaluation
@@ -152,7 +152,7 @@ def _weights(candidate, name):
 def _parts(batch_size):
     """Returns in how many parts the rule's batch has at most `batch_size` images."""
     parts = 1
-    while hyperrule.BATCH_SIZE // parts > batch_size:
+    while defaults.BATCH_SIZE // parts > batch_size:
         parts *= 2
     return parts
 

@@ -1,7 +1,7 @@
-"""Loads the teacher of a distillation, and adapts it to the inputs of the student.
+"""Trainers of the SAM family, and of distillation from a teacher.
 
-    teacher = teachers.find(config, model)      # None without --teacher
-    trainer = teachers.trainer_of(teacher, here, model, config, rho, **options)
+    teacher = trainers.find(config, model)      # None without --teacher
+    trainer = trainers.trainer_of(teacher, here, model, config, rho, **options)
 
 `any_model.py` says what a teacher can be.
 """
@@ -10,10 +10,45 @@ import dataclasses
 
 import keras
 from scoring import any_model
-from training import methods
 from training.progress import console
+from training.settings import METHODS
 
 import kerasvit
+
+CLASSES = {
+    "sam": kerasvit.SAM,
+    "asam": kerasvit.ASAM,
+    "gsam": kerasvit.GSAM,
+    "looksam": kerasvit.LookSAM,
+    "msam": kerasvit.MSAM,
+    "samon": kerasvit.SAMON,
+}
+
+
+def of_method(model, config, rho: float, **options) -> kerasvit.SAM:
+    """Returns the trainer of the method, not compiled.
+
+    Args:
+        model: `keras.Model` to train, or a trainer that allows another around it.
+        config: Dataclass of the settings.
+        rho: Radius; 0 is plain training, whatever the method.
+        options: `perturbation` and `micro_batches` of `kerasvit.SAM`.
+    """
+    if not rho:
+        return kerasvit.SAM(model, 0.0, **options)
+    arguments = METHODS[config.method].items()
+    given = {argument: getattr(config, setting) for setting, argument in arguments}
+    if config.method == "gsam":
+        options["lr_max"] = config.learning_rate
+        options["lr_min"] = config.learning_rate * (
+            config.decay_factor ** len(config.decay_at)
+            if config.schedule == "steps"
+            else config.final_rate
+        )
+        if config.rho_min is None:
+            given["rho_min"] = rho / 6  # 0.1 for 0.6 in the authors' code
+    given = {name: value for name, value in given.items() if value is not None}
+    return CLASSES[config.method](model, rho, **given, **options)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +64,7 @@ class Teacher:
     probabilities: bool
 
 
-def find(config, student) -> Teacher | None:
+def find_teacher(config, student) -> Teacher | None:
     """Returns the teacher of the settings, or None.
 
     Prints one line: what it is, and how its inputs are made from the student's.
@@ -78,10 +113,10 @@ def trainer_of(teacher: Teacher | None, here, model, config, rho: float, **optio
         model: `ImageModel` to train, on the devices.
         config: Dataclass of the settings.
         rho: Radius of SAM.
-        options: As for `methods.trainer`.
+        options: As for `of_method`.
     """
     if teacher is None:
-        return methods.trainer(model, config, rho, **options)
+        return of_method(model, config, rho, **options)
     plain = config.method == "sam" or not rho
     trainer = kerasvit.DistillationTrainer(
         model,
@@ -92,7 +127,7 @@ def trainer_of(teacher: Teacher | None, here, model, config, rho: float, **optio
         probabilities=teacher.probabilities,
         **({"rho": rho, "every": config.sam_every or 1, **options} if plain else {}),
     )
-    return trainer if plain else methods.trainer(trainer, config, rho, **options)
+    return trainer if plain else of_method(trainer, config, rho, **options)
 
 
 def _resized(x, teacher):
