@@ -153,6 +153,9 @@ class TrainStep(StatefulStep):
         if _replicas() == 1 or not present:
             return tensors
         context = tf.distribute.get_replica_context()
+        # A tensor that was read from a variable may be on no device, on which
+        # `all_reduce` would put its sum.
+        present = [tf.identity(t) for t in present]
         means = iter(context.all_reduce(tf.distribute.ReduceOp.MEAN, present))
         return [t if t is None else next(means) for t in tensors]
 
