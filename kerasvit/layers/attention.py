@@ -11,11 +11,11 @@ from kerasvit.types import Shape, Tensor
 
 from .dense import Dense
 from .dropout import Dropout
-from .layer import Layer
+from .layer import Layer, OwnLayer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Attention(Layer):
+class Attention(OwnLayer, Layer):
     """Multi-head self-attention.
 
     softmax(q kᵀ / √d) v with d = D / num_heads, then a dense layer over the joined
@@ -101,16 +101,3 @@ class Attention(Layer):
         length = ops.shape(x)[1]
         x = dense(reshape(x, (-1, width)))  # one row per token; see MLP
         return reshape(x, (-1, length, self.num_heads, width // self.num_heads))
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape of the input."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {
-            "num_heads": self.num_heads,
-            "use_bias": self.use_bias,
-            "dropout": self.dropout,
-        }
-        return {**super().get_config(), **config}

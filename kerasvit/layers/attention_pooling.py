@@ -8,12 +8,13 @@ from keras import ops
 from kerasvit.types import Shape, Tensor
 
 from .attention import Attention
+from .layer import OwnLayer
 from .layer_norm import LayerNormalization
 from .mlp import MLP
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class AttentionPooling(keras.layers.Layer):
+class AttentionPooling(OwnLayer, keras.layers.Layer):
     """Pools tokens by the attention of a learned probe, followed by an MLP.
 
     Shape: (batch, N, D) → (batch, D).
@@ -70,13 +71,3 @@ class AttentionPooling(keras.layers.Layer):
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the output shape: (batch, N, D) → (batch, D)."""
         return input_shape[0], input_shape[-1]
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {
-            "num_heads": self.num_heads,
-            "mlp_dim": self.mlp_dim,
-            "activation": self.activation,
-            "epsilon": self.epsilon,
-        }
-        return {**super().get_config(), **config}

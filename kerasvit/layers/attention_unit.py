@@ -7,10 +7,8 @@ import keras
 from kerasvit.ops import gelu
 from kerasvit.types import Shape, Tensor
 
-from .layer import Block, deserialize, serialize
+from .layer import Block
 from .stochastic_depth import StochasticDepth
-
-PARTS = ("conv_norm", "conv", "attention_norm", "attention")
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -68,21 +66,3 @@ class AttentionUnit(Block):
         branch = gelu(self.conv_norm(x))
         branch = self.attention(self.attention_norm(self.conv(branch)))
         return x + self.drop(branch, training=training)
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape of the input."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, layers as configurations."""
-        config = {
-            **{name: serialize(getattr(self, name)) for name in PARTS},
-            "stochastic_depth": self.stochastic_depth,
-        }
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "AttentionUnit":
-        """Builds the unit and its layers from `get_config`."""
-        layers = {name: deserialize(config[name]) for name in PARTS}
-        return cls(**{**config, **layers})

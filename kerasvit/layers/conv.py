@@ -9,7 +9,7 @@ from kerasvit.arguments import ArgumentError
 from kerasvit.ops import convolution
 from kerasvit.types import Shape, Tensor
 
-from .layer import Layer
+from .layer import Layer, OwnLayer
 
 # Uniform in ±1 / √fan_in, which has the variance 1 / (3 · fan_in), as
 # `reset_parameters` of torch.nn.Conv2d and torch.nn.Linear.
@@ -17,7 +17,7 @@ TORCH_UNIFORM = {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"}
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Conv(Layer):
+class Conv(OwnLayer, Layer):
     """Convolution without bias, with equal zero padding on both sides.
 
     Every border gets k // 2 zeros. With a stride, Keras's padding "same" may put one
@@ -70,12 +70,3 @@ class Conv(Layer):
             *(side and -(-side // self.strides) for side in sides),
             self.filters,
         )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-        }
-        return {**super().get_config(), **config}

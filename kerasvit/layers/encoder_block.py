@@ -6,7 +6,7 @@ import keras
 
 from kerasvit.types import Shape, Tensor
 
-from .layer import Block, deserialize, serialize
+from .layer import Block
 from .layer_norm import LayerNormalization
 from .stochastic_depth import StochasticDepth
 
@@ -61,23 +61,3 @@ class EncoderBlock(Block):
         x = x + self.drop(branch, training=training)  # (B, N, D)
         branch = self.mlp(self.mlp_norm(x), training=training)
         return x + self.drop(branch, training=training)
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape of the input."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, layers as configurations."""
-        config = {
-            "attention": serialize(self.attention),
-            "mlp": serialize(self.mlp),
-            "epsilon": self.epsilon,
-            "stochastic_depth": self.stochastic_depth,
-        }
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "EncoderBlock":
-        """Builds the block and its layers from `get_config`."""
-        layers = {name: deserialize(config[name]) for name in ("attention", "mlp")}
-        return cls(**{**config, **layers})

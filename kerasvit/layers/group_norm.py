@@ -8,11 +8,11 @@ from keras import ops
 from kerasvit.ops import group_norm
 from kerasvit.types import Shape, Tensor
 
-from .layer import Layer
+from .layer import Layer, OwnLayer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class GroupNorm(Layer):
+class GroupNorm(OwnLayer, Layer):
     """Normalises each image within groups of channels, with scale and shift.
 
     Values and variables are those of `keras.layers.GroupNormalization`, whose second
@@ -63,16 +63,3 @@ class GroupNorm(Layer):
     def call(self, x: Tensor) -> Tensor:
         x = group_norm(x, self.groups, self.gamma, self.beta, self.epsilon)
         return ops.cast(x, self.compute_dtype)
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape of the input."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {
-            "groups": self.groups,
-            "epsilon": self.epsilon,
-            "gamma_initializer": self.gamma_initializer,
-        }
-        return {**super().get_config(), **config}

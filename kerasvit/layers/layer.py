@@ -1,5 +1,6 @@
 """Bases of layers, and what several layers need of Keras."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -7,6 +8,7 @@ import keras
 
 from kerasvit.arguments import ArgumentError
 from kerasvit.ops import BackendLayer, rematerialized
+from kerasvit.types import Shape
 
 MAX_BYTES = 2**28  # a Swin-L's tables have 2 MB
 
@@ -18,7 +20,35 @@ class Layer(BackendLayer):
     """
 
 
-class Block(Layer):
+class OwnLayer:
+    """What our layers have in common; a base class before one of Keras.
+
+    The constructor's arguments are attributes of the same names. Layers among them are
+    built with the outer layer.
+    """
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        """Returns the shape of the input, which most layers do not change."""
+        return input_shape
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns the constructor's arguments, layers as configurations."""
+        config = super().get_config()  # type: ignore[misc]
+        for cls in type(self).__mro__:
+            if issubclass(cls, OwnLayer) and "__init__" in vars(cls):
+                names = inspect.signature(cls.__init__).parameters
+                found = {n: getattr(self, n) for n in names if hasattr(self, n)}
+                config |= {name: _serialized(value) for name, value in found.items()}
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Builds the layer, and those in it, from what `get_config` returned."""
+        config = {name: _deserialized(value) for name, value in config.items()}
+        return super().from_config(config)  # type: ignore[misc]
+
+
+class Block(OwnLayer, Layer):
     """A layer that Keras can rematerialise on every backend.
 
     If it was constructed in `keras.RematScope("list_of_layers", layer_names=…)`, which
@@ -35,22 +65,26 @@ class Block(Layer):
         return rematerialized(self, layer_call)
 
 
-def serialize(layer: keras.layers.Layer | None) -> dict[str, Any] | None:
-    """Serialises a sublayer without its build shape; None for None.
+def _serialized(value: Any) -> Any:
+    """Returns an argument's value, a layer as its configuration.
 
-    If deserialisation built the sublayer, the paths of its variables would lack the
-    name of the outer layer.
+    If deserialisation built the layer, the paths of its variables would lack the name
+    of the outer layer: its build shape is left out.
     """
-    if layer is None:
-        return None
-    config = keras.saving.serialize_keras_object(layer)
+    if isinstance(value, list):
+        return [_serialized(part) for part in value]
+    if not isinstance(value, keras.layers.Layer):
+        return value
+    config = keras.saving.serialize_keras_object(value)
     config.pop("build_config", None)
     return config
 
 
-def deserialize(config: dict[str, Any] | None) -> Any:
-    """Deserialises a sublayer; None for None."""
-    return config and keras.saving.deserialize_keras_object(config)
+def _deserialized(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_deserialized(part) for part in value]
+    is_layer = isinstance(value, dict) and "class_name" in value
+    return keras.saving.deserialize_keras_object(value) if is_layer else value
 
 
 def check_table_size(size: int, *arguments: str) -> None:

@@ -49,7 +49,3 @@ class LayerScaleBlock(EncoderBlock):
         x = x + self.drop(branch * self.attention_scale, training=training)
         branch = self.mlp(self.mlp_norm(x), training=training)
         return x + self.drop(branch * self.mlp_scale, training=training)
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "init_value": self.init_value}

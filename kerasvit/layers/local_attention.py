@@ -12,12 +12,12 @@ from kerasvit.types import Shape, Tensor
 
 from .conv import TORCH_UNIFORM
 from .dense import Dense
-from .layer import Layer, check_table_size
+from .layer import Layer, OwnLayer, check_table_size
 from .window_attention import in_windows
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class LocalAttention(Layer):
+class LocalAttention(OwnLayer, Layer):
     """Multi-head attention of each pixel to the pixels of its window.
 
     softmax(q kᵀ / √d + b) v, then a dense layer over the joined heads. The windows
@@ -165,16 +165,6 @@ class LocalAttention(Layer):
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the output shape: (batch, H, W, C) → (batch, H, W, width)."""
         return *input_shape[:-1], self.width
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {
-            "width": self.width,
-            "num_heads": self.num_heads,
-            "window_size": self.window_size,
-            "head_width": self.head_width,
-        }
-        return {**super().get_config(), **config}
 
 
 @functools.lru_cache(maxsize=8)

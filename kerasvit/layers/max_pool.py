@@ -8,11 +8,11 @@ from keras import ops
 from kerasvit.ops import max_pool
 from kerasvit.types import Shape, Tensor
 
-from .layer import Layer
+from .layer import Layer, OwnLayer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class MaxPool(Layer):
+class MaxPool(OwnLayer, Layer):
     """Max-pooling of stride 2 with PyTorch's padding.
 
     The k × k windows are centred on the pixels with even row and column. Keras's
@@ -47,8 +47,3 @@ class MaxPool(Layer):
         """Returns the output shape: (batch, H, W, C) → (batch, ⌈H / 2⌉, ⌈W / 2⌉, C)."""
         batch, *sides, channels = input_shape
         return batch, *(side and -(-side // 2) for side in sides), channels
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {"pool_size": self.pool_size, "padding_value": self.padding_value}
-        return {**super().get_config(), **config}

@@ -92,10 +92,6 @@ class MixerBlock(Block):
         branch = self.channel_mixing(self.channel_norm(x), training=training)
         return x + self.drop(branch, training=training)
 
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape of the input."""
-        return input_shape
-
     def resamplers(self) -> dict[str, Callable]:
         """Returns {variable path: function} of all variables, for their resampling."""
         paths = [variable.path for variable in self.weights]
@@ -165,15 +161,3 @@ class MixerBlock(Block):
                 f"be resampled to {self.grid[0]} × {self.grid[1]}. Change the image "
                 "size before `quantize`."
             )
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {
-            "grid": self.grid,
-            "tokens_mlp_dim": self.tokens_mlp_dim,
-            "channels_mlp_dim": self.channels_mlp_dim,
-            "activation": self.activation,
-            "epsilon": self.epsilon,
-            "stochastic_depth": self.stochastic_depth,
-        }
-        return {**super().get_config(), **config}

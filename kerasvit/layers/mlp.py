@@ -11,13 +11,13 @@ from kerasvit.types import Shape, Tensor
 
 from .dense import Dense
 from .dropout import Dropout
-from .layer import Layer
+from .layer import Layer, OwnLayer
 
 ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "quick_gelu": quick_gelu}
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class MLP(Layer):
+class MLP(OwnLayer, Layer):
     """Two dense layers with a GELU in between, applied to each token.
 
     Shape: (batch, ..., D) → same.
@@ -76,16 +76,3 @@ class MLP(Layer):
         x = self.drop(x, training=training)
         x = self.drop(self.dense_1(x), training=training)
         return reshape(x, shape)
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape of the input."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {
-            "mlp_dim": self.mlp_dim,
-            "activation": self.activation,
-            "dropout": self.dropout,
-        }
-        return {**super().get_config(), **config}

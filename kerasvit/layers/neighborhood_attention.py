@@ -89,8 +89,3 @@ class NeighborhoodAttention(Attention):
         super().build(input_shape)
         check_table_size(input_shape[1] ** 2, "image_size", "patch_size")
         self._mask = neighborhood(self.grid, self.window, self.prefix)[None, None]
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {"grid": self.grid, "window": self.window, "prefix": self.prefix}
-        return {**super().get_config(), **config}

@@ -8,9 +8,11 @@ from keras import ops
 from kerasvit.ops import checked_in_graph, product
 from kerasvit.types import Shape, Tensor
 
+from .layer import OwnLayer
+
 
 @keras.saving.register_keras_serializable("kerasvit")
-class PatchEmbedding(keras.layers.Layer):
+class PatchEmbedding(OwnLayer, keras.layers.Layer):
     """Projects each square patch of an image to a token.
 
     It is a convolution whose stride is its kernel size, computed as one matrix product
@@ -103,13 +105,3 @@ class PatchEmbedding(keras.layers.Layer):
         known = None not in (height, width)
         p = self.patch_size
         return batch, height // p * (width // p) if known else None, self.width
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {
-            "patch_size": self.patch_size,
-            "width": self.width,
-            "partial": self.partial,
-            "use_bias": self.use_bias,
-        }
-        return {**super().get_config(), **config}

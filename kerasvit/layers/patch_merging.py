@@ -8,11 +8,12 @@ from keras import ops
 from kerasvit.types import Shape, Tensor
 
 from .dense import Dense
+from .layer import OwnLayer
 from .layer_norm import LayerNormalization
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class PatchMerging(keras.layers.Layer):
+class PatchMerging(OwnLayer, keras.layers.Layer):
     """Concatenates, normalises and projects each 2 × 2 cells of a map.
 
     The four stand in the order top left, bottom left, top right, bottom right.
@@ -62,7 +63,3 @@ class PatchMerging(keras.layers.Layer):
         """Returns the output shape: (batch, H, W, D) → (batch, H/2, W/2, 2D)."""
         batch, height, width, channels = input_shape
         return batch, height // 2, width // 2, 2 * channels
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "epsilon": self.epsilon}

@@ -9,6 +9,7 @@ from keras import ops
 
 from kerasvit.types import Shape, Tensor
 
+from .layer import OwnLayer
 from .resampling import KERNELS, MAX_CELLS, resample_grid, resample_tensor
 
 # For tables of absolute positions, also on a grid that is known only in the graph.
@@ -89,7 +90,7 @@ def table_grid(
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class PositionEmbedding(keras.layers.Layer):
+class PositionEmbedding(OwnLayer, keras.layers.Layer):
     """Adds a learned vector to each token by its position in the patch grid.
 
     Shape: (batch, prefix + H·W, D) → same. With `patch_size`: (batch, prefix + h·w, D)
@@ -150,10 +151,6 @@ class PositionEmbedding(keras.layers.Layer):
         cells = ops.cast(ops.reshape(cells, (-1, width)), table.dtype)
         return ops.concatenate([table[0, : self.prefix], cells])[None]
 
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape of the input."""
-        return input_shape
-
     def resamplers(self) -> dict[str, Callable]:
         """Returns {variable path: method} of the variables that depend on the grid."""
         return {self.table.path: self.resample}
@@ -189,10 +186,4 @@ class PositionEmbedding(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         """Returns the constructor's arguments."""
-        config = {
-            "grid": self.grid,
-            "prefix": self.prefix,
-            "patch_size": self.patch_size,
-            "kernel": self.resampling_kernel,
-        }
-        return {**super().get_config(), **config}
+        return {**super().get_config(), "kernel": self.resampling_kernel}

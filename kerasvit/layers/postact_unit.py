@@ -8,7 +8,7 @@ from keras import ops
 from kerasvit.ops import relu_of_new
 from kerasvit.types import Shape, Tensor
 
-from .layer import Block, deserialize, serialize
+from .layer import Block
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -78,24 +78,3 @@ class PostactUnit(Block):
         for conv in self.convs:
             input_shape = conv.compute_output_shape(input_shape)
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, layers as configurations."""
-        config = {
-            "convs": [serialize(layer) for layer in self.convs],
-            "norms": [serialize(layer) for layer in self.norms],
-            "projection": serialize(self.projection),
-            "projection_norm": serialize(self.projection_norm),
-        }
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "PostactUnit":
-        """Builds the unit and its layers from `get_config`."""
-        layers = {
-            name: [deserialize(part) for part in config[name]]
-            for name in ("convs", "norms")
-        }
-        for name in ("projection", "projection_norm"):
-            layers[name] = deserialize(config[name])
-        return cls(**{**config, **layers})

@@ -10,7 +10,7 @@ from kerasvit.types import Shape, Tensor
 
 from .batch_norm import BatchNormalization
 from .group_norm import GroupNorm
-from .layer import Block, deserialize, serialize
+from .layer import Block
 from .stochastic_depth import StochasticDepth
 
 
@@ -81,23 +81,3 @@ class PreactUnit(Block):
         for conv in self.convs:
             input_shape = conv.compute_output_shape(input_shape)
         return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments, layers as configurations."""
-        config = {
-            "norms": [serialize(layer) for layer in self.norms],
-            "convs": [serialize(layer) for layer in self.convs],
-            "projection": serialize(self.projection),
-            "stochastic_depth": self.stochastic_depth,
-        }
-        return {**super().get_config(), **config}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> "PreactUnit":
-        """Builds the unit and its layers from `get_config`."""
-        layers = {
-            name: [deserialize(part) for part in config[name]]
-            for name in ("norms", "convs")
-        }
-        projection = deserialize(config["projection"])
-        return cls(**{**config, **layers, "projection": projection})

@@ -7,9 +7,11 @@ from keras import ops
 
 from kerasvit.types import Shape, Tensor
 
+from .layer import OwnLayer
+
 
 @keras.saving.register_keras_serializable("kerasvit")
-class PrefixTokens(keras.layers.Layer):
+class PrefixTokens(OwnLayer, keras.layers.Layer):
     """Prepends learned tokens, such as class and register tokens.
 
     One token is the class token of ViT; several are the register tokens of Darcet et
@@ -48,7 +50,3 @@ class PrefixTokens(keras.layers.Layer):
         """Returns the output shape: (batch, N, D) → (batch, count + N, D)."""
         batch, length, width = input_shape
         return batch, None if length is None else length + self.count, width
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "count": self.count, "stddev": self.stddev}

@@ -10,7 +10,7 @@ from kerasvit.ops import reshape
 from kerasvit.types import Shape, Tensor
 
 from .dense import Dense
-from .layer import Layer
+from .layer import Layer, OwnLayer
 
 
 def shifts(grid: tuple[int, int], padding: int) -> np.ndarray:
@@ -23,7 +23,7 @@ def shifts(grid: tuple[int, int], padding: int) -> np.ndarray:
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class RelativeAttention(Layer):
+class RelativeAttention(OwnLayer, Layer):
     """Multi-head attention with scores that depend on relative positions only.
 
     From cell i, head h attends to cell j with the weight
@@ -170,14 +170,3 @@ class RelativeAttention(Layer):
     def compute_output_shape(self, input_shape: Shape) -> Shape:
         """Returns the output shape: (batch, H, W, C) → (batch, H, W, filters)."""
         return *input_shape[:-1], self.filters
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {
-            "num_heads": self.num_heads,
-            "head_dim": self.head_dim,
-            "filters": self.filters,
-            "padding": self.padding,
-            "key_dim": self.key_dim,
-        }
-        return {**super().get_config(), **config}

@@ -10,7 +10,7 @@ from keras import ops
 from kerasvit.arguments import ArgumentError
 from kerasvit.types import Shape, Tensor
 
-from .layer import check_table_size
+from .layer import OwnLayer, check_table_size
 from .position_embedding import grid_of, pair
 from .resampling import indices
 
@@ -35,7 +35,7 @@ _known_table = functools.lru_cache(maxsize=8)(sincos_table)
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class SinCosPositionEmbedding(keras.layers.Layer):
+class SinCosPositionEmbedding(OwnLayer, keras.layers.Layer):
     """Adds sines and cosines of row and column to each token.
 
     The layer has no variables: it fits any grid, without loading or resampling.
@@ -83,12 +83,3 @@ class SinCosPositionEmbedding(keras.layers.Layer):
                 _known_table(grid, width) if known else sincos_table(grid, width, ops)
             )
         return x + ops.cast(table, x.dtype)
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape of the input."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {"grid": self.grid, "patch_size": self.patch_size}
-        return {**super().get_config(), **config}

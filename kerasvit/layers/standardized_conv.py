@@ -9,11 +9,11 @@ from kerasvit.arguments import ArgumentError
 from kerasvit.ops import convolution, standardized
 from kerasvit.types import Shape, Tensor
 
-from .layer import Layer
+from .layer import Layer, OwnLayer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class StandardizedConv(Layer):
+class StandardizedConv(OwnLayer, Layer):
     """Convolution without bias, with weight standardisation of the kernel.
 
     From each filter, over its height, width and input channels, the mean is subtracted,
@@ -115,15 +115,3 @@ class StandardizedConv(Layer):
             return -(-side // self.strides)
         border = 2 * self.padding if isinstance(self.padding, int) else 0
         return (side + border - self.kernel_size) // self.strides + 1
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {
-            "filters": self.filters,
-            "kernel_size": self.kernel_size,
-            "strides": self.strides,
-            "padding": self.padding,
-            "epsilon": self.epsilon,
-            "add_to_deviation": self.add_to_deviation,
-        }
-        return {**super().get_config(), **config}

@@ -7,13 +7,13 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError
 from kerasvit.ops import uniform
-from kerasvit.types import Shape, Tensor
+from kerasvit.types import Tensor
 
-from .layer import Layer
+from .layer import Layer, OwnLayer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class StochasticDepth(Layer):
+class StochasticDepth(OwnLayer, Layer):
     """Drops a residual branch, per sample, during training.
 
     A kept branch is divided by the probability of keeping it, so that its expectation
@@ -53,11 +53,3 @@ class StochasticDepth(Layer):
         draw = uniform(shape, self.seed_generator)
         mask = ops.cast(draw < keep, x.dtype)
         return x * mask / keep
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape of the input."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

@@ -10,11 +10,11 @@ from kerasvit.types import Shape, Tensor
 
 from .dense import Dense
 from .dropout import Dropout
-from .layer import Layer
+from .layer import Layer, OwnLayer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class SwiGLU(Layer):
+class SwiGLU(OwnLayer, Layer):
     """MLP with a gated hidden layer, applied to each token.
 
     (silu(x G) ⊙ (x V)) W with silu(x) = x · σ(x); all three products have a bias.
@@ -55,12 +55,3 @@ class SwiGLU(Layer):
         x = self.drop(x, training=training)
         x = self.drop(self.dense_1(x), training=training)
         return reshape(x, shape)
-
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape of the input."""
-        return input_shape
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {"mlp_dim": self.mlp_dim, "dropout": self.dropout}
-        return {**super().get_config(), **config}

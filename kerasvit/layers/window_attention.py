@@ -13,12 +13,12 @@ from kerasvit.types import Shape, Tensor
 
 from .dense import Dense
 from .dropout import Dropout
-from .layer import Layer, check_table_size
+from .layer import Layer, OwnLayer, check_table_size
 from .resampling import MAX_CELLS, resample_grid
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class WindowAttention(Layer):
+class WindowAttention(OwnLayer, Layer):
     """Multi-head attention within windows of a map, shifted or not.
 
     softmax(q kᵀ / √d + b) v in every window of M × M cells, d = D / num_heads. b is
@@ -173,10 +173,6 @@ class WindowAttention(Layer):
         apart = ops.not_equal(regions[:, :, None], regions[:, None, :])
         return bias + ops.cast(apart, bias.dtype)[:, None] * -100.0  # timm's number
 
-    def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape of the input."""
-        return input_shape
-
     def resample(
         self,
         table: np.ndarray,
@@ -203,17 +199,6 @@ class WindowAttention(Layer):
         size = (2 * self.window[0] - 1, 2 * self.window[1] - 1)
         grid = table.reshape(*(2 * side - 1 for side in source), -1)
         return resample_grid(grid, size, kernel).reshape(-1, table.shape[-1])
-
-    def get_config(self) -> dict[str, Any]:
-        """Returns the constructor's arguments."""
-        config = {
-            "num_heads": self.num_heads,
-            "window_size": self.window_size,
-            "shifted": self.shifted,
-            "use_bias": self.use_bias,
-            "dropout": self.dropout,
-        }
-        return {**super().get_config(), **config}
 
 
 def window_in(grid: tuple[int, int], window_size: int) -> tuple[int, int]:
