@@ -70,6 +70,15 @@ def torch_dense(name: str, path: str) -> tuple[tuple, ...]:
     )
 
 
+def torch_stacked(name: str, *paths: str) -> tuple[tuple, ...]:
+    """Returns the rules of dense layers whose kernels torch stores in one tensor."""
+    return tuple(
+        (f"{name}.{what}", tuple(f"{path}/{part}" for path in paths), together)
+        for together in [stacked(len(paths))]
+        for what, part in (("weight", "kernel"), ("bias", "bias"))
+    )
+
+
 def torch_norm(name: str, path: str) -> tuple[tuple, ...]:
     """Returns the rules of a torch layer or group normalisation."""
     return (f"{name}.weight", f"{path}/gamma"), (f"{name}.bias", f"{path}/beta")

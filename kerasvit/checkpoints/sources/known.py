@@ -1,5 +1,11 @@
-"""The list of all sources."""
+"""The list of all sources, and kerasvit's own format."""
 
+from collections.abc import Set
+from typing import Any
+
+from ..config import Config, Shapes
+from ..description import Description
+from ..key_map import KeyMap
 from .big_transfer import BigTransferFile
 from .google_hybrid import GoogleHybrid
 from .google_mixer import GoogleMixer
@@ -19,7 +25,34 @@ from .transformers_clip import TransformersCLIP
 from .transformers_deit import TransformersDeiT
 from .transformers_dinov2 import TransformersDinov2
 from .transformers_swin import TransformersSwin
-from .variable_paths import VariablePaths
+
+
+class VariablePaths(Source):
+    """Tensors with variable paths as names, for models that timm cannot express.
+
+    The tensors do not determine the model. `SavedFolder` describes it from the
+    config.json of `save_pretrained`.
+    """
+
+    code_base = "kerasvit"
+    builder = ""
+    kernel = "bicubic_antialias"
+
+    def recognises(self, names: Set[str]) -> bool:
+        return False
+
+    def describe(self, shapes: Shapes, config: Config) -> Description:
+        return Description(
+            code_base=self.code_base,
+            builder=self.builder,
+            numbers={},
+            arguments={},
+            kernel=self.kernel,
+        )
+
+    def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
+        return KeyMap(("{path}", "{path}"))
+
 
 TIMM: tuple[TimmSource, ...] = (
     TimmViT(),

@@ -23,7 +23,7 @@ _OLD_NAMES = (
 class TimmSource(Source, Protocol):
     """A source of timm's files; models can also be saved as timm's.
 
-    A subclass writes the methods of `Source` and the two below.
+    A subclass writes the methods of `Source`, `differs` and `config_of`.
 
     `kernel` follows timm/layers/pos_embed.py, resample_abs_pos_embed.
     """
@@ -41,6 +41,14 @@ class TimmSource(Source, Protocol):
 
     def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
         """Returns timm's config.json for a model; None where it `differs`."""
+        return None if self.differs(record) else self.config_of(record["kwargs"])
+
+    def config_of(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Returns timm's config.json for a model that does not differ.
+
+        Args:
+            kwargs: Arguments of the builder.
+        """
         ...
 
 

@@ -81,10 +81,7 @@ class TimmBiT(TimmSource):
             {"depths": depths, "conv_epsilon": [1e-8], "epsilon": [1e-5]},
         )
 
-    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        if self.differs(record):
-            return None
-        kwargs = record["kwargs"]
+    def config_of(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         depths, factor = kwargs["depths"], kwargs["width_factor"]
         fitting = {
             name: multiple

@@ -11,7 +11,7 @@ from typing import Any
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import KeyMap, torch_dense
-from . import timm_rules, timm_vit
+from . import timm_vit
 from .timm import TimmSource, cfg, differing
 
 _SHARED = ("num_classes", "qkv_bias", "layer_scale", "activation", "epsilon")
@@ -37,7 +37,7 @@ class TimmDeiT(TimmSource):
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         return KeyMap(
-            *timm_rules.transformer(),
+            *timm_vit.transformer(),
             ("dist_token", "distillation_token/tokens"),
             *torch_dense("head_dist", "head_distillation"),
         )
@@ -45,10 +45,8 @@ class TimmDeiT(TimmSource):
     def differs(self, record: dict[str, Any]) -> str | None:
         return differing(record["kwargs"], timm_vit.NUMERICS)
 
-    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        if self.differs(record):
-            return None
-        base = timm_vit.transformer_config(record["kwargs"])
+    def config_of(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        base = timm_vit.transformer_config(kwargs)
         return {
             "architecture": "deit_base_distilled_patch16_224",
             **base,

@@ -12,7 +12,7 @@ from ..config import Config, Shapes
 from ..description import Description, TokenGrid
 from ..key_map import CONVOLUTION, KeyMap, torch_norm
 from ..reader import CheckpointError
-from . import timm_rules, timm_vit
+from . import timm_vit
 from .big_transfer import unless_standard
 from .google_hybrid import stride
 from .source import count, count_stages
@@ -84,7 +84,7 @@ class TimmHybrid(TimmSource):
             conv = f"{unit}conv{k + 1}.weight"
             resnet.append((conv, f"{ours}conv_{k}/kernel", CONVOLUTION))
             resnet += torch_norm(f"{unit}norm{k + 1}", f"{ours}norm_{k}")
-        return KeyMap(*resnet, *timm_rules.transformer("norm"))
+        return KeyMap(*resnet, *timm_vit.transformer("norm"))
 
     def differs(self, record: dict[str, Any]) -> str | None:
         # timm's ResNets have the paper's width, one of four lists of stages, and the
@@ -100,10 +100,7 @@ class TimmHybrid(TimmSource):
         }
         return differing(record["kwargs"], {**timm_vit.NUMERICS, **known})
 
-    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        if self.differs(record):
-            return None
-        kwargs = record["kwargs"]
+    def config_of(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         base = timm_vit.transformer_config(
             {**kwargs, "qkv_bias": True, "layer_scale": None}
         )

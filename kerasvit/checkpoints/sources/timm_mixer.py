@@ -75,10 +75,7 @@ class TimmMixer(TimmSource):
             {**dict.fromkeys(sizes, _NAMES), "activation": ["gelu"], "epsilon": [1e-6]},
         )
 
-    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        if self.differs(record):
-            return None
-        kwargs = record["kwargs"]
+    def config_of(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         width = kwargs["width"]
         return {
             "architecture": _NAMES[_name(kwargs)],

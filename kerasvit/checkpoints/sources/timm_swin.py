@@ -9,7 +9,14 @@ from typing import Any
 
 from ..config import Config, Shapes
 from ..description import Description
-from ..key_map import CONVOLUTION, TRANSPOSE, KeyMap, stacked, torch_dense, torch_norm
+from ..key_map import (
+    CONVOLUTION,
+    TRANSPOSE,
+    KeyMap,
+    torch_dense,
+    torch_norm,
+    torch_stacked,
+)
 from ..reader import CheckpointError
 from .source import count, count_stages, names_of_classes, square
 from .timm import TimmSource, cfg, differing, image_size, input_size, model_args
@@ -75,7 +82,7 @@ class TimmSwin(TimmSource):
 
     def key_map(self, kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         block, ours = "layers.{i}.blocks.{j}.", "stage_{i}_block_{j}/"
-        qkv = ("query", "key", "value")
+        qkv = (f"{ours}attention/{name}" for name in ("query", "key", "value"))
         # The merging ends a stage of Microsoft's models and begins one of timm's.
         behind = "layers.0.downsample.norm.weight" in (shapes or ())
         merged = [
@@ -93,16 +100,7 @@ class TimmSwin(TimmSource):
                 block + "attn.relative_position_bias_table",
                 ours + "attention/position_bias",
             ),
-            (
-                block + "attn.qkv.weight",
-                tuple(f"{ours}attention/{name}/kernel" for name in qkv),
-                stacked(3),
-            ),
-            (
-                block + "attn.qkv.bias",
-                tuple(f"{ours}attention/{name}/bias" for name in qkv),
-                stacked(3),
-            ),
+            *torch_stacked(block + "attn.qkv", *qkv),
             *torch_dense(block + "attn.proj", ours + "attention/output"),
             *torch_norm(block + "norm2", ours + "mlp_norm"),
             *torch_dense(block + "mlp.fc1", ours + "mlp/dense_0"),
@@ -122,10 +120,7 @@ class TimmSwin(TimmSource):
             {"epsilon": [1e-5], "MLP": [[int(size) for size in sizes]]},
         )
 
-    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        if self.differs(record):
-            return None
-        kwargs = record["kwargs"]
+    def config_of(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         return {
             # The name is arbitrary: `model_args` states all numbers.
             "architecture": "swin_tiny_patch4_window7_224",

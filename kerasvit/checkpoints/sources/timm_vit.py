@@ -8,9 +8,9 @@ from typing import Any
 
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
-from ..key_map import KeyMap, torch_norm
+from ..key_map import CONVOLUTION, KeyMap, torch_dense, torch_norm, torch_stacked
 from ..reader import CheckpointError
-from . import timm_names, timm_rules
+from . import timm_names
 from .source import count, names_of_classes
 from .timm import TimmSource, cfg, differing, image_size, input_size, model_args, ratio
 
@@ -26,6 +26,20 @@ _SIZES: dict[tuple[int, int, int], tuple] = {
     (1024, 24, 16): ("large", 16, 32, 14),
     (1280, 32, 16): ("huge", 14),
 }
+# timm's SwiGLUPacked: the gate is the first half of the tensor.
+GATED = torch_stacked(
+    "blocks.{i}.mlp.fc1", "encoder_block_{i}/mlp/gate", "encoder_block_{i}/mlp/dense_0"
+)
+# `AttentionPoolLatent`.
+POOLING = (
+    ("attn_pool.latent", "pool/probe"),
+    *torch_dense("attn_pool.q", "pool/attention/query"),
+    *torch_stacked("attn_pool.kv", "pool/attention/key", "pool/attention/value"),
+    *torch_dense("attn_pool.proj", "pool/attention/output"),
+    *torch_norm("attn_pool.norm", "pool/mlp_norm"),
+    *torch_dense("attn_pool.mlp.fc1", "pool/mlp/dense_0"),
+    *torch_dense("attn_pool.mlp.fc2", "pool/mlp/dense_1"),
+)
 
 
 class TimmViT(TimmSource):
@@ -49,11 +63,11 @@ class TimmViT(TimmSource):
             behind = "norm.weight" not in shapes
         gated = kwargs["mlp"] == "swiglu"
         return KeyMap(
-            *(timm_rules.GATED if gated else ()),
-            *timm_rules.transformer("fc_norm" if behind else "norm"),
+            *(GATED if gated else ()),
+            *transformer("fc_norm" if behind else "norm"),
             ("reg_token", "register_tokens/tokens"),
             *torch_norm("norm_pre", "pre_norm"),
-            *timm_rules.POOLING,
+            *POOLING,
         )
 
     def differs(self, record: dict[str, Any]) -> str | None:
@@ -74,10 +88,7 @@ class TimmViT(TimmSource):
             known["pool"] = ["token", "average", "average_then_norm"]
         return differing(kwargs, known)
 
-    def config(self, record: dict[str, Any]) -> dict[str, Any] | None:
-        if self.differs(record):
-            return None
-        kwargs = record["kwargs"]
+    def config_of(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         base = transformer_config(kwargs)
         pool = kwargs["pool"]
         global_pool = {"token": "token", "attention": "map"}.get(pool, "avg")
@@ -104,6 +115,28 @@ class TimmViT(TimmSource):
                 "no_embed_class": kwargs["positions"] == "patches",
             },
         }
+
+
+def transformer(norm: str = "norm") -> tuple[tuple, ...]:
+    """Returns the rules of a plain ViT; `norm` is the final normalisation's name."""
+    block, ours = "blocks.{i}.", "encoder_block_{i}/"
+    qkv = (f"{ours}attention/{name}" for name in ("query", "key", "value"))
+    return (
+        ("cls_token", "class_token/tokens"),
+        ("pos_embed", "position_embedding/table"),
+        ("patch_embed.proj.weight", "embedding/kernel", CONVOLUTION),
+        ("patch_embed.proj.bias", "embedding/bias"),
+        *torch_norm(block + "norm1", ours + "attention_norm"),
+        *torch_stacked(block + "attn.qkv", *qkv),
+        *torch_dense(block + "attn.proj", ours + "attention/output"),
+        (block + "ls1.gamma", ours + "attention_scale"),
+        *torch_norm(block + "norm2", ours + "mlp_norm"),
+        *torch_dense(block + "mlp.fc1", ours + "mlp/dense_0"),
+        *torch_dense(block + "mlp.fc2", ours + "mlp/dense_1"),
+        (block + "ls2.gamma", ours + "mlp_scale"),
+        *torch_norm(norm, "encoder_norm"),
+        *torch_dense("head", "head"),
+    )
 
 
 def _name_of(kwargs: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..config import Config, Shapes
 from ..description import Description, TokenGrid
-from ..key_map import KeyMap, Transform, stacked, torch_dense, torch_norm
+from ..key_map import KeyMap, Transform, torch_dense, torch_norm, torch_stacked
 from ..reader import CheckpointError
 from .source import count
 from .transformers import (
@@ -119,15 +119,11 @@ def _mlp(gated: bool) -> tuple[tuple, ...]:
             *torch_dense(_BLOCK + "mlp.fc1", _OURS + "mlp/dense_0"),
             *torch_dense(_BLOCK + "mlp.fc2", _OURS + "mlp/dense_1"),
         )
-    both = [
-        (
-            f"{_BLOCK}mlp.weights_in.{name}",
-            (f"{_OURS}mlp/gate/{ours}", f"{_OURS}mlp/dense_0/{ours}"),
-            stacked(2),
-        )
-        for name, ours in (("weight", "kernel"), ("bias", "bias"))
-    ]
-    return *both, *torch_dense(_BLOCK + "mlp.weights_out", _OURS + "mlp/dense_1")
+    both = _OURS + "mlp/gate", _OURS + "mlp/dense_0"
+    return (
+        *torch_stacked(_BLOCK + "mlp.weights_in", *both),
+        *torch_dense(_BLOCK + "mlp.weights_out", _OURS + "mlp/dense_1"),
+    )
 
 
 def _table(registers: int) -> Transform:
