@@ -16,10 +16,9 @@ from kerasvit.backend.train_step import Setting
 from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .ascent import FEWEST, Ascent, Means, Passes, advice
-from .checks import check_model, head_of_zeros
 from .radius import Radius, is_number, number_or_schedule
 from .vectors import all_finite, ascend, norm, only_if
-from .wrapper import ModelWrapper
+from .wrapper import ModelWrapper, check_model, head_of_zeros
 
 _like: Any = functools.wraps  # its types would be those of calls of `keras.Model`
 SERIALIZED = {"model", "rho"}  # settings that are, or may be, Keras objects
