@@ -1,9 +1,12 @@
-"""Selects names by pattern, for `list_models` and `list_weights`."""
+"""Selects names of models and weights, and paths of layers, by pattern."""
 
 import difflib
 import fnmatch
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from typing import Any
+
+from .arguments import ArgumentError
 
 
 def chosen(names: Iterable[str], pattern: Any) -> list[str]:
@@ -33,3 +36,37 @@ def near(names: Iterable[str], pattern: str) -> list[str]:
     lower = {name.lower(): name for name in names}
     text = pattern.lower().strip("*?")
     return [lower[name] for name in difflib.get_close_matches(text, lower, cutoff=0.5)]
+
+
+def found_in(
+    name: str, pattern: Any, paths: list[str], owner: str, hint: str = ""
+) -> Callable[[str], Any]:
+    """Returns the search of a regular expression that is found in one of the paths.
+
+    Args:
+        name: Name of the argument, for errors.
+        pattern: Regular expression.
+        paths: Paths to choose from.
+        owner: What has such a path, such as "a layer", for errors.
+        hint: End of the message.
+
+    Raises:
+        ArgumentError: It is no regular expression, or in no path; the message names
+            similar ones.
+    """
+    try:
+        search = re.compile(pattern).search
+    except (re.error, TypeError) as error:
+        raise ArgumentError(
+            f"`{name}` must be a regular expression. Received: {pattern!r}: {error}.",
+            name,
+        ) from error
+    if not any(map(search, paths)):
+        similar = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.3)
+        raise ArgumentError(
+            f"`{name}` must be a regular expression that is found in the path of "
+            f"{owner}. Received: {pattern!r}. Examples of paths: "
+            f"{similar or paths[:3]}.{hint}",
+            name,
+        )
+    return search

@@ -50,7 +50,7 @@ MAY_SEE = {  # and `arguments` and `types`, which every room may import
     },
     "data": {"data", "preprocessing", "installed"},
     "evaluation": {"evaluation"},
-    "inspection": {"inspection", "backend", "records"},
+    "inspection": {"inspection", "backend", "records", "patterns"},
     "backend": {"backend"},
     "version": set(),
     "installed": set(),

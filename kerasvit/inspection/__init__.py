@@ -33,7 +33,7 @@ from .curvature.lanczos import eigenpairs as eigenpairs
 from .curvature.landscape import Landscape as Landscape
 from .curvature.landscape import landscape as landscape
 from .curvature.landscape import norm_landscape as norm_landscape
-from .curvature.loss_at import LossAt as LossAt
+from .curvature.mean_loss import LossAt as LossAt
 from .curvature.ntk import NTK as NTK
 from .curvature.ntk import ntk as ntk
 from .curvature.plots import plot_batch_spectrum as plot_batch_spectrum

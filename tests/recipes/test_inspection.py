@@ -27,7 +27,7 @@ from reporting.measure import Passes, without_attention
 from reporting.sections import NAMES, READINGS, SECTIONS, reading_of
 
 import kerasvit
-from kerasvit.inspection.curvature.loss_at import LossAt
+from kerasvit.inspection.curvature.mean_loss import LossAt
 from tests.models.tiny import tiny
 from tests.once import long_elsewhere, on_last_backend
 

@@ -7,7 +7,6 @@ maps.heat  # of the last layer, on the grid of the patches
 
 import dataclasses
 import functools
-import re
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from keras import ops
 from kerasvit.arguments import ArgumentError, check_built, integer, one_of
 from kerasvit.backend.keras_private import layers_in
 from kerasvit.inspection.curvature.mean_loss import inner_model
+from kerasvit.patterns import found_in
 
 from .attention_layers import (
     Call,
@@ -252,21 +252,9 @@ def _chosen_layers(model: keras.Model, pattern: str | None) -> list[keras.layers
             "its curvature with `Hessian`.",
             "model",
         )
-    try:
-        chosen = [each for each in layers if re.search(pattern or "", each.path or "")]
-    except re.error as error:
-        raise ArgumentError(
-            f"`layers` must be a regular expression. Received: {pattern!r}: {error}.",
-            "layers",
-        ) from error
-    if not chosen:
-        raise ArgumentError(
-            "`layers` must be a regular expression that is found in the path of an "
-            f"attention layer. Received: {pattern!r}. Examples of paths: "
-            f"{[each.path for each in layers[:3]]}.",
-            "layers",
-        )
-    return chosen
+    paths = [each.path or "" for each in layers]
+    search = found_in("layers", pattern or "", paths, "an attention layer")
+    return [each for each in layers if search(each.path or "")]
 
 
 def _of_token(model: keras.Model, pool: str | None) -> bool | None:

@@ -11,8 +11,9 @@ import numpy as np
 from kerasvit.arguments import ArgumentError, number
 from kerasvit.backend.forward import array_of
 
-from .hessian import Hessian, Loss
+from .hessian import Hessian
 from .lanczos import eigenpairs
+from .mean_loss import Loss
 
 
 @dataclass(frozen=True)

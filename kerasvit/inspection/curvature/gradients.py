@@ -9,13 +9,7 @@ from keras import ops
 from kerasvit.arguments import integer, one_of
 from kerasvit.backend.forward import array_of
 
-from .hessian import Loss
-from .loss_at import LossAt
-from .mean_loss import (
-    batches,
-    chosen_variables,
-    inner_model,
-)
+from .mean_loss import Loss, LossAt, batches, chosen_variables, inner_model
 
 
 def gradient_norms(

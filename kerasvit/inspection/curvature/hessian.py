@@ -9,7 +9,7 @@ hessian @ vector
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,14 +22,13 @@ from kerasvit.types import Tensor
 
 from .lanczos import Eigenpairs, eigenpairs
 from .mean_loss import (
+    Loss,
     MeanLoss,
     batches,
     check_finite,
     chosen_variables,
     length,
 )
-
-Loss: TypeAlias = keras.losses.Loss | Callable[..., Any] | str | None
 
 
 class Hessian:
@@ -215,8 +214,6 @@ class Hessian:
                 samples += length(x)
                 if after_batch is not None:
                     after_batch()
-        if not samples:
-            raise ValueError("There must be at least one sample. Received: none.")
         for each in sums:
             each /= samples
         check_finite(*sums)

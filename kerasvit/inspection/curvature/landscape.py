@@ -17,9 +17,7 @@ from kerasvit.backend.forward import array_of
 from kerasvit.types import Tensor
 
 from .directions import check_direction, random_direction
-from .hessian import Loss
-from .loss_at import LossAt
-from .mean_loss import batches, chosen_variables
+from .mean_loss import Loss, LossAt, batches, chosen_variables
 
 GRID = np.linspace(-1, 1, 21)  # for each direction
 

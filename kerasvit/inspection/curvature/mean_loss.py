@@ -1,17 +1,21 @@
-"""The mean loss of a model over samples."""
+"""The mean loss of a model over samples, at any values of its weights."""
 
-import difflib
-import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
 from keras import ops
 
 from kerasvit.arguments import check_built, integer
+from kerasvit.backend import gradients_at, value_at
+from kerasvit.backend.forward import constants
 from kerasvit.backend.integers import integer_layers
+from kerasvit.backend.keras_private import in_variable_dtype
+from kerasvit.patterns import found_in
 from kerasvit.types import Tensor
+
+Loss: TypeAlias = keras.losses.Loss | Callable[..., Any] | str | None
 
 
 def chosen_variables(
@@ -43,20 +47,9 @@ def chosen_variables(
             "differentiated. Set `trainable = True` on a layer. Received: "
             f"model={model!r}."
         )
-    try:
-        chosen = [v for v in trainable if re.search(pattern or "", v.path)]
-    except re.error as error:
-        raise ValueError(
-            f"`variables` must be a regular expression. Received: {pattern!r}: {error}."
-        ) from error
-    if not chosen:
-        paths = [variable.path for variable in trainable]
-        near = difflib.get_close_matches(pattern or "", paths, n=3, cutoff=0.3)
-        raise ValueError(
-            "`variables` must be a regular expression that is found in the path of a "
-            f"trainable variable. Received: {pattern!r}. Examples of paths: "
-            f"{near or paths[:3]}."
-        )
+    paths = [variable.path for variable in trainable]
+    search = found_in("variables", pattern or "", paths, "a trainable variable")
+    chosen = [variable for variable in trainable if search(variable.path)]
     dtypes = {variable.dtype for variable in chosen}
     if len(dtypes) > 1 or not dtypes <= {"float32", "float64"}:
         raise ValueError(
@@ -130,10 +123,11 @@ class MeanLoss:
         Raises:
             ValueError: A label is not in [0, classes), for outputs (N, classes), and
                 not the `ignore_class` of the loss; or the loss has one, and the
-                outputs have another shape.
+                outputs have another shape; or there are no samples.
         """
         sparse = isinstance(self._loss, keras.losses.SparseCategoricalCrossentropy)
         sparse |= self._loss is keras.losses.sparse_categorical_crossentropy
+        samples = 0
         for x, y in data:
             if sparse:
                 if self._classes is None:
@@ -143,7 +137,96 @@ class MeanLoss:
                 if ignored is not None:
                     x, y = _without(x, y, ignored)
             if length(x):
+                samples += length(x)
                 yield x, y
+        if not samples:
+            raise ValueError("There must be at least one sample. Received: none.")
+
+
+class LossAt:
+    """The mean loss of a model, and its gradient, at given values of its variables.
+
+    The model runs with `training=False` and in the dtype of its variables, and none is
+    changed, see `Hessian`.
+
+    Args:
+        model: Built `keras.Model`.
+        variables: The variables whose values are given; others have their own.
+        loss: As for `MeanLoss`.
+
+    Attributes:
+        name: What tells the loss from others, in any process.
+    """
+
+    def __init__(
+        self, model: keras.Model, variables: list[keras.Variable], loss: Loss
+    ) -> None:
+        self.model = model
+        self.variables = variables
+        self._loss = MeanLoss(model, loss)
+        self.name = _name(model.loss if loss is None else loss)
+        given = {id(variable) for variable in variables}
+        self._others = [v for v in model.variables if id(v) not in given]
+
+        def function(x: Any, y: Any) -> Tensor:
+            return self._loss(y, model(x, training=False))
+
+        everything = [*variables, *self._others]
+        self._value = value_at(everything, function)
+        self._gradients = gradients_at(everything, function, len(variables))
+
+    def values(self) -> list[Tensor]:
+        """Returns the present values of the variables."""
+        return constants(self.variables)
+
+    def value(self, values: list[Tensor], data: Iterable[tuple[Any, Any]]) -> float:
+        """Returns the mean loss over batches: one forward pass for each.
+
+        It may be infinite or NaN.
+        """
+        total, samples = 0.0, 0
+        with in_variable_dtype(self.model):
+            values = [*values, *constants(self._others)]
+            for x, y in self._loss.checked(data):
+                total += float(self._value(values, x, y)) * length(x)
+                samples += length(x)
+        return total / samples
+
+    def gradients(
+        self, values: list[Tensor], data: Iterable[tuple[Any, Any]]
+    ) -> tuple[float, list[Tensor]]:
+        """Returns the mean loss over batches and its gradients.
+
+        Raises:
+            ValueError: One of them is not finite, or there is no batch.
+        """
+        total, samples = 0.0, 0
+        sums: list[Tensor] = []
+        with in_variable_dtype(self.model):
+            values = [*values, *constants(self._others)]
+            for x, y in self._loss.checked(data):
+                loss, found = self._gradients(values, x, y)
+                terms = [gradient * length(x) for gradient in found]
+                sums = [*map(ops.add, sums, terms)] if sums else terms
+                total += float(loss) * length(x)
+                samples += length(x)
+        squares = sum(float(ops.sum(ops.square(each))) for each in sums)
+        check_finite(np.array(total), np.array(squares), np.zeros(0))
+        return total / samples, [each / samples for each in sums]
+
+
+def norm(tensors: list[Tensor]) -> float:
+    """Returns the Euclidean norm of all entries of several tensors."""
+    return float(np.sqrt(sum(float(ops.sum(ops.square(each))) for each in tensors)))
+
+
+def _name(loss: Any) -> str:
+    """Returns the name of a loss with its settings; of a function, its name."""
+    if isinstance(loss, str):
+        return loss
+    name = getattr(loss, "__qualname__", type(loss).__qualname__)
+    settings = loss.get_config() if isinstance(loss, keras.losses.Loss) else ""
+    return f"{name} {settings}"
 
 
 def batches(

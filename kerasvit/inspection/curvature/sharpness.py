@@ -10,9 +10,7 @@ from keras import ops
 
 from kerasvit.arguments import ArgumentError, integer, number
 
-from .hessian import Loss
-from .loss_at import LossAt, norm
-from .mean_loss import batches, chosen_variables, length
+from .mean_loss import Loss, LossAt, batches, chosen_variables, length, norm
 
 SMALLEST_STEP = 2.0**-6  # of the way to a corner of the box
 

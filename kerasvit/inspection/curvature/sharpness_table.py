@@ -13,12 +13,8 @@ from kerasvit.backend.forward import array_of, outputs_of
 from kerasvit.backend.keras_private import in_variable_dtype
 from kerasvit.records import found_record
 
-from .hessian import Hessian, Loss
-from .mean_loss import (
-    batches,
-    chosen_variables,
-    inner_model,
-)
+from .hessian import Hessian
+from .mean_loss import Loss, batches, chosen_variables, inner_model
 
 WHOLE = "whole"
 BLOCK = r"(^|/)((encoder|mixer)_block_\d+|stage_\d+_(block|unit)_\d+)(?=/)"

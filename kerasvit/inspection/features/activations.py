@@ -1,13 +1,13 @@
 """Intermediate features of a functional model, in the order of depth."""
 
-import difflib
+import functools
 import math
-import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
+from keras import ops
 
 from kerasvit.arguments import ArgumentError, check_built, one_of
 from kerasvit.backend.forward import outputs_of
@@ -16,11 +16,11 @@ from kerasvit.backend.keras_private import (
     layer_calls,
     layers_in,
 )
-from kerasvit.backend.threads import using
+from kerasvit.backend.threads import seen_here, using
+from kerasvit.patterns import found_in
 from kerasvit.types import Shape, Tensor
 
 from .images import check_images, image_batches
-from .probe import Probe, path_of
 
 # The blocks and units of the models of this package.
 BLOCKS = r"(^|/)((encoder|mixer)_block|stage_\d+_(block|unit))_\d+$"
@@ -154,6 +154,74 @@ class Activations:
         return self._grid, shape[1] - math.prod(self._grid)
 
 
+class Probe(keras.layers.Layer):
+    """Calls a layer, and returns the outputs or inputs of layers inside it.
+
+    Args:
+        layer: Built layer with one input.
+        inside: Layers inside it, at any depth.
+        at: "outputs" or "inputs".
+
+    Attributes:
+        order: Paths of the layers inside, in the order of the returned tensors: that in
+            which they end for outputs, and begin for inputs.
+
+    Raises:
+        ValueError: A layer inside is not called exactly once.
+    """
+
+    def __init__(
+        self, layer: keras.layers.Layer, inside: list[keras.layers.Layer], at: str
+    ) -> None:
+        super().__init__(autocast=False)
+        self.layer = layer
+        self.inside = inside
+        self.at = at
+        self.order: tuple[str, ...] = ()
+
+    def call(self, x: Any) -> list[Tensor]:
+        seen: list[tuple[str, Tensor]] = []
+        watched = functools.partial(_watched, seen, self.at)
+        with seen_here((i, "call", functools.partial(watched, i)) for i in self.inside):
+            self.layer(x)
+        self.order = tuple(path for path, _ in seen)
+        paths = map(path_of, self.inside)
+        wrong = [path for path in paths if self.order.count(path) != 1]
+        if wrong:
+            raise ValueError(
+                "A chosen layer must be called exactly once. This is not so for "
+                f"{wrong[:3]}: it is unused, called several times or quantised. "
+                "Choose others with `layers`."
+            )
+        return [tensor for _, tensor in seen]
+
+
+def _watched(
+    seen: list[tuple[str, Tensor]],
+    at: str,
+    layer: keras.layers.Layer,
+    original: Callable,
+) -> Callable:
+    """Returns a `call` of a layer that is recorded as (path, tensor)."""
+
+    @functools.wraps(original)
+    def call(x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if at == "inputs":
+            seen.append((path_of(layer), x))
+        outputs = original(x, *args, **kwargs)
+        if at == "outputs":
+            # On PyTorch a ReLU may overwrite them.
+            seen.append((path_of(layer), keras.tree.map_structure(ops.copy, outputs)))
+        return outputs
+
+    return call
+
+
+def path_of(layer: keras.layers.Layer) -> str:
+    """Returns the path of a layer; its name if it has no `build` and so no path."""
+    return layer.path or layer.name
+
+
 def activations_of(model: Any) -> Activations:
     """Returns `Activations`, of its blocks if `model` is a `keras.Model`."""
     return model if isinstance(model, Activations) else Activations(model)
@@ -186,9 +254,8 @@ def _chosen(
     calls = layer_calls(model)
     trees = [layers_in(layer) for layer, _, _ in calls]
     paths = [path_of(each) for tree in trees for each in tree]
-    matches = matching(
-        paths, pattern, hint=" Choose others with `Activations(model, layers)`."
-    )
+    hint = " Choose others with `Activations(model, layers)`."
+    matches = found_in("layers", pattern, paths, "a layer", hint)
     chosen = [[each for each in tree if matches(path_of(each))] for tree in trees]
     return [pair for pair in zip(calls, chosen, strict=True) if pair[1]]
 
@@ -259,32 +326,3 @@ def check_functional(model: Any) -> None:
             'Received: a model with layers of data_format="channels_first".',
             "model",
         )
-
-
-def matching(paths: list[str], pattern: str, hint: str = "") -> Callable[..., Any]:
-    """Returns a function that tells whether a path matches a regular expression.
-
-    Args:
-        paths: Paths of layers.
-        pattern: Regular expression, the argument `layers`.
-        hint: End of the message.
-
-    Raises:
-        ValueError: No path matches; the message names similar ones.
-    """
-    try:
-        search = re.compile(pattern).search
-    except (re.error, TypeError) as error:
-        raise ArgumentError(
-            f"`layers` must be a regular expression. Received: {pattern!r}: {error}.",
-            "layers",
-        ) from error
-    if not any(map(search, paths)):
-        near = difflib.get_close_matches(pattern, paths, n=3, cutoff=0.3)
-        raise ArgumentError(
-            "`layers` must be a regular expression that is found in the path of a "
-            f"layer. Received: {pattern!r}. Examples of paths: {near or paths[:3]}."
-            + hint,
-            "layers",
-        )
-    return search

@@ -11,11 +11,11 @@ from kerasvit.arguments import ArgumentError, integer, one_of
 from kerasvit.backend.forward import array_of
 from kerasvit.backend.keras_private import layers_in
 from kerasvit.backend.threads import using
+from kerasvit.patterns import found_in
 
 from .accuracy import accuracy, check_labels
-from .activations import BLOCKS, check_functional, matching
+from .activations import BLOCKS, check_functional, path_of
 from .images import check_images
-from .probe import path_of
 
 # Residual branches of blocks, with the last layer of each: its weights at 0 make it 0.
 LAST = {
@@ -107,7 +107,7 @@ def _parts(model: keras.Model, what: str, pattern: str) -> Iterator[tuple[str, V
         ValueError: As for `lesion`.
     """
     layers = layers_in(model, include_self=False)
-    matches = matching([path_of(each) for each in layers], pattern)
+    matches = found_in("layers", pattern, list(map(path_of, layers)), "a layer")
     found = False
     for block in layers:
         if not matches(path_of(block)):

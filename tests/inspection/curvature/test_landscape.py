@@ -14,7 +14,7 @@ from kerasvit.inspection import (
     normalized_direction,
     random_direction,
 )
-from kerasvit.inspection.curvature import loss_at
+from kerasvit.inspection.curvature import mean_loss
 from tests.models.tiny import tiny
 from tests.once import on_last_backend
 
@@ -115,13 +115,13 @@ def test_a_half_precision_model_has_the_losses_of_float32():
 def passes(monkeypatch):
     """Counts forward passes."""
     calls = []
-    original = loss_at.value_at
+    original = mean_loss.value_at
 
     def value_at(variables, function):
         value = original(variables, function)
         return lambda *args: (calls.append(1), value(*args))[1]
 
-    monkeypatch.setattr(loss_at, "value_at", value_at)
+    monkeypatch.setattr(mean_loss, "value_at", value_at)
     return calls
 
 
