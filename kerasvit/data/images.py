@@ -19,10 +19,10 @@ import numpy as np
 import tensorflow as tf
 from PIL import ExifTags, Image
 
+from kerasvit.arguments import ArgumentError, integer
 from kerasvit.preprocessing import Preprocessing, read_image
 from kerasvit.types import Tensor
 
-from .evaluation_batches import evaluation_batches
 from .shards import Rows
 
 if keras.backend.backend() != "tensorflow":  # else TensorFlow takes all its memory
@@ -88,8 +88,29 @@ class Images(abc.ABC):
             ValueError: `batch_size` is not a multiple of n; an argument is out of its
                 range; `model` is neither of these.
         """
-        how: Any = {"classes": classes, "normalize": normalize, "shard": shard}
-        return evaluation_batches(self, model, batch_size, pad=pad, **how)
+        transform, normalize = transform_of(model, normalize)
+        rows = Rows.of(integer("batch_size", batch_size, 1), shard)
+        count = len(self)
+        images = self.in_memory(transform, normalize)
+        pad = pad or shard[1] > 1
+        size = -(-count // batch_size) * batch_size  # of all batches, filled
+
+        def labelled(label: Tensor) -> Tensor:
+            return tf.one_hot(label, classes) if classes else label
+
+        def example(item: Tensor, label: Tensor) -> tuple[Tensor, ...]:
+            image = images.transformed(item, transform, normalize)
+            weight = (tf.constant(size / count, tf.float32),) if pad else ()
+            return image, labelled(label), *weight
+
+        examples = images.listed(rows).map(example, num_parallel_calls=tf.data.AUTOTUNE)
+        if pad:
+            grey = tf.fill((*transform.size, 3), 0.0 if normalize else 127.5)
+            fill = tf.data.Dataset.from_tensors((grey, labelled(tf.constant(0)), 0.0))
+            missing = size * rows.count // batch_size - rows.among(count)
+            examples = examples.concatenate(fill.repeat(missing))
+        batches = examples.batch(rows.count, drop_remainder=pad)
+        return batches.prefetch(tf.data.AUTOTUNE)
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -189,13 +210,11 @@ class IndexedImages(Images):
         return self.part(np.sort(np.argsort(position)[:count]))
 
     def part(self, numbers: np.ndarray) -> "IndexedImages":
-        """Returns the images with these numbers."""
         items, names = self.items, [self.names[i] for i in numbers]
         items = items[numbers] if self.is_array else [items[i] for i in numbers]
         return type(self)(items, self.labels[numbers], names)
 
     def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
-        """Returns (item, label) of every image once, in order, or of some rows."""
         labels = tf.constant(self.labels)
 
         def numbered(i: Tensor) -> tuple[Tensor, Tensor]:
@@ -204,7 +223,6 @@ class IndexedImages(Images):
         return tf.data.Dataset.range(rows.among(len(self))).map(numbered)
 
     def shuffled(self, seed: int, first: Tensor, rows: Rows = ALL) -> tf.data.Dataset:
-        """Returns (item, label) of endless epochs, each in another order."""
         count = tf.constant(len(self), tf.int64)
         labels, seed = tf.constant(self.labels), tf.cast(seed, tf.int64)
 
@@ -224,8 +242,6 @@ class IndexedImages(Images):
         return tf.data.Dataset.range(first, LAST_NUMBER).map(batch).unbatch()
 
     def whole(self, item: Tensor) -> Tensor:
-        """Returns the pixels of an image, uint8 (height, width, 3)."""
-
         def pixels(i: int) -> np.ndarray:
             return np.asarray(read_image(self.items[i]))
 
@@ -233,7 +249,6 @@ class IndexedImages(Images):
         return tf.ensure_shape(image, (None, None, 3))
 
     def encoded(self, item: Tensor) -> Tensor | None:
-        """Returns the content of an image's file; None for an array."""
         if self.is_array:
             return None
         return tf.io.read_file(self._paths[item])
@@ -259,7 +274,6 @@ class IndexedImages(Images):
         )
 
     def in_memory(self, transform: Preprocessing, normalize: bool) -> Images:
-        """Returns the images transformed once, if they are a small array; else self."""
         values = len(self) * np.prod(transform.size) * 3
         if not self.is_array or values > MAX_IN_MEMORY:
             return self
@@ -280,11 +294,9 @@ class TransformedImages(IndexedImages):
     def transformed(
         self, item: Tensor, transform: Preprocessing, normalize: bool
     ) -> Tensor:
-        """Returns the image as it is."""
         return self.whole(item)
 
     def in_memory(self, transform: Preprocessing, normalize: bool) -> Images:
-        """Returns self."""
         return self
 
 
@@ -337,13 +349,11 @@ class StreamedImages(Images):
         return StreamedImages(stored.apply(count), self.decode)
 
     def listed(self, rows: Rows = ALL) -> tf.data.Dataset:
-        """Returns (item, label) of every image once, in order, or of some rows."""
         return self._of_rows(self.stored, 0, rows).apply(
             tf.data.experimental.assert_cardinality(rows.among(len(self)))
         )
 
     def shuffled(self, seed: int, first: Tensor, rows: Rows = ALL) -> tf.data.Dataset:
-        """Returns (item, label) of endless epochs, each in another order."""
         buffer = min(len(self), SHUFFLE_BUFFER)
 
         def epoch(i: Tensor) -> tf.data.Dataset:
@@ -373,13 +383,43 @@ class StreamedImages(Images):
         return self.decode(item)
 
     def encoded(self, item: Tensor) -> Tensor | None:
-        """Returns the content of an image's file; None if it is no string."""
         return item if item.dtype == tf.string else None
 
     @staticmethod
     def is_plain_jpeg(encoded: Tensor) -> Tensor:
         """Whether TensorFlow decodes it as JPEG, as tensorflow-datasets does."""
         return tf.io.is_jpeg(encoded)
+
+
+def transform_of(
+    model: Any, normalize: bool | None = None
+) -> tuple[Preprocessing, bool]:
+    """Returns the transform of a model, and whether its images must be normalised.
+
+    Args:
+        model, normalize: As for `Images.batches`.
+
+    Raises:
+        ArgumentError: It is none of these.
+    """
+    if isinstance(model, Preprocessing):
+        return model, normalize is not False
+    inner = model
+    while not hasattr(inner, "preprocessing") and hasattr(inner, "model"):
+        inner = inner.model  # of a trainer
+    transform, record = (
+        getattr(inner, name, None) for name in ("preprocessing", "record")
+    )
+    if not isinstance(transform, Preprocessing) or not isinstance(record, dict):
+        raise ArgumentError(
+            "`model` must be a model of kerasvit, a trainer of one, or a "
+            "`kerasvit.Preprocessing`, which suits any other model. Received: "
+            f"{model!r:.200}.",
+            "model",
+        )
+    if normalize is None:
+        normalize = not record["kwargs"].get("normalization")
+    return transform, normalize
 
 
 @functools.lru_cache(maxsize=8)

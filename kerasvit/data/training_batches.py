@@ -21,8 +21,7 @@ from kerasvit.types import Tensor
 
 from .augmentations import Augmentation, find_augmentation
 from .crops import crop_of_resized, random_crop
-from .evaluation_batches import transform_of
-from .images import Images
+from .images import Images, transform_of
 from .mixing import mix_one_of
 from .operations import erase, per_channel
 from .shards import Rows
