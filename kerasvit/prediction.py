@@ -12,7 +12,7 @@ from PIL import Image
 
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.preprocessing.images import input_problem
-from kerasvit.types import Shape
+from kerasvit.types import Shape, Tensor
 
 from .arguments import integer
 from .backend.forward import outputs_of
@@ -86,7 +86,8 @@ def classify(
             f"The model's output for image {i} is not finite: its weights are damaged, "
             "or float16 overflows (use float32 or mixed_bfloat16)."
         )
-    results = [_best(row, names, top) for row in activation(logits)]
+    shares = keras.ops.convert_to_numpy(activation(logits))
+    results = [_best(row, names, top) for row in shares]
     return results[0] if single else results
 
 
@@ -108,9 +109,7 @@ def _best(probabilities: np.ndarray, names: list[str], top: int) -> Best:
     return [(names[i], float(probabilities[i])) for i in order]
 
 
-def _activation(
-    record: dict[str, Any], classes: int
-) -> Callable[[np.ndarray], np.ndarray]:
+def _activation(record: dict[str, Any], classes: int) -> Callable[..., Tensor]:
     """Returns the function from logits (count, classes) to probabilities."""
     stated = record.get("problem_type")
     if stated not in (None, _SEVERAL_LABELS, "single_label_classification"):
@@ -119,17 +118,8 @@ def _activation(
             "not logits of classes. Call model.predict for them; if they are logits, "
             "remove the field: model.record.pop('problem_type')."
         )
-    return _sigmoid if stated == _SEVERAL_LABELS or classes == 1 else _softmax
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    exponentials = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return exponentials / exponentials.sum(axis=1, keepdims=True)
-
-
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    exponentials = np.exp(-np.abs(logits))  # no overflow
-    return np.where(logits < 0, exponentials, 1) / (1 + exponentials)
+    several = stated == _SEVERAL_LABELS or classes == 1
+    return keras.ops.sigmoid if several else keras.ops.softmax
 
 
 def _record(model: keras.Model) -> dict[str, Any]:
