@@ -9,7 +9,7 @@ from kerasvit.arguments import ArgumentError
 from kerasvit.ops import attention, attention_weights, reshape
 from kerasvit.types import Shape, Tensor
 
-from .dense import Dense
+from .dense import Dense, dense_in
 from .dropout import Dropout
 from .layer import Layer, OwnLayer
 
@@ -52,7 +52,6 @@ class Attention(OwnLayer, Layer):
         self.dropout = dropout
 
     def build(self, input_shape: Shape) -> None:
-        """Creates query, key, value and output projections."""
         width = input_shape[-1]
         if width % self.num_heads:
             raise ArgumentError(
@@ -62,15 +61,10 @@ class Attention(OwnLayer, Layer):
                 "num_heads",
             )
 
-        def dense(name: str, use_bias: bool) -> Dense:
-            layer = Dense(width, use_bias=use_bias, name=name, dtype=self.dtype_policy)
-            layer.build((None, width))
-            return layer
-
-        self.query = dense("query", self.use_bias)
-        self.key = dense("key", self.use_bias)
-        self.value = dense("value", self.use_bias)
-        self.output_dense = dense("output", True)
+        self.query = dense_in(self, "query", width, width, use_bias=self.use_bias)
+        self.key = dense_in(self, "key", width, width, use_bias=self.use_bias)
+        self.value = dense_in(self, "value", width, width, use_bias=self.use_bias)
+        self.output_dense = dense_in(self, "output", width, width)
         self.drop = Dropout(self.dropout, name="drop", dtype=self.dtype_policy)
         self.drop.build((None, width))
 

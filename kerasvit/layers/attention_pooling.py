@@ -46,7 +46,6 @@ class AttentionPooling(OwnLayer, keras.layers.Layer):
         self.epsilon = epsilon
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the probe and builds the sublayers."""
         width = input_shape[-1]
         self.probe = self.add_weight(
             name="probe",

@@ -51,7 +51,6 @@ class Conv(OwnLayer, Layer):
         self.strides = strides
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the kernel."""
         self.kernel = self.add_weight(
             name="kernel",
             shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),

@@ -106,3 +106,12 @@ class Dense(Layer, keras.layers.Dense):
         if self.lora_enabled:
             for name, value in zip(FACTORS, saved, strict=True):
                 getattr(self, name).assign(value)
+
+
+def dense_in(
+    outer: keras.layers.Layer, name: str, inputs: int, units: int, **options: Any
+) -> Dense:
+    """Returns a built dense layer of another layer, with the same dtype policy."""
+    layer = Dense(units, name=name, dtype=outer.dtype_policy, **options)
+    layer.build((None, inputs))
+    return layer

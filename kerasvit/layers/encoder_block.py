@@ -45,7 +45,6 @@ class EncoderBlock(Block):
         self.stochastic_depth = stochastic_depth
 
     def build(self, input_shape: Shape) -> None:
-        """Builds the sublayers."""
         same = {"epsilon": self.epsilon, "dtype": self.dtype_policy}
         self.attention_norm = LayerNormalization(name="attention_norm", **same)
         self.mlp_norm = LayerNormalization(name="mlp_norm", **same)

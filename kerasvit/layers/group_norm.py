@@ -47,7 +47,6 @@ class GroupNorm(OwnLayer, Layer):
         self.gamma_initializer = gamma_initializer
 
     def build(self, input_shape: Shape) -> None:
-        """Creates scale and shift."""
         channels = input_shape[-1]
         if channels % self.groups:
             raise ValueError(

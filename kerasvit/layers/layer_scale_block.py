@@ -36,7 +36,6 @@ class LayerScaleBlock(EncoderBlock):
         self.init_value = init_value
 
     def build(self, input_shape: Shape) -> None:
-        """Builds the block and creates the scales."""
         super().build(input_shape)
         start = keras.initializers.Constant(self.init_value)
         self.attention_scale, self.mlp_scale = (

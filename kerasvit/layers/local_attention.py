@@ -11,7 +11,7 @@ from kerasvit.ops import reshape
 from kerasvit.types import Shape, Tensor
 
 from .conv import TORCH_UNIFORM
-from .dense import Dense
+from .dense import Dense, dense_in
 from .layer import Layer, OwnLayer, check_table_size
 from .window_attention import in_windows
 
@@ -56,7 +56,6 @@ class LocalAttention(OwnLayer, Layer):
         self.head_width = head_width
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the projections and the table, after checking the windows."""
         _, height, width, channels = input_shape
         edge = self.window_size
         if None in (height, width) or height % edge or width % edge:
@@ -65,43 +64,22 @@ class LocalAttention(OwnLayer, Layer):
                 f"pixels. Received: {height} × {width}. Choose multiples of {edge}."
             )
         inner = self.num_heads * self.head_width
-        self.query = self._dense("query", channels, inner)
-        self.key = self._dense("key", channels, inner)
-        self.value = self._dense("value", channels, inner)
-        bound = inner**-0.5
-        self.output_dense = self._dense(
-            "output",
-            inner,
-            self.width,
-            use_bias=True,
-            bias_initializer=keras.initializers.RandomUniform(-bound, bound),
-        )
+
+        def dense(name: str, *sizes: int, **options: Any) -> Dense:
+            start = keras.initializers.VarianceScaling(**TORCH_UNIFORM)
+            return dense_in(self, name, *sizes, kernel_initializer=start, **options)
+
+        self.query = dense("query", channels, inner, use_bias=False)
+        self.key = dense("key", channels, inner, use_bias=False)
+        self.value = dense("value", channels, inner, use_bias=False)
+        bias = keras.initializers.RandomUniform(-(inner**-0.5), inner**-0.5)
+        self.output_dense = dense("output", inner, self.width, bias_initializer=bias)
         self.position_bias = self.add_weight(
             name="position_bias",
             shape=(2 * edge - 1, 2 * edge - 1),
             initializer=keras.initializers.RandomNormal(stddev=0.02),
         )
         check_table_size(4 * edge**4, "window_size")
-
-    def _dense(
-        self,
-        name: str,
-        channels: int,
-        units: int,
-        use_bias: bool = False,
-        **kwargs: Any,
-    ) -> Dense:
-        kernel = keras.initializers.VarianceScaling(**TORCH_UNIFORM)
-        layer = Dense(
-            units,
-            use_bias=use_bias,
-            kernel_initializer=kernel,
-            name=name,
-            dtype=self.dtype_policy,
-            **kwargs,
-        )
-        layer.build((None, channels))
-        return layer
 
     def call(self, x: Tensor) -> Tensor:
         _, height, width, _ = x.shape

@@ -64,7 +64,6 @@ class MixerBlock(Block):
         self.stochastic_depth = stochastic_depth
 
     def build(self, input_shape: Shape) -> None:
-        """Builds the sublayers."""
         batch, tokens, width = input_shape
         height, across = self.grid
         if tokens != height * across:

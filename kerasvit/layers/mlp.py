@@ -9,7 +9,7 @@ from kerasvit.arguments import ArgumentError
 from kerasvit.ops import gelu, gelu_tanh, quick_gelu, reshape
 from kerasvit.types import Shape, Tensor
 
-from .dense import Dense
+from .dense import dense_in
 from .dropout import Dropout
 from .layer import Layer, OwnLayer
 
@@ -56,15 +56,12 @@ class MLP(OwnLayer, Layer):
         self.dropout = dropout
 
     def build(self, input_shape: Shape) -> None:
-        """Creates both dense layers."""
         width = input_shape[-1]
         bias = keras.initializers.RandomNormal(stddev=1e-6)  # as vit_jax
-        same = {"bias_initializer": bias, "dtype": self.dtype_policy}
-        self.dense_0 = Dense(self.mlp_dim, name="dense_0", **same)
-        self.dense_1 = Dense(width, name="dense_1", **same)
+        sizes = width, self.mlp_dim
+        self.dense_0 = dense_in(self, "dense_0", *sizes, bias_initializer=bias)
+        self.dense_1 = dense_in(self, "dense_1", *sizes[::-1], bias_initializer=bias)
         self.drop = Dropout(self.dropout, name="drop", dtype=self.dtype_policy)
-        self.dense_0.build((None, width))
-        self.dense_1.build((None, self.mlp_dim))
         self.drop.build((None, width))
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:

@@ -78,7 +78,6 @@ class NeighborhoodAttention(Attention):
         self.prefix = prefix
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the projections and the mask."""
         height, width = self.grid
         if input_shape[1] != self.prefix + height * width:
             raise ValueError(

@@ -52,7 +52,6 @@ class PatchEmbedding(OwnLayer, keras.layers.Layer):
         self.use_bias = use_bias
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the weights, after checking that the image divides into patches."""
         _, height, width, channels = input_shape
         p = self.patch_size
         if None not in (height, width):

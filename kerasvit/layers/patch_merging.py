@@ -7,7 +7,7 @@ from keras import ops
 
 from kerasvit.types import Shape, Tensor
 
-from .dense import Dense
+from .dense import dense_in
 from .layer import OwnLayer
 from .layer_norm import LayerNormalization
 
@@ -35,7 +35,6 @@ class PatchMerging(OwnLayer, keras.layers.Layer):
         self.epsilon = epsilon
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the normalisation and the projection."""
         *_, height, width, channels = input_shape
         if height % 2 or width % 2:
             raise ValueError(
@@ -45,11 +44,10 @@ class PatchMerging(OwnLayer, keras.layers.Layer):
         self.norm = LayerNormalization(
             epsilon=self.epsilon, name="norm", dtype=self.dtype_policy
         )
-        self.reduction = Dense(
-            2 * channels, use_bias=False, name="reduction", dtype=self.dtype_policy
-        )
         self.norm.build((None, 4 * channels))
-        self.reduction.build((None, 4 * channels))
+        self.reduction = dense_in(
+            self, "reduction", 4 * channels, 2 * channels, use_bias=False
+        )
 
     def call(self, x: Tensor) -> Tensor:
         _, height, width, channels = x.shape

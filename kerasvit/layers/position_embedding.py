@@ -125,7 +125,6 @@ class PositionEmbedding(OwnLayer, keras.layers.Layer):
         self.resampling_kernel = kernel
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the table."""
         length = self.prefix + self.grid[0] * self.grid[1]
         self.table = self.add_weight(
             name="table",

@@ -49,7 +49,6 @@ class PostactUnit(Block):
         self.projection_norm = projection_norm
 
     def build(self, input_shape: Shape) -> None:
-        """Builds the sublayers."""
         shape = input_shape
         for conv, norm in zip(self.convs, self.norms, strict=True):
             conv.build(shape)

@@ -51,7 +51,6 @@ class PreactUnit(Block):
         self.stochastic_depth = stochastic_depth
 
     def build(self, input_shape: Shape) -> None:
-        """Builds the sublayers."""
         self.drop = StochasticDepth(
             self.stochastic_depth, name="drop", dtype=self.dtype_policy
         )

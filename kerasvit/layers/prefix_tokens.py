@@ -34,7 +34,6 @@ class PrefixTokens(OwnLayer, keras.layers.Layer):
         self.stddev = stddev
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the tokens."""
         self.tokens = self.add_weight(
             name="tokens",
             shape=(1, self.count, input_shape[-1]),

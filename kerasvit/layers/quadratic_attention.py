@@ -30,7 +30,6 @@ class QuadraticAttention(RelativeAttention):
     """
 
     def build_positions(self, shifts: np.ndarray) -> None:
-        """Creates the centres and widths."""
         self._shifts = shifts
         # In full precision: bfloat16 cannot represent odd numbers above 256.
         self.center = self.add_weight(

@@ -9,7 +9,7 @@ from keras import ops
 from kerasvit.ops import reshape
 from kerasvit.types import Shape, Tensor
 
-from .dense import Dense
+from .dense import Dense, dense_in
 from .layer import Layer, OwnLayer
 
 
@@ -67,7 +67,6 @@ class RelativeAttention(OwnLayer, Layer):
         self.key_dim = key_dim
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the positions and the projections."""
         _, height, width, channels = input_shape
         if None in (height, width):
             raise ValueError(
@@ -75,19 +74,13 @@ class RelativeAttention(OwnLayer, Layer):
                 f"{height} × {width}."
             )
         self.build_positions(shifts((height, width), self.padding))
-
-        def dense(name: str, inputs: int, units: int, use_bias: bool = False) -> Dense:
-            layer = Dense(units, use_bias=use_bias, name=name, dtype=self.dtype_policy)
-            layer.build((None, inputs))
-            return layer
-
         values = self.num_heads * self.head_dim
-        self.value = dense("value", channels, values)
-        self.output_dense = dense("output", values, self.filters, use_bias=True)
+        self.value = dense_in(self, "value", channels, values, use_bias=False)
+        self.output_dense = dense_in(self, "output", values, self.filters)
         if self.key_dim:
             keys = self.num_heads * self.key_dim
-            self.query = dense("query", channels, keys)
-            self.key = dense("key", channels, keys)
+            self.query = dense_in(self, "query", channels, keys, use_bias=False)
+            self.key = dense_in(self, "key", channels, keys, use_bias=False)
 
     def build_positions(self, shifts: np.ndarray) -> None:
         """Creates the table, and the index of each shift (N, M, 2) in it."""

@@ -62,7 +62,6 @@ class SinCosPositionEmbedding(OwnLayer, keras.layers.Layer):
         self.patch_size = patch_size
 
     def build(self, input_shape: Shape) -> None:
-        """Computes the table."""
         width = input_shape[-1]
         if width % 4:
             raise ArgumentError(

@@ -69,7 +69,6 @@ class StandardizedConv(OwnLayer, Layer):
         self.add_to_deviation = add_to_deviation
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the kernel."""
         self.kernel = self.add_weight(
             name="kernel",
             shape=(self.kernel_size, self.kernel_size, input_shape[-1], self.filters),

@@ -8,7 +8,7 @@ from keras import ops
 from kerasvit.ops import gated, reshape
 from kerasvit.types import Shape, Tensor
 
-from .dense import Dense
+from .dense import dense_in
 from .dropout import Dropout
 from .layer import Layer, OwnLayer
 
@@ -36,16 +36,11 @@ class SwiGLU(OwnLayer, Layer):
         self.dropout = dropout
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the three dense layers."""
         width = input_shape[-1]
-        policy = {"dtype": self.dtype_policy}
-        self.gate = Dense(self.mlp_dim, name="gate", **policy)
-        self.dense_0 = Dense(self.mlp_dim, name="dense_0", **policy)
-        self.dense_1 = Dense(width, name="dense_1", **policy)
-        self.drop = Dropout(self.dropout, name="drop", **policy)
-        self.gate.build((None, width))
-        self.dense_0.build((None, width))
-        self.dense_1.build((None, self.mlp_dim))
+        self.gate = dense_in(self, "gate", width, self.mlp_dim)
+        self.dense_0 = dense_in(self, "dense_0", width, self.mlp_dim)
+        self.dense_1 = dense_in(self, "dense_1", self.mlp_dim, width)
+        self.drop = Dropout(self.dropout, name="drop", dtype=self.dtype_policy)
         self.drop.build((None, width))
 
     def call(self, x: Tensor, training: bool | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from kerasvit.arguments import ArgumentError
 from kerasvit.ops import reshape, roll
 from kerasvit.types import Shape, Tensor
 
-from .dense import Dense
+from .dense import dense_in
 from .dropout import Dropout
 from .layer import Layer, OwnLayer, check_table_size
 from .resampling import MAX_CELLS, resample_grid
@@ -63,7 +63,6 @@ class WindowAttention(OwnLayer, Layer):
         self.dropout = dropout
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the four projections and the table of biases."""
         *_, height, width, channels = input_shape
         self.grid = (height, width)
         self.window = window_in(self.grid, self.window_size)
@@ -87,17 +86,11 @@ class WindowAttention(OwnLayer, Layer):
         self._regions = _regions(self.grid, self.window, self.shift)
 
     def _build_weights(self, channels: int) -> None:
-        def dense(name: str, use_bias: bool) -> Dense:
-            layer = Dense(
-                channels, use_bias=use_bias, name=name, dtype=self.dtype_policy
-            )
-            layer.build((None, channels))
-            return layer
-
-        self.query = dense("query", self.use_bias)
-        self.key = dense("key", self.use_bias)
-        self.value = dense("value", self.use_bias)
-        self.output_dense = dense("output", True)
+        size, bias = (channels, channels), {"use_bias": self.use_bias}
+        self.query = dense_in(self, "query", *size, **bias)
+        self.key = dense_in(self, "key", *size, **bias)
+        self.value = dense_in(self, "value", *size, **bias)
+        self.output_dense = dense_in(self, "output", *size)
         self.drop = Dropout(self.dropout, name="drop", dtype=self.dtype_policy)
         self.drop.build((None, channels))
         self.position_bias = self.add_weight(
