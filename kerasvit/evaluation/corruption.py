@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kerasvit.arguments import ArgumentError, number
+from kerasvit.arguments import ArgumentError, number_of_each
 
 SEVERITIES = 5
 
@@ -122,10 +122,7 @@ def relative_mean_corruption_error(
 
     Reference: Hendrycks and Dietterich 2019, arXiv 1903.12261, section 4.1.
     """
-    if not 0 <= number("clean", clean, meaning="an accuracy in [0, 1]") <= 1:
-        raise ArgumentError(
-            f"`clean` must be an accuracy in [0, 1]. Received: {clean!r}.", "clean"
-        )
+    (clean,) = number_of_each("clean", clean, 1, 0, 1)
     ours, theirs = _errors(accuracies, reference)
     if (theirs <= reference.clean).any():
         raise ArgumentError(

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from kerasvit.arguments import ArgumentError, integer
+from kerasvit.arguments import ArgumentError, integer, one_of
 
 
 class Inspect(keras.callbacks.Callback):
@@ -53,12 +53,9 @@ class Inspect(keras.callbacks.Callback):
                 f"not empty. Received: {measures!r}.",
                 "measures",
             )
-        if unit not in ("epoch", "step"):
-            raise ArgumentError(
-                f'`unit` must be "epoch" or "step". Received: {unit!r}.', "unit"
-            )
         self.measures = dict(measures)
-        self.every, self.unit = integer("every", every, 1), unit
+        self.every = integer("every", every, 1)
+        self.unit = one_of("unit", unit, ("epoch", "step"))
         self.at_start = at_start
         self.steps: list[int] = []
         self.values: dict[str, list[Any]] = {name: [] for name in self.measures}

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.arguments import ArgumentError
+from kerasvit.arguments import one_of
 from kerasvit.ops import gelu, gelu_tanh, quick_gelu, reshape
 from kerasvit.types import Shape, Tensor
 
@@ -45,14 +45,8 @@ class MLP(OwnLayer, Layer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if activation not in ACTIVATIONS:
-            raise ArgumentError(
-                '`activation` must be "gelu" (exact), "gelu_tanh" or "quick_gelu". '
-                f"Received: activation={activation!r}.",
-                "activation",
-            )
         self.mlp_dim = mlp_dim
-        self.activation = activation
+        self.activation = one_of("activation", activation, tuple(ACTIVATIONS))
         self.dropout = dropout
 
     def build(self, input_shape: Shape) -> None:

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from kerasvit.arguments import one_of
 from kerasvit.types import Shape, Tensor
 
 from .layer import OwnLayer
@@ -33,10 +34,8 @@ def grid_of(image: Tensor, patch_size: int) -> tuple[Any, Any]:
 
 def check_resampling(kernel: Any, source_grid: Any) -> None:
     """Checks the arguments `kernel` and `source_grid`; both may be None."""
-    if kernel is not None and kernel not in tuple(KERNELS):
-        raise ValueError(
-            f"`kernel` must be one of {', '.join(KERNELS)}. Received: {kernel!r}."
-        )
+    if kernel is not None:
+        one_of("kernel", kernel, tuple(KERNELS))
     if source_grid is None:
         return
     two = isinstance(source_grid, (tuple, list)) and len(source_grid) == 2

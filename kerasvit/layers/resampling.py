@@ -1,13 +1,13 @@
 """Resamples a grid of vectors or an image with one matrix per side."""
 
 import functools
-import operator
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
 from keras import ops
 
+from kerasvit.arguments import integer, one_of
 from kerasvit.types import Tensor
 
 # No model has a table of more cells: a larger one comes from a hostile file.
@@ -137,13 +137,10 @@ def resampling_matrix(source: int, target: int, kernel: str) -> np.ndarray:
     Raises:
         ValueError: A size is not a positive whole number, or the kernel is unknown.
     """
-    if kernel not in KERNELS:
-        raise ValueError(
-            f"`kernel` must be one of {', '.join(map(repr, KERNELS))}. "
-            f"Received: kernel={kernel!r}."
-        )
-    source, target = _count(source, "source"), _count(target, "target")
-    return KERNELS[kernel](source, target, np)
+    one_of("kernel", kernel, tuple(KERNELS))
+    cells = "a number of cells"
+    source = integer("source", source, 1, meaning=cells)
+    return KERNELS[kernel](source, integer("target", target, 1, meaning=cells), np)
 
 
 def spreading_matrix(source: int, target: int, kernel: str) -> np.ndarray:
@@ -167,19 +164,6 @@ def spreading_matrix(source: int, target: int, kernel: str) -> np.ndarray:
         return resampling_matrix(target, source, kernel).T
     matrix = resampling_matrix(source, target, kernel)
     return matrix / matrix.sum(axis=0)
-
-
-def _count(number: Any, name: str) -> int:
-    try:
-        cells = operator.index(number)
-    except TypeError:
-        cells = 0
-    if cells < 1:
-        raise ValueError(
-            f"`{name}` must be a number of cells, a whole number of at least 1. "
-            f"Received: {name}={number!r}."
-        )
-    return cells
 
 
 def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndarray:

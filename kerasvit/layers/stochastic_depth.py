@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from kerasvit.arguments import ArgumentError
+from kerasvit.arguments import number
 from kerasvit.ops import uniform
 from kerasvit.types import Tensor
 
@@ -33,13 +33,7 @@ class StochasticDepth(OwnLayer, Layer):
 
     def __init__(self, rate: float, *, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not 0 <= rate < 1:
-            raise ArgumentError(
-                "`rate` must be a probability in [0, 1), the share of samples whose "
-                f"branch is dropped. Received: rate={rate}.",
-                "rate",
-            )
-        self.rate = rate
+        self.rate = number("rate", rate, 0, 1, meaning="the share of dropped branches")
         self.seed = seed
         if rate > 0:
             self.seed_generator = keras.random.SeedGenerator(seed)

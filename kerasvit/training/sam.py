@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras.optimizers.schedules import LearningRateSchedule
 
-from kerasvit.arguments import integer
+from kerasvit.arguments import integer, one_of
 from kerasvit.backend import TrainStep
 from kerasvit.backend.train_step import Setting
 from kerasvit.types import Gradients, LossAndGradients, Tensor
@@ -132,12 +132,7 @@ class SAM(ModelWrapper, TrainStep):
             self._radius = Radius(model, self.plain_at_zero)
             self._ascent = Ascent()
         self.rho = rho
-        if perturbation not in ("local", "global"):
-            raise ValueError(
-                '`perturbation` must be "local", one for each device, or "global". '
-                f"Received: perturbation={perturbation!r}."
-            )
-        self.perturbation = perturbation
+        self.perturbation = one_of("perturbation", perturbation, ("local", "global"))
         self.micro_batches = micro_batches
         meaning = "the number of updates from one SAM step to the next"
         self._every = integer("every", every, 1, meaning=meaning)

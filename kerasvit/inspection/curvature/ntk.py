@@ -102,10 +102,7 @@ def ntk(
     count = _outputs(model)
     indices = [*range(count)] if logits is None else list(logits)
     integer("len(logits)", len(indices), 1)
-    if head not in (None, "random"):
-        raise ArgumentError(
-            f'`head` must be None or "random". Received: head={head!r}.', "head"
-        )
+    one_of("head", head, (None, "random"))
     images = integer("len(x)", len(keras.tree.flatten(x)[0]), 1)
     directions = np.eye(count)[[integer("logits", a, 0, count - 1) for a in indices]]
     if form == "summed":

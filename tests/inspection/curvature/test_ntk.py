@@ -138,7 +138,7 @@ def test_a_singular_kernel_has_an_infinite_condition_number():
         ({"form": "trace"}, "`form` must be one of 'logit', 'summed', 'traced', 'full"),
         ({"logits": [3]}, r"`logits` must be a whole number in \[0, 2\]. .*=3"),
         ({"logits": []}, r"`len\(logits\)` must be a whole number ≥ 1"),
-        ({"head": "zero"}, '`head` must be None or "random". Received: head=.zero'),
+        ({"head": "zero"}, "`head` must be one of None, .random.. Received: .zero"),
         ({"memory": 0}, "`memory` must be a whole number ≥ 1"),
         ({"dtype": "float64"}, "`dtype` must be one of 'float32'. Received: 'float64'"),
     ],
