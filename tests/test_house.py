@@ -220,8 +220,7 @@ def test_an_architecture_imports_no_other_except_in_compositions(path):
     if path.stem in ("__init__", "hybrid", "deit"):
         return
     shared = {
-        *("builder", "checks", "encoder", "head", "image_model"),
-        *("documentation", "variant"),
+        *("builder", "checks", "encoder", "image_model", "variant"),
     }
     for name in imports(path):
         if name.startswith("kerasvit.models."):

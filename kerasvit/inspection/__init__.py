@@ -46,10 +46,10 @@ from .curvature.sharpness_table import COMPONENTS as COMPONENTS
 from .curvature.sharpness_table import SharpnessTable as SharpnessTable
 from .curvature.sharpness_table import components_of as components_of
 from .curvature.sharpness_table import sharpness_table as sharpness_table
-from .curvature.spectral_density import SpectralDensity as SpectralDensity
-from .curvature.spectral_density import spectral_density as spectral_density
-from .curvature.trace import Trace as Trace
-from .curvature.trace import trace as trace
+from .curvature.spectrum import SpectralDensity as SpectralDensity
+from .curvature.spectrum import Trace as Trace
+from .curvature.spectrum import spectral_density as spectral_density
+from .curvature.spectrum import trace as trace
 from .features.activations import BLOCKS as BLOCKS
 from .features.activations import Activations as Activations
 from .features.cka import Alignment as Alignment

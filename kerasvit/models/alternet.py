@@ -26,8 +26,7 @@ from kerasvit.types import Tensor
 from .builder import builder
 from .checks import integer, integers, known_size
 from .encoder import drop_rates
-from .head import head, image_input
-from .image_model import ImageModel
+from .image_model import ImageModel, head, image_input
 from .variant import rows_of
 
 STEMS = {"imagenet": 4, "cifar": 1}  # stride of each stem

@@ -16,8 +16,7 @@ from kerasvit.layers import GroupNorm, MaxPool, PreactUnit, StandardizedConv
 
 from .builder import builder
 from .checks import stage_widths
-from .head import head, image_input
-from .image_model import ImageModel
+from .image_model import ImageModel, head, image_input
 from .variant import rows_of
 
 GROUPS = 32  # of each group normalisation

@@ -15,8 +15,7 @@ from kerasvit.preprocessing.defaults import IMAGENET
 
 from .builder import builder
 from .encoder import encoder, position_embedding
-from .head import head, image_input
-from .image_model import ImageModel
+from .image_model import ImageModel, head, image_input
 from .variant import rows_of
 from .vit import SIZES, VisionTransformer, check_arguments
 

@@ -26,8 +26,7 @@ from kerasvit.layers import (
 from .builder import builder
 from .checks import integers, sizes_of, stage_widths
 from .encoder import encoder, position_embedding
-from .head import head, image_input
-from .image_model import ImageModel
+from .image_model import ImageModel, head, image_input
 from .variant import rows_of
 from .vit import SIZES, check_arguments
 

@@ -1,7 +1,8 @@
-"""`ImageModel`, the class that all builders return."""
+"""`ImageModel`, the class that all builders return, with its input and head."""
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -9,10 +10,11 @@ import keras
 
 from kerasvit.adapters import attach
 from kerasvit.arguments import ArgumentError
-from kerasvit.layers.rescaling import with_channels_last
+from kerasvit.layers.rescaling import Rescaling, with_channels_last
 from kerasvit.preprocessing import Preprocessing
 from kerasvit.quantization import QuantizableModel, restore, settings_of
 from kerasvit.records import OWNER, found_record, table_size
+from kerasvit.types import Tensor
 
 # Arguments of layers that do not affect inference: initial values, precision, and
 # arguments for training.
@@ -229,6 +231,48 @@ def new_record(builder: str, kwargs: dict[str, Any]) -> dict[str, Any]:
         "preprocessing": transform.to_config(),
         "label_names": None,
     }
+
+
+def image_input(
+    image_size: Sequence[int | None], normalization: dict[str, Any] | None = None
+) -> tuple[Tensor, Tensor]:
+    """The model's input, and the image that its first layer sees.
+
+    Args:
+        image_size: (height, width) in pixels; (None, None) for images of any size.
+        normalization: {"mean": ..., "std": ...} of pixels in 0…1 for a model that
+            takes 0…255 and normalises itself; or None.
+
+    Returns:
+        (input, image), both (batch, H, W, 3).
+    """
+    image = keras.Input((*image_size, 3), name="image")
+    if normalization is None:
+        return image, image
+    mean, std = normalization["mean"], normalization["std"]
+    # In the variables' dtype: bfloat16 would round the pixels before they are centred.
+    scale = Rescaling(
+        [1 / (255 * s) for s in std],
+        [-m / s for m, s in zip(mean, std, strict=True)],
+        dtype=keras.config.dtype_policy().variable_dtype,
+        name="normalization",
+    )
+    return image, scale(image)
+
+
+def head(num_classes: int, name: str = "head") -> Callable[[Tensor], Tensor]:
+    """Returns the layer from features to logits; the identity for no classes.
+
+    Zero at the start, as in vit_jax; full precision, for the loss.
+    """
+    if not num_classes:
+        return lambda features: features
+    return keras.layers.Dense(
+        num_classes,
+        kernel_initializer="zeros",
+        dtype=keras.config.dtype_policy().variable_dtype,
+        name=name,
+    )
 
 
 def computes_the_same(one: keras.Model, other: keras.Model) -> bool:

@@ -14,8 +14,7 @@ from kerasvit.layers import LayerNormalization, MixerBlock, PatchEmbedding
 from .builder import builder
 from .checks import known_size, multiple_of
 from .encoder import drop_rates
-from .head import head, image_input
-from .image_model import ImageModel
+from .image_model import ImageModel, head, image_input
 from .variant import rows_of
 
 

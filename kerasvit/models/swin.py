@@ -24,8 +24,7 @@ from kerasvit.preprocessing.defaults import CIFAR100, IMAGENET
 from .builder import builder
 from .checks import integer, integers, known_size
 from .encoder import drop_rates
-from .head import head, image_input
-from .image_model import ImageModel
+from .image_model import ImageModel, head, image_input
 from .variant import rows_of
 
 

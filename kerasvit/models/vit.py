@@ -24,8 +24,7 @@ from kerasvit.types import Tensor
 from .builder import builder
 from .checks import at_least_one, integer, multiple_of, sizes_of
 from .encoder import encoder, position_embedding
-from .head import head, image_input
-from .image_model import ImageModel
+from .image_model import ImageModel, head, image_input
 from .variant import rows_of
 
 CHOICES = {

@@ -23,12 +23,12 @@ from kerasvit.layers import (
     PostNormBlock,
     PrefixTokens,
 )
+from kerasvit.preprocessing import defaults
 
 from .builder import builder
 from .checks import integer, known_size, multiple_of, sizes_of
 from .encoder import drop_rates, position_embedding
-from .head import head, image_input
-from .image_model import ImageModel
+from .image_model import ImageModel, head, image_input
 from .variant import rows_of
 
 EPSILON = 1e-5  # PyTorch's
@@ -148,8 +148,7 @@ CIFAR100 = {
     "num_classes": 100,
     "evaluation": {
         "crop": 1.0,
-        "mean": (0.5071, 0.4867, 0.4408),
-        "std": (0.2675, 0.2565, 0.2761),
+        **defaults.CIFAR100,
     },
 }
 

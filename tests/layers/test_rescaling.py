@@ -48,7 +48,7 @@ def test_models_with_the_normalisation_inside(
     plain = build()
     right = to_numpy(plain(((x / 255 - mean) / std).astype("float32")))
     model = build(normalization=NORMALIZATION)
-    monkeypatch.setattr("kerasvit.models.head.Rescaling", keras.layers.Rescaling)
+    monkeypatch.setattr("kerasvit.models.image_model.Rescaling", keras.layers.Rescaling)
     older = build(normalization=NORMALIZATION)  # as version 0.1 built and saved it
     for each in (model, older):
         each.set_weights(plain.get_weights())

@@ -14,7 +14,7 @@ from kerasvit.inspection.figures import new_figure
 from .batch_spectrum import BatchSpectrum
 from .landscape import Landscape
 from .ntk import NTK
-from .spectral_density import SpectralDensity, smoothed
+from .spectrum import SpectralDensity, smoothed
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

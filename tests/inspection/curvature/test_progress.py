@@ -7,7 +7,8 @@ import keras
 import numpy as np
 import pytest
 
-from kerasvit.inspection import Hessian, largest_eigenvalue, progress
+from kerasvit.inspection import Hessian, largest_eigenvalue
+from kerasvit.inspection.curvature import hessian
 from tests.once import on_last_backend
 
 pytestmark = [on_last_backend, pytest.mark.slow]
@@ -23,7 +24,7 @@ def search():
 
 
 def on_a_terminal(monkeypatch, quiet=0.0):
-    monkeypatch.setattr(progress, "DELAY", quiet)
+    monkeypatch.setattr(hessian, "DELAY", quiet)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
 
 
