@@ -186,11 +186,7 @@ def features(
 
 
 def _record(model: Any) -> dict[str, Any]:
-    """Returns the record of a model.
-
-    Raises:
-        ArgumentError: It has none.
-    """
+    """Returns the record of a model; raises an `ArgumentError` if it has none."""
     record = found_record(model)
     if record is not None:
         return record

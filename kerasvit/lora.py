@@ -206,11 +206,7 @@ def load_adapters(
 
 
 def content_of_adapters(model: keras.Model) -> bytes:
-    """Returns the content of the file that `save_adapters` writes.
-
-    Raises:
-        ValueError: As for `save_adapters`.
-    """
+    """Returns the content of the file that `save_adapters` writes."""
     image_model = _adapted(model)
     settings = {k: v for k, v in image_model.adapters.items() if k != "frozen"}
     settings["builder"] = image_model.record["builder"]

@@ -31,11 +31,7 @@ SPLITS = {
 
 
 def existing(path: str | os.PathLike, *, table: bool) -> Path:
-    """Returns the path of a folder, or of a table.
-
-    Raises:
-        ValueError: It does not exist.
-    """
+    """Returns the path of an existing folder, or table; else raises a `ValueError`."""
     found = Path(path).expanduser()
     if not str(path) or not (found.is_file() if table else found.is_dir()):
         raise ValueError(

@@ -72,11 +72,7 @@ def class_labels(name: str, value: Any, count: int, classes: int) -> np.ndarray:
 
 
 def check_widths(train: np.ndarray, test: np.ndarray) -> None:
-    """Checks that the features of training and test images have the same width.
-
-    Raises:
-        ArgumentError: They have not.
-    """
+    """Raises an `ArgumentError` unless the features have the same width."""
     if train.shape[1] != test.shape[1]:
         raise ArgumentError(
             "Features of training and test images must have the same width. Received: "

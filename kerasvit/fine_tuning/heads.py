@@ -40,11 +40,7 @@ def is_zero(heads: list[keras.layers.Dense]) -> bool:
 
 
 def softmax_heads(model: keras.Model) -> list[keras.layers.Dense]:
-    """Returns the heads of a classifier that a linear classifier can replace.
-
-    Raises:
-        ArgumentError: The model is no such classifier.
-    """
+    """Returns the heads of a classifier that a linear classifier can replace."""
     check_built(model)
     if not getattr(model, "inputs", None) or not getattr(model, "outputs", None):
         _refuse(model, "functional or Sequential, so that its features are known")

@@ -140,11 +140,7 @@ def _manifest() -> dict[str, Any]:
 
 @functools.cache
 def entries() -> tuple[Entry, ...]:
-    """Returns all entries of the catalogue.
-
-    Raises:
-        ValueError: As for `read_manifest`.
-    """
+    """Returns all entries of the catalogue."""
     return tuple(Entry(**entry) for entry in _manifest()["weights"])
 
 

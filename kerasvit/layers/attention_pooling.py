@@ -68,5 +68,4 @@ class AttentionPooling(OwnLayer, keras.layers.Layer):
         return x[:, 0]
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the output shape: (batch, N, D) → (batch, D)."""
         return input_shape[0], input_shape[-1]

@@ -62,7 +62,6 @@ class Conv(OwnLayer, Layer):
         return convolution(x, kernel, self.strides, self.kernel_size // 2)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the shape (batch, ⌈H / strides⌉, ⌈W / strides⌉, filters)."""
         batch, *sides, _ = input_shape
         return (
             batch,

@@ -141,7 +141,6 @@ class LocalAttention(OwnLayer, Layer):
         return ops.take(table, relative_positions(self.window_size), axis=0)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the output shape: (batch, H, W, C) → (batch, H, W, width)."""
         return *input_shape[:-1], self.width
 
 

@@ -44,6 +44,5 @@ class MaxPool(OwnLayer, Layer):
         return max_pool(x, self.pool_size, strides=2)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the output shape: (batch, H, W, C) → (batch, ⌈H / 2⌉, ⌈W / 2⌉, C)."""
         batch, *sides, channels = input_shape
         return batch, *(side and -(-side // 2) for side in sides), channels

@@ -99,7 +99,6 @@ class PatchEmbedding(OwnLayer, keras.layers.Layer):
         return images
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the output shape: (batch, H, W, C) → (batch, H/P · W/P, D)."""
         batch, height, width, _ = input_shape
         known = None not in (height, width)
         p = self.patch_size

@@ -58,6 +58,5 @@ class PatchMerging(OwnLayer, keras.layers.Layer):
         return ops.reshape(x, (-1, height // 2, width // 2, 2 * channels))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the output shape: (batch, H, W, D) → (batch, H/2, W/2, 2D)."""
         batch, height, width, channels = input_shape
         return batch, height // 2, width // 2, 2 * channels

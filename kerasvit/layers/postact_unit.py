@@ -73,7 +73,6 @@ class PostactUnit(Block):
         return relu_of_new(ops.cast(shortcut, dtype) + ops.cast(x, dtype))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the output shape of the last convolution."""
         for conv in self.convs:
             input_shape = conv.compute_output_shape(input_shape)
         return input_shape

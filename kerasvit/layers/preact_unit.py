@@ -76,7 +76,6 @@ class PreactUnit(Block):
         return ops.cast(shortcut, branch.dtype) + branch  # parts may compute wider
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """The last convolution's."""
         for conv in self.convs:
             input_shape = conv.compute_output_shape(input_shape)
         return input_shape

@@ -46,6 +46,5 @@ class PrefixTokens(OwnLayer, keras.layers.Layer):
         return ops.concatenate([ops.cast(tokens, x.dtype), x], axis=1)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the output shape: (batch, N, D) → (batch, count + N, D)."""
         batch, length, width = input_shape
         return batch, None if length is None else length + self.count, width

@@ -161,5 +161,4 @@ class RelativeAttention(OwnLayer, Layer):
         return ops.transpose(x, (0, 2, 1, 3))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the output shape: (batch, H, W, C) → (batch, H, W, filters)."""
         return *input_shape[:-1], self.filters

@@ -103,7 +103,6 @@ class StandardizedConv(OwnLayer, Layer):
         return kernel / (ops.sqrt(variance) + self.epsilon)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Returns the output shape: (batch, H, W, C) → (batch, H', W', filters)."""
         batch, *sides, _ = input_shape
         return batch, *(self._length(side) for side in sides), self.filters
 

@@ -73,11 +73,7 @@ def load(weights: GivenWeights, variant: VariantLike, request: Request) -> keras
 
 
 def build_fresh(variant: VariantLike, request: Request) -> keras.Model:
-    """Builds a variant with fresh weights.
-
-    Raises:
-        ValueError: An argument is wrong.
-    """
+    """Builds a variant with fresh weights."""
     plan = plan_fresh(variant, request)
     model = variant.builder(**plan.kwargs)
     model.record.update(plan.record)

@@ -122,11 +122,7 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
 
 
 def plan_fresh(variant: VariantLike, request: Request) -> Plan:
-    """Returns the plan to build a variant with fresh weights.
-
-    Raises:
-        ValueError: An argument of the caller is wrong.
-    """
+    """Returns the plan to build a variant with fresh weights."""
     own = variant.size
     sized = {**variant.defaults, "image_size": own}
     kwargs = {**sized, **variant.numbers, **request.arguments}

@@ -52,11 +52,7 @@ INSTEAD = {
 
 
 def integer(name: str, value: Any, low: int) -> int:
-    """Returns an argument after checking that it is an integer in the allowed range.
-
-    Raises:
-        ArgumentError: It is not an integer, below `low`, or above the limit.
-    """
+    """Returns an argument after checking that it is an integer in its range."""
     return arguments.integer(name, value, low, MAXIMA.get(name, 1_000_000))
 
 
@@ -110,11 +106,7 @@ def stage_widths(value: Any, stages: int, groups: int) -> list[int] | None:
 
 
 def probability(name: str, value: Any) -> float:
-    """Returns an argument after checking that it is in [0, 1).
-
-    Raises:
-        ArgumentError: It is not.
-    """
+    """Returns an argument after checking that it is in [0, 1)."""
     return number(name, value, 0, 1, meaning="a probability")
 
 
@@ -232,11 +224,7 @@ CHECKS: dict[str, Callable[..., Any]] = {
 
 
 def checked_by_name(kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Returns the arguments of a builder after the checks in `CHECKS`.
-
-    Raises:
-        ArgumentError: An argument is wrong.
-    """
+    """Returns the arguments of a builder after the checks in `CHECKS`."""
     return {k: CHECKS[k](k, v) if k in CHECKS else v for k, v in kwargs.items()}
 
 

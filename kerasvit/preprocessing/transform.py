@@ -240,11 +240,7 @@ def _window(source: int, target: int) -> tuple[slice, slice]:
 
 
 def _json_object(name: str, config: Any) -> dict[str, Any]:
-    """Checks that a configuration is a dict, and returns it.
-
-    Raises:
-        ArgumentError: `config` is not a dict.
-    """
+    """Returns a configuration; raises an `ArgumentError` if it is no dict."""
     if not isinstance(config, dict):
         raise ArgumentError(f"{name} must be a dict. Received: {config!r:.100}.", name)
     return config

@@ -295,11 +295,7 @@ def _compiled(model: keras.Model) -> dict[str, Any]:
 
 
 def _classification(model: keras.Model, x: Any, y: Any) -> dict[str, Any]:
-    """Returns a loss and a metric for integer labels.
-
-    Raises:
-        ValueError: The targets are not labels of the outputs' classes.
-    """
+    """Returns a loss and a metric, if the targets are labels of the classes."""
     outputs = model.predict_on_batch(x)
     single = isinstance(outputs, np.ndarray) and outputs.ndim == 2
     classes = outputs.shape[-1] if single else 0

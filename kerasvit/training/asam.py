@@ -73,7 +73,6 @@ class ASAM(SAM):
         self.biases = biases
 
     def perturbed(self, weights: list[Tensor], gradients: Gradients) -> list[Tensor]:
-        """Returns the perturbed weights."""
         # The name is reused, so that only one copy of the vector is in memory.
         gradients = list(multiply(gradients, self._sizes(weights)))
         length, rho = norm(gradients), self.current_rho()
@@ -93,5 +92,4 @@ class ASAM(SAM):
             yield size
 
     def settings(self) -> dict[str, Any]:
-        """Returns the constructor's arguments without the model."""
         return {**super().settings(), "eta": self.eta, "biases": self.biases}

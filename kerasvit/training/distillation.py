@@ -156,11 +156,7 @@ class DistillationTrainer(SAM):
             self.step_changed()
 
     def check_inside(self) -> None:
-        """Checks that a trainer may be built around this one.
-
-        Raises:
-            ValueError: This one has settings that belong to the other.
-        """
+        """Raises a `ValueError` if this one has settings of the trainer around it."""
         plain = {"rho": 0, "perturbation": "local", "micro_batches": 1, "every": 1}
         plain["diagnostics"] = False
         found = {name: getattr(self, name) for name in plain}
@@ -252,12 +248,9 @@ def _average(outputs: Any) -> Any:
 
 
 def _check_teacher(teacher: Any, student: keras.Model) -> None:
-    """Checks that a model can teach another one.
+    """Raises a `ValueError` if a model cannot teach another one.
 
-    Raises:
-        ValueError: The teacher is not a built `keras.Model`, or has weights of the
-            student, or one of them has several outputs, or their inputs or numbers of
-            classes differ, as far as these are known without a call.
+    Inputs and numbers of classes are compared as far as they are known without a call.
     """
     if not isinstance(teacher, keras.Model) or not teacher.built:
         raise ValueError(
@@ -296,11 +289,7 @@ def _check_inputs(teacher: Any, student: Any) -> None:
 
 
 def _check_classes(teacher: int | None, student: int | None) -> None:
-    """Checks that the numbers of classes are equal.
-
-    Raises:
-        ValueError: They differ.
-    """
+    """Raises a `ValueError` unless the numbers of classes are equal."""
     if student == 1:
         raise ValueError(
             "Student and teacher must have two classes or more: the softmax of one "

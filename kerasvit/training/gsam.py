@@ -140,7 +140,6 @@ class GSAM(SAM):
         weights: list[Tensor],
         slots: list[Tensor],
     ) -> tuple[Gradients, list[Tensor]]:
-        """Returns the gradients for the optimizer."""
         _, here = loss_and_gradients(weights)
         above = self.gradients_above(loss_and_gradients, self.perturbed(weights, here))
         if not self.minimize_perturbed:
@@ -148,7 +147,6 @@ class GSAM(SAM):
         return add(above, orthogonal(here, above), -self.alpha), slots
 
     def perturbed(self, weights: list[Tensor], gradients: Gradients) -> list[Tensor]:
-        """Returns the perturbed weights."""
         if not self.adaptive:
             return super().perturbed(weights, gradients)
         factor = over(self.current_rho(), norm(gradients))
@@ -167,7 +165,6 @@ class GSAM(SAM):
         return keras.ops.where(rho < 0, keras.ops.zeros_like(rho), rho)
 
     def settings(self) -> dict[str, Any]:
-        """Returns the constructor's arguments without the model."""
         settings = super().settings()
         return {
             "rho_max": settings.pop("rho"),

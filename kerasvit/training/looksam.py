@@ -115,6 +115,5 @@ class LookSAM(SlotSAM):
         return add(here, slots, factor), slots
 
     def settings(self) -> dict[str, Any]:
-        """Returns the constructor's arguments without the model."""
         settings = super().settings()
         return {"k": settings.pop("every"), "alpha": self.alpha, **settings}

@@ -112,7 +112,6 @@ class MSAM(SlotSAM):
         return ascend(weights, momentum, -self.current_rho())
 
     def settings(self) -> dict[str, Any]:
-        """Returns the constructor's arguments without the model."""
         settings = super().settings()
         del settings["every"]
         return {**settings, "momentum": self.momentum}

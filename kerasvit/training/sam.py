@@ -142,11 +142,7 @@ class SAM(ModelWrapper, TrainStep):
         self.built = True
 
     def check_inside(self) -> None:
-        """Checks that a trainer may be built around this one.
-
-        Raises:
-            ValueError: It may not; a subclass may allow it.
-        """
+        """Raises a `ValueError` for a trainer around this one; a subclass may not."""
         raise ValueError(
             "`model` is a SAM already, and a SAM around a SAM is not supported. "
             f"Pass the plain model, `trainer.model`. Received: model={self!r}."

@@ -68,7 +68,6 @@ class SAMON(SAM):
             )
 
     def perturbed(self, weights: list[Tensor], gradients: Gradients) -> list[Tensor]:
-        """Returns the perturbed weights."""
         selected = [
             gradient if id(variable) in self._perturbed_ids else None
             for gradient, variable in zip(

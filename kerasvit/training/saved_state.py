@@ -101,11 +101,7 @@ def described(model: keras.Model) -> dict[str, Any]:
 
 
 def check(state: SavedState, model: keras.Model, folder: Path) -> None:
-    """Checks that a state belongs to a model.
-
-    Raises:
-        ValueError: It does not; says what differs.
-    """
+    """Raises a `ValueError` that says what differs, unless a state is of a model."""
     here = described(model)
     found = [
         f"the {what} is {state.kinds.get(what)} there and {now} here"

@@ -96,11 +96,7 @@ def _names(shapes: Shapes) -> dict[str, Any]:
 
 
 def _numbered(shapes: Shapes, kind: str, expected: int) -> list[str]:
-    """Returns the names of a kind of part; older Flax may number all parts jointly.
-
-    Raises:
-        CheckpointError: A block does not have the expected number of such parts.
-    """
+    """Returns the names of a kind of part; older Flax may number all parts jointly."""
     pattern = re.compile(rf"Mixer/encoderblock_0/{kind}_([0-9]{{1,9}})/.*")
     numbers = {int(m[1]) for name in shapes if (m := pattern.fullmatch(name))}
     if len(numbers) != expected:

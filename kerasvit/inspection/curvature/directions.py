@@ -139,11 +139,7 @@ def direction_between(model: keras.Model, other: keras.Model) -> dict[str, np.nd
 def check_direction(
     direction: Mapping[str, Any], variables: Mapping[str, keras.Variable]
 ) -> None:
-    """Checks that a direction has paths and shapes of variables.
-
-    Raises:
-        ArgumentError: It has not.
-    """
+    """Raises an `ArgumentError` unless paths and shapes are those of variables."""
     for path, value in direction.items():
         expected = tuple(variables[path].shape) if path in variables else None
         if np.shape(value) != expected:

@@ -318,11 +318,7 @@ def _check_labels(y: Any, classes: int, ignored: int | None) -> None:
 
 
 def check_finite(loss: np.ndarray, gradient: np.ndarray, product: np.ndarray) -> None:
-    """Checks that the loss and its derivatives are finite.
-
-    Raises:
-        ValueError: An entry is infinite or NaN.
-    """
+    """Raises a `ValueError` unless the loss and its derivatives are finite."""
     arrays = {"loss": loss, "gradient": gradient, "second derivatives": product}
     for name, array in arrays.items():
         if not np.isfinite(array).all():

@@ -170,11 +170,7 @@ def blocks_of(model: keras.Model) -> list[str]:
 def _check_components(
     components: Mapping[str, str], variables: list[keras.Variable]
 ) -> None:
-    """Checks that each component has trainable weights.
-
-    Raises:
-        ArgumentError: One has none; the message names it.
-    """
+    """Raises an `ArgumentError` for a component without trainable weights."""
     if not isinstance(components, Mapping):
         raise ArgumentError(
             "`components` must be a dictionary {name: regular expression}. Received: "

@@ -166,11 +166,7 @@ def spectral_density(
 
 
 def check_matrix(hessian: Any) -> None:
-    """Checks that something has a shape and products with vectors.
-
-    Raises:
-        ArgumentError: It has not.
-    """
+    """Raises an `ArgumentError` for what has no shape or products with vectors."""
     if not hasattr(hessian, "shape") or not hasattr(hessian, "__matmul__"):
         raise ArgumentError(
             "`hessian` must be a Hessian: Hessian(model, x, y, loss). Received: "

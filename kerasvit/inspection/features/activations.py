@@ -246,11 +246,7 @@ def _features(model: keras.Model, pattern: str, at: str) -> list[tuple[str, Tens
 def _chosen(
     model: keras.Model, pattern: str
 ) -> list[tuple[tuple[Any, ...], list[Any]]]:
-    """Returns the calls of layers with chosen ones among the layer and those inside.
-
-    Raises:
-        ValueError: None is chosen.
-    """
+    """Returns the calls of layers with chosen ones among the layer and those inside."""
     calls = layer_calls(model)
     trees = [layers_in(layer) for layer, _, _ in calls]
     paths = [path_of(each) for tree in trees for each in tree]

@@ -11,11 +11,7 @@ from kerasvit.arguments import ArgumentError, integer
 
 
 def check_images(model: keras.Model, images: Any) -> None:
-    """Checks the shape of a batch of images.
-
-    Raises:
-        ValueError: It is not the shape that the model is built for.
-    """
+    """Raises an `ArgumentError` for images of another shape than the model takes."""
     expected, received = model.inputs[0].shape, tuple(getattr(images, "shape", ()))
     fits = len(expected) == len(received) and all(
         e in (None, r) for e, r in zip(expected, received, strict=True)

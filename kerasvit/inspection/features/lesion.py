@@ -101,11 +101,7 @@ Values = list[tuple[keras.Variable, np.ndarray]]
 
 
 def _parts(model: keras.Model, what: str, pattern: str) -> Iterator[tuple[str, Values]]:
-    """Yields the path of each part, and the values of variables that remove it.
-
-    Raises:
-        ValueError: As for `lesion`.
-    """
+    """Yields the path of each part, and the values of variables that remove it."""
     layers = layers_in(model, include_self=False)
     matches = found_in("layers", pattern, list(map(path_of, layers)), "a layer")
     found = False
