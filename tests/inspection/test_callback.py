@@ -77,7 +77,7 @@ def test_steps_of_one_execution_are_counted():
         (({"norm": 3},), "`measures` must be a dictionary"),
         (([weights],), "`measures` must be a dictionary"),
         (({"weights": weights}, 0), "`every` must be a whole number"),
-        (({"weights": weights}, 1, "hour"), '"epoch" or "step"'),
+        (({"weights": weights}, 1, "hour"), "`unit` must be one of 'epoch', 'step'"),
     ],
 )
 def test_wrong_arguments(arguments, message):
