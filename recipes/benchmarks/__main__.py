@@ -33,7 +33,7 @@ def main(config: settings.Config) -> None:
     if "KERAS_BACKEND" not in os.environ and config.what in settings.ON_EVERY_BACKEND:
         on_every_backend(config)
         return
-    # Otherwise they reserve most of a GPU, and other processes have too little.
+    # JAX and TensorFlow reserve most of a GPU: other processes have too little.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     # Imported late: it takes seconds, and fixes the backend of the process.

@@ -111,7 +111,8 @@ def pipelines(config: Config, images: IndexedImages) -> dict[str, tf.data.Datase
     }
     made = {DECODING: decoded(images).batch(config.batch_size)}
     for name in AUGMENTED:
-        train = TrainingImages(images).batches(augment=name, **options)
+        with command_line.checking_input():  # a batch larger than the folder
+            train = TrainingImages(images).batches(augment=name, **options)
         made[f"training, {name}"] = train.repeat()
     made["evaluation"] = images.batches(**options).repeat()
     return made

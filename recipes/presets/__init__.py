@@ -125,15 +125,20 @@ def completed(script: str, table: dict, base: Preset | None, where: str) -> Pres
     """Returns the preset of a table and the one that it extends."""
     unknown = ", ".join(table.keys() - KEYS)
     expect(not unknown, f"{where} keys must be of {sorted(KEYS)}. Received: {unknown}.")
-    settings, origins = ({**base.settings}, {**base.origins}) if base else ({}, {})
-    for group in table.get("settings", ()):
+    groups = table.get("settings", [])
+    expect(isinstance(groups, list), f"{where} write settings as [[…settings]].")
+    stated: dict[str, object] = {}
+    origins = dict(base.origins) if base else {}
+    for group in groups:
         origin = group.pop("source", ""), group.pop("unconfirmed", "")
         for name, value in group.items():
-            settings[name] = python_value(value)
+            expect(name not in stated, f"{where} `{name}` must be stated once.")
+            stated[name] = python_value(value)
             if name not in WITHOUT_ORIGIN:
                 missing = f"{where} `{name}` must have a source or be unconfirmed."
                 expect(any(origin), missing)
                 origins[name] = origin
+    settings = {**base.settings, **stated} if base else stated
     hardware = table.get("hardware", base.hardware if base else "")
     expect(hardware, f"{where} must state the `hardware`.")
     differs = table.get("differs", base.differs if base else "")

@@ -347,6 +347,16 @@ def test_data_needs_jpeg_files(config, images):
 
 
 @on_last_backend
+def test_data_needs_as_many_images_as_a_batch(config, images):
+    images("cat", 8)
+    folder = str(images("dog", 8))
+    config = dataclasses.replace(config, folder=folder, image_size=16, batch_size=20)
+    with input_pipeline.files(config) as found:
+        with pytest.raises(command_line.BadInput, match="`batch_size`.* larger than"):
+            input_pipeline.pipelines(config, found)
+
+
+@on_last_backend
 def test_photographs_are_the_same_each_time(tmp_path):
     (tmp_path / "again").mkdir()
     first = input_pipeline.write_photographs(tmp_path, 7)

@@ -131,6 +131,12 @@ def test_a_file_is_read(tmp_path):
         ("hardware", "hardwear", r"paper.toml, \[pretrain.first\]: .*hardwear"),
         ("hardware", "differs", "must state the `hardware`"),
         ('source = "a paper"', "", "`epochs` must have a source"),
+        ("clip", "model", "`model` must be stated once"),
+        (
+            "[[pretrain.second.settings]]",
+            "[pretrain.second.settings]",
+            r"\[\[…settings",
+        ),
         ('"first"', '"frist"', r"\[pretrain.second\]: `extends` must be a preset"),
         (', "80.0"]', "]", "a row must be 3 or 4 texts"),
         ("80.0", '", 80.0, "', "a row must be 3 or 4 texts"),
