@@ -4,8 +4,7 @@
     catalogue.RESULTS["ViTB16/sam"]["imagenet2012"]     # 79.9
     catalogue.COSTS["ViTB16/sam"]   # parameters, multiply-adds and speed, as text
 
-This module imports neither Keras nor TensorFlow, so that a command is parsed first. In
-recipes/, `python -m scoring.catalogue` prints the rows of the table of SETS.md.
+This module imports neither Keras nor TensorFlow, so that a command is parsed first.
 """
 
 import dataclasses
@@ -74,7 +73,6 @@ COSTS = {
     for variant, (parameters, speed) in _SPEEDS.items()
 }
 CORRUPTED_MEAN = "corrupted (mean of the 15 published kinds)"
-FOLDER = "2.9 GB: unpack CIFAR-100-C.tar of zenodo.org/records/3555552 by hand"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,11 +105,6 @@ class Published:
     train: bool = False
     manual: str = ""
     label_names: tuple[str, ...] | None = None
-
-    @property
-    def name(self) -> str:
-        """Name in the tables."""
-        return self.tfds
 
 
 IMAGENET = {"classes_of": "imagenet2012"}
@@ -233,25 +226,3 @@ def published_column(heading: str) -> str:
     """Returns the name in `RESULTS` of a column of the tables."""
     corrupted = COLUMNS[-1]
     return corrupted if heading == f"{corrupted}, {CORRUPTED_MEAN}" else heading
-
-
-def table() -> str:
-    """Returns the rows of the table of SETS.md."""
-    short = {name: alias for alias, name in reversed(ALIASES.items())}
-    rows = [
-        (
-            name,
-            f"{each.images:,}",
-            each.download,
-            f"`--on {short.get(name, name)}`",
-            each.protocol,
-            str(RESULTS["ViTB16/sam"].get(name, "–")),
-        )
-        for name, each in {**SETS, **CORRUPTED}.items()
-    ]
-    rows.append(("CIFAR-100-C", "10,000", FOLDER, "`--on CIFAR-100-C/`", OF_KINDS, "–"))
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-if __name__ == "__main__":
-    print(table())

@@ -137,7 +137,7 @@ def of_published(published: catalogue.Published) -> ImageSet:
     images = examples.map(lambda example: (example["image"], 0))
     classes_of = published.classes_of or published.tfds
     return ImageSet(
-        published.name,
+        published.tfds,
         StreamedImages(images, builder.info.features["image"].decode_example),
         labels,
         list(published.label_names or class_names(classes_of)),

@@ -7,8 +7,7 @@
 Zhai et al. 2019, arXiv 1910.04867. Splits, labels and numbers of classes and images are
 those of google-research/task_adaptation, the paper's code: task_adaptation/data/*.py
 and *_test.py. This module imports neither Keras nor TensorFlow, so that a command is
-parsed first. In recipes/, `python -m scoring.vtab.catalogue` prints the table of the
-tasks for VTAB.md.
+parsed first.
 """
 
 import dataclasses
@@ -27,19 +26,6 @@ MANUAL = "~/tensorflow_datasets/downloads/manual/"
 # "Sup-100%" in docs/data/results.csv of task_adaptation, for 1,000 images.
 SUPERVISED = "a ResNet-50 of ImageNet, the best of four fine-tunings of all weights"
 INSTALLED_AS = {"cv2": "opencv-python-headless"}
-LABELS = {  # {task: what is predicted}; others: the class
-    "clevr_count": "number of objects, from 3 to 10",
-    "clevr_distance": "distance of the nearest object: up to 8, 8.5, 9, 9.5, 10, more",
-    "dsprites_location": "horizontal position, its 32 values in 16 pairs",
-    "dsprites_orientation": "orientation, its 40 values in 16 groups",
-    "kitti": "distance of the nearest vehicle: up to 8 m, up to 20 m, more, none",
-    "smallnorb_azimuth": "azimuth of the camera",
-    "smallnorb_elevation": "elevation of the camera",
-}
-COLUMNS = (
-    *("command", "data set", "published version", "validation, test"),
-    *("label", "classes", "test images", "download", "ResNet-50"),
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,29 +221,3 @@ def _problem(source: Source) -> str:
     if hosts := names.missing_hosts(source.tfds):
         return f"no server that has {source.tfds} answers: {', '.join(hosts)}."
     return ""
-
-
-def table() -> str:
-    """Returns the table of the tasks for VTAB.md."""
-    rows = [COLUMNS, ["---"] * len(COLUMNS)]
-    rows += [_row(TASKS[name]) for names in GROUPS.values() for name in names]
-    return "\n".join(f"| {' | '.join(map(str, row))} |" for row in rows)
-
-
-def _row(task):
-    source = task.source
-    return (
-        f"`--on {task.set}`",
-        source.tfds,
-        f"`{source.published}`",
-        f"`{source.validation}`, `{source.test}`",
-        LABELS.get(task.name, "class"),
-        task.classes,
-        f"{source.images:,}",
-        source.download,
-        task.supervised,
-    )
-
-
-if __name__ == "__main__":
-    print(table())
