@@ -6,7 +6,6 @@ The weights are not trained. `features.py` says which layer the features are of,
 `sets.py` which images are used.
 """
 
-import dataclasses
 import hashlib
 from collections.abc import Sequence
 
@@ -23,34 +22,16 @@ from .sets import TrainingSet, digest_of
 K = 20  # neighbours, with the temperature 0.07: arXiv 2104.14294
 
 
-@dataclasses.dataclass(frozen=True)
-class Protocol:
-    """What is measured.
-
-    Attributes:
-        measures: Of "few_shot", "knn" and "probe".
-        shots: Training images per class; a number that a class does not have is left
-            out.
-        seeds: Number of choices of the shots.
-        layer: As for `features.of_layer`.
-    """
-
-    measures: Sequence[str]
-    shots: Sequence[int] = (1, 5, 10, 25)
-    seeds: int = 3
-    layer: str | None = None
-
-
 def tasks(
-    candidates: Sequence[Candidate], found: Sequence[TrainingSet], protocol: Protocol
+    candidates: Sequence[Candidate], found: Sequence[TrainingSet], config
 ) -> list[results.Task]:
     """Returns a task for each model and set, and prints the numbers of images.
 
     Raises:
         ValueError: A layer does not exist, or a set has too few training images.
     """
-    frozen = [features.of_layer(each, protocol.layer) for each in candidates]
-    protocols = [_possible(protocol, each) for each in found]
+    frozen = [features.of_layer(each, config.layer) for each in candidates]
+    shots = [_possible_shots(config, each) for each in found]
     for each in found:
         count = sum(
             len(x) for x in (each.train, each.validation, each.test.labels) if x
@@ -59,41 +40,10 @@ def tasks(
         text = f"{each.text} Their features take up to {size:,.1f} MB."
         console.print(text, highlight=False, soft_wrap=True)
     return [
-        _task(model, each, possible)
+        _task(model, each, config, possible)
         for model in frozen
-        for each, possible in zip(found, protocols, strict=True)
+        for each, possible in zip(found, shots, strict=True)
     ]
-
-
-def few_shot(train, train_labels, test, test_labels, classes: int, protocol) -> dict:
-    """Returns the part and the hits of each number of shots.
-
-    The accuracy is the mean over the seeds, whose own numbers are "seed 0" and so on.
-    Its interval is the wider of `evaluation.seeds_interval` and Wilson's for as many
-    images, which holds also if all are right.
-
-    Args:
-        train, test: Features (count, width).
-        train_labels, test_labels: Class indices (count,).
-        classes: Number of classes.
-        protocol: `Protocol`.
-
-    Returns:
-        {"5-shot": (`results.Part`, booleans (seeds, test images))}.
-    """
-    hits = evaluation.few_shot_hits(
-        *(train, train_labels, test, test_labels, classes),
-        shots=protocol.shots,
-        seeds=range(protocol.seeds),
-    )
-    return {f"{k}-shot": (_of_seeds(each, classes), each) for k, each in hits.items()}
-
-
-def knn(train, train_labels, test, test_labels, classes: int) -> tuple:
-    """Returns the part and the hits of the k nearest neighbours."""
-    votes = evaluation.neighbor_votes(train, train_labels, test, classes, k=K)
-    hits = evaluation.top_k_hits(votes, test_labels)
-    return results.Part(classes, {"top1": _share(hits)}), hits
 
 
 def probe(
@@ -102,7 +52,9 @@ def probe(
     """Fits `evaluation.linear_probe`, and returns its part and hits.
 
     Args:
-        train, train_labels, test, test_labels, classes: As for `few_shot`.
+        train, test: Features (count, width).
+        train_labels, test_labels: Class indices (count,).
+        classes: Number of classes.
         validation: (features, labels) that choose the penalty; None: a quarter of the
             training images. The last fit is to all of them.
     """
@@ -116,7 +68,7 @@ def probe(
     return results.Part(classes, scores), evaluation.top_k_hits(logits, test_labels)
 
 
-def _task(frozen, found, protocol):
+def _task(frozen, found, config, shots):
     test_labels = np.concatenate(found.test.labels)
     classes = len(found.test.label_names)
 
@@ -128,62 +80,62 @@ def _task(frozen, found, protocol):
         known = train, found.train.labels, test, test_labels, classes
         measured = {}
         with command_line.checking_input():
-            if "few_shot" in protocol.measures:
-                measured |= few_shot(*known, protocol)
-            if "knn" in protocol.measures:
-                measured["k-NN"] = knn(*known)
-            if "probe" in protocol.measures:
+            if "few_shot" in config.frozen:
+                options = {"shots": shots, "seeds": range(config.seeds)}
+                for k, hits in evaluation.few_shot_hits(*known, **options).items():
+                    measured[f"{k}-shot"] = _of_seeds(hits, classes), hits
+            if "knn" in config.frozen:
+                votes = evaluation.neighbor_votes(*known[:3], classes, k=K)
+                hits = evaluation.top_k_hits(votes, test_labels)
+                measured["k-NN"] = results.Part(classes, {"top1": _share(hits)}), hits
+            if "probe" in config.frozen:
                 held = found.validation
                 if held:
                     held = features.of_images(predict, frozen, held), held.labels
                 measured["linear probe"] = probe(*known, held)
-        return {
-            "images": len(test_labels),
-            "parts": {name: part for name, (part, _) in measured.items()},
-            "right": {name: right for name, (_, right) in measured.items()},
-        }
+        return results.fields(measured)
 
     labels = [found.train.labels, found.validation.labels if found.validation else []]
     settings = {
         **results.settings(frozen, found.test),
-        "measures": [*protocol.measures],
-        "shots": [*protocol.shots],
-        "seeds": protocol.seeds,
-        "layer": protocol.layer,
+        "measures": [*config.frozen],
+        "shots": [*shots],
+        "seeds": config.seeds,
+        "layer": config.layer,
         "trained_on": hashlib.sha256(np.concatenate(labels).tobytes()).hexdigest(),
         "training_images": [*map(len, labels)],
         "training_pixels": digest_of(found.train),
     }
-    measure = f"frozen {protocol.layer or ''}".strip()
+    measure = f"frozen {config.layer or ''}".strip()
     return results.Task(frozen, found.test.name, measure, settings, compute)
 
 
-def _possible(protocol, found):
-    """Returns the protocol with the shots that each class has.
+def _possible_shots(config, found):
+    """Returns the shots that each class has.
 
     Raises:
         ValueError: There are too few training images.
     """
-    if "knn" in protocol.measures and len(found.train) < K:
+    if "knn" in config.frozen and len(found.train) < K:
         raise ValueError(
             f"`frozen`: knn needs {K} training images or more. {found.test.name} has "
             f"{len(found.train)}."
         )
-    if "few_shot" not in protocol.measures:
-        return protocol
+    if "few_shot" not in config.frozen:
+        return config.shots
     names = found.test.label_names
     counts = np.bincount(found.train.labels, minlength=len(names))
     least = f"{names[counts.argmin()]} has {counts.min()} training images"
-    shots = [k for k in protocol.shots if k <= counts.min()]
+    shots = [k for k in config.shots if k <= counts.min()]
     if not shots:
         raise ValueError(
-            f"`shots`: each class of {found.test.name} must have {min(protocol.shots)} "
+            f"`shots`: each class of {found.test.name} must have {min(config.shots)} "
             f"training images or more. {least}. Give fewer shots, a larger "
             "--train-images, or leave few_shot out of --frozen."
         )
-    if left := [str(k) for k in protocol.shots if k not in shots]:
+    if left := [str(k) for k in config.shots if k not in shots]:
         console.print(f"{found.test.name} without {', '.join(left)} shots: {least}.")
-    return dataclasses.replace(protocol, shots=shots)
+    return shots
 
 
 def _share(hits):
@@ -192,6 +144,11 @@ def _share(hits):
 
 
 def _of_seeds(hits, classes):
+    """Returns the part of hits (seeds, images), with the number of each seed.
+
+    The interval is the wider of `evaluation.seeds_interval` and Wilson's for as many
+    images, which holds also if all are right.
+    """
     mean = float(hits.mean())
     ends = evaluation.seeds_interval(hits)
     count = hits.shape[1]

@@ -127,7 +127,6 @@ def _of_features(here, config, models, names):
                 f"`frozen`: {notes[0]} Give a set with a split 'train', such as "
                 "cifar100."
             )
-    protocol = frozen.Protocol(config.frozen, config.shots, config.seeds, config.layer)
     with_training = [
         dataclasses.replace(
             each, test=dataclasses.replace(each.test, name=names[given])
@@ -135,4 +134,4 @@ def _of_features(here, config, models, names):
         for given, each in opened.items()
         if each
     ]
-    return frozen.tasks(models, with_training, protocol), notes
+    return frozen.tasks(models, with_training, config), notes

@@ -131,6 +131,15 @@ class Task:
         )
 
 
+def fields(measured: dict[str, tuple[Part, np.ndarray]]) -> dict:
+    """Returns what `Task.compute` does for {name: (`Part`, hits of the images)}."""
+    return {
+        "images": next(hits.shape[-1] for _, hits in measured.values()),
+        "parts": {name: part for name, (part, _) in measured.items()},
+        "right": {name: hits for name, (_, hits) in measured.items()},
+    }
+
+
 def difference(one: Result, other: Result, part: str) -> evaluation.Estimate | None:
     """Returns how much more accurate the second model is, with its interval.
 

@@ -8,6 +8,7 @@ penalty is chosen on the 200 validation images, then it is fitted to all 1,000. 
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Sequence
@@ -47,14 +48,18 @@ def tasks(candidates: Sequence, found: Sequence[Images], config) -> list[results
             measure, learn = "HyperRule", learner(candidate, name, config)
         for images, test in zip(found, tests, strict=True):
             settings = results.settings(candidate, test) | _settings(images, config)
-            compute = _compute(measure, learn, images, test)
+            compute = functools.partial(_compute, measure, learn, images, test)
             made.append(results.Task(candidate, test.name, measure, settings, compute))
     return made
 
 
+def _compute(measure, learn, images, test, predict):
+    return results.fields({measure: learn(predict, images, test)})
+
+
 def _test(images):
     """Returns the test images of a task as an `ImageSet`."""
-    labels = [np.array([label]) for label in images.test.labels]
+    labels = [*images.test.labels[:, None]]
     return sets.ImageSet(images.task.set, images.test, labels, images.label_names)
 
 
@@ -67,20 +72,6 @@ def _settings(images, config):
     return found | {"image_size": config.image_size and [*config.image_size]}
 
 
-def _compute(measure, learn, images, test) -> Callable:
-    """Returns the function `compute` of a task.
-
-    `learn` returns a `results.Part` and the hits of the test images.
-    """
-
-    def compute(predict):
-        part, hits = learn(predict, images, test)
-        parts, right = {measure: part}, {measure: hits}
-        return {"images": len(hits), "parts": parts, "right": right}
-
-    return compute
-
-
 def _squashed(candidate):
     """Returns the candidate with the transform of VTAB."""
     transform = dataclasses.replace(candidate.transform, **RESIZED)
@@ -88,7 +79,7 @@ def _squashed(candidate):
 
 
 def _probe(candidate, layer):
-    """Returns the function `learn` of `_compute` that fits a linear classifier."""
+    """Returns a function like that of `learner` that fits a linear classifier."""
     model = features.of_layer(candidate, layer)
 
     def learn(predict, images, test):
