@@ -43,7 +43,9 @@ def of_layer(candidate: Candidate, layer: str | None = None) -> Candidate:
     else:  # the candidate prepares the images for another model
         own = whole.layers[-1]
         before, _ = _calls(whole)[own.name]
-        model = keras.Model(whole.inputs, model_of(own, layer, candidate.name)(before))
+        model = keras.Model(
+            whole.inputs[0], model_of(own, layer, candidate.name)(before)
+        )
     return dataclasses.replace(candidate, model=model)
 
 
@@ -82,7 +84,7 @@ def model_of(
             "vectors, tokens or maps (batch, …, width). It returns "
             f"{keras.tree.map_structure(lambda x: tuple(x.shape), cut.output)}."
         )
-    return keras.Model(cut.inputs, x)
+    return keras.Model(cut.inputs[0], x)
 
 
 def of_images(predict: Predictor, frozen: Candidate, images) -> np.ndarray:
@@ -119,7 +121,7 @@ def _cut(model, path):
     before, after = _calls(model)[name]
     if rest:
         after = _cut(model.get_layer(name), rest)(before)
-    return keras.Model(model.inputs, after)
+    return keras.Model(model.inputs[0], after)
 
 
 def _without_head(model, record):
@@ -129,13 +131,13 @@ def _without_head(model, record):
         heads = [calls[name][0] for name in HEADS if name in calls]
         if len(heads) > 1:
             heads = [keras.layers.average(heads)]
-        return keras.Model(model.inputs, *heads) if heads else model
+        return keras.Model(model.inputs[0], *heads) if heads else model
     last = next(x for x in reversed(model.layers) if not isinstance(x, AFTER_HEAD))
     before = calls[last.name][0]
     if isinstance(last, keras.Model):
-        return keras.Model(model.inputs, _without_head(last, None)(before))
+        return keras.Model(model.inputs[0], _without_head(last, None)(before))
     is_head = isinstance(last, (keras.layers.Dense, keras.layers.Conv2D))
-    return keras.Model(model.inputs, before) if is_head else model
+    return keras.Model(model.inputs[0], before) if is_head else model
 
 
 def _path(model, layer, name):

@@ -257,7 +257,7 @@ def test_a_file_of_keras_that_returns_probabilities(images, tmp_path, monkeypatc
         (Config(("model",), on=("digits",)), "none of the classes of digits"),
         (Config(("features",), on=("digits",)), "has no classes"),
         (Config(("model",), on=("digits",), out="file"), "`out`: file cannot be used"),
-        (Config(("run/with_SAM",), on=("digits",)), "keeps only the better model"),
+        (Config(("run/with_SAM",), on=("digits",)), "no file or folder run/with_SAM"),
         (Config(("x.keras",), on=("digits",)), "no file or folder x.keras"),
     ],
 )
