@@ -101,7 +101,7 @@ class Config(Common, Head, LoRA):
 PRESETS = {
     "digits": Config(compare=True),
     # Of the papers: see PRESETS.md.
-    **{name: Config(**preset.settings) for name, preset in FINETUNE.items()},
+    **{name: preset.configuration(Config) for name, preset in FINETUNE.items()},
 }
 
 parse = functools.partial(command_line.parse, presets=PRESETS, script="finetune.py")

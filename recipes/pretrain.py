@@ -94,7 +94,7 @@ RADII = {
 PRESETS = {
     "mnist": Config(),
     # Of the papers: see PRESETS.md.
-    **{name: Config(**preset.settings) for name, preset in PRETRAIN.items()},
+    **{name: preset.configuration(Config) for name, preset in PRETRAIN.items()},
     # Trained by benchmarks/study/ with this rho and with 0. No setting was tuned.
     "study_vit": Config(epochs=30, rho=0.1),
     "study_mixer": Config(model="small_mixer", epochs=30, rho=0.1),
