@@ -17,7 +17,7 @@ protocol of each published set is in scoring/SETS.md.
 import sys
 from pathlib import Path
 
-from command import command_line
+from command import command_line, folder_lock
 from scoring.settings import Config
 
 
@@ -35,7 +35,6 @@ import keras
 from devices import devices
 from scoring import planning, reports, results
 from scoring.outputs import Predictor
-from training import run_folder
 
 
 def evaluate(config: Config) -> list[results.Result]:
@@ -57,7 +56,7 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
     keras.config.set_dtype_policy(config.dtype)
     keras.utils.set_random_seed(0)  # models begin with equal weights in all processes
     # Several commands may score other pairs into the same folder at the same time.
-    with run_folder.explained_disk(Path(config.out).expanduser()):
+    with folder_lock.explained_disk(Path(config.out).expanduser()):
         with command_line.checking_input():
             store = results.Store(config.out, here)
             plan = planning.plan(here, config, store)

@@ -14,7 +14,7 @@ are stored of the same weights and images are not made again.
 # ruff: noqa: E402
 import sys
 
-from command import command_line
+from command import command_line, folder_lock
 from reporting.settings import Config
 
 
@@ -37,7 +37,6 @@ from pathlib import Path
 import keras
 from reporting import measures, page, subjects
 from reporting.measures import Budget, Store, duration
-from training import run_folder
 from training.progress import console
 
 from kerasvit import __version__
@@ -55,7 +54,7 @@ def inspect(config: Config) -> dict:
         keras.utils.set_random_seed(config.seed)
     with contextlib.ExitStack() as held:
         with command_line.checking_input():
-            held.enter_context(run_folder.locked(Path(config.out).expanduser()))
+            held.enter_context(folder_lock.locked(Path(config.out).expanduser()))
             store = Store(config.out)
             found = subjects.load(config)
         return measure(config, store, found)

@@ -21,7 +21,7 @@ import sys
 import warnings
 from pathlib import Path
 
-from command import command_line
+from command import command_line, folder_lock
 from segmenting.settings import Config
 
 
@@ -77,7 +77,7 @@ def segment(config: Config) -> dict:
     with contextlib.ExitStack() as held:
         with command_line.checking_input():
             if not (folder / "result.json").exists():
-                held.enter_context(run_folder.locked(folder))
+                held.enter_context(folder_lock.locked(folder))
             claim(folder, located(config), dataset)
         return run_folder.finished_result(folder) or trained(
             config, backbone, dataset, folder

@@ -20,7 +20,14 @@ from command import startup
 startup.check_packages()  # before the first of them, tyro
 
 from command import device_request, limits, names, paths
-from command.options import ALIASES, EXCLUSIVE, LENGTHS, check_expression, check_needed
+from command.options import (
+    ALIASES,
+    EXCLUSIVE,
+    LENGTHS,
+    check_expression,
+    check_needed,
+    parse_groups,
+)
 
 
 class BadInput(ValueError):
@@ -142,7 +149,7 @@ def parse_options(options: Sequence[str], default, prog: str, description: str):
     for one, other in EXCLUSIVE:
         if {one, other} <= given:
             raise BadInput(f"Give {one} or {other}, not both.")
-    config = options.parse(
+    config = parse_groups(
         kind,
         None if kind is default else default,
         args=list(options),

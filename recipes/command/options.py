@@ -166,7 +166,7 @@ def check_expression(setting: str, pattern: str) -> None:
         ) from error
 
 
-def parse(kind: type, default, **options):
+def parse_groups(kind: type, default, **options):
     """Returns an instance of a dataclass, as `tyro.cli` does, with grouped options.
 
     Args:

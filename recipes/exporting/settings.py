@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
-from command import limits, names
+from command import folder_lock, limits, names
 from exporting import formats
-from training import run_folder
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +107,7 @@ def complete_folder(path: Path, replace: bool) -> Iterator[Path]:
     written = Path(temporary) / path.name
     try:
         written.mkdir()
-        with run_folder.explained_disk(Path(temporary)):
+        with folder_lock.explained_disk(Path(temporary)):
             yield written
         # Another process may have written it.
         if check_folder(str(path), replace).exists():

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import folder_lock
 from command.command_line import BadInput
-from training import run_folder
 
 import kerasvit
 from tests.once import on_last_backend
@@ -21,8 +21,8 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 HOLDER = """
 import sys, time, pathlib
 sys.path.insert(0, sys.argv[1])
-from training import run_folder
-with run_folder.locked(pathlib.Path(sys.argv[2])):
+from command import folder_lock
+with folder_lock.locked(pathlib.Path(sys.argv[2])):
     print("locked", flush=True)
     time.sleep(60)
 """
@@ -41,20 +41,20 @@ def other(tmp_path):
 def test_a_folder_of_another_process_is_refused_until_it_is_killed(tmp_path, other):
     folder = tmp_path / "out"
     expected = f"process {other.pid} on {socket.gethostname()} is writing {folder}"
-    with pytest.raises(ValueError, match=expected), run_folder.locked(folder):
+    with pytest.raises(ValueError, match=expected), folder_lock.locked(folder):
         pass
-    assert json.loads((folder / run_folder.OWNER).read_text())[0] == other.pid
+    assert json.loads((folder / folder_lock.OWNER).read_text())[0] == other.pid
     other.send_signal(signal.SIGKILL)
     other.wait()
-    with run_folder.locked(folder):
-        assert json.loads((folder / run_folder.OWNER).read_text())[0] == os.getpid()
+    with folder_lock.locked(folder):
+        assert json.loads((folder / folder_lock.OWNER).read_text())[0] == os.getpid()
     assert not list(folder.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").touch()
     refused = pytest.raises(ValueError, match="`out`: .*file.* cannot be used")
-    with refused, run_folder.locked(tmp_path / "file"):
+    with refused, folder_lock.locked(tmp_path / "file"):
         pass
 
 
@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
 )
 def test_a_disk_that_cannot_be_written_is_explained(tmp_path, number, message):
     failed = pytest.raises(BadInput, match=message)
-    with failed, run_folder.locked(tmp_path):
+    with failed, folder_lock.locked(tmp_path):
         raise OSError(number, os.strerror(number))
     assert not list(tmp_path.iterdir())
 
@@ -78,11 +78,11 @@ def test_a_model_without_room_states_the_sizes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     message = r"full: .*model needs 0\.\d MB, and [\d,.]+ MB are free\..*same command"
-    with pytest.raises(BadInput, match=message), run_folder.locked(tmp_path):
+    with pytest.raises(BadInput, match=message), folder_lock.locked(tmp_path):
         kerasvit.save_pretrained(TinyViT(num_classes=3), tmp_path / "model")
     assert not list(tmp_path.iterdir())
 
 
 def test_errors_that_are_not_of_the_disk_stay_as_they_are(tmp_path):
-    with pytest.raises(PermissionError), run_folder.locked(tmp_path):
+    with pytest.raises(PermissionError), folder_lock.locked(tmp_path):
         raise PermissionError(errno.EACCES, "of another file")
