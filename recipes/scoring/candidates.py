@@ -64,10 +64,6 @@ def load_all(
 ) -> list[Candidate]:
     """Loads several models; those whose short names are equal keep their whole names.
 
-    Args:
-        names, image_size, headless: As for `load`.
-        values: As for `load`, of the .keras files among the names.
-
     Raises:
         ValueError: As for `load`; or a model is given twice.
     """

@@ -46,11 +46,6 @@ def paths(names: Sequence[str], candidates: Sequence, store) -> dict[str, Path]:
     The card of a folder, of a training its `model`, is the README.md there. Other
     models get one beside their results.
 
-    Args:
-        names: Names of the models in the command.
-        candidates: `candidates.Candidate` of each.
-        store: `results.Store`.
-
     Raises:
         ValueError: A card cannot be changed.
     """

@@ -14,15 +14,12 @@ from pathlib import Path
 
 from command.names import check_name
 
-CLASSES = {  # {set: names, or indices among those of ImageNet}
-    name: tuple(listed.split())
-    for name, listed in tomllib.loads(
-        Path(__file__).with_name("classes.toml").read_text(encoding="utf-8")
-    ).items()
-}
-CIFAR10, CIFAR100 = CLASSES["cifar10"], CLASSES["cifar100"]
+_CLASSES = tomllib.loads(
+    Path(__file__).with_name("classes.toml").read_text(encoding="utf-8")
+)
+CIFAR10, CIFAR100 = (tuple(_CLASSES[x].split()) for x in ("cifar10", "cifar100"))
 IMAGENET_A, IMAGENET_R = (
-    tuple(map(int, CLASSES[name])) for name in ("imagenet_a", "imagenet_r")
+    tuple(map(int, _CLASSES[x].split())) for x in ("imagenet_a", "imagenet_r")
 )
 VALIDATION = "ILSVRC2012_img_val.tar"
 MANUAL = (

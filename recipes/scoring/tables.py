@@ -107,10 +107,6 @@ def printed(rows: list[list[str]], width: int) -> list[Table]:
     A table that would be wider is turned: its columns become rows. If it is still
     wider, it is divided: each table has the first column, and as many others as fit.
     Numbers stay whole, headings are broken between words.
-
-    Args:
-        rows: Rows of cells.
-        width: Characters of a line.
     """
     widest = (max(map(len, column)) for column in zip(*rows, strict=True))
     if sum(each + FRAME for each in widest) > width and len(rows[0]) > len(rows):
@@ -165,12 +161,8 @@ def write_files(
 ) -> None:
     """Writes tables as text, Markdown and LaTeX, and numbers as CSV and JSON.
 
-    Args:
-        folder: Path of the folder.
-        name: Name of the files, without the ending.
-        tables: Rows of cells of each table; the first row is the heading.
-        numbers: Rows of the CSV.
-        content: Content of the JSON.
+    The first row of a table is its heading. `numbers` are the rows of the CSV, and
+    `content` is that of the JSON.
     """
     csv.writer(values := io.StringIO(), lineterminator="\n").writerows(numbers)
     texts = {
@@ -263,9 +255,6 @@ def vtab_grid(results: list[Result]) -> list[list[str]]:
     all: Zhai et al. 2019, arXiv 1910.04867, section 2. The number of the tasks of a
     mean is stated. Columns of later models are followed by the differences from the
     first.
-
-    Args:
-        results: Results, also of other sets; those of VTAB of all models.
     """
     found = {(each.model, each.set): each for each in results if each.set in vtab.TASKS}
     if not found:

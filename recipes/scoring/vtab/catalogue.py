@@ -19,13 +19,12 @@ from pathlib import Path
 from command import names
 from command.names import check_name, data_location, located
 
+from ..catalogue import PACKAGES
+
 NAME = "vtab"
 TRAIN, VALIDATION = 800, 200  # images
 FIRST = f"train[:{TRAIN}]"  # split of the training images
 MANUAL = "~/tensorflow_datasets/downloads/manual/"
-# "Sup-100%" in docs/data/results.csv of task_adaptation, for 1,000 images.
-SUPERVISED = "a ResNet-50 of ImageNet, the best of four fine-tunings of all weights"
-INSTALLED_AS = {"cv2": "opencv-python-headless"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +60,8 @@ class VtabTask:
         group: "natural", "specialized" or "structured".
         source: Its data set.
         classes: Number of classes.
-        supervised: Published top-1 in % of `SUPERVISED`.
+        supervised: Published top-1 in % of a ResNet-50 of ImageNet, the best of four
+            fine-tunings of all weights: "Sup-100%" in docs/data/results.csv.
         label: Name of a feature with the class, or key of `images.LABELS`.
     """
 
@@ -214,7 +214,7 @@ def _problem(source: Source) -> str:
     if source.manual and not (root / "downloads/manual" / source.manual).exists():
         return f"{source.tfds} must be downloaded by hand: {located(source.download)}."
     if source.package and not importlib.util.find_spec(source.package):
-        name = INSTALLED_AS.get(source.package, source.package)
+        name = PACKAGES.get(source.package, source.package)
         return (
             f"{source.tfds} cannot be prepared without a package: pip install {name}."
         )
