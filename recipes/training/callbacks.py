@@ -128,6 +128,7 @@ class FewShot(_AtEnd):
         inner = _inner(model)
         inputs = [head.input for head in heads_of(inner)]  # two of a distilled DeiT
         features = keras.ops.mean(keras.ops.stack(inputs), axis=0)
+        features = keras.ops.cast(features, "float32")
         self.frozen = keras.Model(inner.inputs[0], features)
 
     def measure(self) -> dict[str, float]:
