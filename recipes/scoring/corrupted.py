@@ -223,8 +223,9 @@ def find(name: str, kinds: Sequence[str]) -> Group:
     folder = Path(name).expanduser()
     group = _folder(folder, kinds) if folder.exists() else _published(name, kinds)
     if not group.kinds:
-        reasons = "; ".join(f"{kind}: {why}" for kind, why in group.missing.items())
-        raise ValueError(f"`on`: {group.name} has none of the corruptions. {reasons}.")
+        raise ValueError(
+            f"`on`: {group.name} has none of the corruptions. {listed(group.missing)}."
+        )
     return group
 
 
