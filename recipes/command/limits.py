@@ -59,7 +59,6 @@ LIMITS = {  # {setting: (minimum, maximum)}
     "sgd_rates": (1e-12, math.inf),
     "adamw_rates": (1e-12, math.inf),
     "threshold": (1e-12, math.inf),
-    "jobs": (1, 100),
     "seeds": (1, 100),
     "curved_images": (1, math.inf),
     "seed": (0, 2**31 - 1),

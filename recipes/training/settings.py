@@ -28,7 +28,7 @@ AUGMENT = Literal[  # kerasvit.data.AUGMENTATIONS
 # Settings that do not change the training: its folder and its card do not state them.
 NOT_TRAINING = (
     *("out", "license", "devices", "save_minutes", "tensorboard"),
-    *("remat", "jobs", "dry_run", "summary"),
+    *("remat", "dry_run", "summary"),
 )
 METHODS = {  # {--method: {setting: argument of its trainer}}
     "sam": {"sam_every": "every"},
