@@ -111,7 +111,6 @@ if __name__ == "__main__":  # before the imports that take seconds
 import keras
 from devices import devices
 from training import (
-    callbacks,
     defaults,
     dry_run,
     linear_classifier,
@@ -122,6 +121,7 @@ from training import (
     trainers,
     training_data,
 )
+from training.few_shot import FewShot
 from training.optimizers import accuracy_of, loss_of, make_optimizer
 from training.progress import Steps
 from training.step_log import StepLog
@@ -215,7 +215,7 @@ def finetune_on(here: devices.Devices, asked: Config, images=None) -> dict | Non
                         callbacks=[
                             StepLog.of(config, resume, here),
                             Validation(validation),
-                            *callbacks.of(config, here, images, options),
+                            *FewShot.of(config, here, images, options),
                             *(*best, resume, steps),
                         ],
                         verbose=0,  # `steps` prints

@@ -227,7 +227,7 @@ class Run:
     keep_best: bool = False  # the weights of the best validation instead of the last
     patience: int | None = None  # end after so many validations without a better one
     # training images per class: at each validation, also the accuracy of few-shot
-    # least squares on the features (callbacks.py)
+    # least squares on the features (few_shot.py)
     few_shot: tuple[int, ...] | None = None
     save_minutes: float = 10.0  # a state is saved this often, and at each validation
     tensorboard: bool = False  # write events for TensorBoard, too
