@@ -11,11 +11,11 @@ from kerasvit.types import Shape, Tensor
 
 from .dense import Dense, dense_in
 from .dropout import Dropout
-from .layer import Layer, OwnLayer
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Attention(OwnLayer, Layer):
+class Attention(Layer):
     """Multi-head self-attention.
 
     softmax(q kᵀ / √d) v with d = D / num_heads, then a dense layer over the joined

@@ -8,11 +8,11 @@ from keras import ops
 from kerasvit.ops import batch_norm, normalized
 from kerasvit.types import Tensor
 
-from .layer import Layer
+from .layer import InnerLayer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class BatchNormalization(Layer, keras.layers.BatchNormalization):
+class BatchNormalization(InnerLayer, keras.layers.BatchNormalization):
     """`keras.layers.BatchNormalization` with the same name, variables and values.
 
     Files of weights contain the name of the class, so that those with Keras's layer

@@ -9,7 +9,7 @@ from kerasvit.arguments import ArgumentError
 from kerasvit.ops import convolution
 from kerasvit.types import Shape, Tensor
 
-from .layer import Layer, OwnLayer
+from .layer import Layer
 
 # Uniform in ±1 / √fan_in, which has the variance 1 / (3 · fan_in), as
 # `reset_parameters` of torch.nn.Conv2d and torch.nn.Linear.
@@ -17,7 +17,7 @@ TORCH_UNIFORM = {"scale": 1 / 3, "mode": "fan_in", "distribution": "uniform"}
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Conv(OwnLayer, Layer):
+class Conv(Layer):
     """Convolution without bias, with equal zero padding on both sides.
 
     Every border gets k // 2 zeros. With a stride, Keras's padding "same" may put one

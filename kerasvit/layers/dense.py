@@ -9,13 +9,13 @@ from keras import ops
 from kerasvit.ops import product, remove_variable
 from kerasvit.types import Tensor
 
-from .layer import Layer
+from .layer import InnerLayer
 
 FACTORS = ("lora_kernel_a", "lora_kernel_b")  # Keras's names of an adapter's variables
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Dense(Layer, keras.layers.Dense):
+class Dense(InnerLayer, keras.layers.Dense):
     """`keras.layers.Dense` with the same variables, applied to one row per token.
 
     The product is that of `kerasvit.ops`; for quantised kernels and other ranks it is

@@ -2,11 +2,11 @@
 
 import keras
 
-from .layer import Layer
+from .layer import InnerLayer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class Dropout(Layer, keras.layers.Dropout):
+class Dropout(InnerLayer, keras.layers.Dropout):
     """`keras.layers.Dropout`, called without Keras's bookkeeping on PyTorch.
 
     Shape: any → same.

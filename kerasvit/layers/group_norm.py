@@ -8,11 +8,11 @@ from keras import ops
 from kerasvit.ops import group_norm
 from kerasvit.types import Shape, Tensor
 
-from .layer import Layer, OwnLayer
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class GroupNorm(OwnLayer, Layer):
+class GroupNorm(Layer):
     """Normalises each image within groups of channels, with scale and shift.
 
     Values and variables are those of `keras.layers.GroupNormalization`, whose second

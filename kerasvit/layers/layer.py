@@ -13,7 +13,7 @@ from kerasvit.types import Shape
 MAX_BYTES = 2**28  # a Swin-L's tables have 2 MB
 
 
-class Layer(BackendLayer):
+class InnerLayer(BackendLayer):
     """Base of layers that others call, which PyTorch does without Keras's bookkeeping.
 
     It is `keras.Layer` on the other backends.
@@ -48,7 +48,11 @@ class OwnLayer:
         return super().from_config(config)  # type: ignore[misc]
 
 
-class Block(OwnLayer, Layer):
+class Layer(OwnLayer, InnerLayer):
+    """Base of our layers that others call."""
+
+
+class Block(Layer):
     """A layer that Keras can rematerialise on every backend.
 
     If it was constructed in `keras.RematScope("list_of_layers", layer_names=…)`, which

@@ -6,11 +6,11 @@ from keras import ops
 from kerasvit.ops import layer_norm
 from kerasvit.types import Shape, Tensor
 
-from .layer import Layer
+from .layer import InnerLayer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class LayerNormalization(Layer, keras.layers.LayerNormalization):
+class LayerNormalization(InnerLayer, keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` with the same name, variables and values.
 
     Files of weights contain the name of the class, so that those with Keras's layer

@@ -12,12 +12,12 @@ from kerasvit.types import Shape, Tensor
 
 from .conv import TORCH_UNIFORM
 from .dense import Dense, dense_in
-from .layer import Layer, OwnLayer, check_table_size
+from .layer import Layer, check_table_size
 from .window_attention import in_windows
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class LocalAttention(OwnLayer, Layer):
+class LocalAttention(Layer):
     """Multi-head attention of each pixel to the pixels of its window.
 
     softmax(q kᵀ / √d + b) v, then a dense layer over the joined heads. The windows

@@ -8,11 +8,11 @@ from keras import ops
 from kerasvit.ops import max_pool
 from kerasvit.types import Shape, Tensor
 
-from .layer import Layer, OwnLayer
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class MaxPool(OwnLayer, Layer):
+class MaxPool(Layer):
     """Max-pooling of stride 2 with PyTorch's padding.
 
     The k × k windows are centred on the pixels with even row and column. Keras's

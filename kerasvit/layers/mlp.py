@@ -11,13 +11,13 @@ from kerasvit.types import Shape, Tensor
 
 from .dense import dense_in
 from .dropout import Dropout
-from .layer import Layer, OwnLayer
+from .layer import Layer
 
 ACTIVATIONS = {"gelu": gelu, "gelu_tanh": gelu_tanh, "quick_gelu": quick_gelu}
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class MLP(OwnLayer, Layer):
+class MLP(Layer):
     """Two dense layers with a GELU in between, applied to each token.
 
     Shape: (batch, ..., D) → same.

@@ -10,7 +10,7 @@ from kerasvit.ops import reshape
 from kerasvit.types import Shape, Tensor
 
 from .dense import Dense, dense_in
-from .layer import Layer, OwnLayer
+from .layer import Layer
 
 
 def shifts(grid: tuple[int, int], padding: int) -> np.ndarray:
@@ -23,7 +23,7 @@ def shifts(grid: tuple[int, int], padding: int) -> np.ndarray:
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class RelativeAttention(OwnLayer, Layer):
+class RelativeAttention(Layer):
     """Multi-head attention with scores that depend on relative positions only.
 
     From cell i, head h attends to cell j with the weight

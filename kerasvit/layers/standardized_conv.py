@@ -9,11 +9,11 @@ from kerasvit.arguments import ArgumentError
 from kerasvit.ops import convolution, standardized
 from kerasvit.types import Shape, Tensor
 
-from .layer import Layer, OwnLayer
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class StandardizedConv(OwnLayer, Layer):
+class StandardizedConv(Layer):
     """Convolution without bias, with weight standardisation of the kernel.
 
     From each filter, over its height, width and input channels, the mean is subtracted,

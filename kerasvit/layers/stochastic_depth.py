@@ -9,11 +9,11 @@ from kerasvit.arguments import number
 from kerasvit.ops import uniform
 from kerasvit.types import Tensor
 
-from .layer import Layer, OwnLayer
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class StochasticDepth(OwnLayer, Layer):
+class StochasticDepth(Layer):
     """Drops a residual branch, per sample, during training.
 
     A kept branch is divided by the probability of keeping it, so that its expectation

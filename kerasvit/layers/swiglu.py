@@ -10,11 +10,11 @@ from kerasvit.types import Shape, Tensor
 
 from .dense import dense_in
 from .dropout import Dropout
-from .layer import Layer, OwnLayer
+from .layer import Layer
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class SwiGLU(OwnLayer, Layer):
+class SwiGLU(Layer):
     """MLP with a gated hidden layer, applied to each token.
 
     (silu(x G) ⊙ (x V)) W with silu(x) = x · σ(x); all three products have a bias.

@@ -13,12 +13,12 @@ from kerasvit.types import Shape, Tensor
 
 from .dense import dense_in
 from .dropout import Dropout
-from .layer import Layer, OwnLayer, check_table_size
+from .layer import Layer, check_table_size
 from .resampling import MAX_CELLS, resample_grid
 
 
 @keras.saving.register_keras_serializable("kerasvit")
-class WindowAttention(OwnLayer, Layer):
+class WindowAttention(Layer):
     """Multi-head attention within windows of a map, shifted or not.
 
     softmax(q kᵀ / √d + b) v in every window of M × M cells, d = D / num_heads. b is
