@@ -111,7 +111,9 @@ def values_of(variable: Any) -> np.ndarray:
     if keras.backend.backend() == "jax":
         # JAX caches the host copy of an accelerator's array as long as the array
         # exists. The array is copied first, so that the cache is freed at once.
-        variable = keras.ops.copy(variable)
+        # Without jax_enable_x64, a variable of float64 has an array of float32.
+        array = keras.ops.convert_to_numpy(keras.ops.copy(variable))
+        return array.astype(variable.dtype, copy=False)
     return keras.ops.convert_to_numpy(variable)
 
 

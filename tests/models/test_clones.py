@@ -154,7 +154,6 @@ OTHER = {
 }
 
 
-@on_last_backend
 @pytest.mark.parametrize("change", SAME)
 def test_a_clone_with_layers_that_compute_the_same_keeps_it(change, tmp_path):
     model = named()
