@@ -119,7 +119,8 @@ class Continue(keras.callbacks.Callback):
 
 def compiled():
     keras.utils.set_random_seed(3)
-    model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(2)])
+    layers = [keras.Input((8, 8, 3)), keras.layers.Flatten(), keras.layers.Dense(2)]
+    model = keras.Sequential(layers)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"])
     return model
@@ -152,7 +153,9 @@ def test_fit_trains_epochs_without_a_number_of_steps():
 @pytest.mark.parametrize(("size", "first"), [(4, 9), (20, 1)])  # 6 and 1 in an epoch
 def test_a_training_continues_inside_an_epoch(size, first):
     model, train = compiled(), train_batches(batch_size=size)
-    model.fit(train.with_epochs_of(first), verbose=0)  # interrupted here
+    begin = train.with_epochs_of(first)
+    # Keras looks at a batch, which may be all of an epoch, before the first epoch.
+    model.fit(begin, callbacks=[Continue(begin, 0)], verbose=0)  # interrupted here
     model.compile(model.optimizer, model.loss, metrics=["accuracy"])
     at, begun = Continue(train, first), first // len(train)
     model.fit(train, epochs=3, initial_epoch=begun, callbacks=[at], verbose=0)

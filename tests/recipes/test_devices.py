@@ -87,7 +87,7 @@ def alone(case, images, folder):
 def check_resumed(images, folder, tmp_path):
     """Continues a training of the folder on one device, and compares."""
     states = [path.name for path in (folder / "resumed/with_SAM").iterdir()]
-    assert sorted(states) == ["step_00000010.json", "step_00000010.weights.h5"]
+    assert sorted(states)[-1] == "state_00001_00000000.npz"
     resumed = alone("resumed", images, folder)
     assert_equal(alone("global", images, tmp_path), resumed)
 

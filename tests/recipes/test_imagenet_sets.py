@@ -94,7 +94,7 @@ def downloads(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path / "data"))
     monkeypatch.setattr(constants, "DATA_DIR", str(tmp_path / "data"))
     # No server has the prepared data sets.
-    monkeypatch.setattr("command.reachable.check", lambda *names: None)
+    monkeypatch.setattr("command.names.check_reachable", lambda *names: None)
     monkeypatch.chdir(tmp_path)
     return found
 

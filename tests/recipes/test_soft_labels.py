@@ -4,7 +4,8 @@ import keras
 import numpy as np
 import pytest
 from command.command_line import BadInput
-from finetune import Config, finetune, loss_and_accuracy
+from finetune import Config, finetune
+from training.optimizers import accuracy_of, loss_of
 
 import kerasvit
 from tests.once import long_elsewhere, on_last_backend
@@ -20,7 +21,7 @@ def smoothed(labels, share):
 def test_the_loss_smooths_mixed_labels():
     logits = np.array([[0.5, -2.0, 1.0], [3.0, 0.0, -1.0]], "float32")
     labels = np.array([[0, 0, 1], [0.3, 0.7, 0]], "float32")
-    loss, _ = loss_and_accuracy(Config(augment="none", label_smoothing=0.1))
+    loss = loss_of(Config(augment="none", label_smoothing=0.1))
     logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     expected = -np.mean(np.sum(smoothed(labels, 0.1) * logs, axis=1))
     found = float(loss(labels, keras.ops.convert_to_tensor(logits)))
@@ -29,9 +30,9 @@ def test_the_loss_smooths_mixed_labels():
 
 def test_class_indices_stay_where_nothing_is_mixed():
     for augment, kind in (("photo", "Sparse"), ("swin", "")):
-        loss, accuracy = loss_and_accuracy(Config(augment=augment))
-        assert type(loss).__name__ == f"{kind}CategoricalCrossentropy"
-        assert type(accuracy).__name__ == f"{kind}CategoricalAccuracy"
+        config = Config(augment=augment)
+        assert type(loss_of(config)).__name__ == f"{kind}CategoricalCrossentropy"
+        assert type(accuracy_of(config)).__name__ == f"{kind}CategoricalAccuracy"
 
 
 @long_elsewhere
