@@ -41,6 +41,20 @@ class Processes:
         """Returns the values of variables; all processes call it."""
         return [keras.ops.convert_to_numpy(variable) for variable in variables]
 
+    def metrics(self, variables: list[keras.Variable]) -> list[np.ndarray]:
+        """Returns the values of the variables of metrics, (parts, ...).
+
+        Their sum over the parts is that of all samples. All processes call it.
+        """
+        return [array[None] for array in self.arrays(variables)]
+
+    def own_metric(self, parts: np.ndarray) -> np.ndarray:
+        """Returns what this process has of a value of `metrics`.
+
+        The number of processes may be another one now.
+        """
+        return parts.sum(0, dtype=parts.dtype)
+
 
 class JaxProcesses(Processes):
     """Processes of `jax.distributed`."""
@@ -101,6 +115,24 @@ class TorchProcesses(Processes):
         every = [torch.empty_like(mine) for _ in range(self.count)]
         torch.distributed.all_gather(every, mine)
         return [int(each) for each in every]
+
+    def metrics(self, variables: list[keras.Variable]) -> list[np.ndarray]:
+        """Returns the values of the variables of metrics, each process's own."""
+        import torch
+
+        def gathered(value: Any) -> np.ndarray:
+            every = [torch.empty_like(value) for _ in range(self.count)]
+            torch.distributed.all_gather(every, value)
+            return torch.stack(every).cpu().numpy()
+
+        return [gathered(variable.value.detach()) for variable in variables]
+
+    def own_metric(self, parts: np.ndarray) -> np.ndarray:
+        """Returns what this process has of a value of `metrics`."""
+        if len(parts) == self.count:
+            return parts[self.number]
+        total = super().own_metric(parts)
+        return total if self.number == 0 else np.zeros_like(total)
 
 
 class TensorflowProcesses(Processes):

@@ -157,7 +157,8 @@ class Resume(keras.callbacks.Callback):
         self.batch = self._after = self._offset = state.batch if state else 0
         if state and state.batch:
             metrics = saved_state.groups_of(self.model)["metrics"]
-            saved_state.assign(metrics, state.arrays["metrics"])
+            own = map(self._processes.own_metric, state.arrays["metrics"])
+            saved_state.assign(metrics, [*own])
             # Keras expects as many batches as in other epochs, and warns.
             self._quiet = warnings.catch_warnings()
             self._quiet.__enter__()
@@ -331,8 +332,10 @@ class Resume(keras.callbacks.Callback):
         """Writes the state; returns why it is not written, or ""."""
         model, error = self.model, ""
         groups = saved_state.groups_of(model)
-        if not self.batch:
-            del groups["metrics"]
+        metrics = groups.pop("metrics")
+        arrays = {k: self._processes.arrays(v) for k, v in groups.items()}
+        if self.batch:
+            arrays["metrics"] = self._processes.metrics(metrics)
         state = SavedState(
             seed=self._seed,
             epoch=self.epoch,
@@ -342,7 +345,7 @@ class Resume(keras.callbacks.Callback):
             epochs=self._epochs,
             ended=ended,
             position=model.batches if isinstance(model, TrainStep) else 0,
-            arrays={k: self._processes.arrays(v) for k, v in groups.items()},
+            arrays=arrays,
             **saved_state.described(model),
         )
         self._saved_at, self._saved_number = time.monotonic(), self._number()

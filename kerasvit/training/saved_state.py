@@ -17,7 +17,7 @@ import numpy as np
 
 from kerasvit.backend import TrainStep
 
-FORMAT = 1  # of the files
+FORMAT = 2  # of the files
 UNFINISHED = "unfinished.npz"
 # What NumPy and zipfile raise for a file that is damaged or cannot be read.
 DAMAGED: tuple[type[Exception], ...] = (
