@@ -191,7 +191,7 @@ def test_a_process_that_dies_ends_all(images, tmp_path):
     with running(commands(2, images, tmp_path, "killed"), tmp_path) as begun:
         states = tmp_path / "killed/without_SAM"
         until = time.monotonic() + SECONDS
-        while not list(states.glob("step_*.h5")):
+        while not list(states.glob("state_00001_*.npz")):
             assert time.monotonic() < until
             time.sleep(0.2)
         if BACKEND == "torch":
