@@ -238,10 +238,7 @@ def compiled(here: devices.Devices, stage: stages.Stage, model) -> keras.Model:
         model: `ImageModel` on the devices.
     """
     config = stage.config
-    perturbation = here.perturbation(config.perturbation, config.rho)
-    trainer = trainers.trainer_of(
-        stage.teacher, here, model, config, config.rho, perturbation=perturbation
-    )
+    trainer = trainers.trainer_of(here, stage, model)
     trainer.compile(  # plain training where rho is 0
         make_optimizer(config, model, stage.steps),
         loss=loss_of(config),

@@ -190,7 +190,7 @@ def save(
     *,
     recipe: str,
     here,
-    dataset=None,
+    dataset,
 ) -> dict:
     """Saves model, card, curves and result.json, and deletes the states of training.
 
@@ -202,18 +202,16 @@ def save(
         model: `ImageModel` with the kept weights.
         recipe: Path of the script.
         here: `devices.Devices` of the training.
-        dataset: `kerasvit.data.LabelledImages`, for the confusion of the test images;
-            None: without.
+        dataset: `kerasvit.data.LabelledImages`, for the confusion of the test images.
 
     Returns:
         The result, with the `license` of the model.
     """
-    config, confused = stages.main_of(plan).config, None
-    if dataset is not None:
-        part = training_data.batch_options(config, model)["batch_size"]
-        predict = Predictor(here, part, placed=True)
-        known = dataset.test, dataset.class_names, result["test"]
-        confused = confusion.of_model(predict, model, *known)
+    config = stages.main_of(plan).config
+    part = training_data.batch_options(config, model)["batch_size"]
+    predict = Predictor(here, part, placed=True)
+    known = dataset.test, dataset.class_names, result["test"]
+    confused = confusion.of_model(predict, model, *known)
     model = here.whole(model)
     folder = Path(result["folder"])
     card = facts(config, model, result, recipe)
@@ -233,7 +231,7 @@ def save(
     return result
 
 
-def report(*results: dict | None) -> None:
+def report(*results: dict) -> None:
     """Prints the results of one or more trainings, and the paths of the models."""
     images, start = results[0]["images"], results[0].get("start")
     same = results[0].get("test_is_validation")  # there are no test images

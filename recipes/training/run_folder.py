@@ -16,8 +16,6 @@ from training.settings import NOT_TRAINING
 
 import kerasvit
 
-LOCK, OWNER = ".lock", ".lock.json"
-
 
 @contextlib.contextmanager
 def claimed_folder(

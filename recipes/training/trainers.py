@@ -1,7 +1,7 @@
 """Trainers of the SAM family, and of distillation from a teacher.
 
-    teacher = trainers.find(config, model)      # None without --teacher
-    trainer = trainers.trainer_of(teacher, here, model, config, rho, **options)
+    teacher = trainers.find_teacher(config, model)      # None without --teacher
+    trainer = trainers.trainer_of(here, stage, model)   # of a stage with this teacher
 
 `any_model.py` says what a teacher can be.
 """
@@ -104,17 +104,19 @@ def find_teacher(config, student) -> Teacher | None:
     return Teacher(model, trainer.probabilities)
 
 
-def trainer_of(teacher: Teacher | None, here, model, config, rho: float, **options):
-    """Returns the trainer, not compiled: with the teacher if there is one.
+def trainer_of(here, stage, model) -> keras.Model:
+    """Returns the trainer of a stage, not compiled: with the teacher if there is one.
 
     Args:
-        teacher: Result of `find`.
         here: `devices.Devices`, in whose scope this is called.
+        stage: `stages.Stage`, with its settings and its teacher.
         model: `ImageModel` to train, on the devices.
-        config: Dataclass of the settings.
-        rho: Radius of SAM.
-        options: As for `of_method`.
     """
+    config, teacher, rho = stage.config, stage.teacher, stage.config.rho
+    options = {
+        "perturbation": here.perturbation(config.perturbation, rho),
+        "micro_batches": getattr(config, "micro_batches", 1),
+    }
     if teacher is None:
         return of_method(model, config, rho, **options)
     plain = config.method == "sam" or not rho

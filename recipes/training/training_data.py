@@ -120,7 +120,7 @@ def batch_options(config, model) -> dict:
     return {
         "model": model.preprocessing,
         "normalize": not model.record["kwargs"].get("normalization"),
-        "batch_size": config.batch_size // getattr(config, "accumulate", 1),
+        "batch_size": config.batch_size // config.accumulate,
     }
 
 

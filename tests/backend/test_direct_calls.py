@@ -149,18 +149,35 @@ def test_layers_that_compute_in_integers():
     np.testing.assert_array_equal(to_numpy(y), x)
 
 
-def test_a_default_of_training_is_taken():
+@pytest.mark.parametrize("default", [True, False, None])
+def test_a_default_of_training_acts_as_in_keras(default):
+    """Keras 3.15 takes it; Keras 3.16 takes that of the outermost call."""
+
     class Part(MLP):
-        def call(self, x, training=True):
+        def call(self, x, training=default):
+            return self.drop(x)
+
+    class PartOfKeras(keras.layers.Layer):
+        def __init__(self):
+            super().__init__()
+            self.drop = keras.layers.Dropout(0.9)
+
+        def call(self, x, training=default):
             return self.drop(x)
 
     class Outer(keras.layers.Layer):
-        def call(self, x):
-            return part(x)
+        def __init__(self, part):
+            super().__init__()
+            self.part = part
 
-    part = Part(4, dropout=0.9)
-    part.build((None, 8))
-    assert np.any(to_numpy(Outer()(np.ones((9, 8), "float32"))) == 0)
+        def call(self, x):
+            return self.part(x)
+
+    ours = Part(4, dropout=0.9)
+    ours.build((None, 8))
+    x = np.ones((9, 8), "float32")
+    zeros = [np.any(to_numpy(Outer(p)(x)) == 0) for p in (ours, PartOfKeras())]
+    assert zeros[0] == zeros[1]
 
 
 def test_other_calls_of_keras_are_seen():
