@@ -15,9 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-from keras.src.backend.common import global_state, stateless_scope
-from keras.src.backend.common.masking import get_keras_mask as get_keras_mask
-from keras.src.backend.common.masking import set_keras_mask as set_keras_mask
+from keras.src.backend.common import global_state, masking, stateless_scope
 from keras.src.backend.common.variables import AutocastScope as AutocastScope
 from keras.src.trainers.data_adapters import data_adapter_utils
 
@@ -142,6 +140,19 @@ def present_values(variables: list[keras.Variable]) -> list[Any]:
     A `keras.StatelessScope` does not change it.
     """
     return [variable._value for variable in variables]
+
+
+def masks_of(outputs: Any) -> list[Tensor | None]:
+    """Returns the masks of tensors, attributes that new tensors lack, or None."""
+    return [masking.get_keras_mask(value) for value in keras.tree.flatten(outputs)]
+
+
+def masked(outputs: Any, masks: list[Tensor | None]) -> Any:
+    """Attaches the masks that `masks_of` returned to tensors, and returns these."""
+    for value, mask in zip(keras.tree.flatten(outputs), masks, strict=True):
+        if mask is not None:
+            masking.set_keras_mask(value, mask)
+    return outputs
 
 
 def remove_variable(layer: keras.layers.Layer, name: str) -> None:

@@ -14,8 +14,13 @@ from keras import ops
 from kerasvit.types import Gradients, LossAndGradients, Tensor
 
 from .integers import check_no_integers_trained
-from .keras_private import KeepsValues, batches_counted, compute_loss
-from .masks import joined, masks_of
+from .keras_private import (
+    KeepsValues,
+    batches_counted,
+    compute_loss,
+    masked,
+    masks_of,
+)
 from .update import Update, add_micro_batch
 
 
@@ -69,7 +74,7 @@ class MicroBatches:
             outputs.append(_slice((y_pred, masks), 0, last - first))
         if total is None:
             raise ValueError("A batch must have at least one sample. Received: none.")
-        return total, joined(outputs)
+        return total, _joined(outputs)
 
     def after(self, total: Update, micro_batch: Any) -> Any:
         """Returns the micro-batch such that it is computed after `total`."""
@@ -87,6 +92,19 @@ def _slice(batch: Any, first: Any, last: Any, samples: Any = 0) -> Any:
         return value if value is None else value[first:last]
 
     return keras.tree.map_structure(cut, batch)
+
+
+def _joined(outputs: list[tuple[Any, list[Tensor | None]]]) -> Any:
+    """Concatenates the outputs of micro-batches and their masks.
+
+    Args:
+        outputs: Pairs (outputs, masks), one per micro-batch.
+    """
+
+    def join(*values: Tensor | None) -> Tensor | None:
+        return None if values[0] is None else keras.ops.concatenate(values)
+
+    return masked(*keras.tree.map_structure(join, *outputs))
 
 
 def batch_size(x: Any) -> Any:

@@ -18,8 +18,7 @@ import numpy as np
 from kerasvit.arguments import ArgumentError, check_built, number
 from kerasvit.backend import TrainStep
 from kerasvit.backend.keras_private import build_metrics, set_first_epoch
-from kerasvit.backend.processes import Processes, processes_of
-from kerasvit.backend.random import seed_torch
+from kerasvit.backend.processes import Processes, processes_of, seed_torch
 
 from . import saved_state
 from .saved_state import SavedState

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kerasvit
-from kerasvit.backend.masks import masked, masks_of
+from kerasvit.backend.keras_private import masked, masks_of
 from kerasvit.layers.attention import Attention
 from kerasvit.layers.dense import Dense
 from kerasvit.layers.mlp import MLP

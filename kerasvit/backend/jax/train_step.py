@@ -13,9 +13,10 @@ from kerasvit.types import Gradients, Tensor
 from ..keras_private import (
     batches_counted,
     iterators_of_execution,
+    masked,
+    masks_of,
     updated_metrics,
 )
-from ..masks import masked, masks_of
 from ..train_step import (
     Step,
     batch_size,

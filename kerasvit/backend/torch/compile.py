@@ -38,12 +38,13 @@ from ..keras_private import (
     has_hooks,
     in_contexts_of_call,
     layers_in,
+    masked,
+    masks_of,
     metrics_variables_in,
     owners_of_losses,
     set_global_seed_generator,
     values_of,
 )
-from ..masks import masked, masks_of
 from .kernels import recording
 
 MOST_SHAPES = 8  # of a batch, in training and in inference; each takes time to compile

@@ -11,8 +11,7 @@ from torch import distributed
 from kerasvit.types import Gradients, Tensor
 
 from ..in_place_step import StatefulStep
-from ..keras_private import get_device, values_of
-from ..masks import masked, masks_of
+from ..keras_private import get_device, masked, masks_of, values_of
 from ..train_step import batch_size, training_pass
 from ..update import Update
 from .compile import CompiledCalls, compiled_call
