@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 
@@ -33,6 +34,23 @@ def test_pads_alike_on_all_sides(size, strides, shape):
     seen = windows(x, size, strides, 0)
     expected = np.einsum("bhwcij,ijcf->bhwf", np.moveaxis(seen, 5, 3), layer.kernel)
     np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("channels", [8, 12, 16])
+def test_the_gradient_of_few_channels_with_a_stride(channels):
+    """TensorFlow's own crashes for fewer than 16 channels and an odd batch."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 28, 28, channels)).astype("float32")
+    upstream = rng.normal(size=(3, 14, 14, 24)).astype("float32")
+    model = keras.Sequential([keras.Input(x.shape[1:]), Conv(24, 1, strides=2)])
+    before = to_numpy(model.layers[0].kernel).copy()
+    model.compile(
+        keras.optimizers.SGD(1.0), lambda y, y_pred: keras.ops.sum(y * y_pred)
+    )
+    model.train_on_batch(x, upstream)
+    change = before - to_numpy(model.layers[0].kernel)
+    expected = np.einsum("bhwc,bhwf->cf", x[:, ::2, ::2], upstream)
+    np.testing.assert_allclose(change[0, 0], expected, atol=1e-3)
 
 
 def test_starts_uniform_within_one_over_the_root_of_the_inputs():
