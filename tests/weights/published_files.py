@@ -22,6 +22,7 @@ LABELS = Path(__file__).parents[2] / "kerasvit" / "imagenet1k.txt"
 BLOCK = 1_000_003  # random numbers that are repeated; odd, so that rows differ
 LARGE = 1_000_000_000  # bytes; of larger files, a narrow copy is served
 DTYPES = {"F32": "<f4", "F64": "<f8", "I32": "<i4", "I64": "<i8"}
+HEADS = {1024: 16, 1152: 16, 1280: 16, 1536: 24}  # {width: heads}
 ZEROS = bytes(1 << 20)
 # transformers' ViTImageProcessor, as in google/vit-large-patch16-224.
 PROCESSOR = {"do_normalize": True, "do_resize": True, "resample": 2}
@@ -76,7 +77,7 @@ def is_large(entry):
 def narrow_lines(lines):
     """Returns a list of tensors for a narrower model of the same depth and names.
 
-    A Vision Transformer gets 4 heads of the same size, a ResNet the width factor 1.
+    A Vision Transformer gets a quarter of the heads, a ResNet the width factor 1.
     """
     text = "\n".join(lines)
     if "embed" not in text:
@@ -84,9 +85,14 @@ def narrow_lines(lines):
         sizes = [int(size) for size in re.search(root, text)[1].split()]
         factor, skipped = max(sizes[0], sizes[-1]) // 64, ()
     else:
+        # The table of 1,024 positions of as many entries has the size {rows} twice.
+        text = text.replace(
+            "pos_embed F32 1 {rows} {rows}", "pos_embed F32 1 {rows} 1024"
+        )
+        lines = text.splitlines()
         table = re.search(r"pos\S*embed\S* F32 1 (?:\S+) (\d+)", text)
-        width = int(table[1])
-        factor = {1024: 4, 1280: 4}[width]  # of 16 heads
+        assert int(table[1]) in HEADS
+        factor = 4
         skipped = ("patch_embed.backbone", "block", "conv_root", "gn_root")
 
     def divided(line):
@@ -118,16 +124,16 @@ def json_files(entry, narrow=False):
         return {}
     config = dict(_json("configs.json")[name_of(entry)])
     if narrow and entry.format == "transformers":
-        config |= {"num_attention_heads": 4}
+        config |= {"num_attention_heads": HEADS[config["hidden_size"]] // 4}
         for key in ("hidden_size", "intermediate_size"):
             config[key] //= 4
     elif narrow and config["architecture"].startswith("resnetv2"):
         name = config["architecture"]
         config["architecture"] = re.sub(r"x\d_bit", "x1_bit", name)
     elif narrow:
-        width = config["num_features"] // 4
-        config["num_features"] = width
-        config["model_args"] = {"embed_dim": width, "num_heads": 4}
+        width, heads = config["num_features"], HEADS[config["num_features"]]
+        config["num_features"] = width // 4
+        config["model_args"] = {"embed_dim": width // 4, "num_heads": heads // 4}
     files = {"config.json": config}
     if entry.format == "transformers":
         names = LABELS.read_text(encoding="utf-8").splitlines()
