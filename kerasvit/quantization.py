@@ -15,9 +15,8 @@ import keras
 import numpy as np
 
 from .arguments import ArgumentError
-from .backend.clones import ClonableModel
-from .backend.integers import check_no_integers_trained
 from .backend.keras_private import layers_in, owners, variables_changed
+from .backend.models import ClonableModel, check_no_integers_trained
 from .backend.threads import alone
 from .backend.train_step import trained_weights_changed
 

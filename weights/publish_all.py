@@ -18,6 +18,7 @@ import os
 import shutil
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,18 +26,18 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from kerasvit.checkpoints import replace_file
 from kerasvit.hub import manifest
 from kerasvit.hub.manifest import Entry
 from kerasvit.hub.upload import check_target
 
-from .additions import ADDITIONS, key_of, read_additions, write_additions
 from .certificate import FAILED, INCOMPLETE, check_certificate, read_certificate
 from .convert import FILES, convert
 from .downloads import Downloads
 from .hub_state import check_rights, find_published
 from .names import chosen, name_of, read_entries
 from .originals import first
-from .publish import is_of_pin, publish
+from .publish import as_toml, is_of_pin, publish
 from .verify import verify
 
 if TYPE_CHECKING:
@@ -44,6 +45,13 @@ if TYPE_CHECKING:
 
 COLUMNS = ("name", "repository", "commit", "state", "seconds")
 LONGEST = 600  # characters of a reason
+# The tables of published weights that are to be copied into sources.toml.
+ADDITIONS = "sources.toml.additions"
+HEAD = (
+    "# Tables of published weights. Replace the tables of the same names in\n"
+    "# weights/sources.toml by these, then run: python -m weights.lock\n"
+)
+Key = tuple[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +67,40 @@ class Done:
     entry: Entry
     state: str
     seconds: float
+
+
+def key_of(entry: Entry) -> Key:
+    """Returns the name and the repository, of which the Hub ignores the case."""
+    return name_of(entry), entry.source.lower()
+
+
+def read_additions(path: Path) -> dict[Key, Entry]:
+    """Returns {key: entry} of the tables that earlier runs wrote.
+
+    Raises:
+        ValueError: The file is damaged.
+    """
+    if not path.exists():
+        return {}
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))["weights"]
+        entries = [Entry(**table) for table in tables]
+    except (ValueError, LookupError, TypeError) as error:
+        raise ValueError(
+            f"{path} is damaged: {error}. Remove it; the tables of published names are "
+            "written again."
+        ) from error
+    return {key_of(entry): entry for entry in entries}
+
+
+def write_additions(path: Path, entries: dict[Key, Entry]) -> None:
+    """Writes the tables of entries, in the order of the manifest, atomically."""
+    order = [name_of(entry) for entry in manifest.entries()]
+    known = [key for key in sorted(entries) if key[0] in order]
+    known.sort(key=lambda key: order.index(key[0]))
+    tables = [as_toml(entries[key]) for key in known]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, "\n".join([HEAD, *(f"{t}\n" for t in tables)]).encode())
 
 
 def repository_of(organisation: str, entry: Entry) -> str:

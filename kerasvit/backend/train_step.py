@@ -13,14 +13,13 @@ from keras import ops
 
 from kerasvit.types import Gradients, LossAndGradients, Tensor
 
-from .integers import check_no_integers_trained
 from .keras_private import (
-    KeepsValues,
     batches_counted,
     compute_loss,
     masked,
     masks_of,
 )
+from .models import KeepsValues, check_no_integers_trained
 from .update import Update, add_micro_batch
 
 

@@ -1,8 +1,8 @@
 """Measures a trained `keras.Model`: curvature, attention and features."""
 
-from kerasvit.backend.integers import integer_layers as integer_layers
 from kerasvit.backend.keras_private import layer_calls as layer_calls
 from kerasvit.backend.keras_private import layers_in as layers_in
+from kerasvit.backend.models import integer_layers as integer_layers
 
 from .attention.attention_layers import attention_layers as attention_layers
 from .attention.attention_maps import AttentionMaps as AttentionMaps

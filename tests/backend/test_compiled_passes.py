@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kerasvit
-from kerasvit.backend.clones import ClonableModel
+from kerasvit.backend.models import ClonableModel
 from tests.contract import to_numpy
 from tests.tiny_vit import TinyViT
 

@@ -30,7 +30,6 @@ from torch._dynamo.exc import TorchDynamoException
 from torch._functorch import config as functorch_config
 
 from ..keras_private import (
-    KeepsValues,
     contexts_of_call,
     current_training,
     give_losses,
@@ -116,7 +115,7 @@ class CompiledCalls:
         setattr(self, name, compiled)
 
 
-class CompiledModel(CompiledCalls, KeepsValues):
+class CompiledModel(CompiledCalls):
     """Base before `keras.Model` of a model whose calls in a step are compiled."""
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:

@@ -10,8 +10,8 @@ from keras import ops
 from kerasvit.arguments import check_built, integer
 from kerasvit.backend import gradients_at, value_at
 from kerasvit.backend.forward import constants
-from kerasvit.backend.integers import integer_layers
 from kerasvit.backend.keras_private import in_variable_dtype
+from kerasvit.backend.models import integer_layers
 from kerasvit.patterns import found_in
 from kerasvit.types import Tensor
 
