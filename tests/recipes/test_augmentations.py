@@ -1,12 +1,10 @@
 """Augmentations by name, and as options change them."""
 
-import dataclasses
-
 import finetune
 import numpy as np
 import pretrain
 import pytest
-from command.command_line import ALIASES, check
+from command.command_line import check
 from training import settings, training_data
 
 from kerasvit.data import AUGMENTATIONS
@@ -99,11 +97,3 @@ def test_the_size_before_a_crop():
 def test_wrong_options_are_found_before_the_imports(script, changes, message):
     with pytest.raises(ValueError, match=message):
         check(script.Config(**changes))
-
-
-def test_other_programs_names_lead_to_the_options():
-    fields = {field.name for field in dataclasses.fields(settings.Common)}
-    of_timm = "reprob aug-repeats mixup-alpha cutmix-alpha smoothing img-size drop"
-    of_deit = "input-size teacher-model distillation-type distillation-tau"
-    for name in f"{of_timm} {of_deit}".split():
-        assert ALIASES[name].replace("-", "_") in fields

@@ -152,7 +152,8 @@ def test_the_backend_of_keras_json(monkeypatch, tmp_path):
 
 OPTIONS = {
     "lr": "learning-rate",
-    "lr-rate": "learning-rate",
+    "img-size": "image-size",
+    "drop-path": "stochastic-depth",
     "bs": "batch-size",
     "batch": "batch-size",
     "epoch": "epochs",
@@ -167,7 +168,7 @@ OPTIONS = {
 @on_last_backend
 @pytest.mark.parametrize(("wrong", "right"), OPTIONS.items())
 def test_a_wrong_option_suggests_the_right_one(wrong, right, capsys):
-    settings = pretrain if right == "weight-decay" else finetune
+    settings = pretrain if right in ("weight-decay", "stochastic-depth") else finetune
     with pytest.raises((SystemExit, command_line.BadInput)) as raised:
         command_line.parse([f"--{wrong}", "3"], settings.PRESETS, "recipe.py")
     assert f"--{right}" in f"{raised.value} {capsys.readouterr().err}"
