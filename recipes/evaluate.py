@@ -32,7 +32,7 @@ if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.start(parse, sys.argv[1:])
 
 import keras
-from devices import devices
+from devices.devices import Devices, start_devices
 from scoring import planning, reports, results
 from scoring.outputs import Predictor
 
@@ -45,24 +45,24 @@ def evaluate(config: Config) -> list[results.Result]:
     """
     with command_line.checking_input():
         command_line.check(config)
-        here = devices.start(config)
-        here.check_batch(config.batch_size)
-    with here.together():
-        return evaluate_on(here, config)
+        devices = start_devices(config)
+        devices.check_batch(config.batch_size)
+    with devices.together():
+        return evaluate_on(devices, config)
 
 
-def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
+def evaluate_on(devices: Devices, config: Config) -> list[results.Result]:
     """Scores on the devices; otherwise like `evaluate`."""
     keras.config.set_dtype_policy(config.dtype)
     keras.utils.set_random_seed(0)  # models begin with equal weights in all processes
     # Several commands may score other pairs into the same folder at the same time.
     with folder_lock.explained_disk(Path(config.out).expanduser()):
         with command_line.checking_input():
-            store = results.Store(config.out, here)
-            plan = planning.plan(here, config, store)
+            store = results.Store(config.out, devices)
+            plan = planning.plan(devices, config, store)
         for note in plan.notes:
             reports.say(note)
-        predict, scored = Predictor(here, config.batch_size), []
+        predict, scored = Predictor(devices, config.batch_size), []
         for task in plan.tasks:
             result = store.find(task)
             if result is None:
@@ -70,7 +70,7 @@ def evaluate_on(here: devices.Devices, config: Config) -> list[results.Result]:
                 store.add(result)
             scored.append(result)
             reports.say(reports.line(result))
-        return reports.report(here, config, plan, scored, store.folder)
+        return reports.report(devices, config, plan, scored, store.folder)
 
 
 if __name__ == "__main__":

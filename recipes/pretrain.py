@@ -157,7 +157,7 @@ if __name__ == "__main__":  # before the imports that take seconds
     CONFIG = command_line.read(sys.argv[1:], PRESETS, "pretrain.py")
 
 import keras
-from devices import devices
+from devices.devices import Devices, start_devices
 from training import (
     dry_run,
     models,
@@ -246,18 +246,18 @@ def pretrain(asked: Config) -> dict | None:
     """
     with command_line.checking_input():
         command_line.check(asked)
-        here = devices.start(asked)
-        here.check_batch(asked.batch_size, asked.accumulate)
-    with here.together():
-        return pretrain_on(here, asked)
+        devices = start_devices(asked)
+        devices.check_batch(asked.batch_size, asked.accumulate)
+    with devices.together():
+        return pretrain_on(devices, asked)
 
 
-def pretrain_on(here: devices.Devices, asked: Config) -> dict | None:
+def pretrain_on(devices: Devices, asked: Config) -> dict | None:
     """Trains on the devices; otherwise like `pretrain`."""
     with command_line.checking_input():
-        images = training_data.find_data(asked, here)
+        images = training_data.find_data(asked, devices)
         model = build(asked, images.class_names)
-        here.perturbation(asked.perturbation, radius(asked))
+        devices.perturbation(asked.perturbation, radius(asked))
         epochs = None if asked.steps else asked.epochs
         chosen = dataclasses.replace(asked, rho=radius(asked), epochs=epochs)
         training_data.check_first_batch(chosen, model, images)
@@ -266,56 +266,56 @@ def pretrain_on(here: devices.Devices, asked: Config) -> dict | None:
         config = stages.main_of(plan).config
         make_optimizer(config, model, stages.main_of(plan).steps)  # it checks them
     if config.dry_run:
-        return dry_run.measure(here, plan, model, images, compiled)
+        return dry_run.measure(devices, plan, model, images, compiled)
     prefix = f"pretrain-{config.model}-"
-    with run_folder.claimed_folder(config, images, here, prefix) as folder:
+    with run_folder.claimed_folder(config, images, devices, prefix) as folder:
         if result := run_folder.finished_result(folder):
             return result
         parts = []
         # All weights, then larger images if the settings ask for them.
-        for stage, staged in stages.each(here, model, plan):
-            with here.scope():
-                trainer = compiled(here, stage, staged)
+        for stage, staged in stages.each(devices, model, plan):
+            with devices.scope():
+                trainer = compiled(devices, stage, staged)
                 options = training_data.fit_options(config, staged)
-                train = stage.batches(here, images, options)
-                validation = Evaluation(images.validation, here, **options)
+                train = stage.batches(devices, images, options)
+                validation = Evaluation(images.validation, devices, **options)
                 resume = kerasvit.Resume(
                     stage.folder(folder), train, config.save_minutes
                 )
-                best = KeepBest.of(config, resume, here)
-                explained = dry_run.explained_out_of_memory(here, config)
+                best = KeepBest.of(config, resume, devices)
+                explained = dry_run.explained_out_of_memory(devices, config)
                 with explained, Steps(resume, config.accumulate) as steps:
                     trainer.fit(
-                        here.distributed(train),
+                        devices.distributed(train),
                         epochs=stage.rounds,  # of steps between two validations
                         shuffle=False,  # the batches are already shuffled
                         callbacks=[
-                            StepLog.of(config, resume, here),
+                            StepLog.of(config, resume, devices),
                             Validation(validation),
-                            *FewShot.of(config, here, images, options),
+                            *FewShot.of(config, devices, images, options),
                             *(*best, resume, steps),
                         ],
                         verbose=0,  # `steps` prints
                     )
                 kept = stages.finish(stage, trainer, resume, *best)
-                test = Evaluation(images.test, here, **options)
+                test = Evaluation(images.test, devices, **options)
                 parts.append({**test(trainer), **kept})
         result = results.summary(parts, plan, images, folder)
         return results.save(
-            result, plan, staged, recipe=__file__, here=here, dataset=images
+            result, plan, staged, recipe=__file__, devices=devices, dataset=images
         )
 
 
-def compiled(here: devices.Devices, stage: stages.Stage, model) -> keras.Model:
+def compiled(devices: Devices, stage: stages.Stage, model) -> keras.Model:
     """Returns the compiled trainer of a stage: SAM, a successor, or plain training.
 
     Args:
-        here: Devices of the training, in whose scope this is called.
+        devices: Devices of the training, in whose scope this is called.
         stage: The stage, with its settings, steps and teacher.
         model: `ImageModel` on the devices.
     """
     config = stage.config
-    trainer = trainers.trainer_of(here, stage, model)
+    trainer = trainers.trainer_of(devices, stage, model)
     trainer.compile(  # plain training where rho is 0
         make_optimizer(config, model, stage.steps),
         loss=loss_of(config),

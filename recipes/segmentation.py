@@ -37,7 +37,7 @@ if __name__ == "__main__":  # before the imports that take seconds
 
 import keras
 from command import paths
-from devices import devices
+from devices.devices import ONE
 from segmenting import labelled_masks, results
 from segmenting.labelled_masks import IGNORED, Batches
 from training import run_folder, validation
@@ -95,7 +95,7 @@ def trained(config: Config, backbone, dataset, folder: Path) -> dict:
     tested = Tested(dataset.validation, config.batch_size)
     train = Batches(dataset.train, config.batch_size, steps, config.seed)
     resume = kerasvit.Resume(folder / "training", train, config.save_minutes)
-    log = StepLog(folder / "log.csv", resume, devices.ONE, config.batch_size)
+    log = StepLog(folder / "log.csv", resume, ONE, config.batch_size)
     with Steps(resume, metric="mean_iou") as bar:
         trainer.fit(
             train,
@@ -216,7 +216,7 @@ class Tested:
         batch_size: Images per batch; the last may have fewer.
     """
 
-    here = devices.ONE
+    devices = ONE
 
     def __init__(self, images, batch_size: int):
         count = len(images)

@@ -1,7 +1,7 @@
 """The devices and the processes of a training.
 
-    here = devices.start(config)
-    with here.together(), here.scope(): ...    # build, compile and train the model
+    devices = start_devices(config)
+    with devices.together(), devices.scope(): ...    # build, compile and train
 
 `device_request.py` reads the option `--devices`; a file for each backend (such as
 `jax_devices.py`) divides the batches with the backend's own engine.
@@ -162,7 +162,7 @@ class Devices:
 ONE = Devices()
 
 
-def start(config) -> Devices:
+def start_devices(config) -> Devices:
     """Starts the engine of the backend; call it before anything is computed.
 
     Args:
@@ -175,12 +175,14 @@ def start(config) -> Devices:
     backend = startup.backend()
     device_request.check(config.devices, backend)
     request = device_request.Request.parse(config.devices)
-    here = importlib.import_module(f"devices.{backend}_devices").start(request, config)
-    if not here.is_first:
+    devices = importlib.import_module(f"devices.{backend}_devices").start(
+        request, config
+    )
+    if not devices.is_first:
         for console in (progress.console, rich.get_console()):
             console.quiet = True
         logging.getLogger("kerasvit").setLevel(logging.ERROR)
-    return here
+    return devices
 
 
 def copy_of(

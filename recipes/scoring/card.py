@@ -53,7 +53,7 @@ def paths(names: Sequence[str], candidates: Sequence, store) -> dict[str, Path]:
         each.name: _path(name, store.folder_of(each.name))
         for name, each in zip(names, candidates, strict=True)
     }
-    if store.here.is_first:
+    if store.devices.is_first:
         for path in found.values():
             _check(path)
     return found

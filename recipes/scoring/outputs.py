@@ -43,13 +43,13 @@ class Predictor:
     """Computes the outputs of models on devices.
 
     Args:
-        here: Devices, which share the batches.
+        devices: Devices, which share the batches.
         batch_size: Number of images per batch, of all processes together.
         placed: Whether the models are on the devices already, as in a training.
     """
 
-    def __init__(self, here: Devices, batch_size: int, placed: bool = False):
-        self.here, self.batch_size, self.placed = here, batch_size, placed
+    def __init__(self, devices: Devices, batch_size: int, placed: bool = False):
+        self.devices, self.batch_size, self.placed = devices, batch_size, placed
         self.given = self.model = self.collected = None
 
     def __call__(
@@ -62,25 +62,25 @@ class Predictor:
             images: `Images`; or others with such `batches`, whose labels are numbers.
             transform, normalize: As `model` and `normalize` of `Images.batches`.
         """
-        here = self.here
+        devices = self.devices
         if isinstance(images, Images):
             images = relabelled(images, np.arange(len(images)))
         batches = images.batches(
             transform,
             self.batch_size,
             normalize=normalize,
-            shard=here.shard,
-            pad=here.count > 1,
+            shard=devices.shard,
+            pad=devices.count > 1,
         )
-        with here.scope():
+        with devices.scope():
             if self.given is not model:
                 self.given, self.collected = model, None
-                self.model = model if self.placed else here.place(model)
-            if here.count == 1:
+                self.model = model if self.placed else devices.place(model)
+            if devices.count == 1:
                 return np.asarray(self.model.predict(batches, verbose=0), "float32")
             self._collect(len(images))
-            self.model.evaluate(here.distributed(batches), verbose=0)
-            here.sum_metrics(self.model)
+            self.model.evaluate(devices.distributed(batches), verbose=0)
+            devices.sum_metrics(self.model)
             return keras.ops.convert_to_numpy(self.collected.rows)
 
     def _collect(self, count):

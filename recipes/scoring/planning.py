@@ -39,16 +39,16 @@ class Plan:
     notes: list[str]
 
 
-def plan(here: Devices, config, store: results.Store) -> Plan:
+def plan(devices: Devices, config, store: results.Store) -> Plan:
     """Loads models, opens sets, and returns the tasks.
 
     Raises:
         ValueError: The input is wrong.
     """
-    with here.first_goes_first():
+    with devices.first_goes_first():
         groups = corrupted.find_all(config.on, config.corrupt)
         others = [x for x in config.on if x not in groups and not vtab.has(x)]
-        found = {name: sets.find(name, here.shard) for name in others}
+        found = {name: sets.find(name, devices.shard) for name in others}
         of_vtab = [images.find(each) for each in vtab.tasks(config.on)]
         needs_head = bool(others or groups) and not config.frozen
         models = candidates.load_all(
@@ -68,7 +68,9 @@ def plan(here: Devices, config, store: results.Store) -> Plan:
     tasks = accuracy.tasks(models, found, optional=bool(config.frozen))
     notes = []
     if config.frozen:
-        more, notes = _of_features(here, config, models, {x: names[x] for x in others})
+        more, notes = _of_features(
+            devices, config, models, {x: names[x] for x in others}
+        )
         tasks += more
     with_head = [each for each in models if each.has_head]
     if (config.corrupt or groups) and len(with_head) < len(models):
@@ -107,7 +109,7 @@ def _without_classes(models):
     return note
 
 
-def _of_features(here, config, models, names):
+def _of_features(devices, config, models, names):
     """Returns the tasks of `--frozen` and notes about sets without training images.
 
     Args:
@@ -116,8 +118,8 @@ def _of_features(here, config, models, names):
     Raises:
         ValueError: No set has training images, or there is no such layer.
     """
-    options = config.train_images, config.images, here.shard
-    with here.first_goes_first():
+    options = config.train_images, config.images, devices.shard
+    with devices.first_goes_first():
         opened = {name: sets.find_training(name, *options) for name in names}
     notes = []
     if without := [name for name, each in opened.items() if each is None]:

@@ -63,7 +63,7 @@ def draw_confusion(
 
 
 def report(
-    here: Devices, config, plan: Plan, found: list[results.Result], folder: Path
+    devices: Devices, config, plan: Plan, found: list[results.Result], folder: Path
 ) -> list[results.Result]:
     """Prints the tables, and writes them and the cards.
 
@@ -89,7 +89,7 @@ def report(
             console.print(table)
     if note := cost.missing(plan.models, costs, speeds):
         say(note)
-    if here.is_first:
+    if devices.is_first:
         tables.write(shown, grids, costs, folder)
         corruption_tables.write(summaries, folder)
         say(f"Tables: {folder}.")

@@ -160,8 +160,8 @@ class Store:
         ValueError: The folder cannot be written.
     """
 
-    def __init__(self, folder: str, here):
-        self.folder, self.here = Path(folder).expanduser(), here
+    def __init__(self, folder: str, devices):
+        self.folder, self.devices = Path(folder).expanduser(), devices
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -194,7 +194,7 @@ class Store:
 
     def add(self, result: Result) -> None:
         """Writes a result; an interrupted run finds it again."""
-        if not self.here.is_first:
+        if not self.devices.is_first:
             return
         path = self._path(result.model, result.set, result.measure)
         path.parent.mkdir(exist_ok=True)

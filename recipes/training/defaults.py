@@ -1,6 +1,6 @@
 """Default settings of `finetune.py` that depend on the weights and the images.
 
-    chosen, reasons = defaults.choose(asked, images, model, here)
+    chosen, reasons = defaults.choose(asked, images, model, devices)
 
 Settings that are None are replaced; those of the user or a preset are kept.
 
@@ -141,14 +141,14 @@ def by_rule(config, count: int, dataset):
     return dataclasses.replace(config, **values), reasons
 
 
-def choose(asked, images, model, here):
+def choose(asked, images, model, devices):
     """Returns complete settings, and {setting: reason} of those that were chosen.
 
     Args:
         asked: `finetune.Config`.
         images: `kerasvit.data.LabelledImages`.
         model: `ImageModel` with its weights.
-        here: `devices.Devices`.
+        devices: `Devices`.
 
     Raises:
         ValueError: As for `resolve`, or the devices cannot share a batch or perturb in
@@ -159,9 +159,9 @@ def choose(asked, images, model, here):
         config, of_rule = by_rule(asked, count, images)
         size = f"HyperRule: images of {config.image_size[0]} pixels"
         console.print(f"{size}, {of_rule['image_size']} (--image-size).")
-    config, reasons = resolve(config, count, images.kind, model, here.count)
-    here.check_batch(config.batch_size, config.accumulate)
-    here.perturbation(config.perturbation, config.rho)
+    config, reasons = resolve(config, count, images.kind, model, devices.count)
+    devices.check_batch(config.batch_size, config.accumulate)
+    devices.perturbation(config.perturbation, config.rho)
     variant = asked.model or model.record["variant"] or model.name
     return dataclasses.replace(config, model=variant), reasons | of_rule
 

@@ -1,6 +1,6 @@
 """Runs three steps of a training, and prints the seconds and the memory that it takes.
 
-dry_run.measure(here, plan, model, dataset, compiled)
+dry_run.measure(devices, plan, model, dataset, compiled)
 """
 
 import contextlib
@@ -120,31 +120,31 @@ class Clock(keras.callbacks.Callback):
         self.times.append(time.perf_counter())
 
 
-def measure(here, plan: list, model, dataset, compiled: Callable) -> None:
+def measure(devices, plan: list, model, dataset, compiled: Callable) -> None:
     """Trains each stage for three steps and prints a table. Nothing is written.
 
     Args:
-        here: `devices.Devices`.
+        devices: `Devices`.
         plan: Result of `stages.of`.
         model: `ImageModel`.
         dataset: `kerasvit.data.LabelledImages`.
         compiled: Function of the devices, a stage and its model on them, which returns
             the compiled trainer.
     """
-    for stage, staged in stages.each(here, model, plan):
-        with here.scope():
-            trainer = compiled(here, stage, staged)
+    for stage, staged in stages.each(devices, model, plan):
+        with devices.scope():
+            trainer = compiled(devices, stage, staged)
             options = training_data.fit_options(stage.config, staged)
-            batches = stage.batches(here, dataset, options)
+            batches = stage.batches(devices, dataset, options)
             title = stage.text if len(plan) > 1 else "of this training"
-            run(here, stage.config, trainer, batches, stage.steps, title)
+            run(devices, stage.config, trainer, batches, stage.steps, title)
 
 
-def run(here, config, trainer, batches, steps: int, title: str) -> None:
+def run(devices, config, trainer, batches, steps: int, title: str) -> None:
     """Trains for three steps and prints a table.
 
     Args:
-        here: `devices.Devices`.
+        devices: `Devices`.
         config: Dataclass of the settings.
         trainer: Compiled `kerasvit.SAM` on the devices.
         batches: `TrainingBatches`, `config.accumulate` per step.
@@ -152,9 +152,9 @@ def run(here, config, trainer, batches, steps: int, title: str) -> None:
         title: What is measured.
     """
     clock, parts = Clock(), config.accumulate
-    with explained_out_of_memory(here, config):
+    with explained_out_of_memory(devices, config):
         trainer.fit(
-            here.distributed(batches.with_epochs_of((1 + STEPS) * parts)),
+            devices.distributed(batches.with_epochs_of((1 + STEPS) * parts)),
             shuffle=False,
             callbacks=[clock],
             verbose=0,
@@ -164,10 +164,10 @@ def run(here, config, trainer, batches, steps: int, title: str) -> None:
     compiling = max(0.0, first - began - seconds)
     most, of_device = peak()
     whose = "of a device" if of_device else "resident, of the whole process"
-    devices = "1 device" if here.count == 1 else f"{here.count} devices"
+    where = "1 device" if devices.count == 1 else f"{devices.count} devices"
     table = Table(title, "", title="Dry run", title_justify="left")
     table.add_row("parameters", f"{trainer.model.count_params():,}")
-    table.add_row("a step", f"{_images(config)} on {devices}")
+    table.add_row("a step", f"{_images(config)} on {where}")
     table.add_row("compilation, first step", f"{compiling:.1f} s more")
     table.add_row("seconds per step", f"{seconds:.3g}, mean of {STEPS}")
     table.add_row("images per second", f"{config.batch_size / seconds:,.3g}")
@@ -175,18 +175,18 @@ def run(here, config, trainer, batches, steps: int, title: str) -> None:
     table.add_row("steps", f"{steps:,}")
     duration = _duration(steps * seconds)
     table.add_row("all steps", f"{duration}, without validation and saving")
-    table.add_row("for less memory", ", ".join(suggestions(here, config)))
+    table.add_row("for less memory", ", ".join(suggestions(devices, config)))
     console.print(table)
 
 
 @contextlib.contextmanager
-def explained_out_of_memory(here, config) -> Iterator[None]:
+def explained_out_of_memory(devices, config) -> Iterator[None]:
     """Context that says what to change if the memory of the device is too small.
 
     JAX has no class for this error, only a word in its text: it is not changed.
 
     Args:
-        here: `devices.Devices`.
+        devices: `Devices`.
         config: Dataclass of the settings.
 
     Raises:
@@ -197,26 +197,26 @@ def explained_out_of_memory(here, config) -> Iterator[None]:
     except _errors() as error:
         raise BadInput(
             f"The memory of the device is too small for a step of {_images(config)}. "
-            f"Give one of these: {', '.join(suggestions(here, config))}."
+            f"Give one of these: {', '.join(suggestions(devices, config))}."
         ) from error
 
 
-def suggestions(here, config) -> list[str]:
+def suggestions(devices, config) -> list[str]:
     """Returns options with which a training takes less memory.
 
     First those with which it has the same results, then those that change it more.
 
     Args:
-        here: `devices.Devices`.
+        devices: `Devices`.
         config: Dataclass of the settings.
     """
     found = []
     backend = keras.backend.backend()
     if config.rho == 0 or config.perturbation == "local":
         option = "accumulate"
-        if backend == "tensorflow" and here.count > 1:  # see tensorflow_devices.py
+        if backend == "tensorflow" and devices.count > 1:  # see tensorflow_devices.py
             option = "micro_batches"
-        each = config.batch_size // here.count
+        each = config.batch_size // devices.count
         least = getattr(config, "micro_batches", 1) if option == "accumulate" else 1
         more = range(getattr(config, option, each) + 1, each + 1)
         parts = next((n for n in more if each % (n * least) == 0), None)
@@ -226,7 +226,7 @@ def suggestions(here, config) -> list[str]:
         found.append("--remat")
     if config.dtype == "float32":
         found.append("--dtype mixed_bfloat16")
-    shares = here.count * config.accumulate
+    shares = devices.count * config.accumulate
     if smaller := config.batch_size // 2 // shares * shares:
         found.append(f"--batch-size {smaller}")
     return found or ["a smaller --model or --image-size"]

@@ -1,6 +1,6 @@
 """Scores the features of a model in a training, by few-shot least squares.
 
-few_shot = FewShot.of(config, here, images, options)
+few_shot = FewShot.of(config, devices, images, options)
 trainer.fit(train, callbacks=[*few_shot, resume])
 """
 
@@ -60,18 +60,18 @@ class FewShot(keras.callbacks.Callback):
         self.places = {k: np.searchsorted(numbers, x) for k, x in chosen.items()}
 
     @classmethod
-    def of(cls, config, here, dataset, options: dict) -> list["FewShot"]:
+    def of(cls, config, devices, dataset, options: dict) -> list["FewShot"]:
         """Returns the callback of `--few-shot`, if there are shots.
 
         Args:
             config: Dataclass of the settings.
-            here: `devices.Devices` of the training.
+            devices: `Devices` of the training.
             dataset: `kerasvit.data.LabelledImages`.
             options: Keyword arguments of `Images.batches`.
         """
         if not config.few_shot:
             return []
-        predict = Predictor(here, options["batch_size"], placed=True)
+        predict = Predictor(devices, options["batch_size"], placed=True)
 
         def outputs(model, images):
             return predict(model, images, options["model"], options["normalize"])

@@ -1,6 +1,6 @@
 """Fits a linear classifier to frozen features before fine-tuning, and sets the head.
 
-start = linear_classifier.set_head(here, model, dataset, config, folder)
+start = linear_classifier.set_head(devices, model, dataset, config, folder)
 """
 
 import dataclasses
@@ -109,11 +109,11 @@ def _assign(model, heads):
         layer.set_weights(weights)
 
 
-def set_head(here, model, dataset, config, folder) -> dict | None:
+def set_head(devices, model, dataset, config, folder) -> dict | None:
     """Fits a linear classifier, sets the better head, and prints the accuracies.
 
     Args:
-        here: `devices.Devices`. The first process writes the file of the head.
+        devices: `Devices`. The first process writes the file of the head.
         model: `ImageModel`.
         dataset: `kerasvit.data.LabelledImages`.
         config: `finetune.Config`; without `linear_head` the model keeps its head.
@@ -129,7 +129,7 @@ def set_head(here, model, dataset, config, folder) -> dict | None:
     """
     if not config.weights:
         return None
-    with command_line.checking_input(), here.first_goes_first():
+    with command_line.checking_input(), devices.first_goes_first():
         return _set_head(model, dataset, config, folder)
 
 

@@ -189,7 +189,7 @@ def save(
     model: keras.Model,
     *,
     recipe: str,
-    here,
+    devices,
     dataset,
 ) -> dict:
     """Saves model, card, curves and result.json, and deletes the states of training.
@@ -201,7 +201,7 @@ def save(
         plan: Result of `stages.of`.
         model: `ImageModel` with the kept weights.
         recipe: Path of the script.
-        here: `devices.Devices` of the training.
+        devices: `Devices` of the training.
         dataset: `kerasvit.data.LabelledImages`, for the confusion of the test images.
 
     Returns:
@@ -209,15 +209,15 @@ def save(
     """
     config = stages.main_of(plan).config
     part = training_data.batch_options(config, model)["batch_size"]
-    predict = Predictor(here, part, placed=True)
+    predict = Predictor(devices, part, placed=True)
     known = dataset.test, dataset.class_names, result["test"]
     confused = confusion.of_model(predict, model, *known)
-    model = here.whole(model)
+    model = devices.whole(model)
     folder = Path(result["folder"])
     card = facts(config, model, result, recipe)
     base = model.record.get("base") or {}
     result["license"] = card["license"] or base.get("license")
-    if not here.is_first:
+    if not devices.is_first:
         return result
     keep = getattr(config, "keep_adapters", False)
     kerasvit.save_pretrained(model, folder / "model", keep_adapters=keep, **card)

@@ -10,7 +10,7 @@ from pathlib import Path
 import keras
 from command import command_line, folder_lock, paths
 from command.options import default_settings
-from devices import devices
+from devices.devices import Devices
 from training.progress import console
 from training.settings import NOT_TRAINING
 
@@ -19,7 +19,7 @@ import kerasvit
 
 @contextlib.contextmanager
 def claimed_folder(
-    config, dataset, here: devices.Devices, prefix: str = ""
+    config, dataset, devices: Devices, prefix: str = ""
 ) -> Iterator[Path]:
     """Keeps the folder of `claim_folder` to this command; of its processes, the first.
 
@@ -27,11 +27,11 @@ def claimed_folder(
         command_line.BadInput: As `claim_folder` and `folder_lock.locked`.
     """
     with contextlib.ExitStack() as held:
-        with command_line.checking_input(), here.first_goes_first():
+        with command_line.checking_input(), devices.first_goes_first():
             folder = out_folder(config, prefix)
-            if here.is_first and not (folder / "result.json").exists():
+            if devices.is_first and not (folder / "result.json").exists():
                 held.enter_context(folder_lock.locked(folder))
-            claim_folder(config, dataset, here, prefix)
+            claim_folder(config, dataset, devices, prefix)
         print_notices(config, dataset)
         yield folder
 
@@ -43,7 +43,7 @@ def out_folder(config, prefix: str = "") -> Path:
     return Path(folder).expanduser()
 
 
-def claim_folder(config, dataset, here: devices.Devices, prefix: str = "") -> Path:
+def claim_folder(config, dataset, devices: Devices, prefix: str = "") -> Path:
     """Returns the folder of the results, new or that of the same training.
 
     The first process creates it, before the others call this: they compare their
@@ -52,7 +52,7 @@ def claim_folder(config, dataset, here: devices.Devices, prefix: str = "") -> Pa
     Args:
         config: Dataclass of the settings; `out` is the folder's path, or None.
         dataset: `kerasvit.data.LabelledImages`.
-        here: Devices of the training, which may change before it continues.
+        devices: Devices of the training, which may change before it continues.
         prefix: Prefix of the folder's name if `out` is None.
 
     Raises:
@@ -61,9 +61,9 @@ def claim_folder(config, dataset, here: devices.Devices, prefix: str = "") -> Pa
     """
     folder = out_folder(config, prefix)
     file = folder.absolute() / "config.json"
-    if not here.is_first and not file.exists():
+    if not devices.is_first and not file.exists():
         raise ValueError(
-            f"`out`: process 0 has written {file}, but process {here.process} does "
+            f"`out`: process 0 has written {file}, but process {devices.process} does "
             "not see it. Give a folder that all processes share."
         )
     return claim(folder, config, dataset)

@@ -1,7 +1,7 @@
 """The stages of a training: head alone, all weights, another image size.
 
     plan = stages.of(chosen, images, model)
-    for stage, staged in stages.each(here, model, plan):
+    for stage, staged in stages.each(devices, model, plan):
         ...    # compile and fit `staged` with stage.config
 
 Each stage has its own optimizer, schedule, states and log, and begins with the weights
@@ -17,7 +17,7 @@ import math
 import re
 from pathlib import Path
 
-from devices import devices
+from devices.devices import Devices, copy_of
 from training import trainers, training_data, validation
 from training.linear_classifier import is_worse
 from training.models import freeze
@@ -115,11 +115,11 @@ class Stage:
         name = "with SAM" if self.config.rho else "without SAM"
         return run / f"{name} {self.suffix}".rstrip().replace(" ", "_")
 
-    def batches(self, here, dataset, options: dict):
+    def batches(self, devices, dataset, options: dict):
         """Returns the batches of `fit`, whose epochs are the rounds of the stage.
 
         Args:
-            here: `devices.Devices`.
+            devices: `Devices`.
             dataset: `kerasvit.data.LabelledImages`.
             options: Result of `training_data.fit_options`.
         """
@@ -127,7 +127,7 @@ class Stage:
             dataset.train.images,
             augment=training_data.augmentation(self.config),
             seed=self.config.seed + self.number,
-            shard=here.shard,
+            shard=devices.shard,
             **options,
         ).with_epochs_of(self.round_steps * self.config.accumulate)
 
@@ -178,27 +178,27 @@ def main_of(plan: list[Stage]) -> Stage:
     return next(s for s in plan if not s.head_alone and not s.image_size)
 
 
-def each(here: devices.Devices, model, plan: list[Stage]):
+def each(devices: Devices, model, plan: list[Stage]):
     """Yields (stage, its model on the devices), with the weights of the stage before.
 
     Args:
-        here: `devices.Devices`. The caller is not in its scope.
+        devices: `Devices`. The caller is not in its scope.
         model: `ImageModel` with the first weights; its weights are changed.
         plan: Result of `of`.
     """
     staged = None
     for stage in plan:
         if staged is not None:
-            model.set_weights(here.weights(staged))  # of the stage before
+            model.set_weights(devices.weights(staged))  # of the stage before
         staged = kerasvit.resize(model, stage.image_size) if stage.image_size else model
-        with here.scope():
+        with devices.scope():
             if stage.head_alone:
-                staged = devices.copy_of(staged)  # `model` keeps what it trains
+                staged = copy_of(staged)  # `model` keeps what it trains
                 heads = heads_of(staged)
                 for layer in staged.layers:
                     layer.trainable = layer in heads
             else:
-                staged = here.place(staged, stage.config.remat)
+                staged = devices.place(staged, stage.config.remat)
             freeze(staged, stage.config.freeze)  # a copy is not frozen
         yield stage, staged
 

@@ -32,7 +32,7 @@ class StepLog(keras.callbacks.Callback):
     Args:
         file: Path of the CSV file.
         resume: `kerasvit.Resume` of the same `fit`.
-        here: Devices of the training. The first process writes.
+        devices: Devices of the training. The first process writes.
         batch_size: Images per step.
         parts: Batches of `fit` per step.
         events: Folder of the events for TensorBoard; None writes none.
@@ -49,26 +49,26 @@ class StepLog(keras.callbacks.Callback):
         self,
         file: Path,
         resume: kerasvit.Resume,
-        here: Devices,
+        devices: Devices,
         batch_size: int,
         *,
         parts: int = 1,
         events: Path | None = None,
     ):
         super().__init__()
-        self.file, self.resume, self.here = file, resume, here
+        self.file, self.resume, self.devices = file, resume, devices
         self.batch_size, self.parts, self.events = batch_size, parts, events
         self._writer, self._began = None, None
 
     @classmethod
-    def of(cls, config, resume: kerasvit.Resume, here: Devices) -> "StepLog":
+    def of(cls, config, resume: kerasvit.Resume, devices: Devices) -> "StepLog":
         """Returns the log of the settings, beside the folder of the states."""
         states = resume.folder
         events = states.parent / "tensorboard" / states.name
         return cls(
             states.with_name(f"log_{states.name}.csv"),
             resume,
-            here,
+            devices,
             config.batch_size,
             parts=config.accumulate,
             events=events if config.tensorboard else None,
@@ -79,7 +79,7 @@ class StepLog(keras.callbacks.Callback):
         rows = [*self._rows_until(step)]
         before = float(rows[-1][COLUMNS.index("seconds")]) if rows else 0.0
         self._began = time.perf_counter() - before
-        if not self.here.is_first:
+        if not self.devices.is_first:
             return
         unfinished = self.file.with_name(f".{self.file.name}")
         with unfinished.open("w", newline="") as file:
@@ -90,7 +90,7 @@ class StepLog(keras.callbacks.Callback):
 
     def row(self, *values: float) -> None:
         """Appends a row with the values of `COLUMNS`."""
-        if not self.here.is_first:
+        if not self.devices.is_first:
             return
         step, *rest = values
         with self.file.open("a", newline="") as file:
@@ -137,7 +137,7 @@ class StepLog(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """Writes the last steps of the round, before its validation."""
         self._write_row(self.round_steps, logs["loss"])
-        if not self.here.finite(self.model.trainable_variables):
+        if not self.devices.finite(self.model.trainable_variables):
             self._raise_not_finite("weights", self.round_steps - 1)
 
     def _mean(self):

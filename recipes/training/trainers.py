@@ -1,7 +1,7 @@
 """Trainers of the SAM family, and of distillation from a teacher.
 
     teacher = trainers.find_teacher(config, model)      # None without --teacher
-    trainer = trainers.trainer_of(here, stage, model)   # of a stage with this teacher
+    trainer = trainers.trainer_of(devices, stage, model)    # of one of its stages
 
 `any_model.py` says what a teacher can be.
 """
@@ -104,17 +104,17 @@ def find_teacher(config, student) -> Teacher | None:
     return Teacher(model, trainer.probabilities)
 
 
-def trainer_of(here, stage, model) -> keras.Model:
+def trainer_of(devices, stage, model) -> keras.Model:
     """Returns the trainer of a stage, not compiled: with the teacher if there is one.
 
     Args:
-        here: `devices.Devices`, in whose scope this is called.
+        devices: `Devices`, in whose scope this is called.
         stage: `stages.Stage`, with its settings and its teacher.
         model: `ImageModel` to train, on the devices.
     """
     config, teacher, rho = stage.config, stage.teacher, stage.config.rho
     options = {
-        "perturbation": here.perturbation(config.perturbation, rho),
+        "perturbation": devices.perturbation(config.perturbation, rho),
         "micro_batches": getattr(config, "micro_batches", 1),
     }
     if teacher is None:
@@ -122,7 +122,7 @@ def trainer_of(here, stage, model) -> keras.Model:
     plain = config.method == "sam" or not rho
     trainer = kerasvit.DistillationTrainer(
         model,
-        here.place(teacher.model),
+        devices.place(teacher.model),
         config.distill,
         alpha=config.alpha,
         tau=config.tau,

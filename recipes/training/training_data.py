@@ -4,13 +4,13 @@ import dataclasses
 from pathlib import Path
 
 from command import names
-from devices import devices
+from devices.devices import Devices
 
 from kerasvit import data
 from kerasvit.preprocessing import input_problem
 
 
-def find_data(config, here: devices.Devices) -> data.LabelledImages:
+def find_data(config, devices: Devices) -> data.LabelledImages:
     """Returns the images, which the first process prepares, if needed.
 
     Of files, each process reads its share to find damaged ones.
@@ -21,14 +21,14 @@ def find_data(config, here: devices.Devices) -> data.LabelledImages:
     wanted = config.dataset, config.data, config.share, config.share_seed
     own = {"validation_share": config.validation_share}
     if not config.data:
-        with here.first_goes_first():
+        with devices.first_goes_first():
             return find(*wanted, **own)
     failed = True
     try:
-        dataset = find(*wanted, **own, shard=here.shard)
+        dataset = find(*wanted, **own, shard=devices.shard)
         failed = False
     finally:
-        any_failed = here.any(failed)
+        any_failed = devices.any(failed)
     if any_failed:
         raise ValueError("`data`: another process cannot read it, and says why.")
     return dataset

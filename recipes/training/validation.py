@@ -22,14 +22,16 @@ class Evaluation:
 
     Args:
         images: `kerasvit.data.Images`.
-        here: Devices of the training.
+        devices: Devices of the training.
         batch_options: Keyword arguments of `Images.batches`.
     """
 
-    def __init__(self, images, here: Devices, **batch_options):
-        self.here = here
-        batches = images.batches(shard=here.shard, pad=here.count > 1, **batch_options)
-        self.batches = here.distributed(batches)
+    def __init__(self, images, devices: Devices, **batch_options):
+        self.devices = devices
+        batches = images.batches(
+            shard=devices.shard, pad=devices.count > 1, **batch_options
+        )
+        self.batches = devices.distributed(batches)
 
     def __call__(self, trainer: keras.Model) -> dict[str, float]:
         """Returns {name: number}.
@@ -39,7 +41,7 @@ class Evaluation:
                 `metrics` would count images of weight 0.
         """
         metrics = trainer.evaluate(self.batches, verbose=0, return_dict=True)
-        return self.here.sum_metrics(trainer) if self.here.count > 1 else metrics
+        return self.devices.sum_metrics(trainer) if self.devices.count > 1 else metrics
 
 
 class Validation(keras.callbacks.Callback):
@@ -62,8 +64,8 @@ class Validation(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Replaces the training's metrics by those of all processes, and evaluates."""
-        if self.evaluation.here.processes > 1:
-            logs.update(self.evaluation.here.sum_metrics(self.model))
+        if self.evaluation.devices.processes > 1:
+            logs.update(self.evaluation.devices.sum_metrics(self.model))
         with averaged(self.model):
             found = self.evaluation(self.model)
         logs.update({f"val_{name}": value for name, value in found.items()})
@@ -105,21 +107,21 @@ class KeepBest(keras.callbacks.Callback):
 
     Args:
         resume: `kerasvit.Resume` of the same `fit`, whose folder has the weights too.
-        here: Devices of the training.
+        devices: Devices of the training.
         patience: Validations without a better one after which the training ends; None:
             it does not end early.
     """
 
-    def __init__(self, resume, here: Devices, patience: int | None = None):
+    def __init__(self, resume, devices: Devices, patience: int | None = None):
         super().__init__()
-        self.folder, self.resume, self.here = resume.folder, resume, here
+        self.folder, self.resume, self.devices = resume.folder, resume, devices
         self.patience = patience
 
     @classmethod
-    def of(cls, config, resume, here: Devices) -> list["KeepBest"]:
+    def of(cls, config, resume, devices: Devices) -> list["KeepBest"]:
         """Returns the callback of the settings, if they ask for one."""
         asked = config.keep_best or config.patience is not None
-        return [cls(resume, here, config.patience)] if asked else []
+        return [cls(resume, devices, config.patience)] if asked else []
 
     def on_train_begin(self, logs=None):
         """Begins a training, or the rest of one."""
@@ -136,8 +138,8 @@ class KeepBest(keras.callbacks.Callback):
         history = [*rounds(self.resume.history), logs]
         if best_round(history) == epoch:
             with averaged(self.model):
-                weights = self.here.weights(self.model.model)
-            if self.here.is_first:
+                weights = self.devices.weights(self.model.model)
+            if self.devices.is_first:
                 self._write(epoch, weights)
         if is_exhausted(history, self.patience):
             self.model.stop_training = True

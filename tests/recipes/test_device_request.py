@@ -165,8 +165,8 @@ def test_settings_of_both_recipes_train_on_all_devices():
 
 
 def test_one_device_is_the_default_here():
-    assert devices.start(config()) is devices.ONE
-    assert devices.start(config(devices="1")) is devices.ONE
+    assert devices.start_devices(config()) is devices.ONE
+    assert devices.start_devices(config(devices="1")) is devices.ONE
 
 
 @pytest.mark.parametrize("devices", ["64", "data=64"])
@@ -312,13 +312,13 @@ def test_torch_needs_torchrun(monkeypatch):
     monkeypatch.setattr("sys.argv", ["recipes/pretrain.py", "--devices", "2"])
     command = "torchrun --nproc-per-node 2 recipes/pretrain.py --devices 2"
     with pytest.raises(ValueError, match=command):
-        devices.start(config(devices="2"))
+        devices.start_devices(config(devices="2"))
 
 
 @only["torch"]
 def test_torch_says_how_to_use_all_devices(monkeypatch, capsys):
     monkeypatch.setattr("torch.cuda.device_count", lambda: 8)
-    assert devices.start(config()) is devices.ONE
+    assert devices.start_devices(config()) is devices.ONE
     assert "1 of 8 GPUs. For all, start it with: torchrun" in capsys.readouterr().out
 
 
@@ -327,7 +327,7 @@ def test_torchrun_with_another_number(monkeypatch):
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ValueError, match="torchrun has started 2 processes"):
-        devices.start(config(devices="4"))
+        devices.start_devices(config(devices="4"))
 
 
 @only["torch"]
@@ -337,4 +337,4 @@ def test_torchrun_with_more_processes_than_gpus(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     with pytest.raises(ValueError, match="Give --nproc-per-node 1"):
-        devices.start(config())
+        devices.start_devices(config())

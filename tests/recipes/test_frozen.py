@@ -10,6 +10,7 @@ import pretrain
 import pytest
 import tensorflow_datasets
 from command import command_line
+from devices.devices import ONE
 from scoring import any_model, candidates, features, planning, sets
 from scoring.settings import Config
 from training import few_shot
@@ -257,7 +258,7 @@ def test_a_set_without_training_images(tmp_path, monkeypatch):
     config = Config(("vit",), on=("imagenet_r", "v2"), frozen=("knn",))
     with tensorflow_datasets.testing.mock_data(num_examples=5):
         with pytest.raises(ValueError, match="imagenet_r, v2: no training images"):
-            planning.plan(evaluate.devices.ONE, config, None)
+            planning.plan(ONE, config, None)
 
 
 @on_last_backend

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 import pretrain
 from command import command_line
-from devices import devices
+from devices.devices import ONE
 from pretrain import PRESETS
 from training import stages, training_data
 from training.curves import save_figure
@@ -132,12 +132,12 @@ def time_step(study: Optimizers, each: Training, folder: Path) -> dict:
     keras.utils.clear_session()
     config = config_of(study, each, folder)
     config = dataclasses.replace(config, warmup_steps=0)  # for few steps
-    dataset = training_data.find_data(config, devices.ONE)
+    dataset = training_data.find_data(config, ONE)
     model = pretrain.build(config, dataset.class_names)
     [stage] = stages.of(config, dataset, model)
-    trainer = pretrain.compiled(devices.ONE, stage, model)
+    trainer = pretrain.compiled(ONE, stage, model)
     options = training_data.fit_options(config, model)
-    train = stage.batches(devices.ONE, dataset, options)
+    train = stage.batches(ONE, dataset, options)
     fit = functools.partial(trainer.fit, shuffle=False, verbose=0)
     fit(train.with_epochs_of(UNTIMED))
     begin = time.process_time()

@@ -21,7 +21,7 @@ from pathlib import Path
 import keras
 import numpy as np
 from command.command_line import BadInput, checking_input
-from devices import devices
+from devices.devices import ONE
 from filelock import FileLock, Timeout
 from training import run_folder, training_data
 from training.progress import console
@@ -68,7 +68,7 @@ def train(
             `summary` no task is finished.
     """
     with checking_input():
-        folder = run_folder.claim_folder(study, dataset, devices.ONE, f"{name}-")
+        folder = run_folder.claim_folder(study, dataset, ONE, f"{name}-")
     tasks = tasks_of(folder)
     if not study.summary:
         with compilation_cache():
@@ -198,7 +198,7 @@ def measure(config, curved_images: int) -> dict:
         curved_images: Number of training images for the Hessian.
     """
     model = kerasvit.from_pretrained(Path(config.out) / "model")
-    train = training_data.find_data(config, devices.ONE).train
+    train = training_data.find_data(config, ONE).train
     options = training_data.batch_options(config, model)
     model.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     count = min(curved_images, len(train))

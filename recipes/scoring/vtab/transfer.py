@@ -115,8 +115,8 @@ def learner(candidate: candidates.Candidate, name: str, config) -> Callable:
             devices=config.devices,
             out=str(_folder(candidate, images, config)),
         )
-        finetune.finetune_on(predict.here, settings, _dataset(images))
-        with predict.here.first_goes_first():  # it writes the model
+        finetune.finetune_on(predict.devices, settings, _dataset(images))
+        with predict.devices.first_goes_first():  # it writes the model
             tuned = candidates.load(settings.out)
         logits = tuned.outputs(predict, test.images)
         with command_line.checking_input():
