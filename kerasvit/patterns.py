@@ -8,6 +8,11 @@ from typing import Any
 
 from .arguments import ArgumentError
 
+# Blocks of our models in the paths of layers and weights: of encoders, and of stages.
+# A hybrid has both: the ResNet before its encoder has stages.
+ENCODER_BLOCK = r"(^|/)(encoder|mixer)_block_\d+"
+STAGE_BLOCK = r"(^|/)stage_\d+_(block|unit)_\d+"
+
 
 def chosen(names: Iterable[str], pattern: Any) -> list[str]:
     """Returns the names that a pattern matches, ignoring case.

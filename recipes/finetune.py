@@ -49,12 +49,13 @@ class LoRA:
 class Config(Common, Head, LoRA):
     """Fine-tunes a model with SAM. A preset's name may stand before the options."""
 
+    # `defaults.py` chooses the settings that are None by the task, with reasons.
+
     # "small", or one of kerasvit.list_models(); None: "small" without weights, else the
     # model that the folder of the weights states
     model: str | None = None
     weights: str | None = None  # public name, file or folder; None: fresh weights
     dataset: str = "digits"  # of names.BUILT_IN, or of tensorflow-datasets
-    # defaults.py chooses settings that are None by the task; a table shows the reasons
     decayed: Literal["kernels", "all"] = "all"  # which weights decay
     # BiT's: of the number and the size of the images (defaults.py)
     rule: Literal["hyperrule"] | None = None
@@ -99,6 +100,7 @@ class Config(Common, Head, LoRA):
 
 
 PRESETS = {
+    # The first one is the demo, used without arguments.
     "digits": Config(compare=True),
     # Of the papers: see PRESETS.md.
     **{name: preset.configuration(Config) for name, preset in FINETUNE.items()},
@@ -202,6 +204,7 @@ def finetune_on(devices: Devices, asked: Config, images=None) -> dict | None:
                 options = training_data.fit_options(config, staged)
                 train = stage.batches(devices, images, options)
                 validation = Evaluation(images.validation, devices, **options)
+                # It restores the last state of an interrupted `fit`, of each stage.
                 resume = kerasvit.Resume(
                     stage.folder(folder), train, config.save_minutes
                 )
@@ -212,7 +215,7 @@ def finetune_on(devices: Devices, asked: Config, images=None) -> dict | None:
                         devices.distributed(train),
                         epochs=stage.rounds,  # of steps between two validations
                         shuffle=False,  # the batches are already shuffled
-                        callbacks=[
+                        callbacks=[  # a callback of yours: before `best`
                             StepLog.of(config, resume, devices),
                             Validation(validation),
                             *FewShot.of(config, devices, images, options),
@@ -238,8 +241,8 @@ def compiled(devices: Devices, stage: stages.Stage, model) -> keras.Model:
         model: `ImageModel` on the devices.
     """
     config = stage.config
-    trainer = trainers.trainer_of(devices, stage, model)
-    trainer.compile(  # plain training where rho is 0
+    trainer = trainers.trainer_of(devices, stage, model)  # where rho is 0: plain
+    trainer.compile(
         make_optimizer(config, model, stage.steps),
         loss=loss_of(config),
         weighted_metrics=[accuracy_of(config)],

@@ -279,6 +279,7 @@ def pretrain_on(devices: Devices, asked: Config) -> dict | None:
                 options = training_data.fit_options(config, staged)
                 train = stage.batches(devices, images, options)
                 validation = Evaluation(images.validation, devices, **options)
+                # It restores the last state of an interrupted `fit`, of each stage.
                 resume = kerasvit.Resume(
                     stage.folder(folder), train, config.save_minutes
                 )
@@ -289,7 +290,7 @@ def pretrain_on(devices: Devices, asked: Config) -> dict | None:
                         devices.distributed(train),
                         epochs=stage.rounds,  # of steps between two validations
                         shuffle=False,  # the batches are already shuffled
-                        callbacks=[
+                        callbacks=[  # a callback of yours: before `best`
                             StepLog.of(config, resume, devices),
                             Validation(validation),
                             *FewShot.of(config, devices, images, options),
@@ -315,8 +316,8 @@ def compiled(devices: Devices, stage: stages.Stage, model) -> keras.Model:
         model: `ImageModel` on the devices.
     """
     config = stage.config
-    trainer = trainers.trainer_of(devices, stage, model)
-    trainer.compile(  # plain training where rho is 0
+    trainer = trainers.trainer_of(devices, stage, model)  # where rho is 0: plain
+    trainer.compile(
         make_optimizer(config, model, stage.steps),
         loss=loss_of(config),
         weighted_metrics=[accuracy_of(config)],

@@ -9,13 +9,7 @@ from keras.optimizers.schedules import CosineDecay
 
 from kerasvit.arguments import ArgumentError, check_built, integer, number
 from kerasvit.backend.layer_rates import Rates, decays, with_rates
-
-# Names of the models' blocks, in the paths of their weights. The first that occurs is
-# used, so that the ResNet of a hybrid is a part of its embedding, as in timm.
-BLOCKS = (
-    r"(^|/)(encoder|mixer)_block_\d+(?=/)",
-    r"(^|/)stage_\d+_(block|unit)_\d+(?=/)",
-)
+from kerasvit.patterns import ENCODER_BLOCK, STAGE_BLOCK
 
 Base: Any = keras.optimizers.AdamW
 if keras.backend.backend() == "torch":
@@ -167,11 +161,12 @@ def layer_decay(
 
 def _by_block(paths: list[str]) -> tuple[list[int], int]:
     """Returns the group of each path, and the number of the last group."""
-    for pattern in BLOCKS:
+    # The ResNet of a hybrid is a part of its embedding, as in timm.
+    for pattern in (ENCODER_BLOCK, STAGE_BLOCK):
         names = [
             match and path[: match.end()]
             for path in paths
-            for match in [re.search(pattern, path)]
+            for match in [re.search(f"{pattern}(?=/)", path)]
         ]
         blocks = list(dict.fromkeys(name for name in names if name))
         if blocks:

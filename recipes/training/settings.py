@@ -2,7 +2,8 @@
 
 A recipe's `Config` has the groups as base classes, so that `config.rho` is the option
 `--rho`; a recipe declares a setting again for another default. The name of a group is
-the title of its options in `--help`.
+the title of its options in `--help`, and the comment beside or above a setting, or the
+string below it, is its text there.
 
 This module imports neither Keras nor kerasvit, so that a command is parsed first.
 """
@@ -184,7 +185,7 @@ class SAM:
 
 
 @dataclasses.dataclass(frozen=True)
-class Teacher:
+class Distillation:
     """A model whose outputs are learned beside the labels."""
 
     teacher: str | None = None  # folder, file, hf://, ViTB16/sam, model.keras, ResNet50
@@ -196,7 +197,7 @@ class Teacher:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class Resolution:
     """A second stage, with images of another size."""
 
     # a second stage with images of this size, such as 384; height first
@@ -237,7 +238,16 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Common(
-    Data, Augmentation, Model, Optimizer, Schedule, SAM, Teacher, Stage, Device, Run
+    Data,
+    Augmentation,
+    Model,
+    Optimizer,
+    Schedule,
+    SAM,
+    Distillation,
+    Resolution,
+    Device,
+    Run,
 ):
     """Settings of a training."""
 

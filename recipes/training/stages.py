@@ -1,6 +1,6 @@
 """The stages of a training: head alone, all weights, another image size.
 
-    plan = stages.of(chosen, images, model)
+    plan = stages.of(chosen, images, model, reasons)
     for stage, staged in stages.each(devices, model, plan):
         ...    # compile and fit `staged` with stage.config
 
@@ -149,17 +149,17 @@ def of(chosen, dataset, model, reasons: dict | None = None) -> list[Stage]:
     count = planned_images(chosen, dataset)
     rounds = rounds_of(chosen, count)
     config = in_rounds(chosen, reasons or {}, *rounds)
-    found = [Stage(config, *rounds, teacher=trainers.find_teacher(config, model))]
+    main = Stage(config, *rounds, teacher=trainers.find_teacher(config, model))
+    found = [main]
     if epochs := getattr(config, "probe_epochs", None):
         rate = config.probe_learning_rate or max(HEAD_RATE, config.learning_rate)
         changes = {"steps": None, "epochs": epochs, "learning_rate": rate}
-        [main] = found
         if not any(head.trainable for head in heads_of(model)):
             raise ValueError("`probe_epochs` trains the head, which --freeze freezes.")
         paths = [weight.path for head in heads_of(model) for weight in head.weights]
         if not any(re.search(config.no_decay or "", path) for path in paths):
             changes["no_decay"] = None  # it is for frozen weights
-        stage = _planned(found[0], count, changes, suffix="head", head_alone=True)
+        stage = _planned(main, count, changes, suffix="head", head_alone=True)
         stage = dataclasses.replace(stage, teacher=main.teacher)
         found = [stage, dataclasses.replace(main, number=1)]
     if config.then_size:

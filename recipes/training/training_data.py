@@ -77,8 +77,8 @@ def augmentation(config) -> data.Augmentation:
     Args:
         config: Dataclass of the settings, with a name in `augment`.
     """
-    names = ("repeats", "resize", "erasing", "mixup", "cutmix")
-    given = {name: getattr(config, name) for name in names}
+    options = ("repeats", "resize", "erasing", "mixup", "cutmix")
+    given = {name: getattr(config, name) for name in options}
     changes = {name: value for name, value in given.items() if value is not None}
     if config.rand_augment is not None:
         changes["magnitude"] = config.rand_augment or None

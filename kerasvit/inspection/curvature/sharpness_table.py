@@ -11,13 +11,14 @@ import numpy as np
 from kerasvit.arguments import ArgumentError
 from kerasvit.backend.forward import array_of, outputs_of
 from kerasvit.backend.keras_private import in_variable_dtype
+from kerasvit.patterns import ENCODER_BLOCK, STAGE_BLOCK
 from kerasvit.records import found_record
 
 from .hessian import Hessian
 from .mean_loss import Loss, batches, chosen_variables, inner_model
 
 WHOLE = "whole"
-BLOCK = r"(^|/)((encoder|mixer)_block_\d+|stage_\d+_(block|unit)_\d+)(?=/)"
+BLOCK = f"({ENCODER_BLOCK}|{STAGE_BLOCK})(?=/)"
 TRANSFORMER = {
     "embedding": "(^|/)embedding/",
     "attention": "/attention/",

@@ -17,13 +17,13 @@ from kerasvit.backend.keras_private import (
     layers_in,
 )
 from kerasvit.backend.threads import seen_here, using
-from kerasvit.patterns import found_in
+from kerasvit.patterns import ENCODER_BLOCK, STAGE_BLOCK, found_in
 from kerasvit.types import Shape, Tensor
 
 from .images import check_images, image_batches
 
 # The blocks and units of the models of this package.
-BLOCKS = r"(^|/)((encoder|mixer)_block|stage_\d+_(block|unit))_\d+$"
+BLOCKS = f"({ENCODER_BLOCK}|{STAGE_BLOCK})$"
 
 
 class Activations:
