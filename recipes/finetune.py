@@ -75,10 +75,17 @@ class Config(Common, Head, LoRA):
                 "`compare`: rho is 0, so that there is no training with SAM to compare "
                 "with. Give a radius, --rho."
             )
+        is_small = self.model in (None, "small") and not self.weights
         if self.rule:
             self._check_rule()
-        elif self.model in (None, "small") and not self.weights:
+        elif is_small:
             self._check_size()
+        default = "sgd" if is_small else "adamw"
+        if self.learning_rate is None and self.optimizer not in (None, default):
+            raise ValueError(
+                f"`optimizer`: {self.optimizer} needs a --learning-rate; the one that "
+                f"is chosen without is for {default}."
+            )
 
     def _check_size(self):
         if any(side % self.small_patch for side in self.image_size or ()):

@@ -151,8 +151,7 @@ def choose(asked, images, model, devices):
         devices: `Devices`.
 
     Raises:
-        ValueError: As for `resolve`, or the devices cannot share a batch or perturb in
-            this way.
+        ValueError: The devices cannot share a batch or perturb in this way.
     """
     count, config, of_rule = planned_images(asked, images), asked, {}
     if asked.rule:
@@ -178,9 +177,6 @@ def resolve(config, count: int, images: str, model, devices: int = 1):
 
     Returns:
         The configuration, and {setting: reason} in the order of the printed table.
-
-    Raises:
-        ValueError: The optimizer is not the default and there is no learning rate.
     """
     pretrained = config.weights is not None
     if not pretrained and config.model in (None, "small"):
@@ -197,7 +193,6 @@ def resolve(config, count: int, images: str, model, devices: int = 1):
         given = getattr(config, name) is not None
         filled[name] = getattr(config, name) if given else value
         reasons[name] = "given" if given else reason
-    _check_rate(config, chosen["optimizer"][0], filled)
     if config.epochs is not None:
         filled["steps"] = config.epochs * max(1, round(count / filled["batch_size"]))
         reasons["steps"] = f"given: {config.epochs} × {count:,} images"
@@ -239,15 +234,6 @@ def _shared(batch_size, reason, devices, parts):
     nearest = max(1, round(batch_size / shares)) * shares
     whose = f"{devices} devices" if parts == 1 else f"{devices} × {parts} parts"
     return nearest, f"{reason}; not {batch_size}, which {whose} cannot share equally"
-
-
-def _check_rate(config, default, filled):
-    optimizer, rate = filled["optimizer"], filled["learning_rate"]
-    if optimizer != default and config.learning_rate is None:
-        raise ValueError(
-            f"`--optimizer {optimizer}` needs a `--learning-rate`: the default "
-            f"{rate:g} is for {default}."
-        )
 
 
 def print_settings(config, reasons: dict) -> None:

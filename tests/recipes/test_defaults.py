@@ -100,8 +100,12 @@ def test_given_settings_are_kept():
 
 
 def test_another_optimizer_needs_its_rate():
-    with pytest.raises(ValueError, match="sgd.*--learning-rate.*1e-05.*adamw"):
-        resolved(weights="vit.npz", optimizer="sgd")
+    wrong = {"weights": "vit.npz", "optimizer": "sgd"}, {"optimizer": "lion"}
+    for given, default in zip(wrong, ("adamw", "sgd"), strict=True):
+        message = f"{given['optimizer']} needs a --learning-rate.*for {default}"
+        with pytest.raises(ValueError, match=message):  # before any image is read
+            Config(**given).check()
+    Config(optimizer="lion", learning_rate=1e-4).check()
     config, _ = resolved(weights="vit.npz", optimizer="sgd", learning_rate=0.01)
     assert config.learning_rate == 0.01
 
