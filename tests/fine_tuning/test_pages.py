@@ -123,7 +123,7 @@ def test_sam_in_the_place_of_the_model_learns(
 ):
     monkeypatch.chdir(tmp_path)
     names = {"folder": photos, "weights": FOLDER, "TrainedViT": TrainedViT}
-    sam = block("README.md", "in the place of")
+    sam = block("README.md", "instead of `model`")
     text = readme(
         ("model.compile(", sam + "trainer.compile("), ("model.fit(", "trainer.fit(")
     )

@@ -163,7 +163,7 @@ def components_of(model: keras.Model) -> dict[str, str]:
 def blocks_of(model: keras.Model) -> list[str]:
     """Returns the names of the blocks that have trainable weights, in their order."""
     found = (re.search(BLOCK, variable.path) for variable in model.trainable_variables)
-    names = dict.fromkeys(match[2] for match in found if match)
+    names = dict.fromkeys(match[0].removeprefix("/") for match in found if match)
     order = {layer.name: i for i, layer in enumerate(inner_model(model).layers)}
     return sorted(names, key=lambda name: order.get(name, len(order)))
 
