@@ -80,7 +80,7 @@ class Config(Common, Head, LoRA):
             self._check_rule()
         elif is_small:
             self._check_size()
-        default = "sgd" if is_small else "adamw"
+        default = "sgd" if is_small else "adamw"  # of defaults.py
         if self.learning_rate is None and self.optimizer not in (None, default):
             raise ValueError(
                 f"`optimizer`: {self.optimizer} needs a --learning-rate; the one that "

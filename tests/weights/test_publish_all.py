@@ -18,6 +18,7 @@ from kerasvit.hub.hashes import file_hash
 from tests.once import on_last_backend
 from weights import certificate, convert, hub_state, names, publish_all, verify
 
+ADDITIONS = publish_all.ADDITIONS
 pytestmark = [on_last_backend, pytest.mark.slow]
 
 TAGS = ("sam", "augreg", "imagenet")
@@ -65,7 +66,7 @@ def rows(out):
 
 
 def additions(tmp_path):
-    text = (tmp_path / "zoo" / publish_all.ADDITIONS).read_text()
+    text = (tmp_path / "zoo" / ADDITIONS).read_text()
     return {table["tag"]: table for table in tomllib.loads(text)["weights"]}
 
 
@@ -85,13 +86,9 @@ def test_all_names_are_published_once(catalogue, run, hub, tmp_path, monkeypatch
         assert (name, state) == (f"me/tinyvit-{tag}", "published")
         assert repository.branches["main"].startswith(commit) and len(commit) == 12
     assert list(additions(tmp_path)) == list(TAGS)
-    assert {path.name for path in (tmp_path / "zoo").iterdir()} == {
-        publish_all.ADDITIONS
-    }
+    assert {path.name for path in (tmp_path / "zoo").iterdir()} == {ADDITIONS}
 
-    (
-        tmp_path / "zoo" / publish_all.ADDITIONS
-    ).unlink()  # the state is read from the server
+    (tmp_path / "zoo" / ADDITIONS).unlink()  # the state is read from the server
     code, out, _ = run()
     assert code == 0 and uploads(hub) == 3
     assert {cells[2] for cells in rows(out).values()} == {"skipped"}
@@ -166,7 +163,7 @@ def test_a_folder_of_a_run_that_was_killed_is_removed(
 
 
 def test_tables_of_another_organisation_are_kept(catalogue, run, tmp_path):
-    path = tmp_path / "zoo" / publish_all.ADDITIONS
+    path = tmp_path / "zoo" / ADDITIONS
     assert run("--only", "*/sam")[0] == 0
     path.write_text(path.read_text().replace("me/tinyvit", "others/tinyvit"))
     assert run("--only", "*/sam", "*/augreg")[0] == 0
@@ -339,13 +336,9 @@ def test_weights_that_differ_are_not_uploaded(catalogue, run, hub, monkeypatch):
 def test_a_damaged_file_of_tables(catalogue, run, hub, tmp_path):
     (tmp_path / "zoo").mkdir()
     for content in ("[[weights", "x = 1", "[[weights]]\nmodel = 1"):
-        (tmp_path / "zoo" / publish_all.ADDITIONS).write_text(content)
+        (tmp_path / "zoo" / ADDITIONS).write_text(content)
         code, _, error = run()
-        assert (
-            code == 1
-            and f"{publish_all.ADDITIONS} is damaged" in error
-            and "\n" not in error
-        )
+        assert code == 1 and f"{ADDITIONS} is damaged" in error and "\n" not in error
     assert not hub.requests
 
 
