@@ -28,6 +28,8 @@ from .prefix_tokens import PrefixTokens as PrefixTokens
 from .quadratic_attention import QuadraticAttention as QuadraticAttention
 from .relative_attention import RelativeAttention as RelativeAttention
 from .rescaling import Rescaling as Rescaling
+from .rotary_attention import RotaryAttention as RotaryAttention
+from .rotary_positions import RotaryPositions as RotaryPositions
 from .sincos_position_embedding import (
     SinCosPositionEmbedding as SinCosPositionEmbedding,
 )

@@ -62,22 +62,41 @@ class Attention(Layer):
             )
 
         self.query = dense_in(self, "query", width, width, use_bias=self.use_bias)
-        self.key = dense_in(self, "key", width, width, use_bias=self.use_bias)
+        self.key = self._build_key(width)
         self.value = dense_in(self, "value", width, width, use_bias=self.use_bias)
         self.output_dense = dense_in(self, "output", width, width)
         self.drop = Dropout(self.dropout, name="drop", dtype=self.dtype_policy)
         self.drop.build((None, width))
 
+    def _build_key(self, width: int) -> Dense:
+        return dense_in(self, "key", width, width, use_bias=self.use_bias)
+
     def call(
         self, x: Tensor, context: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
-        shape = ops.shape(x)
         context = x if context is None else context
         query = self._heads(self.query, x)
         key, value = self._heads(self.key, context), self._heads(self.value, context)
+        return self._attended(x, query, key, value, training)
+
+    def _attended(
+        self,
+        x: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        training: bool | None,
+    ) -> Tensor:
+        """Returns the output for tokens `x` with their projections, (B, N, D)."""
+        shape = ops.shape(x)
         x = attention(query, key, value, self._mask, training)
-        x = self.output_dense(reshape(x, (-1, shape[-1])))
+        x = self._joined(reshape(x, (-1, shape[-1])))
+        x = self.output_dense(x)
         return reshape(self.drop(x, training=training), shape)
+
+    def _joined(self, x: Tensor) -> Tensor:
+        """Returns the joined heads, (B·N, D), as the output layer takes them."""
+        return x
 
     def attention_weights(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Returns the weights softmax(q kᵀ / √d), (batch, H, N, M).
