@@ -27,6 +27,7 @@ from .preact_unit import PreactUnit as PreactUnit
 from .prefix_tokens import PrefixTokens as PrefixTokens
 from .quadratic_attention import QuadraticAttention as QuadraticAttention
 from .relative_attention import RelativeAttention as RelativeAttention
+from .res_post_norm_block import ResPostNormBlock as ResPostNormBlock
 from .rescaling import Rescaling as Rescaling
 from .rotary_attention import RotaryAttention as RotaryAttention
 from .rotary_positions import RotaryPositions as RotaryPositions

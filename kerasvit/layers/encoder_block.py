@@ -15,7 +15,8 @@ from .stochastic_depth import StochasticDepth
 class EncoderBlock(Block):
     """Pre-norm Transformer block: attention, then an MLP, both residual.
 
-    Shape: (batch, N, D) → same.
+    Shape: (batch, N, D) → same. What follows the tokens in a call, such as the angles
+    of `RotaryPositions`, is handed on to the attention.
 
     Args:
         attention: Layer that mixes the tokens, such as `Attention`. Its name must be
@@ -55,8 +56,16 @@ class EncoderBlock(Block):
         for layer in (*norms, self.attention, self.mlp, self.drop):
             layer.build(input_shape)
 
-    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
-        branch = self.attention(self.attention_norm(x), training=training)
+    def call(
+        self, x: Tensor, positions: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
+        branch = self._attended(self.attention_norm(x), positions, training)
         x = x + self.drop(branch, training=training)  # (B, N, D)
         branch = self.mlp(self.mlp_norm(x), training=training)
         return x + self.drop(branch, training=training)
+
+    def _attended(
+        self, x: Tensor, positions: Tensor | None, training: bool | None
+    ) -> Tensor:
+        others = () if positions is None else (positions,)
+        return self.attention(x, *others, training=training)

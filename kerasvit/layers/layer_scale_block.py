@@ -43,8 +43,10 @@ class LayerScaleBlock(EncoderBlock):
             for name in ("attention_scale", "mlp_scale")
         )
 
-    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
-        branch = self.attention(self.attention_norm(x), training=training)
+    def call(
+        self, x: Tensor, positions: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
+        branch = self._attended(self.attention_norm(x), positions, training)
         x = x + self.drop(branch * self.attention_scale, training=training)
         branch = self.mlp(self.mlp_norm(x), training=training)
         return x + self.drop(branch * self.mlp_scale, training=training)

@@ -23,8 +23,10 @@ class PostNormBlock(EncoderBlock):
     normalising first by Xiong et al. 2020, arXiv 2002.04745.
     """
 
-    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
-        branch = self.attention(x, training=training)
+    def call(
+        self, x: Tensor, positions: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
+        branch = self._attended(x, positions, training)
         x = self.attention_norm(x + self.drop(branch, training=training))  # (B, N, D)
         branch = self.mlp(x, training=training)
         return self.mlp_norm(x + self.drop(branch, training=training))

@@ -25,7 +25,7 @@ class RotaryAttention(Attention):
     key then depends on the difference of their positions.
 
     Shape: (batch, N, D), and angles (N, d/2) of `RotaryPositions` → (batch, N, D). With
-    `mixed`: coordinates (N, 2) in place of angles.
+    `mixed`: coordinates (N, 2) in place of angles. Without either nothing is rotated.
 
     Args:
         num_heads: H, a divisor of D.
@@ -86,24 +86,28 @@ class RotaryAttention(Attention):
         return dense_in(self, "key", width, width, use_bias=bias)
 
     def call(
-        self, x: Tensor, positions: Tensor, training: bool | None = None
+        self, x: Tensor, positions: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
         query, key = self._rotated_heads(x, positions)
         return self._attended(x, query, key, self._heads(self.value, x), training)
 
-    def attention_weights(self, x: Tensor, positions: Tensor) -> Tensor:
+    def attention_weights(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """Returns the weights softmax(q kᵀ / √d), (batch, H, N, N); see `Attention`."""
         return attention_weights(*self._rotated_heads(x, positions))
 
-    def _rotated_heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+    def _rotated_heads(
+        self, x: Tensor, positions: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """Returns queries and keys, (B, N, H, d), rotated."""
+        query, key = self._heads(self.query, x), self._heads(self.key, x)
+        if positions is None:
+            return query, key
         angles = positions[:, None]  # (N, 1, d/2)
         if self.mixed:
             frequencies = ops.convert_to_tensor(self.frequencies)
             first, second = positions[:, :1, None], positions[:, 1:, None]
             angles = first * frequencies[0] + second * frequencies[1]  # (N, H, d/2)
         sine, cosine = ops.sin(angles), ops.cos(angles)
-        query, key = self._heads(self.query, x), self._heads(self.key, x)
         return self._rotated(query, sine, cosine), self._rotated(key, sine, cosine)
 
     def _rotated(self, x: Tensor, sine: Tensor, cosine: Tensor) -> Tensor:

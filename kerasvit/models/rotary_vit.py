@@ -1,0 +1,314 @@
+"""Vision Transformers with rotary positions: DINOv3, EVA-02, Perception Encoder.
+
+Siméoni et al. 2025, "DINOv3", arXiv 2508.10104; Fang et al. 2023, "EVA-02: A Visual
+Representation for Neon Genesis", arXiv 2303.11331; Bolya et al. 2025, "Perception
+Encoder", arXiv 2504.13181; Heo et al. 2024, "Rotary Position Embedding for Vision
+Transformer", arXiv 2403.13298. Numerics follow timm/models/eva.py.
+"""
+
+import functools
+from typing import Any
+
+import keras
+
+from kerasvit.arguments import ArgumentError, number, one_of
+from kerasvit.layers import (
+    MLP,
+    AttentionPooling,
+    EncoderBlock,
+    LayerNormalization,
+    LayerScaleBlock,
+    PatchEmbedding,
+    PrefixTokens,
+    ResPostNormBlock,
+    RotaryAttention,
+    RotaryPositions,
+    SwiGLU,
+)
+from kerasvit.layers.rotary_attention import PAIRS
+from kerasvit.layers.rotary_positions import COORDINATES, ORDERS
+from kerasvit.types import Tensor
+
+from .builder import builder
+from .checks import integer, multiple_of, sizes_of
+from .encoder import drop_rates, position_embedding
+from .image_model import ImageModel, head, image_input
+
+# What `rotary` leaves out: DINOv3's.
+ROTARY: dict[str, Any] = {
+    "temperature": 100.0,
+    "coordinates": "centered",
+    "reference": None,
+    "offset": 0.0,
+    "order": "yx",
+    "pairs": "halves",
+    "mixed": False,
+}
+CHOICES = {
+    "pool": ("token", "average", "average_then_norm", "attention"),
+    "positions": ("none", "tokens", "patches"),
+    "branch_norm": ("before", "after"),
+    **dict.fromkeys(
+        ("key_bias", "attention_norm", "mlp_norm", "final_norm", "class_token"),
+        (True, False),
+    ),
+}
+
+
+def _checked(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Checks what only this builder has; returns all as plain JSON."""
+    checked = {**kwargs, "num_heads": integer("num_heads", kwargs["num_heads"], 1)}
+    for key, known in CHOICES.items():
+        checked[key] = one_of(key, kwargs[key], known)
+    if kwargs["layer_scale"] is not None:
+        checked["layer_scale"] = number("layer_scale", kwargs["layer_scale"])
+    if kwargs["pool_heads"] is not None:
+        checked["pool_heads"] = integer("pool_heads", kwargs["pool_heads"], 1)
+    if kwargs["pool"] == "token" and not kwargs["class_token"]:
+        raise ArgumentError(
+            '`pool="token"` needs a class token. Received: class_token=False. Choose '
+            '`pool="average"`.',
+            "pool",
+            "class_token",
+        )
+    checked["rotary"] = _rotary(kwargs["rotary"])
+    stride = {"stride": kwargs["patch_size"], "what": "the patch size"}
+    sizes = sizes_of(kwargs, functools.partial(multiple_of, **stride))
+    if kwargs["positions"] == "none":
+        sizes["resampling"] = None
+    return {**checked, **sizes}
+
+
+def _rotary(given: Any) -> dict[str, Any] | None:
+    """Returns the checked argument `rotary`, complete, as plain JSON."""
+    if given is None:
+        return None
+    if not isinstance(given, dict) or not given.keys() <= ROTARY.keys():
+        raise ArgumentError(
+            f"`rotary` must be None or a dict of {', '.join(ROTARY)}. Received: "
+            f"{given!r:.200}.",
+            "rotary",
+        )
+    found = {**ROTARY, **given}
+    found["temperature"] = number("temperature", found["temperature"], 1)
+    found["offset"] = number("offset", found["offset"])
+    known = {"coordinates": COORDINATES, "order": ORDERS, "pairs": PAIRS}
+    for key, values in {**known, "mixed": (True, False)}.items():
+        found[key] = one_of(key, found[key], values)
+    reference = found["reference"]
+    if reference is not None:
+        height, width = reference
+        found["reference"] = [integer("reference", side, 1) for side in (height, width)]
+    return found
+
+
+@builder(_checked)
+def RotaryVisionTransformer(
+    *,
+    patch_size: int,
+    width: int,
+    depth: int,
+    num_heads: int,
+    mlp_dim: int,
+    image_size: int | tuple[int, int] | tuple[None, None] = 224,
+    resampling: dict[str, Any] | None = None,
+    num_classes: int = 1000,
+    pool: str = "token",
+    pool_heads: int | None = None,
+    class_token: bool = True,
+    register_tokens: int = 0,
+    positions: str = "none",
+    rotary: dict[str, Any] | None = ROTARY,
+    patch_bias: bool = True,
+    pre_norm: bool = False,
+    final_norm: bool = True,
+    branch_norm: str = "before",
+    qkv_bias: bool = True,
+    key_bias: bool = True,
+    attention_norm: bool = False,
+    mlp_norm: bool = False,
+    layer_scale: float | None = None,
+    mlp: str = "plain",
+    activation: str = "gelu",
+    epsilon: float = 1e-6,
+    dropout: float = 0.0,
+    stochastic_depth: float = 0.0,
+    normalization: dict[str, Any] | None = None,
+    dtype: str | keras.DTypePolicy | None = None,
+    name: str = "rotary_vit",
+) -> ImageModel:
+    """Builds a ViT with rotary positions: (batch, H, W, 3) → logits.
+
+    Args:
+        patch_size: P, edge of a patch in pixels.
+        width: D, size of a token.
+        depth: L, number of encoder blocks.
+        num_heads: Attention heads, a divisor of D.
+        mlp_dim: Hidden size of the blocks' MLPs.
+        image_size: Height and width in pixels, multiples of P; an int for a square.
+            (None, None): the model takes images of any such size.
+        resampling: As for `VisionTransformer`, for a learned table of positions.
+        num_classes: Size of the head; 0: no head, the model returns features.
+        pool: How tokens become one vector. "token": the class token. "average": the
+            mean of the patches. "average_then_norm": the same, then the normalisation.
+            "attention": attention pooling of all tokens (Perception Encoder).
+        pool_heads: Heads of the attention pooling; None: `num_heads`. Its MLP has 4 D
+            units.
+        class_token: Whether the model has a class token.
+        register_tokens: Number of learned tokens between the class token and the
+            patches (arXiv 2309.16588).
+        positions: Learned positions beside the rotary ones. "none"; "tokens": a table
+            for all tokens; "patches": for the patches only.
+        rotary: Arguments of `RotaryPositions` and `RotaryAttention`: "temperature",
+            "coordinates", "reference", "offset", "order", "pairs" and "mixed"; those
+            left out are DINOv3's. None: no rotation (EVA).
+        patch_bias: Whether the embedding of the patches has a bias.
+        pre_norm: Whether the tokens are normalised before the first block.
+        final_norm: Whether they are normalised after the last one.
+        branch_norm: "before": each branch of a block normalises its input. "after": its
+            output (EVA-02-CLIP, enormous).
+        qkv_bias: Whether query, key and value have a bias.
+        key_bias: Whether the key has one, if `qkv_bias`.
+        attention_norm: Whether the joined heads are normalised (EVA-02-CLIP).
+        mlp_norm: Whether the hidden layer of "swiglu" is normalised (EVA-02).
+        layer_scale: Initial value of learned scales of the branches; None: no scales.
+        mlp: "plain", or "swiglu" with a gated hidden layer.
+        activation: Of plain MLPs: "gelu", exact, "gelu_tanh" or "quick_gelu".
+        epsilon: Epsilon of each LayerNormalization.
+        dropout: Dropout rate after the positions and in each block, in [0, 1).
+        stochastic_depth: Probability of dropping a residual branch of the last block,
+            in [0, 1). It grows linearly from 0 in the first block.
+        normalization: {"mean": 3 numbers, "std": 3 numbers} of pixels in [0, 1]: the
+            model takes pixels in [0, 255] and normalises them. None: it does not.
+        dtype: Dtype policy, such as "mixed_bfloat16"; None: Keras's global policy.
+        name: Name of the model.
+
+    Raises:
+        ValueError: An argument is out of range, or `image_size` is not a multiple of P.
+    """
+    image, pixels = image_input(image_size, normalization)
+    x = PatchEmbedding(patch_size, width=width, use_bias=patch_bias, name="embedding")(
+        pixels
+    )  # (B, N, D)
+    prefix = class_token + register_tokens
+    add = None
+    if positions != "none":
+        rows = prefix if positions == "tokens" else 0
+        add = position_embedding(image, resampling, patch_size=patch_size, prefix=rows)
+    x = add(x) if add and positions == "patches" else x
+    if register_tokens:
+        x = PrefixTokens(register_tokens, stddev=1e-6, name="register_tokens")(x)
+    if class_token:
+        x = PrefixTokens(name="class_token")(x)  # (B, prefix + N, D)
+    x = add(x) if add and positions == "tokens" else x
+    x = keras.layers.Dropout(dropout, name="dropout")(x)
+    if pre_norm:
+        x = LayerNormalization(epsilon=epsilon, name="pre_norm")(x)
+    angles = _angles(image, rotary, width // num_heads, patch_size, prefix)
+    for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
+        block = _block(
+            mlp_dim,
+            num_heads=num_heads,
+            rotary=rotary,
+            branch_norm=branch_norm,
+            qkv_bias=qkv_bias,
+            key_bias=key_bias,
+            attention_norm=attention_norm,
+            mlp_norm=mlp_norm,
+            layer_scale=layer_scale,
+            mlp=mlp,
+            activation=activation,
+            epsilon=epsilon,
+            dropout=dropout,
+            stochastic_depth=rate,
+            name=f"encoder_block_{i}",
+        )
+        x = block(x, *angles)
+    x = _pooled(
+        x,
+        pool,
+        prefix,
+        final_norm=final_norm,
+        epsilon=epsilon,
+        num_heads=pool_heads or num_heads,
+        mlp_dim=4 * width,
+    )
+    return ImageModel(image, head(num_classes)(x), name=name)
+
+
+def _angles(
+    image: Tensor,
+    rotary: dict[str, Any] | None,
+    size: int,
+    patch_size: int,
+    prefix: int,
+) -> list[Tensor]:
+    """Returns what the blocks take beside the tokens: positions, or nothing."""
+    if rotary is None:
+        return []
+    own = ("temperature", "coordinates", "reference", "offset", "order")
+    layer = RotaryPositions(
+        None if rotary["mixed"] else size,
+        patch_size=patch_size,
+        prefix=prefix,
+        name="rotary_positions",
+        **{key: rotary[key] for key in own},
+    )
+    return [layer(image)]
+
+
+def _block(
+    mlp_dim: int,
+    *,
+    num_heads: int,
+    rotary: dict[str, Any] | None,
+    branch_norm: str,
+    qkv_bias: bool,
+    key_bias: bool,
+    attention_norm: bool,
+    mlp_norm: bool,
+    layer_scale: float | None,
+    mlp: str,
+    activation: str,
+    epsilon: float,
+    dropout: float,
+    **block: Any,
+) -> EncoderBlock:
+    """Returns a block; the arguments are those of the builder and of the block."""
+    rotated = {k: rotary[k] for k in ("pairs", "mixed")} if rotary else {}
+    attention = RotaryAttention(
+        num_heads,
+        use_bias=qkv_bias,
+        key_bias=key_bias,
+        inner_norm=attention_norm,
+        epsilon=epsilon,
+        dropout=dropout,
+        name="attention",
+        **rotated,
+    )
+    options: dict[str, Any] = {"dropout": dropout, "name": "mlp"}
+    if mlp == "plain":
+        inner = MLP(mlp_dim, activation=activation, **options)
+    else:
+        inner = SwiGLU(mlp_dim, inner_norm=mlp_norm, epsilon=epsilon, **options)
+    block |= {"epsilon": epsilon}
+    if branch_norm == "after":
+        return ResPostNormBlock(attention, inner, **block)
+    if layer_scale is None:
+        return EncoderBlock(attention, inner, **block)
+    return LayerScaleBlock(attention, inner, init_value=layer_scale, **block)
+
+
+def _pooled(
+    x: Tensor, pool: str, prefix: int, *, final_norm: bool, epsilon: float, **heads: Any
+) -> Tensor:
+    """Normalises and pools tokens: (B, prefix + N, D) → (B, D)."""
+    norm = LayerNormalization(epsilon=epsilon, name="encoder_norm")
+    if final_norm and pool != "average_then_norm":
+        x = norm(x)
+    if pool == "token":
+        return x[:, 0]
+    if pool == "attention":
+        return AttentionPooling(epsilon=epsilon, **heads, name="pool")(x)
+    x = keras.ops.mean(x[:, prefix:] if prefix else x, axis=1)
+    return norm(x) if pool == "average_then_norm" else x
