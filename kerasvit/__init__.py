@@ -40,6 +40,7 @@ from .models.bit import *
 from .models.deit import *
 from .models.hybrid import *
 from .models.mixer import *
+from .models.rotary_vit import *
 from .models.swin import *
 from .models.vit import *
 from .models.vit_ablation import *

@@ -14,6 +14,7 @@ from .hybrid import *
 from .image_model import ImageModel as ImageModel
 from .layout_map import layout_map as layout_map
 from .mixer import *
+from .rotary_vit import *
 from .swin import *
 from .variant import Variant as Variant
 from .vit import *

@@ -33,6 +33,8 @@ from .builder import builder
 from .checks import integer, multiple_of, sizes_of
 from .encoder import drop_rates, position_embedding
 from .image_model import ImageModel, head, image_input
+from .variant import rows_of
+from .vit import SIZES
 
 # What `rotary` leaves out: DINOv3's.
 ROTARY: dict[str, Any] = {
@@ -312,3 +314,20 @@ def _pooled(
         return AttentionPooling(epsilon=epsilon, **heads, name="pool")(x)
     x = keras.ops.mean(x[:, prefix:] if prefix else x, axis=1)
     return norm(x) if pool == "average_then_norm" else x
+
+
+_rotary_vit = rows_of(RotaryVisionTransformer, paper=__doc__)
+
+_DINOV3 = {
+    "patch_size": 16,
+    "register_tokens": 4,
+    "qkv_bias": False,
+    "layer_scale": 1e-5,
+    "epsilon": 1e-5,
+    "image_size": 256,
+}
+_GATED = {**_DINOV3, "mlp": "swiglu"}
+DINOv3S16 = _rotary_vit("DINOv3S16", None, None, {**SIZES["S"], **_DINOV3})
+DINOv3SPlus16 = _rotary_vit("DINOv3SPlus16", None, None, {**SIZES["S"], **_GATED})
+
+__all__ = ["DINOv3S16", "DINOv3SPlus16", "RotaryVisionTransformer"]

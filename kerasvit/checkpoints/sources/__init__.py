@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from ..config import Config
 from .known import CODE_BASES as CODE_BASES
 from .known import SOURCES as SOURCES
+from .known import TIMM
 from .known import VARIABLE_PATHS as VARIABLE_PATHS
 from .known import resampling_kernel as resampling_kernel
 from .known import timm_source as timm_source
@@ -32,6 +33,9 @@ def source_of(names: Iterable[str], config: Config) -> Source | None:
     """
     if config.get("kerasvit"):
         return SavedFolder(names, config)
+    for source in TIMM:
+        if source.named(config):
+            return source
     for source in SOURCES:
         if source.recognises({source.short_name(name) for name in names}):
             return source

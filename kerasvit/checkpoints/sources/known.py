@@ -15,6 +15,7 @@ from .source import Source
 from .timm import TimmSource
 from .timm_bit import TimmBiT
 from .timm_deit import TimmDeiT
+from .timm_eva import TimmEva
 from .timm_hybrid import TimmHybrid
 from .timm_mixer import TimmMixer
 from .timm_swin import TimmSwin
@@ -55,6 +56,7 @@ class VariablePaths(Source):
 
 
 TIMM: tuple[TimmSource, ...] = (
+    TimmEva(),  # before the ViT, whose names it has too
     TimmViT(),
     TimmDeiT(),
     TimmHybrid(),

@@ -31,6 +31,10 @@ class TimmSource(Source, Protocol):
     code_base: str = "timm"
     kernel: str = "bicubic_antialias"
 
+    def named(self, config: Config) -> bool:
+        """Returns whether the configuration names a model of this source alone."""
+        return False
+
     def differs(self, record: dict[str, Any]) -> str | None:
         """Returns in words what timm cannot build of the model; None if nothing.
 
