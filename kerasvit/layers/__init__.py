@@ -31,6 +31,7 @@ from .res_post_norm_block import ResPostNormBlock as ResPostNormBlock
 from .rescaling import Rescaling as Rescaling
 from .rotary_attention import RotaryAttention as RotaryAttention
 from .rotary_positions import RotaryPositions as RotaryPositions
+from .rotation import Rotation as Rotation
 from .sincos_position_embedding import (
     SinCosPositionEmbedding as SinCosPositionEmbedding,
 )

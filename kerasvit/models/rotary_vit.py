@@ -23,10 +23,10 @@ from kerasvit.layers import (
     ResPostNormBlock,
     RotaryAttention,
     RotaryPositions,
+    Rotation,
     SwiGLU,
 )
-from kerasvit.layers.rotary_attention import PAIRS
-from kerasvit.layers.rotary_positions import COORDINATES, ORDERS
+from kerasvit.layers.rotation import COORDINATES, ORDERS, PAIRS
 from kerasvit.types import Tensor
 
 from .builder import builder
@@ -161,9 +161,8 @@ def RotaryVisionTransformer(
             patches (arXiv 2309.16588).
         positions: Learned positions beside the rotary ones. "none"; "tokens": a table
             for all tokens; "patches": for the patches only.
-        rotary: Arguments of `RotaryPositions` and `RotaryAttention`: "temperature",
-            "coordinates", "reference", "offset", "order", "pairs" and "mixed"; those
-            left out are DINOv3's. None: no rotation (EVA).
+        rotary: Arguments of `Rotation`; those left out are DINOv3's. None: no rotation
+            (EVA).
         patch_bias: Whether the embedding of the patches has a bias.
         pre_norm: Whether the tokens are normalised before the first block.
         final_norm: Whether they are normalised after the last one.
@@ -206,7 +205,10 @@ def RotaryVisionTransformer(
     x = keras.layers.Dropout(dropout, name="dropout")(x)
     if pre_norm:
         x = LayerNormalization(epsilon=epsilon, name="pre_norm")(x)
-    angles = _angles(image, rotary, width // num_heads, patch_size, prefix)
+    places = []
+    if rotary is not None:
+        layer = RotaryPositions(patch_size, prefix=prefix, name="rotary_positions")
+        places = [layer(image)]
     for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
         block = _block(
             mlp_dim,
@@ -225,7 +227,7 @@ def RotaryVisionTransformer(
             stochastic_depth=rate,
             name=f"encoder_block_{i}",
         )
-        x = block(x, *angles)
+        x = block(x, *places)
     x = _pooled(
         x,
         pool,
@@ -236,27 +238,6 @@ def RotaryVisionTransformer(
         mlp_dim=4 * width,
     )
     return ImageModel(image, head(num_classes)(x), name=name)
-
-
-def _angles(
-    image: Tensor,
-    rotary: dict[str, Any] | None,
-    size: int,
-    patch_size: int,
-    prefix: int,
-) -> list[Tensor]:
-    """Returns what the blocks take beside the tokens: positions, or nothing."""
-    if rotary is None:
-        return []
-    own = ("temperature", "coordinates", "reference", "offset", "order")
-    layer = RotaryPositions(
-        None if rotary["mixed"] else size,
-        patch_size=patch_size,
-        prefix=prefix,
-        name="rotary_positions",
-        **{key: rotary[key] for key in own},
-    )
-    return [layer(image)]
 
 
 def _block(
@@ -277,16 +258,16 @@ def _block(
     **block: Any,
 ) -> EncoderBlock:
     """Returns a block; the arguments are those of the builder and of the block."""
-    rotated = {k: rotary[k] for k in ("pairs", "mixed")} if rotary else {}
+    rotation = None if rotary is None else Rotation(**rotary, name="rotation")
     attention = RotaryAttention(
         num_heads,
+        rotation,
         use_bias=qkv_bias,
         key_bias=key_bias,
         inner_norm=attention_norm,
         epsilon=epsilon,
         dropout=dropout,
         name="attention",
-        **rotated,
     )
     options: dict[str, Any] = {"dropout": dropout, "name": "mlp"}
     if mlp == "plain":

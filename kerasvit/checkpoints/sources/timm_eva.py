@@ -344,7 +344,8 @@ def key_map(kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         (block + "attn.v_bias", qkv[2] + "/bias"),
     )
     paths = tuple(
-        f"encoder_block_{i}/attention/frequencies" for i in range(kwargs["depth"])
+        f"encoder_block_{i}/attention/rotation/frequencies"
+        for i in range(kwargs["depth"])
     )
     by_block = Transform(
         lambda a: [a[:, i] for i in range(a.shape[1])],
