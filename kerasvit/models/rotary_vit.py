@@ -299,16 +299,150 @@ def _pooled(
 
 _rotary_vit = rows_of(RotaryVisionTransformer, paper=__doc__)
 
+# Table 3 of DINOv3, and timm's `vit_*_dinov3`. The gated MLPs have the sizes of plain
+# ones.
 _DINOV3 = {
     "patch_size": 16,
+    "image_size": 256,
     "register_tokens": 4,
     "qkv_bias": False,
     "layer_scale": 1e-5,
     "epsilon": 1e-5,
-    "image_size": 256,
 }
 _GATED = {**_DINOV3, "mlp": "swiglu"}
-DINOv3S16 = _rotary_vit("DINOv3S16", None, None, {**SIZES["S"], **_DINOV3})
-DINOv3SPlus16 = _rotary_vit("DINOv3SPlus16", None, None, {**SIZES["S"], **_GATED})
+_HUGE = {"width": 1280, "depth": 32, "num_heads": 20, "mlp_dim": 5120}
+_7B = {"width": 4096, "depth": 40, "num_heads": 32, "mlp_dim": 8192}
 
-__all__ = ["DINOv3S16", "DINOv3SPlus16", "RotaryVisionTransformer"]
+DINOv3S16 = _rotary_vit("DINOv3S16", 21_971_944, 6.25, SIZES["S"], _DINOV3)
+DINOv3SPlus16 = _rotary_vit("DINOv3SPlus16", 29_068_264, 8.09, SIZES["S"], _GATED)
+DINOv3B16 = _rotary_vit("DINOv3B16", 86_410_216, 23.58, SIZES["B"], _DINOV3)
+DINOv3L16 = _rotary_vit("DINOv3L16", 304_104_424, 82.37, SIZES["L"], _DINOV3)
+DINOv3HPlus16 = _rotary_vit("DINOv3HPlus16", 841_790_440, 224.78, _HUGE, _GATED)
+DINOv37B16 = _rotary_vit("DINOv37B16", 6_720_127_976, 1774.67, _7B, _GATED)
+
+# Table 2 of EVA-02; g of arXiv 2211.07636, whose blocks are those of a plain ViT.
+_EVA = {
+    "patch_size": 14,
+    "pool": "average_then_norm",
+    "positions": "tokens",
+    "key_bias": False,
+    "rotary": None,
+}
+_EVA02 = {
+    **_EVA,
+    "mlp": "swiglu",
+    "rotary": {
+        "temperature": 10_000.0,
+        "coordinates": "index",
+        "reference": [16, 16],
+        "pairs": "neighbours",
+    },
+}
+_EVA_G = {"width": 1408, "depth": 40, "num_heads": 16, "mlp_dim": 6144}
+
+EVA02Ti14 = _rotary_vit(
+    "EVA02Ti14", 5_695_144, 1.70, {**SIZES["Ti"], "mlp_dim": 512}, _EVA02
+)
+EVA02S14 = _rotary_vit(
+    "EVA02S14", 22_006_120, 6.12, {**SIZES["S"], "mlp_dim": 1024}, _EVA02
+)
+EVA02B14 = _rotary_vit(
+    "EVA02B14",
+    86_527_720,
+    23.16,
+    {**SIZES["B"], "mlp_dim": 2048},
+    _EVA02,
+    mlp_norm=True,
+)
+EVA02L14 = _rotary_vit(
+    "EVA02L14",
+    304_293_800,
+    81.00,
+    {**SIZES["L"], "mlp_dim": 2730},
+    _EVA02,
+    mlp_norm=True,
+)
+EVAg14 = _rotary_vit("EVAg14", 1_012_555_112, 267.03, _EVA_G, _EVA)
+
+# The Perception Encoder's core pools by attention. The outputs of its spatial and
+# language encoders are not normalised; see timm's `vit_pe_*`.
+_PE_G = {"width": 1536, "depth": 50, "num_heads": 16, "mlp_dim": 8960}
+_SPATIAL = {"pool": "average", "pool_heads": None, "final_norm": False}
+_LANG = {**_SPATIAL, "layer_scale": 0.1}
+
+
+def _pe(side: int, patch_size: int) -> dict[str, Any]:
+    """Arguments of an encoder that was trained with a grid of `side`² patches."""
+    rotary = {**_EVA02["rotary"], "reference": [side, side], "order": "xy"}
+    return {
+        "patch_size": patch_size,
+        "image_size": side * patch_size,
+        "pool": "attention",
+        "pool_heads": 8,
+        "positions": "tokens",
+        "rotary": {**rotary, "offset": 1.0},
+        "pre_norm": True,
+        "patch_bias": False,
+        "epsilon": 1e-5,
+    }
+
+
+def _pe_g() -> dict[str, Any]:
+    """Arguments of the largest encoders, which have no class token."""
+    found = _pe(32, 14)
+    return {**found, "rotary": {**found["rotary"], "offset": 0.0}, "class_token": False}
+
+
+PECoreTi16 = _rotary_vit("PECoreTi16", 6_235_240, 4.73, SIZES["Ti"], _pe(24, 16))
+PECoreS16 = _rotary_vit("PECoreS16", 23_971_048, 15.66, SIZES["S"], _pe(24, 16))
+PECoreB16 = _rotary_vit("PECoreB16", 93_655_528, 17.80, SIZES["B"], _pe(14, 16))
+PECoreL14 = _rotary_vit("PECoreL14", 317_127_656, 192.18, SIZES["L"], _pe(24, 14))
+PECoreG14 = _rotary_vit("PECoreG14", 1_881_603_560, 2059.32, _PE_G, _pe_g())
+PESpatialTi16 = _rotary_vit(
+    "PESpatialTi16", 5_876_200, 10.43, SIZES["Ti"], _pe(32, 16), _SPATIAL
+)
+PESpatialS16 = _rotary_vit(
+    "PESpatialS16", 22_368_232, 31.75, SIZES["S"], _pe(32, 16), _SPATIAL
+)
+PESpatialB16 = _rotary_vit(
+    "PESpatialB16", 87_202_792, 107.03, SIZES["B"], _pe(32, 16), _SPATIAL
+)
+PESpatialL14 = _rotary_vit(
+    "PESpatialL14", 304_989_160, 361.80, SIZES["L"], _pe(32, 14), _SPATIAL
+)
+PESpatialG14 = _rotary_vit(
+    "PESpatialG14", 1_853_424_104, 2054.46, _PE_G, _pe_g(), _LANG
+)
+PELangL14 = _rotary_vit(
+    "PELangL14", 292_440_040, 346.75, {**SIZES["L"], "depth": 23}, _pe(32, 14), _LANG
+)
+PELangG14 = _rotary_vit(
+    "PELangG14", 1_742_459_624, 1931.25, {**_PE_G, "depth": 47}, _pe_g(), _LANG
+)
+
+__all__ = [
+    "RotaryVisionTransformer",
+    "DINOv37B16",
+    "DINOv3B16",
+    "DINOv3HPlus16",
+    "DINOv3L16",
+    "DINOv3S16",
+    "DINOv3SPlus16",
+    "EVA02B14",
+    "EVA02L14",
+    "EVA02S14",
+    "EVA02Ti14",
+    "EVAg14",
+    "PECoreB16",
+    "PECoreG14",
+    "PECoreL14",
+    "PECoreS16",
+    "PECoreTi16",
+    "PELangG14",
+    "PELangL14",
+    "PESpatialB16",
+    "PESpatialG14",
+    "PESpatialL14",
+    "PESpatialS16",
+    "PESpatialTi16",
+]

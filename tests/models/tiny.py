@@ -9,6 +9,7 @@ VIT = {"patch_size": 4, "width": 16, "depth": 1, "num_heads": 2, "mlp_dim": 24}
 SMALL = {"image_size": 16, "num_classes": 3}
 TINY = {
     "VisionTransformer": {**VIT, **SMALL},
+    "RotaryVisionTransformer": {**VIT, **SMALL},
     "DistilledVisionTransformer": {**VIT, **SMALL},
     "HybridVisionTransformer": {
         **VIT,

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.slow
 # Counted on JAX, whose counts of all variants are compared with published numbers.
 COUNTS = {
     "VisionTransformer": 52_048,
+    "RotaryVisionTransformer": 52_048,
     "DistilledVisionTransformer": 55_008,
     "HybridVisionTransformer": 638_544,
     "MLPMixer": 10_264,

@@ -33,6 +33,14 @@ EXPECTED = {
             **dict.fromkeys(["encoder_norm", "pre_logits", "head"], 12),
         },
     ),
+    "RotaryVisionTransformer": (
+        {"depth": 2, "positions": "tokens", "register_tokens": 1, "pre_norm": True},
+        {
+            **dict.fromkeys(["embedding", "register_tokens", "class_token"], 0),
+            **{"position_embedding": 0, "pre_norm": 0, "encoder_block_0": 1},
+            **{"encoder_block_1": 2, "encoder_norm": 3, "head": 3},
+        },
+    ),
     "DistilledVisionTransformer": (
         {},
         {
