@@ -33,6 +33,11 @@ class RotaryPositions(OwnLayer, keras.layers.Layer):
         self.patch_size = patch_size
         self.prefix = prefix
 
+    def build(self, input_shape: Shape) -> None:
+        """Notes the attribute `grid`, (H, W), of images that have one size."""
+        if None not in input_shape[1:3]:
+            self.grid = tuple(side // self.patch_size for side in input_shape[1:3])
+
     def compute_output_spec(self, image: Tensor) -> keras.KerasTensor:
         """Returns the shape and the type of the result."""
         sides = [side and side // self.patch_size for side in image.shape[1:3]]
