@@ -349,5 +349,10 @@ def _entries(section: str) -> dict[str, str]:
 def _with_sentence(entry: str, sentence: str) -> str:
     """Returns the entry of an argument with one more sentence."""
     last = entry.rpartition("\n")[2]
-    fits = len(last) + len(sentence) < WIDTH
-    return entry + (f" {sentence}" if fits else f"\n        {sentence}")
+    if len(last) + len(sentence) < WIDTH:
+        return f"{entry} {sentence}"
+    indent = " " * 8
+    lines = textwrap.wrap(
+        sentence, WIDTH, initial_indent=indent, subsequent_indent=indent
+    )
+    return "\n".join([entry, *lines])
