@@ -33,9 +33,9 @@ def source_of(names: Iterable[str], config: Config) -> Source | None:
     """
     if config.get("kerasvit"):
         return SavedFolder(names, config)
-    for source in TIMM:
-        if source.named(config):
-            return source
+    for timm in TIMM:
+        if timm.named(config):
+            return timm
     for source in SOURCES:
         if source.recognises({source.short_name(name) for name in names}):
             return source

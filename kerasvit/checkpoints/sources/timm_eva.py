@@ -333,33 +333,15 @@ def key_map(kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
     names = set(shapes or ())
     block, ours = "blocks.{i}.", "encoder_block_{i}/"
     attention = ours + "attention/"
-    qkv = tuple(f"{attention}{name}" for name in ("query", "key", "value"))
     behind = kwargs["pool"] == "average_then_norm"
     if names:
         behind = "norm.weight" not in names
-    # timm names the biases of query and value where the key has none.
-    apart = kwargs["qkv_bias"] and not kwargs["key_bias"]
-    of_bias = (
-        (block + "attn.q_bias", qkv[0] + "/bias"),
-        (block + "attn.v_bias", qkv[2] + "/bias"),
-    )
-    paths = tuple(
-        f"encoder_block_{i}/attention/rotation/frequencies"
-        for i in range(kwargs["depth"])
-    )
     by_block = Transform(
         lambda a: [a[:, i] for i in range(a.shape[1])],
         lambda arrays: np.stack(arrays, axis=1),
     )
-    packed = "blocks.0.mlp.fc1_g.weight" not in names and not kwargs["mlp_norm"]
-    gate = (
-        GATED
-        if kwargs["mlp"] == "swiglu" and packed
-        else (
-            *torch_dense(block + "mlp.fc1_g", ours + "mlp/gate"),
-            *torch_dense(block + "mlp.fc1_x", ours + "mlp/dense_0"),
-        )
-    )
+    blocks = range(kwargs["depth"])
+    rotation = "encoder_block_{}/attention/rotation/frequencies".format
     return KeyMap(
         ("cls_token", "class_token/tokens"),
         ("reg_token", "register_tokens/tokens"),
@@ -368,24 +350,41 @@ def key_map(kwargs: dict[str, Any], shapes: Shapes | None = None) -> KeyMap:
         ("patch_embed.proj.bias", "embedding/bias"),
         *torch_norm("norm_pre", "pre_norm"),
         *torch_norm(block + "norm1", ours + "attention_norm"),
-        *(of_bias if apart else ()),
-        *torch_stacked(block + "attn.qkv", *qkv),
-        *(
-            rule
-            for name, path in zip("qkv", qkv, strict=True)
-            for rule in torch_dense(f"{block}attn.{name}_proj", path)
-        ),
+        *_qkv(kwargs, block + "attn.", attention),
         *torch_norm(block + "attn.norm", attention + "norm"),
         *torch_dense(block + "attn.proj", attention + "output"),
         (block + "gamma_1", ours + "attention_scale"),
         *torch_norm(block + "norm2", ours + "mlp_norm"),
-        *(gate if kwargs["mlp"] != "plain" else ()),
-        *torch_dense(block + "mlp.fc1", ours + "mlp/dense_0"),
+        *_hidden(kwargs, names, block + "mlp.", ours + "mlp/"),
         *torch_norm(block + "mlp.norm", ours + "mlp/norm"),
         *torch_dense(block + "mlp.fc2", ours + "mlp/dense_1"),
         (block + "gamma_2", ours + "mlp_scale"),
-        ("rope.freqs", paths, by_block),
+        ("rope.freqs", tuple(map(rotation, blocks)), by_block),
         *torch_norm("fc_norm" if behind else "norm", "encoder_norm"),
         *POOLING,
         *torch_dense("head", "head"),
     )
+
+
+def _qkv(kwargs: dict[str, Any], theirs: str, ours: str) -> tuple:
+    """Returns rules of query, key and value; one or three layers of timm."""
+    qkv = [ours + name for name in ("query", "key", "value")]
+    rules = [*torch_stacked(theirs + "qkv", *qkv)]
+    for name, path in zip("qkv", qkv, strict=True):
+        rules += torch_dense(f"{theirs}{name}_proj", path)
+    if kwargs["qkv_bias"] and not kwargs["key_bias"]:
+        # timm names the biases of query and value where the key has none.
+        biases = [(theirs + "q_bias", qkv[0]), (theirs + "v_bias", qkv[2])]
+        rules = [(name, path + "/bias") for name, path in biases] + rules
+    return tuple(rules)
+
+
+def _hidden(kwargs: dict[str, Any], names: set[str], theirs: str, ours: str) -> tuple:
+    """Returns rules of an MLP's first layers; timm has gates apart or in one tensor."""
+    plain = torch_dense(theirs + "fc1", ours + "dense_0")
+    if kwargs["mlp"] == "plain":
+        return tuple(plain)
+    if "blocks.0.mlp.fc1_g.weight" not in names and not kwargs["mlp_norm"]:
+        return (*GATED, *plain)
+    gate = torch_dense(theirs + "fc1_g", ours + "gate")
+    return (*gate, *torch_dense(theirs + "fc1_x", ours + "dense_0"), *plain)
