@@ -74,6 +74,7 @@ BUDGETS = {
     # Builders: what differs between five code bases' checkpoints of one architecture.
     "vit.VisionTransformer": 26,
     "hybrid.HybridVisionTransformer": 23,
+    "rotary_vit.RotaryVisionTransformer": 31,
     "deit.DistilledVisionTransformer": 17,
     "swin.SwinTransformer": 15,
     "alternet.AlterNet": 15,

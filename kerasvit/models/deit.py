@@ -14,10 +14,10 @@ from kerasvit.layers import LayerNormalization, PatchEmbedding, PrefixTokens
 from kerasvit.preprocessing.defaults import IMAGENET
 
 from .builder import builder
-from .encoder import encoder, position_embedding
+from .encoder import SIZES, encoder, position_embedding
 from .image_model import ImageModel, head, image_input
 from .variant import rows_of
-from .vit import SIZES, VisionTransformer, check_arguments
+from .vit import VisionTransformer, check_arguments
 
 HEADS = ("head", "head_distillation")  # of the class and of the distillation token
 

@@ -9,14 +9,28 @@ import keras
 from kerasvit.layers import (
     MLP,
     Attention,
+    AttentionPooling,
     EncoderBlock,
     LayerNormalization,
     LayerScaleBlock,
     PositionEmbedding,
+    PrefixTokens,
     SinCosPositionEmbedding,
     SwiGLU,
 )
 from kerasvit.types import Tensor
+
+# Table 1 of the paper; Ti and S from Steiner et al. 2022, arXiv 2106.10270; So400M from
+# Alabdulmohsin et al. 2023, arXiv 2305.13035; g of DINOv2, arXiv 2304.07193.
+SIZES = {
+    "Ti": {"width": 192, "depth": 12, "num_heads": 3, "mlp_dim": 768},
+    "S": {"width": 384, "depth": 12, "num_heads": 6, "mlp_dim": 1536},
+    "B": {"width": 768, "depth": 12, "num_heads": 12, "mlp_dim": 3072},
+    "L": {"width": 1024, "depth": 24, "num_heads": 16, "mlp_dim": 4096},
+    "So400M": {"width": 1152, "depth": 27, "num_heads": 16, "mlp_dim": 4304},
+    "H": {"width": 1280, "depth": 32, "num_heads": 16, "mlp_dim": 5120},
+    "g": {"width": 1536, "depth": 40, "num_heads": 24, "mlp_dim": 4096},
+}
 
 
 def drop_rates(last: float, depth: int) -> list[float]:
@@ -96,3 +110,59 @@ def position_embedding(
         kernel = {} if resampling is None else {"kernel": resampling["kernel"]}
         layer = PositionEmbedding((height, width), prefix=prefix, **kernel, **options)
     return layer if resampling is None else lambda x: layer(x, image)
+
+
+def prefixed(
+    x: Tensor,
+    class_token: bool,
+    register_tokens: int,
+    add_positions: Callable[[Tensor], Tensor] | None,
+    *,
+    everywhere: bool,
+) -> Tensor:
+    """Puts the class and register tokens before the patches: (B, N, D) → (B, k + N, D).
+
+    Args:
+        x: Tokens of patches.
+        class_token, register_tokens: As for `VisionTransformer`.
+        add_positions: Result of `position_embedding`, or None.
+        everywhere: Whether all tokens have positions, or those of patches only.
+    """
+    if add_positions and not everywhere:
+        x = add_positions(x)
+    if register_tokens:
+        x = PrefixTokens(register_tokens, stddev=1e-6, name="register_tokens")(x)
+    if class_token:
+        x = PrefixTokens(name="class_token")(x)
+    return add_positions(x) if add_positions and everywhere else x
+
+
+def pooled(
+    x: Tensor,
+    pool: str,
+    prefix: int,
+    *,
+    epsilon: float,
+    final_norm: bool = True,
+    **attention: Any,
+) -> Tensor:
+    """Normalises and pools tokens: (B, prefix + N, D) → (B, D).
+
+    Args:
+        x: Tokens.
+        pool: As for `VisionTransformer`.
+        prefix: Number of tokens that the mean and the attention leave out.
+        epsilon: Epsilon of the normalisations.
+        final_norm: Whether there is a normalisation.
+        **attention: Further arguments of `AttentionPooling`.
+    """
+    norm = LayerNormalization(epsilon=epsilon, name="encoder_norm")
+    if final_norm and pool != "average_then_norm":
+        x = norm(x)
+    if pool == "token":
+        return x[:, 0]
+    x = x[:, prefix:] if prefix else x
+    if pool == "attention":
+        return AttentionPooling(epsilon=epsilon, **attention, name="pool")(x)
+    x = keras.ops.mean(x, axis=1)
+    return norm(x) if pool == "average_then_norm" else x

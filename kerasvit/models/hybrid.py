@@ -25,10 +25,10 @@ from kerasvit.layers import (
 
 from .builder import builder
 from .checks import integers, sizes_of, stage_widths
-from .encoder import encoder, position_embedding
+from .encoder import SIZES, encoder, position_embedding
 from .image_model import ImageModel, head, image_input
 from .variant import rows_of
-from .vit import SIZES, check_arguments
+from .vit import check_arguments
 
 GROUPS = 32  # of each group normalisation of the ResNet
 

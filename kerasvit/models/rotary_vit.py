@@ -14,12 +14,10 @@ import keras
 from kerasvit.arguments import ArgumentError, number, one_of
 from kerasvit.layers import (
     MLP,
-    AttentionPooling,
     EncoderBlock,
     LayerNormalization,
     LayerScaleBlock,
     PatchEmbedding,
-    PrefixTokens,
     ResPostNormBlock,
     RotaryAttention,
     RotaryPositions,
@@ -27,14 +25,12 @@ from kerasvit.layers import (
     SwiGLU,
 )
 from kerasvit.layers.rotation import COORDINATES, ORDERS, PAIRS
-from kerasvit.types import Tensor
 
 from .builder import builder
 from .checks import integer, multiple_of, sizes_of
-from .encoder import drop_rates, position_embedding
+from .encoder import SIZES, drop_rates, pooled, position_embedding, prefixed
 from .image_model import ImageModel, head, image_input
 from .variant import rows_of
-from .vit import SIZES
 
 # What `rotary` leaves out: DINOv3's.
 ROTARY: dict[str, Any] = {
@@ -196,12 +192,8 @@ def RotaryVisionTransformer(
     if positions != "none":
         rows = prefix if positions == "tokens" else 0
         add = position_embedding(image, resampling, patch_size=patch_size, prefix=rows)
-    x = add(x) if add and positions == "patches" else x
-    if register_tokens:
-        x = PrefixTokens(register_tokens, stddev=1e-6, name="register_tokens")(x)
-    if class_token:
-        x = PrefixTokens(name="class_token")(x)  # (B, prefix + N, D)
-    x = add(x) if add and positions == "tokens" else x
+    everywhere = positions == "tokens"
+    x = prefixed(x, class_token, register_tokens, add, everywhere=everywhere)
     x = keras.layers.Dropout(dropout, name="dropout")(x)
     if pre_norm:
         x = LayerNormalization(epsilon=epsilon, name="pre_norm")(x)
@@ -209,29 +201,32 @@ def RotaryVisionTransformer(
     if rotary is not None:
         layer = RotaryPositions(patch_size, prefix=prefix, name="rotary_positions")
         places = [layer(image)]
+    heads = {
+        "num_heads": num_heads,
+        "use_bias": qkv_bias,
+        "key_bias": key_bias,
+        "inner_norm": attention_norm,
+        "epsilon": epsilon,
+        "dropout": dropout,
+    }
+    gated = functools.partial(SwiGLU, inner_norm=mlp_norm, epsilon=epsilon)
+    plain = functools.partial(MLP, activation=activation)
+    branch = gated if mlp == "swiglu" else plain
     for i, rate in enumerate(drop_rates(stochastic_depth, depth)):
-        block = _block(
-            mlp_dim,
-            num_heads=num_heads,
+        x = _block(
+            heads,
+            branch(mlp_dim, dropout=dropout, name="mlp"),
             rotary=rotary,
             branch_norm=branch_norm,
-            qkv_bias=qkv_bias,
-            key_bias=key_bias,
-            attention_norm=attention_norm,
-            mlp_norm=mlp_norm,
             layer_scale=layer_scale,
-            mlp=mlp,
-            activation=activation,
             epsilon=epsilon,
-            dropout=dropout,
             stochastic_depth=rate,
             name=f"encoder_block_{i}",
-        )
-        x = block(x, *places)
-    x = _pooled(
+        )(x, *places)
+    x = pooled(
         x,
         pool,
-        prefix,
+        0 if pool == "attention" else prefix,
         final_norm=final_norm,
         epsilon=epsilon,
         num_heads=pool_heads or num_heads,
@@ -241,67 +236,36 @@ def RotaryVisionTransformer(
 
 
 def _block(
-    mlp_dim: int,
+    heads: dict[str, Any],
+    mlp: keras.layers.Layer,
     *,
-    num_heads: int,
     rotary: dict[str, Any] | None,
     branch_norm: str,
-    qkv_bias: bool,
-    key_bias: bool,
-    attention_norm: bool,
-    mlp_norm: bool,
     layer_scale: float | None,
-    mlp: str,
-    activation: str,
-    epsilon: float,
-    dropout: float,
     **block: Any,
 ) -> EncoderBlock:
-    """Returns a block; the arguments are those of the builder and of the block."""
+    """Returns a block.
+
+    Args:
+        heads: Arguments of `RotaryAttention`.
+        mlp: MLP of the block.
+        rotary, branch_norm, layer_scale: As for the builder.
+        **block: Arguments of `EncoderBlock`.
+    """
     rotation = None if rotary is None else Rotation(**rotary, name="rotation")
-    attention = RotaryAttention(
-        num_heads,
-        rotation,
-        use_bias=qkv_bias,
-        key_bias=key_bias,
-        inner_norm=attention_norm,
-        epsilon=epsilon,
-        dropout=dropout,
-        name="attention",
-    )
-    options: dict[str, Any] = {"dropout": dropout, "name": "mlp"}
-    if mlp == "plain":
-        inner = MLP(mlp_dim, activation=activation, **options)
-    else:
-        inner = SwiGLU(mlp_dim, inner_norm=mlp_norm, epsilon=epsilon, **options)
-    block |= {"epsilon": epsilon}
+    attention = RotaryAttention(rotation=rotation, name="attention", **heads)
     if branch_norm == "after":
-        return ResPostNormBlock(attention, inner, **block)
+        return ResPostNormBlock(attention, mlp, **block)
     if layer_scale is None:
-        return EncoderBlock(attention, inner, **block)
-    return LayerScaleBlock(attention, inner, init_value=layer_scale, **block)
-
-
-def _pooled(
-    x: Tensor, pool: str, prefix: int, *, final_norm: bool, epsilon: float, **heads: Any
-) -> Tensor:
-    """Normalises and pools tokens: (B, prefix + N, D) → (B, D)."""
-    norm = LayerNormalization(epsilon=epsilon, name="encoder_norm")
-    if final_norm and pool != "average_then_norm":
-        x = norm(x)
-    if pool == "token":
-        return x[:, 0]
-    if pool == "attention":
-        return AttentionPooling(epsilon=epsilon, **heads, name="pool")(x)
-    x = keras.ops.mean(x[:, prefix:] if prefix else x, axis=1)
-    return norm(x) if pool == "average_then_norm" else x
+        return EncoderBlock(attention, mlp, **block)
+    return LayerScaleBlock(attention, mlp, init_value=layer_scale, **block)
 
 
 _rotary_vit = rows_of(RotaryVisionTransformer, paper=__doc__)
 
 # Table 3 of DINOv3, and timm's `vit_*_dinov3`. The gated MLPs have the sizes of plain
 # ones.
-_DINOV3 = {
+_DINOV3: dict[str, Any] = {
     "patch_size": 16,
     "image_size": 256,
     "register_tokens": 4,
@@ -321,14 +285,14 @@ DINOv3HPlus16 = _rotary_vit("DINOv3HPlus16", 841_790_440, 224.78, _HUGE, _GATED)
 DINOv37B16 = _rotary_vit("DINOv37B16", 6_720_127_976, 1774.67, _7B, _GATED)
 
 # Table 2 of EVA-02; g of arXiv 2211.07636, whose blocks are those of a plain ViT.
-_EVA = {
+_EVA: dict[str, Any] = {
     "patch_size": 14,
     "pool": "average_then_norm",
     "positions": "tokens",
     "key_bias": False,
     "rotary": None,
 }
-_EVA02 = {
+_EVA02: dict[str, Any] = {
     **_EVA,
     "mlp": "swiglu",
     "rotary": {

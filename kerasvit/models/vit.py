@@ -13,17 +13,13 @@ import keras
 
 from kerasvit.arguments import ArgumentError, number, one_of
 from kerasvit.layers import (
-    AttentionPooling,
     Dense,
-    LayerNormalization,
     PatchEmbedding,
-    PrefixTokens,
 )
-from kerasvit.types import Tensor
 
 from .builder import builder
 from .checks import at_least_one, integer, multiple_of, sizes_of
-from .encoder import encoder, position_embedding
+from .encoder import SIZES, encoder, pooled, position_embedding, prefixed
 from .image_model import ImageModel, head, image_input
 from .variant import rows_of
 
@@ -157,14 +153,8 @@ def VisionTransformer(
         prefix=prefix if positions == "tokens" else 0,
         sincos=positions == "sincos2d",
     )
-    if positions != "tokens":
-        x = add_positions(x)
-    if register_tokens:
-        x = PrefixTokens(register_tokens, stddev=1e-6, name="register_tokens")(x)
-    if class_token:
-        x = PrefixTokens(name="class_token")(x)  # (B, prefix + N, D)
-    if positions == "tokens":
-        x = add_positions(x)
+    everywhere = positions == "tokens"
+    x = prefixed(x, class_token, register_tokens, add_positions, everywhere=everywhere)
     x = encoder(
         x,
         depth=depth,
@@ -179,7 +169,7 @@ def VisionTransformer(
         mlp=mlp,
         pre_norm=pre_norm,
     )
-    x = _pooled(
+    x = pooled(
         x,
         pool,
         prefix,
@@ -192,36 +182,6 @@ def VisionTransformer(
         x = Dense(representation_size, activation="tanh", name="pre_logits")(x)
     return ImageModel(image, head(num_classes)(x), name=name)
 
-
-def _pooled(
-    x: Tensor, pool: str, prefix: int, *, epsilon: float, **attention: Any
-) -> Tensor:
-    """Normalises and pools tokens: (B, prefix + N, D) → (B, D).
-
-    `attention` are further arguments of `AttentionPooling`.
-    """
-    norm = LayerNormalization(epsilon=epsilon, name="encoder_norm")
-    x = x if pool == "average_then_norm" else norm(x)
-    if pool == "token":
-        return x[:, 0]
-    x = x[:, prefix:] if prefix else x
-    if pool == "attention":
-        return AttentionPooling(epsilon=epsilon, **attention, name="pool")(x)
-    x = keras.ops.mean(x, axis=1)
-    return norm(x) if pool == "average_then_norm" else x
-
-
-# Table 1 of the paper; Ti and S from Steiner et al. 2022, arXiv 2106.10270; So400M from
-# Alabdulmohsin et al. 2023, arXiv 2305.13035; g of DINOv2, arXiv 2304.07193.
-SIZES = {
-    "Ti": {"width": 192, "depth": 12, "num_heads": 3, "mlp_dim": 768},
-    "S": {"width": 384, "depth": 12, "num_heads": 6, "mlp_dim": 1536},
-    "B": {"width": 768, "depth": 12, "num_heads": 12, "mlp_dim": 3072},
-    "L": {"width": 1024, "depth": 24, "num_heads": 16, "mlp_dim": 4096},
-    "So400M": {"width": 1152, "depth": 27, "num_heads": 16, "mlp_dim": 4304},
-    "H": {"width": 1280, "depth": 32, "num_heads": 16, "mlp_dim": 5120},
-    "g": {"width": 1536, "depth": 40, "num_heads": 24, "mlp_dim": 4096},
-}
 
 _vit = rows_of(VisionTransformer, paper=__doc__)
 
