@@ -1,14 +1,17 @@
 """Embeds the patches of an image as tokens."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from kerasvit.ops import checked_in_graph, product
 from kerasvit.types import Shape, Tensor
 
 from .layer import OwnLayer
+from .resampling import resample_patches
 
 
 @keras.saving.register_keras_serializable("kerasvit")
@@ -103,3 +106,20 @@ class PatchEmbedding(OwnLayer, keras.layers.Layer):
         known = None not in (height, width)
         p = self.patch_size
         return batch, height // p * (width // p) if known else None, self.width
+
+    def resamplers(self) -> dict[str, Callable]:
+        """Returns {variable path: method} of the variables that depend on P."""
+        return {self.kernel.path: self.resample}
+
+    def resample(self, array: np.ndarray, **of_tables: Any) -> np.ndarray:
+        """Resamples the kernel of patches of another size, (p, q, C, D).
+
+        Args:
+            array: Array of floats.
+            **of_tables: Not used; the arguments of `PositionEmbedding.resample`.
+
+        Returns:
+            (P, P, C, D) array of the same dtype; see `resample_patches`.
+        """
+        sides = self.patch_size, self.patch_size
+        return resample_patches(array, sides, "bicubic_antialias")

@@ -166,6 +166,22 @@ def spreading_matrix(source: int, target: int, kernel: str) -> np.ndarray:
     return matrix / matrix.sum(axis=0)
 
 
+def pseudo_inverse_matrix(source: int, target: int, kernel: str) -> np.ndarray:
+    """Returns the (target, source) matrix that resamples the kernel of patches.
+
+    It is (Bᵀ)⁺ for the `resampling_matrix` B, which resamples a patch. Products of a
+    patch and a kernel do not change if both grow, and change least if both shrink.
+
+    Args: those of `resampling_matrix`.
+
+    Returns:
+        Float64 array.
+
+    Reference: Beyer et al. 2023, "FlexiViT", arXiv 2212.08013, section 3.4.
+    """
+    return np.linalg.pinv(resampling_matrix(source, target, kernel)).T
+
+
 def resample_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndarray:
     """Resamples a grid of vectors to `size` (height, width), one matrix per side.
 
@@ -192,6 +208,19 @@ def spread_grid(grid: np.ndarray, size: tuple[int, int], kernel: str) -> np.ndar
     sum over all cells does not change.
     """
     return _each_side(grid, size, kernel, spreading_matrix)
+
+
+def resample_patches(
+    grid: np.ndarray, size: tuple[int, int], kernel: str
+) -> np.ndarray:
+    """Resamples the kernel of a patch embedding to patches of another size.
+
+    Same as `resample_grid` with `pseudo_inverse_matrix` in place of
+    `resampling_matrix`. With "bicubic_antialias" it equals timm's
+    `resample_patch_embed`, because the pseudo-inverse of a Kronecker product is that of
+    its factors.
+    """
+    return _each_side(grid, size, kernel, pseudo_inverse_matrix)
 
 
 def _each_side(

@@ -159,8 +159,8 @@ def _source_grids(model: keras.Model, plan: Plan) -> dict[str, tuple[int, int]]:
     """Returns {layer: (height, width)} of the grids of the tensors in the file."""
     partial = bool(plan.kwargs.get("partial_patches"))
     own = table_size(model.record["kwargs"]) or plan.source_size
-    sizes = (plan.source_size, own)
-    trained, built = (cells_of(size, plan.stride, partial) for size in sizes)
+    trained = cells_of(plan.source_size, plan.source_stride, partial)
+    built = cells_of(own, plan.stride, partial)
     return {
         layer.name: plan.source_grid
         or tuple(

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from kerasvit.arguments import ArgumentError, Size
+from kerasvit.arguments import ArgumentError, Size, integer
 from kerasvit.checkpoints import (
     CheckpointError,
     Description,
@@ -36,7 +36,9 @@ class Plan:
             loaded weights `origin`, `label_names`, `problem_type`, `kernel` and `base`.
         explicit: Names of the arguments in `kwargs` that the caller stated.
         source_size: (height, width) in pixels for which the weights were trained.
-        stride: Distance between neighbouring patches in pixels.
+        source_stride: Distance between neighbouring patches in pixels for which they
+            were trained.
+        stride: The same of the model, if the caller states a `patch_size`.
         source_grid: Grid of the position table that the caller stated, or None.
         kernel: Kernel to resample tables of another grid.
         left_out: Names of layers whose tensors are not loaded.
@@ -49,6 +51,7 @@ class Plan:
     record: dict[str, Any]
     explicit: frozenset[str] = frozenset()
     source_size: Size = Size((0, 0))
+    source_stride: int = 1
     stride: int = 1
     source_grid: tuple[int, int] | None = None
     kernel: str = ""
@@ -103,6 +106,7 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
     }
     if description.problem_type and kwargs["num_classes"] == trained["num_classes"]:
         record["problem_type"] = description.problem_type
+    stride = description.grid.stride if description.grid else description.stride
     own = resampling_kernel(description.code_base, description.builder)
     if description.kernel != own:
         record["kernel"] = description.kernel  # of this file only
@@ -112,7 +116,8 @@ def resolve(description: Description, variant: VariantLike, request: Request) ->
         stated_transform=stated,
         explicit=frozenset(request.arguments),
         source_size=source_size,
-        stride=description.grid.stride if description.grid else description.stride,
+        source_stride=stride,
+        stride=_stride({**variant.numbers, **values}, explicit, stride),
         source_grid=request.source_grid,
         kernel=request.kernel or description.kernel,
         left_out=left_out,
@@ -240,6 +245,22 @@ def _transformed(
         kwargs, transform, include, given=stated is not None
     )
     return kwargs, transform, note
+
+
+def _stride(trained: dict[str, Any], explicit: dict[str, Any], stride: int) -> int:
+    """Returns the stride of patches of the size that the caller states, if any.
+
+    Args:
+        trained: Arguments of the trained model.
+        explicit: Arguments that the caller stated.
+        stride: Stride of the trained model.
+    """
+    if "patch_size" not in explicit:
+        return stride
+    sizes = [
+        integer("patch_size", each["patch_size"], 1) for each in (explicit, trained)
+    ]
+    return stride * sizes[0] // sizes[1]
 
 
 def _left_out(
@@ -426,7 +447,9 @@ def explain_mismatch(
         values: Arguments of its builder that the files state.
         explicit: Arguments of the builder that the caller stated.
     """
-    expected = {**variant.numbers, **explicit}
+    # The kernel of patches is resampled to the size that the caller states.
+    changed = {k: v for k, v in explicit.items() if k != "patch_size"}
+    expected = {**variant.numbers, **changed}
     # Files contain lists and no tuples.
     expected = {k: list(v) if isinstance(v, tuple) else v for k, v in expected.items()}
     wrong = [

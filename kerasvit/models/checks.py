@@ -171,6 +171,7 @@ def multiple_of(image_size: Size, stride: int, what: str) -> Size:
             f"`image_size` must be a multiple of {what}, {stride}. Received: "
             f"{height} × {width}. The nearest that fits is {near[0]} × {near[1]}.",
             "image_size",
+            "patch_size",
         )
     if height * width > MAX_PATCHES * stride**2:
         raise ArgumentError(

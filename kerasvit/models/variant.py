@@ -153,7 +153,8 @@ class Variant:
                 "mixed_bfloat16", "float16" or a `keras.DTypePolicy`. None: Keras's
                 global policy. Weights are cast.
             **changes: Other arguments of the builder, which override those of the
-                weights.
+                weights. The kernel of the patches is resampled to another `patch_size`,
+                as in FlexiViT (arXiv 2212.08013).
 
         Returns:
             `ImageModel`, (batch, H, W, 3) → (batch, num_classes) logits.

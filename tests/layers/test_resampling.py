@@ -6,6 +6,7 @@ import pytest
 from kerasvit.layers.resampling import (
     KERNELS,
     resample_grid,
+    resample_patches,
     resampling_matrix,
     spread_grid,
     spreading_matrix,
@@ -15,6 +16,7 @@ from tests.once import on_last_backend
 pytestmark = on_last_backend  # all of it is NumPy
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "posemb"
+PATCHES = GOLDEN.with_name("patches") / "patch_kernels.npz"  # of timm 1.0.31
 CASES = sorted(path.stem for path in GOLDEN.glob("*.npz"))
 # Kernel → name of the reference code's results in the golden files.
 RECORDED = {
@@ -164,3 +166,37 @@ def test_spreading_treats_each_side_separately():
     expected = np.einsum("ah,bw,hwc->abc", down, across, grid)
     assert spread.dtype == np.float32
     np.testing.assert_allclose(spread, expected, atol=1e-6)
+
+
+def test_patches_are_resampled_as_in_timm():
+    with np.load(PATCHES) as arrays:
+        cases = [key.removesuffix("_kernel") for key in arrays if "kernel" in key]
+        assert len(cases) == 4
+        for case in cases:
+            expected = arrays[f"{case}_timm"]
+            found = resample_patches(
+                arrays[f"{case}_kernel"], expected.shape[:2], "bicubic_antialias"
+            )
+            assert found.dtype == expected.dtype
+            np.testing.assert_allclose(found, expected, rtol=0, atol=2e-5)
+
+
+def test_patches_of_the_same_size_do_not_change():
+    kernel = np.random.default_rng(0).normal(size=(5, 3, 2, 4))
+    np.testing.assert_array_equal(
+        resample_patches(kernel, (5, 3), "bicubic_antialias"), kernel
+    )
+
+
+def test_products_of_patches_and_kernels_stay_if_both_grow():
+    """Equation 4 of FlexiViT; and back to the first size the kernel is the same."""
+    rng = np.random.default_rng(0)
+    kernel, patch = rng.normal(size=(2, 4, 6, 1))
+    larger = resample_patches(kernel, (8, 9), "bicubic_antialias")
+    resized = resample_grid(patch, (8, 9), "bicubic_antialias")
+    np.testing.assert_allclose((larger * resized).sum(), (kernel * patch).sum())
+    down = np.linalg.pinv(resampling_matrix(4, 8, "bicubic_antialias")).T
+    np.testing.assert_allclose(
+        resample_patches(kernel, (8, 6), "bicubic_antialias")[:, 0, 0],
+        down @ kernel[:, 0, 0],
+    )

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 import kerasvit
 from kerasvit import CheckpointError
-from kerasvit.layers.resampling import resample_grid
+from kerasvit.layers.resampling import resample_grid, resample_patches
 from tests.contract import to_numpy
 from tests.once import on_last_backend
 
@@ -574,3 +574,46 @@ def test_config_that_is_no_json(tmp_path):
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match="not JSON"):
         timm(tmp_path)
+
+
+# Patches of another size.
+
+
+@pytest.mark.parametrize("size", [2, 8])
+def test_patches_are_resampled_to_the_size_that_the_caller_states(size):
+    """A model whose table is resampled too is that of timm's function."""
+    side = 4 * size  # as many patches: the table of positions stays
+    model = variant(WIDE)(TIMM, patch_size=size, image_size=side)
+    kernel = timm().get_layer("embedding").kernel
+    expected = resample_patches(to_numpy(kernel), (size, size), "bicubic_antialias")
+    found = to_numpy(model.get_layer("embedding").kernel)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+    assert model.record["kwargs"]["patch_size"] == size
+    np.testing.assert_array_equal(
+        to_numpy(model.get_layer("position_embedding").table),
+        to_numpy(timm().get_layer("position_embedding").table),
+    )
+
+
+@on_last_backend
+def test_smaller_patches_of_the_same_image_resample_the_table():
+    model = variant(WIDE)(TIMM, patch_size=2)
+    assert model.record["kwargs"]["image_size"] == [16, 16]
+    table = to_numpy(timm().get_layer("position_embedding").table)
+    layer = model.get_layer("position_embedding")
+    expected = layer.resample(table, source_grid=(4, 4))
+    np.testing.assert_allclose(to_numpy(layer.table), expected, rtol=0, atol=1e-6)
+
+
+@on_last_backend
+@pytest.mark.parametrize(
+    "patch_size, message",
+    [
+        (5, "a multiple of the patch size, 5. Received: 16 × 16. The nearest"),
+        (0, "`patch_size` must be a whole number ≥ 1"),
+        ("4", "`patch_size` must be a whole number ≥ 1"),
+    ],
+)
+def test_wrong_sizes_of_patches(patch_size, message):
+    with pytest.raises(kerasvit.arguments.ArgumentError, match=message):
+        timm(patch_size=patch_size)
