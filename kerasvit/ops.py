@@ -171,7 +171,8 @@ def attention(
         key: (B, M, H, d).
         value: (B, M, H, d).
         mask: Booleans that broadcast to (B, H, N, M), True where a query attends to a
-            key; None: everywhere.
+            key; or biases of the same shape, which are added to the scores; None: every
+            query attends to every key.
         training: Whether gradients may follow.
 
     Returns:
@@ -239,9 +240,11 @@ def _scores(query: Tensor, key: Tensor, mask: Any = None) -> Tensor:
     scores = ops.matmul(query, ops.transpose(key, (0, 2, 3, 1)))  # (B, H, N, M)
     # bfloat16 has 8 bits of precision: too few for a sum over hundreds of weights.
     exact = _exact(scores)
-    if mask is not None:
-        exact = ops.where(mask, exact, -1e9)  # its exponential is 0
-    return exact
+    if mask is None:
+        return exact
+    if keras.backend.is_float_dtype(keras.backend.standardize_dtype(mask.dtype)):
+        return exact + ops.cast(mask, exact.dtype)
+    return ops.where(mask, exact, -1e9)  # its exponential is 0
 
 
 def layer_norm(

@@ -77,7 +77,7 @@ class Attention(Layer):
         context = x if context is None else context
         query = self._heads(self.query, x)
         key, value = self._heads(self.key, context), self._heads(self.value, context)
-        return self._attended(x, query, key, value, training)
+        return self._attended(x, query, key, value, self._mask, training)
 
     def _attended(
         self,
@@ -85,11 +85,15 @@ class Attention(Layer):
         query: Tensor,
         key: Tensor,
         value: Tensor,
+        mask: Any,
         training: bool | None,
     ) -> Tensor:
-        """Returns the output for tokens `x` with their projections, (B, N, D)."""
+        """Returns the output for tokens `x` with their projections, (B, N, D).
+
+        `mask` is that of `ops.attention`.
+        """
         shape = ops.shape(x)
-        x = attention(query, key, value, self._mask, training)
+        x = attention(query, key, value, mask, training)
         x = self._joined(reshape(x, (-1, shape[-1])))
         x = self.output_dense(x)
         return reshape(self.drop(x, training=training), shape)

@@ -71,7 +71,8 @@ class RotaryAttention(Attention):
         self, x: Tensor, positions: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
         query, key = self._rotated_heads(x, positions)
-        return self._attended(x, query, key, self._heads(self.value, x), training)
+        value = self._heads(self.value, x)
+        return self._attended(x, query, key, value, None, training)
 
     def attention_weights(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """Returns the weights softmax(q kᵀ / √d), (batch, H, N, N); see `Attention`."""

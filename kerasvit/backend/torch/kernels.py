@@ -334,12 +334,14 @@ def normalized(
 def attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any = None
 ) -> torch.Tensor:
-    """Returns what `ops.dot_product_attention` does.
+    """Returns what `ops.dot_product_attention` does; a mask of floats is a bias.
 
     On a GPU Keras asks for the kernel of FlashAttention 2 wherever it can compute.
     PyTorch itself chooses that of cuDNN on an H200, which takes 0.7 of the time.
     """
     device = getattr(query, "device", None)  # a symbolic tensor has none
+    if mask is not None and keras.backend.standardize_dtype(mask.dtype) != "bool":
+        return ops.dot_product_attention(query, key, value, bias=mask)
     if mask is not None or device is None or device.type != "cuda":
         return ops.dot_product_attention(query, key, value, mask=mask)
     heads_first = (x.transpose(1, 2) for x in (query, key, value))
