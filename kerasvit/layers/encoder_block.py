@@ -1,5 +1,6 @@
 """The encoder block of a Vision Transformer."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -69,3 +70,13 @@ class EncoderBlock(Block):
     ) -> Tensor:
         others = () if positions is None else (positions,)
         return self.attention(x, *others, training=training)
+
+    @property
+    def grid(self) -> tuple[int, int]:
+        """Grid of the cells or patches, of an attention that depends on it."""
+        return self.attention.grid
+
+    def resamplers(self) -> dict[str, Callable]:
+        """Returns {variable path: method} of the variables that depend on the grid."""
+        method = getattr(self.attention, "resamplers", dict)
+        return method()

@@ -1,7 +1,5 @@
 """The block of a Swin Transformer."""
 
-from collections.abc import Callable
-
 import keras
 
 from .encoder_block import EncoderBlock
@@ -21,12 +19,3 @@ class SwinBlock(EncoderBlock):
 
     Reference: Liu et al. 2021 (Swin), arXiv 2103.14030, equation 3.
     """
-
-    @property
-    def grid(self) -> tuple[int, int]:
-        """Height and width of the map, in cells."""
-        return self.attention.grid
-
-    def resamplers(self) -> dict[str, Callable]:
-        """Returns {variable path: method} of the variables that depend on windows."""
-        return {self.attention.position_bias.path: self.attention.resample}

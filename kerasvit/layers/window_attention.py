@@ -1,6 +1,7 @@
 """Window attention with a relative position bias."""
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -165,6 +166,10 @@ class WindowAttention(Layer):
         regions = ops.convert_to_tensor(self._regions)
         apart = ops.not_equal(regions[:, :, None], regions[:, None, :])
         return bias + ops.cast(apart, bias.dtype)[:, None] * -100.0  # timm's number
+
+    def resamplers(self) -> dict[str, Callable]:
+        """Returns {variable path: method} of the variables that depend on windows."""
+        return {self.position_bias.path: self.resample}
 
     def resample(
         self,
