@@ -17,6 +17,15 @@ from .resampling import KERNELS, MAX_CELLS, resample_grid, resample_tensor
 POSITION_KERNELS = tuple(kernel for kernel in KERNELS if kernel != "geometric_linear")
 
 
+def absolute(kernel: str) -> str:
+    """Returns the kernel of absolute positions; timm's where its other one is given.
+
+    "geometric_linear" is for tables of relative positions, which have a centre. timm
+    resamples those of absolute positions by "bicubic_antialias".
+    """
+    return kernel if kernel in POSITION_KERNELS else "bicubic_antialias"
+
+
 def pair(grid: Any) -> tuple[int, int]:
     """Returns a grid, given as a list or tuple, as (height, width)."""
     height, width = grid
@@ -103,7 +112,8 @@ class PositionEmbedding(OwnLayer, keras.layers.Layer):
             register tokens that are already in the sequence.
         patch_size: P, side of a patch of the image, for images of any size. None: all
             images have H × W patches.
-        kernel: Kernel to resample with, one of `POSITION_KERNELS`.
+        kernel: Kernel to resample with, one of `kerasvit.layers.resampling.KERNELS`;
+            see `absolute`.
 
     Reference: Dosovitskiy et al. 2021, arXiv 2010.11929, equation 1 and appendix D.4.
     """
@@ -121,7 +131,7 @@ class PositionEmbedding(OwnLayer, keras.layers.Layer):
         self.grid = pair(grid)
         self.prefix = prefix
         self.patch_size = patch_size
-        self.resampling_kernel = kernel
+        self.resampling_kernel = absolute(kernel)
 
     def build(self, input_shape: Shape) -> None:
         length = self.prefix + self.grid[0] * self.grid[1]
@@ -166,7 +176,7 @@ class PositionEmbedding(OwnLayer, keras.layers.Layer):
             table: (1, prefix + h·w, D) array. Its prefix rows do not change.
             source_grid: (h, w) of `table`; None: this layer's grid if the number of
                 cells is the same, else a square.
-            kernel: One of `kerasvit.layers.resampling.KERNELS`.
+            kernel: One of `kerasvit.layers.resampling.KERNELS`; see `absolute`.
 
         Returns:
             (1, prefix + H·W, D) array of the same dtype.
@@ -179,7 +189,7 @@ class PositionEmbedding(OwnLayer, keras.layers.Layer):
         if source == self.grid:
             return table
         prefix, cells = np.split(table[0], [self.prefix])
-        cells = resample_grid(cells.reshape(*source, -1), self.grid, kernel)
+        cells = resample_grid(cells.reshape(*source, -1), self.grid, absolute(kernel))
         return np.concatenate([prefix, cells.reshape(-1, table.shape[-1])])[None]
 
     def get_config(self) -> dict[str, Any]:

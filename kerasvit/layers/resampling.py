@@ -76,20 +76,25 @@ def _antialias(source: int, target: Any, weight: Weight, xp: Any) -> Any:
     return matrix / xp.sum(matrix, axis=1, keepdims=True)
 
 
-def _geometric_linear(source: int, target: int, xp: Any) -> np.ndarray:
+def _geometric_linear(source: int, target: Any, xp: Any) -> Any:
     # The distances between source cells are 1, q, q² … from the centre outwards, with
-    # the q for which the outermost cells of source and target coincide.
-    low, high, reach = 1.01, 1.5, (target - 1) // 2
-    while high - low > 1e-6:
+    # the q for which the outermost cells of source and target coincide. In float64,
+    # because an error of q shifts all cells.
+    exact = np.float64 if xp is np else functools.partial(ops.cast, dtype="float64")
+    reach = (exact(target) - 1) / 2
+    low, high = 0 * reach + 1.01, 0 * reach + 1.5
+    for _ in range(19):  # as timm: until they differ by less than 1e-6
         q = (low + high) / 2
-        if (q ** ((source - 1) // 2) - 1) / (q - 1) > reach:
-            high = q
-        else:
-            low = q
+        beyond = (q ** ((source - 1) // 2) - 1) / (q - 1) > reach
+        low, high = xp.where(beyond, low, q), xp.where(beyond, q, high)
     steps = np.arange(source) - (source - 1) / 2
-    position = np.sign(steps) * (q ** np.abs(steps) - 1) / (q - 1)
-    targets = np.arange(target) - (target - 1) / 2
-    return np.stack([np.interp(targets, position, cell) for cell in np.eye(source)], 1)
+    cells = (q ** np.abs(steps) - 1) / (q - 1) * np.sign(steps)
+    targets = exact(indices(target, xp)) - reach
+    # How much of the way from each cell to the next one lies before a target.
+    passed = xp.clip((targets - cells[:-1]) / (cells[1:] - cells[:-1]), 0, 1)
+    ends = 0 * targets + 1, 0 * targets
+    before = xp.concatenate([ends[0], passed], axis=1)
+    return before - xp.concatenate([passed, ends[1]], axis=1)
 
 
 # Cubic coefficients: torch uses -0.5 with antialiasing (as Pillow), -0.75 without
@@ -263,18 +268,27 @@ def resample_tensor(grid: Tensor, size: tuple[Any, Any], kernel: str) -> Tensor:
     computed by NumPy once for each size, or, for a size that is known only when the
     graph of TensorFlow runs, in that graph.
 
-    Shape: (H, W, D) → (h, w, D), the same dtype.
+    Shape: (H, W, D) → (h, w, D), the same dtype. A grid of that size stays unchanged.
 
     Args:
         grid: Tensor of float32 or float64.
         size: (h, w), in cells, integers or tensors.
-        kernel: One of `KERNELS`; not "geometric_linear" for a size of tensors.
+        kernel: One of `KERNELS`.
     """
     height, width, channels = grid.shape
+    known = all(isinstance(side, int) for side in size)
+    if known and tuple(size) == (height, width):
+        return grid
     down, across = (
         ops.cast(_matrix(source, target, kernel), grid.dtype)
         for source, target in zip((height, width), size, strict=True)
     )
+    if not known and kernel == "geometric_linear":  # no identity for an equal side
+        same = ops.logical_and(ops.equal(size[0], height), ops.equal(size[1], width))
+        down, across = (
+            ops.where(same, ops.eye(*ops.shape(each), dtype=each.dtype), each)
+            for each in (down, across)
+        )
     rows = ops.matmul(down, ops.reshape(grid, (height, width * channels)))
     return ops.matmul(across, ops.reshape(rows, (-1, width, channels)))
 
