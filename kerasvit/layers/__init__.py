@@ -4,6 +4,7 @@ from .attention import Attention as Attention
 from .attention_pooling import AttentionPooling as AttentionPooling
 from .attention_unit import AttentionUnit as AttentionUnit
 from .batch_norm import BatchNormalization as BatchNormalization
+from .biased_attention import BiasedAttention as BiasedAttention
 from .conv import Conv as Conv
 from .convolution_as_attention import kernel_of_patches as kernel_of_patches
 from .convolution_as_attention import set_convolution as set_convolution
@@ -27,6 +28,7 @@ from .preact_unit import PreactUnit as PreactUnit
 from .prefix_tokens import PrefixTokens as PrefixTokens
 from .quadratic_attention import QuadraticAttention as QuadraticAttention
 from .relative_attention import RelativeAttention as RelativeAttention
+from .relative_position_bias import RelativePositionBias as RelativePositionBias
 from .res_post_norm_block import ResPostNormBlock as ResPostNormBlock
 from .rescaling import Rescaling as Rescaling
 from .rotary_attention import RotaryAttention as RotaryAttention
