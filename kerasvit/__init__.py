@@ -36,6 +36,7 @@ from .models import Variant as Variant
 from .models import layout_map as layout_map
 from .models import list_models as list_models
 from .models.alternet import *
+from .models.beit import *
 from .models.bit import *
 from .models.deit import *
 from .models.hybrid import *

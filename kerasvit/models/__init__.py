@@ -7,6 +7,7 @@ A family's `__all__` lists its public names; `kerasvit` exports them.
 from kerasvit.patterns import chosen, near
 
 from .alternet import *
+from .beit import *
 from .bit import *
 from .builder import BuilderOf
 from .deit import *

@@ -128,12 +128,19 @@ def known_size(image_size: Size, why: str) -> Size:
     return image_size
 
 
-def sizes_of(kwargs: dict[str, Any], fitting: Callable[[Size], Size]) -> dict[str, Any]:
+def sizes_of(
+    kwargs: dict[str, Any],
+    fitting: Callable[[Size], Size],
+    kernels: Collection[str] = POSITION_KERNELS,
+    kernel: str = "bicubic_antialias",
+) -> dict[str, Any]:
     """Returns the checked arguments `image_size` and `resampling` of a builder.
 
     Args:
         kwargs: Arguments of a builder of models with a position table.
         fitting: Checks a size and returns it.
+        kernels: Names of the kernels that resample its tables.
+        kernel: The one of a model without `resampling`.
 
     Raises:
         ArgumentError: A size does not fit, or `resampling` is wrong.
@@ -141,7 +148,7 @@ def sizes_of(kwargs: dict[str, Any], fitting: Callable[[Size], Size]) -> dict[st
     if not kwargs["image_size"].is_any:
         return {"image_size": fitting(kwargs["image_size"]), "resampling": None}
     given = kwargs["resampling"] or {}
-    default = {"image_size": 224, "kernel": "bicubic_antialias"}
+    default = {"image_size": 224, "kernel": kernel}
     if not isinstance(given, dict) or not given.keys() <= default.keys():
         raise ArgumentError(
             "`resampling` must be a dict of `image_size`, that of the position table, "
@@ -149,7 +156,7 @@ def sizes_of(kwargs: dict[str, Any], fitting: Callable[[Size], Size]) -> dict[st
             "resampling",
         )
     table = {**default, **given}
-    one_of("kernel", table["kernel"], POSITION_KERNELS)
+    one_of("kernel", table["kernel"], tuple(kernels))
     resampling = {**table, "image_size": [*fitting(Size.of(table["image_size"]))]}
     return {"image_size": kwargs["image_size"], "resampling": resampling}
 

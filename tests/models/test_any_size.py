@@ -22,6 +22,8 @@ MODELS = [
     ("VisionTransformerAblation", {"window": None}),
     ("BigTransfer", {}),
     ("PreActResNet", {}),
+    ("BEiTTransformer", {"absolute_positions": True}),
+    ("BEiTTransformer", {"position_bias": "shared", "dtype": "mixed_bfloat16"}),
 ]
 
 

@@ -10,6 +10,7 @@ SMALL = {"image_size": 16, "num_classes": 3}
 TINY = {
     "VisionTransformer": {**VIT, **SMALL},
     "RotaryVisionTransformer": {**VIT, **SMALL},
+    "BEiTTransformer": {**VIT, **SMALL},
     "DistilledVisionTransformer": {**VIT, **SMALL},
     "HybridVisionTransformer": {
         **VIT,

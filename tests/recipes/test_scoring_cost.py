@@ -20,6 +20,7 @@ pytestmark = pytest.mark.slow
 COUNTS = {
     "VisionTransformer": 52_048,
     "RotaryVisionTransformer": 52_048,
+    "BEiTTransformer": 52_048,
     "DistilledVisionTransformer": 55_008,
     "HybridVisionTransformer": 638_544,
     "MLPMixer": 10_264,

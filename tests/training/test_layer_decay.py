@@ -41,6 +41,14 @@ EXPECTED = {
             **{"encoder_block_1": 2, "encoder_norm": 3, "head": 3},
         },
     ),
+    "BEiTTransformer": (
+        {"depth": 2, "position_bias": "shared", "absolute_positions": True},
+        {
+            **dict.fromkeys(["embedding", "class_token", "position_embedding"], 0),
+            **{"position_bias": 0, "encoder_block_0": 1, "encoder_block_1": 2},
+            **{"encoder_norm": 3, "head": 3},
+        },
+    ),
     "DistilledVisionTransformer": (
         {},
         {

@@ -42,6 +42,7 @@ COMPONENTS = {
         (
             *("VisionTransformer", "DistilledVisionTransformer", "SwinTransformer"),
             *("HybridVisionTransformer", "VisionTransformerAblation"),
+            "BEiTTransformer",
         ),
         TRANSFORMER,
     ),
