@@ -134,7 +134,8 @@ def plan_fresh(variant: VariantLike, request: Request) -> Plan:
     stated = request.transform(kwargs["image_size"], own)
     check_count(request.label_names, kwargs["num_classes"])
     if kwargs["image_size"].is_any:
-        kwargs = with_resampling(kwargs, request, own, "bicubic_antialias")
+        kernel = resampling_kernel(None, variant.builder.__name__)
+        kwargs = with_resampling(kwargs, request, own, kernel)
     kwargs, transform = with_normalization(
         kwargs,
         stated or Preprocessing(own, **variant.evaluation),

@@ -60,6 +60,10 @@ TIMM = {
     ),
     "MLPMixer": ("mixer_s32_224", {}),
     "BigTransfer": ("resnetv2_50x1_bit", {}),
+    "BEiTTransformer": (
+        "beit_base_patch16_224",
+        {"num_heads": 3, "init_values": 0.1, "use_fc_norm": True, "scale_mlp": False},
+    ),
     "SwinTransformer": (
         "swin_tiny_patch4_window7_224",
         {"window_size": 3, "head_dim": None, "always_partition": False},

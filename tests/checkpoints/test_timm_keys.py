@@ -15,7 +15,10 @@ pytestmark = on_last_backend
 
 
 FOLDER = Path(__file__).parents[1] / "golden" / "timm_keys"
-BUILDERS = (kerasvit.VisionTransformer, kerasvit.DistilledVisionTransformer)
+BUILDERS = (
+    *(kerasvit.VisionTransformer, kerasvit.DistilledVisionTransformer),
+    kerasvit.BEiTTransformer,
+)
 ROWS = [n for n in kerasvit.list_models() if getattr(kerasvit, n).builder in BUILDERS]
 
 

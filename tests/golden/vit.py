@@ -1,10 +1,10 @@
-"""Maps the activations of ViT's original code to layers."""
+"""Maps the activations of ViT's and BEiT's original code to layers."""
 
 import re
 
 import numpy as np
 
-from kerasvit.models import VisionTransformer
+from kerasvit.models import BEiTTransformer, VisionTransformer
 
 from .family import Family
 
@@ -80,4 +80,8 @@ FAMILIES = {
         **dict.fromkeys(("hf_vit", "hf_mae", "hf_dinov2"), _transformers),
         **dict.fromkeys(("hf_clip", "hf_siglip"), _transformers),
     }.items()
+}
+FAMILIES |= {
+    kind: Family(BEiTTransformer, nothing, _tap, _layout)
+    for kind in ("timm_beit",)
 }

@@ -67,6 +67,19 @@ MODELS = {
         {**VIT, "mlp": "swiglu", "layer_scale": 1e-5, "num_classes": 0},
     ),
     "DeiT, distilled": (kerasvit.DistilledVisionTransformer, VIT),
+    "BEiT": (kerasvit.BEiTTransformer, {**VIT, "layer_scale": 0.1}),
+    "BEiT, one table for all blocks": (
+        kerasvit.BEiTTransformer,
+        {**VIT, "position_bias": "shared", "qkv_bias": False},
+    ),
+    "BEiT, average": (
+        kerasvit.BEiTTransformer,
+        {**VIT, "pool": "average", "absolute_positions": True},
+    ),
+    "BEiT, class token": (
+        kerasvit.BEiTTransformer,
+        {**VIT, "pool": "token", "position_bias": "none", "absolute_positions": True},
+    ),
     "hybrid": (kerasvit.HybridVisionTransformer, HYBRID),
     "hybrid, average": (
         kerasvit.HybridVisionTransformer,
@@ -176,6 +189,8 @@ def test_timm_loads_and_saves_our_folders(timm, name, tmp_path):
         ("deit3_small_patch16_224", {"patch_size": 8, "embed_dim": 12, "depth": 1}),
         ("deit_tiny_distilled_patch16_224", {"embed_dim": 12, "depth": 1}),
         ("vit_tiny_r_s16_p8_224", {"patch_size": 2, "embed_dim": 12, "depth": 1}),
+        ("beit_base_patch16_384", {"embed_dim": 24, "depth": 1}),
+        ("beitv2_large_patch16_224", {"embed_dim": 32, "depth": 1}),
         ("mixer_s32_224", {"mlp_ratio": (0.02, 0.03)}),
         ("resnetv2_50x1_bit", {"stem_chs": 32, "channels": [128, 256]}),
         (
@@ -198,11 +213,12 @@ OWN = {
     "swin_tiny_patch4_window7_224": {
         "embed_dim": 8, "depths": [2, 2], "num_heads": [1, 2], "window_size": 4,
     },
+    "beit_base_patch16_224": {"patch_size": 8, "embed_dim": 24, "depth": 1},
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [*zip(OWN, [(32, 64), (32, 64), (64, 32), (64, 64)])]
+    ("name", "size"), [*zip(OWN, [(32, 64), (32, 64), (64, 32), (64, 64), (32, 64)])]
 )
 def test_timms_own_at_another_size(timm, name, size, tmp_path):
     reference = save_timm_model(
@@ -243,6 +259,8 @@ def test_swins_with_other_spellings(timm, arguments, tmp_path):
         ("swin_tiny_patch4_window7_224", {"window_size": (4, 2)}, r"\[4, 2\]"),
         ("swin_tiny_patch4_window7_224", {"head_dim": 4}, "head_dim=4"),
         ("swin_tiny_patch4_window7_224", {"resize": (32, 64)}, r"\[\[4, 8\], "),
+        ("beit_base_patch16_224", {"swiglu_mlp": True}, "swiglu_mlp=True"),
+        ("beit_base_patch16_224", {"use_shared_rel_pos_bias": True}, "either"),
     ],
 )
 def test_models_that_timm_computes_differently_raise(
@@ -324,7 +342,9 @@ def test_over_the_hub_and_back(timm, hub, monkeypatch):
     same_logits(kerasvit.from_pretrained("hf://me/timms"), reference)
 
 
-@pytest.mark.parametrize("name", ["ViT", "DeiT, distilled", "hybrid", "BiT", "Swin"])
+@pytest.mark.parametrize(
+    "name", ["ViT", "DeiT, distilled", "hybrid", "BiT", "Swin", "BEiT"]
+)
 def test_timm_gives_it_a_new_head(timm, name, tmp_path):
     kerasvit.save_pretrained(small(name), tmp_path)
     reference = timm.create_model(

@@ -13,6 +13,7 @@ from .google_vit import GoogleViT
 from .how_do_vits_work import AuthorsAlterNet, AuthorsPreActResNet
 from .source import Source
 from .timm import TimmSource
+from .timm_beit import TimmBEiT
 from .timm_bit import TimmBiT
 from .timm_deit import TimmDeiT
 from .timm_eva import TimmEva
@@ -56,6 +57,7 @@ class VariablePaths(Source):
 
 
 TIMM: tuple[TimmSource, ...] = (
+    TimmBEiT(),  # before EVA, whose names it has too
     TimmEva(),  # before the ViT, whose names it has too
     TimmViT(),
     TimmDeiT(),

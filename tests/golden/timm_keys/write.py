@@ -1,4 +1,4 @@
-"""Writes this folder's files of ViT, DeiT and DeiT III: needs timm.
+"""Writes this folder's files of ViT, DeiT, DeiT III and BEiT: needs timm.
 
     python -m tests.golden.timm_keys.write
 
@@ -41,6 +41,8 @@ NAMES = {
     "DeiTTi16Distilled": "deit_tiny_distilled_patch16_224",
     "DeiTS16Distilled": "deit_small_distilled_patch16_224",
     "DeiTB16Distilled": "deit_base_distilled_patch16_224",
+    "BEiTB16": "beit_base_patch16_224",
+    "BEiTL16": "beit_large_patch16_224",
     "DeiT3S16": "deit3_small_patch16_224",
     "DeiT3M16": "deit3_medium_patch16_224",
     "DeiT3B16": "deit3_base_patch16_224",
