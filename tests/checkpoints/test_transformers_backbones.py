@@ -1,4 +1,4 @@
-"""transformers' DINOv2, SigLIP, CLIP and MAE; the logits are in tests/golden."""
+"""transformers' DINOv2, SigLIP, CLIP, MAE and BEiT; the logits are in tests/golden."""
 
 import json
 from pathlib import Path
@@ -10,6 +10,7 @@ from safetensors.numpy import load_file, save_file
 import kerasvit
 from kerasvit import CheckpointError
 from kerasvit.checkpoints import Checkpoint
+from kerasvit.checkpoints.sources.transformers_beit import TransformersBEiT
 from kerasvit.checkpoints.sources.transformers_clip import TransformersCLIP
 from kerasvit.checkpoints.sources.transformers_dinov2 import TransformersDinov2
 from tests.contract import check_key_map, to_numpy
@@ -148,11 +149,81 @@ def test_a_classifier_of_other_features_raises(case, width, what, tmp_path):
     np.testing.assert_array_equal(features(model), features(same))
 
 
-def test_a_beit_raises(tmp_path):
-    scales = {f"encoder.layer.0.lambda_{i}": np.ones(24, "float32") for i in (1, 2)}
-    tensors = {**tensors_of("hf_mae"), **scales}
-    folder(tmp_path, tensors, {"model_type": "beit", "num_attention_heads": 3})
-    with pytest.raises(CheckpointError, match="bias for relative positions"):
+BEITS = pytest.mark.parametrize("case", ["hf_beit", "hf_data2vec"])
+
+
+@BEITS
+def test_a_beit_is_read(case):
+    model = kerasvit.from_pretrained(GOLDEN / case)
+    kwargs, shared = model.record["kwargs"], case == "hf_data2vec"
+    assert kwargs["position_bias"] == ("shared" if shared else "blocks")
+    assert kwargs["absolute_positions"] == shared
+    assert kwargs["pool"] == ("average_then_norm" if shared else "token")
+    assert (kwargs["layer_scale"], kwargs["epsilon"]) == (0.1, 1e-12)
+    assert kwargs["num_heads"] == 3
+    model = kerasvit.resize(model, (None, None))
+    assert model.record["kwargs"]["resampling"]["kernel"] == "bilinear"
+    check_key_map(TransformersBEiT().key_map(kwargs), model)
+
+
+@BEITS
+def test_a_beit_in_the_names_of_transformers_5(case, tmp_path):
+    """As BeitModel has them in memory, and writes them on request."""
+    renamed = {
+        "encoder.layer.": "layers.",
+        "encoder.relative_position_bias.": "shared_position_bias.",
+        "attention.attention.relative": "relative",
+        "attention.attention.query": "attention.q_proj",
+        "attention.attention.key": "attention.k_proj",
+        "attention.attention.value": "attention.v_proj",
+        "attention.output.dense": "attention.o_proj",
+        "intermediate.dense": "mlp.fc1",
+        "output.dense": "mlp.fc2",
+    }
+    tensors = {}
+    for name, array in tensors_of(case).items():
+        for old, new in renamed.items():
+            name = name.replace(old, new)
+        tensors[name] = array
+    assert any(".layers.1.mlp.fc2." in name for name in tensors)
+    model = kerasvit.from_pretrained(folder(tmp_path, tensors, config_of(case)))
+    same = kerasvit.from_pretrained(GOLDEN / case)
+    np.testing.assert_array_equal(features(model), features(same))
+
+
+def test_a_beit_of_an_older_file_without_a_pooler(tmp_path):
+    """Data2VecVisionModel has none by default, and no normalisation then."""
+    tensors = {
+        name.removeprefix("data2vec_vision."): array
+        for name, array in tensors_of("hf_data2vec").items()
+        if not name.startswith("classifier") and "pooler" not in name
+    }
+    tensors["embeddings.mask_token"] = np.ones((1, 1, 24), "float32")
+    index = "encoder.relative_position_bias.relative_position_index"
+    tensors[index] = np.zeros((17, 17), "int64")
+    folder(tmp_path, tensors, config_of("hf_data2vec"))
+    model = kerasvit.from_pretrained(tmp_path)
+    kwargs = model.record["kwargs"]
+    assert (kwargs["pool"], kwargs["final_norm"]) == ("average", False)
+    whole = kerasvit.from_pretrained(GOLDEN / "hf_data2vec", num_classes=0)
+    found = features(model)
+    centred = found - found.mean(axis=-1, keepdims=True)
+    normalised = centred / np.sqrt(centred.var(axis=-1, keepdims=True))
+    gamma, beta = map(to_numpy, whole.get_layer("encoder_norm").weights)
+    np.testing.assert_allclose(normalised * gamma + beta, features(whole), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("lm_head.weight", "predicts masked patches"),
+        ("decode_head.classifier.weight", "segments images"),
+    ],
+)
+def test_other_heads_of_a_beit_raise(name, what, tmp_path):
+    tensors = {**tensors_of("hf_beit"), name: np.ones((2, 24), "float32")}
+    folder(tmp_path, tensors, config_of("hf_beit"))
+    with pytest.raises(CheckpointError, match=what):
         Checkpoint(tmp_path)
 
 

@@ -83,5 +83,5 @@ FAMILIES = {
 }
 FAMILIES |= {
     kind: Family(BEiTTransformer, nothing, _tap, _layout)
-    for kind in ("timm_beit",)
+    for kind in ("timm_beit", "hf_beit", "hf_data2vec")
 }

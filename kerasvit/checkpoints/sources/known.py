@@ -22,6 +22,7 @@ from .timm_mixer import TimmMixer
 from .timm_swin import TimmSwin
 from .timm_vit import TimmViT
 from .transformers import TransformersViT
+from .transformers_beit import TransformersBEiT
 from .transformers_bit import TransformersBiT
 from .transformers_clip import TransformersCLIP
 from .transformers_deit import TransformersDeiT
@@ -77,6 +78,7 @@ SOURCES: tuple[Source, ...] = (
     AuthorsPreActResNet(),
     TransformersSwin(),  # before the ViT, whose patches have the same names
     TransformersDinov2(),  # likewise
+    TransformersBEiT(),  # likewise
     TransformersBiT(),
     TransformersViT(),
     TransformersDeiT(),

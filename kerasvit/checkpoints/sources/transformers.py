@@ -70,11 +70,6 @@ class TransformersViT(TransformersSource):
 
 def describe_vit(shapes: Shapes, config: Config) -> Description:
     """Returns the description of a ViT from its tensors and `config.json`."""
-    if "encoder.layer.0.lambda_1" in shapes:
-        raise CheckpointError(
-            "The file has the names of BEiT, whose attention has a bias for relative "
-            "positions: kerasvit cannot build it."
-        )
     width, _, patch, _ = shapes.of(PATCHES, 4)
     numbers = {
         "patch_size": patch,
