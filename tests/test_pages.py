@@ -20,7 +20,10 @@ PAGES = [
     *(each for room in ("kerasvit", "weights", "recipes", "tests")
       for each in (ROOT / room).rglob("*.md")),
 ]  # fmt: skip
-LINES = {"README.md": 120, "recipes/README.md": 150, ".github/CONTRIBUTING.md": 110}
+LINES = {
+    **{"README.md": 120, "recipes/README.md": 150, ".github/CONTRIBUTING.md": 110},
+    "kerasvit/models/README.md": 250,  # one line a variant
+}
 TABLES = {"recipes/MEASURED.md", "recipes/PRESETS.md", "weights/STATUS.md"}
 OUTSIDE = {"md", "git", "json"}  # ends of kerasvit/….md and of addresses
 
