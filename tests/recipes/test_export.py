@@ -37,6 +37,8 @@ QUANTISED = [
 LONG = [  # one of the others is in each family
     ("SwinTransformer", "litert"),
     ("SwinTransformer", "onnx"),
+    ("BEiTTransformer", "litert"),
+    ("BEiTTransformer", "onnx"),
     ("AlterNet", "onnx"),
     ("BigTransfer", "openvino"),
     ("MLPMixer", "savedmodel"),
